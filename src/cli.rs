@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn saying_nothing_is_parsed_as_nothing_said() {
+    fn the_defaults_without_parsing_equal_the_parsed_ones() {
         let parsed = Options::try_parse_from(["lfpd"]).unwrap();
         let unspoken = Options::unspoken();
         assert_eq!(format!("{parsed:?}"), format!("{unspoken:?}"));

@@ -127,7 +127,7 @@ fn the_service_unit_does_not(
 /// test's.
 #[test]
 #[ignore = "needs programs: tests/run"]
-fn the_user() {
+fn systemd_sysusers_makes_the_user() {
     let root = tempfile::tempdir().unwrap();
     let place = root.path().join("usr/lib/sysusers.d");
     fs::create_dir_all(root.path().join("etc")).unwrap();

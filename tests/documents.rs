@@ -162,17 +162,23 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("tests/demo", Shown::Always),
     ("cargo test --workspace", Shown::Always),
     ("tests/run", Shown::Always),
-    ("sudo lfp who /dev/ttyUSB0", Shown::By("terminal_programs")),
+    ("sudo lfp who /dev/ttyUSB0", Shown::By("terminal_programs_hold_the_port_until_they_end")),
     (
         "lfp run --timeout 10 /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
-        Shown::By("terminal_programs"),
+        Shown::By("terminal_programs_hold_the_port_until_they_end"),
     ),
-    ("lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0", Shown::By("terminal_programs")),
+    (
+        "lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
+        Shown::By("terminal_programs_hold_the_port_until_they_end"),
+    ),
     (
         "lfp run --yield-on TERM /dev/ttyACM0 -- picocom -b 115200 /dev/ttyACM0",
         Shown::By("a_command_yields"),
     ),
-    ("lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0", Shown::By("terminal_programs")),
+    (
+        "lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0",
+        Shown::By("terminal_programs_hold_the_port_until_they_end"),
+    ),
     ("lfp run /dev/ttyUSB0 -- minicom -D /dev/ttyUSB0", Shown::By("programs_lock")),
     ("lfp run --shim --ports /dev/ttyUSB0 -- make flash", Shown::By("programs_lock")),
     (
@@ -192,7 +198,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ),
     (
         "docker run --device /dev/ttyUSB0 --volume /run/lfpd:/run/lfpd IMAGE lfp run --no-fork /dev/ttyUSB0 -- PROGRAM",
-        Shown::By("in_a_container"),
+        Shown::By("a_program_in_a_container_has_its_number_of_outside"),
     ),
     (
         "sudo systemd-sysusers && sudo systemd-tmpfiles --create && sudo systemctl daemon-reload",

@@ -25,7 +25,7 @@ fn holder(ground: &Ground, device: &str) -> String {
 }
 
 #[test]
-fn it_is_the_others_from_then_on() {
+fn a_passed_lock_belongs_to_the_receiver() {
     let daemon = Daemon::start(&[]);
     let (giver, receiver) = (Holder::new(), Holder::new());
     let mut client = daemon.on_tcp().greeted();
@@ -70,7 +70,7 @@ fn all_its_files_are_passed() {
 
 /// Somebody who takes the name as soon as it is free never gets it.
 #[test]
-fn it_is_never_vacant() {
+fn a_lock_is_never_vacant_while_it_is_passed() {
     let daemon = Daemon::start(&[]);
     let path = daemon.ground.path("lock/LCK..ttyS1");
     let mut client = daemon.on_unix().greeted();

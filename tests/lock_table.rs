@@ -832,7 +832,7 @@ fn an_outsiders_flock_stops_no_owner() {
 
 /// Nobody else may open the gate: it could be held as well.
 #[test]
-fn the_gate_is_its_owners() {
+fn only_its_owner_may_open_the_gate() {
     let machine = Machine::new();
     fs::write(machine.lock_file("LCK..ttyS1"), decimal(dead())).unwrap();
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);

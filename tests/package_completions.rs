@@ -9,7 +9,7 @@ use rstest::rstest;
 
 /// With LFPD_UPDATE in the environment, the files are written anew instead.
 #[rstest]
-fn are_current(
+fn the_shipped_completions_are_current(
     #[values("lfp", "lfpd")] program: &str,
     #[values(Shell::Bash, Shell::Zsh, Shell::Fish)] shell: Shell,
 ) {

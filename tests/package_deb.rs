@@ -235,7 +235,7 @@ fn an_upgrade_and_a_removal_lose_no_lock() {
 /// to units that are gone, no right of the user's.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_goes_without_a_trace() {
+fn purging_the_package_leaves_nothing_but_its_user() {
     let (said, code) = package().run(
         "getfacl --omit-header --absolute-names /run/lock | grep ^user:lfpd
          systemctl --quiet enable lfpd.socket

@@ -104,7 +104,7 @@ fn installed(words: &str) -> BTreeSet<String> {
 #[case::python("python/pyproject.toml", "version = ")]
 #[case::chart("packaging/kubernetes/chart/Chart.yaml", "version: ")]
 #[case::chart_of("packaging/kubernetes/chart/Chart.yaml", "appVersion: ")]
-fn they_have_the_same_version(#[case] file: &str, #[case] name: &str) {
+fn all_recipes_have_the_same_version(#[case] file: &str, #[case] name: &str) {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(name.trim_end()));
     let told = line.unwrap().trim_matches(|c: char| !c.is_ascii_digit());
@@ -113,7 +113,7 @@ fn they_have_the_same_version(#[case] file: &str, #[case] name: &str) {
 
 /// Whom to ask and where to look is said once, in Cargo.toml; `packaging/contact` puts it everywhere.
 #[test]
-fn they_have_the_same_contact() {
+fn all_recipes_have_the_same_contact() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let contact = |name: &str| {
         let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{name} = \"")));

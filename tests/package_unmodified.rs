@@ -30,7 +30,7 @@ find /usr/lib /usr/include /usr/sbin -name 'liblockdev*' -o -name 'lockdev*' -o 
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn they_are_used_by_an_ordinary_user() {
+fn the_packages_work_for_an_ordinary_user() {
     let scratch = env!("CARGO_TARGET_TMPDIR");
     let package = Package::build("lfpd", scratch)
         .and(Package::build_with("lfp-preload", &["--multiarch=same"], scratch))

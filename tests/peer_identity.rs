@@ -411,7 +411,7 @@ fn a_number_that_was_given_out_again_is_not_believed() {
 /// A lock for a number that nobody has yet is not the lock of the process that gets it.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn a_number_foreseen_is_nobodys() {
+fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
     const FORESEEN: u32 = 20_000;
     let sandbox = layout().enter();
     assert_eq!(sandbox.command("mkdir").arg("/run/lfpd").run().code(), 0);

@@ -443,7 +443,7 @@ fn a_dismissed_session_says_so_and_closes() {
 }
 
 #[test]
-fn nothing_is_obeyed_after_quit() {
+fn commands_after_quit_are_not_executed() {
     let mut model = Model::default();
     let mut session = Session::admit(identity());
     let (said, closed) = converse(&mut session, &mut model, &[b"quit\nlock ttyS1 5\n"]);

@@ -15,7 +15,7 @@ use rstest::rstest;
 #[rstest]
 #[case::line("line", checks::line)]
 #[case::command("command", checks::command)]
-fn the_corpus(#[case] target: &str, #[case] check: fn(&[u8])) {
+fn the_fuzz_corpus_passes(#[case] target: &str, #[case] check: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut replayed = 0;
     for entry in fs::read_dir(corpus).unwrap() {

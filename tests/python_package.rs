@@ -127,7 +127,10 @@ fn the_first_waiter_gets_it_next() {
 )]
 #[case::twice("lfp_serial.lock('ttyW0') and lfp_serial.lock('/dev/ttyW0')", "Busy")]
 #[ignore = "needs root: tests/run"]
-fn troubles(#[case] call: &str, #[case] exception: &str) {
+fn failures_raise_the_usual_exceptions_and_leave_no_lock(
+    #[case] call: &str,
+    #[case] exception: &str,
+) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
     let script = format!(

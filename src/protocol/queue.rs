@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_tried_at_once_and_only_the_first() {
+    fn only_the_first_waiter_is_tried() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 10);
         scene.enter(2, "a", 10);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_brings_the_first_then_the_next_one_waits_for_another() {
+    fn each_wake_serves_one_waiter_in_order() {
         let mut scene = Scene::new();
         for id in 1..=3 {
             scene.enter(id, "a", 100);
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_look_can_bring_the_device() {
+    fn a_waiter_may_get_the_device_in_its_last_moment() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 1);
         scene.look(Outcome::Busy);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn no_seconds_are_one_look() {
+    fn a_wait_of_zero_seconds_tries_once() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 0);
         assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![1]));

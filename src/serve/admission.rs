@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_users_limit_his_own_oldest_silent_one_goes() {
+    fn at_the_limit_of_a_user_that_users_oldest_silent_connection_is_closed() {
         let mut crowd = filled(10, 3, &[ALICE, BOB, ALICE, ALICE]);
         assert_eq!(crowd.judge(ALICE), Decision::Instead(0));
         crowd.spoke(ALICE, 0);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_of_all_the_largest_user_pays() {
+    fn at_the_limit_of_all_the_user_with_most_connections_loses_one() {
         let mut crowd = filled(4, 4, &[BOB, ALICE, ALICE, ALICE]);
         assert_eq!(crowd.judge(BOB), Decision::Instead(1));
         assert_eq!(crowd.judge(None), Decision::Instead(1));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_are_one_user() {
+    fn connections_without_a_known_user_count_as_one_user() {
         assert_eq!(filled(9, 2, &[None, None]).judge(None), Decision::Instead(0));
     }
 

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_client_is_the_end() {
+    fn a_connection_ends_when_its_client_closes_it() {
         let mut scene = Scene::new();
         scene.client.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(scene.turn(), Turn::Over);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn they_count_for_the_user_who_asked() {
+    fn locks_for_future_pids_count_for_the_user_that_asked() {
         let mut foreseen = Foreseen::default();
         assert!(foreseen.is_empty());
         for (user, device, pid) in [(1, "a", 5), (1, "a", 5), (1, "a", 6), (1, "b", 5), (2, "c", 5)]

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_when_it_is_time() {
+    fn the_watchdog_is_notified_on_time() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("notify");
         let systemd = UnixDatagram::bind(&path).unwrap();

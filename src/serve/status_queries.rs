@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_and_a_part_of_the_time() {
+    fn queries_are_answered_one_at_a_time_for_a_part_of_the_time() {
         let now = Instant::now();
         let mut queries = StatusQueries::none(now);
         assert_eq!(queries.next_moment(), None);

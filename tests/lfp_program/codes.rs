@@ -118,7 +118,7 @@ fn without_a_service() {
 #[case::run("/run/test/lfp run ttyW0 -- test -e /run/lock/LCK..ttyW0")]
 #[case::run_in_time("/run/test/lfp run --timeout 5 ttyW0 -- test -e /run/lock/LCK..ttyW0")]
 #[ignore = "needs root: tests/run"]
-fn where_no_service_is_needed(#[case] line: &str) {
+fn in_an_open_directory_lfp_works_without_a_service(#[case] line: &str) {
     let bench = Bench::open();
     let end = bench.shell(User::Alice, &format!("{line}; exit $?"));
     assert_eq!((end.code(), end.output()), (0, ""), "{end}");

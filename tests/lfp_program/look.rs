@@ -112,7 +112,7 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn an_empty_machine() {
+fn without_holders_list_says_so() {
     let bench = Bench::open();
     let told = bench.lfp(User::Root, &["list"]).run();
     assert_eq!(told.output(), "nobody holds a serial port\n");
@@ -241,7 +241,10 @@ fn text_from_strangers_cannot_control_the_terminal() {
 #[case::dumb(&[("TERM", "dumb")], false)]
 #[case::no_term(&[("TERM", "")], false)]
 #[ignore = "needs root: tests/run"]
-fn colours(#[case] settings: &[(&str, &str)], #[case] coloured: bool) {
+fn tables_have_colours_only_on_a_capable_terminal(
+    #[case] settings: &[(&str, &str)],
+    #[case] coloured: bool,
+) {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
     let mut lfp = bench.sandbox.command("/run/test/lfp").args(["who", PORT]).on_terminal();

@@ -213,7 +213,7 @@ fn a_port_with_a_link_by_path_is_one_line() {
 #[case::wait(&["wait", "--timeout", LONG, PORT])]
 #[case::run(&["run", "--timeout", LONG, PORT, "--", "true"])]
 #[ignore = "needs root: tests/run"]
-fn whom_one_waits_for(#[case] words: &[&str]) {
+fn on_a_terminal_a_waiter_is_told_the_holder(#[case] words: &[&str]) {
     let bench = Bench::open();
     let holder = bench.holder(User::Bob);
     let words = [&["--direct"], words].concat();

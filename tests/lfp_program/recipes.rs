@@ -78,7 +78,7 @@ fn the_documents_say_what_is_played_here() {
 #[case::picocom_waiting(PICOCOM_WAITING, "picocom", "Terminal ready", "\x01\x18")]
 #[case::minicom(MINICOM, "minicom", "Welcome to minicom", "\x01x\r")]
 #[ignore = "needs root: tests/run"]
-fn terminal_programs(
+fn terminal_programs_hold_the_port_until_they_end(
     #[case] line: &str,
     #[case] program: &str,
     #[case] greeting: &str,
@@ -161,7 +161,7 @@ fn a_login_that_respects_locks() {
 /// number outside.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn in_a_container() {
+fn a_program_in_a_container_has_its_number_of_outside() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");
     let line = DOCKER.replace("PROGRAM", "sh -c 'echo ready; cat'");

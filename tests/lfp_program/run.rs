@@ -50,7 +50,7 @@ fn alice_has_the_port_and_bob_is_told() {
 /// Without a service, on the files.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn directly() {
+fn run_works_without_a_service() {
     let bench = Bench::open();
     let end = bench
         .lfp(User::Alice, &["--direct", "run", PORT, "--", "sh", "-c", "cat /run/lock/LCK..*"])
@@ -285,7 +285,7 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
 #[case::at_once(&["run", PORT, "--", "/run/test/lfp", "run", PORT, "--", "echo", "inside"])]
 #[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside && :"])]
 #[ignore = "needs root: tests/run"]
-fn one_in_the_other(#[case] words: &[&str]) {
+fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
     let end = bench.lfp(User::Alice, words).run();

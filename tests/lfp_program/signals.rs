@@ -10,7 +10,7 @@ use crate::bench::{Bench, LONG, PORT};
 #[case("TERM")]
 #[case("USR2")]
 #[ignore = "needs root: tests/run"]
-fn are_handed_to_the_command(#[case] name: &str) {
+fn signals_are_passed_on_to_the_command(#[case] name: &str) {
     let bench = Bench::open();
     let script = format!(
         "trap 'echo heard {name}; exit 7' {name}; sleep {LONG} & echo ready; wait $!; exit 8"

@@ -455,7 +455,7 @@ mod tests {
     #[case::no_token(&format!("ok {TOKEN} 33 \u{e9} 33"))]
     #[case::no_lease(&format!("ok {TOKEN} 33 {TOKEN} 0"))]
     #[case::nothing("ok")]
-    fn what_does_not_grant_two_keys(#[case] line: &str) {
+    fn malformed_grants_of_two_keys_are_refused(#[case] line: &str) {
         assert!(matches!(grants(line, 2), Err(ClientError::Strange(_))), "{line}");
         assert_eq!(held_by(line, 2), []);
     }

@@ -154,7 +154,7 @@ mod tests {
     #[case("held 01 7 1500 2 - -", held(7, None, None))]
     #[case("held 01 7 1500 2 a%20b %2D", held(7, Some("a b"), Some("-")))]
     #[case("held 01 7 1500 2 %C3%A9 [::1]:80", held(7, Some("\u{e9}"), Some("[::1]:80")))]
-    fn answers(#[case] line: &str, #[case] holder: Option<Holder>) {
+    fn answers_are_parsed(#[case] line: &str, #[case] holder: Option<Holder>) {
         assert_eq!(Sight::read(line).unwrap().holder, holder);
     }
 

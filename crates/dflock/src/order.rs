@@ -97,7 +97,11 @@ mod tests {
     #[case::several_shards("x,y,z", "la lb", false)]
     #[case::one_shard("x,y,z", "la la", true)]
     #[case::any_of("x|y|z", "la lb", true)]
-    fn what_goes_together(#[case] list: &str, #[case] requests: &str, #[case] are_one: bool) {
+    fn keys_are_requested_together_only_on_one_shard_with_one_lease(
+        #[case] list: &str,
+        #[case] requests: &str,
+        #[case] are_one: bool,
+    ) {
         let addresses = || list.split([',', '|']).map(|it| it.parse().unwrap()).collect();
         let servers = if list.contains('|') {
             Servers::AnyOf(addresses())
@@ -134,7 +138,11 @@ mod tests {
     #[rstest]
     #[case(127, 128, true)]
     #[case(128, 128, false)]
-    fn they_fit_on_one_line(#[case] one: usize, #[case] other: usize, #[case] fit: bool) {
+    fn keys_are_requested_together_only_if_they_fit_on_one_line(
+        #[case] one: usize,
+        #[case] other: usize,
+        #[case] fit: bool,
+    ) {
         let keys = [vec![b'a'; one], vec![b'b'; other]].map(|key| Key::new(key).unwrap());
         let servers = Servers::Shards(vec!["x".parse().unwrap()]);
         let part = |key| Part { servers: &servers, key, kind: Kind::Lock, ttl: None };
@@ -151,7 +159,7 @@ mod tests {
     #[case::silent(Err(ClientError::Silent), None, Some(false))]
     #[case::no_server(Err(ClientError::strange("HTTP/1.1")), None, None)]
     #[case::a_term(Err(ClientError::Term(TermError::TimeLong)), None, None)]
-    fn what_follows(
+    fn an_error_of_a_joint_request_has_its_consequence(
         #[case] outcome: Result<Option<()>, ClientError>,
         #[case] once: Option<bool>,
         #[case] persistently: Option<bool>,

@@ -314,7 +314,7 @@ mod tests {
     #[case("two words", "\"two words\"")]
     #[case("a=b", "\"a=b\"")]
     #[case("evil\nlevel", "\"evil\\nlevel\"")]
-    fn values(#[case] value: &str, #[case] want: &str) {
+    fn values_are_quoted_when_necessary(#[case] value: &str, #[case] want: &str) {
         let mut out = String::new();
         push_value(&mut out, value);
         assert_eq!(out, want);

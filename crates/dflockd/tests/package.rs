@@ -148,7 +148,7 @@ fn it_comes_back_after_a_removal() {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_goes_without_a_trace() {
+fn purging_the_packages_leaves_nothing() {
     let (said, code) = packages().run(
         "systemctl --quiet enable dflockd.socket dflockd.service
          mkdir -p /var/lib/private/dflockd; touch /var/lib/private/dflockd/fence

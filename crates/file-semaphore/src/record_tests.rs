@@ -24,7 +24,7 @@ fn reads_every_key() {
 }
 
 #[test]
-fn writes_what_it_reads_byte_by_byte() {
+fn a_parsed_record_is_written_back_unchanged() {
     let info = LockInfo::parse(FULL.as_bytes()).unwrap();
     assert_eq!(info.to_text(), FULL);
 }
@@ -69,7 +69,7 @@ fn accepts(#[case] text: &str) {
 #[case::no_key_at_all("just some text\n", ParseError::PidMissing)]
 #[case::lone_cr_is_no_end_of_line("pid=1\rtimestamp=2\n", ParseError::PidNotANumber)]
 #[case::nul_bytes("\0\0\0\0", ParseError::PidMissing)]
-fn refuses(#[case] text: &str, #[case] why: ParseError) {
+fn malformed_records_are_refused(#[case] text: &str, #[case] why: ParseError) {
     assert_eq!(pid_and_time(text), Err(why));
 }
 

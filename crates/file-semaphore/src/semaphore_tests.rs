@@ -200,7 +200,11 @@ fn a_name_leaves_room_for_its_temporary_name(#[case] length: usize, #[case] good
 #[case::old_and_alive(std::process::id().into(), 3700, false)]
 #[cfg(unix)]
 #[case::old_and_not_permitted(1, 3700, false)]
-fn a_bare_lock(#[case] pid: u64, #[case] age: u64, #[case] stale: bool) {
+fn a_lock_without_start_time_is_stale_only_when_gone_and_old(
+    #[case] pid: u64,
+    #[case] age: u64,
+    #[case] stale: bool,
+) {
     let (_scratch, path) = scratch();
     let words = format!("pid={pid}\ntimestamp={}\n", now_seconds() - age);
     fs::write(&path, &words).unwrap();

@@ -106,7 +106,10 @@ fn a_process_that_does_not_know_where_it_is(#[case] here: Here, #[case] standing
 #[case::elsewhere(Standing::Elsewhere, [(false, false), (false, true), (false, false), (false, false)])]
 #[case::namesake(Standing::Namesake, [(false, false), (false, true), (false, false), (true, true)])]
 #[case::ownerless(Standing::Ownerless, [(false, false), (false, true), (false, false), (false, false)])]
-fn stale(#[case] standing: Standing, #[case] columns: [(bool, bool); 4]) {
+fn each_rule_says_which_locks_are_stale(
+    #[case] standing: Standing,
+    #[case] columns: [(bool, bool); 4],
+) {
     let rules = [StaleRule::Dead, StaleRule::Age, StaleRule::DeadAndOld, StaleRule::Host];
     let info = LockInfo::new(Holder::bare(42), TAKEN, None);
     for (rule, (young, old)) in rules.into_iter().zip(columns) {

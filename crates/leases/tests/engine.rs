@@ -549,7 +549,7 @@ mod engine {
 
     /// Each hold is one like any other: with a fence of its own, recorded, told of, and released by itself.
     #[test]
-    fn what_is_taken_together_is_held_one_by_one() {
+    fn locks_taken_by_one_request_are_separate_holds() {
         let mut engine = engine();
         let conn = engine.connect(1);
         engine.record();

@@ -50,7 +50,7 @@ fn the_random_runs_grant_and_wait() {
 
 /// Orders that once were wrong, here or in the reference.
 #[test]
-fn known_traps() {
+fn orders_of_requests_that_once_went_wrong() {
     use Event::{Acquire, AcquireAll, Disconnect, Enqueue, Pass, Release, Wait};
     let scripts: &[&[Event]] = &[
         // The reference handed out a token whose lease was over (defect a).

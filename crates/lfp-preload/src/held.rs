@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_make_room() {
+    fn a_full_table_drops_entries_of_dead_processes() {
         let held = Held::new();
         (1..100).for_each(|device| held.insert(key(device, 7), &name("ttyS0"), PARENT));
         held.insert(key(5, 8), &name("ttyS1"), PARENT);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owed_release_is_no_lock_and_is_sent_once() {
+    fn a_pending_release_is_no_lock_and_is_sent_once() {
         let held = Held::new();
         let device = libc::makedev(188, 300);
         let port = key(device, 100);
@@ -303,7 +303,7 @@ mod tests {
 
     /// A request that came to nothing in one thread, while another has got the device.
     #[test]
-    fn a_lock_that_is_held_is_not_owed() {
+    fn a_held_lock_has_no_pending_release() {
         let held = Held::new();
         let port = key(libc::makedev(4, 64), 100);
         held.insert(port, &name("ttyS0"), PARENT);

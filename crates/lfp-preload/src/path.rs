@@ -221,7 +221,7 @@ mod tests {
     #[case::root("/", "-")]
     #[case::empty("", "-")]
     #[case::tmp("/tmp/LCK..x", "-")]
-    fn classifies(#[case] path: &str, #[case] expected: &str) {
+    fn paths_are_classified(#[case] path: &str, #[case] expected: &str) {
         assert_eq!(shown(path.as_bytes()), expected);
     }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_corpus() {
+    fn the_fuzz_corpus_passes() {
         let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/path");
         let mut replayed = 0;
         for entry in std::fs::read_dir(corpus).unwrap() {

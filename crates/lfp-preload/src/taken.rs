@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thread_pays_at_a_time_and_not_for_ever() {
+    fn one_thread_at_a_time_has_the_turn_and_it_expires() {
         let turn = Turn::begin().unwrap();
         assert!(Turn::begin().is_none(), "what it closes pays nothing");
         let other = std::thread::spawn(|| Turn::begin().is_none());

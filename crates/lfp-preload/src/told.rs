@@ -81,7 +81,7 @@ mod tests {
     #[case::control_characters(1001, None)]
     #[case::nameless(1002, None)]
     #[case::nobody(7, None)]
-    fn users(#[case] uid: u32, #[case] expected: Option<&str>) {
+    fn user_names_are_found_and_cleaned(#[case] uid: u32, #[case] expected: Option<&str>) {
         assert_eq!(name_in(USERS, uid).as_deref(), expected);
     }
 

@@ -110,7 +110,7 @@ fn it_is_not_exclusive(#[case] exclusive: &str, #[case] port: &str) {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_is_asked_for_by_an_option() {
+fn lfp_shim_exclusive_makes_the_port_exclusive() {
     let console = Console::take();
     let ground = Ground::new();
     console.put_into(&ground.sandbox);

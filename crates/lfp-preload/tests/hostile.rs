@@ -207,7 +207,7 @@ fn a_setuid_program_does_without_it() {
 #[case::endless("\n  try:\n    while True: peer.sendall(b'2' * 4096)\n  except OSError: pass")]
 #[case::busy("peer.sendall(b'421 later\\r\\n')")]
 #[ignore = "needs root: tests/run"]
-fn a_bad_service_is_none(#[case] behaviour: &str) {
+fn a_service_that_answers_nonsense_counts_as_absent(#[case] behaviour: &str) {
     let ground = Ground::new();
     let script = format!(
         "import socket, signal, sys\nservice = socket.socket(socket.AF_UNIX)\n\

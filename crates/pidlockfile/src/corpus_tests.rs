@@ -21,7 +21,7 @@ fn the_corpus_passes_every_check() {
 }
 
 #[test]
-fn so_does_every_cut_of_it() {
+fn every_cut_of_the_corpus_passes_every_check() {
     for input in corpus() {
         for at in 0..=input.len() {
             let (head, tail) = input.split_at(at);
@@ -32,7 +32,7 @@ fn so_does_every_cut_of_it() {
 }
 
 #[test]
-fn so_does_every_flip_of_a_byte() {
+fn every_flipped_byte_of_the_corpus_passes_every_check() {
     for input in corpus() {
         for at in 0..input.len() {
             for byte in [0, b' ', b'+', b'-', b'.', b'0', b'9', b'a', b'F', b')', b'/', 0xff] {

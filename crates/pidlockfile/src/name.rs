@@ -113,7 +113,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn it_need_not_be_text() {
+    fn a_name_may_be_invalid_utf_8() {
         use std::os::unix::ffi::OsStrExt;
         let name = Name::new(OsStr::from_bytes(b"caf\xe9")).unwrap();
         assert_eq!(name.as_os_str().as_bytes(), b"caf\xe9");
@@ -143,7 +143,7 @@ mod tests {
     #[rstest]
     #[case::at_the_limit(Name::LONGEST, true)]
     #[case::one_over(Name::LONGEST + 1, false)]
-    fn is_bounded(#[case] length: usize, #[case] good: bool) {
+    fn the_length_of_a_name_is_bounded(#[case] length: usize, #[case] good: bool) {
         assert_eq!(Name::new("x".repeat(length)).is_some(), good);
     }
 }

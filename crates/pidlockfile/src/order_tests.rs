@@ -791,7 +791,7 @@ const END: &str = "";
 
 /// The documented exception without exchange is real: three in this order, and two hold.
 #[test]
-fn without_exchange_this_order_lets_two_in() {
+fn without_exchange_one_documented_order_lets_two_in() {
     let roles = [Role::Blind, Role::Keeper, Role::Shell];
     let plan = [(1, "rename"), (0, "fill"), (1, "fstatat"), (2, "fill"), (1, END)];
     let record = told(&roles, NO_RENAME_FLAGS, &plan);
@@ -800,7 +800,7 @@ fn without_exchange_this_order_lets_two_in() {
 
 /// The same order with exchange: the blind breaker's lock is given back, and nobody else gets in.
 #[test]
-fn with_exchange_the_same_order_does_not() {
+fn with_exchange_the_same_order_lets_only_one_in() {
     let roles = [Role::Blind, Role::Keeper, Role::Shell];
     let plan = [(1, "rename-exchange"), (0, "fill"), (1, "fstatat"), (2, END), (1, END)];
     let record = told(&roles, EVERYTHING, &plan);

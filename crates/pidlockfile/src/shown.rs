@@ -48,7 +48,7 @@ mod tests {
     #[case::control(b"\n\r\t\0\x1b[m\x7f", r"\n\r\t\x00\x1b[m\x7f")]
     #[case::second_range("\u{9b}".as_bytes(), r"\xc2\x9b")]
     #[case::what_looks_escaped(br"\xe9", r"\\xe9")]
-    fn it_is_one_line_and_can_be_undone(#[case] bytes: &[u8], #[case] text: &str) {
+    fn a_shown_name_is_one_line_and_reversible(#[case] bytes: &[u8], #[case] text: &str) {
         assert_eq!(shown(OsStr::from_bytes(bytes)), text);
     }
 }

@@ -32,7 +32,7 @@ mod tests {
     #[case(86_399, "23h59m")]
     #[case(86_400, "1d00h")]
     #[case(9_000_000, "104d04h")]
-    fn ages(#[case] seconds: u64, #[case] text: &str) {
+    fn ages_are_written_in_two_units(#[case] seconds: u64, #[case] text: &str) {
         assert_eq!(age(Duration::from_secs(seconds)), text);
     }
 }

@@ -49,7 +49,10 @@ mod tests {
     #[case::just_before(Duration::new(1002, 100_000_006), false)]
     #[case::just_then(Duration::new(1002, 100_000_007), true)]
     #[case::in_the_future(Duration::new(999, 0), false)]
-    fn it_settles(#[case] now: Duration, #[case] settled: bool) {
+    fn a_directory_is_settled_a_moment_after_its_last_change(
+        #[case] now: Duration,
+        #[case] settled: bool,
+    ) {
         assert_eq!(STAMP.is_settled(UNIX_EPOCH + now), settled);
     }
 

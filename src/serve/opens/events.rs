@@ -180,7 +180,7 @@ mod tests {
     #[case::closed_after_writing(FAN_CLOSE_WRITE, Some(Deed::Closed))]
     #[case::merged(FAN_OPEN | FAN_CLOSE_WRITE, Some(Deed::Both))]
     #[case::nothing(0, None)]
-    fn deeds(#[case] mask: u64, #[case] deed: Option<Deed>) {
+    fn event_masks_are_told_apart(#[case] mask: u64, #[case] deed: Option<Deed>) {
         let expected =
             deed.map(|deed| Happening::At { handle: terminal(), pid: Pid::new(77), deed });
         assert_eq!(parse(&event(mask, 77)), Vec::from_iter(expected));

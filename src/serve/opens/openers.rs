@@ -474,7 +474,7 @@ mod tests {
 
     /// What it waits for is soon there, and then it counts what was held since it was first asked.
     #[test]
-    fn while_the_kernels_locks_are_read_it_is_looked_at_soon() {
+    fn a_process_is_examined_soon_after_the_kernels_locks_were_read() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         let first = now + OPEN_FOR;

@@ -183,7 +183,7 @@ mod tests {
 
     /// Nothing is told of a process that there is no descriptor for.
     #[test]
-    fn without_room_it_is_looked_at_later() {
+    fn without_a_free_descriptor_a_process_is_examined_later() {
         let mut processes = Processes::with([20, 20]);
         processes.room = 0;
         let (mut rounds, now) = (Rounds::default(), Instant::now());

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_family_is_given_up() {
+    fn translation_gives_up_on_a_process_with_too_many_children() {
         let below = |process: Pid| {
             let parent = (process != pid(1)).then(|| pid(1));
             Some(Kin { numbers: vec![process.as_raw(), 5], parent, groups: Vec::new() })
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_without_end_is_given_up() {
+    fn translation_gives_up_on_an_endless_line_of_parents() {
         let endless = |process: Pid| {
             let number = process.as_raw();
             let parent = Pid::new(i64::from(number) + 1);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_counts_as_we_do() {
+    fn this_process_is_in_our_pid_namespace() {
         let numbers = |peer| of(peer, kin_of(peer)).0;
         assert_eq!(numbers(Pid::this().as_raw()), Numbers::Ours);
         assert_eq!(numbers(0), Numbers::Unknown);

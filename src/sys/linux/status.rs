@@ -124,7 +124,7 @@ mod tests {
     #[case::usual(1400)]
     #[case::as_much_as_is_read_at_once(USUAL_STATUS_BYTES)]
     #[case::in_many_groups(3 * USUAL_STATUS_BYTES - 1)]
-    fn all_is_read(#[case] bytes: usize) {
+    fn a_status_file_of_any_length_is_read_whole(#[case] bytes: usize) {
         use std::io::Write;
 
         let whole: Vec<u8> = b"0123456".iter().copied().cycle().take(bytes).collect();

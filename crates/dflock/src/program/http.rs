@@ -41,7 +41,7 @@ mod tests {
     use rstest::rstest;
 
     #[test]
-    fn a_request_is_complete() {
+    fn a_post_request_has_host_length_and_secret() {
         let text = String::from_utf8(post("localhost:6389", "/v1/x?key=a", b"sesame")).unwrap();
         assert!(text.starts_with("POST /v1/x?key=a HTTP/1.1\r\nHost: localhost:6389\r\n"));
         assert!(text.ends_with("\r\nAuthorization: Bearer sesame\r\n\r\n"));

@@ -89,7 +89,7 @@ mod tests {
     )]
     #[case(Error::NoCertificatesPresented, "shows no certificate")]
     #[case(Error::HandshakeNotComplete, "failed")]
-    fn words_are_for_people(#[case] reason: Error, #[case] words: &str) {
+    fn tls_errors_are_told_in_plain_words(#[case] reason: Error, #[case] words: &str) {
         let said = of(&reason);
         assert!(said.contains(words), "{said}");
         let is_name = |word: &str| word.chars().skip(1).any(char::is_uppercase) && word != "TLS";

@@ -114,7 +114,7 @@ fn lock(daemon: &Daemon) -> Claim {
 }
 
 #[rstest]
-fn of_a_free_lock(#[values(&[], KEEPS)] options: &[&str]) {
+fn a_cancelled_acquire_of_a_free_lock_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
         let lock = lock(&daemon);
@@ -131,7 +131,7 @@ fn of_a_free_lock(#[values(&[], KEEPS)] options: &[&str]) {
 
 /// All free, or the last of them waited for while the others are held; taken by one request, or one after another.
 #[rstest]
-fn of_several_locks(
+fn a_cancelled_acquire_of_several_locks_leaves_nothing(
     #[values(&[], KEEPS)] options: &[&str],
     #[values(false, true)] go_together: bool,
 ) {
@@ -160,7 +160,7 @@ fn of_several_locks(
 
 /// Its last steps ask the server how long it keeps the lock, and close the connection.
 #[rstest]
-fn of_a_lock_without_a_keeper(#[values(&[], KEEPS)] options: &[&str]) {
+fn a_cancelled_detached_acquire_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
         let lock = lock(&daemon);
@@ -174,7 +174,7 @@ fn of_a_lock_without_a_keeper(#[values(&[], KEEPS)] options: &[&str]) {
 }
 
 #[rstest]
-fn of_a_lock_that_is_waited_for(#[values(&[], KEEPS)] options: &[&str]) {
+fn a_cancelled_wait_for_a_lock_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
         let lock = lock(&daemon);
@@ -191,7 +191,7 @@ fn of_a_lock_that_is_waited_for(#[values(&[], KEEPS)] options: &[&str]) {
 }
 
 #[rstest]
-fn of_the_two_phases(#[values(&[], KEEPS)] options: &[&str]) {
+fn a_cancelled_enqueue_or_wait_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
         let lock = lock(&daemon);
@@ -212,7 +212,7 @@ fn of_the_two_phases(#[values(&[], KEEPS)] options: &[&str]) {
 
 /// A ticket that is dropped when its turn has come, which it does not know of.
 #[rstest]
-fn of_a_ticket(#[values(&[], KEEPS)] options: &[&str]) {
+fn a_ticket_dropped_after_its_grant_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
         let lock = lock(&daemon);
@@ -228,7 +228,7 @@ fn of_a_ticket(#[values(&[], KEEPS)] options: &[&str]) {
 }
 
 #[rstest]
-fn of_a_lease(#[values(&[], KEEPS)] options: &[&str]) {
+fn a_cancelled_release_of_a_lease_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
         let lock = lock(&daemon);
@@ -250,7 +250,7 @@ fn of_a_lease(#[values(&[], KEEPS)] options: &[&str]) {
 
 /// With a token: it may have been done or not, and can be asked again.
 #[rstest]
-fn of_a_token(#[values(&[], KEEPS)] options: &[&str]) {
+fn a_cancelled_renewal_or_release_by_token_can_be_repeated(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
         let lock = lock(&daemon);
@@ -311,7 +311,7 @@ async fn say(word: Word, connection: &mut Connection, token: &Token) -> Result<(
 /// A connection whose answer nobody took says that it has ended; one that was asked nothing goes on. What it
 /// had is given back when it is dropped.
 #[rstest]
-fn of_a_connection(
+fn a_connection_with_a_cancelled_request_is_closed(
     #[values(
         Word::Acquire,
         Word::Enqueue,
@@ -362,7 +362,7 @@ fn of_a_connection(
 
 /// A lease that is lost is told to a holder who asked before and gave up asking.
 #[test]
-fn of_waiting_for_a_loss() {
+fn a_loss_is_told_after_an_earlier_wait_for_it_was_cancelled() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let lock = client(&daemon).lock("k").unwrap().ttl(seconds(4)).unwrap();

@@ -123,7 +123,7 @@ fn a_caller_that_gives_up_waiting_leaves_the_line() {
 }
 
 #[test]
-fn the_two_phases() {
+fn enqueue_and_wait_take_a_lock_in_two_steps() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
@@ -147,7 +147,7 @@ fn the_two_phases() {
 
 /// Whose turn came and went before he asked is told so, and holds nothing.
 #[test]
-fn a_turn_that_was_missed() {
+fn a_client_that_waits_after_its_lease_has_ended_gets_an_error() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
@@ -162,7 +162,7 @@ fn a_turn_that_was_missed() {
 
 /// A place in the line is kept although the server hangs up on the silent.
 #[test]
-fn a_place_is_kept_awake() {
+fn a_waiting_client_keeps_its_silent_connection_open() {
     let daemon = Daemon::start(&["--read-timeout", "4"]);
     turn(async {
         let mut settings = settings(&daemon);

@@ -166,7 +166,7 @@ fn an_impatient_server() {
 
 /// Whoever stops dflock itself for longer than the lease finds the command stopped afterwards.
 #[test]
-fn dflock_stands_still() {
+fn a_command_is_stopped_after_dflock_was_suspended_beyond_the_lease() {
     let daemon = Daemon::start(&[]);
     let (dflock, command) = held(&daemon, &["--ttl", "1"], &stubborn());
     dflock.signal(Signal::SIGSTOP);

@@ -87,7 +87,7 @@ fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] 
 
 /// One service at several addresses: what the first does not say, the second does.
 #[rstest]
-fn any_of_them_will_do(#[values(false, true)] is_mute: bool) {
+fn with_any_of_the_second_address_answers_for_the_first(#[values(false, true)] is_mute: bool) {
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
     let away = if is_mute { stranger(None) } else { "127.0.0.1:1".to_owned() };
     let list = format!("{away},{}", daemon.address);
@@ -118,7 +118,7 @@ fn any_of_them_will_do(#[values(false, true)] is_mute: bool) {
 #[case(&[("DFLOCK_SERVERS", ""), ("DFLOCK_ANY_OF", "")], &["--server", "c:1"], "c:1")]
 #[case(&[("DFLOCK_SERVERS", "a:1"), ("DFLOCK_ANY_OF", "c:1")], &[], "")]
 #[case(&[], &["--server", "a:1", "--any-of", "c:1"], "")]
-fn which_list_counts(
+fn options_override_the_server_lists_of_the_environment(
     #[case] environment: &[(&str, &str)],
     #[case] options: &[&str],
     #[case] asked: &str,

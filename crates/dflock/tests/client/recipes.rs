@@ -102,7 +102,7 @@ fn a_cron_job_runs_on_one_of_two_hosts() {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn three_of_ten() {
+fn at_most_three_of_ten_jobs_run_at_once() {
     let files: Vec<String> = (0..10).map(|number| format!("{number}.avi")).collect();
     let kitchen = Kitchen::new(&[(
         "convert-one",

@@ -318,7 +318,7 @@ fn the_code_arrives_although_children_are_ignored() {
 /// The first argument of a program is its name only; ours finds itself under any, and its inner
 /// step cannot be reached by accident.
 #[test]
-fn the_inner_step_is_not_a_command() {
+fn the_internal_subcommand_cannot_be_called_by_users() {
     let end = run(&mut bare(&["become-command-of", "1", "echo", "it ran"]));
     assert_eq!((end.code, &*end.stdout), (137, ""), "{end:?}");
     let daemon = Daemon::start(&[]);

@@ -119,7 +119,7 @@ fn a_signal_ends_the_wait(#[case] signal: Signal) {
 
 /// The other keys are held until the command is gone, and released then.
 #[test]
-fn one_of_them_is_lost() {
+fn when_one_key_is_lost_the_others_are_held_until_the_command_ends() {
     let daemon = Daemon::start(KEEPS);
     let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", LONG, "--read-timeout", "4"];
     let script = dawdling().replace("DFLOCK_TOKEN", "DFLOCK_TOKENS");

@@ -85,7 +85,7 @@ fn each_leader_is_one_line() {
 }
 
 #[test]
-fn a_script_looks_once() {
+fn watch_once_prints_the_present_holder() {
     let daemon = Daemon::start(&[]);
     let script = "dflock run leader --value 10.0.0.1:8080 -- sleep 1000 & leader=$!
         until dflock watch leader --once | grep -o '\"value\":\"[^\"]*\"'; do sleep 0.1; done
@@ -253,7 +253,7 @@ fn a_program_without_a_runtime_watches() {
 
 /// A great many that watch one key see the change, and others are served meanwhile.
 #[test]
-fn a_crowd_sees_the_change() {
+fn two_hundred_watchers_see_a_change() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let mut crowd = tokio::task::JoinSet::new();

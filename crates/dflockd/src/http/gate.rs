@@ -116,7 +116,7 @@ mod tests {
     #[case("[::1].evil.example")]
     #[case("[evil]")]
     #[case("")]
-    fn names_that_are_not(#[case] host: &str) {
+    fn foreign_host_headers_are_refused_on_loopback(#[case] host: &str) {
         let judge = |reach| judge(reach, Version::HTTP_11, "/", &[host]);
         assert_eq!(judge(Reach::Loopback), Err(Fault::WrongHost));
         assert_eq!(judge(Reach::Network), Ok(()));
@@ -182,7 +182,7 @@ mod tests {
     #[case(Wanted::Admin, "full", Err(Fault::Unauthorized), Err(Fault::NoAdmin))]
     #[case(Wanted::Admin, "", Err(Fault::Unauthorized), Err(Fault::NoAdmin))]
     #[case(Wanted::Admin, "admin", Ok(()), Err(Fault::NoAdmin))]
-    fn rights(
+    fn each_secret_opens_only_its_own_pages(
         #[case] wanted: Wanted,
         #[case] shown: &str,
         #[case] guarded: Result<(), Fault>,

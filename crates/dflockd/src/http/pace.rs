@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_step_does_not_wait() {
+    fn a_short_step_is_not_delayed() {
         run(async {
             let pace = Pace::new();
             assert_eq!(pace.step(|| 7).await, 7);

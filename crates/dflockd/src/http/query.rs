@@ -99,7 +99,11 @@ mod tests {
     #[case(Some("limit=5&key=a%2Fb%2b%C3%bc+c"), b"a/b+\xc3\xbc c", 5)]
     #[case(Some("key=a=b"), b"a=b", DEFAULT_KEYS)]
     #[case(Some("key=%00%ff"), b"\0\xff", DEFAULT_KEYS)]
-    fn good(#[case] query: Option<&str>, #[case] part: &[u8], #[case] keys: usize) {
+    fn valid_queries_are_parsed(
+        #[case] query: Option<&str>,
+        #[case] part: &[u8],
+        #[case] keys: usize,
+    ) {
         let want = Wanted { part: part.to_vec(), keys, parties: MAX_PARTIES };
         assert_eq!(wanted(query), Ok(want));
     }
@@ -118,7 +122,7 @@ mod tests {
     #[case("key=%")]
     #[case("key=%4")]
     #[case("key=%4g")]
-    fn bad(#[case] query: &str) {
+    fn invalid_queries_are_refused(#[case] query: &str) {
         assert_eq!(wanted(Some(query)), Err(Fault::BadRequest));
     }
 

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_silent_one_makes_room() {
+    fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
         let seats = Seats::new(3);
         let [first, second, third] = [seats.take(), seats.take(), seats.take()];
         first.touch();

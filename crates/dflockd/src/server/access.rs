@@ -139,7 +139,7 @@ mod tests {
     #[case("admin", None)]
     #[case("numbers", None)]
     #[case("", None)]
-    fn scopes(#[case] shown: &str, #[case] want: Option<Scope>) {
+    fn each_secret_gives_its_prefixes(#[case] shown: &str, #[case] want: Option<Scope>) {
         assert_eq!(access().scope(shown.as_bytes()), want);
     }
 
@@ -149,7 +149,12 @@ mod tests {
     #[case("admin", true, true, true)]
     #[case("numbers", false, false, true)]
     #[case("other", false, false, false)]
-    fn rights(#[case] shown: &str, #[case] admin: bool, #[case] read: bool, #[case] measure: bool) {
+    fn each_secret_gives_its_http_rights(
+        #[case] shown: &str,
+        #[case] admin: bool,
+        #[case] read: bool,
+        #[case] measure: bool,
+    ) {
         let (access, shown) = (access(), shown.as_bytes());
         assert_eq!(access.is_admin(shown), admin);
         assert_eq!(access.may_read(shown), read);
@@ -161,7 +166,7 @@ mod tests {
     #[case(b"jobs/", true)]
     #[case(b"jobs", false)]
     #[case(b"xjobs/", false)]
-    fn a_prefix_is_a_beginning(#[case] key: &[u8], #[case] has: bool) {
+    fn a_prefix_matches_only_the_beginning_of_a_key(#[case] key: &[u8], #[case] has: bool) {
         assert_eq!(access().scope(b"jobs").unwrap().has(key), has);
         assert!(Scope::All.has(key));
     }

@@ -223,7 +223,7 @@ mod tests {
         &[entry(shared(1), 0, 1), entry(Call::Failed(Mode::Shared), 2, 3)], &[], &[], false)]
     #[case::refused_though_held(&[entry(took(1), 0, 1), entry(Call::Refused(1), 2, 3)], &[], &[], false)]
     #[case::released_twice(&[entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Released(1), 4, 5)], &[], &[], false)]
-    fn histories(
+    fn the_checker_accepts_and_refuses_the_right_histories(
         #[case] entries: &[Entry],
         #[case] dropped: &[(u64, u64)],
         #[case] lost: &[u64],

@@ -219,7 +219,7 @@ fn no_quorum_after_a_move() {
 /// The grace that a server began does not end a hold that was renewed at another one since, also when
 /// that connection has gone, too.
 #[test]
-fn an_old_grace_ends_nothing() {
+fn an_old_grace_does_not_end_a_hold_renewed_at_another_server() {
     let store = crate::store();
     let grace = ["--disconnect-grace", "4"];
     let (first, second) = (start(&store, &grace), start(&store, &grace));
@@ -244,7 +244,7 @@ fn an_old_grace_ends_nothing() {
 /// Members that are as large as they may be: nothing new is granted, what is held is renewed, handed on
 /// and given back, also by a server that came later.
 #[test]
-fn no_space() {
+fn with_etcd_full_holds_are_renewed_and_released_but_not_granted() {
     const QUOTA: &str = "1000000";
     let mut cluster = Cluster::start(&["--quota", QUOTA]);
     let store = cluster.store();
@@ -437,7 +437,7 @@ fn a_server_talks_to_the_leader() {
 
 /// etcd with users: the right password is needed.
 #[test]
-fn users() {
+fn etcd_with_users_needs_the_right_password() {
     let mut cluster = Cluster::start(&["--auth", "sesame"]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");

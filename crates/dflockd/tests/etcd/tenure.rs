@@ -179,7 +179,11 @@ mod tests {
     #[case::clear_again(0, &[NotRenewed(2, 500, 9), Ends(505, 2, Closed), Renewed(1, 507, 100)], 607)]
     #[case::given_back(0, &[GivesBack(600)], 600)]
     #[case::not_given_back_yet(0, &[GivesBack(600), Renewed(1, 700, 100)], 700)]
-    fn how_long(#[case] grace: Time, #[case] story: &[Did], #[case] want: Time) {
+    fn a_tenure_lasts_as_long_as_its_story_says(
+        #[case] grace: Time,
+        #[case] story: &[Did],
+        #[case] want: Time,
+    ) {
         let mut it = tenure(grace);
         for did in story {
             match *did {

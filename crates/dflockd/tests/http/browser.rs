@@ -423,7 +423,7 @@ fn resize(browser: &Browser, width: u32) {
 /// Who looks for something in a page at rest sees a new picture, at rest again.
 #[test]
 #[ignore = "needs programs: tests/run"]
-fn a_search_does_not_end_the_pause() {
+fn a_search_on_a_paused_page_leaves_it_paused() {
     let site = Site::start(&[]);
     let _holder = site.hold(["Deploy", "build"].map(str::to_owned).into_iter());
     let browser = Browser::start();

@@ -27,7 +27,11 @@ fn curl(arguments: &[&str]) -> Output {
 #[case::dots(&["--path-as-is"], "/v1/../health", "404 application/json")]
 #[case::stranger(&["-H", "Host: evil.example"], "/", "421 application/json")]
 #[ignore = "needs programs: tests/run"]
-fn answers(#[case] arguments: &[&str], #[case] path: &str, #[case] want: &str) {
+fn curl_gets_the_right_status_and_type(
+    #[case] arguments: &[&str],
+    #[case] path: &str,
+    #[case] want: &str,
+) {
     let site = Site::start(&[]);
     let url = site.url(path);
     let seen = ["-o", "/dev/null", "-w", "%{http_code} %{content_type}"];

@@ -82,7 +82,7 @@ fn requests_cut_and_turned() {
 #[case::expected("Content-Length: 4\r\nExpect: 100-continue\r\n", "", 413)]
 #[case::both("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n", 0)]
 #[case::none("Content-Length: 0\r\n", "", 200)]
-fn a_body_is_refused(#[case] headers: &str, #[case] body: &str, #[case] want: u16) {
+fn a_request_with_a_body_is_refused(#[case] headers: &str, #[case] body: &str, #[case] want: u16) {
     let site = Site::start(&[]);
     let second = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let request =

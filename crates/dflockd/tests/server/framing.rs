@@ -143,7 +143,7 @@ fn the_end_of_input_is_silent(#[case] bytes: &[u8], #[case] replies: usize) {
 }
 
 #[test]
-fn the_end_inside_a_frame_is_told_to_whom_it_may_concern() {
+fn an_end_of_input_inside_a_frame_is_logged_not_answered() {
     let daemon = Daemon::start(&["--debug"]);
     let mut talker = daemon.talk();
     talker.say(b"ping\n");

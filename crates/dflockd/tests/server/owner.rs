@@ -22,7 +22,7 @@ fn a_client_that_came_back_keeps_its_lock() {
 
 /// Somebody who renews once and leaves takes nothing with him.
 #[test]
-fn a_passing_renewal_releases_nothing() {
+fn a_client_that_renewed_once_releases_nothing_when_it_leaves() {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.talk();
     let token = owner.take("k", "0 60");

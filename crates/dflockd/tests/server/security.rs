@@ -337,7 +337,7 @@ fn the_end_is_seen_under_tls_while_waiting() {
 }
 
 #[test]
-fn a_plain_client_is_dropped() {
+fn a_client_without_tls_gets_no_protocol_reply() {
     let daemon = tls_daemon(&["--read-timeout", "5"]);
     let mut talker = daemon.talk();
     talker.say(b"ping\n_\n_\n");

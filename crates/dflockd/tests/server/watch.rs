@@ -154,7 +154,7 @@ fn a_value_goes_with_its_hold() {
 }
 
 #[test]
-fn of_readers_the_last_one_is_told() {
+fn watchers_of_a_shared_lock_see_its_latest_reader() {
     let daemon = Daemon::start(&[]);
     let (mut watcher, mut one, mut two) = (daemon.talk(), daemon.talk(), daemon.talk());
     one.value("one");
@@ -178,7 +178,7 @@ fn of_readers_the_last_one_is_told() {
 #[case(
     "a> value|_|x y \n a< ok \n a> value|| \n a< ok \n a> value|_|\\xff \n a< ok \n a> l|k|0 \n a< ok $t 33"
 )]
-fn conversation(#[case] script: &str) {
+fn watch_conversations(#[case] script: &str) {
     play(&Daemon::start(&[]), script);
 }
 

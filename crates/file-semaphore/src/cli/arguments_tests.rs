@@ -49,7 +49,7 @@ fn accepts(#[case] line: &str) {
 
 /// Every option with every command, once and twice, with good and bad values.
 #[test]
-fn the_quick_way_never_disagrees_with_the_grammar() {
+fn the_fast_parser_agrees_with_clap() {
     let commands = [
         "try",
         "try-acquire",
@@ -149,7 +149,7 @@ fn the_quick_way_never_disagrees_with_the_grammar() {
 #[case::mode_too_large("sema try a --mode 1666")]
 #[case::mode_executable("sema try a --mode 755")]
 #[case::stale_when("sema try a --stale-when never")]
-fn refuses(#[case] line: &str) {
+fn invalid_arguments_are_refused(#[case] line: &str) {
     assert!(read(line).unwrap_err().use_stderr());
 }
 
@@ -172,7 +172,7 @@ fn refuses(#[case] line: &str) {
 #[case::blank(" 5", None)]
 #[case::not_a_number("nan", None)]
 #[case::infinite("inf", None)]
-fn reads_seconds(#[case] text: &str, #[case] milliseconds: Option<u64>) {
+fn seconds_are_parsed(#[case] text: &str, #[case] milliseconds: Option<u64>) {
     assert_eq!(seconds(text).ok(), milliseconds.map(Duration::from_millis));
 }
 

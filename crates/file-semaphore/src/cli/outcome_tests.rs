@@ -106,7 +106,7 @@ fn slots_are_counted() {
     "cleaned: false\nlocks: 0\ntemporaries: 0\n"
 )]
 #[case::nothing_to_list(Outcome::Listed(vec![]), "")]
-fn done(#[case] outcome: Outcome, #[case] text: &str) {
+fn successes_have_their_text_and_exit_with_0(#[case] outcome: Outcome, #[case] text: &str) {
     assert_eq!((outcome.text().as_str(), outcome.exit_code()), (text, 0));
 }
 

@@ -38,7 +38,7 @@ fn plain(command: Command) -> Request {
 #[case::verbose("clean -v p", Request { verbose: true, ..plain(Command::Clean) })]
 #[case::options_before_the_command("-j -v status p", Request { form: Form::Json, verbose: true, ..plain(Command::Status) })]
 #[case::path_behind_two_dashes("status -- p", plain(Command::Status))]
-fn asks_for(#[case] line: &str, #[case] request: Request) {
+fn command_lines_are_parsed(#[case] line: &str, #[case] request: Request) {
     assert_eq!(asked(line), Asked::For(request));
 }
 
@@ -79,7 +79,7 @@ fn unknown_command(#[case] line: &str) {
 #[case::timeout_word("acquire p --timeout soon", "not a number of milliseconds: soon")]
 #[case::timeout_minus("acquire p --timeout -1", "not a number of milliseconds: -1")]
 #[case::timeout_fraction("acquire p --timeout 1.5", "not a number of milliseconds: 1.5")]
-fn wrong(#[case] line: &str, #[case] message: &str) {
+fn invalid_command_lines_are_explained(#[case] line: &str, #[case] message: &str) {
     assert_eq!(asked(line), Asked::Wrong(message.into()));
 }
 
@@ -92,7 +92,7 @@ fn an_empty_path_is_none() {
 #[rstest]
 #[case::text(Form::Text, "locked: false\ninfo: null\n")]
 #[case::json(Form::Json, "{\n  \"locked\": false,\n  \"info\": null\n}\n")]
-fn forms(#[case] way: Form, #[case] text: &str) {
+fn an_outcome_is_written_as_text_and_as_json(#[case] way: Form, #[case] text: &str) {
     let members = vec![("locked", Value::Bool(false)), ("info", Value::Null)];
     assert_eq!(form(way, members), text);
 }

@@ -54,7 +54,7 @@ fn the_first_waiter_is_first_and_nothing_is_left() {
 /// Three in a line of four leave, in every order; the one that stays becomes the first when all
 /// before it are gone, and not earlier.
 #[rstest]
-fn they_leave_in_any_order(
+fn waiters_may_leave_a_line_in_any_order(
     #[values(0, 1, 2, 3)] stays: usize,
     #[values([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])] order: [usize; 3],
     #[values([false; 3], [true; 3], [true, false, true], [false, true, false])] killed: [bool; 3],
@@ -149,7 +149,7 @@ fn waiters_that_leave_leave_nothing(
 /// The only waiter leaves. A second one comes between its look and its step; then the second is put back,
 /// unless a third has begun another line.
 #[rstest]
-fn one_that_comes_while_the_only_one_leaves_leaves_nothing(
+fn a_waiter_that_comes_while_the_only_one_leaves_is_put_back(
     #[values(false, true)] third_comes: bool,
     #[values(false, true)] second_leaves_first: bool,
 ) {

@@ -361,7 +361,11 @@ fn play(grace: u64, lease: u64, script: &str) {
 #[case::the_leases_of_both(0, 2, "b0=yes .10 n1=ok .11 t2=busy b2=busy .8 b2=busy .2 b2=yes")]
 #[case::not_beside_readers(0, 60, "s0=yes b1=busy s2=yes x0 b1=busy x2 b1=yes s0=busy")]
 #[case::a_reader_over_in_a_stall(0, 1, "s0=yes !11 n0=gone t1=yes")]
-fn both_stores(#[case] grace: u64, #[case] lease: u64, #[case] script: &str) {
+fn the_stores_in_memory_and_on_etcd_answer_alike(
+    #[case] grace: u64,
+    #[case] lease: u64,
+    #[case] script: &str,
+) {
     play(grace, lease, script);
 }
 

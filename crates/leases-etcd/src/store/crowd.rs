@@ -55,7 +55,11 @@ mod tests {
     #[case::the_newest_counts(&[(10, 0), (90, 800), (50, 5)], 91, true)]
     #[case::the_most_of_one_call(&[(10, 901), (10, 5)], 10, false)]
     #[case::before_it_was_counted(&[(10, 0)], 9, false)]
-    fn room(#[case] counts: &[(i64, i64)], #[case] revision: i64, #[case] has: bool) {
+    fn an_earlier_count_tells_whether_there_is_room(
+        #[case] counts: &[(i64, i64)],
+        #[case] revision: i64,
+        #[case] has: bool,
+    ) {
         let mut crowd = Crowd::default();
         counts.iter().for_each(|(revision, keys)| crowd.count(*revision, *keys));
         assert_eq!(crowd.has_room(revision, 1000), has);
@@ -64,7 +68,7 @@ mod tests {
     /// 100,000 keys under a cap of 200,000, a hundred a call: counted again only when there may be twice as
     /// many as there were.
     #[test]
-    fn a_crowd_is_seldom_counted() {
+    fn keys_are_counted_again_only_when_they_may_have_doubled() {
         let (mut crowd, mut counted) = (Crowd::default(), 0);
         for keys in 0..100_000 {
             let revision = keys / 100;

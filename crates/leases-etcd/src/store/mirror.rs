@@ -202,7 +202,11 @@ mod tests {
     #[case::replayed_by_a_member(&[], &[gone(1, 12), put(1, 5, 5), gone(2, 8)], &[2])]
     #[case::never_seen(&[], &[gone(77, 12)], &[1, 2])]
     #[case::came_and_went(&[put(3, 11, 11)], &[gone(3, 12)], &[1, 2])]
-    fn news(#[case] early: &[Change], #[case] late: &[Change], #[case] want: &[u64]) {
+    fn changes_are_applied_in_every_order_of_arrival(
+        #[case] early: &[Change],
+        #[case] late: &[Change],
+        #[case] want: &[u64],
+    ) {
         let mut mirror = Mirror::new();
         early.iter().for_each(|change| mirror.apply(change.clone()));
         assert!(!mirror.is_complete() && order(&mirror).is_empty());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_front_end_is_back_is_none() {
+    fn a_hold_is_no_orphan_once_its_front_end_is_back() {
         let mut orphans = Orphans::default();
         orphans.note(at(10), vec![orphan("a", 7)]);
         orphans.note(at(20), Vec::new());

@@ -478,7 +478,7 @@ mod tests {
     #[case::the_last_one_goes(&["a", "b", "c"], &["a", "c"], "abc")]
     #[case::behind_it(&["a", "b", "d"], &["a", "b", "c", "d"], "abcd")]
     #[case::all_go(&["a", "b", "c"], &[], "ab")]
-    fn a_key_that_stays_is_told_once(
+    fn a_key_that_exists_throughout_is_listed_once(
         #[case] first: &[&str],
         #[case] then: &[&str],
         #[case] want: &str,

@@ -98,7 +98,10 @@ enum Meanwhile {
 #[case(Meanwhile::Draining, Some(Refusal::Draining))]
 #[case(Meanwhile::PeerGone, Some(Refusal::Draining))]
 #[tokio::test]
-async fn a_turn_comes_to_nothing(#[case] meanwhile: Meanwhile, #[case] told: Option<Refusal>) {
+async fn a_turn_that_fails_tells_the_waiter_why(
+    #[case] meanwhile: Meanwhile,
+    #[case] told: Option<Refusal>,
+) {
     let mut scene = Scene::new();
     let now = Moment::default();
     match meanwhile {
@@ -152,7 +155,7 @@ async fn patience_ends_during_a_turn() {
 
 /// A session that is lost takes the lines along: what is left in the tables has a wait that ended.
 #[tokio::test]
-async fn a_lost_session_ends_waits() {
+async fn a_lost_session_ends_the_waits_of_its_lines() {
     let mut scene = Scene::new();
     scene.inner.not_yet(NONCE);
     scene.inner.lose(SESSION);

@@ -359,7 +359,7 @@ fn a_key_in_use_is_not_forgotten() {
 
 /// Together they do what they do alone, each with an answer of its own.
 #[test]
-fn a_batch_is_its_parts() {
+fn transactions_in_a_batch_act_as_they_would_alone() {
     let mut scene = Scene::new();
     let parts: Vec<TxnRequest> =
         (1..=3).map(|n| scene.request(format!("k{n}").as_bytes(), n, 1, Behind::Wait)).collect();

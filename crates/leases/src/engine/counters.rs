@@ -128,7 +128,7 @@ mod tests {
     #[case(101, 1)]
     #[case(60_000_000, 8)]
     #[case(60_000_001, 9)]
-    fn a_wait_lands_in_its_bucket(#[case] micros: u64, #[case] bucket: usize) {
+    fn each_wait_is_counted_in_its_bucket(#[case] micros: u64, #[case] bucket: usize) {
         let mut waits = Histogram::default();
         waits.record(micros);
         assert_eq!((waits.buckets[bucket], waits.count, waits.sum_micros), (1, 1, micros));

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn when_it_ends() {
+    fn a_hold_ends_with_its_lease_or_its_grace() {
         let now = Moment::from_micros(5);
         assert_eq!(standing("A-").lapses(now), Moment::NEVER);
         assert_eq!(IN_GRACE.lapses(now), now.after(GRACE));

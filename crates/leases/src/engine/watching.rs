@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn of_readers_the_last_one_is_told_and_how_many_there_are() {
+    fn watchers_see_the_latest_reader_and_the_number_of_readers() {
         let mut engine = engine();
         let (one, two) = (engine.connect(1), engine.connect(2));
         engine.watch(key("k"), true);

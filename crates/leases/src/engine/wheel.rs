@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn never_early_and_at_most_a_millisecond_late() {
+    fn timers_fire_never_early_and_at_most_a_millisecond_late() {
         let mut wheel = Wheel::new();
         wheel.insert(Moment::from_micros(1_500), 'a');
         assert_eq!(wheel.pop(Moment::from_micros(1_999)), None);

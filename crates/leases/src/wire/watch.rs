@@ -95,7 +95,7 @@ mod tests {
 
     /// Each of these states has a different tag, and the time does not change a tag.
     #[test]
-    fn a_tag_stands_for_what_is_told() {
+    fn different_states_have_different_tags() {
         let sights = [
             None,
             Some(sight(1, 1, None)),

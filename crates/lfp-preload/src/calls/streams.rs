@@ -202,7 +202,7 @@ mod tests {
     #[case("wx", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::EXCL)]
     #[case("a", OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)]
     #[case("", OFlags::RDONLY)]
-    fn modes(#[case] mode: &str, #[case] expected: OFlags) {
+    fn modes_of_fopen_become_open_flags(#[case] mode: &str, #[case] expected: OFlags) {
         assert_eq!(flags(mode.as_bytes()), expected);
     }
 }

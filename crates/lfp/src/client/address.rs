@@ -115,7 +115,10 @@ mod tests {
     #[case::elsewhere("192.0.2.1:50001", NotAnAddress::NotThisHost)]
     #[case::everywhere("0.0.0.0:50001", NotAnAddress::NotThisHost)]
     #[case::elsewhere_v6("[2001:db8::1]:50001", NotAnAddress::NotThisHost)]
-    fn refuses(#[case] text: &str, #[case] why: NotAnAddress) {
+    fn addresses_that_are_malformed_or_remote_are_refused(
+        #[case] text: &str,
+        #[case] why: NotAnAddress,
+    ) {
         assert_eq!(text.parse::<Address>(), Err(why));
     }
 }

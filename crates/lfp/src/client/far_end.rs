@@ -74,7 +74,7 @@ mod tests {
     #[case::nobody_has_it(NOT_TAKEN, "127.0.0.1:40000", "127.0.0.1:50001", None)]
     #[case::cut("   7: 0100007F:C351 0100007F:9C40 01", "127.0.0.1:40000", "127.0.0.1:50001", None)]
     #[case::empty("", "127.0.0.1:40000", "127.0.0.1:50001", None)]
-    fn the_other_end_of_this_very_connection(
+    fn the_owner_of_the_other_end_is_found(
         #[case] line: &str,
         #[case] near: SocketAddr,
         #[case] far: SocketAddr,

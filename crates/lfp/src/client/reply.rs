@@ -145,7 +145,7 @@ mod tests {
     #[case::unfinished(b"200 Command", &[])]
     #[case::unfinished_many(b"213-a\r\n b\r\n", &[])]
     #[case::nothing(b"", &[])]
-    fn reads(#[case] bytes: &[u8], #[case] expected: &[&str]) {
+    fn replies_are_parsed(#[case] bytes: &[u8], #[case] expected: &[&str]) {
         let shown = |(code, lines): (u16, Vec<String>)| format!("{code}|{}", lines.join("|"));
         let found: Vec<_> = replies(bytes).unwrap().into_iter().map(shown).collect();
         assert_eq!(found, expected);
@@ -158,7 +158,7 @@ mod tests {
     #[case::four_digits(b"2000 x\r\n")]
     #[case::glued(b"200x\r\n")]
     #[case::sign(b"+20 x\r\n")]
-    fn refuses(#[case] bytes: &[u8]) {
+    fn malformed_replies_are_refused(#[case] bytes: &[u8]) {
         assert_eq!(replies(bytes), Err(Malformed));
     }
 
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_can_hurt(bytes in proptest::collection::vec(byte(), 0..200)) {
+        fn any_bytes_give_clean_replies_or_an_error(bytes in proptest::collection::vec(byte(), 0..200)) {
             let mut assembler = Assembler::default();
             for piece in bytes.chunks(7) {
                 assembler.push(piece);

@@ -170,7 +170,7 @@ mod tests {
     #[case::unknown_key(&[" scheme=open standing=alive new=\"a b\" pid=1"], 1)]
     #[case::unknown_scheme(&[" scheme=telepathy standing=alive", " scheme=open standing=alive"], 1)]
     #[case::odd_numbers(&[" scheme=open standing=alive pid=0 uid=-1 since=99999999999999999999"], 1)]
-    fn is_patient(#[case] lines: &[&str], #[case] found: usize) {
+    fn unknown_keys_and_odd_values_are_ignored(#[case] lines: &[&str], #[case] found: usize) {
         assert_eq!(holders(&reply(lines)).map(|holders| holders.len()), Some(found));
     }
 
@@ -178,7 +178,7 @@ mod tests {
     #[case::no_key(" nonsense")]
     #[case::open_quote(" device=\"x")]
     #[case::open_escape(" device=\"x\\")]
-    fn refuses(#[case] line: &str) {
+    fn malformed_status_lines_are_refused(#[case] line: &str) {
         assert_eq!(holders(&reply(&[line])), None);
     }
 
@@ -199,7 +199,7 @@ mod tests {
         }
 
         #[test]
-        fn no_line_can_hurt(line in "[ -~]{0,80}") {
+        fn any_line_is_parsed_without_a_panic(line in "[ -~]{0,80}") {
             let _ = holders(&reply(&[&line]));
         }
     }

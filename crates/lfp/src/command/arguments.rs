@@ -309,7 +309,7 @@ mod tests {
     #[case(".5", 500)]
     #[case("1.0015", 1001)]
     #[case("1000000000", 1_000_000_000_000)]
-    fn seconds_are_read(#[case] text: &str, #[case] milliseconds: u128) {
+    fn seconds_are_parsed(#[case] text: &str, #[case] milliseconds: u128) {
         assert_eq!(seconds(text).map(|time| time.as_millis()), Ok(milliseconds));
     }
 
@@ -324,7 +324,7 @@ mod tests {
     #[case("1000000001")]
     #[case("99999999999999999999999")]
     #[case("inf")]
-    fn no_seconds(#[case] text: &str) {
+    fn invalid_seconds_are_refused(#[case] text: &str) {
         assert!(seconds(text).is_err());
     }
 
@@ -354,7 +354,7 @@ mod tests {
     #[case::code(&["lfp", "run", "-E", "256", "ttyS0", "true"])]
     #[case::two_routes(&["lfp", "--direct", "--server", "/x", "list"])]
     #[case::elsewhere(&["lfp", "--server", "192.0.2.1:50001", "list"])]
-    fn refused(#[case] words: &[&str]) {
+    fn invalid_command_lines_are_refused(#[case] words: &[&str]) {
         let error = Options::try_parse_from(words).unwrap_err();
         assert!(error.use_stderr());
     }

@@ -385,7 +385,7 @@ mod tests {
     #[case::swapped("ttyUBS0", Some("ttyUSB0"))]
     #[case::of_a_link("serial/by-id/usb-Y", Some("serial/by-id/usb-X"))]
     #[case::nothing_like_it("printer", None)]
-    fn typos(#[case] name: &str, #[case] meant: Option<&str>) {
+    fn a_mistyped_device_suggests_the_nearest_one(#[case] name: &str, #[case] meant: Option<&str>) {
         let known = strings(&["ttyS10", "ttyUSB0", "ttyUSB3", "serial/by-id/usb-X"]);
         assert_eq!(nearest(known.into_iter(), name).as_deref(), meant);
     }

@@ -242,7 +242,10 @@ mod tests {
     #[case::empty_path(&[(3, 400, 0)], Loader::Unknown)]
     #[case::long_path(&[(3, 400, 4097)], Loader::Unknown)]
     #[case::far_away(&[(3, u64::MAX, 9)], Loader::At(Piece { offset: u64::MAX, bytes: 9 }))]
-    fn loaders(#[case] headers: &[(u8, u64, u64)], #[case] expected: Loader) {
+    fn the_loader_of_a_program_is_found(
+        #[case] headers: &[(u8, u64, u64)],
+        #[case] expected: Loader,
+    ) {
         let table: Vec<u8> = headers.iter().flat_map(|it| header(it.0, it.1, it.2)).collect();
         assert_eq!(loader(&table), expected);
     }
@@ -265,7 +268,7 @@ mod tests {
     /// The program of this very test has the loader of its own C library.
     #[cfg(not(target_feature = "crt-static"))]
     #[test]
-    fn this_program() {
+    fn the_loader_of_this_program_exists() {
         let file = std::fs::read("/proc/self/exe").unwrap();
         let Kind::Native(table) = kind(&file[..HEAD_BYTES]) else { panic!("not native") };
         let piece = |it: Piece| {

@@ -79,7 +79,7 @@ mod tests {
     #[case::empty("")]
     #[case::blank("tty S0")]
     #[case::nowhere("/no/such/directory/ttyS0")]
-    fn refuses(#[case] text: &str) {
+    fn spellings_of_no_device_are_refused(#[case] text: &str) {
         assert!(device(text).is_err(), "{text}");
     }
 

@@ -82,7 +82,7 @@ fn a_shifted_start_is_the_same_start(
 #[case::behind(-42_420_000_000, 0, Some(4242), true)]
 #[case::between_two_ticks(5_000_000, 4242, Some(4242), false)]
 #[case::from_before_the_start(100_000_000_000_000, 1, None, true)]
-fn a_shift_is_undone(
+fn the_clock_shift_of_a_time_namespace_is_undone(
     #[case] nanoseconds: i128,
     #[case] seen: u64,
     #[case] start: Option<u64>,

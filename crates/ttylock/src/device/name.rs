@@ -97,7 +97,7 @@ mod tests {
     #[case::delete(b"tty\x7f")]
     #[case::latin1(b"tty\xe9")]
     #[case::utf8("tty\u{e9}".as_bytes())]
-    fn refuses(#[case] spelling: &[u8]) {
+    fn invalid_device_names_are_refused(#[case] spelling: &[u8]) {
         assert_eq!(DeviceName::parse(spelling), Err(NotADevice));
     }
 
@@ -109,7 +109,7 @@ mod tests {
     #[rstest]
     #[case::at_the_limit(NAME_BYTES, true)]
     #[case::one_over(NAME_BYTES + 1, false)]
-    fn is_bounded(#[case] length: usize, #[case] fits: bool) {
+    fn the_length_of_a_device_name_is_bounded(#[case] length: usize, #[case] fits: bool) {
         assert_eq!(DeviceName::parse(&vec![b'x'; length]).is_ok(), fits);
     }
 }

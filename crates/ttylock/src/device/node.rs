@@ -288,7 +288,11 @@ mod tests {
     #[case::absent("ttyUSB7", &["ttyUSB7"], false)]
     #[case::absent_below("usb/tts/0", &["usb/tts/0"], false)]
     #[case::dangling("dangling", &["dangling", "gone"], false)]
-    fn follows(#[case] name: &str, #[case] names: &[&str], #[case] exists: bool) {
+    fn links_are_followed_to_the_node(
+        #[case] name: &str,
+        #[case] names: &[&str],
+        #[case] exists: bool,
+    ) {
         let dev = dev();
         let resolved = follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap()).unwrap();
         assert_eq!(resolved.names, names);
@@ -301,7 +305,7 @@ mod tests {
     #[case::endless("loop-a", ResolveError::Loop)]
     #[case::dev_itself("self", ResolveError::Outside)]
     #[case::through_a_node("ttyS0/x", ResolveError::Unreachable)]
-    fn refuses(#[case] name: &str, #[case] error: ResolveError) {
+    fn links_that_leave_dev_or_loop_are_refused(#[case] name: &str, #[case] error: ResolveError) {
         let dev = dev();
         let found = follow(dev.path(), &DeviceName::parse(name.as_bytes()).unwrap());
         assert_eq!(found, Err(error));

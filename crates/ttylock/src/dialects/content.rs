@@ -163,7 +163,7 @@ mod tests {
     #[case::int_negative(&(-5_i32).to_ne_bytes())]
     #[case::long_too_large(&i64::MAX.to_ne_bytes())]
     #[case::newline_first(b"\n1230\n")]
-    fn refuses(#[case] content: &[u8]) {
+    fn unreadable_contents_are_refused(#[case] content: &[u8]) {
         assert_eq!(Content::parse(content), Err(Unreadable));
     }
 

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_comes_to_an_end() {
+    fn a_backoff_gives_up_after_a_bounded_number_of_pauses() {
         let mut backoff = Backoff::default();
         let mut pauses = Vec::new();
         while backoff.contention() == Contention::ComesBack {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn where_not_everything_is_told_there_is_none() {
+    fn without_a_whole_list_there_is_no_last_lock() {
         assert!(LastLock::take(|| Ok(listing(Extent::Changing))).is_none());
         assert!(
             LastLock::take(|| Ok(Listing { extent: Extent::Whole, ..Listing::default() }))

@@ -330,7 +330,7 @@ mod tests {
 
     /// Reading the list ends, however long it is.
     #[test]
-    fn there_is_an_end() {
+    fn reading_the_list_ends_however_long_it_is() {
         let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);
         let told = (0..).step_by(70).take_while(|position| allowance.spend(*position)).count();
         assert!((1000..1_000_000).contains(&told), "{told}");

@@ -263,7 +263,7 @@ mod tests {
     #[case::svr4("LK.005.136.003")]
     #[case::gensio("LCK.136.003")]
     #[case::lockdev_103("LCK.C.136.003")]
-    fn looks_at_every_form(#[case] name: &str) {
+    fn every_form_of_name_is_searched_once(#[case] name: &str) {
         let resolved = resolved(&["pts/3"], Some((5, 136, 3)));
         let lock_names = lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
         let all = [texts(&lock_names.written), texts(&lock_names.searched)].concat();

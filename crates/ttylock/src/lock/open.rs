@@ -325,7 +325,7 @@ mod tests {
     #[case::anothers(Errno::EACCES, NoLook::Hidden)]
     #[case::no_descriptor(Errno::EMFILE, NoLook::NoRoom)]
     #[case::no_descriptor_of_the_machine(Errno::ENFILE, NoLook::NoRoom)]
-    fn why_there_is_no_look(#[case] errno: Errno, #[case] why: NoLook) {
+    fn an_error_says_why_a_process_cannot_be_examined(#[case] errno: Errno, #[case] why: NoLook) {
         assert_eq!(NoLook::because(&errno.into()), why);
     }
 

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_two_ways_that_have_nothing_in_common() {
+    fn a_list_is_whole_only_by_two_independent_sets_of_readings() {
         let whole = || vec![ended(&[0..100])];
         let torn = |at: usize| vec![run(&[0..at]), ended(&[at..100])];
         for (readings, is_believed) in [

@@ -136,7 +136,7 @@ fn too_long(#[case] path: &str, #[case] planted: String) {
 }
 
 #[test]
-fn of_seventy_lines_a_function_is_not_too_long() {
+fn a_function_of_seventy_lines_is_not_too_long() {
     let path = "src/protocol/line.rs";
     let (house, _) = with(path, &format!("fn planted() {{\n{}}}", "    ();\n".repeat(68)));
     assert_eq!(caught(rules::sizes, &house, path), []);
@@ -153,7 +153,7 @@ fn heads(#[case] text: &str) {
 }
 
 #[test]
-fn a_circle_across_modules() {
+fn a_circle_across_modules_is_caught() {
     let (mut house, _) = with("src/protocol/line.rs", "use crate::serve::fairness::planted;");
     let other = file(&mut house, "src/serve/fairness.rs");
     let planted = "pub(crate) fn planted(_: crate::protocol::line::Framer) {}";
@@ -174,7 +174,7 @@ fn a_crate_that_may_not() {
 #[case::an_identifier("`RecordKeeperOfNothing` keeps records.")]
 #[case::a_path_of_code("See `ttylock::lock::nowhere_at_all`.")]
 #[case::a_file("It is in `src/serve/nowhere.rs`.")]
-fn a_name_of_nothing(#[case] said: &str) {
+fn a_name_that_exists_nowhere_is_caught(#[case] said: &str) {
     let mut house = house();
     house.texts.push(Text { path: "PLANTED.md".to_owned(), text: said.to_owned() });
     assert_ne!(caught(rules::words, &house, "PLANTED.md"), []);

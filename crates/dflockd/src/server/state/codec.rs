@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_the_end() {
+    fn an_end_mark_is_read_back_and_damage_is_noticed() {
         let mut mark = Vec::new();
         push_end(&mut mark, Chain(7));
         assert_eq!(mark.len(), END_BYTES);

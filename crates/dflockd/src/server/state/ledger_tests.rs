@@ -445,7 +445,10 @@ fn a_damaged_tail_is_said() {
 #[case::as_it_was(9_000_000, 20_000_000)]
 #[case::later(14_000_000, 15_000_000)]
 #[case::gone_back(0, 20_000_000)]
-fn another_boot(#[case] wall_micros: u64, #[case] left: u64) {
+fn after_a_reboot_leases_are_counted_by_the_wall_clock(
+    #[case] wall_micros: u64,
+    #[case] left: u64,
+) {
     let image = Image::default();
     let mut world = World::new(&image, Fault::None, ROOMY);
     let _ = world.engine.ask(world.moment(), world.conn, take(b"k", 20));
