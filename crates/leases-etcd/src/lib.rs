@@ -1,9 +1,9 @@
 //! Lease locks and semaphores in etcd: holds that outlive any one machine. [`Engine`] has the calls of
-//! [`leases::Engine`](https://docs.rs/leases) and decides about owners by the same rule, so that a lock server takes
-//! one or the other.
+//! [`leases::Engine`](https://docs.rs/leases) and decides about owners by the same rule, so a lock server can use
+//! either.
 //!
-//! It differs where it has to ask etcd: most requests are answered [`Verdict::Later`](leases::Verdict::Later), and its
-//! tasks run on the caller's tokio runtime and reach the server through [`Inlet`](leases::Inlet).
+//! It differs because it has to ask etcd: it answers most requests with [`Verdict::Later`](leases::Verdict::Later),
+//! and its tasks run on the caller's tokio runtime and reach the server through [`Inlet`](leases::Inlet).
 
 mod options;
 #[cfg(feature = "store")]

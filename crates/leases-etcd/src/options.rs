@@ -1,16 +1,16 @@
-//! What the store is told, and what it counts. Both exist without the store, so that the options and numbers of a
-//! server have one form.
+//! The settings of the store and its counters. Both exist without the store, so the options and numbers of a server
+//! always have the same form.
 
 use std::path::PathBuf;
 
-/// What `--store etcd` is told.
+/// The settings of `--store etcd`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// Host and port of members, in order of preference; at least one.
+    /// Hosts and ports of members, in order of preference; at least one.
     pub endpoints: Vec<String>,
-    /// All our keys begin so: several services may share one etcd.
+    /// The prefix of all our keys, so that several services can share one etcd.
     pub prefix: String,
-    /// TLS towards etcd, if any.
+    /// TLS to etcd, if it is used.
     pub tls: Option<EtcdTls>,
     /// Name and password, if etcd has users.
     pub user: Option<EtcdUser>,
@@ -28,31 +28,31 @@ pub struct EtcdTls {
 /// A user of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdUser {
-    /// As etcd knows them.
+    /// The name in etcd.
     pub name: String,
     /// File with the password; blanks around it do not count.
     pub password_file: PathBuf,
 }
 
-/// What the store in etcd counts of its own.
+/// Counters of the store in etcd only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EtcdNumbers {
     /// Whether this front-end is registered.
     pub session: bool,
-    /// Registrations that were lost.
+    /// Lost registrations.
     pub sessions_lost: u64,
-    /// Front-ends that live, this one included.
+    /// Living front-ends, including this one.
     pub front_ends: usize,
     /// Calls to etcd.
     pub calls: u64,
-    /// Transactions, of which one call takes several.
+    /// Transactions; one call can carry several.
     pub transactions: u64,
     /// Calls with an unknown outcome.
     pub unclear: u64,
     /// Whether etcd has no more space.
     pub full: bool,
-    /// Tickets with a create of unknown outcome that was made void.
+    /// Tickets that were made void because the outcome of their create was unknown.
     pub tombstones: u64,
-    /// Contended keys that are watched.
+    /// Watched keys with waiters.
     pub mirrors: usize,
 }

@@ -17,13 +17,13 @@ pub trait Host: Send + Sync {
     fn now(&self) -> Moment;
 }
 
-/// The way into the server for news that a store has without being asked. Cheap to clone; it does not keep
-/// the server alive.
+/// A handle by which a store tells the server news without being asked. Cheap to clone; it does not keep the server
+/// alive.
 #[derive(Clone)]
 pub struct Inlet(Weak<dyn Host>);
 
 impl Inlet {
-    /// To this server.
+    /// A handle of this server.
     pub fn new(server: Weak<dyn Host>) -> Self {
         Self(server)
     }

@@ -4,8 +4,8 @@
 //!
 //! What to tell it, and in which order:
 //! 1. [`Engine::connect`] for a connection, before its first request.
-//! 2. [`Engine::ask`] per request. After [`Verdict::Later`] nothing more is asked for that
-//!    connection until its answer came as an [`Effect::Answer`], or [`Engine::cancel`] took it back.
+//! 2. [`Engine::ask`] for each request. After [`Verdict::Later`], ask nothing more for that connection until its
+//!    answer has come as an [`Effect::Answer`], or [`Engine::cancel`] has withdrawn the request.
 //! 3. [`Engine::advance`] when [`Engine::next_deadline`] has come.
 //! 4. [`Engine::disconnect`] until it is done; the id is free then.
 //!
@@ -21,7 +21,7 @@
 //! impl Mint for Numbers {
 //!     fn token(&mut self) -> Token {
 //!         self.0 += 1;
-//!         Token::new(self.0, 0) // The second half is to be random: nobody shall guess a token.
+//!         Token::new(self.0, 0) // The second half must be random, so that nobody can guess a token.
 //!     }
 //! }
 //!
@@ -44,7 +44,7 @@
 //! let Verdict::Now(Answer::Granted(grant)) = engine.ask(now, one, take) else { panic!() };
 //! assert_eq!(engine.ask(now, other, take), Verdict::Later); // It waits for its turn.
 //! engine.ask(now, one, Request::Release { key, token: Some(grant.token) });
-//! assert!(engine.take_effect().is_some()); // The other one has it.
+//! assert!(engine.take_effect().is_some()); // The other connection has the lock now.
 //! ```
 
 mod engine;
@@ -63,6 +63,6 @@ pub use engine::{
 };
 pub use external_store::{Host, Inlet, Unreachable};
 
-// What several tests begin with names this crate as other crates' tests do.
+// Shared test code calls this crate `leases`, as the tests of other crates do.
 #[cfg(test)]
 extern crate self as leases;

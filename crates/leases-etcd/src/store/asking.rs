@@ -1,4 +1,4 @@
-//! The requests `l`, `e` and `w`: makes a ticket, which is a hold at once or waits for its turn.
+//! The requests `l`, `e` and `w`. Each makes a ticket, which is a hold at once or waits for its turn.
 
 use super::Inner;
 use super::batch::Haste;
@@ -16,10 +16,10 @@ use leases::{Answer, Claim, ConnId, Grant, Label, Limit, Moment, Refusal, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a try for a slot of a pool may be overtaken by others.
+/// How often other clients may overtake one attempt to get a slot of a semaphore.
 const MOST_TRIES: usize = 32;
 
-/// How long a client waits for a slot.
+/// How long a client is ready to wait for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     /// Not at all.
@@ -51,7 +51,7 @@ impl Want {
     }
 }
 
-/// A ticket that was made, as its create told.
+/// A ticket that was made, as the answer to its create describes it.
 pub(super) struct Made {
     pub(super) nonce: u64,
     pub(super) create: i64,
@@ -59,7 +59,7 @@ pub(super) struct Made {
     pub(super) sent: Moment,
 }
 
-/// Notes an `e`, if the connection has none on this key. If it has one for a hold, its nonce: the
+/// Notes an `e`, if the connection has none for this key. If it has one for a hold, returns the nonce, because the
 /// hold may have been released at another front-end.
 pub(super) fn enqueue(conn: &mut Conn, key: &[u8], ttl: Ttl) -> Result<Option<u64>, Answer> {
     match conn.records.get(key).map(|record| (record.phase, record.nonce)) {
@@ -92,8 +92,8 @@ impl Inner {
         self.answer(want.id, answer);
     }
 
-    /// `e` while an earlier one got a hold that nobody fetched yet: a second one, unless that hold
-    /// has ended elsewhere.
+    /// Serves an `e` although an earlier one got a hold that was not fetched yet. It is a second `e`, unless that
+    /// hold has ended at another front-end.
     pub(super) async fn enqueue_again(self: Arc<Self>, want: Want, nonce: u64) {
         let until = want.asked.after_micros(BUDGET_MICROS);
         let name = self.names.ticket(&want.key, nonce);
@@ -110,7 +110,7 @@ impl Inner {
         self.answer(want.id, Answer::Refused(refusal));
     }
 
-    /// A grant, or nothing: a place in the queue, or the end of the patience.
+    /// A grant; `None` for a place in the queue, or if the time to wait is over.
     async fn try_acquire(self: &Arc<Self>, want: &Want) -> Result<Option<Grant>, Refusal> {
         let until = want.asked.after_micros(BUDGET_MICROS);
         let mut seen = 0;
@@ -152,18 +152,18 @@ impl Inner {
                 }
             };
         }
-        // Overtaken again and again: others got every slot.
+        // Overtaken again and again: other clients got every slot.
         if want.patience == Patience::Try { Ok(None) } else { Err(Refusal::Unavailable) }
     }
 
-    /// A request behind others of this front-end waits whatever etcd says, and is not in haste.
+    /// A request behind others of this front-end waits whatever etcd says, so it is not urgent.
     fn behind(&self, want: &Want, seen: i64) -> (Behind, Haste) {
         if want.patience == Patience::Try {
             return (Behind::Stay(seen), Haste::Now);
         }
         let line_is_long = {
             let state = self.state();
-            // Readers before a reader may be holders soon, or be them already.
+            // Readers before a reader may become holders soon, or hold already.
             let keeps_waiting = |nonce: &u64| {
                 let share = state.tickets.get(*nonce).map(|mine| mine.ticket.share);
                 !want.claim.is_shared() || share == Some(Share::Alone)
@@ -178,7 +178,7 @@ impl Inner {
         }
     }
 
-    /// Sends the create once. Nothing: it did not happen and will not.
+    /// Sends the create once. `None` means that it did not happen and never will.
     async fn create(
         self: &Arc<Self>,
         want: &Want,
@@ -204,7 +204,7 @@ impl Inner {
         Ok(made.and_then(|(mut made, created)| Some((made.pop()?, created))))
     }
 
-    /// Sends the create of tickets once. Nothing: it did not happen and will not.
+    /// Sends the create of several tickets once. `None` means that it did not happen and never will.
     pub(super) async fn make<C>(
         self: &Arc<Self>,
         request: TxnRequest,
@@ -223,7 +223,7 @@ impl Inner {
                     return Ok(Some((tickets.into_iter().map(made).collect(), created)));
                 }
             }
-            // The lease it names is gone: no transaction with it is done.
+            // The lease that it names is gone, so no transaction with it takes effect.
             Err(Failure::Refused) => {
                 self.session_is_gone(session, until).await?;
                 return Ok(None);
@@ -236,8 +236,8 @@ impl Inner {
         Ok(None)
     }
 
-    /// A create's fate is unknown: sees to it that its tickets never are, even if that takes longer
-    /// than the caller can wait.
+    /// The outcome of a create is unknown. Makes sure that its tickets never exist, even if that takes longer than
+    /// the caller can wait.
     pub(super) async fn bury(
         self: Arc<Self>,
         tickets: Vec<(Arc<[u8]>, u64)>,
@@ -247,7 +247,7 @@ impl Inner {
         let inner = Arc::clone(&self);
         let task = tokio::spawn(async move {
             while !inner.is_closed() {
-                // Without its own session the create does nothing any more, but may have done it before.
+                // Without its session the create has no effect any more, but it may have had one before.
                 let session = inner.state().session;
                 if let Some(session) = session {
                     let request = txn::bury(&inner.names, session, &tickets);
@@ -266,8 +266,8 @@ impl Inner {
         }
     }
 
-    /// Whether there are no more keys than there may be, after one was made at this revision, which may
-    /// have counted them. If that is unknown, there is no room.
+    /// Whether the number of keys is within the limit after a key was made at this revision. The create may have
+    /// counted the keys. If the number is unknown, there is no room.
     pub(super) async fn has_room(
         &self,
         revision: i64,
@@ -290,7 +290,8 @@ impl Inner {
         usize::try_from(keys).is_ok_and(|keys| keys <= most)
     }
 
-    /// Whether as many wait as may. There are so many other tickets, and those before `create` count.
+    /// Whether the number of waiters has reached its limit. `others` is the number of other tickets; those before
+    /// `create` count.
     async fn is_line_full(
         &self,
         want: &Want,
@@ -302,7 +303,7 @@ impl Inner {
         let is_full =
             |waiters: usize| self.caps.max_waiters > 0 && waiters >= self.caps.max_waiters;
         let most = usize::try_from(others.saturating_sub(limit.count())).unwrap_or(usize::MAX);
-        // A lock may have more than one holder: readers.
+        // A lock may have several holders: readers.
         if !is_full(most) || limit != Limit::ONE {
             return Ok(is_full(most));
         }
@@ -315,7 +316,7 @@ impl Inner {
         Ok(is_full(tickets.len() - held))
     }
 
-    /// One key too many: its first ticket goes, and the key if nobody has joined.
+    /// There is one key too many: removes its first ticket, and the key if no other client uses it.
     async fn take_back_key(
         self: &Arc<Self>,
         want: &Want,
@@ -355,7 +356,7 @@ impl Inner {
         self.tell(made.nonce, made.sent).await
     }
 
-    /// From here on our tables have it.
+    /// From now on our tables have the ticket.
     pub(super) fn keep_hold(&self, want: &Want, made: &Made) {
         let mine = self.mine(want, made, Place::Held);
         let mut state = self.state();
@@ -372,8 +373,8 @@ impl Inner {
         }
     }
 
-    /// What is answered of a hold written down by a write sent at `sent`. A lease is promised only
-    /// while that write is fresh: others count from it.
+    /// The answer for a hold that was recorded by a write sent at `sent`. A lease is promised only while that write
+    /// is recent, because other front-ends count from it.
     pub(super) async fn tell(self: &Arc<Self>, nonce: u64, sent: Moment) -> Result<Grant, Refusal> {
         let found = self
             .state()
@@ -390,7 +391,7 @@ impl Inner {
         }
     }
 
-    /// The ticket was made behind others.
+    /// The ticket was made behind other tickets.
     async fn stand_behind(
         self: &Arc<Self>,
         want: &Want,
@@ -419,7 +420,7 @@ impl Inner {
         }
     }
 
-    /// What hoped to be a hold becomes a waiting ticket.
+    /// A ticket that was created as a possible hold becomes a waiting ticket.
     async fn demote(
         self: &Arc<Self>,
         want: &Want,
@@ -434,7 +435,7 @@ impl Inner {
             Ok(Changed::Done(revision)) => Ok(revision),
             Ok(Changed::Other(_) | Changed::Gone | Changed::Vanished) => Err(Refusal::Unavailable),
             Err(refusal) => {
-                // It says it is a hold, and nobody will use it: it goes when its time is over.
+                // It is marked as a hold that nobody will use, and is removed when its lease is over.
                 let mut state = self.state();
                 state.keep(self.mine(want, made, Place::Held));
                 drop(state);

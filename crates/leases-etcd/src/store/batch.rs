@@ -1,5 +1,5 @@
-//! Collects transactions and sends several in one request: for etcd the number of requests and proposals
-//! costs much, their content little.
+//! Collects transactions and sends several in one request, because etcd's cost depends on the number of requests
+//! and proposals, and little on their content.
 //!
 //! Two transactions that write the same name never share a request: etcd refuses it, and as everything in a
 //! request gets one revision, two tickets of a key would have no order (each create also writes its key's
@@ -11,17 +11,17 @@ use super::rpc::TxnRequest;
 use super::txn;
 use std::collections::{HashSet, VecDeque};
 
-/// Most transactions in one request, one that makes several keys counted as so many; etcd refuses more than 128
-/// operations by default, and counts what is inside the largest of them as well.
+/// The most transactions in one request; one that makes several keys counts as that many. By default etcd refuses
+/// more than 128 operations, and also counts the operations inside the largest transaction.
 pub(super) const MOST: usize = 100;
-/// Most that are looked at for one request, when many cannot go together.
+/// The most transactions that are examined for one request, if many cannot go together.
 const LOOK_AHEAD: usize = 4 * MOST;
 
-/// Whether a transaction is reason enough for a request.
+/// Whether a transaction is urgent enough to cause a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Haste {
     Now,
-    /// Nobody gains by it soon: it goes with the next request.
+    /// No client waits for it: it goes with the next request.
     Later,
 }
 
@@ -33,18 +33,18 @@ struct Waiting<B> {
     weight: usize,
 }
 
-/// `B` is where an answer goes.
+/// `B` is the destination of an answer.
 #[derive(Debug)]
 pub(super) struct Queue<B> {
     waiting: VecDeque<Waiting<B>>,
-    /// How many are in haste.
+    /// How many are urgent.
     hasty: usize,
 }
 
-/// To be sent as one request.
+/// Transactions to be sent as one request.
 #[derive(Debug)]
 pub(super) struct Batch<B> {
-    /// Each with where its answer goes.
+    /// Each with the destination of its answer.
     pub(super) parts: Vec<(TxnRequest, B)>,
 }
 
@@ -57,7 +57,7 @@ impl<B> Queue<B> {
         self.waiting.is_empty()
     }
 
-    /// Whether one is in haste.
+    /// Whether one of them is urgent.
     pub(super) const fn is_hasty(&self) -> bool {
         self.hasty > 0
     }
@@ -68,7 +68,8 @@ impl<B> Queue<B> {
         self.waiting.push_back(Waiting { request, back, haste, weight });
     }
 
-    /// The oldest, and with it what may go along; what writes the same name keeps its order.
+    /// The oldest transaction and those that can go with it. Transactions that write the same name keep their
+    /// order.
     pub(super) fn take(&mut self) -> Option<Batch<B>> {
         let Waiting { request, back, haste, weight } = self.waiting.pop_front()?;
         self.hasty -= usize::from(haste == Haste::Now);
@@ -77,7 +78,7 @@ impl<B> Queue<B> {
             return Some(Batch { parts });
         }
         let mut room = MOST.saturating_sub(weight);
-        // Also those of what stays behind: nothing may overtake it.
+        // Also the names of transactions that stay behind, because nothing may overtake them.
         let mut names: HashSet<Vec<u8>> = HashSet::new();
         parts.iter().for_each(|(first, _)| names.extend(owned(first)));
         let mut rest = VecDeque::new();
@@ -103,7 +104,7 @@ impl<B> Queue<B> {
     }
 }
 
-/// At least the number of keys it can make, as each has a limit and a ticket.
+/// At least the number of keys that it can make, because each key has a limit and a ticket.
 fn weight(request: &TxnRequest) -> usize {
     let names: HashSet<&[u8]> = txn::written(request).into_iter().collect();
     names.len().div_ceil(2)
@@ -113,7 +114,7 @@ fn owned(request: &TxnRequest) -> impl Iterator<Item = Vec<u8>> + '_ {
     txn::written(request).into_iter().map(<[u8]>::to_vec)
 }
 
-/// One request for all parts.
+/// One request with all parts.
 pub(super) fn together(parts: &[TxnRequest]) -> TxnRequest {
     match parts {
         [only] => only.clone(),
@@ -201,8 +202,8 @@ mod tests {
         const { assert!(MOST <= 128) };
     }
 
-    /// Operations as etcd counts them (v3.4 to v3.6, `checkTxnRequest`): the longest list, and that of the worst one
-    /// inside.
+    /// Operations as etcd counts them (v3.4 to v3.6, `checkTxnRequest`): the longest list, plus the longest list of
+    /// a transaction inside.
     fn operations(txn: &TxnRequest) -> usize {
         let inside = txn.success.iter().chain(&txn.failure).map(|op| match &op.request {
             Some(super::super::rpc::request_op::Request::RequestTxn(inner)) => operations(inner),
@@ -212,8 +213,8 @@ mod tests {
         longest + inside.max().unwrap_or(0)
     }
 
-    /// What makes many keys goes with fewer others: a call makes a limited number of keys, of a limited number of
-    /// operations.
+    /// A transaction that makes many keys goes with fewer others: the keys and the operations of a call are
+    /// limited.
     #[test]
     fn a_request_for_several_keys_weighs_as_much_as_they_do() {
         let names = Names::new("");
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!((seen, queue.is_hasty()), (310, false));
     }
 
-    /// However many want the same, each look at the queue is a short one.
+    /// However many transactions write the same name, each search of the queue is short.
     #[test]
     fn a_look_is_bounded() {
         let mut queue = queue(&["a"; LOOK_AHEAD + 10]);

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long a request is tried before the client is told that the store is away.
+/// How long a request is tried before the client is told that the store cannot be reached.
 pub(super) const BUDGET_MICROS: u64 = 6_000_000;
-/// Between two tries.
+/// The pause between two attempts.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
-/// Requests with transactions under way at once. More would make each smaller.
+/// The most requests with transactions under way at once. More requests would each carry fewer transactions.
 const MOST_UNDER_WAY: usize = 3;
-/// What is not in haste goes by itself after this.
+/// After this time, transactions that are not urgent are sent by themselves.
 const LATER: Duration = Duration::from_millis(2);
 
 type Back = oneshot::Sender<Result<TxnResponse, Failure>>;
@@ -25,11 +25,11 @@ type Back = oneshot::Sender<Result<TxnResponse, Failure>>;
 struct Load {
     queue: Queue<Back>,
     under_way: usize,
-    /// A task will look at the queue in this turn of the loop.
+    /// A task will serve the queue in this turn of the loop.
     rung: bool,
-    /// The same, when what is not in haste has waited enough.
+    /// A task will serve the queue when transactions that are not urgent have waited long enough.
     timed: bool,
-    /// So many were ever sent.
+    /// The number of transactions sent so far.
     transactions: u64,
 }
 
@@ -50,7 +50,7 @@ impl Outbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Transactions so far, several of which may have been one call.
+    /// Transactions so far; one call can carry several.
     pub(super) fn transactions(&self) -> u64 {
         self.load().transactions
     }
@@ -79,7 +79,7 @@ impl Inner {
         answer.await.unwrap_or(Err(Failure::Unclear))
     }
 
-    /// Not at once: requests that are served in the same turn of the loop shall come along.
+    /// Not at once, so that requests served in the same turn of the loop can go with it.
     fn ring(self: &Arc<Self>, load: &mut Load) {
         if load.under_way < MOST_UNDER_WAY && !std::mem::replace(&mut load.rung, true) {
             tokio::spawn(Arc::clone(self).pump());
@@ -112,7 +112,7 @@ impl Inner {
         }
     }
 
-    /// What came in haste while all ways were taken by such as this waits for nobody else.
+    /// An urgent transaction that came while requests like this one were all under way need not wait for others.
     async fn carry_later(self: Arc<Self>, batch: Batch<Back>) {
         Arc::clone(&self).carry(batch).await;
         let mut load = self.outbox.load();
@@ -121,7 +121,8 @@ impl Inner {
         }
     }
 
-    /// What may be sent now. What could not go along goes by itself if it may.
+    /// The batches that can be sent now. A transaction that could not go with others is sent alone if that is
+    /// allowed.
     fn take(self: &Arc<Self>, load: &mut Load) -> Option<Batch<Back>> {
         if load.under_way >= MOST_UNDER_WAY {
             return None;
@@ -141,7 +142,7 @@ impl Inner {
 
     async fn send(&self, batch: Batch<Back>) {
         let (requests, backs): (Vec<TxnRequest>, Vec<Back>) = batch.parts.into_iter().unzip();
-        // What is inside another transaction is done without space, too (see `txn::batch`).
+        // A transaction inside another one succeeds even if etcd has no space (see `txn::batch`).
         let alone = requests.len() == 1 && !self.client.is_full();
         let request = if alone { together(&requests) } else { txn::batch(requests.clone()) };
         match self.client.txn(request).await {
@@ -150,7 +151,7 @@ impl Inner {
                 let parts = txn::split(answer);
                 reply(backs, parts.into_iter().map(|part| part.ok_or(Failure::Unclear)));
             }
-            // One of them cannot be, and so none was done.
+            // One of them is not possible, so none took effect.
             Err(Failure::Refused) if !alone => {
                 for (request, back) in requests.into_iter().zip(backs) {
                     let _nobody_waits = back.send(self.client.txn(request).await);
@@ -160,7 +161,7 @@ impl Inner {
         }
     }
 
-    /// A transaction that must not happen twice: tried again only when it cannot have happened.
+    /// Sends a transaction that must not happen twice. It is tried again only if it certainly did not happen.
     pub(super) async fn once(
         self: &Arc<Self>,
         request: TxnRequest,
@@ -175,7 +176,7 @@ impl Inner {
         }
     }
 
-    /// A transaction that is guarded so that a second time does no harm.
+    /// Sends a transaction with a guard, so that a repetition does no harm.
     pub(super) async fn again(
         self: &Arc<Self>,
         request: TxnRequest,
@@ -203,7 +204,7 @@ impl Inner {
         self.again(request, until).await?.changed()
     }
 
-    /// Writes a ticket anew.
+    /// Rewrites a ticket.
     pub(super) async fn rewrite(
         self: &Arc<Self>,
         name: &[u8],
@@ -215,7 +216,7 @@ impl Inner {
         let request = txn::rewrite(name, guard, value.clone(), lease);
         let answered = self.again(request, until).await?;
         match (answered.changed()?, answered.tries) {
-            // An attempt whose answer was lost did it.
+            // An earlier attempt, with a lost answer, did it.
             (Changed::Other(found), Tries::AfterUnclear) if found.value == value => {
                 Ok(Changed::Done(found.mod_revision))
             }
@@ -223,7 +224,7 @@ impl Inner {
         }
     }
 
-    /// A read, which is never older than its beginning.
+    /// Reads. The result is never older than the beginning of the call.
     pub(super) async fn range(
         &self,
         request: RangeRequest,
@@ -239,7 +240,7 @@ impl Inner {
     }
 }
 
-/// Whether something may have happened before the attempt that was answered.
+/// Whether an earlier attempt than the answered one may have had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tries {
     First,
@@ -252,7 +253,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// What became of a guarded change.
+    /// The outcome of a guarded change.
     pub(super) fn changed(&self) -> Result<Changed, Refusal> {
         match (txn::read_changed(&self.answer), self.tries) {
             (None, _) => Err(Refusal::Unavailable),
@@ -278,8 +279,8 @@ mod tests {
         txn::remove(&Names::new("").ticket(b"k", nonce), Guard::Create(1))
     }
 
-    /// Requests that were in no haste take all ways, and none is left in the queue; then one comes
-    /// that is urgent. It goes as soon as one of them is back, though nobody else comes to send it.
+    /// The most requests are under way, none of them urgent, and the queue is empty. Then an urgent one comes. It
+    /// is sent as soon as one of the others is answered, even if no other request comes.
     #[tokio::test]
     async fn an_urgent_request_behind_patient_ones_is_sent() {
         let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };

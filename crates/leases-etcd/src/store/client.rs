@@ -24,47 +24,46 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, IntoRequest, Request, Response, Status, Streaming};
 
-/// For one call. etcd elects a leader within one to two seconds; what was proposed to the old one
-/// is lost without a word.
+/// The deadline of one call. etcd elects a leader within one to two seconds; proposals to the old leader are lost
+/// without an error.
 const CALL: Duration = Duration::from_millis(1000);
-/// For one call soon after a member was given up. One that has not noticed yet that the leader is gone
-/// takes proposals to it, which nobody answers: asking again sooner ends the pause sooner.
+/// The deadline of one call soon after a member was given up. A member that has not noticed yet that the leader is
+/// gone forwards proposals to it, which nobody answers. Asking again sooner ends the pause sooner.
 const CALL_AFTER_LOSS: Duration = Duration::from_millis(250);
-/// How long that is: an election, and some.
+/// How long the short deadline applies: somewhat longer than an election.
 const ELECTION: Duration = Duration::from_secs(3);
 
-/// For a login: members look passwords up with bcrypt, which is meant to take its time, and is done by one
-/// after another.
+/// The deadline of a login. Members check passwords with bcrypt, which is slow on purpose, and one after another.
 const LOGIN: Duration = Duration::from_secs(5);
 
-/// Why there is no token.
+/// Why a login gave no token.
 enum Login {
     NoPassword(std::io::Error),
     Refused(String),
     Silent,
 }
 
-/// The alarm of etcd whose members are as large as they may be (`--quota-backend-bytes`).
+/// etcd's alarm that its members have reached their size limit (`--quota-backend-bytes`).
 const NO_SPACE: &str = "alarm:NOSPACE";
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// It had no effect and will have none.
     NotSent,
-    /// It may have happened, or still happen.
+    /// It may have had an effect, or may still have one.
     Unclear,
-    /// etcd refuses such a call, without effect.
+    /// etcd refused the call, without effect.
     Refused,
-    /// The same, because its members have no more space.
+    /// etcd refused the call, without effect, because its members have no more space.
     NoSpace,
 }
 
 #[derive(Default)]
 struct Link {
-    /// Place of the member in the list.
+    /// The position of the member in the list.
     at: usize,
-    /// When a member was given up, the first time since all was well.
+    /// When a member was given up, for the first time since the last success.
     given_up: Option<Instant>,
     generation: u64,
     channel: Option<Channel>,
@@ -85,8 +84,8 @@ impl Link {
         }
     }
 
-    /// The next member is the one to use. Giving up again and again does not make the time of short
-    /// calls longer: a slow etcd would never be waited for.
+    /// Moves on to the next member. Giving up again does not extend the time of short deadlines; otherwise nobody
+    /// would ever wait for a slow etcd.
     fn give_up(&mut self, now: Instant) {
         self.channel = None;
         self.at = self.at.wrapping_add(1);
@@ -100,13 +99,13 @@ pub(super) struct Client {
     members: Vec<Endpoint>,
     user: Option<EtcdUser>,
     link: Mutex<Link>,
-    /// Changes when the member is given up.
+    /// Changes when this member is given up.
     moved: watch::Sender<u64>,
     calls: AtomicU64,
     unclear: AtomicU64,
     /// etcd has raised the alarm that its members have no more space.
     full: AtomicBool,
-    /// Answers instead of the members.
+    /// Answers in place of the members, in tests.
     #[cfg(test)]
     pub(super) stand_in: std::sync::OnceLock<super::stand_in::Etcd>,
 }
@@ -117,13 +116,13 @@ struct Line {
     channel: Channel,
     token: Option<MetadataValue<Ascii>>,
     generation: u64,
-    /// How long a call may take.
+    /// The deadline of a call.
     limit: Duration,
 }
 
 impl Line {
-    /// A request as every member wants it: with our token, and refused at once by a member that
-    /// knows no leader, which could only keep it waiting.
+    /// Prepares a request for any member: with our token, and so that a member without a leader refuses it at once
+    /// instead of keeping it waiting.
     fn request<T>(&self, message: impl IntoRequest<T>) -> Request<T> {
         let mut request = message.into_request();
         let metadata = request.metadata_mut();
@@ -150,17 +149,17 @@ impl Client {
         }
     }
 
-    /// Calls so far.
+    /// The number of calls so far.
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Calls so far with an unknown outcome.
+    /// The number of calls so far with an unknown outcome.
     pub(super) fn unclear(&self) -> u64 {
         self.unclear.load(Ordering::Relaxed)
     }
 
-    /// Whether etcd has no more space, as of its last word on that.
+    /// Whether etcd has no more space, by its last answer about that.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
@@ -200,7 +199,7 @@ impl Client {
         .await
     }
 
-    /// A new lease of so many seconds.
+    /// Makes a new lease of this many seconds.
     pub(super) async fn grant(&self, seconds: i64) -> Result<i64, Failure> {
         let message = LeaseGrantRequest { ttl: seconds, id: 0 };
         let answer = self
@@ -211,7 +210,7 @@ impl Client {
         if answer.error.is_empty() { Ok(answer.id) } else { Err(Failure::Refused) }
     }
 
-    /// Ends a lease. Refused: there is no such lease.
+    /// Ends a lease. It is refused if there is no such lease.
     pub(super) async fn revoke(&self, id: i64) -> Result<(), Failure> {
         let message = LeaseRevokeRequest { id };
         self.call(async |line: Line| {
@@ -221,7 +220,7 @@ impl Client {
         .map(drop)
     }
 
-    /// Seconds the lease runs from now; 0 when it is gone.
+    /// Keeps the lease alive; returns its seconds from now, or 0 if it is gone.
     pub(super) async fn keep_alive(&self, id: i64) -> Result<i64, Failure> {
         let once = async |line: Line| {
             let stream = tokio_stream::once(LeaseKeepAliveRequest { id });
@@ -235,7 +234,7 @@ impl Client {
         self.call(once).await.map(|answer| answer.ttl)
     }
 
-    /// A stream of watches; requests go in at the other end of `requests`.
+    /// Opens a stream of watches; requests are sent into the other end of `requests`.
     pub(super) async fn watch(
         &self,
         requests: mpsc::UnboundedReceiver<WatchRequest>,
@@ -328,7 +327,7 @@ impl Client {
         }
     }
 
-    /// The password is read each time: it may have been changed.
+    /// Reads the password each time, because it may have changed.
     async fn authenticate(
         &self,
         channel: Channel,
@@ -345,9 +344,9 @@ impl Client {
         token.parse().map_err(|_| Login::Refused("its token cannot be sent back".to_owned()))
     }
 
-    /// Looks whether etcd has space, and goes over to the member that leads, if another than the one in
-    /// use does and is in the list: by a follower each write is a hop longer, and known to be done only
-    /// by the leader's next word to it. What is under way is answered by the old connection.
+    /// Checks whether etcd has space, and moves to the leader if it is in the list and not in use yet. Through a
+    /// follower, each write takes one hop more, and the follower learns that it is done only from the leader's next
+    /// message. Calls under way are answered by the old connection.
     pub(super) async fn go_to_leader(&self) {
         let (old, at) = {
             let link = self.link.lock().await;
@@ -368,7 +367,7 @@ impl Client {
         }
     }
 
-    /// Uses this connection from here on, unless the one it was found beside has been given up meanwhile.
+    /// Uses this connection from now on, unless the present one has been given up meanwhile.
     async fn go_over(&self, place: usize, new: Line) {
         let mut link = self.link.lock().await;
         if link.generation == new.generation && link.channel.is_some() {
@@ -380,7 +379,7 @@ impl Client {
         }
     }
 
-    /// The next call goes to the next member, if nobody has seen to that yet.
+    /// Makes the next call go to the next member, unless another task has done so already.
     async fn give_up(&self, generation: u64) {
         let mut link = self.link.lock().await;
         if link.generation == generation && link.channel.is_some() {
@@ -390,24 +389,24 @@ impl Client {
     }
 }
 
-/// What the member at the other end says of itself.
+/// The status of the member at the other end.
 async fn status_of(line: &Line) -> Option<StatusResponse> {
     let mut member = MaintenanceClient::new(line.channel.clone());
     let request = line.request(StatusRequest {});
     Some(tokio::time::timeout(CALL, member.status(request)).await.ok()?.ok()?.into_inner())
 }
 
-/// Whether a member leads; nothing when it knows no leader.
+/// Whether a member is the leader; `None` if it knows no leader.
 fn leads(status: &StatusResponse) -> Option<bool> {
     (status.leader != 0).then_some(status.leader == status.header.as_ref()?.member_id)
 }
 
-/// What a status says of the call's effect. Unclear unless etcd's own words say that it refused
-/// the call before it did anything.
+/// What a status says about the effect of the call. It is unclear unless etcd's own message says that it refused
+/// the call before doing anything.
 fn judge(status: &Status) -> Failure {
     let says = |words: &str| status.message().contains(words);
     match status.code() {
-        // A token that is too old, or a member that knows no leader, or is asked too much.
+        // The token is too old, or the member knows no leader or is overloaded.
         Code::Unauthenticated => Failure::NotSent,
         Code::Unavailable if says("etcdserver: no leader") => Failure::NotSent,
         Code::ResourceExhausted if says("database space exceeded") => Failure::NoSpace,
@@ -437,7 +436,7 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    /// Short calls end with the time of an election, also when more members are given up in it.
+    /// Short deadlines end after the time of an election, even if more members are given up during it.
     #[test]
     fn calls_are_short_for_the_time_of_an_election() {
         let mut link = Link::default();

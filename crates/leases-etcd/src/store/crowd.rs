@@ -3,14 +3,14 @@
 
 use super::batch::MOST;
 
-/// Revisions that others may be ahead of what was seen here.
+/// By how many revisions other front-ends may be ahead of this one.
 const AHEAD: i64 = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    /// At this revision so many were counted, and others may have been made in the same call.
+    /// The last count and its revision. The same call may have made further keys.
     counted: Option<(i64, i64)>,
-    /// The newest revision that was seen here.
+    /// The newest revision seen here.
     newest: i64,
 }
 
@@ -20,13 +20,13 @@ impl Crowd {
         self.newest = self.newest.max(revision);
     }
 
-    /// Whether there were no more than `most` at this revision, as far as can be told without asking.
+    /// Whether there were certainly at most `most` keys at this revision, without asking etcd.
     pub(super) fn has_room(&mut self, revision: i64, most: usize) -> bool {
         self.newest = self.newest.max(revision);
         self.is_below(most, revision)
     }
 
-    /// Whether that is likely for a key that is made now.
+    /// Whether that is likely for a key made now.
     pub(super) fn will_have_room(&self, most: usize) -> bool {
         self.is_below(most, self.newest.saturating_add(AHEAD))
     }
@@ -65,8 +65,8 @@ mod tests {
         assert_eq!(crowd.has_room(revision, 1000), has);
     }
 
-    /// 100,000 keys under a cap of 200,000, a hundred a call: counted again only when there may be twice as
-    /// many as there were.
+    /// 100,000 keys under a cap of 200,000, a hundred a call. They are counted again only when their number may
+    /// have doubled.
     #[test]
     fn keys_are_counted_again_only_when_they_may_have_doubled() {
         let (mut crowd, mut counted) = (Crowd::default(), 0);

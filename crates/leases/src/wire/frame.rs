@@ -1,4 +1,4 @@
-//! Finds the three lines of a request in the bytes that came so far. Pure.
+//! Finds the three lines of a request in the bytes received so far. Pure.
 
 use super::{MAX_AUTH_LINE_BYTES, MAX_LINE_BYTES};
 

@@ -13,7 +13,7 @@ pub enum Request<'a> {
     Auth(&'a [u8]),
     /// `ping`.
     Ping,
-    /// `stats`; with `long` as its key line also the names that holders give themselves.
+    /// `stats`; with `long` as its key line, it also shows the names that holders give themselves.
     Stats(Detail),
     /// `name`: the name of the client, for people.
     Name(&'a [u8]),
@@ -275,7 +275,7 @@ fn integer(text: &[u8]) -> Result<i64, Fault> {
     Ok(value)
 }
 
-/// Fields between Unicode white space, like the reference's; bytes that are no UTF-8 are no space.
+/// Splits at Unicode white space, like the reference. Bytes that are not UTF-8 are not white space.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -321,7 +321,7 @@ fn without_trailing_space(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Bytes of the white-space character `text` begins with, 0 when it begins with another.
+/// The length in bytes of the white-space character at the beginning of `text`; 0 if there is none.
 fn leading_space(text: &[u8]) -> usize {
     match *text {
         [b' ' | b'\t' | b'\n' | b'\x0b' | b'\x0c' | b'\r', ..] => 1,

@@ -74,9 +74,9 @@ impl Section {
     }
 }
 
-/// Appends the next piece of the body to `out`: what one look over the table finds, at most about
-/// `room` bytes; `connections` is the first member's value. `look_over` looks at some keys from the
-/// cursor on, tells of each until it is told to stop, and says whether that was the last. [`Progress::Done`] when the body is whole.
+/// Appends the next piece of the body to `out`, at most about `room` bytes. `connections` is the value of the first
+/// member. `look_over` reads some keys from the cursor on, passes each one on until it is told to stop, and says
+/// whether the last key was among them. Returns [`Progress::Done`] when the body is complete.
 pub fn push_stats(
     out: &mut String,
     room: usize,
