@@ -1,4 +1,4 @@
-//! Forced release: an administrator takes all holds of a key away.
+//! Forced release: an administrator takes away all holds of a key.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
@@ -11,13 +11,13 @@ use leases::{Moment, Refusal, Unreachable};
 use std::sync::Arc;
 
 impl Inner {
-    /// An administrator takes all holds of a key away; says how many there were.
+    /// Takes away all holds of a key, for an administrator; returns how many there were.
     pub(super) async fn take_away(self: Arc<Self>, key: Arc<[u8]>) -> Result<usize, Unreachable> {
         let until = self.now().after_micros(BUDGET_MICROS);
         let holds = self.holds_of(&key, until).await.map_err(|_| Unreachable)?;
         let mut count = 0;
         for (nonce, create) in holds {
-            // By the create revision: a renewal meanwhile does not save it.
+            // Identified by the create revision, so a renewal meanwhile does not save the hold.
             let end = self.end(&key, nonce, Guard::Create(create), until).await;
             if matches!(end.map_err(|_| Unreachable)?, Changed::Done(_) | Changed::Vanished) {
                 count += 1;
@@ -28,7 +28,7 @@ impl Inner {
         Ok(count)
     }
 
-    /// Nonce and create revision of each hold of a key, of any client.
+    /// The nonce and create revision of each hold of a key, of all clients.
     async fn holds_of(&self, key: &[u8], until: Moment) -> Result<Vec<(u64, i64)>, Refusal> {
         let request = RangeRequest { key: self.names.limit(key), ..RangeRequest::default() };
         let answer = self.range(request, until).await?;
@@ -40,14 +40,14 @@ impl Inner {
         let mut tickets = self.range(request, until).await?.kvs;
         tickets.sort_unstable_by_key(|kv| kv.create_revision);
         tickets.truncate(mirror::holders(limit, tickets.iter().map(|kv| Share::read(&kv.value))));
-        // One that still says it waits has its turn since the one before it went.
+        // A ticket that is still marked as waiting is a hold if the one before it has gone.
         let is_held =
             |kv: &KeyValue| Ticket::read(&kv.value).is_some_and(|it| it.stage == Stage::Held);
         let hold = |kv: &KeyValue| Some((self.names.read_ticket(&kv.key)?.1, kv.create_revision));
         Ok(tickets.iter().filter(|kv| is_held(kv)).filter_map(hold).collect())
     }
 
-    /// What we knew of a hold that was taken away.
+    /// Removes a hold that was taken away from our tables.
     fn taken_away(self: &Arc<Self>, nonce: u64) {
         let mut state = self.state();
         state.changes += 1;

@@ -14,17 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Others may write the same ticket between our look and our write, but not for ever.
+/// How often others may write the same ticket between our read and our write.
 pub(super) const MOST_TRIES: usize = 16;
-/// What of a hold is over.
+/// Why a hold is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Lease,
-    /// The grace after its owner went.
+    /// The grace after its owner has gone.
     Grace,
 }
 
-/// After an end that could not be written down.
+/// The pause after an end that could not be recorded.
 const RETRY_MICROS: u64 = 1_000_000;
 
 impl Inner {
@@ -47,14 +47,14 @@ impl Inner {
             Changed::Done(_) => Ok(Answer::Released),
             // It was a hold a moment ago.
             Changed::Vanished if is_known => Ok(Answer::Released),
-            // It may have been one, and an attempt whose answer was lost may have ended it.
+            // It may have been one, ended by an earlier attempt with a lost answer.
             Changed::Vanished => Err(Refusal::Unavailable),
             Changed::Gone | Changed::Other(_) => Err(Refusal::NotHeld),
         }
     }
 
-    /// Whether the token's hold is in our tables. What they say of it may be old: one that is over
-    /// by them is ended first, unless etcd knows better.
+    /// Whether the token's hold is in our tables. Their data may be old: a hold that is over by them is ended
+    /// first, unless etcd has newer data.
     async fn look_up(
         self: &Arc<Self>,
         key: &[u8],
@@ -65,7 +65,7 @@ impl Inner {
         let is_due = {
             let state = self.state();
             let Some(mine) = state.tickets.get(nonce) else { return Ok(false) };
-            // Nobody was told such a token.
+            // No client was told such a token.
             if *mine.key != *key || mine.grant().token != token || mine.place != Place::Held {
                 return Err(Refusal::NotHeld);
             }
@@ -77,7 +77,7 @@ impl Inner {
         Ok(self.state().tickets.contains_key(nonce))
     }
 
-    /// Removes a ticket, and gives its slot to the next one if that is ours.
+    /// Removes a ticket, and gives its slot to the next ticket if that one is ours.
     pub(super) async fn end(
         self: &Arc<Self>,
         key: &Arc<[u8]>,
@@ -102,7 +102,7 @@ impl Inner {
         result?.changed()
     }
 
-    /// A ticket is gone: nothing here knows it any more, and others have their turn.
+    /// A ticket is gone: removes it from our tables, and serves the tickets behind it.
     pub(super) fn let_go(self: &Arc<Self>, nonce: u64) -> Option<Mine> {
         let mut state = self.state();
         let mine = state.drop_ticket(nonce)?;
@@ -137,7 +137,7 @@ impl Inner {
     ) -> Result<Grant, Refusal> {
         let (nonce, until) = (token.salt(), self.now().after_micros(BUDGET_MICROS));
         self.look_up(key, token, until).await?;
-        // Before it is written down: its end may come while that is under way.
+        // Before the write, because the end may come while the write is under way.
         if let Some(conn) = self.state().seats.conn(id) {
             conn.holds.insert(nonce);
         }
@@ -151,7 +151,7 @@ impl Inner {
         result
     }
 
-    /// Takes a hold that another front-end knows into our tables, without its lease.
+    /// Adds a hold of another front-end to our tables, without its lease.
     async fn adopt(
         self: &Arc<Self>,
         id: ConnId,
@@ -187,7 +187,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Begins the lease of a hold in our tables anew, on behalf of `who`.
+    /// Restarts the lease of a hold in our tables, for `who`.
     pub(super) async fn extend(
         self: &Arc<Self>,
         nonce: u64,
@@ -205,7 +205,7 @@ impl Inner {
         self.write_lease(id, &key, token, who, ttl, until).await
     }
 
-    /// Writes that a lease begins anew. Whether it is a hold, etcd says.
+    /// Writes a new lease. Etcd's answer says whether the ticket is a hold.
     async fn write_lease(
         self: &Arc<Self>,
         id: ConnId,
@@ -244,8 +244,8 @@ impl Inner {
         Err(Refusal::Unavailable)
     }
 
-    /// The new lease may begin in etcd long before that is known here. The end of the old one would then find the
-    /// changed ticket and end it, so it is put off first.
+    /// The new lease may begin in etcd long before that is known here. The timer of the old lease would then find
+    /// the changed ticket and end it, so it is postponed first.
     fn to_renew(&self, nonce: u64, who: Party, ttl: Ttl) -> Option<(Known, Ticket)> {
         let mut state = self.state();
         state.tickets.put_off(nonce, self.now().after(ttl.span()));
@@ -258,9 +258,9 @@ impl Inner {
     fn renewed(&self, nonce: u64, revision: i64, ticket: Ticket, now: Moment) {
         let mut state = self.state();
         state.changes += 1;
-        // Where it was forgotten meanwhile, the sweep finds it.
+        // If it was forgotten meanwhile, the sweep finds it.
         let Some(mine) = state.tickets.get_mut(nonce) else { return };
-        // The same revision: another task has read it meanwhile.
+        // If the revision is the same, another task has read it meanwhile.
         if revision >= mine.revision {
             (mine.revision, mine.ticket) = (revision, ticket.clone());
             state.tickets.set_lease(nonce, now.after(ticket.ttl.span()));
@@ -273,7 +273,7 @@ impl Inner {
         }
     }
 
-    /// The time of a hold is over here.
+    /// The time of a hold is over, by our tables.
     pub(super) async fn expire(self: Arc<Self>, nonce: u64) {
         let until = self.now().after_micros(BUDGET_MICROS);
         if self.end_due(nonce, until).await.is_err() {
@@ -285,7 +285,7 @@ impl Inner {
         self.stir();
     }
 
-    /// Ends a hold whose time is over here, unless it was renewed elsewhere.
+    /// Ends a hold whose time is over by our tables, unless it was renewed at another front-end.
     async fn end_due(self: &Arc<Self>, nonce: u64, until: Moment) -> Result<(), Refusal> {
         for _ in 0..MOST_TRIES {
             let Some((Known { key, revision, create }, over)) = self.to_end(nonce) else {
@@ -333,7 +333,7 @@ impl Inner {
         self.take_turns(&mut state, key);
     }
 
-    /// A hold whose front-end is gone is over.
+    /// Ends a hold that has no front-end any more and is over.
     pub(super) async fn reap(self: Arc<Self>, name: Vec<u8>, revision: i64) {
         let Some((key, nonce)) = self.names.read_ticket(&name) else { return };
         let until = self.now().after_micros(BUDGET_MICROS);
@@ -350,7 +350,7 @@ impl Inner {
         }
     }
 
-    /// Gives a hold back that nobody was told of.
+    /// Releases a hold that no client was told of.
     pub(super) fn abandon(self: &Arc<Self>, nonce: u64) {
         tokio::spawn(Arc::clone(self).give_back(nonce));
     }
@@ -362,7 +362,7 @@ impl Inner {
         };
         let Some((key, create)) = found else { return };
         let until = self.now().after_micros(BUDGET_MICROS);
-        // Where etcd is away the end of the lease sees to it.
+        // If etcd cannot be reached, the hold ends with its lease.
         if self.end(&key, nonce, Guard::Create(create), until).await.is_ok() {
             self.state().counters.disconnect_releases += 1;
             self.let_go(nonce);
@@ -370,14 +370,14 @@ impl Inner {
         }
     }
 
-    /// Removes a waiting ticket that our tables have no more.
+    /// Removes a waiting ticket that is no longer in our tables.
     pub(super) async fn remove_ticket(self: &Arc<Self>, mine: &Mine) -> Result<(), Refusal> {
         let limit = Duration::from_micros(BUDGET_MICROS);
         let task = self.remove_later(&self.state(), mine);
         tokio::time::timeout(limit, task).await.map(drop).map_err(|_| Refusal::Unavailable)
     }
 
-    /// The same in the background, for as long as it takes or its session lives.
+    /// The same in the background, until it succeeds or the session ends.
     pub(super) fn remove_later(self: &Arc<Self>, state: &State, mine: &Mine) -> JoinHandle<()> {
         let (inner, key) = (Arc::clone(self), Arc::clone(&mine.key));
         let (nonce, create, session) = (mine.nonce, mine.create, state.session);

@@ -1,4 +1,4 @@
-//! The names of the keys in etcd, and what tickets say. Pure.
+//! The names of the keys in etcd, and the text of tickets. Pure.
 //!
 //! ```text
 //! m/KEY           how many may hold KEY, in decimal; on no lease
@@ -7,8 +7,8 @@
 //! x/NONCE         the create of this ticket, whose fate was unknown, must not happen any more
 //! ```
 //!
-//! A key of the protocol has no line end in it, so the first one ends it. Numbers are hexadecimal
-//! with 16 digits but where it says decimal.
+//! A key of the protocol contains no line end, so the first line end is its end. Numbers have 16 hexadecimal
+//! digits, unless marked as decimal.
 
 use leases::ownership::Standing;
 use leases::{Claim, Label, Limit, Seconds, Ttl};
@@ -32,7 +32,7 @@ impl fmt::Display for Front {
     }
 }
 
-/// Makes and reads the names of one prefix.
+/// Makes and parses the names under one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: Vec<u8>,
@@ -91,7 +91,7 @@ impl Names {
         self.after(b'm', name)
     }
 
-    /// The key and the nonce of a ticket's name.
+    /// The key and the nonce in a ticket's name.
     pub(super) fn read_ticket<'n>(&self, name: &'n [u8]) -> Option<(&'n [u8], u64)> {
         let rest = self.after(b't', name)?;
         let end = rest.iter().position(|byte| *byte == b'\n')?;
@@ -104,7 +104,7 @@ impl Names {
     }
 }
 
-/// Every name that begins with these bytes, the last of which is not 0xff.
+/// All names that begin with these bytes. The last byte is not 0xff.
 fn all_below(from: Vec<u8>) -> Span {
     let mut to = from.clone();
     if let Some(last) = to.last_mut() {
@@ -121,7 +121,7 @@ fn read_hex(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// A connection of some front-end: the number by which `stats` and the log of that one name it.
+/// A connection of some front-end: the number by which `stats` and the log of that front-end name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Party {
     pub(super) front: Front,
@@ -137,9 +137,9 @@ impl fmt::Display for Party {
 /// What a ticket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// In the queue; goes with its front-end.
+    /// In the queue; ends with its front-end.
     Waiting,
-    /// A hold; outlives its front-end until its lease is over.
+    /// A hold; stays after the end of its front-end, until its lease is over.
     Held,
 }
 
@@ -160,7 +160,7 @@ impl Share {
         }
     }
 
-    /// What a ticket asks of a key with this limit.
+    /// The claim of a ticket on a key with this limit.
     pub(super) const fn claim(self, limit: Limit) -> Claim {
         match self {
             Self::Alone => Claim::Slot(limit),
@@ -168,7 +168,7 @@ impl Share {
         }
     }
 
-    /// What the text of a ticket says. Other text under our prefix counts as alone: nothing is shared with it.
+    /// Parses the text of a ticket. Foreign text under our prefix counts as alone, so nothing is shared with it.
     pub(super) fn read(text: &[u8]) -> Self {
         match text.first() {
             Some(b'x' | b'y') => Self::Shared,
@@ -180,18 +180,18 @@ impl Share {
 /// The texts of the tickets of readers are greater than this, and no other text of a ticket is.
 pub(super) const ALONE_BELOW: &[u8] = b"x";
 
-/// What a ticket says. Its place in the queue is its create revision, which etcd keeps.
+/// The content of a ticket. Its place in the queue is its create revision, which etcd keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) stage: Stage,
     pub(super) share: Share,
-    /// The front-end that wrote the lease last and ends it in time.
+    /// The front-end that wrote the lease last, and ends it on time.
     pub(super) keeper: Front,
     pub(super) standing: Standing<Party>,
-    /// Its owner, also after that went.
+    /// Its owner, even after the owner has gone.
     pub(super) last_owner: Party,
     pub(super) ttl: Ttl,
-    /// What its holder says of itself.
+    /// The label of its holder.
     pub(super) label: Option<Arc<Label>>,
 }
 
@@ -212,7 +212,7 @@ impl Ticket {
         Self { stage: Stage::Held, ..self.clone() }
     }
 
-    /// How long it lasts at most if nobody changes it.
+    /// The longest time that it lasts if nobody changes it.
     pub(super) fn lasts(&self) -> Seconds {
         self.standing.lasts(self.ttl)
     }
@@ -235,9 +235,9 @@ impl Ticket {
         format!("{stage} {keeper} {gone}{owner} {renewer} {ttl} {grace}{label}").into()
     }
 
-    /// `None` for anything else: what others wrote under our prefix is no ticket.
+    /// `None` for any other text: foreign text under our prefix is no ticket.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
-        // The label, which may have blanks, is the last one; tickets without it have none.
+        // The label may have blanks, so it comes last. Old tickets have none.
         let mut words = text.splitn(7, |byte| *byte == b' ');
         let stage = match words.next()? {
             b"w" | b"y" => Stage::Waiting,
@@ -278,7 +278,7 @@ pub(super) fn read_limit(text: &[u8]) -> Option<Limit> {
     read_decimal(text).and_then(Limit::new)
 }
 
-/// A limit or another number as we write them: digits only.
+/// Parses a limit or another number as we write it: digits only.
 pub(super) fn read_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(names.read_ticket(b"q/t/k\n000000000000001f"), None);
     }
 
-    /// A key that begins like another is not among its tickets.
+    /// The tickets of a key do not include those of a longer key with the same beginning.
     #[test]
     fn a_span_has_the_tickets_of_one_key() {
         let names = Names::new("");

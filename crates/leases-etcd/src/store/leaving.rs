@@ -1,4 +1,4 @@
-//! The end of a connection: its places in queues go, and its holds are released or pass to their renewers.
+//! The end of a connection: its places in queues are removed, and its holds are released or pass to their renewers.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
@@ -12,11 +12,11 @@ use leases::{AutoRelease, ConnId, Effect};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Holds of one connection given back at once.
+/// The most holds of one connection that are released at the same time.
 const AT_ONCE: usize = 200;
 
 impl Inner {
-    /// A connection is leaving: what it has is settled when its last request is.
+    /// A connection is leaving. Its entries are settled when its last request is.
     pub(super) async fn leave(self: Arc<Self>, id: ConnId, auto: AutoRelease) {
         let idle = self.state().seats.conn(id).map(|conn| Arc::clone(&conn.idle));
         let Some(idle) = idle else { return };
@@ -37,7 +37,7 @@ impl Inner {
         self.stir();
     }
 
-    /// Gives back, or hands to the renewer, what a connection had.
+    /// Releases the holds of a connection, or passes them to their renewers.
     pub(super) async fn settle(self: &Arc<Self>, remains: Remains, auto: AutoRelease) {
         let who = Party { front: self.front, serial: remains.serial };
         let mut tasks = JoinSet::new();
@@ -52,7 +52,7 @@ impl Inner {
             self.room(&mut tasks).await;
             tasks.spawn(Arc::clone(self).discard(nonce));
         }
-        // What it holds stays without that, and while etcd is away nobody can be told.
+        // Its holds stay without this, and while etcd cannot be reached nobody can be told.
         let is_moot = auto == AutoRelease::Off && self.state().away;
         for nonce in remains.holds {
             if !is_moot && !unseen.contains(&nonce) {
@@ -67,7 +67,7 @@ impl Inner {
         while tasks.len() >= AT_ONCE && tasks.join_next().await.is_some() {}
     }
 
-    /// Ends a ticket nobody has seen: a place in the queue, or a grant.
+    /// Ends a ticket that no client has seen: a place in the queue, or a grant.
     async fn discard(self: Arc<Self>, nonce: u64) {
         let withdrawn = {
             let mut state = self.state();
@@ -90,7 +90,7 @@ impl Inner {
         }
     }
 
-    /// What the end of a connection means for one hold.
+    /// Applies the end of a connection to one hold.
     async fn part(self: Arc<Self>, nonce: u64, who: Party, auto: AutoRelease) {
         for _ in 0..MOST_TRIES {
             let Some((Known { key, revision, create }, ticket, parting)) =
@@ -121,7 +121,7 @@ impl Inner {
                     self.learn(nonce, &found);
                 }
                 Ok(Changed::Other(_) | Changed::Gone) => return drop(self.let_go(nonce)),
-                // The end of its lease sees to it.
+                // It ends with its lease.
                 Err(_) => return,
             }
         }
@@ -141,7 +141,7 @@ impl Inner {
         Some((mine.known(), mine.ticket.clone(), parting))
     }
 
-    /// It is written down that a hold stands so.
+    /// The standing of a hold was written to etcd.
     fn restood(&self, nonce: u64, revision: i64, ticket: Ticket) {
         let now = self.now();
         {

@@ -1,4 +1,4 @@
-//! The contended keys that this front-end watches, each with the waiters of this front-end.
+//! The contended keys that this front-end watches, each with its waiters here.
 
 use super::keys::{Names, Span};
 use super::mirror::Mirror;
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// The watch of the list of front-ends. The others are numbered from here.
+/// The number of the watch of the list of front-ends. Other watches have greater numbers.
 pub(super) const FRONTS: i64 = 1;
-/// A key without waiters of ours is watched this long yet.
+/// How long a key is still watched after our last waiter has gone.
 const LINGER_MICROS: u64 = 3_000_000;
 
 fn create(watch_id: i64, Span { from, to }: Span) -> WatchRequest {
@@ -28,15 +28,15 @@ fn cancel(watch_id: i64) -> WatchRequest {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) mirror: Mirror,
-    /// The newest revision of which the mirror has the news.
+    /// The newest revision that the mirror knows.
     pub(super) as_of: i64,
     pub(super) watch: i64,
     pub(super) limit: Limit,
     /// Our waiting tickets, by create revision.
     pub(super) own: BTreeMap<i64, u64>,
-    /// A client of ours watches it.
+    /// Whether a client of ours watches it.
     pub(super) is_watched: bool,
-    /// Since when nobody of ours waits.
+    /// Since when no client of ours has waited.
     pub(super) idle_since: Moment,
 }
 
@@ -77,7 +77,7 @@ impl Lines {
         self.all.get_mut(key)
     }
 
-    /// The watched key, which is opened if it is not.
+    /// The watched key. If it is not watched yet, the watch begins.
     pub(super) fn open(&mut self, names: &Names, key: &Arc<[u8]>, limit: Limit) -> &mut Line {
         let watch = if self.all.contains_key(key) { 0 } else { self.watch(names, key) };
         let line = self.all.entry(Arc::clone(key)).or_insert_with(|| Line::new(watch, limit));
@@ -85,19 +85,19 @@ impl Lines {
         line
     }
 
-    /// Clients of ours watch this key from here on.
+    /// Clients of ours watch this key from now on.
     pub(super) fn begin_to_tell(&mut self, names: &Names, key: Arc<[u8]>) {
         self.open_to_tell(names, &key);
         self.watched_keys.insert(key);
     }
 
     fn open_to_tell(&mut self, names: &Names, key: &Arc<[u8]>) {
-        // Which limit it has makes no difference to what is told.
+        // Its limit makes no difference to watchers.
         let limit = self.all.get(key).map_or(Limit::ONE, |line| line.limit);
         self.open(names, key, limit).is_watched = true;
     }
 
-    /// They do not any more.
+    /// Clients of ours no longer watch this key.
     pub(super) fn end_to_tell(&mut self, key: &[u8], now: Moment) {
         self.watched_keys.remove(key);
         if let Some(line) = self.all.get_mut(key) {
@@ -108,12 +108,12 @@ impl Lines {
         }
     }
 
-    /// What clients of ours watch.
+    /// The keys that clients of ours watch.
     pub(super) fn watched_keys(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         self.watched_keys.iter()
     }
 
-    /// Begins to watch a key's tickets; answers the watch's number.
+    /// Begins to watch a key's tickets; returns the number of the watch.
     fn watch(&mut self, names: &Names, key: &Arc<[u8]>) -> i64 {
         self.last_watch += 1;
         let watch = self.last_watch;
@@ -124,7 +124,7 @@ impl Lines {
         watch
     }
 
-    /// A new stream: everything is watched anew, and to be read anew.
+    /// There is a new stream: all watches begin again, and all keys must be read again.
     pub(super) fn open_all(&mut self, names: &Names) -> mpsc::UnboundedReceiver<WatchRequest> {
         let (watcher, requests) = mpsc::unbounded_channel();
         let _just_made = watcher.send(create(FRONTS, names.fronts()));
@@ -141,12 +141,12 @@ impl Lines {
         requests
     }
 
-    /// The key that is watched by this number.
+    /// The key with this watch number.
     pub(super) fn watched(&self, watch: i64) -> Option<&Arc<[u8]>> {
         self.watches.get(&watch)
     }
 
-    /// Stops watching keys that nobody of ours has waited for in a while.
+    /// Stops watching keys for which no client of ours has waited for a while.
     pub(super) fn close_idle(&mut self, now: Moment) {
         let (watches, watcher) = (&mut self.watches, &self.watcher);
         self.all.retain(|_, line| {
@@ -164,7 +164,7 @@ impl Lines {
         });
     }
 
-    /// Forgets all of them, and begins anew with those that clients of ours watch.
+    /// Forgets all keys, and begins again with those that clients of ours watch.
     pub(super) fn clear(&mut self, names: &Names) {
         if let Some(watcher) = &self.watcher {
             for watch in self.watches.keys() {

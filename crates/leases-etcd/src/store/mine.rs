@@ -5,12 +5,12 @@ use leases::{ConnId, Grant, Moment, Refusal, Token};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Where one of our tickets is.
+/// The state of one of our tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the queue.
     Waiting,
-    /// It has its turn; that is being written down.
+    /// It has its turn, which is being recorded.
     Promoting,
     Held,
 }
@@ -18,20 +18,19 @@ pub(super) enum Place {
 /// How a wait ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// The hold was written down by a write sent at this moment.
+    /// The hold was recorded by a write sent at this moment.
     Granted(Moment),
     Refused(Refusal),
 }
 
-/// When this front-end is to end a hold. What etcd says is what counts: until it is ended there, it
-/// is a hold.
+/// When this front-end must end a hold. Only etcd counts: until the hold is ended there, it is a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ends {
-    /// The end of a lease that was written here.
+    /// The end of a lease that this front-end wrote.
     pub(super) lease: Moment,
-    /// The end of a grace that was written here.
+    /// The end of a grace that this front-end wrote.
     pub(super) grace: Moment,
-    /// When it is to be tried, or tried again.
+    /// When the end is tried, or tried again.
     pub(super) rings: Moment,
 }
 
@@ -53,7 +52,7 @@ pub(super) struct Mine {
     pub(super) key: Arc<[u8]>,
     pub(super) nonce: u64,
     pub(super) create: i64,
-    /// Its mod revision, as far as known.
+    /// Its latest known mod revision.
     pub(super) revision: i64,
     pub(super) ticket: Ticket,
     pub(super) place: Place,
@@ -61,11 +60,11 @@ pub(super) struct Mine {
     pub(super) since: Moment,
     pub(super) ends: Ends,
     pub(super) wake: Option<oneshot::Sender<End>>,
-    /// Nobody wants it any more: it is given back when it is a hold.
+    /// No client wants it any more: it is released as soon as it is a hold.
     pub(super) unwanted: bool,
 }
 
-/// What a guarded change of a ticket rests on.
+/// The condition of a guarded change of a ticket.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) key: Arc<[u8]>,

@@ -1,18 +1,18 @@
-//! A copy of the tickets of one contended key, kept up to date by etcd's events in order. Pure.
+//! A copy of the tickets of one contended key, which etcd's events keep current. Pure.
 //!
-//! A ticket is a holder while those of its key with smaller create revisions leave room for it: the rule is
-//! [`leases::Ahead`], the same as that of the store in memory. The copy can only lack deletions, never a ticket before
-//! a known one, and a deletion takes nobody's hold away: so a ticket that looks like a holder here is one.
+//! A ticket is a holder while the tickets of its key with smaller create revisions leave room for it. The rule is
+//! [`leases::Ahead`], as in the store in memory. The copy may lack deletions, but never a ticket before a known
+//! one, and a deletion ends no other hold. So a ticket that looks like a holder here is one.
 
 use super::keys::{Share, Stage, Ticket};
 use leases::{Ahead, Label, Limit, Moment, Sight};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// One change of a ticket, as a watch tells it.
+/// One change of a ticket, as a watch reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Made or written anew.
+    /// Made or rewritten.
     Put { place: Spot, revision: i64 },
     /// Gone.
     Delete { nonce: u64, revision: i64 },
@@ -26,21 +26,21 @@ impl Change {
     }
 }
 
-/// A ticket, as far as its key's other tickets and those that watch the key are concerned.
+/// The facts about a ticket that matter to the other tickets of its key and to its watchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) nonce: u64,
     pub(super) create: i64,
     pub(super) share: Share,
-    /// It is written down as a hold.
+    /// Whether it is recorded as a hold.
     pub(super) is_held: bool,
     pub(super) label: Option<Arc<Label>>,
-    /// When this front-end saw it so first.
+    /// When this front-end first saw it as a hold.
     pub(super) seen: Moment,
 }
 
 impl Spot {
-    /// From a ticket's text, which any client of etcd may have written.
+    /// From the text of a ticket, which any client of etcd may have written.
     pub(super) fn read(nonce: u64, create: i64, text: &[u8], seen: Moment) -> Self {
         let ticket = Ticket::read(text);
         let is_held = ticket.as_ref().is_some_and(|ticket| ticket.stage == Stage::Held);
@@ -49,8 +49,8 @@ impl Spot {
     }
 }
 
-/// How many of these tickets, which are all of a key in the order of their create revisions, are holders.
-/// They are the first ones: behind a ticket that waits, all wait.
+/// The number of holders among all tickets of a key, which come in the order of their create revisions. The holders
+/// are the first ones: behind a waiting ticket, all wait.
 pub(super) fn holders(limit: Limit, tickets: impl IntoIterator<Item = Share>) -> usize {
     let mut ahead = Ahead::default();
     let mut is_holder = |share: &Share| {
@@ -64,18 +64,18 @@ pub(super) fn holders(limit: Limit, tickets: impl IntoIterator<Item = Share>) ->
 
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// News that came before the first read was answered; `None` once it was.
+    /// Changes that came before the answer to the first read; `None` after it.
     early: Option<Vec<Change>>,
-    /// What the first read knew.
+    /// The revision of the first read.
     revision: i64,
     order: BTreeMap<i64, Spot>,
     places: HashMap<u64, i64>,
-    /// The create revisions of those that are written down as holds.
+    /// The create revisions of tickets that are recorded as holds.
     held: BTreeSet<i64>,
 }
 
 impl Mirror {
-    /// Begins: news is kept until the read that follows is answered.
+    /// Begins. Changes are kept until the following read is answered.
     pub(super) fn new() -> Self {
         Self { early: Some(Vec::new()), ..Self::default() }
     }
@@ -84,7 +84,7 @@ impl Mirror {
         self.early.is_none()
     }
 
-    /// The read is answered: these tickets, as of `revision`.
+    /// The answer to the read: these tickets, as of `revision`.
     pub(super) fn read(&mut self, revision: i64, tickets: impl IntoIterator<Item = Spot>) {
         let early = self.early.take().unwrap_or_default();
         self.revision = revision;
@@ -97,7 +97,7 @@ impl Mirror {
         early.into_iter().for_each(|change| self.apply(change));
     }
 
-    /// Some news. What the read knew already, and what a member replays, changes nothing.
+    /// Applies a change. Changes from before the read, and changes that a member replays, have no effect.
     pub(super) fn apply(&mut self, change: Change) {
         if let Some(early) = &mut self.early {
             return early.push(change);
@@ -113,7 +113,7 @@ impl Mirror {
 
     fn put(&mut self, spot: Spot) {
         let before = self.places.get(&spot.nonce).and_then(|create| self.order.get(create));
-        // A hold that is written anew is as old as before.
+        // A hold that is rewritten keeps its age.
         let seen = before.filter(|before| before.is_held && spot.is_held).map(|it| it.seen);
         self.remove(spot.nonce);
         if spot.is_held {
@@ -124,7 +124,7 @@ impl Mirror {
         self.order.insert(spot.create, Spot { seen, ..spot });
     }
 
-    /// A ticket is gone; also what we know before etcd's news of it has come.
+    /// A ticket is gone. We may know that before etcd's event comes.
     pub(super) fn remove(&mut self, nonce: u64) {
         if let Some(create) = self.places.remove(&nonce) {
             self.order.remove(&create);
@@ -136,8 +136,8 @@ impl Mirror {
         self.places.contains_key(&nonce)
     }
 
-    /// What those that watch the key are told; nothing when it is free. A ticket that has its turn is a hold
-    /// when that is written down, and not before.
+    /// The facts for watchers of the key; `None` if it is free. A ticket that has its turn counts as a hold only
+    /// after that is recorded.
     pub(super) fn sight(&self, now: Moment) -> Option<Sight> {
         let last = self.order.get(self.held.last()?)?;
         Some(Sight {
@@ -148,7 +148,7 @@ impl Mirror {
         })
     }
 
-    /// The create revision from which on tickets wait; `None` when all are holders.
+    /// The create revision of the first waiting ticket; `None` if all are holders.
     pub(super) fn boundary(&self, limit: Limit) -> Option<i64> {
         self.order.keys().nth(self.holders(limit)).copied()
     }
@@ -157,12 +157,12 @@ impl Mirror {
         holders(limit, self.order.values().map(|spot| spot.share))
     }
 
-    /// The first to become a holder when this ticket goes.
+    /// The first ticket that becomes a holder when this one goes.
     pub(super) fn next_after(&self, leaving: u64, limit: Limit) -> Option<u64> {
         let create = self.places.get(&leaving)?;
         let held = self.holders(limit);
         let (boundary, next) = self.order.iter().nth(held)?;
-        // One that waits itself gives its place to no ticket that holds then.
+        // A waiting ticket that goes makes no other ticket a holder.
         if create >= boundary {
             return None;
         }
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// The same news, told in full and from any read on, makes the same order.
+    /// The same changes, complete and after a read at any moment, give the same order.
     #[test]
     fn any_moment_of_reading_gives_the_same() {
         let story: Vec<Change> = vec![
