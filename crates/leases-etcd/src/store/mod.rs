@@ -1,21 +1,21 @@
 //! The store.
 //!
-//! An ordered log of tickets: a ticket is a holder while those of its key with a smaller create
-//! revision, which is its fence too, leave room for it: fewer than `limit`, or readers for a reader. Nothing else records who holds, so there is no
-//! grant that could be forgotten: when a ticket goes, the next one in order is a holder, and all
-//! front-ends conclude the same from the same news. What a grant writes down takes the ticket off
-//! its front-end's lease, so that a hold outlives it.
+//! An ordered log of tickets. The create revision of a ticket is its place in the order, and its fence. A ticket is
+//! a holder while the earlier tickets of its key leave room for it: they are fewer than `limit`, or both it and
+//! they are readers. No other record says which tickets hold, so no grant can be forgotten: when a ticket goes, the
+//! next one in order is a holder, and all front-ends conclude the same from the same events. The write of a grant
+//! takes the ticket off its front-end's lease, so a hold outlives its front-end.
 //!
-//! No lease of etcd is under a hold: a leader that was stopped for a while wakes up and revokes
-//! leases that were kept alive meanwhile. A hold is ended by the front-end that wrote its lease, or,
-//! when that is gone, by any that has seen it unchanged for the whole lease and a second.
+//! A hold is on no lease of etcd, because a leader that was suspended for a while revokes leases that were kept
+//! alive meanwhile. A hold is ended by the front-end that wrote its lease. If that front-end is gone, any other one
+//! may end the hold after it has seen it unchanged for the whole lease and a second.
 //!
-//! What each file decides: `keys` names and texts, `txn` transactions (`together` that of several keys), `mirror` which ticket is next,
-//! `orphans` which holds are over, `batch` what goes together, `crowd` how many keys there are: pure.
-//! The engine's `ownership` decides which connection owns a hold, as for the store in memory.
-//! `client`, `calls`, `watch`, `session` talk to etcd; `requests`, `asking`, `several`, `waiting`, `turns`, `holding`,
-//! `forced`, `leaving`, `picture`, `sweep`, `telling` are the store's work; `state` what they share: `seats`, `tickets` of `mine`, and
-//! `lines`, each with its own rules.
+//! Seven files do no I/O: `keys` has names and texts, `txn` the transactions (`together` the one of several keys),
+//! `mirror` decides which ticket is next, `orphans` which holds are over, `batch` which transactions go together,
+//! and `crowd` how many keys there are. The engine's `ownership` decides which connection owns a hold, as for the
+//! store in memory. `client`, `calls`, `watch` and `session` talk to etcd. `requests`, `asking`, `several`,
+//! `waiting`, `turns`, `holding`, `forced`, `leaving`, `picture`, `sweep` and `telling` do the store's work. They
+//! share `state`: `seats`, `tickets` of `mine`, and `lines`, each with its own rules.
 
 mod asking;
 mod batch;
@@ -71,7 +71,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, watch as changing};
 
-/// What the store's tasks share.
+/// The data that the store's tasks share.
 struct Inner {
     front: Front,
     names: Names,
@@ -81,7 +81,7 @@ struct Inner {
     inlet: OnceLock<Inlet>,
     closed: AtomicBool,
     state: Mutex<State>,
-    /// Told when front-ends came or went.
+    /// Notified when front-ends come or go.
     fronts_changed: Notify,
     sweep_now: Notify,
     session_changed: changing::Sender<u64>,
@@ -89,7 +89,7 @@ struct Inner {
     picturing: AtomicBool,
 }
 
-/// The store, as the server sees it. Its calls are those of [`leases::Engine`].
+/// The store as the server sees it, with the calls of [`leases::Engine`].
 pub struct Engine {
     inner: Arc<Inner>,
     counters: Counters,
@@ -110,8 +110,8 @@ impl Inner {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Tells the server that there is something to take or another deadline. Not to be called with
-    /// the state locked, nor inside a call of the server's.
+    /// Tells the server that there are effects to take, or that the deadline has changed. Must not be called while
+    /// the state is locked, or inside a call of the server.
     fn stir(&self) {
         if let Some(inlet) = self.inlet.get() {
             inlet.stir();
@@ -129,7 +129,7 @@ impl Inner {
 }
 
 impl Engine {
-    /// A store that has not asked etcd for anything yet.
+    /// A store that has not sent anything to etcd yet.
     pub fn new(settings: Settings, caps: Caps) -> Self {
         let front = Front(random());
         let inner = Inner {
@@ -151,7 +151,7 @@ impl Engine {
         Self { inner, counters: Counters::default(), census: Census::default() }
     }
 
-    /// Starts the tasks of the store. Called once, on the runtime, before the first connection.
+    /// Starts the tasks of the store. To be called once, on the runtime, before the first connection.
     pub fn start(&mut self, inlet: Inlet) {
         let inner = || Arc::clone(&self.inner);
         if self.inner.inlet.set(inlet).is_ok() {
@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// A new connection, by its number in the server. See [`leases::Engine::connect`].
+    /// A new connection with its number in the server. See [`leases::Engine::connect`].
     pub fn connect(&mut self, serial: u64) -> ConnId {
         self.inner.state().seats.connect(serial)
     }
@@ -234,7 +234,7 @@ impl Engine {
                     tokio::spawn(Arc::clone(&self.inner).leave(id, auto));
                     return Progress::Later;
                 }
-                // What it holds stays; the rest goes without anybody waiting for it.
+                // Its holds stay. The rest is removed, and nobody waits for that.
                 let (inner, remains) = (Arc::clone(&self.inner), conn.take_remains());
                 tokio::spawn(async move { inner.settle(remains, auto).await });
             }
@@ -243,7 +243,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// What is due by now. To be called when [`Engine::next_deadline`] has come.
+    /// Does all work that is due. To be called when [`Engine::next_deadline`] has come.
     pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
         let mut state = self.inner.state();
         let state = &mut *state;
@@ -260,13 +260,13 @@ impl Engine {
         if state.tickets.next() <= now { Progress::More } else { Progress::Done }
     }
 
-    /// When [`Engine::advance`] has something to do.
+    /// When [`Engine::advance`] must be called next.
     pub fn next_deadline(&self) -> Moment {
         let state = self.inner.state();
         state.tickets.next().min(state.orphans_due)
     }
 
-    /// The oldest effect that was not taken. To be called after every other call, until there is none.
+    /// The oldest effect not yet taken. To be called after every other call until there is none.
     pub fn take_effect(&mut self) -> Option<Effect> {
         let mut state = self.inner.state();
         let effect = state.effects.pop_front();
@@ -290,8 +290,8 @@ impl Engine {
         }
     }
 
-    /// Takes away all holds of a key, and tells how many there were. It goes on when nobody waits for its answer: the next in line may
-    /// have its turn by it.
+    /// Takes away all holds of a key, and returns how many there were. It continues even if nobody waits for its
+    /// answer, because the next client in line may get the lock by it.
     pub fn force_release(
         &self,
         key: Key<'_>,
@@ -300,23 +300,23 @@ impl Engine {
         Box::pin(async move { task.await.unwrap_or(Err(Unreachable)) })
     }
 
-    /// Whether etcd can be reached, as far as is known.
+    /// Whether etcd can be reached, as far as this front-end knows.
     pub fn is_available(&self) -> bool {
         let state = self.inner.state();
         state.session.is_some() || (state.begun && !state.away)
     }
 
-    /// What has been counted, as of the last effect taken.
+    /// The counters at the time of the last effect taken.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How many keys, holds and waits there are, as of the last effect taken.
+    /// The numbers of keys, holds and waits at the time of the last effect taken.
     pub const fn census(&self) -> &Census {
         &self.census
     }
 
-    /// Shows keys in steps, from a picture that is made when it is asked for. See [`leases::Engine::look_over`].
+    /// Reads keys in steps, from a snapshot that is made on demand. See [`leases::Engine::look_over`].
     pub fn look_over(
         &self,
         now: Moment,
@@ -332,7 +332,7 @@ impl Engine {
         self.inner.view(now, key, most)
     }
 
-    /// What this store counts beside [`Engine::counters`].
+    /// The counters of this store, in addition to [`Engine::counters`].
     pub fn numbers(&self) -> EtcdNumbers {
         let state = self.inner.state();
         EtcdNumbers {
@@ -356,7 +356,7 @@ impl Drop for Engine {
     }
 }
 
-/// Nobody can guess it, as long as the system has any randomness.
+/// Nobody can guess it as long as the system has any randomness.
 fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
 }

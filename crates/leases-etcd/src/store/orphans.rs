@@ -1,22 +1,22 @@
 //! Holds whose front-end is gone, and when another front-end may end each of them. Pure.
 //!
-//! When the dead front-end last wrote a lease is unknown. But a hold that one process has seen unchanged for
-//! its whole lease, and a second more for an answer that was on its way, is over by any clock. Every renewal
-//! changes the ticket, and the time starts anew.
+//! Nobody knows when the dead front-end last wrote a lease. But if one process has seen a hold unchanged for its
+//! whole lease, plus a second for an answer that was on its way, the hold is over by any clock. Every renewal
+//! changes the ticket, and the time starts again.
 
 use leases::{Moment, Seconds};
 use std::collections::HashMap;
 
-/// An answer that promises a lease leaves at most this long after the write it rests on.
+/// An answer that promises a lease is sent at most this long after the write that granted it.
 pub(super) const ANSWER_MICROS: u64 = 1_000_000;
 
-/// A hold without a front-end, as it was read.
+/// A hold without a front-end, as read from etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
-    /// Its whole name in etcd.
+    /// Its full name in etcd.
     pub(super) name: Vec<u8>,
     pub(super) revision: i64,
-    /// How long it lasts at most if nobody changes it.
+    /// The longest time that it lasts if nobody changes it.
     pub(super) lasts: Seconds,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Orphans {
 }
 
 impl Orphans {
-    /// These are all there are, by a read that was answered at `now`.
+    /// All orphans, by a read that was answered at `now`.
     pub(super) fn note(&mut self, now: Moment, orphans: Vec<Orphan>) {
         let mut known = std::mem::take(&mut self.seen);
         for Orphan { name, revision, lasts } in orphans {
@@ -38,12 +38,12 @@ impl Orphans {
         }
     }
 
-    /// When the next one is over; [`Moment::NEVER`] when there is none.
+    /// When the next one is over; [`Moment::NEVER`] if there is none.
     pub(super) fn next(&self) -> Moment {
         self.seen.values().map(|(_, due)| *due).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Takes those that are over: name, and the revision that must be unchanged for the end.
+    /// Takes those that are over. Each may be ended only if its revision is still the same.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<(Vec<u8>, i64)> {
         let mut over = Vec::new();
         self.seen.retain(|name, (revision, due)| {
@@ -97,7 +97,7 @@ mod tests {
         orphans.note(at(10), vec![orphan("a", 7)]);
         orphans.note(at(20), Vec::new());
         assert_eq!(orphans.next(), Moment::NEVER);
-        // Gone again: the time begins again too.
+        // Its front-end is gone again, so the time begins again, too.
         orphans.note(at(40), vec![orphan("a", 7)]);
         assert_eq!(orphans.next(), at(90));
     }

@@ -1,5 +1,5 @@
-//! A snapshot of all keys, for `stats`, the page, the metrics and the sweep, read from etcd on demand. For a
-//! large table it is the largest cost, so it keeps no more than it needs.
+//! A snapshot of all keys, read from etcd on demand for `stats`, the page, the metrics and the sweep. With many
+//! keys it is the largest cost of all, so it keeps no more than it needs.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
@@ -19,9 +19,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-/// Keys of etcd in one answer.
+/// The most keys of etcd in one answer.
 const PAGE: i64 = 1000;
-/// A picture is good this long if this front-end changed nothing.
+/// How long a snapshot can be used if this front-end changes nothing.
 const GOOD_MICROS: u64 = 500_000;
 
 #[derive(Debug)]
@@ -49,15 +49,15 @@ pub(super) struct Picture {
     rows: Vec<Row>,
     begun: Moment,
     changes: u64,
-    /// Since when the first of the idle keys is that.
+    /// Since when the first idle key has been idle.
     first_idle: Moment,
 }
 
-/// What this front-end knows by itself of the tickets that a picture shows.
+/// What this front-end knows about the tickets of a snapshot.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) front: Front,
-    /// All front-ends that live.
+    /// All living front-ends.
     pub(super) fronts: &'a HashSet<Front>,
     pub(super) seats: &'a Seats,
     pub(super) tickets: &'a Tickets,
@@ -68,7 +68,7 @@ impl Row {
         mirror::holders(self.limit, self.tickets.iter().map(|seen| seen.ticket.share))
     }
 
-    /// The holders, if they share it.
+    /// The number of holders, if they share it.
     fn readers(&self) -> usize {
         let is_shared =
             self.tickets.first().is_some_and(|first| first.ticket.share == Share::Shared);
@@ -95,7 +95,7 @@ impl Row {
 }
 
 impl Seen {
-    /// Exact where this front-end keeps the lease, else the most it can be.
+    /// Exact if this front-end keeps the lease; otherwise the longest possible time.
     fn left(&self, known: Known<'_>, now: Moment) -> u64 {
         let ours = known.tickets.get(self.nonce).map(|mine| mine.ends.lease);
         let is_kept = self.ticket.keeper == known.front;
@@ -105,7 +105,7 @@ impl Seen {
         }
     }
 
-    /// Its owner, if that is connected here.
+    /// Its owner, if it is connected here.
     fn conn(&self, known: Known<'_>) -> Option<ConnId> {
         known.seats.of(self.ticket.standing.owner?)
     }
@@ -124,8 +124,8 @@ impl Seen {
 }
 
 impl Picture {
-    /// What a look is still to see. By name: another picture may have come meanwhile, where the same
-    /// keys are in other places.
+    /// The keys that a reader has not seen yet, found by name, because in a newer snapshot the same keys may be in
+    /// other places.
     fn after(&self, cursor: &Cursor) -> &[Row] {
         let Cursor::After(last) = cursor else { return &self.rows };
         self.rows.get(self.rows.partition_point(|row| row.name <= *last)..).unwrap_or_default()
@@ -136,18 +136,18 @@ impl Picture {
         self.rows.get(place)
     }
 
-    /// Keys there is memory for.
+    /// The number of keys for which there is memory.
     pub(super) fn capacity(&self) -> usize {
         self.rows.capacity()
     }
 
-    /// Unused keys, in the order of names: since when they are unused, and the revision of the limit.
+    /// The unused keys in the order of names: since when each is unused, and the revision of its limit.
     pub(super) fn idle(&self) -> impl Iterator<Item = (Moment, &[u8], i64)> {
         let is_idle = |row: &&Row| row.tickets.is_empty();
         self.rows.iter().filter(is_idle).map(|row| (row.idle_since, &*row.name, row.revision))
     }
 
-    /// Leaves out keys, each as of this revision, in the order of names.
+    /// Removes keys, which come in the order of names, each if it still has this revision.
     pub(super) fn leave_out(&mut self, gone: &[(Box<[u8]>, i64)]) {
         let mut gone = gone.iter().peekable();
         self.rows.retain(|row| {
@@ -165,7 +165,7 @@ impl Picture {
         self.first_idle = self.idle().map(|(since, ..)| since).min().unwrap_or(Moment::NEVER);
     }
 
-    /// Since when the first of the idle keys is that; [`Moment::NEVER`] when none is idle.
+    /// Since when the first idle key has been idle; [`Moment::NEVER`] if none is idle.
     pub(super) const fn first_idle(&self) -> Moment {
         self.first_idle
     }
@@ -198,8 +198,8 @@ impl Picture {
         census
     }
 
-    /// Holds that no living front-end keeps. Also what says that this one does, and it does not: a
-    /// write whose answer never came.
+    /// The holds that no living front-end keeps. Among them are holds that name this front-end, which does not know
+    /// them because the answer to its write never came.
     fn orphans(&self, known: Known<'_>, names: &super::keys::Names) -> Vec<Orphan> {
         let mut orphans = Vec::new();
         for row in &self.rows {
@@ -227,12 +227,12 @@ struct Group {
     tickets: Box<[Seen]>,
 }
 
-/// What is read of tickets, before it is known which keys there are.
+/// The tickets read so far, before the keys are known.
 #[derive(Default)]
 struct Draft {
-    /// In etcd's order, which is not that of keys when one begins with another.
+    /// In etcd's order, which differs from the order of keys if one key is the beginning of another.
     groups: Vec<Group>,
-    /// Those of the last key so far: etcd tells the tickets of one key together.
+    /// The tickets of the last key so far; etcd returns the tickets of one key together.
     last: Option<(Box<[u8]>, Vec<Seen>)>,
 }
 
@@ -245,7 +245,7 @@ impl Draft {
         self.last = Some((key.into(), vec![seen]));
     }
 
-    /// No more than it needs is kept of each key: there may be a million.
+    /// Keeps only what is needed of each key, because there may be a million.
     fn end_group(&mut self) {
         if let Some((key, mut tickets)) = self.last.take() {
             tickets.sort_unstable_by_key(|seen| seen.create);
@@ -260,11 +260,11 @@ impl Draft {
     }
 }
 
-/// All that was read of tickets, in the order of keys.
+/// All tickets read, in the order of keys.
 struct Groups(Peekable<IntoIter<Group>>);
 
 impl Groups {
-    /// Takes what there is for this key, which is after the one that was asked for before.
+    /// Takes the tickets of this key, which must be after the key of the previous call.
     fn take(&mut self, key: &[u8]) -> Group {
         while self.0.next_if(|group| *group.key < *key).is_some() {}
         let found = self.0.next_if(|group| *group.key == *key);
@@ -272,8 +272,8 @@ impl Groups {
     }
 }
 
-/// Since when keys are idle, which etcd does not keep: since a hold of ours left, or since a picture
-/// showed them so first.
+/// Since when keys are idle. Etcd does not record that, so it is the time when a hold of ours left the key, or when
+/// a snapshot first showed the key as idle.
 fn idle_as_before(rows: &mut [Row], before: Picture, left: &mut HashMap<Arc<[u8]>, Moment>) {
     let mut before = before.rows.into_iter().peekable();
     for row in rows {
@@ -292,7 +292,7 @@ fn idle_as_before(rows: &mut [Row], before: Picture, left: &mut HashMap<Arc<[u8]
 }
 
 impl Inner {
-    /// See the store's contract: shows a picture that is fresh enough, or waits for one.
+    /// Reads keys from a snapshot that is recent enough, or waits for one.
     pub(super) fn look_over(
         self: &Arc<Self>,
         now: Moment,
@@ -305,7 +305,7 @@ impl Inner {
             Cursor::Start => {
                 picture.changes == state.changes && now.micros_since(picture.begun) < GOOD_MICROS
             }
-            // One that was under way then may have passed by what was done a moment before.
+            // A snapshot that was under way then may have missed a change just before.
             Cursor::Asked(then) => then <= picture.begun,
             Cursor::Place(_) | Cursor::After(_) => true,
         };
@@ -347,7 +347,7 @@ impl Inner {
         })
     }
 
-    /// Once at a time; all callers that wait for one are woken.
+    /// Makes one snapshot at a time, and wakes all callers that wait for it.
     fn ask_for_picture(self: &Arc<Self>) {
         use std::sync::atomic::Ordering;
         if self.picturing.swap(true, Ordering::Relaxed) {
@@ -355,7 +355,7 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            // A caller that gets none asks again, and is told when the store is away.
+            // A caller that gets none asks again, and hears then that etcd cannot be reached.
             let _ = inner.take_picture().await;
             inner.picturing.store(false, Ordering::Relaxed);
             {
@@ -370,12 +370,12 @@ impl Inner {
     pub(super) async fn take_picture(self: &Arc<Self>) -> Result<(), Refusal> {
         let (begun, changes) = (self.now(), self.state().changes);
         let mut draft = Draft::default();
-        // The tickets first: a key is there before its tickets and after them.
+        // The tickets are read first, because a key exists before its tickets and after them.
         self.read_all(self.names.all_tickets(), |kv| {
             let Some((key, nonce)) = self.names.read_ticket(&kv.key) else { return };
             let Some(ticket) = Ticket::read(&kv.value) else { return };
             let (create, revision) = (kv.create_revision, kv.mod_revision);
-            // It is not shown, and there may be a million.
+            // It is not shown, and there may be a million of them.
             let ticket = Ticket { label: None, ..ticket };
             draft.note(key, Seen { create, nonce, revision, ticket });
         })
@@ -406,7 +406,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Everything in a span, in the order of names; one page of it at a time.
+    /// Reads all keys in a span in the order of names, a page at a time.
     async fn read_all(
         &self,
         Span { mut from, to }: Span,
@@ -471,7 +471,7 @@ mod tests {
         Picture { rows: names.iter().map(row).collect(), ..Picture::default() }
     }
 
-    /// Keys come and go between the steps of a look, and each time there is another picture.
+    /// Keys come and go between the steps of a reader, and each time there is a new snapshot.
     #[rstest]
     #[case::before_it(&["b", "d", "f", "h"], &["a", "b", "c", "d", "f", "h"], "bdfh")]
     #[case::those_before_it_go(&["a", "b", "c", "d", "e", "f"], &["c", "d", "e", "f"], "abcdef")]
@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(told, want);
     }
 
-    /// What was answered before the question is in the answer.
+    /// The answer contains everything that was answered before the question.
     #[rstest]
     #[case::begun_before(4, false)]
     #[case::begun_then(5, true)]
@@ -531,8 +531,8 @@ mod tests {
         assert!(state.left.capacity() < 64, "{}", state.left.capacity());
     }
 
-    /// Somebody alive must be going to end a hold; what a ticket says of that is not enough when it
-    /// names this front-end.
+    /// A living front-end must be going to end each hold. A ticket that names this front-end is not enough: our
+    /// tables must have it.
     #[rstest]
     #[case::kept_here(OURS, Some(Moment::from_micros(9)), false)]
     #[case::not_known_here(OURS, None, true)]

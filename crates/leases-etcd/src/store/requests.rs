@@ -1,4 +1,4 @@
-//! What each request begins, and what is answered at once.
+//! Begins each request, and gives the answers that need no etcd.
 
 use super::Engine;
 use super::asking::{self, Patience, Want};
@@ -8,7 +8,7 @@ use leases::{Answer, Claim, ConnId, Key, Moment, Refusal, Request, Seconds, Ttl}
 use std::sync::Arc;
 
 impl Engine {
-    /// Begins what a request asks, or answers it.
+    /// Begins a request, or answers it at once.
     pub(super) fn begin(
         &self,
         state: &mut State,
@@ -70,7 +70,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a connection may ask for so many more holds.
+    /// Whether a connection may ask for this many more holds.
     fn may_have(&self, state: &mut State, id: ConnId, more: usize) -> Result<(), Refusal> {
         let caps = &self.inner.caps;
         let all = state.tickets.len();

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// What `e` began and `w` has not fetched.
+/// The state of a request that `e` began and `w` has not fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) nonce: u64,
@@ -21,15 +21,15 @@ pub(super) enum Phase {
     Queued,
     /// The client has the token, from the answer to `e`.
     Acquired,
-    /// Granted when its turn came; nobody has seen the token.
+    /// Granted when its turn came; no client has seen the token.
     Granted,
-    /// Granted, and the lease ran out before `w`.
+    /// Granted, but the lease ended before `w`.
     Lost,
-    /// The place went with this front-end's session.
+    /// The place was lost with this front-end's session.
     Forgotten,
 }
 
-/// How far a connection's departure is.
+/// The progress of a connection's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Departure {
     Here,
@@ -44,20 +44,20 @@ pub(super) struct Conn {
     pub(super) departure: Departure,
     /// A request is under way.
     pub(super) busy: bool,
-    /// Told when it no longer is.
+    /// Notified when it no longer is.
     pub(super) idle: Arc<Notify>,
     pub(super) records: HashMap<Box<[u8]>, Record>,
     /// Nonces of the holds it owns or renewed.
     pub(super) holds: HashSet<u64>,
     /// The ticket whose turn its request waits for.
     pub(super) blocked: Option<u64>,
-    /// Granted, and nobody was told.
+    /// Granted, but not announced to the client yet.
     pub(super) untold: Vec<u64>,
-    /// What it says of itself.
+    /// Its label.
     pub(super) label: Option<Arc<Label>>,
 }
 
-/// What a connection leaves behind.
+/// The entries that a connection leaves behind.
 #[derive(Debug)]
 pub(super) struct Remains {
     pub(super) serial: u64,
@@ -129,12 +129,12 @@ impl Seats {
         self.all.iter().flatten()
     }
 
-    /// The connection of a party, if it lives and is one of ours.
+    /// The connection of a party, if it is still open and one of ours.
     pub(super) fn of(&self, party: Party) -> Option<ConnId> {
         if party.front == self.front { self.serials.get(&party.serial).copied() } else { None }
     }
 
-    /// A connection no longer counts as a living one, though it has its seat.
+    /// The connection no longer counts as open, though it keeps its seat.
     pub(super) fn retire(&mut self, serial: u64) {
         self.serials.remove(&serial);
     }
@@ -150,14 +150,14 @@ impl Seats {
         }
     }
 
-    /// A party neither owns this hold any more nor renews it.
+    /// A party is no longer the owner or the renewer of this hold.
     pub(super) fn cut(&mut self, party: Party, nonce: u64) {
         if let Some(conn) = self.of(party).and_then(|id| self.conn(id)) {
             conn.holds.remove(&nonce);
         }
     }
 
-    /// Tables that were once much larger give back what they do not need.
+    /// Gives back memory of tables that were once much larger.
     pub(super) fn shrink(&mut self) {
         for conn in self.all.iter_mut().flatten() {
             if is_roomy(conn.holds.len(), conn.holds.capacity()) {
