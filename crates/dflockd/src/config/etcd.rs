@@ -4,7 +4,7 @@ use super::{ConfigError, Name, Values};
 use leases_etcd::{EtcdOptions, EtcdTls, EtcdUser};
 
 impl<E: Fn(&str) -> Option<String>> Values<E> {
-    /// What `--store etcd` is told; nothing when the locks are kept in this process.
+    /// The settings of `--store etcd`; `None` if the locks are kept in this process.
     pub(super) fn etcd(&self) -> Result<Option<EtcdOptions>, ConfigError> {
         match self.text(Name::Store).as_str() {
             "memory" => return Ok(None),
@@ -70,7 +70,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     }
 }
 
-/// Longest prefix of all our keys in etcd.
+/// The longest prefix that all our keys in etcd may have.
 const MAX_PREFIX_BYTES: usize = 256;
 
 fn without_scheme(word: &str) -> &str {

@@ -4,7 +4,7 @@
 
 use super::ConfigError;
 
-/// What an option takes.
+/// The kind of value that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Any text.
@@ -22,9 +22,9 @@ pub enum Kind {
 pub struct Flag {
     /// Without dashes.
     pub name: &'static str,
-    /// Environment variables, the first set one counts.
+    /// Its environment variables; the first one that is set counts.
     pub env: &'static [&'static str],
-    /// What it takes.
+    /// The kind of its value.
     pub kind: Kind,
     /// Its default value.
     pub default: &'static str,
@@ -99,7 +99,7 @@ flags! {
     Version = "version", [], Kind::Switch, "false", "print the version and exit";
 }
 
-/// Options of the reference that there is nothing for here, and why.
+/// Options of the reference that have no effect here, and why.
 const ABSENT: &[(&str, &str)] = &[
     ("http-session-idle-timeout", "there are no HTTP sessions here"),
     ("http-max-sessions", "there are no HTTP sessions here"),
@@ -114,10 +114,10 @@ const ABSENT: &[(&str, &str)] = &[
     ("max-subscriptions", "there is no publish and listen here, as in version 2 of the reference"),
 ];
 
-/// What the command line says, per row of [`FLAGS`].
+/// The values on the command line, for each row of [`FLAGS`].
 pub(super) type Given = Vec<Option<String>>;
 
-/// Reads the command line; nothing where it asks for help.
+/// Parses the command line; `None` if it asks for help.
 pub(super) fn read(arguments: &[String]) -> Result<Option<Given>, ConfigError> {
     let mut given: Given = vec![None; FLAGS.len()];
     let mut words = arguments.iter().peekable();
@@ -161,7 +161,7 @@ pub(super) fn read(arguments: &[String]) -> Result<Option<Given>, ConfigError> {
     }
 }
 
-/// The last of several equal options counts, but each must be well-formed.
+/// If an option is repeated, the last one counts, but each must be well-formed.
 fn check_syntax(flag: &Flag, value: &str) -> Result<(), ConfigError> {
     let good = match flag.kind {
         Kind::Text => true,
@@ -215,7 +215,7 @@ fn unsigned(digits: &str, base: u32) -> Option<i64> {
     i64::from_str_radix(digits, base).ok()
 }
 
-/// The words Go's flag package knows.
+/// The words that Go's flag package accepts.
 pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -224,7 +224,7 @@ pub(super) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// The words the reference knows in the environment.
+/// The words that the reference accepts in the environment.
 pub(super) fn environment_switch(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "yes" | "true" => Some(true),
@@ -233,10 +233,10 @@ pub(super) fn environment_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Columns of a terminal that everybody has.
+/// The columns that every terminal has.
 const COLUMNS: usize = 80;
 
-/// What `--help` prints, and a bad option.
+/// The text of `--help`.
 pub fn usage() -> String {
     let mut text = "Usage of dflockd:\n".to_owned();
     for flag in FLAGS {
@@ -262,7 +262,7 @@ Examples:
   dflockd --state-dir /var/lib/dflockd --disconnect-grace 60
 ";
 
-/// Adds words in lines that fit, each indented.
+/// Appends words in indented lines that fit.
 fn wrap(words: &str, text: &mut String) {
     let mut line = String::from("       ");
     for word in words.split(' ') {

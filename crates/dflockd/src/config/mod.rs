@@ -1,6 +1,6 @@
-//! Command line and environment → [`Config`]. Only the files of secrets are read, by the caller. Options
-//! override the environment, the environment overrides the defaults, and every value is checked before the
-//! server opens anything.
+//! Command line and environment → [`Config`]. The caller reads the files of secrets; no other file is read. Options
+//! override the environment, the environment overrides the defaults, and every value is checked before the server
+//! opens anything.
 
 mod etcd;
 mod flags;
@@ -13,7 +13,7 @@ use leases::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
 use leases_etcd::EtcdOptions;
 use std::path::PathBuf;
 
-/// Everything the program is told.
+/// All settings of the program.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Address or name to listen on; brackets around IPv6 are cut.
@@ -22,7 +22,7 @@ pub struct Config {
     pub port: u16,
     /// Path of a Unix socket to listen on as well.
     pub unix_socket: Option<PathBuf>,
-    /// Address and port of the HTTP side, if there shall be one.
+    /// The address and port for HTTP, if it is wanted.
     pub http: Option<(String, u16)>,
     /// Limits and times. The secret and the fence floor are not in it yet.
     pub settings: Settings,
@@ -36,21 +36,21 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// Secrets for reading the numbers.
     pub metrics_token_file: Option<PathBuf>,
-    /// Somebody said where to listen.
+    /// Whether an address or a port was given.
     pub address_named: bool,
     /// Keeps fences growing across restarts.
     pub fence_state_file: Option<PathBuf>,
     /// Keeps holds across restarts, and fences too.
     pub state_dir: Option<PathBuf>,
-    /// Whether that outlives a power cut.
+    /// Whether the holds also survive a power cut.
     pub state_sync: Synced,
-    /// Locks are kept in this etcd.
+    /// The etcd that keeps the locks.
     pub etcd: Option<EtcdOptions>,
-    /// Log connections and requests too.
+    /// Whether connections and requests are logged too.
     pub debug: bool,
 }
 
-/// The files TLS needs.
+/// The files for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate chain.
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What the command line asks for.
+/// The action that the command line asks for.
 #[derive(Clone, Debug)]
 pub enum Wish {
     /// Serve.
@@ -94,7 +94,7 @@ pub enum Wish {
 pub enum ConfigError {
     /// The command line cannot be read.
     Usage(String),
-    /// A value is not possible.
+    /// A value is invalid.
     Value(String),
 }
 
@@ -220,7 +220,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         }
     }
 
-    /// Flag, flag's file, environment, environment's file: the first that is there.
+    /// The first of: flag, the flag's file, environment, the environment's file.
     fn secret(&self) -> Result<Option<Secret>, ConfigError> {
         let flag = |name| self.flag(name).filter(|text| !text.is_empty());
         let environment = |name| self.environment(name).map(|(_, text)| text);
@@ -236,7 +236,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     }
 
     fn row(name: Name) -> &'static Flag {
-        // The macro makes rows and names together, so there is one for each.
+        // The macro makes rows and names together, so each name has its row.
         FLAGS.get(name as usize).unwrap_or(&NO_FLAG)
     }
 
@@ -266,7 +266,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         Some(self.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 
-    /// Words in the environment that are no number are passed over, as the reference does.
+    /// Values in the environment that are not numbers are ignored, as in the reference.
     fn number(&self, name: Name) -> i64 {
         let environment = || self.environment(name).and_then(|(_, text)| flags::decimal(&text));
         self.flag(name)
@@ -321,7 +321,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
 
 const NO_FLAG: Flag = Flag { name: "", env: &[], kind: Kind::Text, default: "", help: "" };
 
-/// The value, or what zero stands for.
+/// The value, or the value that zero stands for.
 const fn or_else_zero(value: usize, instead: usize) -> usize {
     if value == 0 { instead } else { value }
 }
@@ -335,15 +335,15 @@ fn out_of_range(name: &str) -> ConfigError {
     ConfigError::Value(format!("--{name} is out of range"))
 }
 
-/// `[::1]` as the reference wants it, `::1` as people write it.
+/// Accepts `[::1]`, as the reference demands, and `::1`, as people write it.
 fn unbracket(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Cuts blanks around a secret, which no request could show. `None` when nothing is left.
+/// Removes blanks around a secret, because no request could contain them. `None` if nothing is left.
 ///
 /// # Errors
-/// A secret no client could send: with a line end inside, or longer than a line may be.
+/// A secret that no client could send: it contains a line end, or is longer than a line may be.
 pub fn check_secret(text: &str) -> Result<Option<String>, ConfigError> {
     let text = text.trim();
     if text.contains(['\n', '\r']) {

@@ -1,5 +1,5 @@
-//! This front-end's registration in etcd: a key on a lease that is kept alive, and the list of all
-//! front-ends. The front-end's places in queues are on that lease, so they go when it dies.
+//! This front-end's registration in etcd: a key on a lease that is kept alive, and the list of all front-ends. Its
+//! places in queues are on that lease, so they vanish when it dies.
 
 use super::Inner;
 use super::client::Failure;
@@ -16,19 +16,18 @@ use std::time::Duration;
 /// How long a front-end may be silent before it counts as dead.
 const LEASE_SECONDS: i64 = 5;
 const LEASE_MICROS: u64 = 5_000_000;
-/// Between two signs of life.
+/// The time between two keep-alives.
 const BEAT: Duration = Duration::from_millis(1250);
-/// After one that was not answered.
+/// The pause after a keep-alive that was not answered.
 const RETRY: Duration = Duration::from_millis(100);
-/// etcd is away when no attempt was answered for so long after the first that failed. What was under way while this
-/// process stood still fails, too: that is one attempt, and another is made at once.
+/// Etcd counts as unreachable if no attempt was answered for this long after the first failure. Calls that were
+/// under way while this process was suspended fail, too. They count as one attempt, and another is made at once.
 const SILENCE_MICROS: u64 = 4_000_000;
-/// Between two looks for the leader.
+/// The time between two searches for the leader.
 const LOOK: Duration = Duration::from_secs(5);
 
 impl Inner {
-    /// Registers, keeps the registration, and registers anew when it is lost; as long as the server
-    /// lives.
+    /// Registers, keeps the registration, and registers again if it is lost, as long as the server exists.
     pub(super) async fn keep_session(self: Arc<Self>) {
         while !self.is_closed() {
             let sent = self.now();
@@ -39,7 +38,7 @@ impl Inner {
                     self.lose(session);
                     self.revoke(session).await;
                 }
-                // It answers; what is held there can be renewed and given back.
+                // Etcd answers, so holds can be renewed and released.
                 Err(Failure::NoSpace) => {
                     self.note_answer();
                     tokio::time::sleep(BEAT).await;
@@ -52,7 +51,7 @@ impl Inner {
         }
     }
 
-    /// Keeps to the member that leads: looks after each registration, and now and then.
+    /// Stays with the leader: searches for it after each registration, and from time to time.
     pub(super) async fn keep_to_leader(self: Arc<Self>) {
         let mut changed = self.session_changed.subscribe();
         while !self.is_closed() {
@@ -68,7 +67,7 @@ impl Inner {
         if let (true, Some(header)) = (answer.succeeded, &answer.header) {
             return Ok(Session { lease, revision: header.revision });
         }
-        // Left from an attempt whose answer was lost: it goes with its lease.
+        // A registration of an attempt whose answer was lost; it ends with its lease.
         Err(Failure::Refused)
     }
 
@@ -86,7 +85,7 @@ impl Inner {
         self.stir();
     }
 
-    /// Returns when the session is lost, at the latest when its lease may have ended since it was last `reached`.
+    /// Returns when the session is lost, at the latest when its lease may have ended, counted from `reached`.
     async fn stay(self: &Arc<Self>, session: Session, mut reached: Moment) {
         let mut pause = BEAT;
         while !self.is_closed() {
@@ -114,7 +113,7 @@ impl Inner {
         }
     }
 
-    /// What hung on the session is gone, or will be: waiters are told, nothing is made in its name.
+    /// Everything on the session is gone or will be. Tells the waiters, and makes nothing more with this session.
     pub(super) fn lose(self: &Arc<Self>, session: Session) {
         let reachable = {
             let mut state = self.state();
@@ -143,7 +142,7 @@ impl Inner {
         self.stir();
     }
 
-    /// The old registration must be gone before a new one stands.
+    /// The old registration must be gone before a new one is made.
     async fn revoke(&self, session: Session) {
         while !self.is_closed() {
             match self.client.revoke(session.lease).await {
@@ -155,12 +154,12 @@ impl Inner {
         }
     }
 
-    /// etcd answers, perhaps to say that this front-end cannot register.
+    /// Etcd has answered, perhaps that this front-end cannot register.
     fn note_answer(&self) {
         self.state().note_answer();
     }
 
-    /// An attempt was not answered; after a while clients are told so at once.
+    /// An attempt was not answered. After a while, clients are refused at once.
     fn note_silence(&self) {
         let now = self.now();
         if self.state().note_silence(now, SILENCE_MICROS) {
@@ -177,7 +176,7 @@ impl Inner {
             RangeRequest { key: from, range_end: to, keys_only: true, ..RangeRequest::default() };
         let until = self.now().after_micros(0);
         let Ok(answer) = self.range(request, until).await else {
-            // Once more, after the next sign of life.
+            // Once more, after the next keep-alive.
             return self.fronts_changed.notify_one();
         };
         let mut state = self.state();
@@ -188,7 +187,7 @@ impl Inner {
         }
     }
 
-    /// The session, waiting for one while there is hope.
+    /// The session. Waits for one while etcd may still be reached.
     pub(super) async fn session(&self, until: Moment) -> Result<Session, Refusal> {
         let mut changed = self.session_changed.subscribe();
         loop {
@@ -209,7 +208,7 @@ impl Inner {
         }
     }
 
-    /// etcd says that this session is gone: waits until that is known here too.
+    /// Etcd says that this session is gone. Waits until our own task has noticed it.
     pub(super) async fn session_is_gone(
         &self,
         session: Session,
@@ -219,7 +218,7 @@ impl Inner {
             if self.now() >= until {
                 return Err(Refusal::Unavailable);
             }
-            // The next sign of life tells.
+            // The next keep-alive shows it.
             self.fronts_changed.notify_one();
             tokio::time::sleep(RETRY).await;
         }

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Error, Identity};
 
-/// For a connection.
+/// The deadline of a connection attempt.
 pub(super) const CONNECT: Duration = Duration::from_millis(700);
 
-/// What `--store etcd` is told, with its files read: ready to connect.
+/// The settings of `--store etcd` with their files read, ready to connect.
 #[derive(Clone)]
 pub struct Settings {
     pub(super) members: Vec<Endpoint>,
@@ -19,10 +19,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the files and the addresses; connects to nobody.
+    /// Reads the files and parses the addresses; does not connect.
     ///
     /// # Errors
-    /// A file cannot be read, or an address is none.
+    /// A file cannot be read, or an address is invalid.
     pub fn open(options: &EtcdOptions) -> io::Result<Self> {
         let tls = options.tls.as_ref().map(client_tls).transpose()?;
         if let Some(user) = &options.user {
@@ -71,7 +71,7 @@ fn other(err: Error) -> io::Error {
     io::Error::other(chain(&err))
 }
 
-/// An error with what caused it, in one line.
+/// An error and its causes, in one line.
 pub(super) fn chain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut next = err.source();

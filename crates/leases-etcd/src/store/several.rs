@@ -22,7 +22,7 @@ impl Inner {
         self.answer(id, answer);
     }
 
-    /// A grant of each, or nothing: one of the keys is in use.
+    /// A grant for each key, or `None` if one of the keys is in use.
     async fn try_acquire_all(
         self: &Arc<Self>,
         wants: &[Want],
@@ -64,7 +64,7 @@ impl Inner {
         session: Session,
         until: Moment,
     ) -> Result<Option<(Vec<Made>, Together)>, Refusal> {
-        // They are all the same, but for the key.
+        // They are all the same except for the key.
         let Some(held) = wants.first().map(|want| want.ticket(self, Stage::Held).write()) else {
             return Ok(None);
         };
@@ -78,7 +78,7 @@ impl Inner {
         self.make(request, Haste::Now, session, tickets, until, read).await
     }
 
-    /// All tickets are holds. If one of them cannot be told of any more, nobody is told of any.
+    /// All tickets are holds. If the client cannot be told of one of them any more, it is told of none.
     async fn hold_all(
         self: &Arc<Self>,
         wants: &[Want],
@@ -100,7 +100,7 @@ impl Inner {
         Ok(grants.into())
     }
 
-    /// A key too many: all tickets go, and the new keys that nobody else uses.
+    /// There are too many keys: removes all the tickets, and the new keys that no other client uses.
     async fn take_back_keys(
         self: &Arc<Self>,
         wants: &[Want],

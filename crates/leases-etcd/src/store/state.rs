@@ -1,5 +1,5 @@
-//! The state of this front-end: its connections, the tickets that it made or keeps, and the contended keys
-//! that it watches. Only values under one lock; nothing here talks to etcd.
+//! The state of this front-end under one lock: its connections, the tickets that it made or keeps, and the
+//! contended keys that it watches. Nothing here talks to etcd.
 
 use super::crowd::Crowd;
 use super::keys::{Front, Party, Stage, Ticket};
@@ -17,10 +17,10 @@ use leases::{
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Keys that holds of ours left, noted between two pictures.
+/// The most keys that are noted between two snapshots because holds of ours left them.
 const MOST_LEFT: usize = 100_000;
 
-/// So many are worth a picture for themselves.
+/// This many of them are a reason for a snapshot.
 const MANY_LEFT: usize = 1024;
 
 pub(super) struct State {
@@ -28,12 +28,12 @@ pub(super) struct State {
     pub(super) session: Option<Session>,
     /// etcd does not answer: see [`State::note_silence`].
     pub(super) away: bool,
-    /// Since when no attempt to reach etcd was answered.
+    /// Since when no attempt to reach etcd has been answered.
     silent_since: Option<Moment>,
-    /// There was a session.
+    /// Whether there has ever been a session.
     pub(super) begun: bool,
     pub(super) draining: bool,
-    /// All front-ends that live.
+    /// All living front-ends.
     pub(super) fronts: HashSet<Front>,
     pub(super) seats: Seats,
     pub(super) tickets: Tickets,
@@ -46,9 +46,9 @@ pub(super) struct State {
     pub(super) census: Census,
     pub(super) crowd: Crowd,
     pub(super) picture: Option<Picture>,
-    /// When a hold of ours last left a key, since the picture before.
+    /// When a hold of ours last left a key, since the last snapshot.
     pub(super) left: HashMap<Arc<[u8]>, Moment>,
-    /// Counts what changed by this front-end's doing, to tell a picture that is too old.
+    /// Counts the changes by this front-end, to recognise a snapshot that is too old.
     pub(super) changes: u64,
     pub(super) tombstones: u64,
 }
@@ -79,13 +79,13 @@ impl State {
         }
     }
 
-    /// What a picture is shown with.
+    /// The facts that are needed to show a snapshot.
     pub(super) const fn known(&self) -> Known<'_> {
         let Self { front, ref fronts, ref seats, ref tickets, .. } = *self;
         Known { front, fronts, seats, tickets }
     }
 
-    /// Whether a connection lives: of ours exactly, of others as far as their front-end does.
+    /// Whether a connection is open. For connections of other front-ends: whether their front-end lives.
     pub(super) fn lives(&self, party: Party) -> bool {
         if party.front == self.front {
             return self.seats.of(party).is_some();
@@ -93,7 +93,7 @@ impl State {
         self.fronts.contains(&party.front)
     }
 
-    /// The request of a connection is answered. The answer comes back when nobody is there to hear it.
+    /// Answers the request of a connection. Returns the answer if the connection is gone.
     pub(super) fn answer(&mut self, id: ConnId, answer: Answer) -> Option<Answer> {
         self.count(&answer);
         let Some(conn) = self.seats.conn(id) else { return Some(answer) };
@@ -108,13 +108,13 @@ impl State {
         None
     }
 
-    /// etcd answers.
+    /// Etcd has answered.
     pub(super) fn note_answer(&mut self) {
         (self.away, self.begun, self.silent_since) = (false, true, None);
     }
 
-    /// An attempt to reach etcd was not answered. It is away when none was for so long after the first; returns
-    /// whether that is news.
+    /// An attempt to reach etcd was not answered. Etcd counts as unreachable when none was answered for `patience`
+    /// microseconds after the first failure. Returns whether that has just become true.
     pub(super) fn note_silence(&mut self, now: Moment, patience: u64) -> bool {
         let since = *self.silent_since.get_or_insert(now);
         let is_away = now.micros_since(since) >= patience;
@@ -136,20 +136,19 @@ impl State {
         }
     }
 
-    /// Whether most of the keys of the last picture were left by holds of ours since.
+    /// Whether holds of ours have left most keys of the last snapshot since.
     pub(super) fn is_outdated(&self) -> bool {
         let shown = self.picture.as_ref().map_or(0, Picture::len);
         self.left.len() > MANY_LEFT && self.left.len() > shown / 2
     }
 
-    /// Entries that the tables have memory for, all together.
+    /// The number of entries for which all tables together have memory.
     pub(super) fn capacity(&self) -> usize {
         let picture = self.picture.as_ref().map_or(0, Picture::capacity);
         self.tickets.capacity() + self.left.capacity() + self.effects.capacity() + picture
     }
 
-    /// Tables that were once much larger give back what they do not need; `before` is what they had
-    /// memory for.
+    /// Gives back memory of tables that were once much larger; they had memory for `before` entries.
     pub(super) fn shrink(&mut self, before: usize) {
         self.tickets.shrink();
         self.seats.shrink();
@@ -164,7 +163,7 @@ impl State {
         }
     }
 
-    /// Puts a ticket into the tables.
+    /// Adds a ticket to the tables.
     pub(super) fn keep(&mut self, mine: Mine) {
         self.changes += 1;
         let (nonce, conn) = (mine.nonce, mine.conn);
@@ -177,7 +176,7 @@ impl State {
         self.tickets.insert(mine);
     }
 
-    /// Forgets a ticket: it is gone, or no concern of this front-end any more.
+    /// Forgets a ticket that is gone or no longer concerns this front-end.
     pub(super) fn drop_ticket(&mut self, nonce: u64) -> Option<Mine> {
         let mine = self.tickets.remove(nonce)?;
         self.changes += 1;
@@ -195,10 +194,10 @@ impl State {
         Some(mine)
     }
 
-    /// This front-end wrote that a hold of ours stands so, without a new lease.
+    /// This front-end has written a new standing of a hold of ours, without a new lease.
     pub(super) fn restood(&mut self, now: Moment, nonce: u64, revision: i64, ticket: Ticket) {
         let Some(mine) = self.tickets.get_mut(nonce) else { return };
-        // The same revision: another task has read it meanwhile.
+        // If the revision is the same, another task has read it meanwhile.
         if revision >= mine.revision {
             let ends = Ends { grace: ticket.standing.lapses(now), ..mine.ends };
             (mine.revision, mine.ticket) = (revision, ticket);
@@ -206,8 +205,7 @@ impl State {
         }
     }
 
-    /// etcd says that a ticket of ours reads so: somebody else wrote it, and no grace that began
-    /// here before runs on.
+    /// Etcd's text of a ticket of ours, which another front-end has written. A grace that began here before ends.
     pub(super) fn learn(&mut self, nonce: u64, revision: i64, ticket: Ticket) {
         let front = self.front;
         let Some(mine) = self.tickets.get_mut(nonce) else { return };
@@ -220,7 +218,7 @@ impl State {
         self.tickets.set_lease(nonce, lease);
     }
 
-    /// Forgets a hold that is no concern of this front-end any more, though it is one.
+    /// Forgets a hold that still exists but no longer concerns this front-end.
     pub(super) fn forget_strange(&mut self, nonce: u64) {
         let Some(mine) = self.tickets.get(nonce) else { return };
         let Standing { owner, renewer, grace: _ } = mine.ticket.standing;
@@ -231,7 +229,7 @@ impl State {
         }
     }
 
-    /// The hold of a connection ended before its `w`.
+    /// The hold of a connection has ended before its `w`.
     pub(super) fn lose_record(&mut self, id: ConnId, key: &[u8], nonce: u64, phase: Phase) {
         let record = self.seats.conn(id).and_then(|conn| conn.records.get_mut(key));
         if let Some(record) = record.filter(|record| record.nonce == nonce) {
@@ -247,8 +245,8 @@ impl State {
         }
     }
 
-    /// Why a waiting ticket would wait in vain: its line went with the session, nobody wants it any
-    /// more, or all waits end.
+    /// Why a ticket would wait in vain: its line was lost with the session, no client wants it any more, or all
+    /// waits end.
     pub(super) fn why_not_wait(&mut self, nonce: u64) -> Option<Refusal> {
         let mine = self.tickets.get(nonce)?;
         let (id, create, unwanted) = (mine.conn, mine.create, mine.unwanted);
@@ -261,14 +259,14 @@ impl State {
         is_over.then_some(Refusal::Draining)
     }
 
-    /// A hold of ours has left this key, which may be idle from now on.
+    /// A hold of ours has left this key, so the key may be idle from now on.
     pub(super) fn note_left(&mut self, key: &Arc<[u8]>, now: Moment) {
         if self.left.len() < MOST_LEFT {
             self.left.insert(Arc::clone(key), now);
         }
     }
 
-    /// Takes a waiting ticket of ours out of its queue here; nothing when it has its turn already.
+    /// Takes a waiting ticket of ours out of its queue here; `None` if it has its turn already.
     pub(super) fn withdraw(&mut self, nonce: u64) -> Option<Mine> {
         let mine = self.tickets.get(nonce)?;
         if mine.place != Place::Waiting {
@@ -284,7 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// Attempts at these times in seconds, answered or not, and whether etcd is away after the last.
+    /// Attempts at these times in seconds, answered or not, and whether etcd counts as unreachable after the last
+    /// one.
     #[rstest]
     #[case::never_asked(&[], false)]
     #[case::one_fails(&[(1, false)], false)]

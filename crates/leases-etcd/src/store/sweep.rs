@@ -1,5 +1,5 @@
-//! Periodic work on a snapshot of all keys: finds holds without a front-end, and forgets keys that were not
-//! used for a while, in etcd and here.
+//! Periodic work on a snapshot of all keys: finds holds without a front-end, and forgets keys that were idle for
+//! long, in etcd and here.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
@@ -11,14 +11,15 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Pictures for the sweep may take this part of the time at most.
+/// The greatest part of the time that snapshots for the sweep may take.
 const SHARE: u32 = 20;
-/// The same while the last one is mostly of keys that are free again: what it costs to keep goes sooner.
+/// The same if most keys of the last snapshot are free again, so that its memory is returned sooner.
 const SHARE_OF_OUTDATED: u32 = 4;
-/// Idle keys that are forgotten in one call: one by one the keys of a busy hour stay for another.
+/// The most idle keys that are forgotten in one call. One by one, the keys of a busy hour would stay for another
+/// hour.
 const FORGOTTEN_TOGETHER: usize = 100;
 
-/// When there may be another picture.
+/// When the next snapshot may be made.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     due: Instant,
@@ -26,7 +27,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// After one that took so long.
+    /// After a snapshot that took this long.
     fn since(end: Instant, took: Duration) -> Self {
         let after = |share| end + took.saturating_mul(share);
         Self { due: after(SHARE), due_if_outdated: after(SHARE_OF_OUTDATED) }
@@ -38,7 +39,7 @@ impl Pace {
 }
 
 impl Inner {
-    /// Every now and then, and at once when a front-end has gone.
+    /// Sweeps from time to time, and at once when a front-end has gone.
     pub(super) async fn sweep(self: Arc<Self>) {
         let least = Duration::from_secs(self.caps.gc_interval.count());
         let mut pace = Pace::since(Instant::now(), Duration::ZERO);
@@ -60,15 +61,15 @@ impl Inner {
         }
     }
 
-    /// Forgets what is idle for too long; tables that had memory for `before` entries give it back.
+    /// Forgets keys that were idle for too long, and gives back memory of tables that had it for `before` entries.
     async fn tidy(self: &Arc<Self>, before: usize) {
         self.forget_idle().await;
         self.state().shrink(before);
         self.stir();
     }
 
-    /// Removes keys that nobody has used for longer than they are kept, also from the picture: the
-    /// next one may come much later.
+    /// Removes keys that were idle for longer than they are kept, also from the snapshot, because the next one may
+    /// come much later.
     async fn forget_idle(self: &Arc<Self>) {
         let now = self.now();
         let idle = self.caps.gc_max_idle.count().saturating_mul(1_000_000);
@@ -76,7 +77,8 @@ impl Inner {
             let state = self.state();
             let is_over = |since: Moment| now.micros_since(since) > idle;
             let picture = state.picture.iter().filter(|picture| is_over(picture.first_idle()));
-            // What was used since is not idle, or not for so long; what others used has another revision.
+            // A key that we have used since is not idle, or not for this long. A key that others have used has
+            // another revision.
             picture
                 .flat_map(Picture::idle)
                 .filter(|(since, key, _)| is_over(*since) && !state.left.contains_key(*key))
@@ -98,7 +100,7 @@ impl Inner {
         }
     }
 
-    /// Whether etcd answered for all of them: each is gone, or was used again.
+    /// Whether etcd answered for all of them: each is gone or in use again.
     async fn forget_together(self: &Arc<Self>, many: &[(Box<[u8]>, i64)]) -> bool {
         let until = self.now().after_micros(BUDGET_MICROS);
         let mut under_way = JoinSet::new();
@@ -116,7 +118,7 @@ impl Inner {
         true
     }
 
-    /// Forgets the keys that have been idle longest, one for each new one. False when not so many are idle.
+    /// Forgets the keys that were idle for longest, one for each new key. False if there are not enough idle keys.
     pub(super) async fn make_room(self: &Arc<Self>, new: &[Arc<[u8]>]) -> Result<bool, Refusal> {
         let mut wanted = new.len();
         self.take_picture().await?;

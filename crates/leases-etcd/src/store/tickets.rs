@@ -1,4 +1,4 @@
-//! The tickets that this front-end made or keeps, and when it must try to end each hold.
+//! The tickets that this front-end made or keeps, and the time at which it must try to end each hold.
 
 use super::mine::{Ends, Mine};
 use leases::{Moment, is_roomy};
@@ -45,7 +45,7 @@ impl Tickets {
         Some(mine)
     }
 
-    /// The lease of a hold was written here and ends then.
+    /// This front-end has written the lease of a hold, which ends then.
     pub(super) fn set_lease(&mut self, nonce: u64, lease: Moment) {
         self.set_ends(nonce, Ends::with_lease(lease));
     }
@@ -62,7 +62,7 @@ impl Tickets {
         self.ring_at(nonce, ends.first());
     }
 
-    /// The end of a hold is tried then.
+    /// Sets the time at which the end of a hold is tried.
     pub(super) fn ring_at(&mut self, nonce: u64, rings: Moment) {
         let Some(mine) = self.all.get_mut(&nonce) else { return };
         let before = std::mem::replace(&mut mine.ends.rings, rings);
@@ -72,29 +72,29 @@ impl Tickets {
         }
     }
 
-    /// When the next end is to be tried.
+    /// When the next end is tried.
     pub(super) fn next(&self) -> Moment {
         self.deadlines.first().map_or(Moment::NEVER, |(due, _)| *due)
     }
 
-    /// Takes one whose end is to be tried; the hold itself remembers that its time is over.
+    /// Takes a hold that is due to be ended; the hold itself records that its time is over.
     pub(super) fn take_due(&mut self, now: Moment) -> Option<u64> {
         let (due, nonce) = *self.deadlines.first()?;
         (due <= now).then(|| self.deadlines.pop_first())?;
         Some(nonce)
     }
 
-    /// Whether this front-end is going to end this hold in time.
+    /// Whether this front-end will end this hold on time.
     pub(super) fn will_end(&self, nonce: u64) -> bool {
         self.get(nonce).is_some_and(|mine| mine.ends.lease < Moment::NEVER)
     }
 
-    /// Tickets there is memory for.
+    /// The number of tickets for which there is memory.
     pub(super) fn capacity(&self) -> usize {
         self.all.capacity()
     }
 
-    /// Gives back what it needed when there were many more.
+    /// Gives back memory if there were once many more tickets.
     pub(super) fn shrink(&mut self) {
         if is_roomy(self.all.len(), self.all.capacity()) {
             self.all.shrink_to(self.all.len() * 2);

@@ -1,4 +1,4 @@
-//! Tickets of several keys, made together: one transaction makes all of them, each a hold at once, or none.
+//! Tickets of several keys: one transaction makes all of them, each a hold at once, or none.
 
 use super::keys::Names;
 use super::rpc::compare::{CompareResult, TargetUnion};
@@ -7,20 +7,20 @@ use super::txn::{Session, compare, count, created, inner, nested, none_since, pu
 use leases::Limit;
 use std::sync::Arc;
 
-/// What became of [`create_all`].
+/// The outcome of [`create_all`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Together {
-    /// All tickets are there, each a hold. The keys at these places are new, or had another limit; how many
-    /// keys there are with them, if they were to be counted.
+    /// All tickets exist, each as a hold. The keys at these places are new, or had another limit. The number
+    /// includes them, if the keys were counted.
     Held { new: Vec<usize>, keys: Option<i64> },
-    /// None was made: somebody holds one of the keys or waits for it.
+    /// None was made: another client holds one of the keys or waits for it.
     InUse,
     /// The front-end's registration is gone, or the tickets were buried.
     NoSession,
 }
 
 /// Makes a ticket for each of these keys with its nonce, all with this text, and the limit of each key that is new
-/// or unused. Where no key has a ticket, each is a hold.
+/// or unused. If no key has a ticket yet, each ticket is a hold.
 pub(super) fn create_all(
     names: &Names,
     front: &[u8],
@@ -54,7 +54,7 @@ pub(super) fn create_all(
     }
 }
 
-/// `None`: not an answer to this, for so many keys.
+/// `None` if this is no answer to such a request for this many keys.
 pub(super) fn read_created_all(many: usize, answer: &TxnResponse) -> Option<Together> {
     if !answer.succeeded {
         return Some(Together::NoSession);

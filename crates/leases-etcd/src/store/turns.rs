@@ -1,4 +1,4 @@
-//! Turns waiting tickets of this front-end into holds when the copy of their key says that it is their turn.
+//! Turns waiting tickets of this front-end into holds when the copy of their key shows that it is their turn.
 
 use super::Inner;
 use super::calls::BUDGET_MICROS;
@@ -10,7 +10,7 @@ use leases::{Moment, Refusal};
 use std::sync::Arc;
 
 impl Inner {
-    /// Finds the next holder of a key, after news of it.
+    /// Finds the next holder of a key after it has changed.
     pub(super) fn take_turns(self: &Arc<Self>, state: &mut State, key: &[u8]) {
         let Some(line) = state.lines.get(key) else { return };
         if !line.mirror.is_complete() {
@@ -21,7 +21,7 @@ impl Inner {
         let mut lost = Vec::new();
         for (create, nonce) in &line.own {
             if !line.mirror.has(*nonce) {
-                // etcd has told all up to `as_of`: it removed this one with an old session.
+                // Etcd has reported all changes up to `as_of`, so it removed this ticket with an old session.
                 if *create <= line.as_of {
                     lost.push(*nonce);
                 }
@@ -53,7 +53,7 @@ impl Inner {
         }
     }
 
-    /// Writes down that a ticket of ours has its turn.
+    /// Records in etcd that a ticket of ours has its turn.
     async fn promote(self: Arc<Self>, nonce: u64) {
         let until = self.now().after_micros(BUDGET_MICROS);
         loop {
@@ -94,7 +94,7 @@ impl Inner {
         Some((mine.known(), value))
     }
 
-    /// A ticket of ours is a hold by a write sent at `sent`.
+    /// A ticket of ours has become a hold by a write sent at `sent`.
     pub(super) fn promoted(self: &Arc<Self>, nonce: u64, revision: i64, sent: Moment) {
         let now = self.now();
         let mut state = self.state();
@@ -131,7 +131,7 @@ impl Inner {
         self.take_turns(state, &key);
     }
 
-    /// etcd is away while a turn is written down: it may be a hold now that nobody will hear of.
+    /// Etcd cannot be reached while a turn is recorded. The ticket may be a hold now, and no client will be told.
     fn give_up_turn(self: &Arc<Self>, nonce: u64, refusal: Refusal) {
         let now = self.now();
         let mut state = self.state();
@@ -150,7 +150,7 @@ impl Inner {
         self.abandon(nonce);
     }
 
-    /// The ticket of ours that becomes a holder when this one goes; from here on it has its turn.
+    /// The ticket of ours that becomes a holder when this one goes; it has its turn from now on.
     pub(super) fn next_in_line(
         &self,
         state: &mut State,
@@ -165,8 +165,8 @@ impl Inner {
         Some((nonce, Next { name: self.names.ticket(key, nonce), revision: mine.revision, held }))
     }
 
-    /// The turn was not written down with the end of the one before: the mirror will tell. While it
-    /// had its turn nobody could end its wait, so that is made up for.
+    /// The turn was not recorded together with the end of the hold before it; the mirror will show it. While the
+    /// ticket had its turn, nothing could end its wait, so that is done now.
     pub(super) fn not_yet(self: &Arc<Self>, nonce: u64) {
         let mut state = self.state();
         let Some(mine) = state.tickets.get_mut(nonce) else { return };
@@ -186,7 +186,7 @@ impl Inner {
     }
 }
 
-/// Tells the request that waits for this ticket that it has no place any more.
+/// Tells the request that waits for this ticket that its place is lost.
 pub(super) fn end_wait(state: &mut State, mine: Mine, refusal: Refusal) {
     match mine.wake {
         Some(wake) => {

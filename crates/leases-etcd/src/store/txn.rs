@@ -1,7 +1,7 @@
 //! The transactions of the store, and the meaning of their answers.
 //!
-//! Each is one request. If an answer is lost, the transaction may have happened; each is guarded so that it
-//! can be repeated, except the create of a ticket (see [`bury`]).
+//! Each is one request. If an answer is lost, the transaction may have happened. Each has a guard, so it can be
+//! repeated, except the create of a ticket (see [`bury`]).
 
 use super::keys::{ALONE_BELOW, Names, Share, Span};
 use super::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -14,12 +14,12 @@ use super::rpc::{
 use leases::Claim;
 use std::sync::Arc;
 
-/// A front-end's registration: only while it is there may its tickets be made.
+/// The registration of a front-end. Its tickets can be made only while it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
-    /// The lease of what goes with the front-end.
+    /// The lease of all keys that end with the front-end.
     pub(super) lease: i64,
-    /// When the front-end's own key was made.
+    /// The revision at which the front-end's own key was made.
     pub(super) revision: i64,
 }
 
@@ -60,12 +60,12 @@ pub(super) fn compare(key: Vec<u8>, result: CompareResult, than: TargetUnion) ->
     }
 }
 
-/// The key was made at this revision; 0: there is none.
+/// The key was made at this revision; 0 if it must not exist.
 pub(super) fn created(key: Vec<u8>, revision: i64) -> Compare {
     compare(key, CompareResult::Equal, TargetUnion::CreateRevision(revision))
 }
 
-/// Nothing in the span was made after this revision; 0: it is empty.
+/// Nothing in the span was made after this revision; 0 if it must be empty.
 pub(super) fn none_since(span: Span, revision: i64) -> Compare {
     let than = TargetUnion::CreateRevision(revision.saturating_add(1));
     Compare { range_end: span.to, ..compare(span.from, CompareResult::Less, than) }
@@ -103,17 +103,17 @@ pub(super) const fn nested(txn: TxnRequest) -> RequestOp {
     op(Request::RequestTxn(txn))
 }
 
-/// What a new ticket does behind others.
+/// The behaviour of a new ticket behind other tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
     /// Waits in the queue.
     Wait,
-    /// The same, and others are known to be there: etcd need not look through them all. If they have
-    /// gone, it waits for nobody; the front-end that watches the queue finds out.
+    /// Waits in the queue, and other tickets are known to exist, so etcd need not count them. If they have gone, it
+    /// waits for nobody; the front-end that watches the queue will notice.
     Queue,
-    /// Is a hold if the count says so, and is made a waiting one otherwise.
+    /// Is a hold if the count leaves room, and is changed to a waiting ticket otherwise.
     Hope,
-    /// Is not made. Tickets up to this revision are known to leave a slot free; 0 for none.
+    /// Is not made. The tickets up to this revision are known to leave a slot free; 0 if that is not known of any.
     Stay(i64),
 }
 
@@ -126,23 +126,22 @@ pub(super) struct Create<'a> {
     pub(super) behind: Behind,
     /// All keys are counted if its key is new.
     pub(super) counts: bool,
-    /// What it says as a hold.
+    /// Its text as a hold.
     pub(super) held: Vec<u8>,
-    /// What it says in the queue.
+    /// Its text in the queue.
     pub(super) waiting: Vec<u8>,
 }
 
-/// What became of [`create`].
+/// The outcome of [`create`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Created {
-    /// The ticket is there and is a hold, made at this revision.
+    /// The ticket exists and is a hold, made at this revision.
     Held(i64),
-    /// The same, and the key is a new one, or had another limit: the number of keys with it, if they
-    /// were to be counted.
+    /// The same, and the key is new, or had another limit. The number of keys includes it, if they were counted.
     NewKey { revision: i64, keys: Option<i64> },
-    /// It is there behind others, or says it is a hold although `tickets` may say otherwise.
+    /// It exists behind other tickets, or is marked as a hold although `tickets` may contradict that.
     Behind { revision: i64, tickets: i64 },
-    /// It was not made: so many are there, as of this revision.
+    /// It was not made: there are this many tickets at this revision.
     Full { tickets: i64, revision: i64 },
     /// The key has another limit.
     Mismatch,
@@ -168,7 +167,7 @@ pub(super) fn create(
         Behind::Hope => (0, vec![held()]),
         Behind::Stay(seen) => (seen, Vec::new()),
     };
-    // With other readers a reader is a hold at once.
+    // Beside other readers, a reader is a hold at once.
     let behind = match (new.behind, Share::of(new.claim)) {
         (Behind::Queue, _) | (_, Share::Alone) => behind,
         (Behind::Wait | Behind::Hope | Behind::Stay(_), Share::Shared) => {
@@ -187,7 +186,7 @@ pub(super) fn create(
             failure: behind,
         },
     };
-    // Also one that is only remembered, with another limit.
+    // Also a key that exists without tickets, with another limit.
     let mut new_key = TxnRequest {
         compare: vec![none_since(names.tickets(new.key), 0)],
         success: vec![put(limit.clone(), limit_text.clone(), 0), held()],
@@ -211,7 +210,7 @@ pub(super) fn create(
     }
 }
 
-/// `None`: not an answer to this.
+/// `None` if this is no answer to such a request.
 pub(super) fn read_created(behind: Behind, answer: &TxnResponse) -> Option<Created> {
     let revision = answer.header.as_ref()?.revision;
     if !answer.succeeded {
@@ -256,11 +255,11 @@ pub(super) fn ranged(answer: &ResponseOp) -> Option<&RangeResponse> {
     }
 }
 
-/// Makes sure that a ticket whose create was not answered never is: it goes if it is there, and
-/// its create finds the tombstone if it still comes. The tombstone is on the same lease as the
-/// front-end's key, without which the create does nothing either.
+/// Makes sure that a ticket with an unanswered create never exists: removes it if it is there, and leaves a
+/// tombstone that stops the create if it still comes. The tombstone is on the lease of the front-end's key, and
+/// without that key the create has no effect either.
 ///
-/// Tickets that were made together have one tombstone, that of the first.
+/// Tickets that were made together share the tombstone of the first.
 pub(super) fn bury(names: &Names, session: Session, tickets: &[(Arc<[u8]>, u64)]) -> TxnRequest {
     let first = tickets.iter().take(1);
     let tombstone = first.map(|(_, nonce)| put(names.tombstone(*nonce), Vec::new(), session.lease));
@@ -268,20 +267,20 @@ pub(super) fn bury(names: &Names, session: Session, tickets: &[(Arc<[u8]>, u64)]
     TxnRequest { success: tombstone.chain(gone).collect(), ..TxnRequest::default() }
 }
 
-/// What became of a guarded change.
+/// The outcome of a guarded change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Changed {
     /// Done, at this revision.
     Done(i64),
-    /// The key is not as the guard wants it, but so.
+    /// The key does not fulfil the guard; this is its state.
     Other(KeyValue),
     /// There is no such key.
     Gone,
-    /// The same, after an attempt of ours whose answer was lost: it may have been us.
+    /// There is no such key, after an attempt of ours with a lost answer, which may have removed it.
     Vanished,
 }
 
-/// Writes a ticket anew.
+/// Rewrites a ticket.
 pub(super) fn rewrite(name: &[u8], guard: Guard, value: Vec<u8>, lease: i64) -> TxnRequest {
     TxnRequest {
         compare: vec![guard.on(name.to_vec())],
@@ -307,7 +306,7 @@ pub(super) fn read_changed(answer: &TxnResponse) -> Option<Changed> {
     Some(found.map_or(Changed::Gone, |found| Changed::Other(found.clone())))
 }
 
-/// The next in the queue, to be made a holder together with the end of the one before.
+/// The next ticket in the queue, which becomes a holder together with the end of the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Next {
     pub(super) name: Vec<u8>,
@@ -315,7 +314,7 @@ pub(super) struct Next {
     pub(super) held: Vec<u8>,
 }
 
-/// Removes a hold, and makes the next a holder if it is still as we know it.
+/// Removes a hold, and makes the next ticket a holder if it has not changed.
 pub(super) fn hand_over(name: &[u8], guard: Guard, next: Next) -> TxnRequest {
     let both = TxnRequest {
         compare: vec![Guard::Mod(next.revision).on(next.name.clone())],
@@ -329,7 +328,7 @@ pub(super) fn hand_over(name: &[u8], guard: Guard, next: Next) -> TxnRequest {
     }
 }
 
-/// Whether the next was made a holder.
+/// Whether the next ticket was made a holder.
 pub(super) fn is_handed_over(answer: &TxnResponse) -> bool {
     let first = answer.responses.first().and_then(inner);
     answer.succeeded && first.is_some_and(|both| both.succeeded)
@@ -345,7 +344,7 @@ pub(super) fn forget(names: &Names, key: &[u8], revision: i64) -> TxnRequest {
     }
 }
 
-/// Registers a front-end that is not there.
+/// Registers a front-end that is not registered.
 pub(super) fn register(front: &[u8], lease: i64) -> TxnRequest {
     TxnRequest {
         compare: vec![created(front.to_vec(), 0)],
@@ -354,7 +353,7 @@ pub(super) fn register(front: &[u8], lease: i64) -> TxnRequest {
     }
 }
 
-/// The names a transaction may write, whatever it finds.
+/// The names that a transaction may write, whichever branch is taken.
 pub(super) fn written(txn: &TxnRequest) -> Vec<&[u8]> {
     let mut names = Vec::new();
     let mut open = vec![txn];
@@ -371,14 +370,14 @@ pub(super) fn written(txn: &TxnRequest) -> Vec<&[u8]> {
     names
 }
 
-/// Several transactions, no two of which write the same name, as one. etcd without space refuses a
-/// transaction that writes, but counts only what it writes itself, not what those inside it do.
+/// Combines several transactions into one; no two of them write the same name. Without space, etcd refuses a
+/// transaction that writes, but looks only at its own writes, not at those of transactions inside it.
 pub(super) fn batch(parts: Vec<TxnRequest>) -> TxnRequest {
     let success = parts.into_iter().map(nested).collect();
     TxnRequest { compare: Vec::new(), success, failure: Vec::new() }
 }
 
-/// Their answers, each with the revision of all.
+/// The answers of the parts, each with the common revision.
 pub(super) fn split(answer: TxnResponse) -> Vec<Option<TxnResponse>> {
     let header = answer.header;
     let part = |op: ResponseOp| match op.response {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl Inner {
-    /// Registers a waiting ticket here; its turn comes by the mirror of its key.
+    /// Registers a waiting ticket here; the mirror of its key shows when its turn comes.
     pub(super) fn stand_in_line(
         self: &Arc<Self>,
         want: &Want,
@@ -65,8 +65,7 @@ impl Inner {
                 self.remove_ticket(&mine).await?;
                 return Ok(None);
             }
-            // It has its turn: a grant that races the end of the patience wins. But the turn may
-            // come to nothing.
+            // It has its turn. A grant wins over the end of the wait, but the turn may still fail.
             left = PAUSE;
         };
         match ended {
@@ -76,7 +75,7 @@ impl Inner {
         }
     }
 
-    /// From here on somebody waits for the end of this ticket's wait.
+    /// From now on, a request waits for the end of this ticket's wait.
     fn block(&self, state: &mut State, nonce: u64) -> Option<(Arc<[u8]>, oneshot::Receiver<End>)> {
         let mine = state.tickets.get_mut(nonce)?;
         let (wake, waiter) = oneshot::channel();
@@ -111,13 +110,13 @@ impl Inner {
         self.answer(id, answer);
     }
 
-    /// `w` for a hold that `e` got: its lease begins anew.
+    /// `w` for a hold that `e` got: its lease starts again.
     pub(super) async fn fetch(self: Arc<Self>, id: ConnId, serial: u64, nonce: u64, ttl: Ttl) {
         let who = Party { front: self.front, serial };
         let lease = self.state().tickets.get(nonce).map(|mine| mine.ends.lease);
         let answer = match self.extend(nonce, who, ttl).await {
             Ok(grant) => Answer::Granted(grant),
-            // Released by its token, at another front-end.
+            // It was released by its token at another front-end.
             Err(Refusal::NotHeld) if lease.is_some_and(|end| self.now() < end) => {
                 Answer::Refused(Refusal::NotEnqueued)
             }

@@ -39,7 +39,7 @@ impl Inner {
         }
     }
 
-    /// etcd has ended a watch that we did not.
+    /// Etcd has ended a watch that we did not end.
     fn was_ended(&self, answer: &WatchResponse) -> bool {
         let id = answer.watch_id;
         answer.canceled && (id == FRONTS || self.state().lines.watched(id).is_some())
@@ -87,7 +87,7 @@ impl Inner {
         })
     }
 
-    /// What was there before the watch.
+    /// Reads the state from before the watch.
     async fn read_line(self: Arc<Self>, key: Arc<[u8]>, watch: i64) {
         let Span { from, to } = self.names.tickets(&key);
         let request = RangeRequest { key: from, range_end: to, ..RangeRequest::default() };
