@@ -21,11 +21,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Connections served before the kernel is asked for news again, if as many are ready. Each look
-/// costs as much as a tenth of a request, and leases wait for it at most about a millisecond.
+/// The most connections that are served before the kernel is asked for events again. Asking costs a tenth of a
+/// request, and leases are delayed by at most about a millisecond.
 const TURNS_PER_LOOK: u32 = 256;
 
-/// Runs the program. 0 after a signal, `--help` or `--version`, 1 when it cannot start or go on.
+/// Runs the program. Returns 0 after a signal, `--help` or `--version`, and 1 if it cannot start or continue.
 pub fn main() -> ExitCode {
     let code = match start() {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,7 +67,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A step of the start that failed, in words for the operator.
+/// A failed step of the start, in words for the operator.
 fn cannot(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Failure {
     move |err| Failure::Config(ConfigError::Value(format!("{what}: {err}")))
 }
@@ -103,7 +103,7 @@ fn run(config: Config) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        // Before anybody can know that the server is there, and send one.
+        // Before anybody can know of the server and send a signal.
         let signals = Signals::catch()?;
         let listeners = listeners(&config)?;
         #[cfg(feature = "http")]
@@ -124,8 +124,8 @@ fn run(config: Config) -> Result<(), Failure> {
     })
 }
 
-/// Every connection is a descriptor, and the usual soft limit of 1024 is meant for programs that
-/// use select(2). The reference's runtime does the same.
+/// Raises the limit of descriptors. Every connection needs one, and the usual soft limit of 1024 is meant for
+/// programs that use select(2). The reference's runtime does the same.
 fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
@@ -134,7 +134,7 @@ fn raise_file_limit() {
     }
 }
 
-/// The HTTP side lives as long as the runtime. Locks do not depend on it.
+/// Serves HTTP for as long as the runtime exists. Locks do not depend on it.
 #[cfg(feature = "http")]
 async fn watch_http(serving: impl Future<Output = io::Result<()>>) {
     if let Err(err) = serving.await {
@@ -142,7 +142,7 @@ async fn watch_http(serving: impl Future<Output = io::Result<()>>) {
     }
 }
 
-/// Until the last connection has left after one signal, or at once after two.
+/// Serves until the last connection has left after one signal, or until a second signal.
 async fn serve(server: Server, signals: Signals, config: &Config) -> Result<(), Failure> {
     let handle = server.handle();
     tokio::select! {
@@ -151,7 +151,7 @@ async fn serve(server: Server, signals: Signals, config: &Config) -> Result<(), 
     }
 }
 
-/// Reads secrets and certificate again. What cannot be read leaves everything as it was.
+/// Reads the secrets and the certificate again. If one of them cannot be read, nothing changes.
 fn reload(handle: &Handle, config: &Config) {
     let read = || -> Result<(), Failure> {
         let (access, tls) = (access(config)?, tls(config)?);
@@ -170,11 +170,11 @@ struct Signals {
     interrupt: Signal,
     hangup: Signal,
     detail: Signal,
-    /// Meant for nobody here, and no reason to die.
+    /// These signals have no meaning here, and must not end the server.
     _ignored: [Signal; 2],
 }
 
-/// What a signal asks for.
+/// The action that a signal asks for.
 enum Asked {
     End,
     Reload,
@@ -192,7 +192,7 @@ impl Signals {
         })
     }
 
-    /// The first signal to end drains; returns at the second.
+    /// The first signal to end begins the shutdown; returns at the second.
     async fn watch(mut self, handle: Handle, config: &Config) {
         let mut detail = if config.debug { Detail::Debug } else { Detail::Usual };
         loop {
@@ -232,7 +232,7 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     if let Some(etcd) = &config.etcd {
         let etcd = leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
         settings.store = StoreChoice::Etcd(etcd);
-        // What the unit names for the store in memory is no concern of this one.
+        // The unit may name a state directory, which only the store in memory uses.
         return Ok(settings);
     }
     if let Some(path) = &config.fence_state_file {
@@ -246,7 +246,7 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Some descriptors stay for the HTTP side, files and clients that are about to be turned away.
+/// Keeps some descriptors for HTTP, for files, and for clients that are about to be refused.
 fn descriptors_for_connections() -> usize {
     const RESERVE: rlim_t = 128;
     let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
@@ -278,8 +278,8 @@ fn access(config: &Config) -> Result<Access, Failure> {
     Ok(Access { full, prefixes, admin, metrics })
 }
 
-/// The lines of a file of secrets, without empty ones. A file that is named but holds none is
-/// refused: an administrator that names one wants authentication.
+/// The lines of a file of secrets, without empty ones. A file without secrets is refused, because an administrator
+/// who names a file wants authentication.
 fn secret_lines(path: &Path) -> Result<Vec<String>, Failure> {
     let text = std::fs::read_to_string(path).map_err(cannot(path.display()))?;
     let lines: Result<Vec<_>, _> = text.lines().map(check_secret).collect();
@@ -291,13 +291,13 @@ fn secret_lines(path: &Path) -> Result<Vec<String>, Failure> {
     Ok(lines)
 }
 
-/// One secret in each line; all of them are good.
+/// One secret in each line; all of them are valid.
 fn read_secrets(path: &Path) -> Result<Vec<AuthToken>, Failure> {
     let lines = secret_lines(path)?;
     Ok(lines.iter().filter_map(|line| AuthToken::new(line.as_bytes())).collect())
 }
 
-/// In each line a beginning of keys, a blank, and the secret for them.
+/// Each line has a prefix of keys, a blank, and the secret for these keys.
 fn read_prefixes(path: &Path) -> Result<Vec<(Vec<u8>, AuthToken)>, Failure> {
     let split = |line: &String| {
         let (prefix, secret) = line.split_once([' ', '\t'])?;
@@ -311,7 +311,7 @@ fn read_prefixes(path: &Path) -> Result<Vec<(Vec<u8>, AuthToken)>, Failure> {
     pairs.ok_or_else(wrong)
 }
 
-/// What systemd hands over, else the address; and the Unix socket, if one is named.
+/// The sockets from systemd, or else one for the address; and the Unix socket, if one is named.
 fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
     let mut listeners = inherited()?;
     if listeners.is_empty() {
@@ -328,7 +328,7 @@ fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-/// No name at all is every address, as for the reference.
+/// An empty name means every address, as in the reference.
 fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     if host.is_empty() {
         return TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
@@ -364,8 +364,8 @@ fn inherited() -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-/// A socket file nobody listens on any more is left over from a killed server and is replaced;
-/// anything else in its place is not ours to remove.
+/// A socket file without a listener is left over from a killed server, and is replaced. Anything else in its place
+/// is not ours to remove.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(err) if err.kind() == ErrorKind::AddrInUse => {

@@ -5,27 +5,26 @@
 //! ```text
 //! bin/dflockd ─▶ daemon ─▶ config, log, server, http
 //! server ─▶ heap                sockets, deadlines, TLS, auth, draining; decides nothing about locks
-//! http ─▶ server                numbers and a page for people; only reads, through the server's Handle (feature `http`)
+//! http ─▶ server                numbers and a page for people, through the server's Handle (feature `http`)
 //! config ─▶ server              flags and environment → Config
-//! heap                          memory that is not needed any more goes back; the crate's only `unsafe`
+//! heap                          returns unused memory to the system; the crate's only `unsafe`
 //! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
-//! All use the crate [`leases`]: what decides about locks, as a state machine, and the text of the protocol.
-//! The crate `leases-etcd` is the store on etcd, behind the same calls (feature `etcd`).
-//! The other end of the wire is the crate `dflock`; neither needs the other.
+//! All use the crate [`leases`]: the state machine that decides about locks, and the text of the protocol. The
+//! crate `leases-etcd` is the store on etcd, behind the same calls (feature `etcd`). The client is the crate
+//! `dflock`; neither needs the other.
 //!
-//! A second store behind the same commands joins in `server::store`, where the contract is described:
-//! one that must ask others for every request answers [`leases::Verdict::Later`] and hands what
-//! comes in through [`leases::Inlet`]; the one in memory pays neither an allocation nor an await
-//! for the possibility.
+//! Both stores are behind `server::store`, which describes the contract. A store that must ask other machines
+//! answers [`leases::Verdict::Later`], and passes the results in through [`leases::Inlet`]. The store in memory
+//! needs neither an allocation nor an await for that.
 //!
-//! Holds outlive the process by `server::state`: the engine tells what changed, a ledger decides what
-//! is written where, and an answer waits for the one write of its turn.
+//! `server::state` lets holds outlive the process: the engine reports changes, a ledger decides what is written
+//! where, and an answer waits for the one write of its turn.
 //!
-//! What other parts of the crate (HTTP, benchmarks) build on is [`server::Server`] and
-//! [`server::Handle`]: the handle gives the `stats` body, the numbers, the roster of holders and
-//! waiters and the draining flag, and may be cloned into any task or thread.
+//! Other parts of the crate (HTTP, benchmarks) use [`server::Server`] and [`server::Handle`]. The handle gives the
+//! `stats` body, the numbers, the roster of holders and waiters, and the draining flag. It can be cloned into any
+//! task or thread.
 
 pub mod config;
 pub mod daemon;

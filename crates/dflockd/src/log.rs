@@ -18,28 +18,28 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Lines below ERROR per second. A client that makes the server log must not make it a disk filler.
+/// The most lines below ERROR per second, so that no client can fill the disk through the log.
 const LINES_PER_SECOND: u32 = 500;
 
-/// Lines that wait for the writer at most.
+/// The most lines that wait for the writer.
 const MOST_LINES: usize = 4096;
-/// At the end, lines that wait are written for so long.
+/// How long waiting lines are still written at the end.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// The writer stays so long for the next line.
+/// How long the writer waits for the next line before it ends.
 const WRITER_STAYS: Duration = Duration::from_millis(500);
 
 /// How much is logged.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What an operator wants to know, at a bounded rate.
+    /// Lines for operators, at a bounded rate.
     Usual,
-    /// Connections and requests too, without a bound.
+    /// Connections and requests as well, at any rate.
     Debug,
 }
 
 impl Detail {
-    /// What it is not.
+    /// The other level.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -49,27 +49,27 @@ impl Detail {
     }
 }
 
-/// From now on `tracing` events become lines. A second call only changes how much is logged.
+/// From now on, `tracing` events become lines. A second call only changes the level.
 pub fn start(detail: Detail) {
     set_detail(detail);
     let log = Log { rate: Mutex::new(Rate::default()) };
-    // It fails only when a former call has done it.
+    // It fails only if an earlier call has done it.
     let _ = tracing::subscriber::set_global_default(log);
 }
 
-/// From now on so much is logged.
+/// Sets the level.
 pub fn set_detail(detail: Detail) {
     DETAIL.store(detail as u8, Ordering::Relaxed);
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// Lines that were lost because nothing read them.
+/// The number of lines lost because nobody read them.
 #[must_use]
 pub fn dropped() -> u64 {
     QUEUE.dropped.load(Ordering::Relaxed)
 }
 
-/// Waits a little for the lines that are still to be written.
+/// Waits a moment for lines that are not written yet.
 pub fn finish() {
     let lines = QUEUE.lines();
     let is_busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
@@ -92,17 +92,17 @@ struct Queue {
     lines: Mutex<Lines>,
     added: Condvar,
     written: Condvar,
-    /// For the numbers, in all.
+    /// All lost lines, for the metrics.
     dropped: AtomicU64,
 }
 
 struct Lines {
     waiting: VecDeque<String>,
-    /// Lost since the last line that was taken.
+    /// Lines lost since the last line that was taken.
     lost: u64,
-    /// A line is being written.
+    /// Whether a line is being written.
     writing: bool,
-    /// There is a writer, or one is being started.
+    /// Whether there is a writer, or one is being started.
     has_writer: bool,
 }
 
@@ -121,8 +121,7 @@ impl Queue {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Never waits. Without a writer nothing is written and everything else goes on; the next line
-    /// tries again to start one.
+    /// Never waits. If no writer can be started, nothing is written, and the next line tries again.
     fn push(&'static self, line: String) {
         let mut lines = self.lines();
         if lines.waiting.len() >= MOST_LINES {
@@ -140,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// Writes line after line, until there is none for a while.
+    /// Writes line after line until none comes for a while.
     fn write(&self) {
         let mut lines = self.lines();
         loop {
@@ -276,7 +275,7 @@ impl Visit for Line {
     }
 }
 
-/// Quoted when a reader of `key=value` could be misled, as Go's slog does.
+/// Quotes a value that could mislead a reader of `key=value`, as Go's slog does.
 fn push_value(out: &mut String, value: &str) {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '=' | '\\');
     if !value.is_empty() && value.chars().all(plain) {

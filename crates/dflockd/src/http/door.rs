@@ -22,19 +22,19 @@ use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at once; for a further one the most silent one has to go.
+/// The most connections at the same time. For a further one, the connection that is silent for longest is closed.
 pub const MAX_CONNECTIONS: usize = 64;
-/// For the TLS handshake, for one request's head, and for silence between requests.
+/// The time for the TLS handshake, for the head of one request, and for silence between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// For the peer to take anything of an answer.
+/// The time in which the peer must accept some of an answer.
 const WRITE_TIME: Duration = Duration::from_secs(10);
-/// Longest head of a request, and what is buffered of an answer.
+/// The longest head of a request, and the size of the buffer for an answer.
 const BUFFER_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
-/// After the system had no descriptor left. Without it the loop would spin.
+/// The pause after the system had no descriptor left. Without it, the loop would spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The HTTP side's socket, open and not yet served.
+/// The listening socket for HTTP, not served yet.
 #[derive(Debug)]
 pub struct HttpDoor {
     listener: TcpListener,
@@ -43,7 +43,7 @@ pub struct HttpDoor {
 
 impl HttpDoor {
     /// # Errors
-    /// The system's, when the socket cannot be had.
+    /// An error of the system, if the socket cannot be opened.
     pub fn open(host: &str, port: u16) -> io::Result<Self> {
         let listener = if host.is_empty() {
             TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?
@@ -61,8 +61,8 @@ impl HttpDoor {
         self.address
     }
 
-    /// Serves until dropped, on the lock server's own runtime. With a secret, everything that
-    /// names keys or numbers asks for it.
+    /// Serves until dropped, on the lock server's own runtime. If there is a secret, every page with keys or
+    /// numbers requires it.
     ///
     /// # Errors
     /// The socket cannot be watched.
@@ -76,11 +76,11 @@ impl HttpDoor {
                 Ok((stream, _)) => {
                     let tls = handle.tls().map(|tls| TlsAcceptor::from(tls.config()));
                     admit(&site, tls, stream);
-                    // Requests that are here already count as such before the next newcomer
-                    // pushes somebody out; and a flood of connections gets its turns, no more.
+                    // Requests that have arrived count before the next new connection closes an old one, and a
+                    // flood of connections gets only its share of turns.
                     yield_now().await;
                 }
-                // The client gave up before we came.
+                // The client gave up before its connection was accepted.
                 Err(err) if err.kind() == ErrorKind::ConnectionAborted => {}
                 Err(err) => {
                     tracing::error!(%err, "HTTP accept error");
@@ -100,7 +100,7 @@ fn admit(site: &Arc<Site>, tls: Option<TlsAcceptor>, stream: TcpStream) {
 }
 
 async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: TcpStream) {
-    // Without it an answer's end may wait for the acknowledgement of its beginning.
+    // Without it, the end of an answer may wait for the acknowledgement of its beginning.
     let _ = stream.set_nodelay(true);
     match tls {
         None => converse(site, seat, stream).await,
@@ -134,10 +134,10 @@ where
     }
 }
 
-/// A stream whose peer must take something now and then.
+/// A stream that fails if its peer accepts nothing for a while.
 struct Paced<S> {
     stream: S,
-    /// Runs while the peer takes nothing.
+    /// Runs while the peer accepts nothing.
     stall: Option<Pin<Box<Sleep>>>,
 }
 

@@ -16,12 +16,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub(super) enum Reach {
     /// On this machine only.
     Loopback,
-    /// On the network, where names are the administrator's affair.
+    /// On the network, where the administrator decides about names.
     Network,
 }
 
-/// One Host header, as HTTP/1.1 demands, and on loopback a name that is good there. Programs that
-/// speak HTTP/1.0 may leave it out; browsers do not.
+/// There must be one Host header, as HTTP/1.1 demands, and on loopback its name must be valid there. Programs that
+/// speak HTTP/1.0 may leave it out; browsers never do.
 pub(super) fn check_host(
     reach: Reach,
     version: Version,
@@ -51,7 +51,7 @@ fn is_local(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost") || name.parse::<Ipv4Addr>().is_ok()
 }
 
-/// What is shown, as `Authorization: Bearer SECRET`; nothing when none or several are.
+/// The secret in `Authorization: Bearer SECRET`; `None` if there is no such header, or more than one.
 pub(super) fn shown(headers: &HeaderMap) -> &[u8] {
     let mut shown = headers.get_all(AUTHORIZATION).iter();
     match (shown.next(), shown.next()) {
@@ -60,7 +60,7 @@ pub(super) fn shown(headers: &HeaderMap) -> &[u8] {
     }
 }
 
-/// Whether what is shown opens this.
+/// Whether the secret permits this.
 pub(super) fn is_allowed(access: &Access, wanted: Wanted, shown: &[u8]) -> Result<(), Fault> {
     let allowed = match wanted {
         Wanted::Open => true,
@@ -170,7 +170,7 @@ mod tests {
         Access { full: vec![AuthToken::new(secret).unwrap()], ..Access::default() }
     }
 
-    /// What each secret allows, and what is allowed without any.
+    /// What each secret permits, and what is permitted without one.
     #[rstest]
     #[case(Wanted::Open, "", Ok(()), Ok(()))]
     #[case(Wanted::Guarded, "", Err(Fault::Unauthorized), Ok(()))]

@@ -5,12 +5,12 @@ use leases::wire::{Decimal, push_json_string};
 use leases::{KeyView, Party};
 use std::fmt::Write as _;
 
-/// Longest body, about: the rest of the keys is cut, and the body says so.
+/// The approximate length of the longest body. Further keys are left out, and the body says so.
 const MOST_BYTES: usize = 512 * 1024;
 
-/// `shown` of `matching` keys in use are in `keys`, those with the longest queues first; of each,
-/// some of its `held` holders, the one that has held for longest first, and the first of its
-/// `waiters` waiters. A connection is the number that `stats` and the log have.
+/// `keys` has `shown` of the `matching` keys in use, those with the longest queues first. Each key has some of its
+/// `held` holders, the longest hold first, and the first of its `waiters` waiters. Connections have the numbers of
+/// `stats` and the log.
 pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
     let mut entries = String::new();
     let mut shown = 0;

@@ -5,23 +5,23 @@ use leases::wire::refusal_status;
 use leases::{Histogram, Refusal, WAIT_BOUNDS_MICROS};
 use std::fmt::{Display, Write as _};
 
-/// Version 0.0.4 of the format.
+/// The content type of version 0.0.4 of the format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the HTTP side counts of itself.
+/// The counters of HTTP itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HttpNumbers {
     /// Connections now.
     pub(super) connections: usize,
-    /// Connections taken in so far.
+    /// Connections accepted so far.
     pub(super) accepted: u64,
-    /// Connections that had to make room.
+    /// Connections that were closed to make room.
     pub(super) pushed_out: u64,
     /// Answers by status.
     pub(super) answers: Vec<(u16, u64)>,
 }
 
-/// Everything, as text.
+/// All metrics as text.
 pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
     let mut page = Page(String::new());
     page.now(numbers);
@@ -42,7 +42,7 @@ impl Page {
         let _ = write!(self.0, "# HELP dflockd_{name} {help}\n# TYPE dflockd_{name} {kind}\n");
     }
 
-    /// `labels` as they stand in the text, with their braces; values are ours and need no quoting.
+    /// `labels` is in the form of the text, with braces. The values are our own and need no quoting.
     fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
         let _ = writeln!(self.0, "dflockd_{name}{labels} {value}");
     }
@@ -119,7 +119,7 @@ impl Page {
         );
         self.head("refusals_total", "counter", "Requests refused, by status.");
         for refusal in Refusal::ALL {
-            // What has the same word on the wire is told apart here.
+            // Refusals with the same word on the wire have different labels here.
             let cause = match refusal {
                 Refusal::NoSpace => ",cause=\"space\"",
                 Refusal::Unavailable => ",cause=\"store\"",

@@ -1,6 +1,6 @@
-//! The HTTP side, off unless a port is named: statistics, health, metrics, and a page that shows
-//! holders and waiters. Only reads: no request changes a lock, and no token of a hold is
-//! ever in an answer, for a token is the right to release.
+//! HTTP, off unless a port is named: statistics, health, metrics, and a page that shows holders and waiters. Only
+//! administrators can change anything. No answer ever contains the token of a hold, because a token is the right to
+//! release it.
 //!
 //! ```text
 //! door ─▶ seats            sockets, TLS, how many and for how long
@@ -12,8 +12,8 @@
 //!              ─▶ reply    the one place where answers get their headers
 //! ```
 //!
-//! It runs in the lock server's thread, so nothing here may work long without letting others be
-//! served: great tables are looked over and written in pieces, at a bounded pace.
+//! It runs in the lock server's thread, so nothing here may work for long without letting others be served: large
+//! tables are read and written in pieces, at a bounded pace.
 
 mod door;
 mod gate;

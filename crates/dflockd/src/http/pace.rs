@@ -8,15 +8,15 @@ use tokio::sync::Mutex;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
-/// Time that passes for each time spent, the spending included.
+/// The total time for each unit of time spent, including that unit.
 const SHARE: u32 = 5;
-/// Ahead of the pace by this much before it is waited for: what a timer can measure.
+/// How far steps may be ahead of the pace before they are delayed: as much as a timer can measure.
 const BURST: Duration = Duration::from_millis(1);
 
 /// The gate.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// When what was spent is made up for.
+    /// When the time spent so far is made up for.
     even: Mutex<Instant>,
 }
 
@@ -25,7 +25,7 @@ impl Pace {
         Self { even: Mutex::new(Instant::now()) }
     }
 
-    /// Does one small step when its time has come, and lets others be served after it.
+    /// Does one small step when its time has come, and lets others be served afterwards.
     pub(super) async fn step<T>(&self, step: impl FnOnce() -> T) -> T {
         let mut even = self.even.lock().await;
         if *even > Instant::now() + BURST {
@@ -51,7 +51,7 @@ mod tests {
         builder.enable_time().build().unwrap().block_on(test)
     }
 
-    /// A step of at least so much time.
+    /// A step that takes at least this much time.
     fn spend(time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time {}
@@ -74,7 +74,7 @@ mod tests {
                 task.await.unwrap();
             }
         });
-        // The last one need not wait for what follows it.
+        // The last step does not wait for the pause after it.
         assert!(start.elapsed() >= STEP * SHARE * (STEPS - 1), "{:?}", start.elapsed());
     }
 
@@ -84,7 +84,7 @@ mod tests {
             let pace = Pace::new();
             assert_eq!(pace.step(|| 7).await, 7);
             let even = *pace.even.lock().await;
-            // A few microseconds are owed, and a millisecond may be.
+            // A few microseconds are not made up for yet; up to a millisecond is allowed.
             assert!(even < Instant::now() + BURST);
         });
     }

@@ -4,14 +4,14 @@ use super::reply::Fault;
 use crate::server::Wanted;
 use leases::MAX_KEY_BYTES;
 
-/// Keys shown by default.
+/// The number of keys shown by default.
 pub(super) const DEFAULT_KEYS: usize = 200;
-/// Keys shown at most.
+/// The most keys shown.
 pub(super) const MAX_KEYS: usize = 1000;
-/// Holders and waiters shown of each key.
+/// The most holders, and the most waiters, shown of each key.
 pub(super) const MAX_PARTIES: usize = 20;
 
-/// Reads a query. Each name at most once, and no others: a misspelt one shall be noticed.
+/// Parses a query. Each name may come once, and no others, so that a misspelt name is noticed.
 pub(super) fn wanted(query: Option<&str>) -> Result<Wanted, Fault> {
     let (mut part, mut limit) = (None, None);
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -52,7 +52,7 @@ fn only(query: Option<&str>, name: &str) -> Result<Vec<u8>, Fault> {
     value.and_then(decode).ok_or(Fault::BadRequest)
 }
 
-/// Digits only, as everywhere.
+/// Only digits, as everywhere.
 fn number(digits: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(digits).ok()?;
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -22,12 +22,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Handed to the connection in one piece, about.
+/// The approximate size of one piece of a body.
 const PIECE_BYTES: usize = 64 * 1024;
-/// A store that has no answer yet is asked again.
+/// The pause before a store without an answer is asked again.
 pub(super) const RETRY: Duration = Duration::from_millis(10);
 
-/// Why a request got nothing.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     BadRequest,
@@ -57,7 +57,7 @@ impl Fault {
         }
     }
 
-    /// The reference's words, where it has them.
+    /// The words of the reference, if it has any.
     const fn body(self) -> &'static str {
         match self {
             Self::BadRequest => "{\"error\":\"bad_request\"}",
@@ -73,7 +73,7 @@ impl Fault {
     }
 }
 
-/// Statuses an answer may have, for counting.
+/// The statuses that an answer may have, for counting.
 pub(super) const STATUSES: [StatusCode; 9] = [
     StatusCode::OK,
     StatusCode::BAD_REQUEST,
@@ -88,13 +88,13 @@ pub(super) const STATUSES: [StatusCode; 9] = [
 
 pub(super) const JSON: &str = "application/json";
 
-/// `form-action` too: a form that is sent by the browser would put the secret into the address.
+/// `form-action` too, because a form sent by the browser would put the secret into the address.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 const OTHER_POLICY: &str = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'";
 
-/// An answer with this body.
+/// Makes an answer with this body.
 pub(super) fn whole(
     status: StatusCode,
     content_type: &'static str,
@@ -103,7 +103,7 @@ pub(super) fn whole(
     build(status, content_type, ReplyBody::Whole(body.into()))
 }
 
-/// The page itself, which alone may do something in a browser.
+/// The page itself, the only answer that may run a script in a browser.
 pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
     let mut response = whole(StatusCode::OK, "text/html; charset=utf-8", body);
     let policy = HeaderValue::from_static(PAGE_POLICY);
@@ -126,7 +126,7 @@ pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBo
     build(StatusCode::OK, JSON, body)
 }
 
-/// The next piece, and from where the one after it goes on.
+/// The next piece, and the cursor for the piece after it.
 async fn next_piece(
     handle: &Handle,
     pace: &Pace,
@@ -136,7 +136,7 @@ async fn next_piece(
     loop {
         match pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await {
             Progress::Done => return (piece.into(), None),
-            // Of the search through others' sections nothing may come for long.
+            // Reading through the entries of other sections may give no bytes for a long time.
             Progress::More if piece.len() < PIECE_BYTES => {}
             Progress::More => return (piece.into(), Some(cursor)),
             Progress::Later => sleep(RETRY).await,
@@ -157,7 +157,7 @@ pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
         Fault::Unauthorized => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // What follows on such a connection cannot be trusted to be a request.
+        // The following bytes of such a connection may not be a request.
         Fault::BodyRefused | Fault::BadRequest => close(&mut response),
         Fault::NotFound | Fault::NoAdmin | Fault::NotHeld | Fault::StoreAway | Fault::WrongHost => {
         }
@@ -165,7 +165,7 @@ pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
     response
 }
 
-/// The last answer on its connection.
+/// Makes this the last answer of its connection.
 pub(super) fn close(response: &mut Response<ReplyBody>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
@@ -188,13 +188,13 @@ fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Res
     response
 }
 
-/// What an answer says.
+/// The body of an answer.
 pub(super) enum ReplyBody {
     Whole(Bytes),
     Pieces(Box<Pieces>),
 }
 
-/// A `stats` body in pieces: the next one is made when the last has been taken.
+/// A `stats` body in pieces. The next piece is made when the last one was taken.
 pub(super) struct Pieces {
     handle: Handle,
     pace: Arc<Pace>,
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Inline script, inline style, other hosts: nothing of it is allowed anywhere.
+    /// Inline scripts, inline styles and other hosts are allowed nowhere.
     #[test]
     fn the_policies_are_strict() {
         for policy in [PAGE_POLICY, OTHER_POLICY] {

@@ -3,20 +3,20 @@
 use super::reply::Fault;
 use hyper::Method;
 
-/// Whether a secret is needed, where one is set.
+/// Which secret a path needs, if one is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Says nothing of locks.
+    /// Shows nothing about locks.
     Open,
-    /// Names keys, addresses, numbers.
+    /// Shows keys, addresses and numbers.
     Guarded,
-    /// Numbers only.
+    /// Shows numbers only.
     Numbers,
-    /// Changes what others hold.
+    /// Changes holds of other clients.
     Admin,
 }
 
-/// What is wanted.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Page,
@@ -32,7 +32,7 @@ pub(super) enum Route {
     Kick,
 }
 
-/// Every path there is.
+/// All paths.
 pub(super) const ROUTES: [(&str, Route, Access); 11] = [
     ("/", Route::Page, Access::Open),
     ("/page.css", Route::Style, Access::Open),
@@ -47,7 +47,7 @@ pub(super) const ROUTES: [(&str, Route, Access); 11] = [
     ("/v1/admin/kick", Route::Kick, Access::Admin),
 ];
 
-/// Paths are compared as they come: nothing is decoded, no slash is added or taken.
+/// Paths are compared as received: nothing is decoded, and no slash is added or removed.
 pub(super) fn find(method: &Method, path: &str) -> Result<(Route, Access), Fault> {
     let row = ROUTES.iter().find(|(known, ..)| *known == path);
     let &(_, route, access) = row.ok_or(Fault::NotFound)?;

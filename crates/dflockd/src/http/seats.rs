@@ -7,10 +7,10 @@ use tokio::task::AbortHandle;
 
 #[derive(Debug)]
 struct Taken {
-    /// Grows with every event, so the smallest is the one silent for longest.
+    /// Grows with every event, so the connection that is silent for longest has the smallest.
     last_used: u64,
     id: u64,
-    /// Missing for the moment between taking the seat and starting the task.
+    /// Missing between taking the seat and starting the task.
     task: Option<AbortHandle>,
 }
 
@@ -44,7 +44,7 @@ impl Seats {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a seat for a connection; the most silent one may have to go for it.
+    /// Takes a seat for a connection. If none is free, the connection that is silent for longest is closed.
     pub(super) fn take(self: &Arc<Self>) -> Seat {
         let mut table = self.table();
         if table.taken.len() >= self.most {
@@ -63,7 +63,7 @@ impl Seats {
         }
     }
 
-    /// Seats taken now, and connections pushed out so far.
+    /// The number of seats taken now, and of connections closed so far to make room.
     pub(super) fn numbers(&self) -> (usize, u64) {
         let table = self.table();
         (table.taken.len(), table.pushed_out)
@@ -88,7 +88,7 @@ impl Seat {
         self.id
     }
 
-    /// A request came.
+    /// Notes that a request came.
     pub(super) fn touch(&self) {
         let mut table = self.seats.table();
         table.clock += 1;
@@ -123,7 +123,7 @@ mod tests {
         let fourth = seats.take();
         assert_eq!(ids(&seats), [first.id(), third.id(), fourth.id()]);
         assert_eq!(seats.numbers(), (3, 1));
-        // A connection that is out already does not count when it notices.
+        // A connection that has lost its seat already does not count when it ends.
         drop(second);
         assert_eq!(seats.numbers(), (3, 1));
         drop(first);

@@ -18,12 +18,12 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const ICON: &str = include_str!("page/icon.svg");
-/// What the page is told by the server: whether to ask for the secret first, and whether there is one
-/// for administrators.
+/// The marks in the page that the server sets: whether to ask for the secret first, and whether there is one for
+/// administrators.
 const AUTH_MARK: &str = "data-auth=\"open\"";
 const ADMIN_MARK: &str = "data-admin=\"none\"";
 
-/// What all connections of the HTTP side share.
+/// The data that all HTTP connections share.
 pub(super) struct Site {
     pub(super) handle: Handle,
     pub(super) reach: Reach,
@@ -44,7 +44,7 @@ impl Site {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Answers a request; its body is neither awaited nor read.
+    /// Answers a request. Its body is neither awaited nor read.
     pub(super) async fn answer<B: Body>(&self, request: hyper::Request<B>) -> Response<ReplyBody> {
         let has_body = !request.body().is_end_stream();
         let mut response = match self.judge(&request, has_body) {
@@ -65,7 +65,7 @@ impl Site {
         response
     }
 
-    /// In this order: the host that is asked, path, method, body, and rights.
+    /// Checks in this order: host, path, method, body, rights.
     fn judge<B>(&self, request: &hyper::Request<B>, has_body: bool) -> Result<Route, Fault> {
         let (uri, headers) = (request.uri(), request.headers());
         gate::check_host(self.reach, request.version(), uri, headers)?;
@@ -167,7 +167,7 @@ impl Site {
     }
 }
 
-/// 200 or 503, and in a word why.
+/// 200 or 503, with the reason in a word.
 fn ready(readiness: Readiness) -> Response<ReplyBody> {
     let (status, word) = match readiness {
         Readiness::Ready => (StatusCode::OK, "ready"),
@@ -201,7 +201,7 @@ fn ready(readiness: Readiness) -> Response<ReplyBody> {
 mod tests {
     use super::*;
 
-    /// The page cannot ask for a secret if the mark is not in it.
+    /// Without its mark, the page cannot ask for a secret.
     #[test]
     fn the_page_has_its_mark_and_nothing_inline() {
         assert_eq!((PAGE.matches(AUTH_MARK).count(), PAGE.matches(ADMIN_MARK).count()), (1, 1));

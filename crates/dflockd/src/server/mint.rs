@@ -16,7 +16,7 @@ const FENCES_AHEAD: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct ServerMint {
     fence: u64,
-    /// The state file allows fences below this.
+    /// The state file permits fences below this.
     ceiling: u64,
     file: Option<Arc<FenceFile>>,
     pool: [u8; POOL_BYTES],
@@ -42,8 +42,8 @@ impl ServerMint {
         }
     }
 
-    /// The clock alone still keeps fences growing when the file cannot be written, so the server
-    /// goes on, and says so once per million grants.
+    /// If the file cannot be written, the clock alone still keeps fences growing. So the server continues, and logs
+    /// that once per million grants.
     fn raise_ceiling(&mut self) {
         self.ceiling = self.fence.saturating_add(FENCES_AHEAD);
         let Some(file) = &self.file else { return };
@@ -56,14 +56,14 @@ impl ServerMint {
     fn salt(&mut self) -> u64 {
         if self.used >= POOL_BYTES {
             if getrandom::fill(&mut self.pool).is_err() {
-                // Keys of a RandomState come from the same source, drawn when it still answered.
+                // The keys of a `RandomState` came from the same source while it still answered.
                 return self.fallback.hash_one(self.fence);
             }
             self.used = 0;
         }
         let bytes = self.pool.get_mut(self.used..self.used + SALT_BYTES);
         self.used += SALT_BYTES;
-        // A salt that was given out is wiped here: it exists only in its hold.
+        // A salt that was given out is erased here, so it exists only in its hold.
         bytes.map_or(0, |bytes| {
             bytes.iter_mut().fold(0, |salt, byte| (salt << 8) | u64::from(std::mem::take(byte)))
         })

@@ -1,18 +1,18 @@
-// Asks the server once a second who holds what and who waits, and shows it. Keys are strangers'
-// text: they become text nodes and nothing else. The secret lives in one variable of this page.
+// Asks the server once a second for holders and waiters, and shows them. Keys are text from
+// strangers, so they become text nodes and nothing else. One variable of this page has the secret.
 "use strict";
 
 const EVERY_MS = 1000;
-// Old news is not "Live".
+// After this time without an answer, the page is not "Live".
 const LATE_MS = 3000;
 const HISTORY_MS = 300000;
 const SHORTEST_HISTORY_MS = 30000;
-// A lease is short when so much of its length is left.
+// A lease is nearly over when this part of its length is left.
 const SHORT = 0.2;
 const SLOWEST_MS = 10000;
 const PATIENCE_MS = 10000;
 const TYPING_MS = 250;
-// Of each key; of a few keys all that the server tells.
+// The rows shown of each key. If there are only a few keys, all rows are shown.
 const PARTIES = 5;
 const FEW_KEYS = 5;
 
@@ -28,7 +28,7 @@ let newsAt = 0;
 let adminSecret = "";
 const canAdminister = document.documentElement.dataset.admin === "offered";
 let waiting = [];
-// What was seen last of each lease, and its rest when it was begun or renewed: its length, nearly.
+// For each lease, the time left when last seen, and when it began or was renewed (nearly its length).
 let leases = new Map();
 
 function make(tag, attributes, ...children) {
@@ -38,7 +38,7 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
-// Changes as little as possible, so that what is selected stays selected.
+// Changes as little as possible, so that a selection stays.
 function patch(old, fresh) {
   const [was, now] = [[...old.childNodes], [...fresh.childNodes]];
   now.forEach((node, place) => {
@@ -70,7 +70,7 @@ function span(seconds) {
 
 const count = (number) => number.toLocaleString("en");
 
-// What cannot be seen, or turns the writing round, is shown by its number.
+// Characters that are invisible, or change the direction of text, are shown as numbers.
 function visible(key) {
   const escape = (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`;
   return key.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escape);
@@ -83,7 +83,7 @@ function party({ connection, address, connected, name, value }) {
   return value ? [...named, " ", make("bdi", { class: "value soft" }, visible(value))] : named;
 }
 
-// A rest that is not what time has left of the last one tells of a renewal.
+// If more time is left than expected from the last answer, the lease was renewed.
 function lengthOf(key, { connection, lease_left_s: left }, seen) {
   const label = `${connection} ${key}`;
   const [last, at] = [leases.get(label), Date.now()];
@@ -155,7 +155,7 @@ const ORDERS = {
 const longest = (entry) => Math.max(-1, ...entry.holders.map((holder) => holder.held_s));
 const least = (entry) => Math.min(Infinity, ...entry.holders.map((holder) => holder.lease_left_s));
 
-// The last five minutes, as far as this page has been looking.
+// The last five minutes, as far as this page was open.
 function remember(waiters) {
   const now = Date.now();
   waiting = [...waiting.filter(([at]) => now - at < HISTORY_MS), [now, waiters]];
@@ -193,7 +193,7 @@ function show(news) {
   leases = seen;
   remember(news.waiters);
   const fresh = make("table", {}, table.tHead.cloneNode(true), ...bodies);
-  // White space of the markup would shift the places.
+  // White space in the markup would shift the positions.
   for (const node of [...table.childNodes]) if (node.nodeType === Node.TEXT_NODE) node.remove();
   patch(table, fresh);
   table.hidden = news.keys.length === 0;
@@ -209,12 +209,12 @@ function show(news) {
   else say("live", "Live");
 }
 
-// The clock says of what moment this is, for nobody asks any more.
+// While the page is paused, the clock shows the time of its picture.
 function sayPaused() {
   say("paused", `Paused, as of ${new Date(newsAt).toLocaleTimeString()}`);
 }
 
-// A server that stands still gives no error, only no answer.
+// A server that is suspended gives no error, but no answer either.
 function watch() {
   const age = Date.now() - newsAt;
   if (paused || board.hidden || document.hidden || age < LATE_MS || !asking || failures > 0) return;
@@ -238,7 +238,7 @@ function askForSecret(why) {
   id("secret").focus();
 }
 
-// Headers take bytes: the secret's UTF-8, one character for each.
+// Headers take bytes: the UTF-8 of the secret, with one character for each byte.
 function bytes(text) {
   return Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
 }
@@ -263,7 +263,7 @@ async function look() {
     show(news);
     asking = null;
   } catch {
-    // Somebody else asks by now, or nobody shall.
+    // A newer loop asks now, or the page is paused.
     if (asking !== mine) return;
     failures += 1;
     lost();
@@ -289,7 +289,7 @@ login.addEventListener("submit", (event) => {
 
 id("search").addEventListener("submit", (event) => event.preventDefault());
 
-// What is looked for is in the address, to be kept and passed on.
+// The search is part of the address, so that it can be kept and passed on.
 function note() {
   const address = new URL(location.href);
   for (const [name, field, usual] of [["key", "part", ""], ["order", "order", "waiting"]]) {
@@ -314,7 +314,7 @@ id("pause").addEventListener("click", () => {
   sayPaused();
 });
 
-// An administrator's deed is asked for once more, with what it means.
+// An action of an administrator needs a confirmation, which explains its effect.
 const QUESTIONS = {
   unlock: () => ["Administer this server", "The secret stays in this page and is forgotten with it."],
   release: ({ key }) => [`Take ${visible(key)} from whoever holds it?`, "The next in line gets it at once. Who held it learns of it only when it renews, and may be at work until then."],
@@ -370,7 +370,7 @@ id("deed").addEventListener("submit", async (event) => {
   look();
 });
 
-// Nobody looks: do not ask.
+// The page is not visible, so it does not ask.
 document.addEventListener("visibilitychange", () => {
   if (!login.hidden || paused) return;
   if (document.hidden) rest();
