@@ -407,7 +407,7 @@ fn end_with_memory(ground: &Ground, kilobytes: u64, options: &[&str]) -> ExitSta
 /// A daemon that gets too little memory to begin says so and ends, if there is enough for the program
 /// itself: nothing is ended by a piece that it lacks.
 #[test]
-fn with_little_memory_it_begins_or_says_that_it_cannot() {
+fn with_little_memory_the_daemon_starts_or_reports_why_not() {
     let ground = Ground::new();
     let listen = format!("--listen=unix:{}", ground.path("socket").display());
     let (mut too_little, mut enough) = (0, 1 << 20);

@@ -133,7 +133,7 @@ fn its_manual_and_completions_are_found() {
 /// the manual; and calls them hardened. 0 is perfect, 10 is none; the threshold is in tenths.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn its_units_are_good() {
+fn systemd_accepts_the_units_and_finds_them_hardened() {
     let said = looked_at("units");
     assert!(said.starts_with("verified\nenabled\ndisabled\ntcp on demand\n"), "{said}");
     let scores = said.lines().filter(|line| line.contains("Overall exposure level")).count();
@@ -253,7 +253,7 @@ fn purging_the_package_leaves_nothing_but_its_user() {
 /// A removal masks the units; whoever installs the package again finds them as they were.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_comes_back_after_a_removal() {
+fn a_reinstalled_package_finds_its_units() {
     let (said, code) = package().run(
         "systemctl --quiet enable lfpd.socket
          dpkg --no-triggers --remove lfpd >/dev/null 2>&1
@@ -268,7 +268,7 @@ fn it_comes_back_after_a_removal() {
 /// The same files and the same SOURCE_DATE_EPOCH make the same bytes, whenever that is done.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_is_made_the_same_twice() {
+fn the_package_is_reproducible() {
     let first = std::fs::read(package().file()).unwrap();
     let again = Package::made_again("lfpd", env!("CARGO_TARGET_TMPDIR"));
     assert!(first == again, "the two packages differ");

@@ -179,7 +179,7 @@ for name in '/tmp/probe', './probe', b'/tmp/probe':
 /// Types are complete (`mypy --strict`), and the wheel is one that the Python Package Index takes.
 #[test]
 #[ignore = "needs programs: tests/run"]
-fn it_is_typed_and_its_wheel_is_in_order() {
+fn the_package_is_typed_and_its_wheel_is_valid() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let peers = std::env::var_os("LFPD_PEERS").map_or(root.join("target/peers"), Into::into);
     let place = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ fn it_is_typed_and_its_wheel_is_in_order() {
 /// Every Python that is on this machine and is promised.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn other_pythons() {
+fn the_package_works_with_every_python_found() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
     let find = "ls /usr/bin/python3 /usr/bin/python3.? /usr/bin/python3.?? /usr/local/bin/python3.? \

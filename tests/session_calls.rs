@@ -90,7 +90,7 @@ fn by_name<'t>(pair: &[&'t str]) -> BTreeMap<&'t str, usize> {
 // Anybody may make files in a lock directory that is open to all.
 #[case::beside_the_files_of_strangers("ttyS9", 5000)]
 #[ignore = "needs root: tests/run"]
-fn a_pair_takes_so_many_calls(#[case] port: &str, #[case] strangers: usize) {
+fn a_lock_and_unlock_take_a_bounded_number_of_calls(#[case] port: &str, #[case] strangers: usize) {
     let sandbox = layout().port("ttyW0").enter();
     let prepare = format!(
         "mknod -m 666 /dev/ttyS9 c 4 73; install -d -o uucp /run/lfpd /tmp/own; \

@@ -28,7 +28,7 @@ fn talk<'a>(sandbox: &'a Sandbox, user: User, options: &[&str]) -> Talk<'a> {
 /// says who asked.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn one_line_an_event() {
+fn each_event_is_one_log_line() {
     let sandbox = layout().enter();
     let syslog = Syslog::open(&sandbox);
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();

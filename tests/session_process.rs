@@ -499,7 +499,7 @@ fn a_person_sees_what_is_wrong(
 #[case::usage(&["--no-such-option"], 64, "--no-such-option")]
 #[case::elsewhere(&["--listen", "0.0.0.0:50001"], 64, "0.0.0.0:50001")]
 #[case::no_place(&["--listen", "unix:/proc/nonexistent/socket"], 1, "lfpd: cannot listen on")]
-fn a_person_sees_it_too_where_both_outputs_are_one(
+fn startup_errors_are_shown_where_both_outputs_are_one(
     #[case] options: &[&str],
     #[case] code: i32,
     #[case] said: &str,

@@ -202,7 +202,7 @@ fn the_end_of_a_flock_is_seen() {
 }
 
 #[test]
-fn the_time_is_over_at_the_deadline() {
+fn a_wait_ends_at_its_deadline() {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();
     assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);

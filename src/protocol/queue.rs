@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn wakes_are_no_reason_to_look_all_the_time() {
+    fn many_wakes_cause_few_attempts() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 100);
         assert_eq!(scene.look(Outcome::Busy), [1]);
@@ -388,7 +388,7 @@ mod tests {
 
     /// Waiters 1 and 2 are of one user, 3 and 4 of others.
     #[test]
-    fn where_the_first_is_busy_the_next_user_is_tried() {
+    fn if_the_first_waiter_is_busy_the_next_user_is_tried() {
         let mut scene = Scene::new();
         for (id, user) in [(1, 1000), (2, 1000), (3, 1001), (4, 1002)] {
             let (id, time) = (WaiterId(id), secs(100));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_first_leaves_the_next_is_looked_at() {
+    fn when_the_first_waiter_leaves_the_next_is_tried() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 100);
         scene.enter(2, "a", 100);
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_over_at_the_deadline_with_a_last_look() {
+    fn a_wait_ends_at_its_deadline_after_a_last_attempt() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 3);
         scene.enter(2, "a", 2);

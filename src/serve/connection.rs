@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_one_has_its_time_from_its_last_answer() {
+    fn the_idle_time_counts_from_the_last_answer() {
         let mut scene = Scene::new();
         scene.pass(100);
         assert_eq!(scene.left(), IDLE - Duration::from_secs(100));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_one_reading_and_a_few_commands() {
+    fn a_turn_serves_one_read_and_a_few_commands() {
         let mut scene = Scene::new();
         let answers = |scene: &mut Scene| {
             let mut said = [0; 65536];

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_goes_round_its_users() {
+    fn a_backlog_serves_its_users_in_turn() {
         let mut backlog = Backlog::default();
         for (user, token) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30), (3, 31)] {
             backlog.push(Some(user), token);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_so_many_users() {
+    fn the_budget_remembers_a_bounded_number_of_users() {
         let (mut budget, now) = (LogBudget::default(), Instant::now());
         for uid in (0..).take(LOG_USERS) {
             assert_eq!(budget.spend(Some(uid), now), Verdict::Log(0));

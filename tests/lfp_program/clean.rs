@@ -48,7 +48,7 @@ fn in_a_sticky_directory() {
 /// The service may remove what the caller may not.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn through_the_service() {
+fn clean_uses_the_service_where_the_caller_has_no_right() {
     let bench = Bench::open();
     let _service = bench.serve(User::UucpWithFowner);
     plant(&bench, User::Bob, "LCK..ttyS2");
@@ -145,7 +145,7 @@ fn as_many_as_there_are() {
 /// The service's records of locks that others have removed, but for those just made.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn records_of_locks_that_are_gone() {
+fn clean_removes_records_of_vanished_locks() {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);
     let _holder = bench.holder(User::Alice);

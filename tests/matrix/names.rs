@@ -52,7 +52,7 @@ static TABLE: Table = Table::new(
 #[case::gnokii(programs::GNOKII)]
 #[case::apcupsd(programs::APCUPSD)]
 #[ignore = "needs root: tests/run"]
-fn names_of_one_port_meet(#[case] program: Program) {
+fn programs_and_service_meet_under_every_name_of_a_port(#[case] program: Program) {
     let sandbox = sandbox();
     let mut names = Names { sandbox: &sandbox, program: &program, lfpd: lfpd(&sandbox) };
     for name in [BELOW, LINK, BY_ID] {

@@ -496,7 +496,7 @@ mod tests {
     #[case("OK token 33")]
     #[case("queued")]
     #[case("HTTP/1.1 400 Bad Request")]
-    fn a_line_that_is_no_grant_is_strange(#[case] line: &str) {
+    fn a_line_other_than_a_grant_is_a_protocol_error(#[case] line: &str) {
         assert!(matches!(grant(line), Err(ClientError::Strange(_))), "{line}");
     }
 

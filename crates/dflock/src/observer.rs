@@ -188,7 +188,7 @@ mod tests {
 
     /// At first a server is looked for during the limit, and once it was seen for ever.
     #[test]
-    fn a_server_that_was_seen_is_looked_for_without_limit() {
+    fn a_server_that_has_answered_once_is_looked_for_without_limit() {
         let (mut observer, begun) = (Observer::new(), Instant::now());
         let limit = Duration::from_secs(10);
         let again = |observer: &mut Observer, error: &ClientError, seconds| {

@@ -114,7 +114,11 @@ mod tests {
     #[case::at_most_a_third(9, limits(8, None), [3, 9, 6, 6])]
     #[case::looked_for_briefly(9, limits(0, Some(4)), [3, 9, 9, 5])]
     #[case::never_longer_than_the_lease(9, limits(0, Some(40)), [3, 9, 9, 9])]
-    fn the_times_of_a_lease(#[case] ttl: u64, #[case] limits: Limits, #[case] want: [u64; 4]) {
+    fn a_lease_has_its_times_to_renew_and_to_give_up(
+        #[case] ttl: u64,
+        #[case] limits: Limits,
+        #[case] want: [u64; 4],
+    ) {
         let begun = Instant::now();
         let mut schedule = Schedule::new(limits, seconds(ttl), begun);
         let times = |schedule: &Schedule| {

@@ -234,7 +234,7 @@ mod tests {
     #[case("a b")]
     #[case("a\nr")]
     #[case("\u{e9}")]
-    fn a_token_that_breaks_the_line_is_none(#[case] text: &str) {
+    fn a_token_with_a_line_end_or_non_ascii_is_refused(#[case] text: &str) {
         assert_eq!(Token::new(text).err(), Some(TermError::Token));
     }
 

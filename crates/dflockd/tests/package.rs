@@ -67,7 +67,7 @@ fn debian_finds_no_fault() {
 /// the threshold is in tenths.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn its_units_are_good() {
+fn systemd_accepts_the_units_and_finds_them_hardened() {
     let (said, code) = packages().run(
         "systemd-analyze verify --recursive-errors=yes dflockd.socket dflockd.service
          echo verified
@@ -132,7 +132,7 @@ fn it_works_where_it_is_installed() {
 /// as they were.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_comes_back_after_a_removal() {
+fn a_reinstalled_package_finds_its_units_and_settings() {
     let (said, code) = packages().run(
         "systemctl --quiet enable dflockd.socket
          echo DFLOCKD_MAX_LOCKS=7 >>/etc/default/dflockd

@@ -43,7 +43,7 @@ fn a_parsed_record_is_written_back_unchanged() {
 #[case::last_of_a_repeated_key_mends("pid=x\ntimestamp=2\npid=1\n")]
 #[case::leading_zeros("pid=0001\ntimestamp=02\n")]
 #[case::key_of_other_case_is_unknown("PID=9\npid=1\nTimestamp=9\ntimestamp=2\n")]
-fn accepts(#[case] text: &str) {
+fn well_formed_records_are_parsed(#[case] text: &str) {
     assert_eq!(pid_and_time(text), Ok((1, 2)));
 }
 

@@ -43,7 +43,7 @@ fn files(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn is_send_sync_and_static() {
+fn the_public_types_are_send_sync_and_static() {
     fn check<T: Send + Sync + 'static>() {}
     check::<Semaphore>();
     check::<Guard>();
@@ -52,7 +52,7 @@ fn is_send_sync_and_static() {
 }
 
 #[test]
-fn the_file_says_who_since_when_and_what_for() {
+fn the_file_names_holder_time_and_purpose() {
     let (_scratch, path) = scratch();
     let guard = open(&path).try_acquire(Some("npm\nbuild")).unwrap();
     let text = fs::read_to_string(&path).unwrap();
@@ -216,7 +216,7 @@ fn a_lock_without_start_time_is_stale_only_when_gone_and_old(
 #[case::alive_and_old(std::process::id().into(), 11, true)]
 #[case::alive_and_young(std::process::id().into(), 9, false)]
 #[case::gone_and_young(NOBODY, 9, false)]
-fn by_age_alone(#[case] pid: u64, #[case] age: u64, #[case] stale: bool) {
+fn with_the_rule_age_only_the_age_counts(#[case] pid: u64, #[case] age: u64, #[case] stale: bool) {
     let (_scratch, path) = scratch();
     fs::write(&path, format!("pid={pid}\ntimestamp={}\n", now_seconds() - age)).unwrap();
     let timeout = Some(Duration::from_secs(10));

@@ -493,7 +493,7 @@ fn in_the_background_no_more_run_than_there_are_slots() {
 #[case::held("run --bg -w 0.05 a true", 1, "timed out")]
 #[case::at_once("run --bg -n -E 75 a true", 75, "held by process 1")]
 #[case::bad_path("run --bg no/a true", 3, "parent directory")]
-fn in_the_background_what_cannot_begin_is_told(
+fn run_bg_reports_a_command_that_cannot_start(
     #[case] line: &str,
     #[case] code: i32,
     #[case] message: &str,

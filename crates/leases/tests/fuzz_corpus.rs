@@ -14,7 +14,7 @@ mod replay {
     use crate::{checks, corpus};
 
     #[test]
-    fn requests() {
+    fn the_fuzz_corpus_of_requests_passes() {
         corpus::inputs(env!("CARGO_MANIFEST_DIR"), "requests")
             .for_each(|bytes| checks::requests(&bytes));
     }

@@ -69,7 +69,11 @@ short serial
     #[case::terminal(5, 0, Some(false))]
     #[case::pseudo_terminal(136, 0, Some(false))]
     #[case::unknown(240, 0, None)]
-    fn by_number(#[case] major: u32, #[case] minor: u32, #[case] expected: Option<bool>) {
+    fn ports_are_known_by_their_major_number(
+        #[case] major: u32,
+        #[case] minor: u32,
+        #[case] expected: Option<bool>,
+    ) {
         assert_eq!(is_port(major, minor), expected);
     }
 
@@ -81,7 +85,11 @@ short serial
     #[case::console(4, 1, false)]
     #[case::pseudo_terminal(136, 5, false)]
     #[case::nobodys(99, 0, false)]
-    fn by_driver(#[case] major: u32, #[case] minor: u32, #[case] expected: bool) {
+    fn ports_are_known_by_the_list_of_drivers(
+        #[case] major: u32,
+        #[case] minor: u32,
+        #[case] expected: bool,
+    ) {
         assert_eq!(is_listed(DRIVERS, major, minor), expected);
     }
 }

@@ -326,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn no_device_is_not_noted() {
+    fn device_number_zero_is_never_noted() {
         let held = Held::new();
         held.insert(key(0, 100), &name("null"), PARENT);
         assert!(!held.contains(key(0, 100)) && !held.remove(key(0, 100)));
     }
 
     #[test]
-    fn more_than_fit_are_not_noted() {
+    fn a_full_table_notes_nothing_more() {
         let held = Held::new();
         (1..=100).for_each(|device| held.insert(key(device, 7), &name("ttyS0"), PARENT));
         let noted = (1..=100).filter(|device| held.contains(key(*device, 7))).count();

@@ -170,7 +170,7 @@ mod tests {
     #[case::sign("+5", None)]
     #[case::empty("", None)]
     #[case::long("99999999999999999999999", None)]
-    fn timeouts(#[case] text: &str, #[case] expected: Option<u64>) {
+    fn timeouts_are_parsed(#[case] text: &str, #[case] expected: Option<u64>) {
         assert_eq!(seconds_in(text.as_bytes(), TIMEOUT_MAX_SECS), expected);
     }
 
@@ -192,7 +192,7 @@ mod tests {
     #[case::path("/run/x.sock", Whom::At(Address::Unix("/run/x.sock".into())))]
     #[case::empty("", Whom::Nobody)]
     #[case::elsewhere("192.0.2.1:50001", Whom::Nobody)]
-    fn services(#[case] text: &str, #[case] expected: Whom) {
+    fn addresses_of_services_are_parsed(#[case] text: &str, #[case] expected: Whom) {
         assert_eq!(whom_in(text.as_bytes()), expected);
     }
 }

@@ -264,7 +264,7 @@ mod tests {
     #[case::dots_are_a_name("/usr/..x", false)]
     #[case::settings("/etc/port", true)]
     #[case::process("/proc/self/fd/3", true)]
-    fn where_a_device_may_be(#[case] path: &str, #[case] expected: bool) {
+    fn paths_that_may_lead_to_a_device_are_recognised(#[case] path: &str, #[case] expected: bool) {
         assert_eq!(may_be_device(path.as_bytes()), expected);
     }
 

@@ -98,7 +98,10 @@ fn a_call_that_closes_nothing_leaves_the_port_exclusive(#[case] call: &str) {
 #[case::not_asked_for("0", CONSOLE)]
 #[case::a_pseudo_terminal("1", PORT)]
 #[ignore = "needs root: tests/run"]
-fn it_is_not_exclusive(#[case] exclusive: &str, #[case] port: &str) {
+fn unasked_ports_and_pseudo_terminals_are_not_exclusive(
+    #[case] exclusive: &str,
+    #[case] port: &str,
+) {
     let console = Console::take();
     let ground = Ground::new();
     console.put_into(&ground.sandbox);

@@ -269,7 +269,11 @@ while True:
 #[case::files("os.open(LOCK, os.O_CREAT | os.O_EXCL | os.O_WRONLY)", "os.unlink(LOCK)", "0")]
 #[case::ports("os.open(PORT, os.O_RDWR | os.O_NOCTTY)", "None", "1:/dev/ttyW0")]
 #[ignore = "needs root: tests/run"]
-fn there_is_never_more_than_one(#[case] take: &str, #[case] release: &str, #[case] ports: &str) {
+fn six_processes_never_have_the_lock_at_once(
+    #[case] take: &str,
+    #[case] release: &str,
+    #[case] ports: &str,
+) {
     let ground = Ground::new();
     let _daemon = ground.serve();
     let made = ground.sandbox.command("install").args(["-d", "-m", "0777", "/tmp/inside"]).run();

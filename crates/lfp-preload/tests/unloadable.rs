@@ -213,7 +213,7 @@ fn adopt(ground: &Ground, words: &[&str]) -> End {
 #[case::of_another("setuid", RIGHTS)]
 #[case::with_capabilities("capable-locks", RIGHTS)]
 #[ignore = "needs root: tests/run"]
-fn it_is_not_adopted(#[case] program: &str, #[case] why: &str) {
+fn programs_that_cannot_load_the_library_are_not_adopted(#[case] program: &str, #[case] why: &str) {
     let ground = adopting();
     let end = adopt(&ground, &[program]);
     assert!(end.code() == 71 && end.said(&format!("/tmp/{program}: {why}")), "{end}");

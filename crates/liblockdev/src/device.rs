@@ -136,7 +136,10 @@ mod tests {
     #[case::climbs(b"/dev/../etc/passwd".to_vec(), Some(libc::EINVAL))]
     #[case::empty(Vec::new(), Some(libc::EINVAL))]
     #[case::too_long(vec![b'x'; 256], Some(libc::ENAMETOOLONG))]
-    fn devices(#[case] text: Vec<u8>, #[case] expected: Option<i32>) {
+    fn device_names_are_parsed_or_refused_with_an_errno(
+        #[case] text: Vec<u8>,
+        #[case] expected: Option<i32>,
+    ) {
         assert_eq!(named(&text).err().map(|errno| errno.0), expected);
     }
 }

@@ -111,7 +111,7 @@ mod tests {
     #[case::missing(Err(Errno(libc::ENOENT)), 7)]
     #[case::not_permitted(Err(Errno(libc::EPERM)), 12)]
     #[case::no_service(Err(Errno(libc::ECONNREFUSED)), 255)]
-    fn codes(#[case] told: Result<Told, Errno>, #[case] expected: u8) {
+    fn each_result_has_its_exit_code(#[case] told: Result<Told, Errno>, #[case] expected: u8) {
         assert_eq!(code(told), expected);
     }
 }

@@ -128,14 +128,14 @@ mod tests {
     #[case::not_ones_own(Errno::EPERM, true)]
     #[case::read_only(Errno::EROFS, true)]
     #[case::in_use(Errno::EBUSY, false)]
-    fn it_tells_lack_of_rights_from_trouble(#[case] errno: Errno, #[case] expected: bool) {
+    fn an_error_shows_whether_rights_were_missing(#[case] errno: Errno, #[case] expected: bool) {
         assert_eq!(Error::new(Step::Remove, "x", errno).is_not_permitted(), expected);
     }
 
     /// With Unix' words and number.
     #[cfg(unix)]
     #[test]
-    fn it_tells_the_step_the_file_and_the_reason() {
+    fn an_error_names_its_step_file_and_reason() {
         let error = Error::new(Step::Publish, "LCK..\n", Errno::ENOSPC);
         assert_eq!(error.to_string(), "publishing LCK..\\n: No space left on device");
         assert_eq!((error.raw_os_error(), error.kind()), (28, io::ErrorKind::StorageFull));

@@ -104,7 +104,7 @@ mod tests {
     #[case::dot_dot("..", false)]
     #[case::slash("a/b", false)]
     #[case::nul("a\0b", false)]
-    fn is_one_component(#[case] name: &str, #[case] good: bool) {
+    fn a_name_is_one_component_of_a_path(#[case] name: &str, #[case] good: bool) {
         assert_eq!(Name::new(name).is_some(), good);
         if let Some(checked) = Name::new(name) {
             assert_eq!((checked.as_str(), checked.to_string().as_str()), (name, name));
@@ -136,7 +136,7 @@ mod tests {
     #[case::device_with_extension("Aux.lock", false)]
     #[case::serial_port("COM3.lock", false)]
     #[case::control("a\nb", false)]
-    fn names_as_windows_takes_them(#[case] name: &str, #[case] good: bool) {
+    fn names_that_windows_refuses_are_refused(#[case] name: &str, #[case] good: bool) {
         assert_eq!(is_usable_on_windows(name), good);
     }
 

@@ -99,7 +99,7 @@ mod tests {
     #[case::upper_case("p.12.0123456789ABCDEF.tmp", None)]
     #[case::no_suffix("p.12.0123456789abcdef", None)]
     #[case::a_lock("LCK..ttyS0", None)]
-    fn only_our_own_form_counts(#[case] name: &str, #[case] pid: Option<i64>) {
+    fn only_our_own_temporary_names_have_a_maker(#[case] name: &str, #[case] pid: Option<i64>) {
         assert_eq!(maker(name, "p"), pid.and_then(Pid::new));
     }
 }

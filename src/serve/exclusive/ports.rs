@@ -390,7 +390,7 @@ mod tests {
 
     /// However often foreign processes open and close a port, examining its holder takes only a part of the time.
     #[test]
-    fn looks_at_a_port_rest() {
+    fn examining_a_port_takes_a_bounded_part_of_the_time() {
         let (mut ports, mut now) = (Ports::default(), Instant::now());
         ports.locked(PORT, &who(5), now);
         let (begin, mut looking) = (now, Duration::ZERO);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_exclusive_are_gone_over_in_turn() {
+    fn exclusive_ports_are_examined_in_turn() {
         let (mut ports, now) = (Ports::default(), Instant::now());
         assert_eq!(ports.next_exclusive(""), None);
         for port in ["a", "b", "c"] {

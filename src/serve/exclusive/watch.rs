@@ -135,7 +135,7 @@ mod tests {
 
     /// A process that opens and closes a port all the time is only read now and then.
     #[test]
-    fn after_each_reading_there_is_a_rest() {
+    fn events_are_read_again_only_after_a_pause() {
         let dev_dir = tempfile::tempdir().unwrap();
         fs::write(dev_dir.path().join("ttyS9"), "").unwrap();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();

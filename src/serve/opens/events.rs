@@ -191,7 +191,10 @@ mod tests {
     #[case::a_node_was_moved_here(FAN_MOVED_TO, Happening::Elsewhere)]
     #[case::a_node_changed_hands(FAN_ATTRIB, Happening::Elsewhere)]
     #[case::overflow(FAN_Q_OVERFLOW, Happening::Lost)]
-    fn other_events(#[case] mask: u64, #[case] expected: Happening) {
+    fn overflow_and_attribute_events_are_recognised(
+        #[case] mask: u64,
+        #[case] expected: Happening,
+    ) {
         assert_eq!(parse(&event(mask, 0)), [expected]);
     }
 

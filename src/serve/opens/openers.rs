@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nobody_knows_what_was_opened_only_what_is_locked_stays() {
+    fn after_lost_events_only_locked_ports_are_kept() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         for process in [5, 6, 7] {
             openers.opened("ttyS0", &who(process), USER, now);
@@ -640,7 +640,7 @@ mod tests {
 
     /// What was lost may have been the closing of a port that is locked.
     #[test]
-    fn when_nobody_knows_what_was_opened_what_is_locked_is_looked_at() {
+    fn after_lost_events_locked_ports_are_examined_again() {
         let (mut openers, now) = (Openers::default(), Instant::now());
         openers.opened("ttyS0", &who(5), USER, now);
         openers.settle("ttyS0", &who(5), Verdict::Locked, now);

@@ -183,7 +183,10 @@ mod tests {
     #[case::before_a_minute(PERIOD, 1)]
     #[case::after_a_minute(PERIOD + FIRST * 2, 2)]
     #[case::after_ten(PERIOD * 10 + FIRST * 2, 11)]
-    fn it_is_told_soon_and_every_minute(#[case] time: std::time::Duration, #[case] times: u32) {
+    fn the_holder_is_named_soon_and_again_every_minute(
+        #[case] time: std::time::Duration,
+        #[case] times: u32,
+    ) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         let told = Cell::new(0);

@@ -78,7 +78,7 @@ mod tests {
     #[case(0, Some("1970-01-01T00:00:00Z"))]
     #[case(951_782_400, Some("2000-02-29T00:00:00Z"))]
     #[case(300_000_000_000, None)]
-    fn dates(#[case] unix: u64, #[case] want: Option<&str>) {
+    fn times_are_written_as_rfc_3339(#[case] unix: u64, #[case] want: Option<&str>) {
         assert_eq!(date(UNIX_EPOCH + Duration::from_secs(unix)).as_deref(), want);
     }
 

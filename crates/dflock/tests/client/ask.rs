@@ -350,7 +350,7 @@ fn administered(place: &std::path::Path) -> (Daemon, String) {
 
 /// Who has the secret takes a lock away, or ends a connection; nobody else does.
 #[test]
-fn administrators() {
+fn only_administrators_take_locks_away_and_end_connections() {
     let dir = tempfile::tempdir().unwrap();
     let (daemon, port) = administered(dir.path());
     let file = dir.path().join("admin");

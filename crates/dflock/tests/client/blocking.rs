@@ -288,7 +288,7 @@ fn a_holder_may_go_while_the_server_is_looked_for() {
 
 /// Threads share a client, and each lock has one holder at a time.
 #[test]
-fn threads_take_turns() {
+fn threads_that_share_a_client_take_turns_with_a_lock() {
     let daemon = Daemon::start(&[]);
     let client = client(&daemon);
     let inside = std::sync::Mutex::new(());

@@ -46,7 +46,7 @@ const NOT_HELD: &str = "the server says the lease is over";
 pub(crate) const UNREACHABLE: &str = "the server could not be reached";
 
 #[test]
-fn somebody_else_releases_it() {
+fn a_command_is_stopped_when_another_client_releases_its_lock() {
     let daemon = Daemon::start(&[]);
     let script = format!(
         "trap 'echo told; exit 0' TERM; echo $$; echo $DFLOCK_TOKEN; sleep {LONG} & wait $!"
@@ -152,7 +152,7 @@ fn the_machine_is_gone() {
 
 /// A server that hangs up on the idle sooner than others: who knows it is never idle for so long.
 #[test]
-fn an_impatient_server() {
+fn a_server_with_a_short_read_timeout_keeps_the_lock() {
     let daemon = Daemon::start(&["--read-timeout", "4"]);
     let words = ["run", "k", "--read-timeout", "4", "--", "sh", "-c", "echo in; read x; exit 6"];
     let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));

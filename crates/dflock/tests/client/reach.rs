@@ -36,7 +36,11 @@ fn stranger(answer: Option<&'static [u8]>) -> String {
 #[case::draining(b"error_draining\n", 69, "the server is shutting down (error_draining)")]
 #[case::secret_wanted(b"error_auth\n", 77, "the server refused the auth token, or needs one")]
 #[case::no_such_word(b"error\n", 76, "the server does not know this request")]
-fn a_strange_server(#[case] answer: &'static [u8], #[case] code: i32, #[case] words: &str) {
+fn a_server_that_is_no_dflockd_is_an_error_with_its_code(
+    #[case] answer: &'static [u8],
+    #[case] code: i32,
+    #[case] words: &str,
+) {
     let server = stranger(Some(answer));
     let end = run(&mut bare(&["ping", "--server", &server]));
     assert_eq!((end.code, &*end.stdout), (code, ""), "{end:?}");
@@ -170,7 +174,11 @@ fn a_unix_socket() {
 #[case::empty(&[("DFLOCK_AUTH_TOKEN", ""), ("DFLOCK_AUTH_TOKEN_FILE", "")], None, 77)]
 #[case::empty_file(&[], Some("\n"), 78)]
 #[case::two_lines(&[], Some("sesame\nsesame\n"), 78)]
-fn the_secret(#[case] environment: &[(&str, &str)], #[case] file: Option<&str>, #[case] code: i32) {
+fn the_secret_comes_from_a_file_or_the_environment(
+    #[case] environment: &[(&str, &str)],
+    #[case] file: Option<&str>,
+    #[case] code: i32,
+) {
     let daemon = Daemon::start(&["--auth-token", "sesame"]);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");

@@ -51,7 +51,7 @@ fn the_command_learns_of_all_keys(#[case] keys: &[&str]) {
 
 /// A script that reads the lists works for one key as well.
 #[test]
-fn the_lists_of_one_key() {
+fn the_lists_of_keys_are_set_for_one_key_too() {
     let daemon = Daemon::start(&[]);
     let script = format!("{SAY}; echo [$DFLOCK_KEYS] [$DFLOCK_TOKENS] [$DFLOCK_FENCES]");
     let line = format!("dflock run -k a -k b -- dflock run one -- sh -c '{script}'");

@@ -151,7 +151,7 @@ fn a_server_that_is_away_is_looked_for_as_long_as_is_said() {
 }
 
 #[test]
-fn it_ends_when_nobody_reads() {
+fn watch_ends_when_nobody_reads_its_output() {
     let daemon = Daemon::start(&[]);
     let end = run(&mut shell(&daemon, "dflock watch k | head -n 1; echo over"));
     assert_eq!(end.code, 0, "{end:?}");

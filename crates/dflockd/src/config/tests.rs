@@ -67,7 +67,7 @@ fn environment_switches(#[case] word: &str, #[case] want: AutoRelease) {
 #[case(&["-debug=T"], true)]
 #[case(&["--debug=FALSE"], false)]
 #[case(&["--debug=0", "--debug"], true)]
-fn flag_switches(#[case] arguments: &[&str], #[case] want: bool) {
+fn switches_take_values_after_an_equals_sign(#[case] arguments: &[&str], #[case] want: bool) {
     assert_eq!(config(arguments, &[("DFLOCKD_DEBUG", "no")]).debug, want);
 }
 
@@ -76,7 +76,10 @@ fn flag_switches(#[case] arguments: &[&str], #[case] want: bool) {
 #[case(&[("DFLOCKD_GC_LOOP_SLEEP", "7")], 7)]
 #[case(&[("DFLOCKD_GC_INTERVAL_S", "8")], 8)]
 #[case(&[("DFLOCKD_GC_LOOP_SLEEP", "7"), ("DFLOCKD_GC_INTERVAL_S", "8")], 8)]
-fn names_of_both_versions(#[case] environment: &[(&str, &str)], #[case] want: u64) {
+fn the_newer_name_of_an_environment_variable_wins(
+    #[case] environment: &[(&str, &str)],
+    #[case] want: u64,
+) {
     assert_eq!(config(&[], environment).settings.caps.gc_interval.count(), want);
 }
 
@@ -99,7 +102,7 @@ fn names_of_both_versions(#[case] environment: &[(&str, &str)], #[case] want: u6
 #[case("0x", None)]
 #[case("0x-1", None)]
 #[case(" 1", None)]
-fn numbers_as_go_reads_them(#[case] text: &str, #[case] want: Option<i64>) {
+fn numbers_are_parsed_as_by_go(#[case] text: &str, #[case] want: Option<i64>) {
     assert_eq!(flags::number(text), want);
 }
 

@@ -155,7 +155,7 @@ mod tests {
     #[case(&[""], false)]
     #[case(&[], false)]
     #[case(&["Bearer sesame", "Bearer sesame"], false)]
-    fn secrets(#[case] shown: &[&str], #[case] want: bool) {
+    fn only_one_bearer_header_counts(#[case] shown: &[&str], #[case] want: bool) {
         let mut headers = HeaderMap::new();
         for value in shown {
             headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());

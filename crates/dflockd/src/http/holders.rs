@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_told_from_others() {
+    fn readers_are_marked_in_the_json() {
         let (mut view, clients) = key(b"k");
         view.limit = 1;
         view.holders.iter_mut().for_each(|holder| holder.is_reader = true);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn its_task_ends() {
+    fn the_task_of_a_closed_seat_ends() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let seats = Seats::new(1);

@@ -202,7 +202,11 @@ mod tests {
     #[case::one_after_the_other(8, 1100, false)]
     #[case::at_once(8, 1099, true)]
     #[case::fences_go_back(6, 1100, true)]
-    fn conflicts(#[case] fence: u64, #[case] granted: Time, #[case] is_one: bool) {
+    fn overlapping_tenures_are_conflicts(
+        #[case] fence: u64,
+        #[case] granted: Time,
+        #[case] is_one: bool,
+    ) {
         let mut first = tenure(0);
         first.finish();
         let second = Tenure::new(fence, 2, granted - 5, granted, 10, 0);

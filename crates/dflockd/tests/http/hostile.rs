@@ -48,7 +48,7 @@ fn malformed_requests(#[case] bytes: &[u8], #[case] want: u16) {
 /// A good request cut at every byte, and with every bit turned: an answer or the end, at once, and
 /// the server goes on.
 #[test]
-fn requests_cut_and_turned() {
+fn cut_and_altered_requests_are_answered_or_ended() {
     const GOOD: &[u8] = b"GET /v1/holders?key=a%2Fb&limit=7 HTTP/1.1\r\nHost: localhost\r\n\
         Authorization: Bearer x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let site = Site::start(&[]);

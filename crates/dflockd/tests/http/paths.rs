@@ -106,7 +106,7 @@ fn a_taken_http_port_ends_it_with_one() {
 #[case("::1", "[::1]:")]
 #[case("[::1]", "[::1]:")]
 #[case("localhost", ":")]
-fn hosts(#[case] host: &str, #[case] want: &str) {
+fn http_listens_on_the_given_host(#[case] host: &str, #[case] want: &str) {
     let site = Site::start(&["--http-host", host]);
     assert!(site.http.to_string().contains(want));
     assert_eq!(site.get("/health").json(), json!({"status": "ok"}));

@@ -111,7 +111,7 @@ fn a_refusal(#[case] script: &str) {
 /// Both read `stats` as `ok ` and JSON; one sends `_`, the other nothing as the third line. The Go
 /// client takes a line of 64 KiB, so 500 locks with names of ordinary length must fit into one.
 #[test]
-fn stats() {
+fn stats_of_five_hundred_locks_fit_the_clients() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.talk();
     for number in 0..500 {

@@ -118,7 +118,7 @@ fn an_unfinished_first_frame_is_refused_as_such() {
 
 /// Before the secret was shown nobody parks more than a secret is long.
 #[test]
-fn strangers_park_little() {
+fn unauthenticated_clients_use_little_memory() {
     let daemon = Daemon::start(&["--auth-token", "secret"]);
     let mut talker = daemon.talk();
     talker.say(b"auth\n_\n");

@@ -185,7 +185,7 @@ fn precedence_of_the_secret(
 #[case("localhost", ":")]
 #[case("::1", "[::1]:")]
 #[case("[::1]", "[::1]:")]
-fn hosts(#[case] host: &str, #[case] want: &str) {
+fn the_server_listens_on_the_given_host(#[case] host: &str, #[case] want: &str) {
     let daemon = Daemon::start(&["--host", host]);
     assert!(daemon.address.to_string().contains(want), "{}", daemon.address);
     assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
@@ -293,7 +293,7 @@ fn fences_outlive_a_clock_that_goes_back() {
 
 /// The soft limit of open files is for programs that use select(2).
 #[test]
-fn it_uses_the_descriptors_it_may_have() {
+fn the_soft_limit_of_descriptors_is_raised() {
     let script = format!("ulimit -Sn 50; exec '{}' --port 0", env!("CARGO_BIN_EXE_dflockd"));
     let mut command = Command::new("/bin/sh");
     let daemon = Daemon::run(command.env_clear().args(["-c", &script]).stdin(Stdio::null()));

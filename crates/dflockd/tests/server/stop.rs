@@ -129,7 +129,7 @@ fn a_signal_under_load() {
 }
 
 #[test]
-fn transcripts_can_fail() {
+fn a_wrong_transcript_fails() {
     let daemon = Daemon::start(&[]);
     let wrong = std::panic::catch_unwind(|| play(&daemon, "a> ping|_|_ \n a< error"));
     assert!(wrong.is_err());

@@ -43,7 +43,7 @@ fn clap_finds_no_fault_with_the_definition() {
 #[case::run_a_line("sema run a -c true")]
 #[case::run_with_more("sema run a --with b --with c --verbose -- true")]
 #[case::completions("sema completions bash")]
-fn accepts(#[case] line: &str) {
+fn valid_arguments_are_accepted(#[case] line: &str) {
     read(line).unwrap();
 }
 

@@ -84,7 +84,7 @@ fn invalid_command_lines_are_explained(#[case] line: &str, #[case] message: &str
 }
 
 #[test]
-fn an_empty_path_is_none() {
+fn an_empty_path_is_refused() {
     let words = ["try-acquire", ""].map(OsString::from).to_vec();
     assert_eq!(ask(words), Asked::Wrong("Lock path is required".into()));
 }

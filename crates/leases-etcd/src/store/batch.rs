@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_is_in_a_batch_once_and_in_order() {
+    fn writes_of_one_name_go_in_separate_batches_in_order() {
         assert_eq!(
             batches(queue(&["a", "b", "a", "c", "a", "b"])),
             [vec![0, 1, 3], vec![2, 5], vec![4]]
@@ -250,7 +250,7 @@ mod tests {
 
     /// However many transactions write the same name, each search of the queue is short.
     #[test]
-    fn a_look_is_bounded() {
+    fn each_search_of_the_queue_is_bounded() {
         let mut queue = queue(&["a"; LOOK_AHEAD + 10]);
         queue.push(request("b"), Haste::Now, 9999);
         let first = queue.take().unwrap();

@@ -365,12 +365,12 @@ mod tests {
     #[case("h 00000000000000ab 00000000000000ab - 1 -")]
     #[case("h 00000000000000ab 00000000000000ab:-1 - 1 -")]
     #[case("h 00000000000000ab 00000000000000ab:1 -00000000000000ab:1 1 -")]
-    fn other_text_is_no_ticket(#[case] text: &str) {
+    fn malformed_tickets_are_refused(#[case] text: &str) {
         assert_eq!(Ticket::read(text.as_bytes()), None);
     }
 
     #[test]
-    fn names_go_both_ways() {
+    fn written_names_are_parsed_back() {
         let names = Names::new("p/");
         let name = names.ticket(b"a/b\xff", 0x1f);
         assert_eq!(name, b"p/t/a/b\xff\n000000000000001f");

@@ -123,7 +123,7 @@ mod tests {
     #[case::nobodys_by_a_third("-B", 'C', "BC", "-C")]
     #[case::after_the_owner("A-", 'C', "C", "AC")]
     #[case::after_the_owner_again("AC", 'C', "C", "C-")]
-    fn renewals(
+    fn a_renewal_changes_the_owner_by_the_rule(
         #[case] before: &str,
         #[case] who: char,
         #[case] living: &str,

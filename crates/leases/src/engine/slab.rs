@@ -344,7 +344,7 @@ mod tests {
 
     /// Three entries in every order, removed at every place.
     #[test]
-    fn a_list_keeps_its_order_whoever_goes() {
+    fn a_list_keeps_its_order_when_any_entry_is_removed() {
         for gone in 0..3 {
             let mut slab = Slab::new();
             let mut list: List<Item, Line> = List::new();
@@ -379,7 +379,7 @@ mod tests {
 
     /// The links of a free place take no memory from an entry.
     #[test]
-    fn a_place_is_as_large_as_its_entry() {
+    fn a_place_is_no_larger_than_its_entry() {
         assert_eq!(size_of::<Place<Box<[u8]>>>(), 16);
     }
 

@@ -284,7 +284,7 @@ mod tests {
     #[case(b"0000000000000000000000000000000", None)]
     #[case(b"000000000000000000000000000000000", None)]
     #[case(b"", None)]
-    fn tokens(#[case] text: &[u8], #[case] want: Option<(u64, u64)>) {
+    fn tokens_are_parsed_and_written(#[case] text: &[u8], #[case] want: Option<(u64, u64)>) {
         let token = Token::parse(text);
         assert_eq!(token, want.map(|(fence, salt)| Token::new(fence, salt)));
         if let Some(token) = token {

@@ -183,7 +183,7 @@ mod tests {
 
     /// A renewal changes nothing that is reported, whatever the label of its connection is.
     #[test]
-    fn a_label_is_that_of_the_grant() {
+    fn a_hold_keeps_the_label_of_its_grant() {
         let mut engine = engine();
         let (one, two) = (engine.connect(1), engine.connect(2));
         engine.introduce(one, &label("one", "old"));
@@ -213,7 +213,7 @@ mod tests {
     #[case("name", "value")]
     #[case("", "value")]
     #[case("a b", "")]
-    fn a_label_goes_both_ways(#[case] name: &str, #[case] value: &str) {
+    fn a_written_label_is_read_back(#[case] name: &str, #[case] value: &str) {
         let label = label(name, value);
         assert_eq!(Label::read(label.write().as_bytes()).as_ref(), Some(&*label));
     }

@@ -68,7 +68,7 @@ mod tests {
     #[case(33_000_000, "33")]
     #[case(18_500_000, "18.5")]
     #[case(1, "0.000001")]
-    fn decimals(#[case] micros: u64, #[case] want: &str) {
+    fn microseconds_are_written_as_seconds(#[case] micros: u64, #[case] want: &str) {
         assert_eq!(Decimal(micros).to_string(), want);
     }
 }

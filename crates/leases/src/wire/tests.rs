@@ -201,7 +201,7 @@ fn reply(answer: Answer) -> String {
 #[case(Answer::Refused(Refusal::LeaseExpired), "error_lease_expired\n")]
 #[case(Answer::Refused(Refusal::Draining), "error_draining\n")]
 #[case(Answer::Refused(Refusal::Unavailable), "error_draining\n")]
-fn replies(#[case] answer: Answer, #[case] want: &str) {
+fn each_answer_has_its_reply(#[case] answer: Answer, #[case] want: &str) {
     assert_eq!(reply(answer), want);
 }
 
@@ -225,7 +225,11 @@ const USUAL: Caps = Caps::Usual;
 #[case::crlf(b"l\r\nk\r\n0\r\n", ["l", "k", "0"], 9)]
 #[case::every_trailing_cr(b"l\nk\r\r\n0\n", ["l", "k", "0"], 8)]
 #[case::cr_inside_stays(b"l\nk\rk\n0\n", ["l", "k\rk", "0"], 8)]
-fn frames(#[case] bytes: &[u8], #[case] want: [&str; 3], #[case] length: usize) {
+fn whole_frames_are_found_however_they_arrive(
+    #[case] bytes: &[u8],
+    #[case] want: [&str; 3],
+    #[case] length: usize,
+) {
     let want = want.map(str::as_bytes);
     assert_eq!(scan(bytes, USUAL), Scan::Frame { lines: want, used: length });
     for cut in 0..length {

@@ -86,7 +86,7 @@ mod tests {
     #[case(Some(sight(7, 2, Some(("", "10.0.0.1:80")))), "held TAG 7 1999 2 - 10.0.0.1:80\n")]
     #[case(Some(sight(7, 1, Some(("al@db[1] x y", "-")))), "held TAG 7 1999 1 al@db[1]%20x%20y %2D\n")]
     #[case(Some(sight(7, 1, Some(("\u{e9}%", "[::1]:8")))), "held TAG 7 1999 1 %C3%A9%25 [::1]:8\n")]
-    fn replies(#[case] sight: Option<Sight>, #[case] want: &str) {
+    fn the_reply_to_watch_is_one_line_of_words(#[case] sight: Option<Sight>, #[case] want: &str) {
         let mut out = Vec::new();
         push_sight(&mut out, sight.as_ref());
         let want = want.replace("TAG", &format!("{:016x}", tag_of(sight.as_ref())));

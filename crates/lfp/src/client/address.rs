@@ -101,7 +101,7 @@ mod tests {
     #[case::another_loopback("127.1.2.3:1", "127.1.2.3:1")]
     #[case::v6("[::1]:50001", "[::1]:50001")]
     #[case::mapped("[::ffff:127.0.0.1]:9", "[::ffff:127.0.0.1]:9")]
-    fn accepts(#[case] text: &str, #[case] shown: &str) {
+    fn valid_addresses_are_parsed(#[case] text: &str, #[case] shown: &str) {
         assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
     }
 

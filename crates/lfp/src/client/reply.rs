@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn however_it_was_cut_it_is_the_same() {
+    fn replies_cut_anywhere_are_assembled_alike() {
         let bytes = b"220 a\r\n213-b\r\n c\r\n213 d\r\n";
         for cut in 0..=bytes.len() {
             let mut assembler = Assembler::default();

@@ -61,7 +61,10 @@ fn pid() -> Pid {
 #[case::not_lfp("HTTP/1.1 400 Bad Request\r\n", Err("not a lock file service"))]
 #[case::cut_short("200 Command ok", Err("ended before the reply"))]
 #[case::silent("", Err("ended before the reply"))]
-fn an_answer_is_an_outcome(#[case] answer: &'static str, #[case] expected: Result<Outcome, &str>) {
+fn each_reply_becomes_an_outcome_or_an_error(
+    #[case] answer: &'static str,
+    #[case] expected: Result<Outcome, &str>,
+) {
     let answers: &'static [&'static str] = Box::leak(Box::new([answer]));
     let script = service(GREETING, answers);
     let mut client = Client::connect(&script.address, PATIENCE).unwrap();

@@ -38,7 +38,7 @@ mod tests {
     #[case(951_782_400, Some("2000-02-29T00:00:00Z"))]
     #[case(1_763_700_000, Some("2025-11-21T04:40:00Z"))]
     #[case(300_000_000_000, None)]
-    fn is_rfc_3339(#[case] seconds: u64, #[case] text: Option<&str>) {
+    fn times_are_written_as_rfc_3339(#[case] seconds: u64, #[case] text: Option<&str>) {
         assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)).as_deref(), text);
     }
 

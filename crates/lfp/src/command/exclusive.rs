@@ -253,7 +253,7 @@ mod tests {
 
     /// A program that opens and closes a device all the time does not keep us busy: during a rest, no event wakes us.
     #[test]
-    fn after_each_look_there_is_a_rest() {
+    fn a_device_is_examined_again_only_after_a_pause() {
         let terminal = openpty(None, None).unwrap();
         let path = ttyname(&terminal.slave).unwrap();
         let device = path.to_str().unwrap().parse().unwrap();

@@ -97,7 +97,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn it_is_told_once_a_minute() {
+    fn news_of_the_holder_is_due_once_a_minute() {
         let begin = Instant::now();
         let moment = Duration::from_millis(1);
         let mut due = Due::after(begin);

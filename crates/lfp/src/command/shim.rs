@@ -251,7 +251,7 @@ mod tests {
     #[case::among_others("/a.so:/x/liblfp_preload.so /b.so", "/a.so:/b.so")]
     #[case::twice("/x/liblfp_preload.so:/y/liblfp_preload.so:", "")]
     #[case::called_similar("/x/liblfp_preload.so.1", "/x/liblfp_preload.so.1")]
-    fn ours_is_told_from_others(#[case] all: &str, #[case] expected: &str) {
+    fn only_our_library_is_removed_from_ld_preload(#[case] all: &str, #[case] expected: &str) {
         assert_eq!(others(all), expected);
     }
 }

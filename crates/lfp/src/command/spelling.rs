@@ -66,7 +66,7 @@ mod tests {
     #[case::below("serial/by-id/x", "serial/by-id/x")]
     #[case::dots_on_the_way("/dev/../dev/ttyS1", "ttyS1")]
     #[case::two_slashes("/dev//ttyS1", "ttyS1")]
-    fn accepts(#[case] text: &str, #[case] name: &str) {
+    fn spellings_of_a_device_are_accepted(#[case] text: &str, #[case] name: &str) {
         assert_eq!(device(text).unwrap().as_str(), name);
     }
 

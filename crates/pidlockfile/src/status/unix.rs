@@ -108,13 +108,17 @@ mod tests {
     #[case::after_2038(0x8000_0000_i64, 5_i64, Some(Duration::new(0x8000_0000, 5)))]
     #[case::before_1970(-1_i64, 0_i64, None)]
     #[case::nanoseconds_that_are_none(1_i64, 1_000_000_000_i64, Some(Duration::from_secs(1)))]
-    fn times(#[case] seconds: i64, #[case] nanos: i64, #[case] expected: Option<Duration>) {
+    fn times_of_files_are_converted(
+        #[case] seconds: i64,
+        #[case] nanos: i64,
+        #[case] expected: Option<Duration>,
+    ) {
         assert_eq!(since_1970(seconds, nanos), expected);
     }
 
     /// A time that does not fit in 32 bits, where the file system can keep it.
     #[test]
-    fn it_says_what_the_standard_library_says() {
+    fn the_status_agrees_with_the_standard_library() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file()
             .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(0x9000_0000))

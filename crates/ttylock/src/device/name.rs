@@ -70,7 +70,7 @@ mod tests {
     #[case::bare_below("pts/3", "pts/3")]
     #[case::dots_inside("tty..S", "tty..S")]
     #[case::percent("/dev/%n%s", "%n%s")]
-    fn accepts(#[case] spelling: &str, #[case] below: &str) {
+    fn valid_device_names_are_parsed(#[case] spelling: &str, #[case] below: &str) {
         assert_eq!(DeviceName::parse(spelling.as_bytes()).unwrap().as_str(), below);
     }
 

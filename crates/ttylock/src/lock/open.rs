@@ -362,7 +362,10 @@ mod tests {
     #[case::not_the_leader("12 (sh) S 1 12 11 1088 12 0", None)]
     #[case::no_terminal("12 (cron) S 1 12 12 0 -1 0", None)]
     #[case::cut("12 (cron) S 1", None)]
-    fn the_terminal_of_a_session(#[case] stat: &str, #[case] numbers: Option<(u64, u64)>) {
+    fn the_terminal_of_a_session_is_parsed(
+        #[case] stat: &str,
+        #[case] numbers: Option<(u64, u64)>,
+    ) {
         let expected = numbers.map(|(major, minor)| Numbers { major, minor });
         assert_eq!(terminal_in(stat, Pid::new(12).unwrap()), expected);
     }

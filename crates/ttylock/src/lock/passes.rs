@@ -232,7 +232,7 @@ mod tests {
 
     /// The last run of a reading may not have reached the end of the list, although no more was read.
     #[test]
-    fn the_end_is_a_place_like_others() {
+    fn the_end_of_a_reading_may_be_missing_like_any_piece() {
         let cut = || vec![run(&[0..90]), ended(&[])];
         assert!(!is_a_way([cut(), cut(), cut()]));
         assert!(is_a_way([cut(), vec![run(&[0..20]), ended(&[80..100])]]));
@@ -240,7 +240,7 @@ mod tests {
 
     /// A hundred gaps in each of four readings, each in another place.
     #[test]
-    fn gaps_in_other_places_make_up_for_one_another() {
+    fn readings_with_different_gaps_complete_each_other() {
         let mut passes = Passes::default();
         for reading in 0..4 {
             assert!(reading > 1 || !passes.are_believed());
