@@ -1,5 +1,6 @@
-//! `lfpd --exclusive`: what the holder of a lock has open nobody else can open, not a moment longer than the lock, whoever
-//! is killed when. On virtual consoles, whose driver forgets the mode at the last close, as those of serial ports do.
+//! `lfpd --exclusive`: nobody else can open a port that the holder of its lock has open, and that ends with the
+//! lock, whichever process is killed at any moment. On virtual consoles: their driver forgets the mode at the last
+//! close, as drivers of serial ports do.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -223,7 +224,7 @@ fn the_service_keeps_no_port_open() {
     assert!(until(LIMIT, || closed().then_some(())).is_some(), "{}", daemon.output());
 }
 
-/// Whoever had the port open before he took the lock.
+/// The holder had the port open before it took the lock.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_port_that_is_open_already_becomes_exclusive_with_the_lock() {
@@ -484,8 +485,8 @@ fn a_service_that_ends_leaves_no_mode() {
     ground.wait_until_exclusive();
 }
 
-/// Whoever may not open a port, and was handed it open, has it exclusively by nobody's help; nor has whoever
-/// may not open it any more.
+/// The service makes no port exclusive for a process that was handed the port open without the right to open it, or
+/// that no longer has this right.
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn without_the_right_to_open_a_port_it_is_not_exclusive(#[values(true, false)] lock_first: bool) {
@@ -560,7 +561,7 @@ fn python(words: &[&str]) -> String {
     format!("exec /usr/bin/python3 {}", quoted.collect::<Vec<_>>().join(" "))
 }
 
-/// Whoever opens and closes a locked port without end costs others nothing to speak of.
+/// A process that opens and closes a locked port without end hardly delays others.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_flood_of_openings_keeps_nobody_waiting() {

@@ -115,7 +115,7 @@ fn only_the_holder_can_give_and_only_to_the_living() {
     assert_eq!(holder(&daemon.ground, "ttyS1"), from.to_string());
 }
 
-/// Whoever holds `flock(2)` on a lock that the daemon does not keep open can only delay.
+/// A process that holds `flock(2)` on a lock that the daemon does not keep open can only delay a pass.
 #[test]
 fn a_contended_file_is_tried_again() {
     let daemon = Daemon::start(&[]);

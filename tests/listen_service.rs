@@ -264,7 +264,7 @@ fn contended(daemon: &Daemon, device: &str) -> Flock<File> {
     Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusive).unwrap()
 }
 
-/// Who asks for a contended lock waits by himself: the answer of a client who came later is there
+/// A client that asks for a contended lock waits alone: the answer to a client that came later is there
 /// first. The best of several, since the machine may be busy for as long as the whole wait takes.
 #[rstest]
 fn a_contended_lock_keeps_nobody_waiting(#[values("lock", "unlock")] verb: &str) {

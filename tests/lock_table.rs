@@ -344,7 +344,7 @@ fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor() {
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
-/// The lock survived a reboot on a disk: whoever has the number now is not the holder.
+/// The lock survived a reboot on a disk: the process that has the number now is not the holder.
 #[test]
 fn a_lock_of_another_boot_is_stale() {
     let machine = Machine::new();
@@ -758,8 +758,8 @@ impl Drop for Outsider {
     }
 }
 
-/// Whoever may read a stale lock can hold `flock(2)` on it for ever. That decides nothing: not of LOCK,
-/// not of UNLOCK, not for a daemon, not where locks are only searched. The log says whose it was.
+/// Every user who may read a stale lock can hold `flock(2)` on it for ever. That decides nothing: not of LOCK, not
+/// of UNLOCK, not for a daemon, not where locks are only searched. The log names the process that held it.
 #[rstest]
 #[case::in_its_place("lock/LCK..ttyS1", false)]
 #[case::under_a_second_name("lock/lk..ttyS1", false)]
@@ -816,7 +816,7 @@ fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[c
     );
 }
 
-/// What a session has taken and let go of is an owner's to release, whoever holds which file.
+/// The owner can release a lock that a session has taken and closed, whichever process holds its files.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn an_outsiders_flock_stops_no_owner() {
@@ -924,7 +924,7 @@ fn as_nobody_in_a_sticky_directory() {
     assert!(stuck.events.iter().any(|event| event.text.contains("CAP_FOWNER")), "{stuck:?}");
 }
 
-/// Who holds a device: every scheme, the living and the dead.
+/// The holders of a device: every scheme, the living and the dead.
 #[test]
 fn holders_are_shown_under_every_scheme() {
     let machine = Machine::new();
@@ -1083,7 +1083,7 @@ fn a_lock_that_another_service_released_leaves_no_record() {
     assert_eq!(records(&machine), [""; 0]);
 }
 
-/// Who takes a lock over by writing into its file has it: who took it knows better than his own memory.
+/// A process that takes a lock over by writing into its file has the lock, whatever the former holder remembers.
 #[rstest]
 #[case::a_session(0)]
 #[case::a_daemon(16)]
@@ -1106,8 +1106,8 @@ fn a_lock_that_was_written_to_since_is_its_writers(#[case] kept: usize) {
     assert!(!file.exists());
 }
 
-/// Anybody can leave a stale lock in `/tmp` and have it removed by UNLOCK; whoever has the port
-/// does not lose his record by that.
+/// Anybody can leave a stale lock in `/tmp` and have it removed by UNLOCK; the process that has the port does not
+/// lose its record by that.
 #[test]
 fn the_record_of_a_lock_that_stands_stays() {
     let machine = Machine::new();
@@ -1163,7 +1163,7 @@ fn a_daemon_sweeps_what_the_killed_have_left() {
     assert_eq!(records(&machine), ["LCK..ttyS1"]);
 }
 
-/// Whoever plants more lock files than a daemon lists keeps neither those of the dead that were there when
+/// A user that plants more lock files than a daemon lists keeps neither those of the dead that were there when
 /// it began, nor those of later ones whose holders die.
 #[rstest]
 #[ignore = "needs root: tests/run"]
@@ -1440,7 +1440,7 @@ fn owners(machine: &Machine) -> Vec<(String, i32)> {
     names.iter().map(|name| (name.clone(), pid(name).unwrap())).collect()
 }
 
-/// Who comes while a PASS is on its way.
+/// Processes that come during a PASS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comer {
     Receiver,
@@ -1457,8 +1457,8 @@ enum Comer {
     Passer,
 }
 
-/// A PASS stands between two of its five files: whoever comes meanwhile changes none of them, also when one
-/// of the two has ended. It goes on, or is killed: then all are one's.
+/// A PASS stands between two of its five files: other processes change none of them meanwhile, even when one of the
+/// two has ended. It goes on, or is killed: then all are one's.
 #[rstest]
 fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
     #[values(
@@ -1528,7 +1528,7 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
     if ends == Some(usize::from(receivers)) {
         all.clear();
     }
-    // A killed one's is given back by whoever comes next; what other tests start may have our files open.
+    // The note of a killed process is settled by the next one; programs of other tests may have our files open.
     let settled = || {
         machine.table().keep_open(0);
         (owners(&machine) == all).then_some(())

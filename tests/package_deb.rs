@@ -189,8 +189,8 @@ fn it_takes_over_from_crashed_programs_of_others() {
     assert_eq!(said, "taken over\n");
 }
 
-/// Who has a port keeps it while the package is replaced by a newer one, removed and put back; the
-/// service is the new one's, and what the administrator enabled stays so.
+/// The holder of a port keeps it while the package is replaced by a newer one, removed and put back; the service is
+/// the new one's, and what the administrator enabled stays so.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn an_upgrade_and_a_removal_lose_no_lock() {
@@ -250,7 +250,7 @@ fn purging_the_package_leaves_nothing_but_its_user() {
     assert_eq!(said, "user:lfpd:rwx\nno right\ngone\nlfpd\n");
 }
 
-/// A removal masks the units; whoever installs the package again finds them as they were.
+/// A removal masks the units. After the package is installed again, they are as they were.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_reinstalled_package_finds_its_units() {

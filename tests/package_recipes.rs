@@ -111,7 +111,7 @@ fn all_recipes_have_the_same_version(#[case] file: &str, #[case] name: &str) {
     assert_eq!(told, VERSION, "{file}");
 }
 
-/// Whom to ask and where to look is said once, in Cargo.toml; `packaging/contact` puts it everywhere.
+/// The contact and the home page stand once, in Cargo.toml; `packaging/contact` copies them everywhere.
 #[test]
 fn all_recipes_have_the_same_contact() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();

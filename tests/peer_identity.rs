@@ -1,5 +1,5 @@
-//! Who may speak, and which pid they may name: every row of the contract with real users, real
-//! processes and real connections.
+//! Which clients may speak, and which pid they may name: every row of the contract with real users, real processes
+//! and real connections.
 
 #[cfg(test)]
 mod machine;
@@ -156,8 +156,8 @@ fn over_a_unix_socket() {
     }
 }
 
-/// A process that has ended and that nobody has taken note of can hold nothing, whosever it was and
-/// whoever asks: as one that is not there.
+/// A process that has ended but was not waited for can hold nothing, for any user and any client, like a process
+/// that does not exist.
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_zombie_holds_nothing(
@@ -242,7 +242,7 @@ fn an_odd_peer_is_known(#[case] odd: &str, #[case] groups: &str) {
     assert_eq!(end.output(), "200\n", "{end}");
 }
 
-/// Who may not open a device may not keep others from it.
+/// A user who may not open a device may not keep others from it.
 #[rstest]
 #[case::not_in_the_group(User::Bob, "", &[], "550")]
 #[case::in_the_group(User::Alice, "", &[], "200")]
@@ -367,7 +367,7 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
     }
     let _daemon = daemon(&sandbox, &options);
     refused(turncoat());
-    // Who is in the group by name may.
+    // A member of the group by name may.
     let words = ["--reuid=alice", "--regid=alice", "--groups=uucp", "socat", "-t5", "-"];
     let member = sandbox.command("setpriv").args(words).arg(format!("UNIX-CONNECT:{SOCKET}"));
     let mut member = member.spawn();
@@ -378,7 +378,7 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
     member.expect("221 ");
 }
 
-/// Whoever waited for a process that has ended does not get the lock for the next one that has
+/// A client that waited for a process that has ended does not get the lock for the next one that has
 /// its number.
 #[test]
 #[ignore = "needs root: tests/run"]
@@ -436,7 +436,7 @@ fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
     assert_eq!(lfp.lock("ttyS1", other.pid()), 200, "but not what was locked before it came");
 }
 
-/// Whoever starts the program on a pipe or terminal is the peer.
+/// The user that starts the program on a pipe or terminal is the peer.
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn started_by_hand(#[values(false, true)] on_terminal: bool) {

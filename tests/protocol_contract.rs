@@ -19,7 +19,7 @@ fn identity() -> Identity {
     Identity::new(host().as_bytes(), Version::original())
 }
 
-/// Twenty lines that know locks: one holder a device, whoever it is.
+/// Twenty lines that know locks: one holder for each device.
 #[derive(Default)]
 struct Model {
     holders: HashMap<String, i32>,

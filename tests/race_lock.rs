@@ -1,5 +1,5 @@
-//! Two hundred processes race for one device, fresh and stale, round after round: one of them
-//! wins each time, and whoever looks at the lock file sees a whole lock or none.
+//! Two hundred processes race for one device, fresh and stale, round after round: one of them wins each time, and
+//! every reader of the lock file sees a whole lock or none.
 
 #[cfg(test)]
 mod conversation;

@@ -261,7 +261,7 @@ impl Taker {
             self.port = format!("ttyTorture{}", self.lots.below(PORTS));
             match self.take() {
                 Some(true) => self.hold(),
-                // Who asks again and again takes the time of those who hold.
+                // A client that asks again and again takes the time of the holders.
                 Some(false) => std::thread::sleep(Duration::from_micros(self.lots.below(2000))),
                 // Whether it has the lock is not known, so it lets go.
                 None => {

@@ -1,5 +1,5 @@
-//! `lfpd --watch-opens`: whoever holds a port open for a second without a lock is given one, and
-//! the second comer is told that the port is busy. Real ports, real programs that lock nothing.
+//! `lfpd --watch-opens`: a process that holds a port open for a second without a lock is given one, and the second
+//! comer is told that the port is busy. Real ports, real programs that lock nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -55,7 +55,7 @@ fn lfpd<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Command<'
 fn serve<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Process<'s> {
     let listen = format!("unix:{SOCKET}");
     let daemon = lfpd(sandbox, server, options).args(["--listen", &listen]).spawn();
-    // The socket is there before the watch is; who is answered, is answered after both.
+    // The socket is there before the watch is; a client gets its answer after both.
     let answers = until(LIMIT, || {
         sandbox.path(SOCKET).exists().then_some(())?;
         (sandbox.command(LFP).args(["who", "/dev/ttyW0"]).run().code() == 0).then_some(())
@@ -179,7 +179,7 @@ fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
     assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
 }
 
-/// A port that is another's stays his; who has it open gets the lock when that one is gone.
+/// A locked port stays its holder's; the process that has it open gets the lock when the holder is gone.
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn the_lock_of_another_is_waited_for(#[values(Server::Root, Server::Own)] server: Server) {
@@ -230,7 +230,7 @@ fn is_shown_open(sandbox: &Sandbox, program: &str) -> Option<()> {
     who.output().lines().any(|line| line.contains(" open ") && line.contains(program)).then_some(())
 }
 
-/// Who may not use the port, and was handed it open, keeps nobody from it.
+/// A process that may not use the port, and was handed it open, keeps nobody from it.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn without_the_right_to_open_a_port_none_to_lock_it() {
@@ -268,7 +268,7 @@ fn the_number_of_an_opener_is_not_the_opener() {
     assert_eq!(locked_by(&sandbox, "ttyW0"), None);
 }
 
-/// Whoever had the port open before the service began has it all the same, where that is seen.
+/// A process that had the port open before the service began gets the lock, too, if the service can see it.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_program_that_opened_the_port_before_the_service_is_found() {

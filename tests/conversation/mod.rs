@@ -69,8 +69,8 @@ impl Transcript {
         Self { greeting: greeting.expect("a greeting"), turns }
     }
 
-    /// The same over a Unix socket, where nobody takes a lock for a process that is gone: whoever
-    /// does that in a transcript is the test's own process here.
+    /// The same over a Unix socket, where nobody takes a lock for a process that is gone: a client that does that
+    /// in a transcript is the test's own process here.
     pub(crate) fn over_unix(name: &str, text: &str) -> Self {
         match name {
             "memo" | "grammar" => Self::read(&text.replace("$GONE", "$OWN")),

@@ -1,5 +1,6 @@
-//! `lfp run --exclusive` and `lfpd --exclusive` with the kernel's own serial drivers, in a virtual machine: who is refused, what the modem
-//! lines do, and what becomes of an adapter that is pulled out. By users without rights.
+//! `lfp run --exclusive` and `lfpd --exclusive` with the kernel's own serial drivers, in a virtual machine: which
+//! programs are refused, what the modem lines do, and what becomes of an adapter that is pulled out. By users
+//! without rights.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 

@@ -111,8 +111,9 @@ fn a_rule_of_udev_keeps_it_away(machine: &Machine<'_>, device: &Device) {
     assert_eq!(device.told(), "");
 }
 
-/// It is no modem. ModemManager asks it, also where Alice has the port exclusive, and lets nobody have it for himself:
-/// neither while it asks, nor afterwards, when it knows of no such device. Whoever is not root may not even ask.
+/// It is no modem. ModemManager probes it, even where Alice has the port exclusive, and cannot be told to leave it
+/// alone: neither during the probe, nor afterwards, when it knows of no such device. Ordinary users may not even
+/// ask.
 fn a_board_is_asked_and_cannot_be_withheld(machine: &Machine<'_>, device: &Device, uid: &str) {
     start(machine, &[CANDIDATE]);
     let open = format!("exec 3<>{ADAPTER}");

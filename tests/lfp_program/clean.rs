@@ -92,7 +92,7 @@ fn only_stale_locks_are_removed() {
     assert_eq!(free.code(), 0, "{free}");
 }
 
-/// Whoever holds it by `flock(2)` may be breaking it just now: then it is his, and not stale any more.
+/// A process that holds it by `flock(2)` may be breaking it now: then the lock is its own, and no longer stale.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_lock_that_another_process_is_removing_stays() {
@@ -107,7 +107,7 @@ fn a_lock_that_another_process_is_removing_stays() {
     assert_eq!(bench.sandbox.locks(), ["LCK..ttyS1"]);
 }
 
-/// One who has no say in it may hold it for ever: that is nothing to root, who has a gate.
+/// A user without rights may hold it for ever. That does not stop root, who has a gate.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_stale_lock_that_an_outsider_flocks_is_removed() {

@@ -215,7 +215,7 @@ fn a_stranger_at_the_socket_is_not_believed() {
     assert_eq!(end.code(), 77, "{end}");
 }
 
-/// Root, the service's own user, and whoever root gave the directory to.
+/// Root, the service's own user, and the user to whom root gave the directory.
 #[rstest]
 #[case::a_super_server(User::Root)]
 #[case::the_service(User::Lfpd)]

@@ -141,8 +141,8 @@ fn the_far_end_sees_the_close() {
 const ITSELF: &str = "import fcntl, os, sys, time; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
                       fcntl.ioctl(port, 0x540C); print('open', flush=True); time.sleep(1000)";
 
-/// Who has a port exclusive without any lock is told, by `who` and to whoever gets the lock, and the port is not
-/// opened for that.
+/// A process that has a port exclusive without any lock is shown, by `who` and to the new holder of the lock, and
+/// the port is not opened for that.
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_program_with_an_exclusive_port_is_shown(#[values(PORT, CONSOLE)] port: &str) {

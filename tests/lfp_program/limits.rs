@@ -32,7 +32,7 @@ fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[ca
     service.signal("CONT");
 }
 
-/// Whoever gave up in the middle of a second has no lock a second later.
+/// A client that gave up in the middle of a second has no lock a second later.
 #[rstest]
 #[case::wait(&["wait", "--timeout", "0.2", PORT])]
 #[case::run(&["run", "--timeout", "0.2", PORT, "--", "true"])]

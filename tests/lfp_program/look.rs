@@ -293,7 +293,7 @@ fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) ->
     service.kill();
 }
 
-/// Whoever waits looks into directories, too, that came after he began.
+/// A waiter also searches directories that appeared after it began.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_directory_that_came_while_waiting_is_searched() {

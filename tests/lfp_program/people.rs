@@ -66,7 +66,7 @@ fn quiet_is_for_scripts() {
     assert_eq!([quiet(&[PORT]), quiet(&["ttyW9", PORT]), quiet(&[])], [0, 0, 0]);
 }
 
-/// Whoever plants a lock file in `/tmp` that names another's process makes nobody a holder.
+/// A planted lock file in `/tmp` that names another user's process makes nobody a holder.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_claim_of_a_strangers_is_no_lock() {
@@ -120,7 +120,7 @@ fn opener(bench: &Bench) -> Process<'_> {
     opener
 }
 
-/// Who gets the lock is told of programs that go on using the port without one.
+/// The new holder is told of programs that still use the port without a lock.
 #[rstest]
 #[case::lock(&["lock", PORT])]
 #[case::wait(&["wait", "--timeout", "9", PORT])]
@@ -208,7 +208,7 @@ fn a_port_with_a_link_by_path_is_one_line() {
     assert_eq!(devices.count(), 2, "two holders: {told}");
 }
 
-/// On a terminal it is told whom one waits for; a script reads nothing of it.
+/// On a terminal, a waiter is told the holder; a script reads nothing of it.
 #[rstest]
 #[case::wait(&["wait", "--timeout", LONG, PORT])]
 #[case::run(&["run", "--timeout", LONG, PORT, "--", "true"])]
@@ -415,7 +415,7 @@ fn waiters_are_shown() {
     assert_eq!(waiting.wait(LIMIT).code(), 0);
 }
 
-/// Root takes a port from whoever has it: told first, with time to let go, or not.
+/// Root takes a port from its holder, with or without telling it first and giving it time.
 #[rstest]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
@@ -489,7 +489,7 @@ fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[
     assert_eq!(said, code == 0, "{end}");
 }
 
-/// Who may not use force sends no signal either, not even to a process of his own.
+/// A user who may not use force sends no signal either, not even to a process of that user.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn without_the_right_to_force_no_process_is_signalled() {

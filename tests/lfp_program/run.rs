@@ -1,4 +1,4 @@
-//! `lfp run`: whose lock it is, what the command inherits, and what is left whoever dies when.
+//! `lfp run`: the owner of the lock, what the command inherits, and what remains when any of the processes dies.
 
 use rstest::rstest;
 use testbed::{LIMIT, Process, User};
@@ -137,7 +137,7 @@ fn the_command_is_killed() {
     bench.assert_free();
 }
 
-/// Whoever waits and is killed never runs the command and leaves no lock that anybody minds.
+/// A waiter that is killed never runs the command, and leaves no lock that is in the way.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_wrapper_is_killed_while_it_waits() {
@@ -214,7 +214,7 @@ fn the_service_is_gone_at_the_end() {
     assert!(told.said("stale"), "{told}");
 }
 
-/// In the line of a service: the same, and whoever gave up does not get it.
+/// In the line of a service: the same, and a client that gave up does not get it.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_waiter_in_line_gets_the_port() {

@@ -48,7 +48,7 @@ fn qt_as_root_is_kept_out() {
     assert!(matches!(&came, Came::Ended(end) if end.said("Permission error")), "{came:?}");
     assert_eq!(bench.lock_files(), ours);
     holder.kill();
-    // The daemon clears the lock away at once; whoever asks in this very moment is refused.
+    // The daemon clears the lock away at once; a client that asks in this very moment is refused.
     assert!(
         until(LIMIT, || bench.lock_files().is_empty().then_some(())).is_some(),
         "it is cleared"

@@ -1,9 +1,8 @@
 //! One port under several names: below a directory of `/dev`, and behind symbolic links.
 //!
-//! Programs disagree about what to call such a port's lock, and only C-Kermit follows links.
-//! `lfpd` writes every name that a program may look at, so whoever comes second by the same
-//! name is kept out, and so is a program at the real node of a link that `lfpd` locked, and at
-//! any other link to it.
+//! Programs disagree about what to call such a port's lock, and only C-Kermit follows links. `lfpd` writes every
+//! name that a program may look at, so the second program by the same name is kept out, and so is a program at the
+//! real node of a link that `lfpd` locked, and at any other link to it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

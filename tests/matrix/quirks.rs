@@ -30,8 +30,8 @@ fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program)
     assert!(matches!(came, Came::Has), "{}: {came:?}", thief.name);
 }
 
-/// A killed program leaves its file in a directory where only the owner, root, or whoever has
-/// CAP_FOWNER may remove it.
+/// A killed program leaves its file in a directory where only the owner, root, or a process that has CAP_FOWNER may
+/// remove it.
 #[rstest]
 #[case::as_root(User::Root, 200)]
 #[case::with_fowner(User::UucpWithFowner, 200)]

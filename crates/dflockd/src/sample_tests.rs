@@ -1,4 +1,4 @@
-//! What tests in several places begin with: that of the engine's own tests, and a request.
+//! Samples for the tests of several files: those of the engine's own tests, and a request.
 
 use leases::{Claim, Key, Request, Seconds, Ttl};
 

@@ -128,8 +128,7 @@ fn it_works_where_it_is_installed() {
     assert_eq!(lines, expected, "{said}");
 }
 
-/// A removal masks the units and keeps the settings; whoever installs the package again finds both
-/// as they were.
+/// A removal masks the units and keeps the settings. After the package is installed again, both are as they were.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_reinstalled_package_finds_its_units_and_settings() {

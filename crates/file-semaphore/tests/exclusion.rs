@@ -54,8 +54,8 @@ fn main() {
     if !meant || words.iter().any(|word| word == "--list") {
         return;
     }
-    // Who was killed leaves orphans. A zombie counts as alive, and who adopts them else may take
-    // long to bury them; so they are ours.
+    // A killed process leaves orphans. A zombie counts as alive, and another adopter may take long to reap them, so
+    // this process adopts them.
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     contend("one lock", 1, &LOCK);
     contend("three slots", 3, &SLOTS);
@@ -102,7 +102,7 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
         if inside >= enough_inside && killed >= enough_killed {
             break;
         }
-        // One in a few times, after a little progress, whoever it is.
+        // One in a few times, after a little progress, any process.
         if rush.is_none_or(|before| inside > before) && killed < 3 * enough_killed {
             rush = Some(inside);
             let index = chance.below(members.len());
@@ -118,7 +118,7 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
                 members[index] = start(&scratch, way, slots);
             }
         }
-        // A zombie counts as alive, so whoever was killed inside must be waited for.
+        // A zombie counts as alive, so a process killed inside must be waited for.
         for member in &mut members {
             if let Some(ended) = member.child.try_wait().unwrap() {
                 assert_eq!(ended.signal(), Some(9), "{}: {ended}", member.way);
@@ -155,7 +155,7 @@ impl Pauses {
         }
     }
 
-    /// Who was killed meanwhile is no longer there.
+    /// A process that was killed meanwhile is no longer there.
     fn end(&mut self, after: Duration) {
         if let Some((group, _)) = self.now.take_if(|(_, since)| since.elapsed() >= after) {
             let _ = killpg(group, Signal::SIGCONT);
@@ -198,8 +198,8 @@ fn bury_orphans(members: &[Member]) {
     }
 }
 
-/// The process alone, its whole group (with the `sema` it may have started), or whoever is
-/// inside in its name.
+/// The process alone, its whole group (with the `sema` it may have started), or the process that is inside in its
+/// name.
 fn murder(member: &mut Member, lot: usize, scratch: &Scratch) {
     let pid = scratch::pid_of(&member.child);
     match lot {
@@ -443,7 +443,7 @@ fn started(pid: file_semaphore::Pid) -> Option<u64> {
     pidlockfile::process::stat(pid).map(|stat| stat.start)
 }
 
-/// Who is inside has a flock(2) on its mark, which every namespace sees, and which ends with its process.
+/// The process inside has a flock(2) on its mark, which every namespace sees, and which ends with its process.
 fn lives(mark: &Path) -> bool {
     let Ok(file) = File::open(mark) else { return false };
     Flock::lock(file, FlockArg::LockSharedNonblock).is_err()

@@ -346,7 +346,7 @@ fn masks(text: &str) -> Vec<String> {
 }
 
 /// glibc's posix_spawn ignores its own signals in what it starts, and that is handed on for ever.
-/// Whoever runs these tests was started like that, so what is asked for is watched.
+/// The tests themselves may run like that, so the calls of the program are watched.
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn the_c_librarys_signals_are_not_ignored_in_the_command() {
@@ -537,7 +537,7 @@ fn a_waiter_ended_before_its_turn_runs_nothing_in_the_background(#[case] signal:
     until("nobody to be left", || scratch.files().is_empty().then_some(()));
 }
 
-/// How a process ends, whoever else has its output.
+/// How a process ends, even if others have its output open.
 fn gather_first(mut process: Child) -> Option<i32> {
     process.wait().unwrap().signal()
 }

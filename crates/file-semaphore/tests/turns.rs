@@ -2,8 +2,8 @@
 //! library, by `sema acquire` and by `sema run`, left alone and with SIGKILL at random points. And two
 //! hundred, to whom the kernel gives not one inotify instance.
 //!
-//! Starts itself again in every part. That two are never inside at once is seen by flock(2) on a
-//! file of its own, which whoever is inside takes without waiting. `turns SECONDS` takes longer.
+//! Starts itself again in every part. The process inside takes flock(2) on a separate file without waiting, which
+//! shows that two are never inside at once. `turns SECONDS` takes longer.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test program")]
 
@@ -64,7 +64,7 @@ fn main() {
     println!("test result: ok");
 }
 
-/// Who takes turns, and what becomes of them.
+/// The processes that take turns, and their ends.
 struct Contest {
     ways: &'static [&'static str],
     loops: usize,

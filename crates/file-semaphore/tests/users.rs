@@ -1,5 +1,5 @@
-//! Several users of one lock: who may share it, who is in whose way, and what the dead of one leave to
-//! the others. Needs root and util-linux (setpriv).
+//! Several users of one lock: which of them may share it, which are in the way of others, and what the dead of one
+//! leave to the others. Needs root and util-linux (setpriv).
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -106,7 +106,7 @@ fn an_unusable_directory_for_readers_is_refused_with_a_reason(
     assert!(refused.code() == 3 && refused.err.contains(words), "{refused:?}");
 }
 
-/// It may go: whoever waits for it is let in then.
+/// It may go: a process that waits for it is let in then.
 #[rstest]
 #[case::one_lock("", "a")]
 #[case::slots("--slots 2 ", "a.2")]

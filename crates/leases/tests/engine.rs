@@ -258,7 +258,7 @@ mod engine {
         assert_eq!(engine.disconnect(at(1), conn, AutoRelease::Off, 10), Progress::Done);
     }
 
-    /// Whoever comes next takes the same place, and is not the one who left.
+    /// The next connection takes the same place, and is not the one that left.
     #[test]
     fn a_gone_connection_is_not_its_successor() {
         let mut engine = engine();
@@ -341,7 +341,7 @@ mod engine {
         release(&mut engine, at(0), first, "pool", tokens[0]);
         assert_eq!(engine.ask(at(0), second, enqueue), Verdict::Now(Answer::Queued));
         assert_eq!(acquire(&mut engine, at(0), first, "k", 1, 5), full(Refusal::MaxWaiters));
-        // Whoever goes leaves room.
+        // Each client that goes leaves room.
         assert_eq!(engine.disconnect(at(1), second, AutoRelease::On, 10), Progress::Done);
         granted(acquire(&mut engine, at(1), first, "k", 1, 5));
     }

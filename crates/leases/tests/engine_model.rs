@@ -110,7 +110,7 @@ fn orders_of_requests_that_once_went_wrong() {
             AcquireAll { conn: 3, keys: 0b0110, ttl: 9 },
             Disconnect { conn: 1 },
         ],
-        // A key that is only remembered as a semaphore is a lock from then on; idle ones are forgotten.
+        // An idle semaphore can be taken as a lock, and is a lock from then on. Idle keys are forgotten.
         &[
             Acquire {
                 conn: 0,

@@ -123,7 +123,7 @@ fn the_ports_of_the_command_are_its_own() {
     assert_eq!(holder(&ground), None);
 }
 
-/// Who has the port open from the one who holds it is not in its own way: the holder is an ancestor.
+/// A process that inherited the open port from its holder is not in its own way: the holder is an ancestor.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_process_that_inherited_the_port_is_not_in_its_own_way() {

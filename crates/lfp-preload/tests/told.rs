@@ -1,4 +1,4 @@
-//! Whoever is refused a port is told who has it, or waits in line for it.
+//! A program that is refused a port is told the holder, or waits in line for it.
 
 mod ground;
 

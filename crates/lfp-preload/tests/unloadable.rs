@@ -205,7 +205,7 @@ fn adopt(ground: &Ground, words: &[&str]) -> End {
     command.args(words).run()
 }
 
-/// Whoever adopts it is root, to whom root's own set-user-ID programs give nothing; others are to start it.
+/// Root adopts it, and root's own set-user-ID programs give root nothing; but other users will start it.
 #[rstest]
 #[case::fixed("busybox", STATIC)]
 #[case::of_root("rooted", RIGHTS)]
@@ -259,7 +259,7 @@ fn an_adopted_program_starts_without_the_library_where_it_must(
     assert!(end.code() == 0 && end.output().ends_with("started\n") && end.said(why), "{end}");
 }
 
-/// Whoever starts it has the library: it does not inherit it.
+/// The program that starts it has the library, but it does not inherit it.
 #[rstest]
 #[case::by_itself("--")]
 #[case::told("--no-shim")]

@@ -195,7 +195,7 @@ fn ports_that_are_opened_by_other_calls() {
     assert_eq!(end.output(), expected, "{end}");
 }
 
-/// Whoever cannot open a port does not get its lock by trying.
+/// A process that cannot open a port does not get its lock by trying.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_port_that_cannot_be_opened_is_not_kept() {

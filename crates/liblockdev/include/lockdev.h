@@ -19,11 +19,11 @@ pid_t dev_testlock(const char *device);
 /* Takes the device for this process, which may have it already. */
 pid_t dev_lock(const char *device);
 
-/* Hands the lock of another process of this user's, or with 0 of whoever has it, to this one, which takes it
- * where nobody has it. */
+/* Passes the lock of another process of this user, or with 0 of its present holder, to this process. If nobody has
+ * the device, this process takes it. */
 pid_t dev_relock(const char *device, pid_t old);
 
-/* Releases the device for a process of this user's, or with 0 for whoever has it. */
+/* Releases the device for a process of this user, or with 0 for its present holder. */
 pid_t dev_unlock(const char *device, pid_t pid);
 
 /* The process that is locked for: the caller, or whom dev_setpid has named; it gives what was

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Takes the device; releases it for whoever has it; asks whether it is free; waits until it is free. */
+/* Takes the device; releases it for its present holder; asks whether it is free; waits until it is free. */
 int ttylock(char *device);
 int ttyunlock(char *device);
 int ttylocked(char *device);

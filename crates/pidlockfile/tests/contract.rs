@@ -286,7 +286,7 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
 ) {
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
-    // Whoever runs this may change it in place.
+    // The user that runs this may change it in place.
     let old = publish_as(&directory, &Claim { mode: 0o644, ..claim(b"old") }).file;
     old.set_modified(long_ago()).unwrap();
     let [to_break, to_release, to_try] = [(), (), ()].map(|()| judge(&directory));
@@ -358,8 +358,8 @@ fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not(
     assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
 }
 
-/// A release that was killed before its last step leaves its draft. Another release of the same lock waits
-/// until it is old; whoever has the name next has nothing to do with it.
+/// A release that was killed before its last step leaves its draft. Another release of the same lock waits until it
+/// is old; the next holder of the name has nothing to do with it.
 #[rstest]
 #[case::of_an_earlier_lock(true, Removal::Removed)]
 #[case::of_this_lock(false, Removal::Changed)]

@@ -122,7 +122,7 @@ fn withdraw_removes_what_was_published_and_hands_it_back_while_a_breaker_is_at_i
     assert!(!scratch.path().join("lock").exists());
 }
 
-/// Whoever has more to say of his lock than fits into it says it before anybody can break it.
+/// A program with more facts about its lock than fit into it records them before anybody can break the lock.
 #[test]
 fn a_guarded_lock_is_not_broken_until_it_is_released() {
     let scratch = tempfile::tempdir().unwrap();

@@ -306,7 +306,7 @@ fn a_job_is_stopped_and_goes_on_as_a_whole(scratch: &Scratch) {
     let mut keys = shell.stdin.take().unwrap();
     let mut type_in = |text: &str| keys.write_all(text.as_bytes()).unwrap();
     type_in(
-        // It starts nothing: who waits for a child to begin (vfork(2)) does not stop.
+        // It starts nothing: a process that waits for a child to begin (vfork(2)) does not stop.
         "mkfifo go; \"$SELF\" hold sh -c 'echo $PPID $$ >both; read x <go; exit 5'\n",
     );
     let both = scratch.wait_for("both");

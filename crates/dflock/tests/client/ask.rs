@@ -348,7 +348,7 @@ fn administered(place: &std::path::Path) -> (Daemon, String) {
     (Daemon::start(&options), port)
 }
 
-/// Who has the secret takes a lock away, or ends a connection; nobody else does.
+/// Only a client with the secret can take a lock away or end a connection.
 #[test]
 fn only_administrators_take_locks_away_and_end_connections() {
     let dir = tempfile::tempdir().unwrap();

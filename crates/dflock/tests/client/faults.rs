@@ -92,7 +92,7 @@ impl Scene {
         turns.lines().filter(|line| *line == who.to_string()).count()
     }
 
-    /// Whoever has ended begins again, whatever the end was.
+    /// A command that has ended is started again, however it ended.
     fn keep_trying(&mut self) {
         for who in 0..2 {
             if self.holders[who].as_mut().is_some_and(|it| !it.has_ended()) {

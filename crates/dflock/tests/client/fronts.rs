@@ -120,7 +120,7 @@ fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
     (done, wrong)
 }
 
-/// Each of them goes and comes back, whoever holds a lock or waits for one. A command that runs all the
+/// Each server goes and comes back, while any client holds a lock or waits for one. A command that runs all the
 /// time does not notice, and those that take turns take turns.
 #[rstest]
 #[case::killed(Fault::Kill)]
@@ -227,7 +227,7 @@ fn a_program_with_leases_goes_on_elsewhere() {
     });
 }
 
-/// Whoever goes, a watcher sees each leader once, wherever that is connected.
+/// Whichever server goes, a watcher sees each leader once, wherever the leader is connected.
 #[rstest]
 #[case::killed(Fault::Kill)]
 #[case::drained(Fault::Drain)]

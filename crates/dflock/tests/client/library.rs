@@ -145,7 +145,7 @@ fn enqueue_and_wait_take_a_lock_in_two_steps() {
     assert_free(&daemon);
 }
 
-/// Whose turn came and went before he asked is told so, and holds nothing.
+/// A client whose turn came and went before it asked is told so, and holds nothing.
 #[test]
 fn a_client_that_waits_after_its_lease_has_ended_gets_an_error() {
     let daemon = Daemon::start(&[]);

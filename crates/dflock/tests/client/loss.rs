@@ -150,7 +150,7 @@ fn the_machine_is_gone() {
     assert_eq!(said, "the lock is free\nnobody waits\nholder 74\nwaiter 69\n", "{output:?}");
 }
 
-/// A server that hangs up on the idle sooner than others: who knows it is never idle for so long.
+/// A server that closes idle connections sooner than others. A client that knows this is never idle for so long.
 #[test]
 fn a_server_with_a_short_read_timeout_keeps_the_lock() {
     let daemon = Daemon::start(&["--read-timeout", "4"]);
@@ -164,7 +164,7 @@ fn a_server_with_a_short_read_timeout_keeps_the_lock() {
     assert_eq!(dflock.end().code, 6);
 }
 
-/// Whoever stops dflock itself for longer than the lease finds the command stopped afterwards.
+/// If dflock itself is suspended for longer than the lease, the command is stopped afterwards.
 #[test]
 fn a_command_is_stopped_after_dflock_was_suspended_beyond_the_lease() {
     let daemon = Daemon::start(&[]);

@@ -1,5 +1,5 @@
-//! Starts `dflock` as a user would, with nothing of the environment of whoever runs the tests, and
-//! never lets it outlive the test.
+//! Starts `dflock` as a user would, without the environment of the user that runs the tests, and never lets it
+//! outlive the test.
 
 use crate::daemon::{Daemon, PATIENCE, until};
 use nix::sys::signal::{Signal, kill, killpg};

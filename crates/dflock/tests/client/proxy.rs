@@ -57,7 +57,7 @@ pub(crate) struct Proxy {
     server: SocketAddr,
     address: SocketAddr,
     state: Arc<State>,
-    /// Raised to end whoever accepts.
+    /// Set to end the thread that accepts.
     end: Arc<AtomicBool>,
 }
 
@@ -113,7 +113,7 @@ impl Proxy {
     /// Ends with all its connections, as a killed process does.
     pub(crate) fn kill(&mut self) {
         self.end.store(true, Ordering::SeqCst);
-        // Whoever accepts looks up.
+        // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
         self.each(|link| {
             link.reset(Side::Client);

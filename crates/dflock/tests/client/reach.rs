@@ -285,7 +285,7 @@ fn a_key_lives_where_all_clients_look_for_it(#[case] keys: &[&str]) {
             let is_there = daemon.stats().contains(&format!("\"key\":\"{key}\""));
             assert_eq!(is_there, index == (sum % 3) as usize, "{key} on server {index}");
         }
-        // Whoever names the servers by options finds the same one.
+        // A client that names the servers by options finds the same one.
         let mut other = bare(&["run", key, "--timeout", "0"]);
         let servers = list.iter().flat_map(|server| ["--server", server]);
         let end = run(other.args(servers).args(["--", "true"]));
@@ -340,8 +340,8 @@ fn a_full_server(#[case] options: &[&str], #[case] key: &str, #[case] words: &st
     assert!(end.stderr.contains(words), "{end:?}");
 }
 
-/// Who waits in line of a server that is told to end is told so, looks for it as long as it may
-/// wait, and runs nothing.
+/// A client that waits in line at a server that is told to end hears of it, looks for it as long as it may wait,
+/// and runs nothing.
 #[test]
 fn the_server_is_told_to_end() {
     let mut daemon = Daemon::run(program().args(["--port", "0"]));

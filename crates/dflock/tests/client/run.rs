@@ -39,8 +39,8 @@ fn a_command_that_cannot_be_run_has_the_codes_of_shells() {
     }
 }
 
-/// What a resource sees that checks fences: the number grows with every grant, whoever gets it,
-/// and across restarts of a server that keeps nothing.
+/// What a resource sees that checks fences: the number grows with every grant to any client, and across restarts of
+/// a server that keeps nothing.
 #[test]
 fn the_command_learns_key_token_and_fence() {
     let mut fences: Vec<u64> = Vec::new();
@@ -143,7 +143,7 @@ fn a_command_that_does_not_mind_a_signal_dies_of_it(#[case] signal: Signal) {
     assert_free(&daemon);
 }
 
-/// Who is told to stop while waiting never runs the command, and leaves the line.
+/// A waiter that is told to stop never runs the command, and leaves the line.
 #[rstest]
 #[case(Signal::SIGTERM)]
 #[case(Signal::SIGINT)]

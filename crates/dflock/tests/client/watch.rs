@@ -229,7 +229,7 @@ fn a_dropped_wait_loses_nothing() {
         };
         assert_eq!((holder.value.as_deref(), Some(holder.fence)), (Some("v"), lease.fence()));
         assert!(holder.age < PATIENCE && holder.holders == 1);
-        // Its own connection, that of the holder, and that of whoever asks.
+        // Its own connection, that of the holder, and that of the client that asks.
         daemon.until_stats("\"connections\":3");
         lease.release().await.unwrap();
         assert_eq!(said(watch.next().await.unwrap()), None);

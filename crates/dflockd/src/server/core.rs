@@ -34,7 +34,7 @@ pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
 /// The number of places of the table that are read for it in one turn.
 const STATS_PLACES: u32 = 2048;
 
-/// What the server counts besides the engine.
+/// The server's own counters, beside those of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
     /// Connections accepted.
@@ -49,7 +49,7 @@ pub struct Tallies {
     pub tls_failures: u64,
     /// Connections dropped because they did not read.
     pub write_timeouts: u64,
-    /// Waiting connections whose peer went away.
+    /// Connections that their peers closed while they waited.
     pub gone_while_waiting: u64,
 }
 

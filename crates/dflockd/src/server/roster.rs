@@ -49,7 +49,7 @@ pub struct Clients {
 pub struct Client {
     /// The address that it is connected from; none for a Unix socket.
     pub address: Option<IpAddr>,
-    /// What it says of itself.
+    /// The description that it gives of itself.
     pub label: Option<Arc<Label>>,
 }
 

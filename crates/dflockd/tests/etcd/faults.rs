@@ -1,6 +1,6 @@
-//! Members of etcd and front-ends die, stop and come back while clients work: nobody ever holds what
-//! another holds, fences only grow, and who renews in time keeps what he has. That these tests find
-//! mistakes is shown by `mutants`, beside this file.
+//! Members of etcd and front-ends die, stop and come back while clients work: nobody ever holds what another holds,
+//! fences only grow, and a client that renews in time keeps its hold. That these tests find mistakes is shown by
+//! `mutants`, beside this file.
 
 use crate::check::{Call, Entry, History, Mode};
 use crate::cluster::Cluster;

@@ -359,9 +359,9 @@ fn a_dead_servers_locks_end() {
     second.logged("lease expired");
 }
 
-/// A server that stands still for longer than its session, which takes its queues along, and than
-/// the leases that others wait for. When it goes on, who waits is told soon, and may wait again. There
-/// are many, so that writing down whose turn it is takes longer than to find the session lost.
+/// A server that stands still for longer than its session, which takes its queues along, and than the leases that
+/// others wait for. When it continues, waiting clients are told soon, and may wait again. There are many, so that
+/// writing down whose turn it is takes longer than to find the session lost.
 #[test]
 fn waiters_at_a_server_that_stood_still_are_told() {
     const KEYS: usize = 60;

@@ -34,7 +34,7 @@ fn seconds(text: &str) -> f64 {
     }
 }
 
-/// Who has a key and who waits for it, as the page names them.
+/// The holders and waiters of a key, as the page names them.
 fn parties(site: &Site, key: &str) -> [Vec<String>; 2] {
     let seen = site.holders();
     let keys = seen["keys"].as_array().unwrap();
@@ -420,7 +420,7 @@ fn resize(browser: &Browser, width: u32) {
     browser.devtools("Emulation.setDeviceMetricsOverride", &metrics);
 }
 
-/// Who looks for something in a page at rest sees a new picture, at rest again.
+/// A search on a paused page shows a new picture, paused again.
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn a_search_on_a_paused_page_leaves_it_paused() {

@@ -1,4 +1,4 @@
-//! Who may ask: the secret, names on loopback, TLS.
+//! Which clients may ask: the secret, names on loopback, TLS.
 
 use crate::site::Site;
 use rstest::rstest;

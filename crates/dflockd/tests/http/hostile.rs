@@ -117,7 +117,7 @@ fn the_head_is_bounded(#[case] header: &str, #[case] length: usize, #[case] want
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();
-    // Who goes on sending may find the connection reset before the answer is read.
+    // A client that continues to send may find the connection reset before it has read the answer.
     let is_cut = sent.is_err() || read.is_err();
     let wanted = answer.starts_with(&format!("HTTP/1.1 {want} "));
     assert!(wanted || (want != 200 && is_cut && answer.is_empty()), "{answer}");
@@ -196,8 +196,8 @@ fn slow_clients_are_let_go_in_time() {
     is_steady();
 }
 
-/// Half-open connections without end push out each other: who asks gets an answer, the locks are
-/// served, and nothing piles up.
+/// Endless half-open connections push out each other: a client that asks gets an answer, the locks are served, and
+/// nothing piles up.
 #[test]
 fn a_flood_of_half_open_connections_keeps_nobody_out() {
     let site = Site::start(&[]);
@@ -230,7 +230,7 @@ fn a_flood_of_half_open_connections_keeps_nobody_out() {
     until("no descriptor is left", || site.daemon.open_files() <= files + 1);
 }
 
-/// Who asks again and again keeps his connection while silent ones come and go.
+/// A client that asks again and again keeps its connection while silent ones come and go.
 #[test]
 fn a_connection_in_use_is_not_pushed_out() {
     let site = Site::start(&[]);

@@ -300,7 +300,7 @@ fn many_parties_of_one_key_are_cut() {
     assert_eq!((count("holders"), count("queue")), (20, 20));
 }
 
-/// Whoever knows a token may release: so nobody learns one here.
+/// A client that knows a token may release, so no answer here contains one.
 #[test]
 fn no_token_is_ever_shown() {
     let site = Site::start(&["--debug"]);

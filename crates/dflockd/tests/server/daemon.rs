@@ -31,7 +31,7 @@ pub(crate) struct Daemon {
     pub(crate) address: SocketAddr,
 }
 
-/// The program with a store of its own, without any setting of whoever runs the tests.
+/// The program with a store of its own, without any setting of the user that runs the tests.
 pub(crate) fn program() -> Command {
     program_on(&crate::store())
 }

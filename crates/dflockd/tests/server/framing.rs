@@ -84,7 +84,7 @@ fn a_line_at_the_cap_is_served_and_one_over_it_ends_the_connection(#[case] place
     daemon.logged("code=12");
 }
 
-/// A reply is one write, so it comes whole to whoever reads once.
+/// A reply is one write, so a client that reads once gets it whole.
 #[test]
 fn a_reply_comes_in_one_piece() {
     let daemon = Daemon::start(&[]);

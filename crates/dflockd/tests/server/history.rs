@@ -76,7 +76,7 @@ fn is_linearizable(entries: &[Entry], limit: usize) -> bool {
     let mut steps = 0;
     while let Some((done, held)) = stack.pop() {
         let Some(first) = done.iter().position(|&d| !d) else { return true };
-        // Whoever returned before another began comes before it.
+        // A call that returned before another began comes before it.
         let open: Vec<usize> = (first..entries.len()).filter(|&i| !done[i]).collect();
         let end = open.iter().map(|&i| entries[i].to).min().unwrap();
         for &i in open.iter().rev().filter(|&&i| entries[i].from < end) {
@@ -176,7 +176,7 @@ fn concurrent_histories_are_linearizable() {
             }
         }
         grants += taken.len();
-        // Whoever was granted before another asked has the smaller fence.
+        // A client that got its grant before another asked has the smaller fence.
         for &(from, _, fence) in &taken {
             assert!(taken.iter().all(|&(_, to, other)| to > from || other < fence), "{key}");
         }

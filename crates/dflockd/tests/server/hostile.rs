@@ -202,7 +202,7 @@ fn without_descriptors_it_waits_instead_of_spinning() {
     assert_eq!(outside.ask("ping", "_", "_"), "ok");
 }
 
-/// The program with what the shell arranges for it, and no setting of whoever runs the tests.
+/// The program with what the shell arranges for it, and no setting of the user that runs the tests.
 fn program_in_shell(script: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     command.env_clear().args(["-c", script]);

@@ -1,4 +1,4 @@
-//! Whose a hold is: clients that come back on another connection, and those that only pass by.
+//! The owner of a hold: clients that come back on another connection, and clients that renew once and leave.
 
 use crate::daemon::Daemon;
 
@@ -20,7 +20,7 @@ fn a_client_that_came_back_keeps_its_lock() {
     assert!(rival.line().starts_with("ok "));
 }
 
-/// Somebody who renews once and leaves takes nothing with him.
+/// A client that renews once and leaves takes nothing with it.
 #[test]
 fn a_client_that_renewed_once_releases_nothing_when_it_leaves() {
     let daemon = Daemon::start(&[]);

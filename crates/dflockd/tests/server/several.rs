@@ -124,8 +124,8 @@ fn void(numbers: SocketAddr) -> usize {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Clients with overlapping sets, and others with one key: no key ever has two holders, and whoever watches a key
-/// never sees a hold that nobody was granted, not even a part of a set.
+/// Clients with overlapping sets, and others with one key: no key ever has two holders, and a client that watches a
+/// key never sees a hold that nobody was granted, not even a part of a set.
 pub(crate) fn race(servers: &[(Daemon, SocketAddr)]) {
     let fronts: Vec<&Daemon> = servers.iter().map(|(front, _)| front).collect();
     let inside = KEYS.map(|_| AtomicUsize::new(0));

@@ -65,7 +65,7 @@ fn conversation(#[case] script: &str) {
     play(&Daemon::start(&[]), script);
 }
 
-/// Who does not ask for more reads what the reference says, and nothing else.
+/// A client that does not ask for more reads the reply of the reference, and nothing else.
 #[test]
 fn stats_tell_readers_to_who_asks() {
     let daemon = Daemon::start(&[]);

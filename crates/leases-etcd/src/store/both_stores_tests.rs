@@ -84,7 +84,7 @@ enum Event {
     },
 }
 
-/// What was answered, without tokens.
+/// The answers, without tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Granted,

@@ -4,7 +4,7 @@
 //! m/KEY           how many may hold KEY, in decimal; on no lease
 //! t/KEY\nNONCE    a ticket: one holder or waiter of KEY; a waiting one is on its front-end's lease
 //! f/FRONT         a front-end (one dflockd) lives; on its lease
-//! x/NONCE         the create of this ticket, whose fate was unknown, must not happen any more
+//! x/NONCE         the outcome of creating this ticket was unknown; it must not be created any more
 //! ```
 //!
 //! A key of the protocol contains no line end, so the first line end is its end. Numbers have 16 hexadecimal
@@ -134,7 +134,7 @@ impl fmt::Display for Party {
     }
 }
 
-/// What a ticket is.
+/// The state of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// In the queue; ends with its front-end.

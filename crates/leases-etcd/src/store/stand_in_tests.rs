@@ -38,7 +38,7 @@ impl Etcd {
         self.keys.lock().unwrap().counted
     }
 
-    /// What was on this lease goes, and nothing is put on it any more.
+    /// Deletes all keys of this lease. No key can be put on it any more.
     pub(super) fn end_lease(&self, lease: i64) {
         let mut keys = self.keys.lock().unwrap();
         keys.ended.insert(lease);
@@ -82,7 +82,7 @@ impl Etcd {
     }
 }
 
-/// What a transaction may put.
+/// The keys that a transaction may put.
 fn puts(request: &TxnRequest) -> Box<dyn Iterator<Item = &PutRequest> + '_> {
     let ops = request.success.iter().chain(&request.failure);
     Box::new(ops.flat_map(|op| -> Box<dyn Iterator<Item = &PutRequest>> {

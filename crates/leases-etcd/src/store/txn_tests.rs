@@ -372,7 +372,7 @@ fn transactions_in_a_batch_act_as_they_would_alone() {
     assert_eq!(created, [new(1), new(2), new(3)]);
 }
 
-/// What is no answer to a request is none, rather than a wrong one.
+/// A response that does not fit the request is rejected, not read as a wrong answer.
 #[test]
 fn nonsense_is_no_answer() {
     assert_eq!(read_created(Behind::Wait, &TxnResponse::default()), None);
@@ -461,7 +461,7 @@ fn without_its_session_none_of_several_is_made() {
     assert!(scene.ticket(b"a", 1).is_none() && scene.ticket(b"b", 2).is_none());
 }
 
-/// One fate for all of several whose answer was lost.
+/// If the answer to several creates is lost, all of them have the same outcome.
 #[rstest]
 fn several_are_buried_together(#[values("before", "after", "both")] when: &str) {
     let mut scene = Scene::new();

@@ -14,7 +14,7 @@ pub(crate) const LIBRARY: &str = "/run/test/liblfp_preload.so";
 pub(crate) const LFP: &str = "/run/test/bin/lfp";
 const SOCKET: &str = "/run/lfpd/lfpd.sock";
 
-/// A program of these tests in C, compiled outside; one of each, whoever asks first.
+/// A program of these tests in C, compiled outside; each is compiled once, for the first test that asks.
 #[expect(clippy::expect_used, reason = "a machine on which the tests cannot run")]
 pub(crate) fn compiled(name: &str) -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());

@@ -84,7 +84,7 @@ async def waiting_in_line():
 
 
 async def until_waiters(count):
-    """Whoever drives this program counts the waiters, and says when they are there."""
+    """The test that drives this program counts the waiters, and says when they are there."""
     print(f"waiters {count}", flush=True)
     check((await asyncio.to_thread(sys.stdin.readline)).strip() == "go on")
 
@@ -291,7 +291,7 @@ async def restart():
 
 
 async def play():
-    # Whoever waits for a lock must not keep its holder from a thread to release it in.
+    # Waiters for a lock must not use up the threads that its holder needs to release it.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
     await asyncio.wait_for(globals()[scene](), 60)
 

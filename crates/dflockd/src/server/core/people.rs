@@ -46,7 +46,7 @@ impl Core {
         due
     }
 
-    /// What a connection says of itself.
+    /// The description that a connection gives of itself.
     pub(in crate::server) fn label(&self, id: ConnId) -> Option<&Arc<Label>> {
         let seat = self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?;
         seat.label.as_ref()

@@ -328,7 +328,7 @@ fn every_cut_is_seen() {
     }
 }
 
-/// What becomes of a file.
+/// The damage done to a file.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Missing,

@@ -18,7 +18,7 @@ use std::rc::Rc;
 const BOOT: BootId = [7; 16];
 const DIR: DirId = [3; 16];
 
-/// What goes wrong at a write.
+/// The fault at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Nothing.
@@ -216,7 +216,7 @@ impl World {
     fn check(&self, loaded: &Loaded, all_saved: bool) {
         let now = self.moment();
         for (token, (name, end)) in self.told.iter().filter(|(_, (_, end))| *end > now) {
-            // What changed in the turn that failed may be there as it was or as it became.
+            // A hold that the failed turn changed may be on disk as it was before the turn or after it.
             if self.next.get(token) != Some(&(*name, *end)) {
                 continue;
             }

@@ -40,7 +40,7 @@ pub(super) struct Found<'a> {
     pub(super) holds: [&'a [u8]; 2],
 }
 
-/// What is not as it was.
+/// The file that is damaged, missing or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
     /// The index is missing, or cannot be read.
@@ -74,7 +74,7 @@ pub(super) struct Loaded {
     pub(super) fence: u64,
     /// The longest lease that may be missing, in seconds.
     pub(super) longest: u64,
-    /// What is not as it was.
+    /// The damage that was found, if any.
     pub(super) damage: Option<Damage>,
     /// Whether holds may be missing, by the files as they are now.
     pub(super) doubt: Option<Doubt>,
