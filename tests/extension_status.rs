@@ -1,5 +1,5 @@
-//! NOOP, HELP and STAT: what they answer, and that STAT shows the holders of every scheme, with
-//! real programs holding real devices.
+//! NOOP, HELP and STAT: their answers; and STAT shows the holders of every scheme, with real programs holding real
+//! devices.
 
 #[cfg(test)]
 mod conversation;

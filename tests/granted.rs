@@ -1,4 +1,5 @@
-//! What was judged is what is locked: one look at a name, and the right to the port that it leads to.
+//! The device that was judged is the one that is locked: a name is resolved once, and the right to that port is
+//! checked.
 
 #[cfg(test)]
 mod machine;

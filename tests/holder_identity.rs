@@ -1,4 +1,4 @@
-//! Which process has a lock, and what has become of it: real pid, mount and time namespaces, numbers
+//! Which process has a lock, and whether it is still the same one: real pid, mount and time namespaces, numbers
 //! that were given out again, zombies. Needs root and util-linux (unshare).
 
 #![expect(

@@ -1,4 +1,4 @@
-//! The shells' completions in the repository are those of the programs as they are.
+//! The completions in the repository are those of the present programs.
 
 use std::fs;
 use std::path::Path;

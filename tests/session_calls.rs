@@ -1,6 +1,5 @@
-//! How many system calls the service makes for a LOCK and the UNLOCK after it. A count, so that it is
-//! the same on every machine, however busy: what takes time there are calls, and what is asked twice
-//! is asked by a call.
+//! How many system calls the service makes for a LOCK and the UNLOCK after it. The count is the same on every
+//! machine, however busy: the time goes into calls, and a question asked twice is an extra call.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails where it stands")]
 

@@ -1,5 +1,5 @@
-//! A panic is told to syslog, and to nobody else. Not under the usual harness: this program is
-//! its own child, and what the child says must be its own words.
+//! A panic is reported to syslog, and nowhere else. Not under the usual harness: this program is its own child, and
+//! what the child says must be its own words.
 
 #[cfg(test)]
 mod machine;

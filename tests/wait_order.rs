@@ -1,4 +1,4 @@
-//! WAIT: who gets the device, in which order, what wakes and what ends the waiting.
+//! WAIT: which client gets the device, in which order, and which events wake and end a wait.
 
 #[cfg(test)]
 mod conversation;

@@ -1,4 +1,4 @@
-//! Golden conversations (`tests/transcripts`), and the real program on a connection of the test's.
+//! Golden conversations (`tests/transcripts`), and the real program on a connection of the test.
 
 #![allow(
     dead_code,

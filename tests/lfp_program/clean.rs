@@ -1,4 +1,4 @@
-//! `lfp clean`: what is removed, what is left, and what is said of it.
+//! `lfp clean`: what is removed, what is left, and the messages about it.
 
 use testbed::User;
 

@@ -1,6 +1,6 @@
-//! `lfp run --exclusive`: what the command has open nobody else can open, not a moment longer, and whoever dies
-//! when. On pseudo-terminals and, for what becomes of a port at its last close, on a virtual console, whose
-//! driver forgets the exclusive mode then, as those of serial ports do.
+//! `lfp run --exclusive`: nobody else can open a port that the command has open, and that ends with the command's last
+//! close, whichever process dies at any moment. On pseudo-terminals, and for the last close on a virtual console: its
+//! driver forgets the exclusive mode then, as drivers of serial ports do.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;

@@ -1,5 +1,4 @@
-//! `--help` of every program and command on a terminal of eighty columns, and what is said to a mistyped
-//! word.
+//! `--help` of every program and command on a terminal of eighty columns, and the tip after a mistyped word.
 
 use std::io;
 use std::process::{Command, Output};

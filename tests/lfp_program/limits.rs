@@ -1,4 +1,4 @@
-//! The user's limit is the limit, though the service be stopped in the middle of its work.
+//! The timeout of the user holds even if the service is stopped in the middle of its work.
 
 use std::time::{Duration, Instant};
 

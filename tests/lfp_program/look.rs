@@ -1,4 +1,4 @@
-//! `lfp who` and `lfp list`: what is shown to whom, and how it looks.
+//! `lfp who` and `lfp list`: what each user sees, and how it looks.
 
 use rstest::rstest;
 use testbed::{LIMIT, Process, User, until};

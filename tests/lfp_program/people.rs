@@ -1,4 +1,4 @@
-//! What people stumble over: each of these was a surprise to somebody.
+//! Cases that surprise people.
 
 use rstest::rstest;
 use testbed::{LIMIT, Process, User};

@@ -1,5 +1,5 @@
-//! Signals to `lfp run`, before the command runs and while it does. More about the command under its
-//! wrapper is in the tests of the crate `handover`.
+//! Signals to `lfp run`, before the command runs and while it does. More about the command under its wrapper is in
+//! the tests of the crate `wrapcmd`.
 
 use rstest::rstest;
 use testbed::{LIMIT, User};

@@ -1,4 +1,4 @@
-//! Real serial programs against the real `lfpd`, on real pseudo-terminals: who keeps whom out.
+//! Real serial programs against the real `lfpd`, on real pseudo-terminals: which program keeps out which.
 //!
 //! Every program goes through the same four scenes, and what it did is compared with its row:
 //! (a) `lfpd` has the port and the program wants it, (b) the program has it and somebody asks

@@ -1,5 +1,5 @@
-//! The real `dflock` program against the real `dflockd`: what a command under a lease sees and what
-//! becomes of it, what scripts read, and how the servers are reached.
+//! The real `dflock` program against the real `dflockd`: what a command under a lease sees and how it ends, what
+//! scripts read, and how the servers are reached.
 
 #[cfg(test)]
 #[path = "../../dflockd/tests/server/daemon.rs"]

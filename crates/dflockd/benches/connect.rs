@@ -1,5 +1,5 @@
-//! Short visits: connect, take a lock, close without releasing it. Their rate must not depend on how
-//! many keys others hold: a disconnect costs the keys of that connection only.
+//! Short connections: connect, take a lock, close without releasing it. Their rate must not depend on how many keys
+//! others hold: a disconnect costs the keys of that connection only.
 //!
 //! Two servers, one without keys and one with many, are visited in turn; the ratio of a round does
 //! not depend on what else the machine does.

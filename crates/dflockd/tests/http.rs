@@ -1,5 +1,5 @@
-//! The HTTP side of the real `dflockd`: every path, numbers, who may ask, hostile clients, and the
-//! page in a real browser.
+//! The HTTP side of the real `dflockd`: every path, numbers, rights, hostile clients, and the page in a real
+//! browser.
 
 #[cfg(test)]
 #[expect(dead_code, reason = "the tests of the lock protocol use more of it")]

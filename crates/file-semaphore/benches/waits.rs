@@ -1,6 +1,5 @@
-//! Forty-eight loops at one lock, by `sema run`, flock(1) and GNU sem(1), one after the other: how
-//! many turns they have, and how long the one waits that waits longest. (dotlockfile(1) looks once a
-//! second at most.)
+//! Forty-eight loops at one lock, by `sema run`, flock(1) and GNU sem(1), one after the other: how many turns they
+//! have, and the longest wait. (dotlockfile(1) looks once a second at most.)
 //!
 //! `cargo bench -p file-semaphore --features cli --bench waits`. Needs util-linux and
 //! parallel.

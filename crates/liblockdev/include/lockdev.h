@@ -26,12 +26,12 @@ pid_t dev_relock(const char *device, pid_t old);
 /* Releases the device for a process of this user, or with 0 for its present holder. */
 pid_t dev_unlock(const char *device, pid_t pid);
 
-/* The process that is locked for: the caller, or whom dev_setpid has named; it gives what was
- * named before. 0 is the caller again. */
+/* The process that gets the locks: the caller, or the process that dev_setpid has named. dev_setpid returns the
+ * process named before; 0 means the caller again. */
 pid_t dev_getpid(void);
 pid_t dev_setpid(pid_t pid);
 
-/* What is done, on standard error. */
+/* Shows each step on standard error. */
 void liblockdev_incr_debug(void);
 void liblockdev_reset_debug(void);
 

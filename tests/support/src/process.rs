@@ -1,4 +1,4 @@
-//! Programs in a sandbox: as which user, with what input, for how long, and what became of them.
+//! Programs in a sandbox: their user, input, time limit and end.
 
 use std::fmt;
 use std::fs::File;

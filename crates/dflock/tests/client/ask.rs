@@ -1,4 +1,4 @@
-//! The commands that ask one thing: round trips from scripts, JSON, and output that nobody can read.
+//! The commands with one request: round trips from scripts, JSON, and output that cannot be written.
 
 use crate::daemon::{Daemon, until};
 use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};

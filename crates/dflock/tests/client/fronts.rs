@@ -1,4 +1,4 @@
-//! Three servers on one etcd as clients with `--any-of` see them: one service, of which any part may die.
+//! Three servers on one etcd as clients with `--any-of` see them: one service, and any part of it may die.
 
 use crate::daemon::{Daemon, PATIENCE, program_on, until};
 use crate::library::{seconds, turn};

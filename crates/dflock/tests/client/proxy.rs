@@ -1,5 +1,5 @@
-//! A wire to a server that fails as networks do: it resets one side, swallows what is sent, takes its
-//! time, or is gone for a while.
+//! A proxy before a server that fails as networks do: it resets one side, drops bytes, delays them, or is gone for
+//! a while.
 
 use socket2::SockRef;
 use std::io::{ErrorKind, Read, Write};

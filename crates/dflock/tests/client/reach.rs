@@ -1,4 +1,4 @@
-//! Which server, over what, with which secret; and what is said when that does not work.
+//! Which server is asked, over which transport, with which secret; and the messages when that fails.
 
 use crate::daemon::{Daemon, program};
 use crate::program::{LONG, assert_free, bare, dflock, run, start};

@@ -1,4 +1,4 @@
-//! `dflock run` while all is well: codes, environment, input, signals, the line of those who wait.
+//! `dflock run` without faults: codes, environment, input, signals, the line of waiters.
 
 use crate::daemon::{Daemon, until};
 use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};

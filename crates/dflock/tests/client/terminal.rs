@@ -1,5 +1,5 @@
-//! `dflock run` on a terminal, under a shell with job control: who hears Ctrl-C, who may read, and
-//! that the shell gets its terminal back.
+//! `dflock run` on a terminal, under a shell with job control: which processes get Ctrl-C, which may read, and that
+//! the shell gets its terminal back.
 
 use crate::daemon::{Daemon, PATIENCE};
 use crate::program::{LONG, PATH, assert_free};

@@ -1,4 +1,4 @@
-//! Watching a key: by the command and by the libraries, over whatever becomes of the server.
+//! Watching a key: by the command and by the libraries, whatever happens to the server.
 
 use crate::daemon::{Daemon, PATIENCE, Store, program_on, until};
 use crate::library::{client, seconds, turn};

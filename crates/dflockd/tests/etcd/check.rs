@@ -1,5 +1,5 @@
-//! Whether what many clients saw of one key, while machines died, can have been one service: Wing and
-//! Gong's search for an order, and two simpler truths that it rests on.
+//! Checks whether the answers of many clients about one key, while machines died, can come from one service: Wing
+//! and Gong's search for an order, and two simpler conditions.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Members of etcd and front-ends die, stop and come back while clients work: nobody ever holds what another holds,
-//! fences only grow, and a client that renews in time keeps its hold. That these tests find mistakes is shown by
+//! Members of etcd and front-ends die, stop and come back while clients work: no lock ever has two holders, fences
+//! only grow, and a client that renews in time keeps its hold. That these tests find mistakes is shown by
 //! `mutants`, beside this file.
 
 use crate::check::{Call, Entry, History, Mode};

@@ -1,6 +1,5 @@
-//! Clients that take, renew and give back over any of three servers, with short leases, while members
-//! of etcd stop and die: nobody is told "not held" of what he surely holds, and no lock has two
-//! holders.
+//! Clients that take, renew and give back over any of three servers, with short leases, while members of etcd stop
+//! and die: no client is told "not held" about a lock that it surely holds, and no lock has two holders.
 
 use crate::cluster::Cluster;
 use crate::daemon::PATIENCE;

@@ -1,4 +1,4 @@
-//! Several keys in one request, over several servers on one etcd: one revision for all of them, and one fate.
+//! Several keys in one request, over several servers on one etcd: one revision for all of them, and one outcome.
 
 use crate::cluster::Cluster;
 use crate::daemon::{Daemon, program, program_on, until};

@@ -1,4 +1,4 @@
-//! The most common client there is, as people and scripts use it.
+//! curl, the most common client, as people and scripts use it.
 
 use crate::site::Site;
 use rstest::rstest;

@@ -1,4 +1,4 @@
-//! Clients that are malformed, slow, many, deaf, or mean it.
+//! Clients that send malformed requests, are slow or many, never read, or are hostile.
 
 use crate::daemon::until;
 use crate::site::{Site, ask_on, to_end};

@@ -1,4 +1,4 @@
-//! What is nobody's fault is nobody's loss.
+//! Delays that one client causes, or a pause of the server, cost no other client its lock or connection.
 
 use crate::FEWER;
 use crate::daemon::{Daemon, until};

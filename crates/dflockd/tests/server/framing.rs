@@ -1,4 +1,4 @@
-//! Lines, however they are cut, however long.
+//! Lines of any length, cut at any byte.
 
 use crate::daemon::Daemon;
 use crate::transcript::is_token;

@@ -1,4 +1,4 @@
-//! Clients that are slow, dead, many, or mean it.
+//! Clients that are slow, dead, many, or hostile.
 
 use crate::FEWER;
 use crate::daemon::{Daemon, Talker, until};

@@ -1,4 +1,4 @@
-//! The server dies or is restarted: what clients were told is true of the next one.
+//! The server dies or is restarted: all that clients were told is still true after the next start.
 
 use crate::daemon::{Daemon, Talker, program, until};
 use crate::port::free_port;
