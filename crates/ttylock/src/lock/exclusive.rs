@@ -85,8 +85,7 @@ impl Search {
             Progress::Told(Some(false)) => Found::Told(Err(NoDuplicate::NotOpen)),
             Progress::Told(None) => Found::Told(Err(NoDuplicate::Forbidden)),
             Progress::Told(Some(true)) => {
-                let number = self.look.descriptor().unwrap_or(-1);
-                match Duplicate::by_number(&self.process, number, &self.node, self.closing) {
+                match self.duplicate(self.look.descriptor().unwrap_or(-1)) {
                     Ok(None) => Found::More,
                     Ok(Some(duplicate)) => Found::Told(Ok(duplicate)),
                     Err(why) => Found::Told(Err(why)),
@@ -94,6 +93,18 @@ impl Search {
             }
         };
         (looks, found)
+    }
+
+    fn duplicate(&self, number: i32) -> Result<Option<Duplicate>, NoDuplicate> {
+        let Some(thread) = self.look.thread() else {
+            return Duplicate::by_number(&self.process, number, &self.node, self.closing);
+        };
+        let thread = ProcessHandle::of_thread(thread)?;
+        // A thread that is there now was there when the handle was opened: its number was not another's.
+        if !self.look.still_has_it() {
+            return Ok(None);
+        }
+        Duplicate::by_number(&thread, number, &self.node, self.closing)
     }
 }
 
@@ -361,6 +372,19 @@ mod tests {
         assert!(anybodys.is_ok(), "{anybodys:?}");
         let nobodys = Duplicate::of_any(&node_of(&near.slave), |_| false);
         assert!(matches!(nobodys, Err(NoDuplicate::NotOpen)), "{nobodys:?}");
+    }
+
+    #[test]
+    #[ignore = "needs programs: tests/run"]
+    fn a_terminal_of_another_thread_than_the_first_is_duplicated() {
+        if ProcessHandle::of_thread(nix::unistd::gettid().as_raw()).is_err() {
+            return eprintln!("this kernel has no handles of threads");
+        }
+        let near = terminal();
+        let path = nix::unistd::ttyname(&near.slave).unwrap();
+        let opener = Opener(crate::lock::open::other_thread_with(&path));
+        let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
+        assert_eq!(node_of(duplicate.open().unwrap()), node_of(&near.slave));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Finds the processes that have a device open, as far as `/proc` shows their descriptors to us. Opens no
 //! device: the links below `/proc/PID/fd` are read, not followed.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -24,6 +25,9 @@ pub(crate) const LOOKS_IN_A_STEP: usize = 256;
 
 /// The most descriptors of one process that are examined before the search is given up.
 const LOOKS_AT_A_PROCESS: usize = 1 << 16;
+
+/// The most threads of a process that are asked for its descriptors.
+const THREADS: usize = 64;
 
 /// Whether any process has a device open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +120,18 @@ impl OpenLook {
     pub(super) fn descriptor(&self) -> Option<i32> {
         self.last
     }
+
+    /// The thread with the descriptors, if the first one has ended.
+    pub(super) fn thread(&self) -> Option<i32> {
+        self.descriptors.thread
+    }
+
+    /// Whether that process or thread is still there, with the descriptor that was found.
+    pub(super) fn still_has_it(&self) -> bool {
+        let link = self.last.and_then(|number| CString::new(number.to_string()).ok());
+        let seen = link.map(|link| self.descriptors.look_through(&link));
+        seen.is_some_and(|seen| seen.is_ok_and(|seen| is_of(&seen, &self.node)))
+    }
 }
 
 impl NoLook {
@@ -137,7 +153,13 @@ fn has_gone(error: &io::Error) -> bool {
 #[derive(Debug)]
 struct Descriptors {
     links: Dir,
+    /// None was found yet.
+    is_bare: bool,
+    /// Whose they are, if the first thread has none.
+    thread: Option<i32>,
 }
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Descriptors {
     fn of(pid: Pid) -> io::Result<Self> {
@@ -145,14 +167,38 @@ impl Descriptors {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let path = format!("/proc/{pid}/fd");
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, Path::new(&path), flags, Mode::empty())?;
-        Ok(Self { links: Dir::new(directory)? })
+        let directory = openat(CWD, Path::new(&path), DIRECTORY, Mode::empty())?;
+        Ok(Self { links: Dir::new(directory)?, is_bare: true, thread: None })
     }
 
     fn look_through(&self, link: &CStr) -> io::Result<Seen> {
         sys::look_through(self.links.fd()?, link)
     }
+}
+
+/// The descriptors of another thread of the same process, if one has any: a first thread that has ended has none any
+/// more, while the others work on. `fd` is the open `/proc/PID/fd`.
+fn of_another_thread(fd: BorrowedFd<'_>) -> io::Result<Option<(i32, Dir)>> {
+    let threads = Dir::new(openat(fd, "../task", DIRECTORY, Mode::empty())?)?;
+    for thread in threads.take(THREADS) {
+        let thread = thread?;
+        let Some(thread) = number(thread.file_name()) else { continue };
+        let path = format!("../task/{thread}/fd");
+        let mut links = match openat(fd, path, DIRECTORY, Mode::empty()) {
+            Ok(directory) => Dir::new(directory)?,
+            Err(errno) if has_gone(&errno.into()) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        if links.by_ref().flatten().any(|link| number(link.file_name()).is_some()) {
+            links.rewind();
+            return Ok(Some((thread, links)));
+        }
+    }
+    Ok(None)
+}
+
+fn number(name: &CStr) -> Option<i32> {
+    name.to_str().ok()?.parse().ok()
 }
 
 /// Yields the number of each descriptor, and its file.
@@ -161,12 +207,24 @@ impl Iterator for Descriptors {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let link = match self.links.read()? {
-                Ok(link) => link,
-                Err(errno) => return Some(Err(errno.into())),
+            let link = match self.links.read() {
+                Some(Ok(link)) => link,
+                Some(Err(errno)) => return Some(Err(errno.into())),
+                None if std::mem::take(&mut self.is_bare) => {
+                    match self.links.fd().map_err(io::Error::from).and_then(of_another_thread) {
+                        Ok(other) => {
+                            let (thread, links) = other?;
+                            (self.thread, self.links) = (Some(thread), links);
+                        }
+                        Err(error) if has_gone(&error) => return None,
+                        Err(error) => return Some(Err(error)),
+                    }
+                    continue;
+                }
+                None => return None,
             };
-            let number = link.file_name().to_str().ok().and_then(|name| name.parse().ok());
-            if let Some(number) = number {
+            if let Some(number) = number(link.file_name()) {
+                self.is_bare = false;
                 return Some(self.look_through(link.file_name()).map(|seen| (number, seen)));
             }
         }
@@ -281,9 +339,37 @@ fn terminal_in(stat: &str, pid: Pid) -> Option<Numbers> {
     (number != 0 && session == pid.to_string()).then_some(Numbers { major, minor })
 }
 
+/// Opens the file that its argument names, and works on in a second thread when the first one has ended.
+#[cfg(test)]
+const OTHER_THREAD: &str = "
+import ctypes, os, sys, threading
+file = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY)
+threading.Thread(target=sys.stdin.buffer.raw.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+";
+
+/// A process that has this file open, and a first thread that has ended.
+#[cfg(test)]
+pub(super) fn other_thread_with(file: &Path) -> std::process::Child {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    let mut python = Command::new("python3");
+    python.args(["-c", OTHER_THREAD]).arg(file).stdin(Stdio::piped());
+    let child = python.spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        assert!(Instant::now() < deadline, "its first thread has not ended");
+        std::thread::yield_now();
+    }
+    child
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
+    use std::process::Command;
 
     use rstest::rstest;
 
@@ -331,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_has_nothing_open() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
         let look = OpenLook::begin(pid, &node_of(&tempfile::tempfile().unwrap())).unwrap();
         child.kill().unwrap();
@@ -341,6 +427,20 @@ mod tests {
             OpenLook::begin(pid, &node_of(&tempfile::tempfile().unwrap())).unwrap_err(),
             NoLook::Ended
         );
+    }
+
+    #[test]
+    #[ignore = "needs programs: tests/run"]
+    fn a_process_with_a_first_thread_that_has_ended_has_its_files_open() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut child = other_thread_with(file.path());
+        let pid = Pid::new(child.id().into()).unwrap();
+        let (open, closed) = (node_of(&file), node_of(&tempfile::tempfile().unwrap()));
+        let told = |node| steps(OpenLook::begin(pid, node).unwrap()).last().unwrap().1;
+        let seen = (told(&open), told(&closed), openness(&open, Pid::this()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(seen, (Told(Some(true)), Told(Some(false)), Openness::Open(pid)));
     }
 
     /// On a machine with more than can be examined in time, the device is never reported as closed.

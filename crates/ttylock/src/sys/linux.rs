@@ -59,7 +59,10 @@ pub(crate) fn look_into(open: impl AsFd) -> io::Result<Seen> {
     }
 }
 
-/// One process, never a later one with its number (pidfd_open(2)).
+/// For a single thread instead of a process: since Linux 6.9 (`PIDFD_THREAD` in pidfd_open(2)).
+const OF_A_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
+
+/// One process or thread, never a later one with its number (pidfd_open(2)).
 #[derive(Debug)]
 pub(crate) struct ProcessHandle(OwnedFd);
 
@@ -67,6 +70,12 @@ impl ProcessHandle {
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
         let pid = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(Errno::ESRCH)?;
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// A thread by its number, or an error of the system: older kernels know processes only.
+    pub(crate) fn of_thread(number: i32) -> io::Result<Self> {
+        let thread = rustix::process::Pid::from_raw(number).ok_or(Errno::ESRCH)?;
+        Ok(Self(pidfd_open(thread, OF_A_THREAD)?))
     }
 
     /// A descriptor of the process, as one of our own that child processes do not inherit; `None` if the process has

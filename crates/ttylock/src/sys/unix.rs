@@ -43,6 +43,10 @@ impl ProcessHandle {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    pub(crate) fn of_thread(_: i32) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     pub(crate) fn duplicate(&self, _: i32) -> io::Result<Option<OwnedFd>> {
         Err(io::ErrorKind::Unsupported.into())
     }
