@@ -465,6 +465,20 @@ fn a_command_yields(#[case] wanting: &[&str]) {
     holder.kill();
 }
 
+/// Without a service, nobody can be seen waiting: the user of the option hears that.
+#[rstest]
+#[case::no_service(&[])]
+#[case::not_asked(&["--direct"])]
+#[ignore = "needs root: tests/run"]
+fn yield_on_without_a_service_is_said_to_have_no_effect(#[case] route: &[&str]) {
+    let bench = Bench::open();
+    let words = [route, &["run", "--yield-on", "TERM", PORT, "--", "echo", "ran"]].concat();
+    let end = bench.lfp(User::Alice, &words).run();
+    assert!(end.code() == 0 && end.said("ran"), "{end}");
+    assert!(end.said("--yield-on has no effect") && end.said("to start the service"), "{end}");
+    bench.assert_free();
+}
+
 /// Anybody may write any number into a lock file of his own where all may write the directory.
 #[rstest]
 #[case::directly(&["--direct"], 0)]

@@ -123,7 +123,7 @@ pub(super) fn unreachable(request: &Request, trouble: Trouble) -> Failure {
 }
 
 /// The command that starts the service (sd_booted(3) tells whether systemd is there).
-fn how_to_start() -> String {
+pub(super) fn how_to_start() -> String {
     let command = if Path::new("/run/systemd/system").is_dir() {
         "sudo systemctl enable --now lfpd-unix.socket"
     } else {

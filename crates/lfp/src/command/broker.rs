@@ -155,6 +155,11 @@ impl Broker {
         self.ask(|client| client.force(&request.device, request.pid), |files| files.unlock(request))
     }
 
+    /// Whether processes can be seen waiting: only a service has a line. To be asked after a request.
+    pub(super) fn has_line(&self) -> bool {
+        matches!(self, Self::Service(service) if service.queue == Queue::Supposed)
+    }
+
     /// Whether somebody stands in the service's line for a device.
     pub(super) fn is_waited_for(&mut self, device: &DeviceName) -> bool {
         let Self::Service(service) = self else { return false };

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
 use wrapcmd::{Beside, Signals, Standby};
 
-use super::actions::{busy, came_of, denied, surprises, unreachable};
+use super::actions::{busy, came_of, denied, how_to_start, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
 use super::broker::{Broker, layout};
 use super::exclusive::Exclusion;
@@ -164,6 +164,12 @@ fn take_all(
     }
     for remark in taken.iter().flat_map(surprises) {
         output.remark(&remark);
+    }
+    if asked.yield_on.is_some() && !broker.has_line() {
+        output.remark(&format!(
+            "--yield-on has no effect: only the service knows which processes wait\n  {}",
+            how_to_start()
+        ));
     }
     shim::caution(asked, output);
     Ok(taken)
