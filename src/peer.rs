@@ -302,7 +302,7 @@ impl fmt::Display for Refusal {
             Self::NoPort => f.write_str("it is not a serial port"),
             Self::DeviceClosed => f.write_str("it may not open the device"),
             Self::RightsUnknown => {
-                f.write_str("this system does not tell what it may open: see --anyone")
+                f.write_str("this system does not show what the process may open: see --anyone")
             }
             Self::Hidden => f.write_str(sys::WHY_HIDDEN),
             Self::PeerUnknown => f.write_str("the user of the connection is unknown"),

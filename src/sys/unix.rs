@@ -35,7 +35,8 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 pub(crate) const SHOWS_RIGHTS: bool = false;
 
 /// Why the user of a living process is not known.
-pub(crate) const WHY_HIDDEN: &str = "this system does not tell its user: see --trust-pid";
+pub(crate) const WHY_HIDDEN: &str =
+    "this system does not show the user of the process: see --trust-pid";
 
 /// The users of the TCP sockets of this host: they cannot be seen.
 #[derive(Debug, Default)]

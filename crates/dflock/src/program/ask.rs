@@ -236,5 +236,6 @@ fn table(server: &str, body: &str) -> String {
         lines += &format!("  semaphore  {key}  {words}\n");
     }
     let idle = rows("idle_locks").len() + rows("idle_semaphores").len();
-    lines + &format!("  {idle} idle keys\n")
+    let plural = if idle == 1 { "" } else { "s" };
+    lines + &format!("  {idle} idle key{plural}\n")
 }

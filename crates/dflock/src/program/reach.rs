@@ -114,7 +114,8 @@ fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure
 
 /// What was typed, as the server is to have it.
 pub(super) fn bytes(argument: &OsStr) -> Result<&[u8], Failure> {
-    sys::bytes(argument).ok_or_else(|| Failure::Usage("an argument is no Unicode text".to_owned()))
+    sys::bytes(argument)
+        .ok_or_else(|| Failure::Usage("an argument is not valid Unicode".to_owned()))
 }
 
 fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {

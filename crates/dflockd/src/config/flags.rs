@@ -111,7 +111,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("http-rate-limit-per-ip", "HTTP never gets more than a fifth of the thread"),
     ("http-rate-limit-burst", "HTTP never gets more than a fifth of the thread"),
     ("http-cors-allowed-origins", "pages of other origins may not read this server"),
-    ("max-subscriptions", "there is no publish and listen here, as in version 2 of the reference"),
+    ("max-subscriptions", "publish and listen are not supported, as in version 2 of the reference"),
 ];
 
 /// The values on the command line, for each row of [`FLAGS`].

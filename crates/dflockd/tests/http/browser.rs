@@ -382,7 +382,7 @@ fn an_administrator_takes_a_lock_away() {
         browser.until(deeds, &json!(["Release", "Kick"]));
         browser.run("document.querySelector('[data-deed=release]').click()");
         let question = "return document.getElementById('question').innerText";
-        assert_eq!(browser.run(question), format!("Take {key} from whoever holds it?"));
+        assert_eq!(browser.run(question), format!("Take {key} away from its holders?"));
     };
     unlock("guess");
     browser.run("document.getElementById('confirm').click()");
