@@ -1,6 +1,6 @@
 //! Which server is asked, over which transport, with which secret; and the messages when that fails.
 
-use crate::daemon::{Daemon, program};
+use crate::daemon::{Daemon, program, until};
 use crate::program::{LONG, assert_free, bare, dflock, run, start};
 use rstest::rstest;
 use std::io::{Read, Write};
@@ -82,6 +82,8 @@ fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] 
     // As by a balancer with nothing behind it, and then by nobody at all.
     drop(nobody.accept().unwrap());
     drop(nobody);
+    // A process that another test is starting has it until it executes its program.
+    until("nobody listens any more", || TcpListener::bind(&address).is_ok());
     let (_, port) = address.split_once(':').unwrap();
     let options = ["--port", port, "--auto-release-on-disconnect=false"];
     let _daemon = Daemon::run(program().args(options));
