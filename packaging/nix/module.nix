@@ -1,5 +1,5 @@
-# NixOS: services.lfpd.enable = true starts the service with its Unix socket, and gives its user, and
-# nobody else, the lock directory.
+# NixOS: services.lfpd.enable = true starts the service with its Unix socket, and gives only its user write
+# access to the lock directory.
 flake:
 { config, lib, pkgs, ... }:
 let
