@@ -45,6 +45,10 @@ impl Wanted {
         self.places.insert(place_of(node));
     }
 
+    pub(super) fn remove(&mut self, node: &Node) {
+        self.places.remove(&place_of(node));
+    }
+
     pub(super) fn has(&self, node: &Node) -> bool {
         self.places.contains(&place_of(node))
     }
