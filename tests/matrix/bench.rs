@@ -177,6 +177,9 @@ impl<'a> Bench<'a> {
     }
 
     fn has_port(&self, troupe: &Troupe<'a>, before: &[LockFile]) -> bool {
+        if !self.program.says.is_none_or(|says| troupe.program.output().contains(says)) {
+            return false;
+        }
         match self.program.mark {
             Mark::Flock => self.flocked(troupe.program.pid()),
             Mark::Open => self.user().is_some(),

@@ -25,6 +25,8 @@ pub(crate) struct Program {
     pub(crate) input: Input,
     /// How one sees that it has the port.
     pub(crate) mark: Mark,
+    /// What it says as soon as it has the port, where it opens and closes it a few times before that.
+    pub(crate) says: Option<&'static str>,
     /// How one sees that it waits for the port: a file, and what it says in it.
     pub(crate) waits: Option<(&'static str, &'static str)>,
     /// What it does.
@@ -82,6 +84,7 @@ const USUAL: Program = Program {
     user: User::Root,
     input: Input::Pipe,
     mark: Mark::LockFile,
+    says: None,
     waits: None,
     row: Row {
         lfpd_holds: Deed::Starts,
@@ -223,6 +226,8 @@ pub(crate) const RXTX: Program = Program {
         "HoldPort",
         "{dev}",
     ],
+    // It opens every port that it looks for, to see whether it is there.
+    says: Some("OPENED"),
     row: refuses(4, "NO SUCH PORT"),
     ..USUAL
 };
