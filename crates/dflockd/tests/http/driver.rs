@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -40,16 +41,7 @@ impl Browser {
     pub(crate) fn start() -> Self {
         assert!(std::path::Path::new(CHROMIUM).exists(), "{ADVICE}");
         let profile = tempfile::tempdir().unwrap();
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .env("HOME", profile.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .expect(ADVICE);
-        let port = port_of(&mut driver);
+        let (driver, port) = start_driver(profile.path());
         let data = format!("--user-data-dir={}", profile.path().display());
         let flags: Vec<&str> = FLAGS.into_iter().chain([data.as_str()]).collect();
         let wishes = json!({"capabilities": {"alwaysMatch": {
@@ -161,21 +153,51 @@ impl Browser {
     }
 }
 
-/// chromedriver says which port it took.
-fn port_of(driver: &mut Child) -> u16 {
+/// A chromedriver that listens, and its port. It has the system choose a port for IPv6, and ends if another program
+/// has that port for IPv4.
+fn start_driver(home: &Path) -> (Child, u16) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .env("HOME", home)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect(ADVICE);
+        match port_of(&mut driver) {
+            Ok(port) => return (driver, port),
+            Err(said) => {
+                driver.wait().unwrap();
+                let is_taken = said.contains("port not available");
+                assert!(
+                    is_taken && Instant::now() < deadline,
+                    "chromedriver does not start: {said}"
+                );
+            }
+        }
+    }
+}
+
+/// The port that chromedriver says it took, or all that it said before it ended.
+fn port_of(driver: &mut Child) -> Result<u16, String> {
     let mut output = BufReader::new(driver.stdout.take().unwrap());
     let mut said = String::new();
     loop {
         let mut line = String::new();
         let count = output.read_line(&mut line).unwrap();
-        assert!(count > 0, "chromedriver does not start: {said}");
+        if count == 0 {
+            return Err(said);
+        }
         said += &line;
         let Some(rest) = line.split("on port ").nth(1) else { continue };
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         if let Some(port) = digits.parse().ok().filter(|&port| port > 0) {
             // What else it says must not fill the pipe.
             std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-            return port;
+            return Ok(port);
         }
     }
 }
