@@ -155,6 +155,8 @@ impl Told<'_> {
         match self {
             Self::Path(name, sign) if self.has_slashes() => name.replace(sign, "/"),
             Self::Base(name) | Self::Path(name, _) => name.to_owned(),
+            // sysfs has none of them, and they are in no list of serial devices.
+            Self::Numbers(it) if it.is_pseudo_terminal() => format!("pts/{}", it.minor),
             Self::Numbers(Numbers { major, minor }) => format!("{major}:{minor}"),
         }
     }
