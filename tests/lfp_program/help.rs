@@ -71,12 +71,24 @@ fn wrong_usage_has_one_code(
 }
 
 #[rstest]
-#[case::a_command(&["whoo"], "'who'")]
-#[case::an_option(&["who", "--quite", "ttyS0"], "'--quiet'")]
-#[case::a_device_alone(&["/dev/ttyS0"], "'lfp who /dev/ttyS0' shows which program has the port")]
-#[case::the_device_last(&["run", "picocom", "/dev/null"], "/dev/null is a device, not a command")]
-fn a_mistyped_word_gets_a_tip(#[case] words: &[&str], #[case] tip: &str) {
-    let told = run("lfp", words).unwrap();
-    assert_eq!(told.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&told.stderr).contains(tip), "{told:?}");
+#[case::a_command("lfp", &["whoo"], "'who'")]
+#[case::another_programs_command("lfp", &["release", "ttyS0"], "'lfp unlock'")]
+#[case::an_option("lfp", &["who", "--quite", "ttyS0"], "'--quiet'")]
+#[case::a_device_alone("lfp", &["/dev/ttyS0"], "'lfp who /dev/ttyS0' shows which program has the port")]
+#[case::the_device_last("lfp", &["run", "picocom", "/dev/null"], "/dev/null is a device, not a command")]
+#[case::of_the_service("lfpd", &["--lisen", "/run/x"], "'--listen'")]
+#[case::of_semaphores("sema", &["relase", "x"], "'release'")]
+#[case::of_semaphores_elsewhere("sema", &["lock", "x"], "'sema acquire'")]
+#[case::of_the_compatible_program("semats", &["status", "x", "--jsn"], "semats --help")]
+#[case::of_the_compatible_program_s_commands("semats", &["lok", "x"], "try-acquire <path>")]
+#[case::of_leases("dflock", &["acquier", "x"], "'acquire'")]
+#[case::of_leases_elsewhere("dflock", &["unlock", "x", "y"], "'dflock release'")]
+#[case::of_the_lock_server("dflockd", &["--prot", "0"], "--port")]
+#[case::nothing_like_it("dflockd", &["--nonsense"], "See dflockd --help.")]
+fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[case] tip: &str) {
+    let told = run(program, words).unwrap();
+    let code = if matches!(program, "dflockd" | "semats") { 1 } else { 64 };
+    assert_eq!(told.status.code(), Some(code));
+    let both = [told.stdout, told.stderr].concat();
+    assert!(String::from_utf8_lossy(&both).contains(tip), "{}", String::from_utf8_lossy(&both));
 }

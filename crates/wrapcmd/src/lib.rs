@@ -19,6 +19,9 @@
 //! On Windows a process cannot become another program; of this crate there are the exit codes, JSON and the
 //! output.
 //!
+//! Programs that wrap commands also share their exit codes ([`exit`]), JSON ([`Value`]), and tips for words of other
+//! lock programs ([`with_tip`]).
+//!
 //! ```no_run
 //! use std::ffi::OsString;
 //!
@@ -56,6 +59,7 @@ mod signals;
 mod standby;
 #[cfg(unix)]
 mod sys;
+mod tip;
 
 #[cfg(unix)]
 pub use background::{Background, Began, in_background};
@@ -67,3 +71,4 @@ pub use output::print;
 pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause};
 #[cfg(unix)]
 pub use standby::{Beside, Running, Standby};
+pub use tip::with_tip;

@@ -24,7 +24,9 @@ const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 /// What is wrong with them, or help or the version that was asked for.
 pub(super) fn arguments() -> Result<Arguments, clap::Error> {
     let mut command = without_empty_variables(Arguments::command());
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command
+        .try_get_matches_from_mut(std::env::args_os())
+        .map_err(|error| wrapcmd::with_tip(error, "dflock", &WORDS_ELSEWHERE))?;
     let mut arguments = Arguments::from_arg_matches(&matches)?;
     let Reach { servers, any_of, .. } = &mut arguments.reach;
     match weight(&matches, "servers").cmp(&weight(&matches, "any_of")) {
@@ -39,6 +41,10 @@ pub(super) fn arguments() -> Result<Arguments, clap::Error> {
     }
     Ok(arguments)
 }
+
+/// Words for the commands in other lock programs, and the command of this one.
+const WORDS_ELSEWHERE: [(&str, &str); 4] =
+    [("lock", "acquire"), ("unlock", "release"), ("status", "stats"), ("list", "stats")];
 
 /// A variable that is set to nothing is as good as unset, as it is for the server.
 fn without_empty_variables(command: clap::Command) -> clap::Command {

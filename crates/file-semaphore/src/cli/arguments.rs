@@ -194,9 +194,15 @@ pub(crate) struct Completions {
 pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, clap::Error> {
     match quick::read(&words) {
         Some(command) => Ok(command),
-        None => Arguments::try_parse_from(words).map(|arguments| arguments.command),
+        None => Arguments::try_parse_from(words)
+            .map(|it| it.command)
+            .map_err(|error| wrapcmd::with_tip(error, "sema", &WORDS_ELSEWHERE)),
     }
 }
+
+/// Words for the commands in other lock programs, and the command of this one.
+const WORDS_ELSEWHERE: [(&str, &str); 4] =
+    [("lock", "acquire"), ("unlock", "release"), ("renew", "touch"), ("who", "status")];
 
 #[derive(Debug, Args)]
 pub(crate) struct Lock {

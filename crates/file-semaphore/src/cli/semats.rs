@@ -163,7 +163,7 @@ impl Sorted {
             "-h" | "--help" => self.help = true,
             "--version" => self.version = true,
             "--" => self.only_plain = true,
-            _ => return Err(format!("Unknown option: {option}")),
+            _ => return Err(format!("Unknown option: {option}. See semats --help.")),
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ fn unknown_command(#[case] line: &str) {
 #[rstest]
 #[case::no_path("status", "Lock path is required")]
 #[case::two_paths("status p q", "Unexpected argument: q")]
-#[case::unknown_option("status p --color", "Unknown option: --color")]
+#[case::unknown_option("status p --color", "Unknown option: --color. See semats --help.")]
 #[case::tag_without_a_value("acquire p --tag", "--tag needs a value")]
 #[case::timeout_without_a_value("acquire p --timeout", "--timeout needs a value")]
 #[case::timeout_word("acquire p --timeout soon", "not a number of milliseconds: soon")]

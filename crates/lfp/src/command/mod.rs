@@ -74,8 +74,18 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Words for the commands in other lock programs, and the command of this one.
+const WORDS_ELSEWHERE: [(&str, &str); 5] = [
+    ("acquire", "lock"),
+    ("release", "unlock"),
+    ("status", "who"),
+    ("force-release", "unlock --force"),
+    ("watch", "wait"),
+];
+
 /// A device in the place of a command: most users who write this want to know which program has it.
-fn with_advice(mut error: clap::Error) -> clap::Error {
+fn with_advice(error: clap::Error) -> clap::Error {
+    let mut error = wrapcmd::with_tip(error, "lfp", &WORDS_ELSEWHERE);
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
         if word.starts_with("/dev/") {
             let tip = format!("'lfp who {word}' shows which program has the port");
