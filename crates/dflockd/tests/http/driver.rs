@@ -39,7 +39,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn start() -> Self {
-        assert!(std::path::Path::new(CHROMIUM).exists(), "{ADVICE}");
+        assert!(Path::new(CHROMIUM).exists(), "{ADVICE}");
         let profile = tempfile::tempdir().unwrap();
         let (driver, port) = start_driver(profile.path());
         let data = format!("--user-data-dir={}", profile.path().display());
