@@ -52,7 +52,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand run" -s t -l timeout -d 'S
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l ttl -d 'Length of the lease in seconds, instead of the server\'s default' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l limit -d 'A semaphore of this many slots instead of a lock' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l name -d 'The name of this holder in `dflock stats --long` and on the server\'s page, instead of user, host, process id and the command without its arguments' -r
-complete -c dflock -n "__fish_dflock_using_subcommand run" -l value -d 'What `dflock watch` prints of this holder for programs, such as its address: 1 to 256 bytes' -r
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l value -d 'Text about this holder that `dflock watch` prints for programs, such as its address: 1 to 256 bytes' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l grace -d 'Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. If the server cannot be reached, TERM comes this long before the lease ends' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l reclaim -d 'Seconds to look for the server after the connection broke. Not given: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l hold-for -d 'Hold the lock for at least this many seconds, even if the command ends sooner: for a job that several hosts start at about the same time, and that only one of them should do' -r
@@ -72,7 +72,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s t -l timeout -
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l ttl -d 'Length of the lease in seconds, instead of the server\'s default' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l limit -d 'A semaphore of this many slots instead of a lock' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l name -d 'The name of this holder in `dflock stats --long` and on the server\'s page, instead of user, host, process id and the command without its arguments' -r
-complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l value -d 'What `dflock watch` prints of this holder for programs, such as its address: 1 to 256 bytes' -r
+complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l value -d 'Text about this holder that `dflock watch` prints for programs, such as its address: 1 to 256 bytes' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F

@@ -47,7 +47,7 @@ _arguments "${_arguments_options[@]}" : \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
 '--name=[The name of this holder in \`dflock stats --long\` and on the server'\''s page, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
-'--value=[What \`dflock watch\` prints of this holder for programs, such as its address\: 1 to 256 bytes]:TEXT:_default' \
+'--value=[Text about this holder that \`dflock watch\` prints for programs, such as its address\: 1 to 256 bytes]:TEXT:_default' \
 '--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. If the server cannot be reached, TERM comes this long before the lease ends]:S:_default' \
 '--reclaim=[Seconds to look for the server after the connection broke. Not given\: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then]:S:_default' \
 '--hold-for=[Hold the lock for at least this many seconds, even if the command ends sooner\: for a job that several hosts start at about the same time, and that only one of them should do]:S:_default' \
@@ -77,7 +77,7 @@ _arguments "${_arguments_options[@]}" : \
 '--ttl=[Length of the lease in seconds, instead of the server'\''s default]:S:_default' \
 '--limit=[A semaphore of this many slots instead of a lock]:N:_default' \
 '--name=[The name of this holder in \`dflock stats --long\` and on the server'\''s page, instead of user, host, process id and the command without its arguments]:TEXT:_default' \
-'--value=[What \`dflock watch\` prints of this holder for programs, such as its address\: 1 to 256 bytes]:TEXT:_default' \
+'--value=[Text about this holder that \`dflock watch\` prints for programs, such as its address\: 1 to 256 bytes]:TEXT:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \

@@ -98,8 +98,8 @@ pub(super) enum Command {
     ///
     /// Prints the present holder as a line of JSON, and another line for each change, until a signal
     /// comes or nobody reads: key, holder (its --name), value (its --value), fence, since, and the
-    /// number of holders. Changes that follow each other quickly may be one line; the last state is
-    /// always printed. If the server goes away, it looks for it without end.
+    /// number of holders. Changes that follow each other quickly may share one line; the last state is
+    /// always printed. If the server goes away, dflock looks for it without end.
     #[command(after_help = examples::WATCH)]
     Watch(Watch),
     /// Show the holders of all locks.
@@ -151,7 +151,8 @@ pub(super) struct Terms {
     /// process id and the command without its arguments.
     #[arg(long, value_name = "TEXT")]
     pub(super) name: Option<String>,
-    /// What `dflock watch` prints of this holder for programs, such as its address: 1 to 256 bytes.
+    /// Text about this holder that `dflock watch` prints for programs, such as its address:
+    /// 1 to 256 bytes.
     #[arg(long, value_name = "TEXT")]
     pub(super) value: Option<String>,
 }

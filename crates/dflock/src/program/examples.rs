@@ -21,7 +21,7 @@ Exit codes:
   76  not a dflockd server, or one too old for shared locks, values and watching
   77  the server refused the auth token
   78  unusable TLS or token file; acquire: the server would not keep the lock
-run passes the exit code of the command, 128+n when signal n ended it, 126 when
+run exits with the code of the command, 128+n when signal n ended it, 126 when
 it cannot be executed and 127 when it is not found.";
 
 pub(super) const RUN: &str = "\
