@@ -26,7 +26,7 @@ end
 
 complete -c dflock -n "__fish_dflock_needs_command" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_needs_command" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_needs_command" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_needs_command" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_needs_command" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_needs_command" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -59,7 +59,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand run" -l hold-for -d 'Hold 
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s E -l busy-exit-code -d 'Exit code for busy and timed out, instead of 1 and 75' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand run" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand run" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand run" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -75,7 +75,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l name -d 'The n
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l value -d 'Text about this holder that `dflock watch` prints for programs, such as its address: 1 to 256 bytes' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -87,7 +87,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand acquire" -l json -d 'Answe
 complete -c dflock -n "__fish_dflock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dflock -n "__fish_dflock_using_subcommand release" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand release" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -98,7 +98,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand release" -s h -l help -d '
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l ttl -d 'Length of the lease from now in seconds, instead of the server\'s default' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand renew" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand renew" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -108,7 +108,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand renew" -l json -d 'Answer 
 complete -c dflock -n "__fish_dflock_using_subcommand renew" -s h -l help -d 'Print help'
 complete -c dflock -n "__fish_dflock_using_subcommand watch" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand watch" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand watch" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand watch" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand watch" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand watch" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand watch" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -119,7 +119,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand watch" -l json -d 'Answer 
 complete -c dflock -n "__fish_dflock_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand stats" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand stats" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -129,10 +129,10 @@ complete -c dflock -n "__fish_dflock_using_subcommand stats" -l tls -d 'Speak TL
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l http-port -d 'The servers\' --http-port' -r
-complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN is used' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -141,10 +141,10 @@ complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l tls -d '
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -l json -d 'Answer in JSON, one object on one line'
 complete -c dflock -n "__fish_dflock_using_subcommand force-release" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l http-port -d 'The servers\' --http-port' -r
-complete -c dflock -n "__fish_dflock_using_subcommand kick" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l admin-token-file -d 'File with the secret of the servers\' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN is used' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand kick" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand kick" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -154,7 +154,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand kick" -l json -d 'Answer i
 complete -c dflock -n "__fish_dflock_using_subcommand kick" -s h -l help -d 'Print help'
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand ping" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand ping" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand ping" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -174,7 +174,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand bench" -l warm-up -d 'Mill
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l prefix -d 'The prefix of the keys' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand bench" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand bench" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r
@@ -185,7 +185,7 @@ complete -c dflock -n "__fish_dflock_using_subcommand bench" -l json -d 'Answer 
 complete -c dflock -n "__fish_dflock_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -s s -l server -d 'HOST:PORT, `[V6]:PORT` or unix:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere' -r
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l any-of -d 'Instead of --server: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked' -r
-complete -c dflock -n "__fish_dflock_using_subcommand completions" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself: other users could read it from the process list' -r -F
+complete -c dflock -n "__fish_dflock_using_subcommand completions" -l auth-token-file -d 'File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself: other users could read it from the process list' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-ca -d 'Trust the certificates in this PEM file instead. Turns TLS on' -r -F
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l tls-name -d 'The name in the server\'s certificate, if it is not the host. Turns TLS on' -r
 complete -c dflock -n "__fish_dflock_using_subcommand completions" -l patience -d 'Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' -r

@@ -18,7 +18,7 @@ _dflock() {
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -56,7 +56,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -81,7 +81,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -100,7 +100,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -119,7 +119,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -137,7 +137,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -155,7 +155,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -171,11 +171,11 @@ _arguments "${_arguments_options[@]}" : \
 (force-release)
 _arguments "${_arguments_options[@]}" : \
 '--http-port=[The servers'\'' --http-port]:PORT:_default' \
-'--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
+'--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN is used]:FILE:_files' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -190,11 +190,11 @@ _arguments "${_arguments_options[@]}" : \
 (kick)
 _arguments "${_arguments_options[@]}" : \
 '--http-port=[The servers'\'' --http-port]:PORT:_default' \
-'--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN]:FILE:_files' \
+'--admin-token-file=[File with the secret of the servers'\'' --admin-token-file. Without it, the environment variable DFLOCK_ADMIN_TOKEN is used]:FILE:_files' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -211,7 +211,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -242,7 +242,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \
@@ -259,7 +259,7 @@ _arguments "${_arguments_options[@]}" : \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \
-'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
+'--auth-token-file=[File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used. There is no option for the token itself\: other users could read it from the process list]:FILE:_files' \
 '--tls-ca=[Trust the certificates in this PEM file instead. Turns TLS on]:FILE:_files' \
 '--tls-name=[The name in the server'\''s certificate, if it is not the host. Turns TLS on]:NAME:_default' \
 '--patience=[Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. \`ping\` and \`stats\` ask once]:S:_default' \

@@ -44,8 +44,8 @@ pub(super) struct Reach {
         value_delimiter = ','
     )]
     pub(super) any_of: Vec<ServerAddress>,
-    /// File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN. There is
-    /// no option for the token itself: other users could read it from the process list.
+    /// File with the auth token. Without it, the environment variable DFLOCK_AUTH_TOKEN is used.
+    /// There is no option for the token itself: other users could read it from the process list.
     #[arg(long, value_name = "FILE", global = true, env = "DFLOCK_AUTH_TOKEN_FILE")]
     pub(super) auth_token_file: Option<PathBuf>,
     /// Speak TLS. The server's certificate must name its host, and be signed by an authority that this
@@ -242,7 +242,7 @@ pub(super) struct Admin {
           value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) http_port: u16,
     /// File with the secret of the servers' --admin-token-file. Without it, the environment
-    /// variable DFLOCK_ADMIN_TOKEN.
+    /// variable DFLOCK_ADMIN_TOKEN is used.
     #[arg(long, value_name = "FILE", env = "DFLOCK_ADMIN_TOKEN_FILE")]
     pub(super) admin_token_file: Option<PathBuf>,
 }
