@@ -220,11 +220,11 @@ const COMMANDS: &[(&str, Shown)] = &[
     ),
     (
         "cp etc/sysusers.d/lfpd.conf /usr/lib/sysusers.d/ && systemd-sysusers lfpd.conf",
-        Shown::By("it_works_where_it_is_installed"),
+        Shown::By("an_installed_package_works"),
     ),
     (
         "cp etc/tmpfiles.d/lfpd.conf /usr/lib/tmpfiles.d/ && systemd-tmpfiles --create lfpd.conf",
-        Shown::By("it_works_where_it_is_installed"),
+        Shown::By("an_installed_package_works"),
     ),
     ("sema run /run/lock/backup --timeout 30 -- backup.sh", Shown::By("the_page_of_the_book_runs")),
     ("sema run -n -E 75 /run/lock/backup backup.sh", Shown::By("the_page_of_the_book_runs")),

@@ -145,7 +145,7 @@ fn systemd_accepts_the_units_and_finds_them_hardened() {
 /// directory: on its Unix socket from the start, on TCP when somebody wants that.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_works_where_it_is_installed() {
+fn an_installed_package_works() {
     let (said, code) = package().boot(
         r#"
         somebody() { setpriv --reuid=1000 --regid=1000 --clear-groups "$@"; }
@@ -176,7 +176,7 @@ fn it_works_where_it_is_installed() {
 /// another user left.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_takes_over_from_crashed_programs_of_others() {
+fn an_installed_package_takes_over_locks_of_crashed_programs() {
     let (said, code) = package().boot(
         r#"
         chmod 1777 /run/lock

@@ -59,7 +59,7 @@ fn over_tcp(
 /// Unlocking for somebody else fails before it is looked at whether there is a lock.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn nobody_unlocks_for_another() {
+fn a_user_does_not_unlock_for_another() {
     let sandbox = layout().enter();
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
     let talk = |user| {

@@ -38,7 +38,7 @@ fn commands(help: &str) -> Vec<String> {
 #[case::dflockd("dflockd", 0)]
 #[case::sema("sema", 9)]
 #[case::semats("semats", 0)]
-fn it_fits_and_shows_examples(#[case] program: &str, #[case] least: usize) {
+fn help_fits_the_width_and_shows_examples(#[case] program: &str, #[case] least: usize) {
     let help = |words: &[&str]| {
         let shown = run(program, words).unwrap();
         assert_eq!((shown.status.code(), &*shown.stderr), (Some(0), &b""[..]), "{shown:?}");

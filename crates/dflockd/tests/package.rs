@@ -84,7 +84,7 @@ fn systemd_accepts_the_units_and_finds_them_hardened() {
 /// grow across a restart, nobody is refused meanwhile, and settings come from /etc/default.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn it_works_where_it_is_installed() {
+fn an_installed_package_works() {
     let (said, code) = packages().boot(
         r#"
         nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }

@@ -95,7 +95,7 @@ fn lfp(ground: &Ground, words: &[&str]) -> End {
 #[case::fixed("/tmp/static")]
 #[case::setuid("/tmp/setuid")]
 #[ignore = "needs root: tests/run"]
-fn it_runs_under_the_lock_that_was_taken(#[case] program: &str) {
+fn a_program_without_the_library_runs_under_the_lock_that_was_taken(#[case] program: &str) {
     let ground = ground();
     let _daemon = ground.serve();
     for option in ["--", "--no-shim", "--no-fork"] {
@@ -264,7 +264,7 @@ fn an_adopted_program_starts_without_the_library_where_it_must(
 #[case::by_itself("--")]
 #[case::told("--no-shim")]
 #[ignore = "needs root: tests/run"]
-fn it_does_not_inherit_the_library(#[case] option: &str) {
+fn a_program_without_the_library_does_not_inherit_it(#[case] option: &str) {
     let ground = ground();
     let _daemon = ground.serve();
     let end = lfp(&ground, &["shim", "--", LFP, "run", option, PORT, "/tmp/musl"]);

@@ -106,7 +106,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn it_is_held_until_the_value_is_dropped() {
+    fn a_guarded_lock_is_held_until_the_guard_is_dropped() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("job.lock");
         let lock = try_lock(&path).unwrap().unwrap();

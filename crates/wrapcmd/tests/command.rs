@@ -74,7 +74,10 @@ const TESTS: [(&str, Test); 16] = [
     ),
     ("the_command_is_the_process_that_stood_by", the_command_is_the_process_that_stood_by),
     ("arguments_input_and_output_are_its_own", arguments_input_and_output_are_its_own),
-    ("it_inherits_nothing_of_ours", it_inherits_nothing_of_ours),
+    (
+        "a_command_inherits_no_descriptor_and_no_signal_mask",
+        a_command_inherits_no_descriptor_and_no_signal_mask,
+    ),
     ("signals_are_handed_on", signals_are_handed_on),
     ("a_signal_may_end_it", a_signal_may_end_it),
     ("a_stop_is_no_end", a_stop_is_no_end),
@@ -222,7 +225,7 @@ fn arguments_input_and_output_are_its_own(scratch: &Scratch) {
     assert_eq!(ran, (0, "in\na b||--json|--|*|".into(), "err\n".into()));
 }
 
-fn it_inherits_nothing_of_ours(scratch: &Scratch) {
+fn a_command_inherits_no_descriptor_and_no_signal_mask(scratch: &Scratch) {
     let looks: [&[&str]; 2] = [&["/proc/self/fd"], &["^Sig[BIC]", "/proc/self/status"]];
     for (program, look) in ["ls", "grep"].into_iter().zip(looks) {
         let plain = told(&scratch.command(program, look).output().unwrap());

@@ -328,7 +328,7 @@ fn the_internal_subcommand_cannot_be_called_by_users() {
 
 /// The lock stays for the whole time, though the command ends at once and has its exit code.
 #[test]
-fn it_is_held_for_longer_than_the_command_runs() {
+fn a_lock_is_held_for_longer_than_the_command_runs() {
     let daemon = Daemon::start(&[]);
     let words = ["run", "k", "--ttl", "4", "--hold-for", LONG, "--", "sh", "-c", "echo in; exit 6"];
     let dflock_ = start(&mut dflock(&daemon, &words));

@@ -459,7 +459,7 @@ pub(crate) fn watch(
 #[case(&[Fault::LoseQuorum], 4)]
 #[case(&[Fault::KillFront], 4)]
 #[case(&[Fault::StopFront], 7)]
-fn nobody_holds_what_another_holds(#[case] faults: &[Fault], #[case] pause_s: u64) {
+fn two_clients_never_hold_one_lock(#[case] faults: &[Fault], #[case] pause_s: u64) {
     run(&mut Cluster::start(&[]), faults, Duration::from_secs(pause_s));
 }
 

@@ -301,7 +301,7 @@ fn the_page_finds_a_server_that_came_back() {
 /// Names and roles as a screen reader gets them, wide and narrow; everything by keyboard.
 #[test]
 #[ignore = "needs programs: tests/run"]
-fn it_can_be_heard_and_used_without_a_mouse() {
+fn the_page_works_with_a_screen_reader_and_without_a_mouse() {
     let site = Site::start(&[]);
     let mut holder = site.daemon.talk();
     // As wide as keys come, without a place to break it.
