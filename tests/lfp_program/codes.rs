@@ -291,6 +291,26 @@ fn a_full_disk_is_not_silent(#[case] words: &str) {
     assert_eq!(end.output(), "code 0\n", "{end}");
 }
 
+/// There is room for the two lock files of one port; that another process has the port is still the answer.
+#[rstest]
+#[case::lock("--direct lock", 1)]
+#[case::wait("--direct wait --timeout 0", 75)]
+#[ignore = "needs root: tests/run"]
+fn a_held_port_is_busy_on_a_full_disk_too(#[case] words: &str, #[case] code: i32) {
+    let bench = Bench::open();
+    let full = ["-t", "tmpfs", "-o", "size=8k,mode=1777", "none", "/run/lock"];
+    let mounted = bench.sandbox.command("mount").args(full).run();
+    assert_eq!(mounted.code(), 0, "{mounted}");
+    let held = bench.shell(User::Root, "/run/test/lfp --direct lock --pid 1 ttyW0; echo code $?");
+    assert_eq!(held.output(), "code 0\n", "{held}");
+    let line = format!("/run/test/lfp {words} ttyW0; echo code $?");
+    let end = bench.shell(User::Alice, &line);
+    assert!(end.said(&format!("code {code}\n")) && end.said("pid 1"), "{end}");
+    assert!(!end.said("No space"), "{end}");
+    let free = bench.shell(User::Alice, "/run/test/lfp --direct lock ttyW9; echo code $?");
+    assert!(free.said("No space left on device"), "{free}");
+}
+
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_full_disk_is_told_by_the_service_too() {

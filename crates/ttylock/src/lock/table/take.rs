@@ -182,7 +182,7 @@ impl Table {
                 Ok(Publication::AlreadyThere) => {
                     self.settle_each(own, std::slice::from_ref(name), contention)?;
                 }
-                Err(error) => return Err(self.cannot_write(&error)),
+                Err(error) => return Err(self.not_taken(own, name, &error, contention)),
             }
             let (judged, stale) = match self.judge(own, name, SystemTime::now(), contention) {
                 Verdict::Free => continue,
@@ -205,6 +205,21 @@ impl Table {
             }
         }
         Err(self.busy(own, name, Busy::Unknown))
+    }
+
+    /// The lock file could not be written, as on a full disk. If another process has the lock, that is the answer.
+    fn not_taken(
+        &mut self,
+        own: &Place,
+        name: &Name,
+        error: &pidlockfile::Error,
+        contention: Contention,
+    ) -> Stop {
+        let verdict = self.judge(own, name, SystemTime::now(), contention);
+        if let Verdict::Busy(busy @ Busy::Held(_)) = verdict {
+            return self.busy(own, name, busy);
+        }
+        self.cannot_write(error)
     }
 
     pub(super) fn give_back(&mut self, own: &Place, lock_names: &LockNames, taken: &[Published]) {
