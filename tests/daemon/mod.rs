@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use testbed::{LIMIT, until};
 
 use crate::conversation::{Ground, ended};
@@ -97,7 +96,7 @@ impl Daemon {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid().try_into().unwrap()), signal).unwrap();
+        testbed::signal(self.pid(), signal);
     }
 
     pub fn kill(&mut self) {

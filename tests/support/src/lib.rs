@@ -22,6 +22,7 @@ mod peers;
 mod process;
 mod programs;
 mod sandbox;
+mod signal;
 mod terminal;
 mod until;
 
@@ -32,5 +33,6 @@ pub use peers::peer;
 pub use process::{Command, End, Process, User};
 pub use programs::{example, library, program, script};
 pub use sandbox::{Layout, Sandbox};
+pub use signal::signal;
 pub use terminal::pseudo_terminal;
 pub use until::{LIMIT, receive, until};

@@ -17,6 +17,7 @@ use nix::unistd::{Pid, pipe2};
 
 use crate::peers::advice;
 use crate::sandbox::{PATH, Sandbox};
+use crate::signal::wait_until_stopped;
 use crate::until::{LIMIT, until};
 
 /// Writes its pid, whole, to the file of the first argument, unless the program of the second is
@@ -411,6 +412,9 @@ impl Process<'_> {
             .stderr(Stdio::null())
             .status();
         assert!(sent.expect("nsenter").success(), "{} is gone already", self.name);
+        if name == "STOP" {
+            wait_until_stopped(&self.sandbox.path("/proc"), self.pid);
+        }
     }
 
     /// Kills it with SIGKILL and waits until its pid is free.

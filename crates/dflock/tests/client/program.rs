@@ -2,7 +2,7 @@
 //! outlive the test.
 
 use crate::daemon::{Daemon, PATIENCE, until};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fmt;
 use std::fs::File;
@@ -99,7 +99,7 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal).unwrap();
+        testbed::signal(self.child.id(), signal);
     }
 
     pub(crate) fn type_in(&mut self, bytes: &[u8]) {

@@ -1,7 +1,6 @@
 //! Starts the program on a port of its own, talks to it, reads its log, ends it.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -98,7 +97,7 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+        testbed::signal(self.child.id(), signal);
     }
 
     /// Waits for the end.
