@@ -133,13 +133,9 @@ pub(crate) fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
     codes.get(1).map(|code| (*code).to_owned()).unwrap_or_default()
 }
 
-/// A program of a user's that has become what it is going to be: what starts it is root's.
+/// A process of a user's.
 pub(crate) fn sleeper(sandbox: &Sandbox, user: User) -> Process<'_> {
-    let sleeper = sandbox.command("sleep").arg("1000").user(user).spawn();
-    let name = format!("/proc/{}/comm", sleeper.pid());
-    let asleep = until(LIMIT, || (sandbox.read(&name)? == b"sleep\n").then_some(()));
-    assert!(asleep.is_some(), "sleep does not start");
-    sleeper
+    sandbox.command("sleep").arg("1000").user(user).spawn()
 }
 
 /// The sandbox's syslog: `/dev/log`, read by the test.

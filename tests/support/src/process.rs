@@ -246,16 +246,17 @@ impl<'a> Command<'a> {
         });
         process.pid = known.expect("a process that starts");
         assert!(process.pid != 0, "{}\n{}", advice(&self.words[0]), process.output());
-        if !self.user.change().is_empty() {
-            // Until setpriv has changed it, the process is root's.
-            let status = format!("/proc/{}/status", process.pid);
-            let is_changed = || {
-                let status = self.sandbox.read(&status).unwrap_or_default();
-                let status = String::from_utf8_lossy(&status).into_owned();
-                (!status.contains("\nUid:\t0\t")).then_some(())
-            };
-            until(LIMIT, is_changed).expect("a process of that user");
-        }
+        // Until then it is root's, and programs that look at it see the shell or setpriv(1).
+        let line = format!("/proc/{}/cmdline", process.pid);
+        let changer = self.user.change().first().copied().unwrap_or(&pid_file);
+        let has_become_it = || {
+            let line = self.sandbox.read(&line).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            // Empty where it has ended, and for an instant of execve(2).
+            let is_it = !line.is_empty() && !line.contains(&pid_file) && !line.starts_with(changer);
+            (is_it || process.child.try_wait().expect("a child").is_some()).then_some(())
+        };
+        until(LIMIT, has_become_it).expect("a process that becomes the program");
         process
     }
 }
