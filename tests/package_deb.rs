@@ -157,8 +157,9 @@ fn an_installed_package_works() {
         somebody lfp --json list
         somebody lfp --server 127.0.0.1:50001 lock /dev/ttyS0 2>/dev/null || echo code $?
         systemctl start lfpd.socket
-        somebody lfp --server 127.0.0.1:50001 run --timeout 60 /dev/ttyS0 -- echo over TCP ||
-            journalctl --no-pager --lines 40
+        somebody lfp --server 127.0.0.1:50001 run --timeout 60 /dev/ttyS0 -- echo over TCP 2>/complaint || true
+        cat /complaint
+        ! [ -s /complaint ] || journalctl --no-pager --output short-precise --lines 60
         stat -c %U /run/lfpd
         systemctl list-units --failed --no-legend 'lfp*'
         "#,

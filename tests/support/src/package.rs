@@ -2,16 +2,39 @@
 //! with everything that is written kept apart), to be looked at and started there.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::peers::workspace;
 use crate::programs::cargo;
+use crate::until::{LIMIT, until};
 
 /// Packages of the workspace that were built, and are installed together.
 #[derive(Debug)]
 pub struct Package {
     files: Vec<PathBuf>,
 }
+
+/// Makes a control group that is the root of all that the commands behind it see (cgroup_namespaces(7)): several
+/// systemds at once in one group would remove each other's groups. The commands themselves are in a group below, because
+/// systemd wants the root for itself.
+const APART: &str = r#"
+mount --make-rprivate /
+mount -t cgroup2 cgroup "$SCRATCH"
+mkdir -p "$SCRATCH/$GROUP/outside"
+echo $$ >"$SCRATCH/$GROUP/cgroup.procs"
+exec unshare --cgroup sh -ec '
+    echo $$ >"$SCRATCH/$GROUP/outside/cgroup.procs"
+    umount "$SCRATCH"
+    exec "$@"
+' sh "$@"
+"#;
+
+/// Removes that group.
+const APART_NO_MORE: &str = r#"
+mount --make-rprivate /
+mount -t cgroup2 cgroup "$SCRATCH"
+find "$SCRATCH/$GROUP" -depth -type d -exec rmdir {} +
+"#;
 
 /// Makes a system of its own with a closed `/run/lock`, as newer systemd has it, and installs the
 /// package into it.
@@ -67,7 +90,8 @@ ExecStart=-/bin/sh -c 'exec sh -e /script >/script.log 2>&1'
 ExecStartPost=/bin/systemctl --force --no-block exit 0
 UNIT
 ln -sf ../script.service $units/basic.target.wants/
-container=docker inside /lib/systemd/systemd --log-target=null >/dev/null 2>&1 || true
+container=docker inside sh -c 'echo $$ >/sys/fs/cgroup/cgroup.procs
+    exec /lib/systemd/systemd --log-target=journal' >/dev/null 2>&1 || true
 cat root/script.log
 "#;
 
@@ -218,12 +242,14 @@ impl Package {
 
     fn installed(&self, how: &str, script: &str) -> (String, Option<i32>) {
         let scratch = tempfile::tempdir().expect("a directory");
+        let group = scratch.path().file_name().expect("a name");
         let output = Command::new("timeout")
-            .args(["--signal=KILL", "300", "unshare"])
-            .args(["--mount", "--net", "--ipc", "--uts", "--cgroup", "--pid", "--fork"])
+            .args(["--signal=KILL", "300", "unshare", "--mount", "sh", "-ec", APART, "sh"])
+            .args(["unshare", "--mount", "--net", "--ipc", "--uts", "--pid", "--fork"])
             .args(["--kill-child", "--mount-proc", "sh", "-c"])
             .arg(format!("{INSTALL}{how}"))
             .env("SCRATCH", scratch.path())
+            .env("GROUP", group)
             .env(
                 "PACKAGES",
                 self.files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>().join("\n"),
@@ -231,6 +257,14 @@ impl Package {
             .env("SCRIPT", script)
             .output()
             .expect("unshare (package util-linux)");
+        // The last processes may not have ended yet.
+        let removed = until(LIMIT, || {
+            let mut remover = Command::new("unshare");
+            remover.args(["--mount", "sh", "-ec", APART_NO_MORE]).stderr(Stdio::null());
+            let status = remover.env("SCRATCH", scratch.path()).env("GROUP", group).status();
+            status.is_ok_and(|status| status.success()).then_some(())
+        });
+        assert!(removed.is_some(), "a control group stays: {group:?}");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         (said + &String::from_utf8_lossy(&output.stderr), output.status.code())
     }
