@@ -209,10 +209,11 @@ pub(super) fn suggestion(dev_dir: &Path, name: &str) -> Option<String> {
 }
 
 fn nearest(known: impl Iterator<Item = String>, name: &str) -> Option<String> {
-    /// As many letters may be wrong.
+    /// As many letters may be wrong; small letters for capitals are not counted.
     const WRONG: usize = 2;
+    let name = name.to_lowercase();
     known
-        .map(|known| (strsim::damerau_levenshtein(&known, name), known))
+        .map(|known| (strsim::damerau_levenshtein(&known.to_lowercase(), &name), known))
         .filter(|(wrong, _)| *wrong <= WRONG)
         .min()
         .map(|(_, known)| known)
@@ -383,6 +384,7 @@ mod tests {
     #[rstest]
     #[case::one_letter("ttyUSB1", Some("ttyUSB0"))]
     #[case::swapped("ttyUBS0", Some("ttyUSB0"))]
+    #[case::small_letters("ttyusb0", Some("ttyUSB0"))]
     #[case::of_a_link("serial/by-id/usb-Y", Some("serial/by-id/usb-X"))]
     #[case::nothing_like_it("printer", None)]
     fn a_mistyped_device_suggests_the_nearest_one(#[case] name: &str, #[case] meant: Option<&str>) {

@@ -13,17 +13,22 @@ pub(super) fn remedy(holder: &Holder) -> String {
     let directory = path.parent().and_then(|parent| std::fs::metadata(parent).ok());
     match (owner, directory) {
         (Ok(owner), Some(directory)) if directory.mode() & STICKY != 0 => format!(
-            "in this directory only the owner of a file may remove it: run `lfp clean` as {} or \
-             root, or give the service CAP_FOWNER (see lfpd(8))",
-            user(owner)
+            "in this directory only the owner of a file may remove it: run `lfp clean` as {}, \
+             or give the service CAP_FOWNER (see lfpd(8))",
+            or_root(owner)
         ),
         (_, Some(directory)) => format!(
-            "the directory belongs to {}: run `lfp clean` as its owner or root, or start the \
-             service (see lfpd(8))",
-            user(directory.uid())
+            "the directory belongs to {}: run `lfp clean` as {}, or start the service (see lfpd(8))",
+            user(directory.uid()),
+            or_root(directory.uid())
         ),
         (_, None) => "run `lfp clean` as root".to_owned(),
     }
+}
+
+/// The users who may do what the owner may.
+fn or_root(owner: u32) -> String {
+    if owner == 0 { "root".to_owned() } else { format!("{} or root", user(owner)) }
 }
 
 fn user(uid: u32) -> String {
