@@ -80,7 +80,7 @@ const WORDS_ELSEWHERE: [(&str, &str); 5] = [
     ("release", "unlock"),
     ("status", "who"),
     ("force-release", "unlock --force"),
-    ("watch", "wait"),
+    ("watch", "who --watch"),
 ];
 
 /// A device in the place of a command: most users who write this want to know which program has it.
