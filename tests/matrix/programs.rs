@@ -25,7 +25,7 @@ pub(crate) struct Program {
     pub(crate) input: Input,
     /// How one sees that it has the port.
     pub(crate) mark: Mark,
-    /// What it says as soon as it has the port, where it opens and closes it a few times before that.
+    /// The text by which it says that it has the port, if it opens and closes the port a few times before.
     pub(crate) says: Option<&'static str>,
     /// How one sees that it waits for the port: a file, and what it says in it.
     pub(crate) waits: Option<(&'static str, &'static str)>,

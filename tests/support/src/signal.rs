@@ -1,5 +1,5 @@
-//! Signals to processes. One that is to stop has stopped when this returns: its threads run on for a moment after the
-//! signal, and on a busy machine they finish what they were asked to do.
+//! Signals to processes. After SIGSTOP, a process has really stopped when this returns: its threads run on for a moment
+//! after the signal, and on a busy machine they finish what they were asked to do.
 
 use std::fs;
 use std::path::Path;

@@ -155,7 +155,7 @@ impl Broker {
         self.ask(|client| client.force(&request.device, request.pid), |files| files.unlock(request))
     }
 
-    /// Whether processes can be seen waiting: only a service has a line. To be asked after a request.
+    /// Whether waiting processes can be seen: only a service has a queue. Known after the first request.
     pub(super) fn has_line(&self) -> bool {
         matches!(self, Self::Service(service) if service.queue == Queue::Supposed)
     }

@@ -23,8 +23,8 @@ pub(super) const GOOD_FOR: Duration = Duration::from_millis(5);
 /// A reading is kept at least this long after the first caller has had it, for the next ones.
 const THERE_FOR: Duration = Duration::from_millis(25);
 
-/// A reading is kept this long for the first caller that comes back for it. On a busy machine it comes back late, and
-/// if it then needed another reading, it might never get one in time.
+/// A reading is kept this long for the first caller that comes back for it. On a busy machine that caller comes back
+/// late. If it then needed another reading, it might never get one in time.
 const UNTOLD_FOR: Duration = Duration::from_secs(1);
 
 /// How long a caller waits for a reading if the thread has nothing else to do.
