@@ -154,7 +154,7 @@ fn module_of(inner: &str) -> Vec<String> {
 }
 
 /// What a generator has written follows its own rules.
-pub(crate) fn is_generated(text: &str) -> bool {
+fn is_generated(text: &str) -> bool {
     text.lines().take(20).any(|line| line.contains("@generated"))
 }
 

@@ -129,7 +129,6 @@ fn test_code_may_do_anything() {
 
 #[rstest]
 #[case::a_long_function("src/protocol/line.rs", format!("fn planted() {{\n{}}}", "    ();\n".repeat(69)))]
-#[case::a_long_file("src/protocol/line.rs", "const _: () = ();\n".repeat(451))]
 fn too_long(#[case] path: &str, #[case] planted: String) {
     let (house, _) = with(path, &planted);
     assert_ne!(caught(rules::sizes, &house, path), []);
