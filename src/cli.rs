@@ -229,13 +229,11 @@ impl Options {
                 std::mem::forget(service);
                 return ExitCode::SUCCESS;
             }
-            Ok(()) => service
-                .make_exclusive(exclusive)
-                .map_err(|error| format!("--exclusive: the record cannot be kept: {error}"))
-                .and_then(|()| {
-                    listen::serve(&mut service, listeners, settings)
-                        .map_err(|error| format!("cannot serve: {error}"))
-                }),
+            Ok(()) => {
+                service.make_exclusive(exclusive);
+                listen::serve(&mut service, listeners, settings)
+                    .map_err(|error| format!("cannot serve: {error}"))
+            }
             Err(complaint) => Err(complaint),
         };
         let Err(complaint) = served else { return ExitCode::SUCCESS };

@@ -1,15 +1,13 @@
-//! Ports that only the holders of their locks can open, for `--exclusive`: the settings, the record of these ports,
-//! and the kernel's events about openings. Nothing here touches a port.
+//! Ports that only the holders of their locks can open, for `--exclusive`: the settings, these ports, and the kernel's
+//! events about openings. Nothing here touches a port.
 
-mod notes;
 mod ports;
 #[cfg(target_os = "linux")]
 mod watch;
 
 use ttylock::{DeviceName, ResolvedDevice};
 
-pub(super) use notes::{Note, Notes};
-pub(super) use ports::{Ports, Question, Scope, Set, Why};
+pub(super) use ports::{Ports, Question, Set, Why};
 #[cfg(target_os = "linux")]
 pub(super) use watch::PortWatch;
 

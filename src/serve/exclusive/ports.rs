@@ -6,7 +6,6 @@
 //! An event during an examination causes another one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
@@ -42,8 +41,6 @@ struct Held {
 pub(in crate::serve) struct Set {
     /// The device.
     pub(in crate::serve) node: Node,
-    /// The mark by which this use of the device is recognised, if it could be marked.
-    pub(in crate::serve) mark: Option<NonZeroU32>,
     /// The number of the holder's descriptor.
     pub(in crate::serve) number: i32,
 }
@@ -53,22 +50,12 @@ pub(in crate::serve) struct Set {
 struct Left {
     who: ProcessIdentity,
     set: Set,
-    scope: Scope,
     /// The processes to examine.
     pids: Vec<Pid>,
     /// One process could not be examined.
     has_doubt: bool,
     due: Instant,
     look: Look,
-}
-
-/// On a port with a lock that has ended: the processes for which we end the mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::serve) enum Scope {
-    /// All processes: an exclusive mode on this port is ours.
-    Anybody,
-    /// Only the former holder: other processes may have set the mode themselves meanwhile.
-    Holder,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,11 +170,10 @@ impl Ports {
         &mut self,
         port: &str,
         (who, set): (ProcessIdentity, Set),
-        scope: Scope,
         now: Instant,
     ) {
         let (pids, has_doubt, look) = (vec![who.pid], false, Look::None);
-        let left = Left { who, set, scope, pids, has_doubt, due: now, look };
+        let left = Left { who, set, pids, has_doubt, due: now, look };
         self.left.insert(port.to_owned(), left);
     }
 
@@ -262,19 +248,12 @@ impl Ports {
         self.left.remove(port).map(|left| (left.who, left.set))
     }
 
-    /// The ports that no examined process has open, if other processes cannot be seen or do not matter.
-    pub(in crate::serve) fn forsaken(&self) -> Vec<String> {
-        let is_over = |left: &Left| left.is_idle() && left.scope == Scope::Holder;
-        self.left.iter().filter(|(_, left)| is_over(left)).map(|(port, _)| port.clone()).collect()
-    }
-
     /// The next port for which all processes that have it open are to be searched; one at a time.
     pub(in crate::serve) fn next_survey(&mut self, now: Instant) -> Option<String> {
         if self.surveyed.is_some() {
             return None;
         }
-        let is_wanted =
-            |left: &Left| left.is_idle() && left.scope == Scope::Anybody && left.due <= now;
+        let is_wanted = |left: &Left| left.is_idle() && left.due <= now;
         let (port, _) = self.left.iter().find(|(_, left)| is_wanted(left))?;
         self.surveyed = Some(port.clone());
         self.surveyed.clone()
@@ -377,7 +356,7 @@ mod tests {
     fn set() -> Set {
         let numbers = Numbers { major: 4, minor: 73 };
         let node = Node { file_system: numbers, inode: 1, device: Some(numbers) };
-        Set { node, mark: NonZeroU32::new(7), number: 3 }
+        Set { node, number: 3 }
     }
 
     fn holds(number: i64) -> Question {
@@ -441,7 +420,7 @@ mod tests {
     #[test]
     fn a_port_left_open_is_searched_until_no_process_has_it() {
         let (mut ports, now) = (Ports::default(), Instant::now());
-        ports.leave(PORT, (who(5), set()), Scope::Anybody, now);
+        ports.leave(PORT, (who(5), set()), now);
         assert!(ports.is_left(PORT));
         assert_eq!(ports.next_survey(now), None, "the holder first");
         assert_eq!(ports.next(now), Some(ended(5)));
@@ -466,18 +445,6 @@ mod tests {
         assert_eq!(ports.was_surveyed(Vec::new(), later).as_deref(), Some(PORT));
         assert_eq!(ports.forget_left(PORT), Some((who(5), set())));
         assert!(ports.is_empty());
-    }
-
-    /// If the mode may belong to another program now, only the former holder's is ended.
-    #[test]
-    fn a_mode_that_may_be_another_programs_is_left_alone() {
-        let (mut ports, now) = (Ports::default(), Instant::now());
-        ports.leave(PORT, (who(5), set()), Scope::Holder, now);
-        assert_eq!(ports.forsaken(), [] as [String; 0]);
-        assert_eq!(ports.next(now), Some(ended(5)));
-        ports.answered(&ended(5), Some(false), now);
-        assert_eq!(ports.next_survey(now), None);
-        assert_eq!(ports.forsaken(), [PORT]);
     }
 
     #[test]

@@ -73,7 +73,6 @@ impl Daemon<'_> {
             self.exclusive.next_check = now.checked_add(EXCLUSIVE_CHECK);
         }
         self.exclusive.looks.turn(self.service, now);
-        self.service.forget_forsaken();
         if let Some(port) = self.service.exclusive_ports().next_survey(now) {
             match DeviceName::parse(port.as_bytes()) {
                 Ok(device) => self.queries.push_first(OURSELVES, Some(device)),

@@ -1,10 +1,7 @@
 //! Ports that only the holders of their locks can open (`--exclusive`): duplicates the holder's own descriptor, and
-//! asks the kernel to refuse the port to all others until the lock ends. Each mode is recorded before it is set.
+//! asks the kernel to refuse the port to all others until the lock ends.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::io;
-use std::num::NonZeroU32;
 use std::time::Instant;
 
 use pidlockfile::Pid;
@@ -17,7 +14,7 @@ use ttylock::{
 use super::Service;
 use crate::limits::EXCLUSIVE_LOOK_MOST;
 use crate::log::Severity;
-use crate::serve::exclusive::{Exclusive, Note, Notes, Ports, Question, Scope, Set, Why};
+use crate::serve::exclusive::{Exclusive, Ports, Question, Set, Why};
 use crate::serve::opens::{Begun, Looker};
 
 /// The state of `--exclusive` in the service.
@@ -25,7 +22,6 @@ use crate::serve::opens::{Begun, Looker};
 pub(super) struct Exclusion {
     wanted: Exclusive,
     pub(super) ports: Ports,
-    notes: Option<Notes>,
     /// The port that was checked last.
     checked: String,
     /// An obstacle was reported.
@@ -42,24 +38,13 @@ pub(in crate::serve) struct PortSearch {
 
 impl Service {
     /// From now on, ports are made exclusive when they are locked.
-    ///
-    /// # Errors
-    /// The system's: the record cannot be kept.
-    pub(crate) fn make_exclusive(&mut self, wanted: Exclusive) -> io::Result<()> {
-        let is_new = wanted != Exclusive::Never;
-        let notes = Notes::open(&self.table.layout().state_dir, is_new);
-        self.exclusion.notes = if is_new { Some(notes?) } else { notes.ok() };
+    pub(crate) fn make_exclusive(&mut self, wanted: Exclusive) {
         self.exclusion.wanted = wanted;
-        Ok(())
     }
 
-    /// Continues the work of an earlier daemon, which may have been killed at any moment: its modes on ports that are
-    /// still locked are ours now, and its other modes are ended.
+    /// Ports may be locked already. If such a port is exclusive, an earlier service or a program has set the mode, and
+    /// it stays until the port's last close.
     pub(in crate::serve) fn begin_exclusive(&mut self, now: Instant) {
-        let notes = self.exclusion.notes.as_ref().map(Notes::all).unwrap_or_default();
-        for note in notes {
-            self.take_over(&note, now);
-        }
         if self.exclusion.wanted == Exclusive::Never {
             return;
         }
@@ -71,25 +56,6 @@ impl Service {
                 self.locked_by(&resolved, &who, now);
             }
         }
-    }
-
-    fn take_over(&mut self, note: &Note, now: Instant) {
-        let numbers = Some(note.device);
-        let node = Node { file_system: note.device, inode: 0, device: numbers };
-        let set = Set { node, mark: note.mark, number: -1 };
-        let device = DeviceName::parse(note.port.as_bytes()).ok();
-        let who = device.and_then(|device| self.table.holder_on_record(&device));
-        let resolved = self.resolve_port(&note.port);
-        if let Some((who, resolved)) = who.filter(|who| note.is_of(who)).zip(resolved) {
-            if self.exclusion.wanted.applies_to(&resolved) {
-                self.exclusion.ports.locked(resolved.real(), &who, now);
-                return self.exclusion.ports.note(resolved.real(), Some(set));
-            }
-        }
-        // Without a mark, it may be the mode of a program that has opened the port since.
-        let scope = if note.mark.is_some() { Scope::Anybody } else { Scope::Holder };
-        let who = self.table.identify(note.pid);
-        self.exclusion.ports.leave(&note.port, (who, set), scope, now);
     }
 
     /// A process has got the lock of a port.
@@ -132,7 +98,7 @@ impl Service {
         self.end_at_once(port);
         if let Some((who, Some(set))) = self.exclusion.ports.ended(port) {
             let left = (who, set);
-            self.exclusion.ports.leave(port, left, Scope::Anybody, Instant::now());
+            self.exclusion.ports.leave(port, left, Instant::now());
         }
     }
 
@@ -157,29 +123,17 @@ impl Service {
             return;
         }
         if let Ok(Some(duplicate)) = Duplicate::again(pid, set.number, &set.node, closing) {
-            if self.end_mode(port, &set, &duplicate) {
+            if self.end_mode(port, &duplicate) {
                 self.exclusion.ports.note(port, None);
             }
         }
     }
 
-    /// Ends our own mode only. Returns whether it is ended.
-    fn end_mode(&mut self, port: &str, set: &Set, duplicate: &Duplicate) -> bool {
-        let ended = is_ours(set, duplicate).and_then(|is_ours| {
-            if is_ours {
-                duplicate.end_exclusive()?;
-                if set.mark.is_some() {
-                    duplicate.unmark()?;
-                }
-            }
-            Ok(is_ours)
-        });
-        match ended {
-            Ok(is_ours) => {
-                self.forget_note(set);
-                if is_ours {
-                    self.tell(Severity::Debug, format_args!("{port} is no longer exclusive"));
-                }
+    /// Returns whether the mode is ended.
+    fn end_mode(&mut self, port: &str, duplicate: &Duplicate) -> bool {
+        match duplicate.end_exclusive() {
+            Ok(()) => {
+                self.tell(Severity::Debug, format_args!("{port} is no longer exclusive"));
                 true
             }
             Err(error) => {
@@ -187,13 +141,6 @@ impl Service {
                 // The device is gone, and its mode with it.
                 false
             }
-        }
-    }
-
-    fn forget_note(&mut self, set: &Set) {
-        if let Some((notes, device)) = self.exclusion.notes.as_ref().zip(set.node.device) {
-            // A record that remains is about an earlier use of the device.
-            let _ = notes.remove(device);
         }
     }
 
@@ -205,52 +152,25 @@ impl Service {
             return self.exclusion.ports.happened(port, Instant::now());
         }
         let before = self.exclusion.ports.set_of(port);
+        let ours = Set { number: duplicate.number(), node };
         let set = match (before, duplicate.is_exclusive()) {
             (_, Err(error)) => return self.hindered(port, &error.to_string()),
-            (Some(set), Ok(true)) if is_ours_or_untold(&set, duplicate) => {
-                Some(Set { number: duplicate.number(), node, ..set })
-            }
+            (Some(_), Ok(true)) => Some(ours),
             // The program has set it itself.
-            (_, Ok(true)) => None,
-            (_, Ok(false)) => match self.set_mode(port, who, node, duplicate) {
-                Ok(set) => Some(set),
+            (None, Ok(true)) => None,
+            (_, Ok(false)) => match duplicate.set_exclusive() {
+                Ok(()) => {
+                    let pid = who.pid;
+                    self.tell(Severity::Info, format_args!("{port} is exclusive for pid {pid}"));
+                    Some(ours)
+                }
                 Err(error) => {
                     self.hindered(port, &error.to_string());
                     None
                 }
             },
         };
-        if let (Some(before), None) = (before, set) {
-            self.forget_note(&before);
-        }
         self.exclusion.ports.note(port, set);
-    }
-
-    /// The record comes first, so that the next daemon knows of the mode in any case.
-    fn set_mode(
-        &mut self,
-        port: &str,
-        who: &ProcessIdentity,
-        node: Node,
-        duplicate: &Duplicate,
-    ) -> io::Result<Set> {
-        let unknown = || io::Error::other("its process could not be identified later");
-        let device = node.device.ok_or_else(unknown)?;
-        let note = |mark| Note::new(device, port, who, mark).ok_or_else(unknown);
-        let notes = self.exclusion.notes.as_ref().ok_or_else(unknown)?;
-        let mark = a_mark();
-        notes.write(&note(mark)?)?;
-        let mark = match mark {
-            Some(mark) if duplicate.mark(mark)? => Some(mark),
-            _ => {
-                notes.write(&note(None)?)?;
-                None
-            }
-        };
-        duplicate.set_exclusive()?;
-        let pid = who.pid;
-        self.tell(Severity::Info, format_args!("{port} is exclusive for pid {pid}"));
-        Ok(Set { node, mark, number: duplicate.number() })
     }
 
     /// Reported once, because others may cause it as often as they like.
@@ -305,20 +225,7 @@ impl Service {
         let nobodys = self.exclusion.ports.was_surveyed(pids.collect(), now);
         if let Some(port) = nobodys {
             // The last close has ended the mode.
-            self.forget_left(&port);
-        }
-    }
-
-    /// Forgets the ports that no process has open any more.
-    pub(in crate::serve) fn forget_forsaken(&mut self) {
-        for port in self.exclusion.ports.forsaken() {
-            self.forget_left(&port);
-        }
-    }
-
-    fn forget_left(&mut self, port: &str) {
-        if let Some((_, set)) = self.exclusion.ports.forget_left(port) {
-            self.forget_note(&set);
+            self.exclusion.ports.forget_left(&port);
         }
     }
 
@@ -376,9 +283,9 @@ impl Looker<Question, PortSearch> for Service {
                     Why::Holds(who) => {
                         self.has_opened(&look.port, who, look.search.node(), &duplicate);
                     }
-                    Why::Ended(set) => {
-                        self.end_mode(&look.port, set, &duplicate);
-                        self.forget_left(&look.port);
+                    Why::Ended(_) => {
+                        self.end_mode(&look.port, &duplicate);
+                        self.exclusion.ports.forget_left(&look.port);
                     }
                 }
                 Some(Some(true))
@@ -410,20 +317,4 @@ impl Service {
             }
         }
     }
-}
-
-/// Whether this use of the device is the one that we have made exclusive. If it could not be marked, it counts as
-/// ours: only root could have opened the port meanwhile.
-fn is_ours(set: &Set, duplicate: &Duplicate) -> io::Result<bool> {
-    set.mark.map_or(Ok(true), |mark| duplicate.has_mark(mark))
-}
-
-fn is_ours_or_untold(set: &Set, duplicate: &Duplicate) -> bool {
-    is_ours(set, duplicate).unwrap_or(true)
-}
-
-/// A number that hardly ever repeats.
-fn a_mark() -> Option<NonZeroU32> {
-    let bytes = RandomState::new().hash_one(0_u8).to_ne_bytes();
-    bytes.first_chunk().and_then(|bytes| NonZeroU32::new(u32::from_ne_bytes(*bytes)))
 }

@@ -3,12 +3,10 @@
 //! (pidfd_getfd(2)). Only pseudo-terminals are ever opened here.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::termios::{Winsize, tcgetwinsize, tcsetwinsize};
 
 use super::closing::Closing;
 use super::open::{NoLook, OpenLook, Progress, is_of, openers};
@@ -223,38 +221,6 @@ impl Duplicate {
         sys::end_exclusive(self.open()?)
     }
 
-    /// Marks this use of the device, from its first opening to its last close, so that it can be recognised: by the
-    /// size of its window in pixels, which serial ports do not use, and which the kernel clears at the last close.
-    /// Returns whether it was marked: not if that size is already set, or if the driver handles it itself.
-    ///
-    /// # Errors
-    /// An error of the system.
-    pub fn mark(&self, mark: NonZeroU32) -> io::Result<bool> {
-        let size = tcgetwinsize(self.open()?)?;
-        if pixels(&size) != 0 {
-            return Ok(false);
-        }
-        tcsetwinsize(self.open()?, with_pixels(size, mark.get()))?;
-        self.has_mark(mark)
-    }
-
-    /// Whether this use of the device has that mark.
-    ///
-    /// # Errors
-    /// An error of the system.
-    pub fn has_mark(&self, mark: NonZeroU32) -> io::Result<bool> {
-        Ok(pixels(&tcgetwinsize(self.open()?)?) == mark.get())
-    }
-
-    /// Removes the mark.
-    ///
-    /// # Errors
-    /// An error of the system.
-    pub fn unmark(&self) -> io::Result<()> {
-        let size = tcgetwinsize(self.open()?)?;
-        Ok(tcsetwinsize(self.open()?, with_pixels(size, 0))?)
-    }
-
     fn open(&self) -> io::Result<&OwnedFd> {
         self.descriptor.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -266,15 +232,6 @@ impl Drop for Duplicate {
             self.closing.close(descriptor);
         }
     }
-}
-
-fn pixels(size: &Winsize) -> u32 {
-    u32::from(size.ws_xpixel) << 16 | u32::from(size.ws_ypixel)
-}
-
-fn with_pixels(size: Winsize, pixels: u32) -> Winsize {
-    let [a, b, c, d] = pixels.to_be_bytes();
-    Winsize { ws_xpixel: u16::from_be_bytes([a, b]), ws_ypixel: u16::from_be_bytes([c, d]), ..size }
 }
 
 impl From<NoLook> for NoDuplicate {
@@ -434,24 +391,6 @@ mod tests {
         let found = Duplicate::by_number(&process, 0, &node_of(&near.slave), Closing::AtOnce);
         assert!(matches!(found, Err(NoDuplicate::NotOpen)), "{found:?}");
         assert!(fs::metadata(format!("/proc/{}", opener.pid())).is_err());
-    }
-
-    /// The mark ends with the last close, and a window size that is already set is not overwritten.
-    #[test]
-    fn a_use_of_a_device_is_known_by_its_mark() {
-        let near = terminal();
-        let (mark, other) = (NonZeroU32::new(0x0102_fffe).unwrap(), NonZeroU32::new(7).unwrap());
-        let opener = Opener::of(&near.slave);
-        let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&near.slave, size).unwrap();
-        assert!(!duplicate.has_mark(mark).unwrap());
-        assert!(duplicate.mark(mark).unwrap() && duplicate.has_mark(mark).unwrap());
-        assert!(!duplicate.has_mark(other).unwrap() && !duplicate.mark(other).unwrap());
-        let marked = tcgetwinsize(&near.slave).unwrap();
-        assert_eq!((marked.ws_row, marked.ws_col), (24, 80));
-        duplicate.unmark().unwrap();
-        assert_eq!(pixels(&tcgetwinsize(&near.slave).unwrap()), 0);
     }
 
     /// The last close of a device or of a file in user space may take any time; the searching thread must not wait
