@@ -51,8 +51,8 @@ _arguments "${_arguments_options[@]}" : \
 '--grace=[Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. If the server cannot be reached, TERM comes this long before the lease ends]:S:_default' \
 '--reclaim=[Seconds to look for the server after the connection broke. Not given\: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then]:S:_default' \
 '--hold-for=[Hold the lock for at least this many seconds, even if the command ends sooner\: for a job that several hosts start at about the same time, and that only one of them should do]:S:_default' \
-'-E+[Exit code for busy and timed out, instead of 1 and 75]:N:_default' \
-'--busy-exit-code=[Exit code for busy and timed out, instead of 1 and 75]:N:_default' \
+'-E+[Exit code for busy and timed out, instead of 1 and 75; without --json no message either]:N:_default' \
+'--busy-exit-code=[Exit code for busy and timed out, instead of 1 and 75; without --json no message either]:N:_default' \
 '*-s+[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--server=[HOST\:PORT, \`\[V6\]\:PORT\` or unix\:PATH. If there are several, the CRC-32 of the key chooses one, as in all dflockd clients; list the same servers in the same order everywhere]:ADDRESS:_default' \
 '*--any-of=[Instead of --server\: addresses of one service, such as servers on one etcd, separated by commas or given more than once. If one does not answer, the next is asked]:ADDRESS:_default' \

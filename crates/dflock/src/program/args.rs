@@ -181,7 +181,7 @@ pub(super) struct Run {
     /// several hosts start at about the same time, and that only one of them should do.
     #[arg(long, value_name = "S")]
     pub(super) hold_for: Option<u32>,
-    /// Exit code for busy and timed out, instead of 1 and 75.
+    /// Exit code for busy and timed out, instead of 1 and 75; without --json no message either.
     #[arg(long, short = 'E', value_name = "N")]
     pub(super) busy_exit_code: Option<u8>,
     /// The command and its arguments.

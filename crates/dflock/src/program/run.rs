@@ -88,6 +88,9 @@ impl Wanted {
     async fn leases(&self, run: &Run, client: &Client) -> Result<Option<Leases>, Failure> {
         let timeout = run.terms.timeout.map(ask::seconds);
         let wait = self.claims.acquire_persistently(timeout, |key, step| self.told(key, step));
+        if run.busy_exit_code.is_some() {
+            return Ok(wait.await?);
+        }
         Ok(holder::waited_for(wait, || self.asked.borrow().clone(), client, self.json).await?)
     }
 
@@ -106,7 +109,11 @@ impl Wanted {
         }
     }
 
+    /// An exit code that the user chose says it all, so that cron sends no mail about it.
     async fn not_granted(&self, run: &Run, client: &Client) -> Result<u8, Failure> {
+        if let (Some(code), false) = (run.busy_exit_code, self.json) {
+            return Ok(code);
+        }
         let asked = self.asked.borrow().clone();
         let holder = match &asked {
             Some(key) => holder::in_the_way(key, client, self.json).await,
