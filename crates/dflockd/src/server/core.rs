@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
-use watching::Watchers;
+use watching::{WOKEN_PER_TURN, Watchers};
 
 /// The most keys or holds that one turn handles before other tasks get their turn.
 pub(super) const BUDGET: usize = 1024;
@@ -312,6 +312,9 @@ impl Core {
     }
 
     fn next_deadline(&self) -> Moment {
+        if self.watchers.has_work() {
+            return Moment::default();
+        }
         let retry = self.keeper.as_ref().map_or(Moment::NEVER, Keeper::retry);
         self.store.next_deadline().min(self.timers.next()).min(retry)
     }
@@ -329,6 +332,9 @@ impl Core {
         for _ in 0..BUDGET {
             let Some(id) = self.timers.pop(now) else { break };
             self.ring(id, now);
+        }
+        for id in self.watchers.next_portion(WOKEN_PER_TURN) {
+            self.wake(id);
         }
         self.armed = match progress {
             Progress::Done | Progress::Later => self.next_deadline(),

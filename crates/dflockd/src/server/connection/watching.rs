@@ -1,7 +1,7 @@
 //! A connection that watches a key: it is told when the holders of the key are no longer those that it was told last.
 
 use super::{Connection, Gone, Phase, Scratch};
-use leases::wire::{Watch, push_sight, tag_of};
+use leases::wire::Watch;
 use leases::{Answer, Key, Moment, Seconds};
 use std::task::{Context, Poll, ready};
 
@@ -61,14 +61,14 @@ impl Connection {
         let (now, last, until) = (self.shared.now(), watching.last, watching.until);
         let mut core = self.shared.core();
         let refusal = match core.sight(now, key) {
-            Ok(Some(sight)) if now < until && last == Some(tag_of(sight.as_ref())) => return false,
+            Ok(Some(line)) if now < until && last == Some(line.tag) => return false,
             Ok(None) => {
                 // The answer comes by itself, or the store turns out to be unavailable.
                 core.set_deadline(self.id, Moment::NEVER);
                 return false;
             }
-            Ok(Some(sight)) => {
-                push_sight(self.output.bytes(), sight.as_ref());
+            Ok(Some(line)) => {
+                self.output.push(&line.text);
                 // The client is told nothing that would be false after a restart.
                 self.rests_on = core.noted();
                 None

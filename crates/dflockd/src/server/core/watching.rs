@@ -1,16 +1,54 @@
 //! Connections that wait for a change of a key's holders: at most one key each, and a limited number in all.
+//!
+//! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the driver wakes
+//! a portion of bounded size. Other clients are served between the portions.
 
 use super::Core;
-use leases::{ConnId, Key, Label, Moment, Refusal, Sight};
-use std::collections::{HashMap, HashSet};
+use leases::wire::{push_sight, tag_of};
+use leases::{ConnId, Key, Label, Moment, Refusal};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// By key, and by connection.
+/// The most watchers that are woken in one turn, of all keys together. Each of them sends a line, which takes some ten
+/// microseconds.
+pub(super) const WOKEN_PER_TURN: usize = 64;
+
+/// The reply to `watch`, and the tag of the state in it.
+#[derive(Debug)]
+pub(in crate::server) struct SightLine {
+    pub(in crate::server) tag: u64,
+    pub(in crate::server) text: Vec<u8>,
+}
+
+/// All watchers, by key and by connection.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    /// Sets, because ten thousand watchers of one key may all leave when it changes.
-    of_key: HashMap<Arc<[u8]>, HashSet<ConnId>>,
-    keys: HashMap<ConnId, Arc<[u8]>>,
+    of_key: HashMap<Arc<[u8]>, Watched>,
+    /// The key of each connection, and the number that the watch got when it began.
+    keys: HashMap<ConnId, (Arc<[u8]>, u64)>,
+    /// The number of the latest watch.
+    latest: u64,
+    /// The keys with a sweep under way.
+    sweeping: VecDeque<Arc<[u8]>>,
+}
+
+/// The watchers of one key, in the order in which they began.
+#[derive(Debug, Default)]
+struct Watched {
+    ids: BTreeMap<u64, ConnId>,
+    sweep: Option<Sweep>,
+}
+
+/// Wakes all watchers that began before a change, the oldest first.
+#[derive(Debug)]
+struct Sweep {
+    /// The numbers of watches that are still to be woken: from `next` to `last`.
+    next: u64,
+    last: u64,
+    /// The key has changed again. A second sweep follows, so the first one always reaches the last watcher.
+    again: bool,
+    /// The reply to all of them, built by the first one.
+    line: Option<Arc<SightLine>>,
 }
 
 impl Watchers {
@@ -19,18 +57,73 @@ impl Watchers {
         let known = self.of_key.get_key_value(key).map(|(key, _)| Arc::clone(key));
         let is_first = known.is_none();
         let key = known.unwrap_or_else(|| key.into());
-        self.of_key.entry(Arc::clone(&key)).or_default().insert(id);
-        self.keys.insert(id, key);
+        self.latest += 1;
+        self.of_key.entry(Arc::clone(&key)).or_default().ids.insert(self.latest, id);
+        self.keys.insert(id, (key, self.latest));
         is_first
     }
 
     /// Returns the key if it has no watcher any more.
     fn remove(&mut self, id: ConnId) -> Option<Arc<[u8]>> {
-        let key = self.keys.remove(&id)?;
+        let (key, number) = self.keys.remove(&id)?;
         let others = self.of_key.get_mut(&key)?;
-        others.remove(&id);
-        others.is_empty().then(|| self.of_key.remove(&key))?;
+        others.ids.remove(&number);
+        others.ids.is_empty().then(|| self.of_key.remove(&key))?;
         Some(key)
+    }
+
+    /// Begins a sweep over the watchers of a key.
+    fn begin_sweep(&mut self, key: &[u8]) {
+        let Some((name, _)) = self.of_key.get_key_value(key) else { return };
+        let name = Arc::clone(name);
+        let Some(watched) = self.of_key.get_mut(key) else { return };
+        if let Some(sweep) = &mut watched.sweep {
+            sweep.again = true;
+            sweep.line = None;
+        } else {
+            watched.sweep = Some(Sweep { next: 0, last: self.latest, again: false, line: None });
+            self.sweeping.push_back(name);
+        }
+    }
+
+    /// Whether there are more watchers to wake.
+    pub(super) fn has_work(&self) -> bool {
+        !self.sweeping.is_empty()
+    }
+
+    /// The watchers to wake next, at most `most`. The keys take turns.
+    pub(super) fn next_portion(&mut self, most: usize) -> Vec<ConnId> {
+        let mut portion = Vec::new();
+        for _ in 0..self.sweeping.len() {
+            if portion.len() >= most {
+                break;
+            }
+            let Some(name) = self.sweeping.pop_front() else { break };
+            // The watchers of a key may all have left meanwhile.
+            let Some(watched) = self.of_key.get_mut(&name) else { continue };
+            let Some(sweep) = &mut watched.sweep else { continue };
+            let rest = watched.ids.range(sweep.next..).take_while(|(it, _)| **it <= sweep.last);
+            let before = portion.len();
+            for (number, id) in rest.take(most - before) {
+                portion.push(*id);
+                sweep.next = number + 1;
+            }
+            if portion.len() > before {
+                self.sweeping.push_back(name);
+            } else if sweep.again {
+                *sweep = Sweep { next: 0, last: self.latest, again: false, line: None };
+                self.sweeping.push_back(name);
+            } else {
+                watched.sweep = None;
+            }
+        }
+        portion
+    }
+
+    /// The line of the sweep over a key, if there is one.
+    fn sweep_line(&mut self, key: Key<'_>) -> Option<&mut Option<Arc<SightLine>>> {
+        let sweep = self.of_key.get_mut(key.bytes())?.sweep.as_mut()?;
+        Some(&mut sweep.line)
     }
 }
 
@@ -64,19 +157,30 @@ impl Core {
         }
     }
 
-    /// The holders of a key: see [`Store::sight`](crate::server::store::Store::sight).
+    /// The reply to a client that watches a key; `None` while the store has to ask for it. It is built once for each
+    /// change of a key, however many clients watch the key. See [`Store::sight`](crate::server::store::Store::sight).
     pub(in crate::server) fn sight(
-        &self,
+        &mut self,
         now: Moment,
         key: Key<'_>,
-    ) -> Result<Option<Option<Sight>>, Refusal> {
+    ) -> Result<Option<Arc<SightLine>>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
         if !self.store.is_available() {
             return Err(Refusal::Unavailable);
         }
-        Ok(self.store.sight(now, key))
+        if let Some(Some(line)) = self.watchers.sweep_line(key) {
+            return Ok(Some(Arc::clone(line)));
+        }
+        let Some(sight) = self.store.sight(now, key) else { return Ok(None) };
+        let mut text = Vec::new();
+        push_sight(&mut text, sight.as_ref());
+        let line = Arc::new(SightLine { tag: tag_of(sight.as_ref()), text });
+        if let Some(kept) = self.watchers.sweep_line(key) {
+            *kept = Some(Arc::clone(&line));
+        }
+        Ok(Some(line))
     }
 
     pub(in crate::server) fn watchers(&self) -> usize {
@@ -84,15 +188,14 @@ impl Core {
     }
 
     /// The holders of a key may have changed.
-    pub(super) fn wake_watchers(&self, key: &[u8]) {
-        for id in self.watchers.of_key.get(key).into_iter().flatten() {
-            self.wake(*id);
-        }
+    pub(super) fn wake_watchers(&mut self, key: &[u8]) {
+        self.watchers.begin_sweep(key);
     }
 
     /// Something has changed that concerns all keys.
-    pub(super) fn wake_all_watchers(&self) {
-        self.watchers.keys.keys().for_each(|id| self.wake(*id));
+    pub(super) fn wake_all_watchers(&mut self) {
+        let keys: Vec<_> = self.watchers.of_key.keys().map(Arc::clone).collect();
+        keys.iter().for_each(|key| self.watchers.begin_sweep(key));
     }
 
     /// Changes a part of the label of a connection.
@@ -108,9 +211,17 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use crate::server::core::Shared;
+    use super::WOKEN_PER_TURN;
+    use crate::server::core::{Core, Shared};
     use crate::server::settings::Settings;
-    use leases::{AutoRelease, Key, Refusal};
+    use leases::{Answer, AutoRelease, Claim, ConnId, Key, Refusal, Request, Seconds, Verdict};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    fn key(name: &'static str) -> Key<'static> {
+        Key::new(name.as_bytes()).unwrap()
+    }
 
     /// The limit counts watchers of all keys, and a connection that has gone counts no more.
     #[test]
@@ -118,7 +229,6 @@ mod tests {
         let shared = Shared::new(Settings::default());
         let mut core = shared.core();
         let conns: Vec<_> = (0..4).map(|_| core.admit(&shared.settings, None).unwrap().0).collect();
-        let key = |name: &'static str| Key::new(name.as_bytes()).unwrap();
         core.begin_watch(conns[0], key("a"), 2).unwrap();
         core.begin_watch(conns[1], key("b"), 2).unwrap();
         assert_eq!(core.begin_watch(conns[2], key("a"), 2), Err(Refusal::MaxWaiters));
@@ -131,5 +241,138 @@ mod tests {
         assert_eq!(core.watchers(), 2);
         conns.iter().for_each(|id| core.end_watch(*id));
         assert_eq!(core.watchers(), 0);
+    }
+
+    /// Counts how often a connection is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Watchers of the key `k`, and a client that changes its holders.
+    struct Scene {
+        shared: Arc<Shared>,
+        watchers: Vec<(ConnId, Arc<Woken>)>,
+        changer: ConnId,
+    }
+
+    impl Scene {
+        fn new(watchers: usize) -> Self {
+            let shared = Arc::new(Shared::new(Settings::default()));
+            let admit = || shared.core().admit(&shared.settings, None).unwrap().0;
+            let changer = admit();
+            let watchers = (0..watchers).map(|_| (admit(), Arc::new(Woken::default()))).collect();
+            let scene = Self { watchers, changer, shared: Arc::clone(&shared) };
+            for (id, woken) in &scene.watchers {
+                shared.core().register(*id, &Waker::from(Arc::clone(woken)));
+                scene.watch(*id);
+            }
+            scene
+        }
+
+        fn watch(&self, id: ConnId) {
+            self.shared.core().begin_watch(id, key("k"), 0).unwrap();
+        }
+
+        /// The lock changes hands twice.
+        fn change(&self) {
+            let claim = Claim::LOCK;
+            let take = Request::Acquire { key: key("k"), claim, timeout: Seconds::ZERO, ttl: None };
+            let mut core = self.shared.core();
+            let now = self.shared.now();
+            let Verdict::Now(Answer::Granted(grant)) = core.ask(now, self.changer, take) else {
+                panic!("the lock is free")
+            };
+            let release = Request::Release { key: key("k"), token: Some(grant.token) };
+            core.ask(now, self.changer, release);
+        }
+
+        /// One turn; returns the watchers that it wakes.
+        fn turn(&self) -> Vec<usize> {
+            let woken = |(_, woken): &(ConnId, Arc<Woken>)| woken.0.load(Ordering::Relaxed);
+            let before: Vec<usize> = self.watchers.iter().map(woken).collect();
+            let now = self.shared.now();
+            self.shared.core().turn(now, Waker::noop());
+            let after = self.watchers.iter().map(woken);
+            let changed = before.iter().zip(after).enumerate().filter(|(_, (a, b))| *a != b);
+            changed.map(|(place, _)| place).collect()
+        }
+
+        fn core<T>(&self, ask: impl FnOnce(&mut Core) -> T) -> T {
+            ask(&mut self.shared.core())
+        }
+    }
+
+    /// A change wakes nobody at once, then a portion in each turn, and each watcher once. In between, other clients
+    /// are served.
+    #[test]
+    fn watchers_are_woken_in_bounded_portions() {
+        const WATCHERS: usize = 10_000;
+        let scene = Scene::new(WATCHERS);
+        scene.change();
+        let mut woken = Vec::new();
+        for turn in 0..WATCHERS.div_ceil(WOKEN_PER_TURN) {
+            assert!(scene.core(|core| core.watchers.has_work()), "turn {turn}");
+            let portion = scene.turn();
+            assert!(portion.len() <= WOKEN_PER_TURN, "{} in one turn", portion.len());
+            woken.extend(portion);
+        }
+        assert_eq!(woken, (0..WATCHERS).collect::<Vec<_>>());
+        // The two changes came before the first turn. The second sweep is for those that still watch.
+        while scene.core(|core| core.watchers.has_work()) {
+            assert!(scene.turn().len() <= WOKEN_PER_TURN);
+        }
+        assert!(scene.turn().is_empty());
+    }
+
+    /// However often the key changes, and however fast the first watchers come back, the last one is woken.
+    #[test]
+    fn changes_one_after_the_other_wake_every_watcher() {
+        const WATCHERS: usize = WOKEN_PER_TURN * 5;
+        let scene = Scene::new(WATCHERS);
+        let mut left: std::collections::BTreeSet<usize> = (0..WATCHERS).collect();
+        for _ in 0..5 {
+            scene.change();
+            for place in scene.turn() {
+                left.remove(&place);
+                let id = scene.watchers[place].0;
+                scene.core(|core| core.end_watch(id));
+                scene.watch(id);
+            }
+        }
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// A watcher that sees nothing new, because the key changed back, is woken at the next change.
+    #[test]
+    fn a_watcher_that_stays_is_woken_at_the_next_change() {
+        let scene = Scene::new(1);
+        for _ in 0..3 {
+            scene.change();
+            assert_eq!(scene.turn(), [0]);
+            while scene.core(|core| core.watchers.has_work()) {
+                let _ = scene.turn();
+            }
+        }
+    }
+
+    /// All watchers of a change get the same line. The next change has another one.
+    #[test]
+    fn the_line_is_built_once_for_each_change() {
+        let scene = Scene::new(WOKEN_PER_TURN + 1);
+        let line = || {
+            let now = scene.shared.now();
+            scene.core(|core| core.sight(now, key("k"))).unwrap().unwrap()
+        };
+        scene.change();
+        let first = line();
+        let _ = scene.turn();
+        assert!(Arc::ptr_eq(&first, &line()));
+        scene.change();
+        assert!(!Arc::ptr_eq(&first, &line()));
     }
 }
