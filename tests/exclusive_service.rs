@@ -222,6 +222,23 @@ fn a_port_that_is_open_already_becomes_exclusive_with_the_lock() {
     ground.wait_until_exclusive();
 }
 
+/// The holder opens another node of the same number, as in a container, which has a `/dev` of its own.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive() {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    ground.sh(&format!("mknod -m 666 /tmp/node c 4 {}", ground.consoles[0].number()));
+    let mut holder = ground.holder(&["exec 3<>/tmp/node"]);
+    ground.wait_until_all_is_looked_at();
+    go_on(&mut holder, 1);
+    // By that node as well: the service sees who opens the other one.
+    let exclusive = until(LIMIT, || (!can_open(&ground.sandbox, "/tmp/node")).then_some(()));
+    assert!(exclusive.is_some() && !ground.is_open_to_all());
+    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
+    assert!(ground.is_open_to_all());
+}
+
 /// Neither unless asked for, nor what the administrator has exempted, nor a pseudo-terminal.
 #[rstest]
 #[case::off(&[], PORT)]

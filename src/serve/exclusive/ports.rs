@@ -318,6 +318,10 @@ impl Held {
             self.due.get_or_insert(now);
         }
         self.look = Look::None;
+        if self.set.is_none() {
+            // The holder may open another node of the same number, which is not watched.
+            self.due = self.due.or_else(|| now.checked_add(EXCLUSIVE_LOOK_MOST));
+        }
         let spent = now.saturating_duration_since(since);
         let rest: Duration = spent.saturating_mul(EXCLUSIVE_SHARE);
         let rest = rest.clamp(EXCLUSIVE_LOOK_GAP, EXCLUSIVE_LOOK_MOST);
@@ -387,7 +391,12 @@ mod tests {
         assert!(part < 0.2, "{part}");
         assert_eq!(ports.next(now), Some(holds(5)));
         ports.answered(&holds(5), Some(false), now);
-        assert_eq!(ports.next_moment(), None, "nothing has happened");
+        let later = now.checked_add(EXCLUSIVE_LOOK_MOST);
+        assert_eq!(ports.next_moment(), later, "it is not exclusive yet");
+        ports.note(PORT, Some(set()));
+        assert_eq!(ports.next(later.unwrap()), Some(holds(5)));
+        ports.answered(&holds(5), Some(true), now);
+        assert_eq!(ports.next_moment(), None, "it is exclusive, and nothing has happened");
     }
 
     /// An event during an examination may have come after its result.
