@@ -13,7 +13,7 @@ use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -114,6 +114,12 @@ fn run(config: Config) -> Result<(), Failure> {
         if has_tls {
             tracing::info!("TLS enabled");
         }
+        #[cfg(feature = "http")]
+        let http_address = http.as_ref().map(HttpDoor::address);
+        #[cfg(not(feature = "http"))]
+        let http_address = None;
+        let addresses = listeners.iter().filter_map(Listener::address).chain(http_address);
+        warn_of_strangers(&settings.access, addresses);
         let server = Server::new(settings, listeners);
         #[cfg(feature = "http")]
         if let Some(door) = http {
@@ -122,6 +128,18 @@ fn run(config: Config) -> Result<(), Failure> {
         }
         serve(server, signals, &config).await
     })
+}
+
+/// Warns if other machines can reach the server and no secret is set.
+fn warn_of_strangers(access: &Access, addresses: impl Iterator<Item = SocketAddr>) {
+    let is_reachable = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+    let reachable: Vec<String> =
+        addresses.filter(is_reachable).map(|address| address.to_string()).collect();
+    if access.is_open() && !reachable.is_empty() {
+        let addr = reachable.join(", ");
+        let hint = "set --auth-token-file";
+        tracing::warn!(addr, hint, "every machine that reaches this server may use it");
+    }
 }
 
 /// Raises the limit of descriptors. Every connection needs one, and the usual soft limit of 1024 is meant for
