@@ -197,8 +197,15 @@ pub const EXCLUSIVE_LOOKS: usize = 3 * LOOKS_AT_ONCE + CLOSINGS;
 /// lock and tell nobody.
 pub const EXCLUSIVE_CHECK: Duration = Duration::from_millis(250);
 
-/// Looking for the answers to STAT takes at most one part in so many of the time.
+/// How long one search for the holders that STAT reports may take. Then its answers say that they are incomplete. A
+/// STAT that comes during a search waits for its end, a pause and its own search: less than two seconds.
+pub const STATUS_TIME: Duration = Duration::from_millis(900);
+
+/// Searches for holders take at most one part in so many of the time, as long as they are short.
 pub const STATUS_SHARE: u32 = 4;
+
+/// The longest pause between two searches for holders.
+pub const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -161,6 +161,18 @@ impl Session {
         self.framer.is_within_a_line()
     }
 
+    /// Whether a LOCK is being answered.
+    #[must_use]
+    pub fn is_locking(&self) -> bool {
+        matches!(self.state, State::Working(Demand::Lock(_)))
+    }
+
+    /// Whether a STAT is being answered.
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        matches!(self.state, State::Asking(_))
+    }
+
     /// What to do next, with the bytes that have arrived: those it needs are taken off the front.
     pub fn next(&mut self, input: &mut &[u8]) -> Step {
         if matches!(self.state, State::Listening) {

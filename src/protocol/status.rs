@@ -11,7 +11,8 @@
 //! `STAT device` is answered with 213, `STAT` (all devices) with 211, each in the same form. The
 //! first line has the number of holders and how many of them are shown, at most [`STATUS_HOLDERS`], and with
 //! `waiting=` the number of waiters, if there are any; at most [`STATUS_WAITERS`] of them are shown, after the
-//! holders. Clients look up the names of users, because name services can take any time. Then there is one line for
+//! holders. `incomplete=yes` follows where the search for holders by `flock(2)` and by an open port did not come to its
+//! end in time, so that there may be more. Clients look up the names of users, because name services can take any time. Then there is one line for
 //! each holder, `key=value` with one blank between, in this order:
 //!
 //! | key | value |
@@ -44,6 +45,7 @@ pub struct Report {
     holders: usize,
     shown: usize,
     waiters: usize,
+    is_complete: bool,
     lines: Vec<String>,
 }
 
@@ -91,7 +93,20 @@ impl Report {
         let mut lines: Vec<String> = holders.iter().take(STATUS_HOLDERS).map(line).collect();
         let shown = lines.len();
         lines.extend(waiters.iter().take(STATUS_WAITERS).map(Waiter::line));
-        Self { scope, holders: holders.len(), shown, waiters: waiters.len(), lines }
+        Self {
+            scope,
+            holders: holders.len(),
+            shown,
+            waiters: waiters.len(),
+            is_complete: true,
+            lines,
+        }
+    }
+
+    /// The same of a search that ended before its time: there may be further holders.
+    #[must_use]
+    pub fn incomplete(self) -> Self {
+        Self { is_complete: false, ..self }
     }
 
     /// 213 or 211, as RFC 959 has it for a file and for the service.
@@ -110,7 +125,8 @@ impl Report {
             0 => String::new(),
             some => format!(" waiting={some}"),
         };
-        format!("holders={} shown={}{waiting}", self.holders, self.shown)
+        let incomplete = if self.is_complete { "" } else { " incomplete=yes" };
+        format!("holders={} shown={}{waiting}{incomplete}", self.holders, self.shown)
     }
 
     /// The lines between the first and the last, without indentation and end.

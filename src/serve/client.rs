@@ -87,6 +87,17 @@ impl Client {
         self.answer(Outcome::Busy);
     }
 
+    /// The client is gone: a STAT or a LOCK that is being answered is given up. False for other requests.
+    pub(super) fn give_up_request(&mut self) -> bool {
+        let gives_up = self.session.is_asking() || self.session.is_locking();
+        if self.session.is_asking() {
+            self.session.report(None);
+        } else if gives_up {
+            self.answer(Outcome::Busy);
+        }
+        gives_up
+    }
+
     /// The service ends the session: the next [`Need`] says so, and then it closes.
     pub(crate) fn dismiss(&mut self) {
         self.session.dismiss();

@@ -139,6 +139,11 @@ impl Clients {
         (moment <= now && self.retries.remove(&(moment, token))).then_some(token)
     }
 
+    /// The request of this client is not tried again.
+    pub(super) fn retry_no_more(&mut self, token: Token) {
+        self.retries.retain(|(_, waiting)| *waiting != token);
+    }
+
     /// When a client that waits for a moment has something to do.
     pub(super) fn next_moment(&self) -> Option<Instant> {
         let skipping = self.skipping.front().map(|(moment, _)| *moment);

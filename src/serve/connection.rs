@@ -155,6 +155,9 @@ impl Connection {
                     self.spoke = true;
                     return Some(Turn::Waits);
                 }
+                Need::Status(_) if !self.hears => {
+                    self.client.give_up_request();
+                }
                 Need::Status(device) => return Some(Turn::Asks(device)),
                 Need::Retry(pause) => {
                     self.spoke = true;
@@ -220,6 +223,22 @@ impl Connection {
     pub(super) fn stop_talking(&mut self) {
         self.hears = false;
         self.output = Vec::new();
+    }
+
+    /// Whether the client still takes what it is told.
+    pub(super) fn hears(&self) -> bool {
+        self.hears
+    }
+
+    /// The client is gone while its request was being answered. A STAT and a LOCK are for nobody: they are given up, and
+    /// what arrived behind them is obeyed. False for other requests: these go on.
+    pub(super) fn hang_up(&mut self) -> bool {
+        self.stop_talking();
+        let gives_up = self.client.give_up_request();
+        if gives_up {
+            self.phase = Phase::Open;
+        }
+        gives_up
     }
 
     /// When its time is over, if it goes on as it does.

@@ -353,11 +353,14 @@ impl Service {
 
     /// The same when somebody else has looked.
     pub(super) fn report_seen(&mut self, client: &mut Client, seen: Option<Seen>) {
-        let Some(Seen { port, mut holders }) = seen else { return client.session.report(None) };
+        let Some(Seen { port, mut holders, is_complete }) = seen else {
+            return client.session.report(None);
+        };
         self.add_openers(&mut holders, port.as_deref());
         let scope = if port.is_some() { Scope::Device } else { Scope::All };
         let waiters = self.waiters(port.as_deref());
-        client.session.report(Some(Report::new(scope, &holders, &waiters)));
+        let report = Report::new(scope, &holders, &waiters);
+        client.session.report(Some(if is_complete { report } else { report.incomplete() }));
     }
 
     /// Where locks are, for callers that look by themselves.

@@ -1,5 +1,5 @@
 //! Finds the holders for STAT, in a thread of its own: this looks at every process of the machine, and only
-//! the client that asked is to wait for it. Answers one request at a time.
+//! the clients that ask are to wait for it. One survey at a time answers all questions that were asked before it began.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,40 +8,28 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use ttylock::{DeviceName, Holder, Layout, Table, limits::THREAD_STACK};
+pub(super) use ttylock::Survey as Seen;
+use ttylock::{DeviceName, Layout, Table, limits::THREAD_STACK};
 
 use super::admission::Token;
+use super::status_queries::Query;
+use crate::limits::STATUS_TIME;
 
 /// The thread, and what it is asked and answers.
 #[derive(Debug)]
 pub(super) struct StatusWorker {
-    questions: SyncSender<Question>,
-    surveys: Receiver<Survey>,
+    questions: SyncSender<Vec<Query>>,
+    surveys: Receiver<Surveys>,
     /// Readable when there is a survey, or when the thread is no more.
     bell: UnixStream,
     is_looking: bool,
 }
 
+/// What was seen, for each connection that asked.
 #[derive(Debug)]
-struct Question {
-    token: Token,
-    device: Option<DeviceName>,
-}
-
-/// The question for the holders of a device, or of any.
-#[derive(Debug)]
-pub(super) struct Seen {
-    /// The real name of the device that was asked about.
-    pub(super) port: Option<String>,
-    pub(super) holders: Vec<Holder>,
-}
-
-/// What was seen, and the client that asked.
-#[derive(Debug)]
-pub(super) struct Survey {
-    pub(super) token: Token,
+pub(super) struct Surveys {
     /// `None` where the device may not be named.
-    pub(super) seen: Option<Seen>,
+    pub(super) answers: Vec<(Token, Option<Seen>)>,
     pub(super) began: Instant,
     pub(super) ended: Instant,
 }
@@ -70,23 +58,23 @@ impl StatusWorker {
         self.is_looking
     }
 
-    /// Asks for a look; to be called only while it [is not looking](Self::is_looking).
-    pub(super) fn ask(&mut self, token: Token, device: Option<DeviceName>) {
-        self.is_looking = self.questions.try_send(Question { token, device }).is_ok();
+    /// Asks for a survey; to be called only while it [is not looking](Self::is_looking).
+    pub(super) fn ask(&mut self, queries: Vec<Query>) {
+        self.is_looking = self.questions.try_send(queries).is_ok();
     }
 
     /// What it has seen, if anything.
     ///
     /// # Errors
     /// There will never be anything any more.
-    pub(super) fn survey(&mut self) -> Result<Option<Survey>, Ended> {
+    pub(super) fn surveys(&mut self) -> Result<Option<Surveys>, Ended> {
         let mut rings = [0; 8];
         // Only the survey counts; a ring may come before or after it.
         let _ = self.bell.read(&mut rings);
         match self.surveys.try_recv() {
-            Ok(survey) => {
+            Ok(surveys) => {
                 self.is_looking = false;
-                Ok(Some(survey))
+                Ok(Some(surveys))
             }
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => Err(Ended),
@@ -103,17 +91,23 @@ impl AsFd for StatusWorker {
 /// Until the daemon asks no more.
 fn look_and_tell(
     mut table: Table,
-    asked: &Receiver<Question>,
-    surveys: &SyncSender<Survey>,
+    asked: &Receiver<Vec<Query>>,
+    surveys: &SyncSender<Surveys>,
     mut ringer: UnixStream,
 ) {
-    while let Ok(Question { token, device }) = asked.recv() {
+    while let Ok(queries) = asked.recv() {
         let began = Instant::now();
         // Seldom enough that other directories may be there by now.
         table.reopen();
-        let seen = look(&mut table, device.as_ref());
-        let survey = Survey { token, seen, began, ended: Instant::now() };
-        if surveys.send(survey).is_err() || ringer.write_all(b"!").is_err() {
+        let devices: Vec<_> = queries.iter().map(|query| query.device.clone()).collect();
+        let seen = table.surveys(&devices, began.checked_add(STATUS_TIME));
+        let answer = |(query, seen): (Query, Option<Seen>)| {
+            query.tokens.into_iter().map(move |token| (token, seen.clone()))
+        };
+        let answers = queries.into_iter().zip(seen).flat_map(answer).collect();
+        if surveys.send(Surveys { answers, began, ended: Instant::now() }).is_err()
+            || ringer.write_all(b"!").is_err()
+        {
             return;
         }
     }
@@ -121,9 +115,6 @@ fn look_and_tell(
 
 /// The holders of a device, or of any; `None` where the device may not be named.
 pub(super) fn look(table: &mut Table, device: Option<&DeviceName>) -> Option<Seen> {
-    let Some(device) = device else {
-        return Some(Seen { port: None, holders: table.all_holders() });
-    };
-    let ttylock::Survey { real, holders } = table.survey(device)?;
-    Some(Seen { port: Some(real), holders })
+    let by = Instant::now().checked_add(STATUS_TIME);
+    table.surveys(&[device.cloned()], by).pop().flatten()
 }

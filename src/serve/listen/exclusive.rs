@@ -75,7 +75,7 @@ impl Daemon<'_> {
         self.exclusive.looks.turn(self.service, now);
         if let Some(port) = self.service.exclusive_ports().next_survey(now) {
             match DeviceName::parse(port.as_bytes()) {
-                Ok(device) => self.queries.push_first(OURSELVES, Some(device)),
+                Ok(device) => self.queries.push(OURSELVES, Some(device)),
                 Err(_) => self.service.surveyed_exclusive(&[], now),
             }
         }

@@ -239,7 +239,7 @@ impl<'s> Daemon<'s> {
         if number == SIGNALS {
             self.signalled();
         } else if number == SURVEYS {
-            self.answer_query();
+            self.answer_queries();
         } else if number == CHANGES {
             let changes = self.watches.changes();
             changes.iter().for_each(|change| self.service.changed(change));

@@ -7,7 +7,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase, Turn, close};
 use super::super::status_queries::OURSELVES;
-use super::super::status_worker::Ended;
+use super::super::status_worker::{Ended, Seen};
 use super::Daemon;
 use crate::limits::{ATTEMPTED, BUDGET, SKIPPING_PAUSE, TURN_BYTES};
 use crate::log::Severity;
@@ -22,7 +22,19 @@ impl Daemon<'_> {
     ) {
         let Some(connection) = self.clients.find(token) else { return };
         match connection.phase {
-            Phase::Asking | Phase::Retrying => return,
+            // Events other than a hang-up are not of interest.
+            Phase::Asking => {
+                self.queries.forget(token);
+                connection.hang_up();
+            }
+            Phase::Retrying => {
+                if !connection.hang_up() {
+                    // A release is done all the same.
+                    self.listen_to(token, None);
+                    return;
+                }
+                self.clients.retry_no_more(token);
+            }
             Phase::Waiting => {
                 let gone = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
                 if !flags.intersects(gone) {
@@ -55,6 +67,7 @@ impl Daemon<'_> {
     pub(super) fn after(&mut self, token: Token, turn: Turn, is_crowded: bool, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
         let is_skipping = connection.client.is_skipping();
+        let hears = connection.hears();
         match &turn {
             Turn::Blocked if !matches!(connection.phase, Phase::Sending(_)) => {
                 connection.phase = Phase::Sending(now);
@@ -83,11 +96,11 @@ impl Daemon<'_> {
             Turn::Waits => Some(EpollFlags::EPOLLRDHUP),
             Turn::Retries(pause) => {
                 self.clients.retry_at(now.checked_add(pause).unwrap_or(now), token);
-                None
+                hears.then_some(EpollFlags::empty())
             }
             Turn::Asks(device) => {
                 self.queries.push(token, device);
-                None
+                Some(EpollFlags::empty())
             }
         };
         if !self.listen_to(token, interest) {
@@ -95,8 +108,8 @@ impl Daemon<'_> {
         }
     }
 
-    /// Tells epoll what is of interest. Those of no interest are taken out of it, for it always
-    /// tells of hang-ups, again and again.
+    /// Tells epoll what is of interest; with no flags, that is a hang-up alone. Those of no interest are taken out of it,
+    /// for it always tells of hang-ups, again and again.
     pub(super) fn listen_to(&mut self, token: Token, interest: Option<EpollFlags>) -> bool {
         let Some(connection) = self.clients.find(token) else { return true };
         let known = std::mem::replace(&mut connection.interest, interest);
@@ -128,6 +141,7 @@ impl Daemon<'_> {
 
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
         let connection = self.clients.leave(token)?;
+        self.queries.forget(token);
         self.service.forget(&connection.client);
         if self.clients.is_empty() {
             self.schedule.last_client_left(Instant::now());
@@ -161,20 +175,20 @@ impl Daemon<'_> {
         }
     }
 
-    /// Has one STAT looked into, if it is time for one.
+    /// Has all questions of STAT looked into, if it is time for that.
     pub(super) fn ask_query(&mut self, now: Instant) {
-        while !self.status_worker.is_looking() {
-            let Some((token, device)) = self.queries.due(now) else { return };
-            if token == OURSELVES || self.clients.find(token).is_some() {
-                self.status_worker.ask(token, device);
+        if !self.status_worker.is_looking() {
+            let queries = self.queries.due(now);
+            if !queries.is_empty() {
+                self.status_worker.ask(queries);
             }
         }
     }
 
-    /// The answer to one STAT.
-    pub(super) fn answer_query(&mut self) {
-        let survey = match self.status_worker.survey() {
-            Ok(Some(survey)) => survey,
+    /// The answers to STAT.
+    pub(super) fn answer_queries(&mut self) {
+        let surveys = match self.status_worker.surveys() {
+            Ok(Some(surveys)) => surveys,
             Ok(None) => return,
             Err(Ended) => {
                 self.service
@@ -183,17 +197,24 @@ impl Daemon<'_> {
                 return;
             }
         };
-        self.queries.answered(survey.began, survey.ended);
-        if survey.token == OURSELVES && self.is_of_exclusive(survey.seen.as_ref()) {
-            return self.surveyed_exclusive(survey.seen, Instant::now());
+        self.queries.answered(surveys.began, surveys.ended);
+        for (token, seen) in surveys.answers {
+            self.answer_query(token, seen);
         }
-        if survey.token == OURSELVES {
-            return self.found_openers(survey.seen, Instant::now());
+    }
+
+    fn answer_query(&mut self, token: Token, seen: Option<Seen>) {
+        if token == OURSELVES && self.is_of_exclusive(seen.as_ref()) {
+            return self.surveyed_exclusive(seen, Instant::now());
         }
-        if let Some(connection) = self.clients.find(survey.token) {
-            self.service.report_seen(&mut connection.client, survey.seen);
+        if token == OURSELVES {
+            return self.found_openers(seen, Instant::now());
+        }
+        let connection = self.clients.find(token).filter(|it| it.phase == Phase::Asking);
+        if let Some(connection) = connection {
+            self.service.report_seen(&mut connection.client, seen);
             connection.phase = Phase::Open;
-            self.turn(survey.token, false, Instant::now());
+            self.turn(token, false, Instant::now());
         }
     }
 }

@@ -150,7 +150,7 @@ impl Duplicate {
     /// [`NoDuplicate`]; of several reasons, the last one that says more than that the device is not open.
     pub fn of_any(node: &Node, wanted: impl Fn(Pid) -> bool) -> Result<Self, NoDuplicate> {
         let mut why = NoDuplicate::NotOpen;
-        for (pid, _) in openers(&|found| found.is_of(node)) {
+        for (pid, _) in openers(&[*node], None).found {
             if !wanted(pid) {
                 continue;
             }

@@ -153,6 +153,11 @@ impl Flocks {
         sight
     }
 
+    /// A reading by this process itself ends at that moment at the latest, complete or not.
+    pub(super) fn end_by(&mut self, by: Option<Instant>) {
+        self.reader.end_by(by);
+    }
+
     /// The part of the list that is about these nodes, read now.
     pub(super) fn list<'n>(
         &mut self,

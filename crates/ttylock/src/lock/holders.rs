@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{lives, owner};
@@ -16,9 +17,9 @@ use super::exclusive::Duplicate;
 use super::flock::{self, Completeness, Flocks};
 use super::kernel_list::Listing;
 use super::names;
-use super::open::{Opened, openers};
+use super::open::openers;
 use crate::device::name::DeviceName;
-use crate::device::node::{Node, ResolvedDevice, follow};
+use crate::device::node::{Node, follow};
 
 /// The longest part of a command line that is shown, in characters.
 const COMMAND_CHARS: usize = 200;
@@ -60,20 +61,6 @@ impl Holder {
     }
 }
 
-/// The holders of one device by flock, and the processes that merely have it open.
-pub(super) fn without_lock_files(resolved: &ResolvedDevice) -> Vec<Holder> {
-    let Some(node) = resolved.node else { return Vec::new() };
-    let device = resolved.real();
-    let listing = Flocks::default().list([&node]).unwrap_or_default();
-    let mut holders = by_flock(device, &node, &listing);
-    for opener in openers_of_node(device, &node) {
-        if !holders.iter().any(|holder| holder.pid == opener.pid) {
-            holders.push(opener);
-        }
-    }
-    holders
-}
-
 /// The holders of a device by flock. If none is seen and the kernel's list was incomplete, that is reported.
 fn by_flock(device: &str, node: &Node, listing: &Listing) -> Vec<Holder> {
     let found = flock::holders_in(&listing.text, node);
@@ -94,8 +81,11 @@ fn by_flock(device: &str, node: &Node, listing: &Listing) -> Vec<Holder> {
 #[must_use]
 pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
     let resolved = follow(dev_dir, device).ok();
-    let found = resolved.as_ref().and_then(|resolved| Some((resolved.real(), resolved.node?)));
-    found.map_or_else(Vec::new, |(name, node)| openers_of_node(name, &node))
+    let Some((name, node)) = resolved.as_ref().and_then(|it| Some((it.real(), it.node?))) else {
+        return Vec::new();
+    };
+    let openers = openers(&[node], None).found;
+    openers.into_iter().map(|(pid, _)| Holder::process(name, Scheme::Open, pid)).collect()
 }
 
 /// A process that was seen to open a device.
@@ -120,11 +110,6 @@ pub fn tell_exclusive(dev_dir: &Path, holders: &mut Vec<Holder>) {
         }
     }
     holders.extend(more);
-}
-
-fn openers_of_node(device: &str, node: &Node) -> Vec<Holder> {
-    let openers = openers(&|found| found.is_of(node));
-    openers.into_iter().map(|(pid, _)| Holder::process(device, Scheme::Open, pid)).collect()
 }
 
 /// The serial devices below `dev_dir`: name and node of each. Pseudo-terminals and consoles are left out, because
@@ -152,26 +137,32 @@ fn is_serial(name: &str) -> bool {
         || (kind != name && kind.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
-/// Holders by flock of all the devices, from one reading of the kernel's list, and programs that
-/// merely have one of them open.
-pub(super) fn all_without_lock_files(devices: &[(String, Node)]) -> Vec<Holder> {
-    let mut holders = Vec::new();
-    let nodes = devices.iter().map(|(_, node)| node);
-    let listing = Flocks::default().list(nodes).unwrap_or_default();
-    for (name, node) in devices {
-        holders.extend(by_flock(name, node, &listing));
+/// Holders by flock of the devices, from one reading of the kernel's list, and programs that merely have one of them
+/// open, from one search. Both end at that moment at the latest. Also returns whether they came to their ends.
+pub(super) fn without_lock_files(
+    devices: &[(String, Node)],
+    by: Option<Instant>,
+) -> (Vec<Holder>, bool) {
+    if devices.is_empty() {
+        return (Vec::new(), true);
     }
-    let known = |found: &Opened| devices.iter().any(|(_, node)| found.is_of(node));
-    for (pid, found) in openers(&known) {
-        let Some((name, _)) = devices.iter().find(|(_, node)| found.is_of(node)) else {
-            continue;
-        };
+    let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
+    // The processes first: their number is bounded, that of the locks is not.
+    let openers = openers(&nodes, by);
+    let mut flocks = Flocks::default();
+    flocks.end_by(by);
+    let listing = flocks.list(&nodes).unwrap_or_default();
+    let is_whole = flock::completeness(&listing) == Completeness::Whole;
+    let mut holders: Vec<Holder> =
+        devices.iter().flat_map(|(name, node)| by_flock(name, node, &listing)).collect();
+    for (pid, number) in openers.found {
+        let Some((name, _)) = devices.get(number) else { continue };
         let listed = |holder: &Holder| holder.pid == Some(pid) && holder.device == *name;
         if !holders.iter().any(listed) {
             holders.push(Holder::process(name, Scheme::Open, pid));
         }
     }
-    holders
+    (holders, is_whole && openers.has_ended)
 }
 
 /// The command line of a process as one line of printable ASCII.

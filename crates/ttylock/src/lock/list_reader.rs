@@ -1,5 +1,6 @@
 //! Reads the lines of `/proc/locks`, the kernel's list of locks, that are about some nodes. The limit is an
-//! amount of work, because a clock would measure the other work of the machine rather than the list.
+//! amount of work, because a clock would measure the other work of the machine rather than the list. Only a list for
+//! people has a limit of time too.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -7,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::kernel_list::{self, ASKED_ROOMS, Extent, Listing, PAGE_BYTES, Source, WIDE_BYTES};
 use super::last_lock::LastLock;
@@ -80,6 +82,8 @@ pub(super) struct ListReader {
     widening: Option<Widening>,
     /// The last lock of the list, if this process could take it.
     last: Option<LastLock>,
+    /// The moment at which a reading ends, complete or not.
+    by: Option<Instant>,
 }
 
 /// When the kernel's buffer is made to grow.
@@ -111,6 +115,11 @@ impl ListReader {
         reader
     }
 
+    /// Each reading ends at that moment at the latest.
+    pub(super) fn end_by(&mut self, by: Option<Instant>) {
+        self.by = by;
+    }
+
     /// The part of the list that is about these nodes.
     ///
     /// # Errors
@@ -135,7 +144,7 @@ impl ListReader {
                 self.widen()?;
             }
         }
-        let mut allowance = Allowance::new(LOCKS_COUNTED_THROUGH);
+        let mut allowance = Allowance { by: self.by, ..Allowance::new(LOCKS_COUNTED_THROUGH) };
         self.read_while(wants, last, |work| allowance.spend(work))
     }
 
@@ -176,17 +185,18 @@ impl ListReader {
 #[derive(Debug)]
 struct Allowance {
     left: usize,
+    by: Option<Instant>,
 }
 
 impl Allowance {
     fn new(left: usize) -> Self {
-        Self { left }
+        Self { left, by: None }
     }
 
     fn spend(&mut self, work: usize) -> bool {
         let left = self.left.checked_sub(work);
         self.left = left.unwrap_or_default();
-        left.is_some()
+        left.is_some() && self.by.is_none_or(|by| Instant::now() < by)
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use pidlockfile::Pid;
@@ -43,7 +44,7 @@ pub(super) enum Openness {
 /// Whether another process has the device open. Examines a limited number of descriptors.
 pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
     let mut opener = None;
-    let complete = look(LOOKS_FOR_A_LOCK, |pid, found| {
+    let complete = look(&mut { LOOKS_FOR_A_LOCK }, |pid, found| {
         if pid != besides && found.is_of(node) {
             opener = Some(pid);
         }
@@ -259,29 +260,42 @@ pub(super) fn is_of(found: &Seen, node: &Node) -> bool {
     }
 }
 
-/// Every process that has a matching file open, as far as its descriptors are visible. Each process comes once.
-pub(super) fn openers(matches: &dyn Fn(&Opened) -> bool) -> Vec<(Pid, Opened)> {
-    let mut found: Vec<(Pid, Opened)> = Vec::new();
-    look(LOOKS, |pid, opened| {
-        let known = found.last().is_some_and(|(last, _)| *last == pid);
-        if !known && matches(&opened) {
-            found.push((pid, opened));
-        }
-        true
-    });
-    found
+/// The processes that have one of some nodes open, as far as their descriptors are visible.
+#[derive(Debug, Default)]
+pub(super) struct Openers {
+    /// Each process with the number of the node in the list, once for each node.
+    pub(super) found: Vec<(Pid, usize)>,
+    /// Whether the search came to its end: in time, and within the limit of descriptors.
+    pub(super) has_ended: bool,
 }
 
-/// Passes the open files of every process to `visit` until it returns false, for at most `most` processes and
-/// descriptors. Returns whether all of them were visible.
-fn look(most: usize, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
-    let (mut left, mut complete) = (most, true);
+/// Searches all processes for those that have one of the nodes open. The search ends at that moment at the latest.
+pub(super) fn openers(nodes: &[Node], by: Option<Instant>) -> Openers {
+    let (mut found, mut in_time, mut left) = (Vec::new(), true, LOOKS);
+    look(&mut left, |pid, opened| {
+        let of_it = (0..).zip(nodes).filter(|(_, node)| opened.is_of(node));
+        for (number, _) in of_it {
+            let seen = (pid, number);
+            if !found.iter().rev().take_while(|(last, _)| *last == pid).any(|it| *it == seen) {
+                found.push(seen);
+            }
+        }
+        in_time = by.is_none_or(|by| Instant::now() < by);
+        in_time
+    });
+    Openers { found, has_ended: in_time && left > 0 }
+}
+
+/// Passes the open files of every process to `visit` until it returns false, for as many processes and descriptors as
+/// `left` says, which is counted down. Returns whether all of them were visible.
+fn look(left: &mut usize, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
+    let mut complete = true;
     if !SHOWS_DESCRIPTORS {
         return false;
     }
     let mut may_look = || {
         let rest = left.checked_sub(1);
-        left = rest.unwrap_or_default();
+        *left = rest.unwrap_or_default();
         rest.is_some()
     };
     let Ok(processes) = fs::read_dir("/proc") else { return false };
@@ -447,7 +461,7 @@ mod tests {
     #[test]
     fn a_search_stops_at_its_limit_and_is_incomplete() {
         let mut seen = 0;
-        assert!(!look(3, |_, _| {
+        assert!(!look(&mut 3, |_, _| {
             seen += 1;
             true
         }));
