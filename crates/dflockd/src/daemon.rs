@@ -6,9 +6,7 @@ use crate::http::HttpDoor;
 use crate::log::{self, Detail};
 #[cfg(feature = "etcd")]
 use crate::server::StoreChoice;
-use crate::server::{
-    Access, AuthToken, FenceFile, Handle, Listener, Server, Settings, StateDir, Tls,
-};
+use crate::server::{Access, AuthToken, Handle, Listener, Server, Settings, StateDir, Tls};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::fmt;
@@ -252,10 +250,6 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
         settings.store = StoreChoice::Etcd(etcd);
         // The unit may name a state directory, which only the store in memory uses.
         return Ok(settings);
-    }
-    if let Some(path) = &config.fence_state_file {
-        let file = FenceFile::open(path).map_err(cannot(path.display()))?;
-        settings.fence_file = Some(Arc::new(file));
     }
     if let Some(path) = &config.state_dir {
         let state = StateDir::open(path, config.state_sync).map_err(cannot(path.display()))?;

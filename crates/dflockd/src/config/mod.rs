@@ -38,8 +38,6 @@ pub struct Config {
     pub metrics_token_file: Option<PathBuf>,
     /// Whether an address or a port was given.
     pub address_named: bool,
-    /// Keeps fences growing across restarts.
-    pub fence_state_file: Option<PathBuf>,
     /// Keeps holds across restarts, and fences too.
     pub state_dir: Option<PathBuf>,
     /// Whether the holds also survive a power cut.
@@ -147,7 +145,6 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             admin_token_file: self.path(Name::AdminTokenFile),
             metrics_token_file: self.path(Name::MetricsTokenFile),
             address_named: self.is_named(Name::Host) || self.is_named(Name::Port),
-            fence_state_file: self.path(Name::FenceStateFile),
             state_dir: self.path(Name::StateDir),
             state_sync: self.state_sync()?,
             etcd: self.etcd()?,
@@ -202,9 +199,6 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         let wrong = |text: &str| Err(ConfigError::Value(text.to_owned()));
         match (self.switch(Name::StateSync)?, self.path(Name::StateDir)) {
             (true, None) => wrong("--state-sync needs --state-dir"),
-            (_, Some(_)) if self.path(Name::FenceStateFile).is_some() => {
-                wrong("--state-dir keeps the fences too: leave out --fence-state-file")
-            }
             (true, Some(_)) => Ok(Synced::Yes),
             (false, _) => Ok(Synced::No),
         }

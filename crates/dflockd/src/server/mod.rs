@@ -7,7 +7,6 @@ mod access;
 mod connection;
 mod core;
 mod driver;
-mod fence_file;
 mod flusher;
 mod listener;
 mod mint;
@@ -21,7 +20,6 @@ mod transport;
 
 pub use self::core::{Readiness, Tallies};
 pub use access::{Access, AuthToken, Scope};
-pub use fence_file::FenceFile;
 pub use listener::Listener;
 pub use roster::{Client, Clients, Roster, Search, Wanted};
 pub use settings::{Settings, StoreChoice};

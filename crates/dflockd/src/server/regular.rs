@@ -9,32 +9,17 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Whether a symbolic link is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Links {
-    Follow,
-    Refuse,
-}
-
-/// Opens a file in this directory for reading and writing, or creates it.
+/// Opens a file in this directory for reading and writing, or creates it. A symbolic link is refused.
 ///
 /// # Errors
 /// An error of the system; [`ErrorKind::InvalidData`] if it is not a regular file.
-pub(super) fn open(
-    directory: impl AsFd,
-    name: &Path,
-    mode: libc::mode_t,
-    links: Links,
-) -> io::Result<File> {
-    let (at, follow) = match links {
-        Links::Follow => (AtFlags::empty(), OFlag::empty()),
-        Links::Refuse => (AtFlags::AT_SYMLINK_NOFOLLOW, OFlag::O_NOFOLLOW),
-    };
+pub(super) fn open(directory: impl AsFd, name: &Path, mode: libc::mode_t) -> io::Result<File> {
     // Opening a device may already have an effect.
-    if let Ok(found) = fstatat(&directory, name, at) {
+    if let Ok(found) = fstatat(&directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         check(name, &found)?;
     }
-    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | follow;
+    let flags =
+        OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let file = openat(&directory, name, flags, Mode::from_bits_truncate(mode))?;
     check(name, &fstat(&file)?)?;
     Ok(file.into())

@@ -1,7 +1,6 @@
 //! The settings of a server.
 
 use super::access::Access;
-use super::fence_file::FenceFile;
 use super::state::StateDir;
 use super::tls::Tls;
 use leases::{AutoRelease, Caps, Seconds, Ttl};
@@ -45,8 +44,6 @@ pub struct Settings {
     pub access: Access,
     /// The TLS settings of connections, if they use TLS.
     pub tls: Option<Tls>,
-    /// The file that keeps fences growing even if the clock is set back.
-    pub fence_file: Option<Arc<FenceFile>>,
     /// The directory in which holds outlive the process.
     pub state: Option<Arc<StateDir>>,
     /// The time after the start during which nothing is granted.
@@ -87,7 +84,6 @@ impl Default for Settings {
             max_connections_per_address: 0,
             access: Access::default(),
             tls: None,
-            fence_file: None,
             state: None,
             startup_grace: Seconds::ZERO,
         }

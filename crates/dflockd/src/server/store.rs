@@ -84,7 +84,7 @@ impl Store {
         match &settings.store {
             StoreChoice::Memory => Self::Memory(Engine::new(
                 settings.caps,
-                ServerMint::new(settings.fence_file.clone(), settings.fence_floor()),
+                ServerMint::new(settings.fence_floor()),
                 RandomState::new(),
             )),
             #[cfg(feature = "etcd")]

@@ -75,7 +75,6 @@ const CERT: &str = include_str!("tls/cert.pem");
 #[case::key_alone(&["--tls-key", "x"], "both --tls-cert and --tls-key must be provided together")]
 #[case::no_such_cert(&["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "/nowhere")]
 #[case::sync_without_state(&["--state-sync"], "--state-sync needs --state-dir")]
-#[case::two_fences(&["--state-dir", "x", "--fence-state-file", "y"], "leave out --fence-state-file")]
 #[case::absent_option(&["--http-max-sessions", "9"], "there are no HTTP sessions here; leave it out")]
 #[case::a_word_too_many(&["--port", "0", "more"], "unexpected argument: more")]
 #[case::no_such_secret(&["--auth-token-file", "/nowhere"], "/nowhere")]
@@ -304,24 +303,6 @@ fn a_passed_unix_socket_is_used_instead_of_the_address() {
     let daemon = passed(UnixListener::bind(&path).unwrap().into());
     daemon.logged("addr=unix:");
     assert_eq!(ask_unix(&path, "ping\n_\n_\n"), "ok\n");
-}
-
-#[test]
-fn fences_outlive_a_clock_that_goes_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("fence");
-    let far = u64::MAX / 2 + 77;
-    std::fs::write(&path, far.to_be_bytes()).unwrap();
-    let mut last = far;
-    for _ in 0..2 {
-        let daemon = Daemon::start(&["--fence-state-file", path.to_str().unwrap()]);
-        let token = daemon.talk().take("k", "0");
-        let fence = u64::from_str_radix(&token[..16], 16).unwrap();
-        assert!(fence > last);
-        last = fence;
-    }
-    let stored = u64::from_be_bytes(std::fs::read(&path).unwrap().try_into().unwrap());
-    assert!(stored >= last);
 }
 
 /// The soft limit of open files is for programs that use select(2).

@@ -4,7 +4,7 @@ use super::codec::{BootId, DirId};
 use super::disk::{Disk, Synced};
 use super::load::{Clocks, Found, Loaded, load};
 use super::promises::Origin;
-use crate::server::regular::{self, Links};
+use crate::server::regular;
 use nix::fcntl::{Flock, FlockArg};
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -114,7 +114,7 @@ fn taken(directory: &File, errno: nix::errno::Errno) -> io::Error {
 }
 
 fn open(directory: &File, name: &str, mode: nix::libc::mode_t) -> io::Result<File> {
-    regular::open(directory, Path::new(name), mode, Links::Refuse)
+    regular::open(directory, Path::new(name), mode)
 }
 
 /// A file of the directory, and its content.
