@@ -1,16 +1,14 @@
 //! Files with every kind of damage, and two more restarts after it: a promised lock is never given to another client,
 //! and each start says what may be missing until that cannot matter any more.
 
-use super::codec::{
-    BootId, Doubt, END_BYTES, Entry, HEADER_BYTES, Read, Saved, push_entry, read_entry, read_header,
-};
+use super::codec::{BootId, Doubt, END_BYTES, HEADER_BYTES, Read, read_entry, read_header};
 use super::disk::{Disk, Health, Synced, Times};
 use super::keeper::resume;
 use super::ledger::Ledger;
 use super::load::{Clocks, Damage, Found, Loaded, load};
 use super::promises::Origin;
 use crate::sample::{CAPS, Counting, take};
-use leases::{Answer, Claim, ConnId, Engine, Key, Moment, Request, Seconds, Token, Ttl, Verdict};
+use leases::{Answer, ConnId, Engine, Key, Moment, Request, Seconds, Token, Verdict};
 use rstest::rstest;
 use std::cell::{Cell, RefCell};
 use std::hash::RandomState;
@@ -498,65 +496,4 @@ fn few_leases_are_noted() {
         notes += usize::from(before != server.disk.0.borrow().1[INDEX]);
     }
     assert!((40..80).contains(&notes), "{notes}");
-}
-
-/// A file in the first format: see `first_format`.
-fn of_first_format(generation: u64, entries: &[Entry<'_>]) -> Vec<u8> {
-    let sum = |body: &[u8]| {
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(&generation.to_be_bytes());
-        hasher.update(body);
-        hasher.finalize()
-    };
-    let mut file = b"dflockd\x01".to_vec();
-    file.extend(generation.to_be_bytes());
-    file.extend(Machine::new().boot());
-    file.extend([7_u64.to_be_bytes(), 0_u64.to_be_bytes()].concat());
-    file.extend(u64::from(sum(&file)).to_be_bytes());
-    for entry in entries {
-        let start = file.len();
-        push_entry(&mut file, entry);
-        let sum = sum(&file[start + 2..]);
-        file.extend(sum.to_be_bytes());
-    }
-    file.extend([0; 8]);
-    file
-}
-
-/// The files of an older version: its holds continue, and from then on every gap is noticed.
-#[test]
-fn an_upgrade_forgets_nothing() {
-    let machine = Machine::new();
-    let clocks = machine.clocks();
-    let held = |fence, name: &'static str| {
-        Entry::Held(Saved {
-            key: Key::new(name.as_bytes()).unwrap(),
-            claim: Claim::LOCK,
-            token: Token::new(fence, 1),
-            ttl: Ttl::new(LEASE).unwrap(),
-            boot_micros: clocks.boot_micros + LEASE * SECOND,
-            wall_micros: clocks.wall_micros + LEASE * SECOND,
-            label: b"al\n10.0.0.1:80",
-        })
-    };
-    let over = machine.micros + LEASE * SECOND;
-    let before = of_first_format(4, &[Entry::Whole]);
-    let last = of_first_format(5, &[held(7, "long"), Entry::Whole, held(9, "k")]);
-    let files = [before, last, Vec::new()];
-    let loaded = machine.load(&files);
-    assert_eq!((loaded.damage, loaded.holds.len(), loaded.fence), (None, 2, 9));
-    survives(&files, machine, over, None);
-    // Its mark, and each byte before it.
-    for length in 56..files[1].len() - 6 {
-        let mut cut = files.clone();
-        cut[1].truncate(length - 1);
-        let loaded = machine.load(&cut);
-        assert_eq!(loaded.doubt, Some(Doubt::Damaged), "{length} bytes");
-    }
-    let (mut files, machine) = Server::start(files, machine, Synced::No).end(End::Killed);
-    assert_eq!(machine.load(&files).holds.len(), 2);
-    // The file of the older version is still there, and is not needed.
-    let newest = newest(&files).0;
-    files[newest].clear();
-    survives(&files, machine, over, Some(Doubt::Damaged));
 }

@@ -133,7 +133,11 @@ impl Shelf<'_> {
 
     fn damage(&self, boot: &BootId) -> Option<Damage> {
         let newest = self.newest();
-        let Some(index) = &self.index else { return self.damage_without_index(newest) };
+        let Some(index) = &self.index else {
+            let Found { index, holds } = self.found;
+            let is_new = is_blank(index) && holds.into_iter().all(is_blank);
+            return (!is_new).then_some(Damage::Index);
+        };
         let generation = index.counts.generation;
         let Some(newest) = newest else {
             // The first file is not complete before the index has been written once more.
@@ -157,28 +161,6 @@ impl Shelf<'_> {
         let is_other_boot = newest.header.boot != *boot;
         let is_missing = is_old && !is_other_boot && !other.is_some_and(is_good);
         is_missing.then_some(Damage::Other)
-    }
-
-    /// The damage if there is no index: none for a new directory, and for one of a version that wrote no index.
-    fn damage_without_index(&self, newest: Option<&Story>) -> Option<Damage> {
-        let Found { index, holds } = self.found;
-        if !is_blank(index) || self.stories().any(|story| !story.first_format) {
-            return Some(Damage::Index);
-        }
-        let unreadable = holds.iter().zip(&self.stories).any(|(bytes, story)| {
-            // The file that cannot be read may be the newer one.
-            story.is_none() && !is_blank(bytes)
-        });
-        // An incomplete file may be one that was being written, but then it has a mark at its end.
-        let at = newest.map_or(0, |story| story.header.generation);
-        let is_torn = self.stories().any(|story| story.is_torn && story.header.generation >= at);
-        match newest {
-            _ if unreadable => Some(Damage::Newest),
-            _ if is_torn => Some(Damage::End),
-            // The only file was never finished.
-            None if self.stories().next().is_some() => Some(Damage::Newest),
-            Some(_) | None => None,
-        }
     }
 
     /// The header of the file that counts if nothing is damaged, otherwise all headers that can be read.
@@ -227,7 +209,6 @@ pub(super) fn load(found: Found<'_>, boot: &BootId, clocks: Clocks) -> Loaded {
     };
     let fence = anywhere(|story| story.fence);
     let doubt = newest.and_then(|story| story.doubt(boot));
-    let known = |story: &Story| Some(story.header.dir).filter(|_| !story.first_format);
     Loaded {
         holds: newest.map(|story| story.holds(boot, clocks)).unwrap_or_default(),
         fence: shelf.headers(damage).map(|header| header.fence).max().unwrap_or(0).max(fence),
@@ -235,7 +216,10 @@ pub(super) fn load(found: Found<'_>, boot: &BootId, clocks: Clocks) -> Loaded {
         damage,
         doubt: damage.map(|_| Doubt::Damaged).or(doubt),
         closing: shelf.closing(damage, boot, clocks),
-        dir: shelf.index.map(|index| index.counts.dir).or_else(|| newest.and_then(known)),
+        dir: shelf
+            .index
+            .map(|index| index.counts.dir)
+            .or_else(|| newest.map(|story| story.header.dir)),
         generation,
         last_generation: anywhere(|story| story.header.generation).max(index).max(other),
         next_slot: newest.map_or(0, |story| 1 - story.slot),

@@ -1,12 +1,11 @@
 //! The state directory: the holds on the disk, so that a restart forgets nothing.
 //!
-//! `codec`, `first_format`, `story`, `load` and `promises` are pure, and so is `ledger`, which decides what is
+//! `codec`, `story`, `load` and `promises` are pure, and so is `ledger`, which decides what is
 //! written. `keeper` knows the clocks and drives `ledger`; `dir` has the files.
 
 mod codec;
 mod dir;
 mod disk;
-mod first_format;
 mod keeper;
 mod ledger;
 mod load;

@@ -1,9 +1,8 @@
 //! Reads one file of holds as far as it is intact. Pure.
 
 use super::codec::{
-    self, BootId, Chain, Doubt, Entry, HEADER_BYTES, Header, Index, Read, Saved, read_header,
+    BootId, Doubt, Entry, HEADER_BYTES, Header, Index, Read, Saved, read_entry, read_header,
 };
-use super::first_format;
 use super::load::{Clocks, Kept};
 use leases::{Label, Token};
 use std::collections::HashMap;
@@ -22,29 +21,15 @@ pub(super) struct Story {
     pub(super) whole: bool,
     /// Whether it cannot be read to its end.
     pub(super) is_torn: bool,
-    /// Whether it was written by a version that had neither directory id nor index.
-    pub(super) first_format: bool,
     held: HashMap<Token, Kept>,
     ends: HashMap<Token, (u64, u64)>,
     closed: bool,
 }
 
-/// The format of the entries.
-enum Format {
-    First,
-    Chained(Chain),
-}
-
 impl Story {
     /// Reads a file; `None` if its header is invalid.
     pub(super) fn read(bytes: &[u8], slot: usize) -> Option<Self> {
-        let (header, start, mut format) = match read_header(bytes) {
-            Some((header, chain)) => (header, HEADER_BYTES, Format::Chained(chain)),
-            None => {
-                let header = first_format::read_header(bytes, slot)?;
-                (header, first_format::HEADER_BYTES, Format::First)
-            }
-        };
+        let (header, mut chain) = read_header(bytes)?;
         let mut story = Self {
             header,
             slot,
@@ -52,25 +37,22 @@ impl Story {
             longest: 0,
             whole: false,
             is_torn: false,
-            first_format: matches!(format, Format::First),
             held: HashMap::new(),
             ends: HashMap::new(),
             closed: false,
         };
-        let mut rest = bytes.get(start..).unwrap_or_default();
+        let mut rest = bytes.get(HEADER_BYTES..).unwrap_or_default();
         loop {
-            match format.next(rest, header.generation) {
+            match read_entry(rest, chain) {
                 Read::End => return Some(story),
                 Read::Torn => {
                     story.is_torn = true;
                     return Some(story);
                 }
-                Read::Entry(entry, used, chain) => {
+                Read::Entry(entry, used, next) => {
                     story.take(&entry);
                     rest = rest.get(used..).unwrap_or_default();
-                    if let Format::Chained(last) = &mut format {
-                        *last = chain;
-                    }
+                    chain = next;
                 }
             }
         }
@@ -78,7 +60,7 @@ impl Story {
 
     /// Whether it belongs to this index.
     pub(super) fn is_its(&self, index: &Index) -> bool {
-        self.first_format || self.header.dir == index.counts.dir
+        self.header.dir == index.counts.dir
     }
 
     /// Whether it is in the place for which it was written.
@@ -135,18 +117,5 @@ impl Story {
         // In the order in which they were granted.
         holds.sort_unstable_by_key(|hold| hold.token.fence());
         holds
-    }
-}
-
-impl Format {
-    fn next<'a>(&self, bytes: &'a [u8], generation: u64) -> Read<'a> {
-        match self {
-            Self::Chained(chain) => codec::read_entry(bytes, *chain),
-            Self::First => match first_format::read_entry(bytes, generation) {
-                Ok(Some((entry, used))) => Read::Entry(entry, used, Chain::NONE),
-                Ok(None) => Read::End,
-                Err(first_format::Torn) => Read::Torn,
-            },
-        }
     }
 }
