@@ -21,7 +21,7 @@ use crate::held::{Held, Key};
 use crate::mode::{self, run};
 use crate::path::{self, Lock, Place};
 use crate::private;
-use crate::service::Service;
+use crate::service::{Service, may_answer};
 use crate::taken;
 
 /// Locks that `lfp run` took for this process, and which the program has asked for since.
@@ -182,10 +182,10 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
     }
     let is_owed = pid == own && taken::owes(device.number);
     // The service may still obey a release, which would be one of the new lock.
-    if is_owed && !taken::clear(device.number) || errno == Errno::EXIST && !is_owed {
+    if is_owed && !is_cleared(device.number) || errno == Errno::EXIST && !is_owed {
         return None;
     }
-    let outcome = Service::reach()?.lock(&device.name, pid);
+    let outcome = Service::reach()?.lock(&device.name, pid).ok();
     let may_be_had = || holder == Some(own) || OWN.contains(key(&device, own));
     if outcome.is_none() && pid == own && !may_be_had() {
         // It may have come to it all the same, or may come to it later.
@@ -197,6 +197,10 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome
         OWN.insert(key(&device, own), &device.name, 0);
     }
     outcome.map(Ok)
+}
+
+fn is_cleared(number: u64) -> bool {
+    may_answer() && taken::clear(number).is_ok()
 }
 
 /// unlink(2) has failed.

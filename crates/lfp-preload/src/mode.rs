@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-use lfp::client::Address;
+use lfp::client::{Address, PATIENCE};
 use pidlockfile::Pid;
 
 use crate::real::{program, variable};
@@ -72,7 +72,7 @@ pub(crate) fn start() {
         whom: variable(c"LFP_SERVER").map_or(Whom::Usual, |text| whom_in(&text)),
         timeout: variable(c"LFP_TIMEOUT")
             .and_then(|text| time(text, TIMEOUT_MAX_SECS))
-            .unwrap_or(Duration::from_secs(1)),
+            .unwrap_or(PATIENCE),
         wait: variable(c"LFP_WAIT").and_then(|text| time(text, WAIT_MAX_SECS)),
         ports: ports_in(&ports),
         is_exclusive: variable(c"LFP_EXCLUSIVE").is_some_and(|text| text == b"1"),
@@ -121,7 +121,7 @@ pub(crate) fn whom() -> &'static Whom {
 
 /// How long a program may be kept waiting by one of its calls.
 pub(crate) fn timeout() -> Duration {
-    ASKED.get().map_or(Duration::from_secs(1), |it| it.timeout)
+    ASKED.get().map_or(PATIENCE, |it| it.timeout)
 }
 
 /// For how long it stands in line for a port that somebody has.

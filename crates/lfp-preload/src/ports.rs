@@ -16,9 +16,9 @@ use crate::contents;
 use crate::drivers;
 use crate::family;
 use crate::files;
-use crate::mode::{self, Ports};
+use crate::mode::{self, Ports, timeout};
 use crate::real;
-use crate::service::{Service, Waited, may_answer};
+use crate::service::{NoAnswer, Service, Waited};
 use crate::taken;
 use crate::told;
 
@@ -56,56 +56,56 @@ pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
     match lock(&name, number, is_in_file) {
         Ok(opening) => opening,
         Err(_) if is_in_file => Opening::Plain,
-        Err(unlocked) => {
-            if unlocked == Unlocked::Unanswered {
-                taken::owe(number, &name);
-            }
-            without(&format!("/dev/{}", name.as_str()), unlocked.why(), NO_LOCK)
-        }
+        Err(unlocked) => unlocked.ends(&format!("/dev/{}", name.as_str())),
     }
 }
 
 /// Why there is no lock to be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unlocked {
-    /// It is not asked for a while.
-    LeftAlone,
-    /// It has not confirmed that an earlier lock of the port was released, which it may do at any moment.
-    Unconfirmed,
-    Unreachable,
-    /// It may have come to it all the same, or may come to it later.
-    Unanswered,
+    NoAnswer(NoAnswer),
     Denied,
 }
 
 impl Unlocked {
-    fn why(self) -> &'static str {
+    /// A port is opened without a lock only where no service keeps locks for others.
+    fn ends(self, device: &str) -> Opening {
         match self {
-            Self::LeftAlone => "the service has not answered in time, and is asked again later",
-            Self::Unconfirmed => "the service has not confirmed its last release",
-            Self::Unreachable | Self::Unanswered => "the service does not answer",
-            Self::Denied => "the service denies it",
+            Self::Denied => without(device, "the service denies it", NO_LOCK),
+            Self::NoAnswer(NoAnswer::Absent) => {
+                without(device, "the service does not answer", NO_LOCK)
+            }
+            Self::NoAnswer(NoAnswer::Busy) => {
+                told::unlocked(device, "the service has not answered in time");
+                Opening::Refused(HELD)
+            }
+            Self::NoAnswer(NoAnswer::Unable(errno)) => Opening::Refused(errno),
         }
+    }
+}
+
+impl From<NoAnswer> for Unlocked {
+    fn from(reason: NoAnswer) -> Self {
+        Self::NoAnswer(reason)
     }
 }
 
 /// Asks for the lock. The service judges also what a lock file says that names this process: the number may have
 /// been another one's.
 fn lock(name: &DeviceName, number: u64, is_in_file: bool) -> Result<Opening, Unlocked> {
-    let cleared = taken::clear(number);
-    if !may_answer() {
-        return Err(Unlocked::LeftAlone);
-    }
-    let mut service = Service::reach().ok_or(Unlocked::Unreachable)?;
-    if !cleared {
-        return Err(Unlocked::Unconfirmed);
-    }
-    match service.lock(name, Pid::this()) {
-        Some(Outcome::Done) => Ok(locked(name, number)),
-        Some(Outcome::Busy) if is_in_file => Ok(Opening::Plain),
-        Some(Outcome::Busy) => Ok(busy(&mut service, name, number)),
-        Some(Outcome::Denied) => Err(Unlocked::Denied),
-        None => Err(Unlocked::Unanswered),
+    taken::clear(number)?;
+    let mut service = Service::reach_within(timeout())?;
+    let answer = service.lock(name, Pid::this()).inspect_err(|_| {
+        if !is_in_file {
+            // The service may have come to it all the same, or may come to it later.
+            taken::owe(number, name);
+        }
+    });
+    match answer? {
+        Outcome::Done => Ok(locked(name, number)),
+        Outcome::Busy if is_in_file => Ok(Opening::Plain),
+        Outcome::Busy => Ok(busy(&mut service, name, number)),
+        Outcome::Denied => Err(Unlocked::Denied),
     }
 }
 
@@ -238,6 +238,7 @@ pub(crate) fn left(ports: &[u64]) {
         });
         let closed = ports.iter().filter(|number| !open.contains(number));
         closed.for_each(|number| taken::closed(*number));
+        return taken::pay_now();
     }
     taken::pay();
 }

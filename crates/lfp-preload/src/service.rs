@@ -1,5 +1,8 @@
-//! Asks the service. Blocking, for at most one second (`LFP_TIMEOUT` changes that), unless the program waits
-//! in line. A service that did not answer in that time is not asked for a while, each time for twice as long.
+//! Asks the service. Blocking, for at most `LFP_TIMEOUT`, unless the program waits in line.
+//!
+//! A service that did not answer in that time is left alone for a while, each time for twice as long, where its answer
+//! is not needed: by calls that name lock files, whose real result then stands, and by calls that repeat a release. A
+//! port that is opened always asks.
 //!
 //! No connection is kept, so a program finds no descriptor of ours among its own.
 
@@ -11,6 +14,7 @@ use lfp::client::{Client, Error};
 use pidlockfile::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{ClockId, clock_gettime};
 use ttylock::{DeviceName, Outcome};
 
@@ -19,6 +23,9 @@ use crate::mode::{self, Whom, timeout};
 /// For how long it is left alone first, and at most, in milliseconds.
 const PAUSE_FIRST: u64 = 1_000;
 const PAUSE_LAST: u64 = 64_000;
+
+/// Between two attempts to reach a service that hangs up.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Milliseconds of the monotonic clock before which it is left alone; 0: it has answered.
 static UNTIL: AtomicU64 = AtomicU64::new(0);
@@ -46,6 +53,17 @@ pub(crate) enum Waited {
     Unknown,
 }
 
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// No service is there, or none that serves this process.
+    Absent,
+    /// A service is there, and has not answered in time.
+    Busy,
+    /// This process cannot connect just now: its descriptors or the machine's memory are used up.
+    Unable(Errno),
+}
+
 /// Whether it is not being left alone just now.
 pub(crate) fn may_answer() -> bool {
     now() >= UNTIL.load(Ordering::Relaxed)
@@ -62,25 +80,36 @@ pub(crate) fn pay_later() {
 }
 
 impl Service {
-    /// The service that `LFP_SERVER` names, or else the one at its usual Unix socket if nobody
-    /// else can be listening there.
+    /// The service, unless it is being left alone.
     pub(crate) fn reach() -> Option<Self> {
-        if !may_answer() {
-            return None;
+        if may_answer() { Self::reach_within(timeout()).ok() } else { None }
+    }
+
+    /// The service that `LFP_SERVER` names, or else the one at its usual Unix socket if nobody
+    /// else can be listening there. `time` is for reaching it and for all its answers.
+    pub(crate) fn reach_within(time: Duration) -> Result<Self, NoAnswer> {
+        let deadline = later(time);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let client = match mode::whom() {
+                Whom::Usual => Client::usual(left),
+                Whom::At(address) => Client::connect(address, left),
+                Whom::Nobody => return Err(NoAnswer::Absent),
+            };
+            match client.inspect_err(breaks_off) {
+                Ok(client) => return Ok(Self { client, deadline }),
+                // It hangs up where too many are connected, and while it is restarted.
+                Err(error) if error.is_busy() && later(RETRY_PAUSE) < deadline => rest(RETRY_PAUSE),
+                Err(error) => return Err(given_up(&error)),
+            }
         }
-        let deadline = later(timeout());
-        let client = match mode::whom() {
-            Whom::Usual => Client::usual(timeout()),
-            Whom::At(address) => Client::connect(address, timeout()),
-            Whom::Nobody => return None,
-        };
-        Some(Self { client: client.inspect_err(remember).ok()?, deadline })
     }
 
     /// Stands in line for a lock. Whatever this process catches a signal for, it is to go on with.
     pub(crate) fn wait(&mut self, device: &DeviceName, pid: Pid, time: Duration) -> Waited {
         self.deadline = later(time.saturating_add(timeout()));
-        if self.client.begin_wait(device, pid, time).inspect_err(remember).is_err() {
+        if let Err(error) = self.client.begin_wait(device, pid, time) {
+            given_up(&error);
             return Waited::Unknown;
         }
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -94,31 +123,43 @@ impl Service {
         }
     }
 
-    pub(crate) fn lock(&mut self, device: &DeviceName, pid: Pid) -> Option<Outcome> {
+    pub(crate) fn lock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, NoAnswer> {
         self.ask(|client| client.lock(device, pid))
     }
 
     pub(crate) fn unlock(&mut self, device: &DeviceName, pid: Pid) -> Option<Outcome> {
-        self.ask(|client| client.unlock(device, pid))
+        self.ask(|client| client.unlock(device, pid)).ok()
     }
 
     /// Passes a lock from one process to another; no other process can get the device in between.
     pub(crate) fn pass(&mut self, device: &DeviceName, from: Pid, to: Pid) -> Option<Outcome> {
-        self.ask(|client| client.pass(device, from, to))
+        self.ask(|client| client.pass(device, from, to)).ok()
     }
 
     /// The holders of a device, by any scheme.
     pub(crate) fn holders(&mut self, device: &DeviceName) -> Option<Vec<Holder>> {
-        self.ask(|client| client.status(Some(device)))
+        self.ask(|client| client.status(Some(device))).ok()
     }
 
-    fn ask<T>(&mut self, question: impl FnOnce(&mut Client) -> Result<T, Error>) -> Option<T> {
-        self.be_patient();
-        question(&mut self.client).inspect(|_| answered()).inspect_err(remember).ok()
-    }
-
-    fn be_patient(&mut self) {
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&mut Client) -> Result<T, Error>,
+    ) -> Result<T, NoAnswer> {
         self.client.be_patient(self.deadline.saturating_duration_since(Instant::now()));
+        question(&mut self.client).inspect(|_| answered()).map_err(|error| given_up(&error))
+    }
+}
+
+impl NoAnswer {
+    fn of(error: &Error) -> Self {
+        const USED_UP: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        let errno =
+            if let Error::Unreachable(error) = error { Errno::from_io_error(error) } else { None };
+        match errno.filter(|errno| USED_UP.contains(errno)) {
+            Some(errno) => Self::Unable(errno),
+            None if error.is_busy() => Self::Busy,
+            None => Self::Absent,
+        }
     }
 }
 
@@ -127,21 +168,38 @@ fn later(time: Duration) -> Instant {
     now.checked_add(time).unwrap_or(now)
 }
 
+/// Past the C library, whose calls may be the program's own.
+pub(crate) fn rest(time: Duration) {
+    let Ok(time) = Timespec::try_from(time) else { return };
+    match nanosleep(&time) {
+        NanosleepRelativeResult::Ok
+        | NanosleepRelativeResult::Interrupted(_)
+        | NanosleepRelativeResult::Err(_) => {}
+    }
+}
+
 fn answered() {
     UNTIL.store(0, Ordering::Relaxed);
     PAID_AFTER.store(0, Ordering::Relaxed);
     PAUSE.store(0, Ordering::Relaxed);
 }
 
-fn remember(error: &Error) {
+fn breaks_off(error: &Error) {
     if !matches!(error, Error::Unreachable(_)) {
         pay_later();
     }
-    if matches!(error, Error::TimedOut) {
+}
+
+/// Nothing more is asked in this call; a busy service is left alone for a while.
+fn given_up(error: &Error) -> NoAnswer {
+    breaks_off(error);
+    let reason = NoAnswer::of(error);
+    if reason == NoAnswer::Busy {
         let pause = next(PAUSE.load(Ordering::Relaxed));
         PAUSE.store(pause, Ordering::Relaxed);
         UNTIL.store(now().saturating_add(pause), Ordering::Relaxed);
     }
+    reason
 }
 
 /// Twice as long as the last time.

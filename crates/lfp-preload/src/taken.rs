@@ -7,15 +7,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lfp::client::RELEASE_PATIENCE;
 use pidlockfile::Pid;
 use rustix::process::{getpid, getppid};
-use rustix::thread::{NanosleepRelativeResult, gettid, nanosleep};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::thread::gettid;
+use rustix::time::{ClockId, clock_gettime};
 use ttylock::{DeviceName, Outcome};
 
 use crate::held::{Held, Key};
 use crate::mode::timeout;
-use crate::service::{Service, may_answer, may_be_paid, pay_later};
+use crate::service::{NoAnswer, Service, may_be_paid, pay_later, rest};
 
 static TAKEN: Held = Held::new();
 
@@ -79,30 +80,40 @@ pub(crate) fn doubt(number: u64, name: &DeviceName) {
     TAKEN.doubt(key(number), name, parent());
 }
 
-/// Pays what is owed, if the service may answer. To be called where a port is opened or something closed.
+/// Pays what is owed from earlier, if the service may answer. To be called where a port is opened or something
+/// closed.
 pub(crate) fn pay() {
+    pay_within(timeout().min(RELEASE_PATIENCE));
+}
+
+/// Pays for what was closed just now.
+pub(crate) fn pay_now() {
+    pay_within(timeout());
+}
+
+fn pay_within(time: Duration) {
     if !none() && may_be_paid() && TAKEN.owes_anything(this()) {
         if let Some(turn) = Turn::begin() {
-            turn.pay();
+            let _ = turn.pay(time);
         }
     }
 }
 
-/// Pays before a device is locked again. Whether nothing is owed for it any more. While another thread pays,
+/// Pays before a device is locked again, so that nothing is owed for it any more. While another thread pays,
 /// this one waits; a signal handler that has interrupted the payer does not.
-pub(crate) fn clear(number: u64) -> bool {
+pub(crate) fn clear(number: u64) -> Result<(), NoAnswer> {
     let end = seconds().saturating_add(timeout().as_secs()).saturating_add(GRACE_SECS);
-    while owes(number) && may_answer() && seconds() < end {
+    while owes(number) && seconds() < end {
         if let Some(turn) = Turn::begin() {
-            turn.pay();
+            turn.pay(timeout())?;
             break;
         }
         if PAYER.load(Ordering::Relaxed) == thread() {
             break;
         }
-        rest();
+        rest(LOOK);
     }
-    !owes(number)
+    if owes(number) { Err(NoAnswer::Busy) } else { Ok(()) }
 }
 
 /// The right to pay. What its thread closes meanwhile pays nothing.
@@ -125,8 +136,8 @@ impl Turn {
         Some(Self { word })
     }
 
-    fn pay(self) {
-        let Some(mut service) = Service::reach() else { return };
+    fn pay(self, time: Duration) -> Result<(), NoAnswer> {
+        let mut service = Service::reach_within(time)?;
         let mut is_refused = false;
         TAKEN.tell(this(), |name| {
             // What is not its own, or no device any more, need not be released. Busy: it could not be.
@@ -139,6 +150,7 @@ impl Turn {
         }
         // Its connection is closed within the turn: closing it would pay again.
         drop(service);
+        Ok(())
     }
 }
 
@@ -146,15 +158,6 @@ impl Drop for Turn {
     fn drop(&mut self) {
         // It may be another's: of a child of vfork(2), or because this one has taken too long.
         let _ = TURN.compare_exchange(self.word, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
-
-fn rest() {
-    let Ok(time) = Timespec::try_from(LOOK) else { return };
-    match nanosleep(&time) {
-        NanosleepRelativeResult::Ok
-        | NanosleepRelativeResult::Interrupted(_)
-        | NanosleepRelativeResult::Err(_) => {}
     }
 }
 

@@ -1,12 +1,9 @@
 //! The functions of the library in Rust, each with one connection to the service.
 
 use std::path::Path;
-use std::time::Duration;
 
+use lfp::client::PATIENCE;
 use lfp::{Client, DeviceName, Error, Outcome, Pid};
-
-/// How long the service may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a call tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

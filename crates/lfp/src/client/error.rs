@@ -39,12 +39,6 @@ impl Error {
         }
     }
 
-    /// Whether surely nobody listens there.
-    pub(crate) fn is_absence(&self) -> bool {
-        use io::ErrorKind::{ConnectionRefused, NotFound};
-        matches!(self, Self::Unreachable(error) if [NotFound, ConnectionRefused].contains(&error.kind()))
-    }
-
     /// Whether another try may succeed: the service is being restarted, or busy.
     #[must_use]
     pub fn is_passing(&self) -> bool {

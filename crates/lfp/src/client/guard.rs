@@ -6,12 +6,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Address, Client, Error};
+use super::{Address, Client, Error, PATIENCE};
 use pidlockfile::Pid;
 use ttylock::{DeviceName, Holder, Outcome, held_by};
-
-/// How long the service may take for each answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// WAIT counts whole seconds. The rest of a timeout is spent asking again, at this distance.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -7,6 +7,7 @@ mod address;
 mod error;
 mod far_end;
 mod guard;
+mod patience;
 mod reply;
 mod status;
 mod usual;
@@ -25,6 +26,9 @@ use pidlockfile::Pid;
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
 pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout};
+#[cfg(feature = "cli")]
+pub(crate) use patience::{COMPLAINT_PATIENCE, STATUS_PATIENCE};
+pub use patience::{PATIENCE, RELEASE_PATIENCE};
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
 #[cfg(feature = "cli")]

@@ -8,11 +8,8 @@ use nix::unistd::{AccessFlags, faccessat};
 use super::arguments::Route;
 use super::denial::{Reason, nobodys, supposed_reason, wrong_device};
 use super::listener;
-use crate::client::{Address, Client, Error};
+use crate::client::{Address, COMPLAINT_PATIENCE, Client, Error, PATIENCE};
 use ttylock::{DeviceName, Holder, Layout, Outcome, Pass, Request, Table, Weight};
-
-/// How long a service may take for one answer, where the user sets no limit.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is asked: a service, or the lock files.
 #[derive(Debug)]
@@ -181,10 +178,9 @@ impl Broker {
     /// The holders of a device, as the service sees them, for complaints: a service that does not answer in
     /// a moment is not waited for.
     pub(super) fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
-        const MOMENT: Duration = Duration::from_millis(500);
         let Self::Service(service) = self else { return Vec::new() };
         let patience = service.patience;
-        service.be_patient(patience.min(MOMENT));
+        service.be_patient(patience.min(COMPLAINT_PATIENCE));
         let holders = service.ask(|client| client.status(Some(device))).unwrap_or_default();
         service.be_patient(patience);
         holders

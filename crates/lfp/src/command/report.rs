@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
 
 use pidlockfile::Pid;
 use wrapcmd::Value;
@@ -16,7 +15,7 @@ use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, Colour, Style, aligned};
-use crate::client::{Client, Error, Waiter};
+use crate::client::{Client, Error, STATUS_PATIENCE, Waiter};
 use ttylock::{DeviceName, Holder, Standing, Table, age, openers_of, tell_exclusive};
 
 /// As many lock files of one holder are named in one line for people.
@@ -41,9 +40,6 @@ pub(super) enum Service {
     /// It is there, and says nothing in time.
     Silent,
 }
-
-/// How long is waited for what a service can add to what we see.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Sight {
     fn nothing(service: Service) -> Self {
@@ -116,7 +112,7 @@ pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
 
 /// What the service says; nothing where there is none, or one that has no STAT.
 fn ask_service(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
-    let Broker::Service(mut service) = Broker::within(route, PATIENCE) else {
+    let Broker::Service(mut service) = Broker::within(route, STATUS_PATIENCE) else {
         return Ok(Sight::nothing(Service::NotThere));
     };
     let question = |client: &mut Client| match client.holders_and_waiters(device) {

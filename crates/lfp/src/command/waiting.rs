@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
-use super::broker::{Broker, PATIENCE, Queue, Service, Trouble, may_write_locks};
+use super::broker::{Broker, Queue, Service, Trouble, may_write_locks};
 use super::denial::Reason;
 use super::news::News;
-use crate::client::{Error, whole_seconds};
+use crate::client::{Error, PATIENCE, whole_seconds};
 use ttylock::{Outcome, Request};
 
 /// How long and how often a service that went away is looked for while we wait for a lock.

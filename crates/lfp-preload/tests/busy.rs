@@ -1,0 +1,105 @@
+//! A service that is busy is not taken for none: no program opens a port without its lock while other programs have
+//! theirs from that service.
+
+mod ground;
+
+use std::time::{Duration, Instant};
+
+use ground::Ground;
+use rstest::rstest;
+use testbed::{Process, User};
+
+/// A service that does what it is told with each connection.
+const SERVICE: &str = "
+import os, socket, sys, time
+what = sys.argv[1]
+service = socket.socket(socket.AF_UNIX)
+service.bind('/tmp/busy.sock')
+os.chmod('/tmp/busy.sock', 0o666)
+if what == 'refuses': service.close()
+else: service.listen(0 if what == 'full' else 9)
+others = []
+for number in range(2 if what == 'full' else 0):
+    others.append(socket.socket(socket.AF_UNIX))
+    others[-1].setblocking(False)
+    try: others[-1].connect('/tmp/busy.sock')
+    except BlockingIOError: pass
+print('listens', flush=True)
+if what in ('full', 'refuses'): sys.stdin.readline()
+def serve(peer):
+    if what == 'silent': return others.append(peer)
+    if what == 'crowded': return peer.sendall(b'421 later\\r\\n')
+    if what == 'hangs-up': return
+    peer.sendall(b'220 busy\\r\\n')
+    for line in peer.makefile():
+        verb = line.split()[0]
+        print(line.strip(), flush=True)
+        if verb == 'LOCK': time.sleep(3)
+        if verb == 'LOCK' and what == 'busy': answer = b'450 : File busy'
+        elif verb == 'STAT': answer = b'211-holders=0 shown=0\\r\\n211 End of status.'
+        else: answer = b'200 Command okay.'
+        peer.sendall(answer + b'\\r\\n')
+while True:
+    peer = service.accept()[0]
+    try: serve(peer)
+    except OSError: pass
+    peer = None
+";
+
+/// Opens the port or makes its lock file, says what came of it, and gives it back.
+const OPEN: &str = "
+import os, errno
+try: fd = os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); print('opened'); os.close(fd)
+except OSError as error: print(errno.errorcode[error.errno])
+";
+const TAKE: &str = "
+import os, errno
+try: os.close(os.open('/run/lock/LCK..ttyW0', os.O_CREAT | os.O_EXCL | os.O_WRONLY)); print('taken')
+except OSError as error: print(errno.errorcode[error.errno])
+";
+
+fn service<'s>(ground: &'s Ground, what: &str) -> Process<'s> {
+    let python = ground.sandbox.command("/usr/bin/python3");
+    let mut service = python.args(["-c", SERVICE, what]).spawn();
+    service.expect("listens");
+    service
+}
+
+const SILENT: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in time\n";
+const ABSENT: &str = "lfp: no lock for /dev/ttyW0: the service does not answer\n";
+
+/// The empty limit is the usual one, ten seconds.
+#[rstest]
+#[case::slow(OPEN, "slow", "", "opened\n", 3)]
+#[case::slow_and_held(OPEN, "busy", "", "EBUSY\n", 3)]
+#[case::slow_for_a_lock_file(TAKE, "slow", "", "taken\n", 3)]
+#[case::slow_and_held_as_a_lock_file(TAKE, "busy", "", "EEXIST\n", 3)]
+#[case::never_greets(OPEN, "silent", "", &format!("{SILENT}EBUSY\n"), 10)]
+#[case::a_full_queue(OPEN, "full", "2", &format!("{SILENT}EBUSY\n"), 2)]
+#[case::too_many_clients(OPEN, "crowded", "2", &format!("{SILENT}EBUSY\n"), 1)]
+#[case::hangs_up(OPEN, "hangs-up", "2", &format!("{SILENT}EBUSY\n"), 1)]
+#[case::too_slow(OPEN, "slow", "2", &format!("{SILENT}EBUSY\n"), 2)]
+#[case::refuses(OPEN, "refuses", "", &format!("{ABSENT}opened\n"), 0)]
+#[ignore = "needs root: tests/run"]
+fn only_a_service_that_is_not_there_counts_as_none(
+    #[case] program: &str,
+    #[case] what: &str,
+    #[case] limit: &str,
+    #[case] expected: &str,
+    #[case] seconds: u64,
+) {
+    let ground = Ground::new();
+    let service = service(&ground, what);
+    let begin = Instant::now();
+    let alice = ground.python(program, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
+    let end = alice.env("LFP_SERVER", "/tmp/busy.sock").env("LFP_TIMEOUT", limit).run();
+    let took = begin.elapsed();
+    assert_eq!(end.output(), expected, "{end}{}", service.output());
+    let [least, most] = [seconds, seconds + 20].map(Duration::from_secs);
+    assert!((least..most).contains(&took), "{took:?}");
+    let has_asked = ["slow", "busy"].contains(&what);
+    assert_eq!(service.output().contains("LOCK ttyW0"), has_asked, "{}", service.output());
+    // Whatever it has locked, or may have locked, is released.
+    let is_released = service.output().contains("UNLOCK ttyW0");
+    assert_eq!(is_released, expected == "opened\n" && has_asked, "{}", service.output());
+}

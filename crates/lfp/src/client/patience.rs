@@ -1,0 +1,76 @@
+//! How long a service is waited for, in every program and library of ours, and when a service counts as absent.
+//! Pure.
+//!
+//! Absent is only a service without a socket, or one whose socket refuses connections. A queue of connections that is
+//! full, a greeting that does not come, or an answer that takes long belongs to a *busy* service: other programs have
+//! their locks from it. A program that took a busy service for none would open a port beside its holder, and any user
+//! could arrange that with a flood of connections.
+
+use std::io;
+use std::time::Duration;
+
+use super::Error;
+
+/// For reaching the service, for its greeting, and for each answer. Longer than a service takes for its slowest LOCK.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// For a release that was not confirmed and is repeated beside other work: the end of the process releases the lock in
+/// any case.
+pub const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// For what a service can add to what `lfp` shows.
+#[cfg(feature = "cli")]
+pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// For the names of holders in a complaint.
+#[cfg(feature = "cli")]
+pub(crate) const COMPLAINT_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Error {
+    /// Whether surely no service is there.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        matches!(self, Self::Unreachable(error) if [NotFound, ConnectionRefused].contains(&error.kind()))
+    }
+
+    /// Whether a service is there and has no time: it may have the lock for another process.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        use io::ErrorKind::{ConnectionReset, Interrupted, TimedOut, WouldBlock};
+        match self {
+            Self::TimedOut | Self::Closed | Self::Broken(_) | Self::Dismissed => true,
+            // A queue of connections that stays full, as unix(7) and tcp(7) report it.
+            Self::Unreachable(error) => {
+                [WouldBlock, TimedOut, ConnectionReset, Interrupted].contains(&error.kind())
+            }
+            Self::NotLfp | Self::Refused | Self::Unsupported | Self::Unexpected(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::no_socket(Error::Unreachable(io::ErrorKind::NotFound.into()), true, false)]
+    #[case::refused(Error::Unreachable(io::ErrorKind::ConnectionRefused.into()), true, false)]
+    #[case::full_queue(Error::Unreachable(io::ErrorKind::WouldBlock.into()), false, true)]
+    #[case::full_queue_of_tcp(Error::Unreachable(io::ErrorKind::TimedOut.into()), false, true)]
+    #[case::silent(Error::TimedOut, false, true)]
+    #[case::too_many_clients(Error::Dismissed, false, true)]
+    #[case::hangs_up(Error::Closed, false, true)]
+    #[case::not_permitted(Error::Unreachable(io::ErrorKind::PermissionDenied.into()), false, false)]
+    #[case::no_service(Error::NotLfp, false, false)]
+    #[case::denied(Error::Refused, false, false)]
+    fn a_busy_service_is_not_absent(
+        #[case] error: Error,
+        #[case] absent: bool,
+        #[case] busy: bool,
+    ) {
+        assert_eq!((error.is_absence(), error.is_busy()), (absent, busy), "{error}");
+    }
+}
