@@ -58,9 +58,23 @@ print('FREE', flush=True)
 sys.stdin.readline()
 ";
 
+/// The address is assigned later, as pyserial's own tests do it.
+const ASSIGNED: &str = "
+import lfp_serial, serial, sys
+port = serial.serial_for_url('lfp:///dev/ttyW1', 9600, do_not_open=True)
+port.port = 'lfp:///dev/ttyW0?timeout=0'
+port.open()
+print('HELD', port.port, flush=True)
+sys.stdin.readline()
+port.close()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
 #[rstest]
 #[case::with_statement(WITH)]
 #[case::pyserial(PYSERIAL)]
+#[case::pyserial_assigned(ASSIGNED)]
 #[ignore = "needs root: tests/run"]
 fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
     let sandbox = sandbox();

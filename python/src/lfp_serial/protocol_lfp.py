@@ -12,16 +12,21 @@ from . import Busy, Denied, Lock, NoService, lock
 
 
 def serial_class_for_url(url: str) -> tuple[str, type[Serial]]:
-    """The path of the port, and the class that opens it."""
+    """The address as it is, and the class that understands it."""
+    return url, Serial
+
+
+def _path_and_timeout(url: str) -> tuple[str, Optional[float]]:
+    """The path of the port that an address names, and its timeout."""
     try:
         parts = urllib.parse.urlsplit(url)
         options = urllib.parse.parse_qs(parts.query, strict_parsing=bool(parts.query))
         timeout = float(options["timeout"][-1]) if options else None
     except (KeyError, ValueError) as error:
         raise _not_a_url(url) from error
-    if parts.scheme.lower() != "lfp" or parts.netloc or set(options) - {"timeout"}:
+    if parts.netloc or set(options) - {"timeout"}:
         raise _not_a_url(url)
-    return parts.path, type("Serial", (Serial,), {"lock_timeout": timeout})
+    return parts.path, timeout
 
 
 def _not_a_url(url: str) -> serial.SerialException:
@@ -30,11 +35,26 @@ def _not_a_url(url: str) -> serial.SerialException:
     )
 
 
+#: pyserial's own property: a setter of a base class cannot be called by `super()`.
+_PORT: property = vars(serial.SerialBase)["port"]
+
+
 class Serial(serial.Serial):
     """A port that is locked from before it is opened until after it is closed."""
 
     lock_timeout: Optional[float] = None
     _lock: Optional[Lock] = None
+
+    @property
+    def port(self) -> Optional[str]:
+        """The path of the port. An address `lfp:///dev/NAME` is accepted as well."""
+        return super().port
+
+    @port.setter
+    def port(self, port: Optional[str]) -> None:
+        if isinstance(port, str) and port.lower().startswith("lfp:"):
+            port, self.lock_timeout = _path_and_timeout(port)
+        _PORT.__set__(self, port)
 
     def open(self) -> None:
         if self._lock is None and self.port is not None:
