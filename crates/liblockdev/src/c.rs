@@ -134,12 +134,12 @@ pub unsafe extern "C" fn ttylocked(device: *mut c_char) -> c_int {
 /// `device` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttywait(device: *mut c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let name = unsafe { text(device) };
     loop {
-        // SAFETY: the caller's promise.
-        match unsafe { dev_testlock(device) } {
-            0 => return 0,
-            -1 => return -1,
-            _ => thread::sleep(PAUSE),
+        match name.ok_or(Errno(libc::EFAULT)).and_then(device::test) {
+            Ok(Told::HeldBy(_) | Told::Busy) => thread::sleep(PAUSE),
+            free_or_unknown => return ended("ttywait", name, free_or_unknown),
         }
     }
 }
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn ttywait_helper(device: *const c_char) -> c_int {
 fn helped(device: Option<&[u8]>, call: impl FnOnce(&[u8]) -> Result<Told, Errno>) -> c_int {
     match device.ok_or(Errno(libc::EFAULT)).and_then(call) {
         Ok(Told::Done) => 0,
-        Ok(Told::HeldBy(_)) => 1,
+        Ok(Told::HeldBy(_) | Told::Busy) => 1,
         Err(Errno(number)) => number.checked_neg().unwrap_or(-1),
     }
 }
@@ -225,13 +225,13 @@ fn ended(call: &str, device: Option<&[u8]>, told: Result<Told, Errno>) -> pid_t 
         let device = device.unwrap_or_default().escape_ascii();
         let _ = writeln!(std::io::stderr(), "liblockdev: {call}({device}): {told:?}");
     }
-    match told {
-        Ok(Told::Done) => 0,
-        Ok(Told::HeldBy(pid)) => pid.as_raw(),
-        Err(Errno(number)) => {
-            // SAFETY: the location is valid for as long as the thread, which is running this.
-            unsafe { *libc::__errno_location() = number };
-            -1
-        }
-    }
+    let number = match told {
+        Ok(Told::Done) => return 0,
+        Ok(Told::HeldBy(pid)) => return pid.as_raw(),
+        Ok(Told::Busy) => libc::EBUSY,
+        Err(Errno(number)) => number,
+    };
+    // SAFETY: the location is valid for as long as the thread, which is running this.
+    unsafe { *libc::__errno_location() = number };
+    -1
 }

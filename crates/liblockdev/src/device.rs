@@ -12,6 +12,8 @@ pub(crate) enum Told {
     Done,
     /// This process has it.
     HeldBy(Pid),
+    /// Something else keeps everybody out: a lock that names no process, as long as its file is being written.
+    Busy,
 }
 
 /// Why a call fails: a number of errno(3).
@@ -38,7 +40,7 @@ pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Result<Told, 
     let holder = match holder(&mut client, &device)? {
         Told::Done => return take(&mut client, &device, to),
         Told::HeldBy(holder) if from.is_none_or(|from| from == holder) => holder,
-        held @ Told::HeldBy(_) => return Ok(held),
+        held @ (Told::HeldBy(_) | Told::Busy) => return Ok(held),
     };
     if holder == to {
         return Ok(Told::Done);
@@ -52,7 +54,7 @@ pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Result<Told, Errno> {
     let device = parsed(device)?;
     let mut client = reach()?;
     let pid = match (pid, holder(&mut client, &device)?) {
-        (_, Told::Done) => return Ok(Told::Done),
+        (_, free_or_busy @ (Told::Done | Told::Busy)) => return Ok(free_or_busy),
         (Some(pid), Told::HeldBy(_)) => pid,
         (None, Told::HeldBy(holder)) => holder,
     };
@@ -75,18 +77,22 @@ fn told(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Result<To
         Outcome::Done => Ok(Told::Done),
         Outcome::Denied => Err(Errno(libc::EACCES)),
         Outcome::Busy => match holder(client, device)? {
-            // Gone in the meantime, or it names no process.
-            Told::Done => Err(Errno(libc::EBUSY)),
-            held @ Told::HeldBy(_) => Ok(held),
+            // Gone in the meantime.
+            Told::Done => Ok(Told::Busy),
+            held @ (Told::HeldBy(_) | Told::Busy) => Ok(held),
         },
     }
 }
 
-/// The first process that has a lock. A program that merely has the port open has none.
+/// Whether something keeps others from the device: the first process that has a lock, or else a lock that names none.
+/// A program that merely has the port open has none.
 fn holder(client: &mut Client, device: &DeviceName) -> Result<Told, Errno> {
     let holders = client.status(Some(device)).map_err(errno)?;
-    let locks = holders.iter().filter(|holder| holder.keeps_out());
-    Ok(locks.filter_map(|holder| holder.pid).next().map_or(Told::Done, Told::HeldBy))
+    let mut locks = holders.iter().filter(|holder| holder.keeps_out()).peekable();
+    if locks.peek().is_none() {
+        return Ok(Told::Done);
+    }
+    Ok(locks.find_map(|holder| holder.pid).map_or(Told::Busy, Told::HeldBy))
 }
 
 /// The device, which must be there, as the old library wants it.

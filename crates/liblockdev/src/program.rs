@@ -75,7 +75,7 @@ fn code(told: Result<Told, Errno>) -> u8 {
     ];
     match told {
         Ok(Told::Done) => 0,
-        Ok(Told::HeldBy(_)) => 1,
+        Ok(Told::HeldBy(_) | Told::Busy) => 1,
         Err(Errno(number)) => {
             codes.iter().find(|(errno, _)| *errno == number).map_or(TROUBLE, |(_, code)| *code)
         }
@@ -107,6 +107,7 @@ mod tests {
     #[rstest]
     #[case::done(Ok(Told::Done), 0)]
     #[case::held(Ok(Told::HeldBy(Pid::this())), 1)]
+    #[case::held_by_no_process(Ok(Told::Busy), 1)]
     #[case::denied(Err(Errno(libc::EACCES)), 2)]
     #[case::missing(Err(Errno(libc::ENOENT)), 7)]
     #[case::not_permitted(Err(Errno(libc::EPERM)), 12)]

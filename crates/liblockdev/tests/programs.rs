@@ -229,6 +229,36 @@ fn results_are_those_of_the_old_library() {
     assert_eq!(own.call("ttywait_helper"), (0, 0));
 }
 
+/// A program that is just writing its lock file, or whose file says something else, keeps everybody out.
+#[rstest]
+#[case::empty("")]
+#[case::wordy("minicom\n")]
+#[ignore = "needs root: tests/run"]
+fn a_lock_that_names_no_process_keeps_everybody_out(#[case] content: &str) {
+    let ground = Ground::new();
+    let _daemon = ground.serve();
+    let mut own = ground.consumer(PORT, User::Alice);
+    ground.sandbox.write("/run/lock/LCK..ttyW0", content, 0o644);
+    for call in ["test", "lock", "relock 0", "relock own", "relock 1", "unlock 0", "unlock own"] {
+        let call = call.replace("own", &own.pid.to_string());
+        assert_eq!(own.call(&call), (-1, libc::EBUSY), "{call}");
+    }
+    for call in ["ttylock", "ttylocked", "ttyunlock"] {
+        assert_eq!(own.call(call), (-1, libc::EBUSY), "{call}");
+    }
+    for call in ["ttylock_helper", "ttylocked_helper", "ttyunlock_helper"] {
+        assert_eq!(own.call(call).0, 1, "{call}");
+    }
+    for words in [&["-l", PORT][..], &["-u", PORT], &[PORT]] {
+        assert_eq!(ground.lockdev(words, User::Alice), 1, "{words:?}");
+    }
+    own.process.type_in("ttywait\n");
+    std::fs::remove_file(ground.sandbox.path("/run/lock/LCK..ttyW0")).unwrap();
+    own.process.expect("ttywait 0 ");
+    own.asked += 1;
+    assert_eq!(own.call("test"), (0, 0));
+}
+
 /// Distributed programs import these, and do not start without them.
 #[test]
 fn the_symbols_of_the_old_library_are_there() {
