@@ -5,7 +5,7 @@
 
 use super::address::ServerAddress;
 use super::conversation::{Conversation, MAX_ANSWER_BYTES, MAX_STATS_BYTES};
-use super::dialogue::{self, Grace, Grant, Place, Request};
+use super::dialogue::{self, Abilities, Grace, Grant, Place, Request};
 use super::error::ClientError;
 use super::observer::Sight;
 use super::settings::Settings;
@@ -29,6 +29,8 @@ pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     answer_limit: Duration,
     conversation: Conversation,
+    /// Unknown until [`Self::hello`].
+    abilities: Option<Abilities>,
 }
 
 impl Connection {
@@ -42,6 +44,7 @@ impl Connection {
             stream: BufReader::new(stream),
             answer_limit: settings.answer_limit,
             conversation: Conversation::new(),
+            abilities: None,
         };
         let Settings { auth_token, name, value, .. } = settings;
         let greeting =
@@ -65,9 +68,10 @@ impl Connection {
         ttl: Option<Duration>,
     ) -> Result<Option<Grant>, ClientError> {
         let (timeout, ttl) = (Seconds::to_wait(timeout)?, Seconds::of_some_lease(ttl)?);
+        let abilities = self.hello().await?;
         let request = Request::Acquire { key, kind, timeout, ttl };
         let answer = self.exchange(&request, timeout.time()).await?;
-        dialogue::grant(&answer).map_err(|error| dialogue::not_asked(kind, error))
+        dialogue::grant(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
     /// `al`: takes all these locks now, or none; `None` if one of them is in use.
@@ -76,8 +80,9 @@ impl Connection {
         keys: &[&Key],
         ttl: Option<Duration>,
     ) -> Result<Option<Vec<Grant>>, ClientError> {
+        let abilities = self.hello().await?;
         let request = Request::AcquireAll { keys, ttl: Seconds::of_some_lease(ttl)? };
-        dialogue::grants(&self.exchange(&request, Duration::ZERO).await?, keys.len())
+        dialogue::grants(&self.exchange(&request, Duration::ZERO).await?, keys.len(), abilities)
     }
 
     /// `e`, `re` or `se`: joins the queue and does not wait.
@@ -90,9 +95,10 @@ impl Connection {
         kind: Kind,
         ttl: Option<Duration>,
     ) -> Result<Place, ClientError> {
+        let abilities = self.hello().await?;
         let request = Request::Enqueue { key, kind, ttl: Seconds::of_some_lease(ttl)? };
         let answer = self.exchange(&request, Duration::ZERO).await?;
-        dialogue::place(&answer).map_err(|error| dialogue::not_asked(kind, error))
+        dialogue::place(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
     /// `w` or `sw`: waits for the grant of an earlier enqueue on this connection; `None` if the time is over first,
@@ -107,8 +113,9 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Option<Grant>, ClientError> {
         let timeout = Seconds::to_wait(timeout)?;
+        let abilities = self.hello().await?;
         let request = Request::Wait { key, kind, timeout };
-        dialogue::grant(&self.exchange(&request, timeout.time()).await?)
+        dialogue::grant(&self.exchange(&request, timeout.time()).await?, abilities)
     }
 
     /// `r` or `sr`. Works for a token from any connection.
@@ -191,12 +198,13 @@ impl Connection {
         Sight::read(&self.exchange(&request, timeout.time()).await?)
     }
 
-    /// Makes sure that the other end has answered; the answer itself does not matter.
-    pub(super) async fn hear_of_it(&mut self) -> Result<(), ClientError> {
-        if self.conversation.has_answered() {
-            return Ok(());
+    /// Learns what the server can do, once. Then it is also known that the other end answers.
+    pub(super) async fn hello(&mut self) -> Result<Abilities, ClientError> {
+        if let Some(known) = self.abilities {
+            return Ok(known);
         }
-        dialogue::pong(&self.exchange(&Request::Ping, Duration::ZERO).await?)
+        let answer = self.exchange(&Request::Hello, Duration::ZERO).await?;
+        Ok(*self.abilities.insert(Abilities::read(&answer)?))
     }
 
     /// Sets the limit for answers from now on.
@@ -207,6 +215,12 @@ impl Connection {
     /// Whether no answer is awaited from the server.
     pub(super) fn is_answered(&self) -> bool {
         self.conversation.is_answered()
+    }
+
+    /// The grants in the answer to a request for so many keys whose future was dropped, if it comes within this time.
+    pub(super) async fn late_grants(&mut self, limit: Duration, many: usize) -> Vec<Grant> {
+        let answer = self.late_answer(limit).await.unwrap_or_default();
+        dialogue::held_by(&answer, many, self.abilities.unwrap_or_default())
     }
 
     /// The answer to a request whose future was dropped, if it comes within this time.

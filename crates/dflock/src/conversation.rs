@@ -19,13 +19,12 @@ const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 #[derive(Debug)]
 pub(super) struct Conversation {
     is_answered: bool,
-    has_answered: bool,
     line: Vec<u8>,
 }
 
 impl Conversation {
     pub(super) fn new() -> Self {
-        Self { is_answered: true, has_answered: false, line: Vec::new() }
+        Self { is_answered: true, line: Vec::new() }
     }
 
     /// A request is about to be sent.
@@ -70,7 +69,7 @@ impl Conversation {
         }
         let answer =
             String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are not text"))?;
-        (self.is_answered, self.has_answered) = (true, true);
+        self.is_answered = true;
         Ok((part.len() + 1, Some(answer)))
     }
 
@@ -82,11 +81,6 @@ impl Conversation {
     /// Whether no answer is awaited.
     pub(super) fn is_answered(&self) -> bool {
         self.is_answered
-    }
-
-    /// Whether there has been any answer.
-    pub(super) fn has_answered(&self) -> bool {
-        self.has_answered
     }
 }
 
@@ -112,7 +106,7 @@ mod tests {
                 (left, answer) = (&left[used..], heard);
             }
             assert_eq!((answer.as_deref(), left), (Some(want), rest), "cut at {cut}");
-            assert!(conversation.is_answered() && conversation.has_answered());
+            assert!(conversation.is_answered());
         }
     }
 

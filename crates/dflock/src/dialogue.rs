@@ -13,6 +13,7 @@ pub(super) enum Request<'a> {
     Name { name: &'a str },
     Value { value: &'a str },
     Ping,
+    Hello,
     Stats,
     StatsWithNames,
     Grace,
@@ -32,6 +33,8 @@ impl Request<'_> {
             Self::Name { name } => frame("name", b"_", one_line(name).as_bytes()),
             Self::Value { value } => frame("value", b"_", value.as_bytes()),
             Self::Ping => frame("ping", b"_", b"_"),
+            // Other servers take it for `ping`, and do not use the key.
+            Self::Hello => frame("ping", b"hello", b"_"),
             Self::Stats => frame("stats", b"_", b"_"),
             // Servers that do not know the request do not use the key.
             Self::StatsWithNames => frame("stats", b"long", b"_"),
@@ -170,12 +173,32 @@ impl Releasing {
     }
 }
 
-/// Whether the other end has answered `ping`; the answer itself does not matter, because `ping` is newer than the
-/// protocol.
-pub(super) fn pong(line: &str) -> Result<(), ClientError> {
-    match done(line) {
-        Err(error) if error.is_not_held() => Ok(()),
-        outcome => outcome,
+/// What a server can do beyond the reference. Only the server itself can say it: the random tokens of the reference
+/// look like tokens with a fence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Abilities {
+    has_fences: bool,
+}
+
+impl Abilities {
+    /// The answer to `hello`: `ok` and words, or only `ok`, or `error` from a server that is older than `ping`.
+    pub(super) fn read(line: &str) -> Result<Self, ClientError> {
+        let mut words = line.split(' ');
+        match words.next() {
+            Some("ok") => Ok(Self { has_fences: words.any(|word| word == "fences") }),
+            Some("error") if line == "error" => Ok(Self::default()),
+            Some(_) | None => Err(refused(line)),
+        }
+    }
+
+    /// The fence in a token: the first 16 of 32 hex digits.
+    fn fence(self, token: &Token) -> Option<u64> {
+        let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        let digits = token.as_str();
+        if !self.has_fences || digits.len() != 32 || !digits.bytes().all(is_hex) {
+            return None;
+        }
+        u64::from_str_radix(digits.get(..16)?, 16).ok()
     }
 }
 
@@ -184,6 +207,10 @@ pub(super) fn pong(line: &str) -> Result<(), ClientError> {
 pub struct Grant {
     /// The token.
     pub token: Token,
+    /// A number that grows with every grant of a key. Storage that remembers the greatest number it has seen can
+    /// refuse a holder with an expired lease. `None` from servers whose tokens contain no such number, such as the Go
+    /// server.
+    pub fence: Option<u64>,
     /// Length of the lease, not the time that is left: whole seconds, at least one.
     pub ttl: Duration,
 }
@@ -198,16 +225,20 @@ pub enum Place {
 }
 
 /// The answer to `l`, `rl`, `sl`, `w` or `sw`. `None` if the time was over first.
-pub(super) fn grant(line: &str) -> Result<Option<Grant>, ClientError> {
+pub(super) fn grant(line: &str, abilities: Abilities) -> Result<Option<Grant>, ClientError> {
     match line.split_once(' ') {
-        Some(("ok", rest)) => grant_fields(line, rest).map(Some),
+        Some(("ok", rest)) => grant_fields(line, rest, abilities).map(Some),
         None if line == "timeout" => Ok(None),
         Some(_) | None => Err(refused(line)),
     }
 }
 
 /// The answer to `al`, of which so many keys were asked. `None` if one of them is in use.
-pub(super) fn grants(line: &str, many: usize) -> Result<Option<Vec<Grant>>, ClientError> {
+pub(super) fn grants(
+    line: &str,
+    many: usize,
+    abilities: Abilities,
+) -> Result<Option<Vec<Grant>>, ClientError> {
     let Some(("ok", rest)) = line.split_once(' ') else {
         return if line == "timeout" { Ok(None) } else { Err(refused(line)) };
     };
@@ -217,23 +248,23 @@ pub(super) fn grants(line: &str, many: usize) -> Result<Option<Vec<Grant>>, Clie
     }
     words
         .chunks(2)
-        .map(|grant| grant_fields(line, &grant.join(" ")))
+        .map(|grant| grant_fields(line, &grant.join(" "), abilities))
         .collect::<Result<_, _>>()
         .map(Some)
 }
 
 /// The answer to `e`, `re` or `se`.
-pub(super) fn place(line: &str) -> Result<Place, ClientError> {
+pub(super) fn place(line: &str, abilities: Abilities) -> Result<Place, ClientError> {
     match line.split_once(' ') {
-        Some(("acquired", rest)) => grant_fields(line, rest).map(Place::Granted),
+        Some(("acquired", rest)) => grant_fields(line, rest, abilities).map(Place::Granted),
         None if line == "queued" => Ok(Place::Queued),
         Some(_) | None => Err(refused(line)),
     }
 }
 
 /// The holds that an answer to any of these gives, of which so many keys were asked.
-pub(super) fn held_by(line: &str, many: usize) -> Vec<Grant> {
-    match (grants(line, many), place(line)) {
+pub(super) fn held_by(line: &str, many: usize, abilities: Abilities) -> Vec<Grant> {
+    match (grants(line, many, abilities), place(line, abilities)) {
         (Ok(Some(grants)), _) => grants,
         (_, Ok(Place::Granted(grant))) => vec![grant],
         (_, Ok(Place::Queued) | Err(_)) => Vec::new(),
@@ -291,11 +322,14 @@ pub(super) fn stats(line: &str) -> Result<&str, ClientError> {
     line.strip_prefix("ok ").ok_or_else(|| refused(line))
 }
 
-fn grant_fields(line: &str, fields: &str) -> Result<Grant, ClientError> {
+fn grant_fields(line: &str, fields: &str, abilities: Abilities) -> Result<Grant, ClientError> {
     let (token, ttl) = fields.split_once(' ').ok_or_else(|| ClientError::strange(line))?;
     let token = Token::new(token).map_err(|_| ClientError::strange("a token"))?;
     match time(ttl) {
-        Some(ttl) if !ttl.is_zero() => Ok(Grant { token, ttl }),
+        Some(ttl) if !ttl.is_zero() => {
+            let fence = abilities.fence(&token);
+            Ok(Grant { token, fence, ttl })
+        }
         Some(_) | None => Err(ClientError::strange("a lease that is no number of seconds")),
     }
 }
@@ -314,8 +348,8 @@ pub(super) fn refused(line: &str) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::{
-        Grace, Place, Request, done, grace, grant, grants, greeting, held_by, place, pong, renewal,
-        stats, welcome,
+        Abilities, Grace, Place, Request, done, grace, grant, grants, greeting, held_by, place,
+        renewal, stats, welcome,
     };
     use crate::error::{ClientError, Refusal};
     use crate::terms::{Key, Kind, MAX_LINE_BYTES, Seconds, TermError, Token};
@@ -327,9 +361,11 @@ mod tests {
     }
 
     const TOKEN: &str = "00000000000000010123456789abcdef";
+    const OURS: Abilities = Abilities { has_fences: true };
 
     #[rstest]
     #[case(Request::Ping, "ping\n_\n_\n")]
+    #[case(Request::Hello, "ping\nhello\n_\n")]
     #[case(Request::Stats, "stats\n_\n_\n")]
     #[case(Request::StatsWithNames, "stats\nlong\n_\n")]
     #[case(Request::Grace, "grace\n_\n_\n")]
@@ -358,7 +394,32 @@ mod tests {
         }
         assert!(matches!(welcome(value, "error"), Err(ClientError::NotWatched)));
         assert!(greeting(None, None, None).unwrap().is_empty());
-        assert!(pong("ok").is_ok() && pong("error").is_ok() && pong("error_draining").is_err());
+    }
+
+    #[rstest]
+    #[case::ours("ok fences", Some(OURS))]
+    #[case::a_later_one("ok dance fences sing", Some(OURS))]
+    #[case::the_reference("ok", Some(Abilities::default()))]
+    #[case::older_than_ping("error", Some(Abilities::default()))]
+    #[case::without_a_secret("error_auth", None)]
+    #[case::without_its_store("error_draining", None)]
+    #[case("fences", None)]
+    #[case("error fences", None)]
+    #[case("HTTP/1.1 400 Bad Request", None)]
+    fn a_server_says_what_it_can_do(#[case] line: &str, #[case] want: Option<Abilities>) {
+        assert_eq!(Abilities::read(line).ok(), want);
+    }
+
+    #[rstest]
+    #[case("00000000000000ff0123456789abcdef", Some(255))]
+    #[case("ffffffffffffffff0123456789abcdef", Some(u64::MAX))]
+    #[case("00000000000000FF0123456789ABCDEF", None)]
+    #[case("00000000000000ff0123456789abcde", None)]
+    #[case("+0000000000000ff0123456789abcdef", None)]
+    #[case("anything", None)]
+    fn the_fence_is_the_first_half(#[case] text: &str, #[case] fence: Option<u64>) {
+        let grant = |abilities| grant(&format!("ok {text} 33"), abilities).unwrap().unwrap();
+        assert_eq!((grant(OURS).fence, grant(Abilities::default()).fence), (fence, None));
     }
 
     #[rstest]
@@ -417,17 +478,17 @@ mod tests {
 
     #[test]
     fn a_grant_gives_token_and_lease() {
-        let granted = grant(&format!("ok {TOKEN} 33")).unwrap().unwrap();
+        let granted = grant(&format!("ok {TOKEN} 33"), OURS).unwrap().unwrap();
         assert_eq!((granted.token.as_str(), granted.ttl.as_secs()), (TOKEN, 33));
-        assert_eq!(grant("timeout").unwrap(), None);
-        assert_eq!(place(&format!("acquired {TOKEN} 33")).unwrap(), Place::Granted(granted));
-        assert_eq!(place("queued").unwrap(), Place::Queued);
+        assert_eq!(grant("timeout", OURS).unwrap(), None);
+        assert_eq!(place(&format!("acquired {TOKEN} 33"), OURS).unwrap(), Place::Granted(granted));
+        assert_eq!(place("queued", OURS).unwrap(), Place::Queued);
         for word in ["ok", "acquired"] {
-            let held = held_by(&format!("{word} {TOKEN} 33"), 1);
+            let held = held_by(&format!("{word} {TOKEN} 33"), 1, OURS);
             assert!(matches!(&*held, [grant] if grant.token.as_str() == TOKEN));
         }
         for line in ["queued", "timeout", "error_draining"] {
-            assert_eq!(held_by(line, 1), []);
+            assert_eq!(held_by(line, 1, OURS), []);
         }
     }
 
@@ -439,12 +500,12 @@ mod tests {
         assert_eq!(request(Some(seconds(9))), b"al\nb a\n9\n");
         assert_eq!(request(None), b"al\nb a\n\n");
         let line = format!("ok {TOKEN} 33 {} 33", TOKEN.replace('f', "0"));
-        let granted = grants(&line, 2).unwrap().unwrap();
+        let granted = grants(&line, 2, OURS).unwrap().unwrap();
         assert_eq!((granted.len(), granted[0].token.as_str()), (2, TOKEN));
-        assert_eq!((granted[1].token.fence(), granted[1].ttl.as_secs()), (Some(1), 33));
-        assert_eq!(held_by(&line, 2), granted);
-        assert_eq!(grants("timeout", 2).unwrap(), None);
-        assert!(matches!(grants("error", 2), Err(ClientError::Refused(Refusal::Error))));
+        assert_eq!((granted[1].fence, granted[1].ttl.as_secs()), (Some(1), 33));
+        assert_eq!(held_by(&line, 2, OURS), granted);
+        assert_eq!(grants("timeout", 2, OURS).unwrap(), None);
+        assert!(matches!(grants("error", 2, OURS), Err(ClientError::Refused(Refusal::Error))));
     }
 
     /// A server that does not grant exactly what was asked for is no server of ours.
@@ -456,8 +517,8 @@ mod tests {
     #[case::no_lease(&format!("ok {TOKEN} 33 {TOKEN} 0"))]
     #[case::nothing("ok")]
     fn malformed_grants_of_two_keys_are_refused(#[case] line: &str) {
-        assert!(matches!(grants(line, 2), Err(ClientError::Strange(_))), "{line}");
-        assert_eq!(held_by(line, 2), []);
+        assert!(matches!(grants(line, 2, OURS), Err(ClientError::Strange(_))), "{line}");
+        assert_eq!(held_by(line, 2, OURS), []);
     }
 
     #[rstest]
@@ -472,8 +533,8 @@ mod tests {
     #[case("error_draining", Refusal::Draining)]
     fn every_refusal_is_known_everywhere(#[case] line: &str, #[case] refusal: Refusal) {
         for outcome in [
-            grant(line).err(),
-            place(line).err(),
+            grant(line, OURS).err(),
+            place(line, OURS).err(),
             renewal(line, None).err(),
             done(line).err(),
             stats(line).err(),
@@ -497,7 +558,7 @@ mod tests {
     #[case("queued")]
     #[case("HTTP/1.1 400 Bad Request")]
     fn a_line_other_than_a_grant_is_a_protocol_error(#[case] line: &str) {
-        assert!(matches!(grant(line), Err(ClientError::Strange(_))), "{line}");
+        assert!(matches!(grant(line, OURS), Err(ClientError::Strange(_))), "{line}");
     }
 
     #[test]

@@ -143,10 +143,10 @@ impl Lease {
         &self.grant.token
     }
 
-    /// See [`Token::fence`].
+    /// See [`Grant::fence`].
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
-        self.grant.token.fence()
+        self.grant.fence
     }
 
     /// The length of the lease, in whole seconds; every renewal starts it over.

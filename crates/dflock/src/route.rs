@@ -163,6 +163,6 @@ async fn outlasts(patience: &mut Patience, error: &ClientError) -> bool {
 
 async fn answering(server: &ServerAddress, settings: &Settings) -> Result<Connection, ClientError> {
     let mut connection = Connection::open(server, settings).await?;
-    connection.hear_of_it().await?;
+    connection.hello().await?;
     Ok(connection)
 }

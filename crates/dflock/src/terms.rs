@@ -71,18 +71,6 @@ impl Token {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// The fencing number: the first 16 of 32 hex digits, a number that grows with every grant of a key. Storage that
-    /// remembers the greatest number it has seen can refuse a holder with an expired lease. `None` if the token has
-    /// another form; other servers may fill all 32 digits at random.
-    #[must_use]
-    pub fn fence(&self) -> Option<u64> {
-        let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-        if self.0.len() != 32 || !self.0.bytes().all(is_hex) {
-            return None;
-        }
-        u64::from_str_radix(self.0.get(..16)?, 16).ok()
-    }
 }
 
 impl fmt::Debug for Token {
@@ -216,17 +204,6 @@ mod tests {
     #[test]
     fn a_key_is_shown_without_its_control_characters() {
         assert_eq!(Key::new("a\u{1b}[2J").unwrap().to_string(), "a\\u{1b}[2J");
-    }
-
-    #[rstest]
-    #[case("00000000000000ff0123456789abcdef", Some(255))]
-    #[case("ffffffffffffffff0123456789abcdef", Some(u64::MAX))]
-    #[case("00000000000000FF0123456789ABCDEF", None)]
-    #[case("00000000000000ff0123456789abcde", None)]
-    #[case("+0000000000000ff0123456789abcdef", None)]
-    #[case("anything", None)]
-    fn the_fence_is_the_first_half(#[case] text: &str, #[case] fence: Option<u64>) {
-        assert_eq!(Token::new(text).unwrap().fence(), fence);
     }
 
     #[rstest]

@@ -1,7 +1,7 @@
 //! Releases what was requested and is no longer wanted: a future that is dropped leaves nothing held.
 
 use super::connection::Connection;
-use super::dialogue::{self, Grant};
+use super::dialogue::Grant;
 use super::error::ClientError;
 use super::route::Route;
 use super::terms::{Key, Kind, Token};
@@ -125,8 +125,8 @@ impl Unclaimed {
             let (mut connection, mut token) = (connection, token);
             if let (Some(connection), None) = (&mut connection, &token) {
                 // The grants that an unanswered request still gets. A place in the line ends with its connection.
-                let answer = connection.late_answer(linger).await.unwrap_or_default();
-                let mut grants = dialogue::held_by(&answer, 1 + beside.len()).into_iter();
+                let many = 1 + beside.len();
+                let mut grants = connection.late_grants(linger, many).await.into_iter();
                 token = grants.next().map(|grant| grant.token);
                 beside.iter_mut().zip(grants).for_each(|(place, grant)| place.granted(&grant));
             }

@@ -3,7 +3,7 @@
 use super::stream::{Stream, Watch, is_pause};
 use crate::address::ServerAddress;
 use crate::conversation::{Conversation, MAX_ANSWER_BYTES, MAX_STATS_BYTES};
-use crate::dialogue::{self, Grant, Request};
+use crate::dialogue::{self, Abilities, Grant, Request};
 use crate::error::ClientError;
 use crate::observer::Sight;
 use crate::settings::Settings;
@@ -20,6 +20,8 @@ const GLANCE: Duration = Duration::from_millis(1);
 pub struct Connection {
     stream: Stream,
     conversation: Conversation,
+    /// Unknown until [`Self::hello`].
+    abilities: Option<Abilities>,
     answer_limit: Duration,
     /// Bytes after an answer.
     unread: Vec<u8>,
@@ -34,6 +36,7 @@ impl Connection {
         let mut connection = Self {
             stream: Stream::open(server, settings.tls.as_ref(), settings.connect_limit)?,
             conversation: Conversation::new(),
+            abilities: None,
             answer_limit: settings.answer_limit,
             unread: Vec::new(),
         };
@@ -59,9 +62,10 @@ impl Connection {
         ttl: Option<Duration>,
     ) -> Result<Option<Grant>, ClientError> {
         let (timeout, ttl) = (Seconds::to_wait(timeout)?, Seconds::of_some_lease(ttl)?);
+        let abilities = self.hello()?;
         let request = Request::Acquire { key, kind, timeout, ttl };
         let answer = self.exchange(&request, timeout.time())?;
-        dialogue::grant(&answer).map_err(|error| dialogue::not_asked(kind, error))
+        dialogue::grant(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
     /// `al`: see the asynchronous client.
@@ -70,8 +74,9 @@ impl Connection {
         keys: &[&Key],
         ttl: Option<Duration>,
     ) -> Result<Option<Vec<Grant>>, ClientError> {
+        let abilities = self.hello()?;
         let request = Request::AcquireAll { keys, ttl: Seconds::of_some_lease(ttl)? };
-        dialogue::grants(&self.exchange(&request, Duration::ZERO)?, keys.len())
+        dialogue::grants(&self.exchange(&request, Duration::ZERO)?, keys.len(), abilities)
     }
 
     /// `r` or `sr`. Works for a token from any connection.
@@ -131,12 +136,13 @@ impl Connection {
         Sight::read(&self.exchange(&request, timeout.time())?)
     }
 
-    /// Makes sure that the other end has answered; the answer itself does not matter.
-    pub(super) fn hear_of_it(&mut self) -> Result<(), ClientError> {
-        if self.conversation.has_answered() {
-            return Ok(());
+    /// Learns what the server can do, once. Then it is also known that the other end answers.
+    pub(super) fn hello(&mut self) -> Result<Abilities, ClientError> {
+        if let Some(known) = self.abilities {
+            return Ok(known);
         }
-        dialogue::pong(&self.exchange(&Request::Ping, Duration::ZERO)?)
+        let answer = self.exchange(&Request::Hello, Duration::ZERO)?;
+        Ok(*self.abilities.insert(Abilities::read(&answer)?))
     }
 
     /// Sets the limit for answers from now on.

@@ -175,6 +175,6 @@ fn outlasts(patience: &mut Patience, error: &ClientError) -> bool {
 
 fn answering(server: &ServerAddress, settings: &Settings) -> Result<Connection, ClientError> {
     let mut connection = Connection::open(server, settings)?;
-    connection.hear_of_it()?;
+    connection.hello()?;
     Ok(connection)
 }

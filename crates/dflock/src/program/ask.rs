@@ -52,7 +52,7 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
         let lease = holder::waited_for(wait, key, client, json).await?;
         let Some(lease) = lease else { return refused().await };
         let endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
-        let grant = Grant { token: lease.token().clone(), ttl: lease.ttl() };
+        let grant = Grant { token: lease.token().clone(), fence: lease.fence(), ttl: lease.ttl() };
         if let Err(failure) = show_grant(claim.key(), &grant, json) {
             lease.release().await?;
             return Err(failure);
@@ -76,7 +76,7 @@ fn show_grant(key: &Key, grant: &Grant, json: bool) -> Result<(), Failure> {
             "key": String::from_utf8_lossy(key.as_bytes()),
             "token": grant.token.as_str(),
             // As text: the number is larger than what JavaScript and jq count exactly.
-            "fence": grant.token.fence().map(|fence| fence.to_string()),
+            "fence": grant.fence.map(|fence| fence.to_string()),
             "ttl_s": grant.ttl.as_secs(),
         })
         .to_string()

@@ -6,7 +6,7 @@ use super::outcome::Failure;
 use super::step;
 use super::sys::{Attended, bytes, told_to_end};
 use super::{complain, holder, mention};
-use crate::{Claims, Client, Key, Lease, Leases, Progress, Token};
+use crate::{Claims, Client, Key, Lease, Leases, Progress};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
@@ -151,8 +151,8 @@ fn environment(run: &Run, leases: &[Lease]) -> [(&'static str, Option<OsString>)
     };
     let keys: Vec<OsString> = leases.iter().map(name_of).collect();
     let tokens: Vec<OsString> = leases.iter().map(|it| it.token().as_str().into()).collect();
-    let fence = |token: &Token| token.fence().map(|fence| OsString::from(fence.to_string()));
-    let fences: Option<Vec<OsString>> = leases.iter().map(|lease| fence(lease.token())).collect();
+    let fence = |lease: &Lease| lease.fence().map(|fence| OsString::from(fence.to_string()));
+    let fences: Option<Vec<OsString>> = leases.iter().map(fence).collect();
     let list = |words: &[OsString]| words.join(OsStr::new(" "));
     let single = |words: &[OsString]| match words {
         [word] => Some(word.clone()),

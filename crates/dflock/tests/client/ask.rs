@@ -127,6 +127,22 @@ fn acquire_finds_out_whether_the_server_releases(
     assert!(end.stderr.contains(said), "{end:?}");
 }
 
+/// Its random tokens look like tokens with a fence, and must not be taken for them.
+#[test]
+fn a_server_that_does_not_promise_fences_gives_none() {
+    let server = another_make("ok 33");
+    let of = |words: &[&str]| {
+        let mut command = bare(words);
+        command.env("DFLOCK_SERVERS", &server).env("DFLOCK_FENCE", "7").env("DFLOCK_FENCES", "7 8");
+        run(&mut command)
+    };
+    let script = "echo $DFLOCK_TOKEN ${DFLOCK_FENCE-unset} ${DFLOCK_FENCES-unset}";
+    let end = of(&["run", "k", "--", "sh", "-c", script]);
+    assert_eq!(end.stdout, "00000000000000010123456789abcdef unset unset\n", "{end:?}");
+    let grant = json(&of(&["--json", "acquire", "k"]).stdout);
+    assert_eq!((grant["fence"].is_null(), grant["ttl_s"].as_u64()), (true, Some(33)));
+}
+
 #[test]
 fn a_token_of_another_holds_nothing() {
     let daemon = Daemon::start(&[]);

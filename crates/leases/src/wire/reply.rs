@@ -12,6 +12,8 @@ pub mod status {
     pub const OK: &[u8] = b"ok\n";
     /// The beginning of the reply to `stats`, before the body.
     pub const OK_BODY: &[u8] = b"ok ";
+    /// The reply to `ping` with the key line `hello`: the numbers in the tokens of this server are fences.
+    pub const HELLO: &[u8] = b"ok fences\n";
     /// An error without a word of its own.
     pub const ERROR: &[u8] = b"error\n";
     /// Not authenticated.

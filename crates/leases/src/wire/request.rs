@@ -13,6 +13,8 @@ pub enum Request<'a> {
     Auth(&'a [u8]),
     /// `ping`.
     Ping,
+    /// `ping` with `hello` as its key line: what can this server do beyond the reference?
+    Hello,
     /// `stats`; with `long` as its key line, it also shows the names that holders give themselves.
     Stats(Detail),
     /// `name`: the name of the client, for people.
@@ -126,6 +128,7 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"w" | b"sw" => wait,
         b"sl" => acquire_slot,
         b"se" => enqueue_slot,
+        b"ping" if key == b"hello" => return Ok(Request::Hello),
         b"ping" => return Ok(Request::Ping),
         b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),
         b"stats" => return Ok(Request::Stats(Detail::Usual)),

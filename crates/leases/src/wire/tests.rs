@@ -20,6 +20,7 @@ fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
 // No key is looked at.
 #[case(b"ping", b"", b"", 0)]
 #[case(b"ping", b"a b", b"\xff", 0)]
+#[case(b"ping", b"hello", b"and more", 0)]
 #[case(b"stats", b" ", b"x y z", 0)]
 #[case(b"auth", b"", b"t", 0)]
 #[case(b"name", b"", b"host 12 backup", 0)]

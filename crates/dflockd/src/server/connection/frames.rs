@@ -79,13 +79,9 @@ impl Connection {
         };
         match request {
             Request::Lock(request) if !request.keys().iter().all(|key| scope.has(key.bytes())) => {
-                self.output.push(status::ERROR_AUTH);
-                self.set_deadline();
+                self.say(status::ERROR_AUTH)
             }
-            Request::Stats(_) if *scope != Scope::All => {
-                self.output.push(status::ERROR_AUTH);
-                self.set_deadline();
-            }
+            Request::Stats(_) if *scope != Scope::All => self.say(status::ERROR_AUTH),
             Request::Lock(request) => {
                 tracing::debug!(
                     cmd = %lines[0].escape_ascii(),
@@ -95,13 +91,13 @@ impl Connection {
                 );
                 self.ask(request);
             }
-            Request::Ping | Request::Stats(_) if !self.shared.core().store.is_available() => {
+            Request::Ping | Request::Hello | Request::Stats(_)
+                if !self.shared.core().store.is_available() =>
+            {
                 self.answer(&Answer::Refused(Refusal::Unavailable));
             }
-            Request::Ping => {
-                self.output.push(status::OK);
-                self.set_deadline();
-            }
+            Request::Ping => self.say(status::OK),
+            Request::Hello => self.say(status::HELLO),
             Request::Stats(detail) => {
                 let cursor = match detail {
                     Detail::Usual => StatsCursor::default(),
@@ -114,19 +110,14 @@ impl Connection {
                 let name: Arc<str> = String::from_utf8_lossy(name).into();
                 tracing::debug!(peer = %self.peer, conn_id = self.serial, %name, "client named");
                 self.shared.core().relabel(self.id, |label| label.name = name);
-                self.output.push(status::OK);
-                self.set_deadline();
+                self.say(status::OK);
             }
             Request::Value(value) => {
                 let value: Arc<str> = String::from_utf8_lossy(value).into();
                 self.shared.core().relabel(self.id, |label| label.value = value);
-                self.output.push(status::OK);
-                self.set_deadline();
+                self.say(status::OK);
             }
-            Request::Watch(watch) if !scope.has(watch.key.bytes()) => {
-                self.output.push(status::ERROR_AUTH);
-                self.set_deadline();
-            }
+            Request::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
             Request::Watch(watch) => self.begin_watch(&watch),
             Request::Grace => {
                 let settings = &self.shared.settings;
@@ -140,6 +131,11 @@ impl Connection {
             // A second `auth`, or one that this server does not require: unknown, as in the reference.
             Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
         }
+    }
+
+    fn say(&mut self, answer: &[u8]) {
+        self.output.push(answer);
+        self.set_deadline();
     }
 
     /// Passes a request to the store; the answer comes at once or later.
@@ -171,15 +167,13 @@ impl Connection {
         if self.scope.is_none() {
             return self.refuse_auth();
         }
-        self.output.push(status::OK);
-        self.set_deadline();
+        self.say(status::OK);
     }
 
     /// Refuses a frame. The connection goes on with the next one.
     fn refuse_frame(&mut self, fault: Fault) {
         self.note(fault);
-        self.output.push(status::ERROR);
-        self.set_deadline();
+        self.say(status::ERROR);
     }
 
     fn note(&self, fault: Fault) {
