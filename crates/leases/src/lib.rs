@@ -49,6 +49,7 @@
 
 mod engine;
 mod external_store;
+pub mod journal;
 #[cfg(test)]
 #[path = "sample_tests.rs"]
 mod sample;
