@@ -1,8 +1,7 @@
 //! What connections and held keys cost the lock server in memory, and how fast keys come and go.
 //!
 //! Resident memory is what the process owns; the kernel's socket buffers are not in it. For the rate
-//! of short visits beside held keys see `connect`. With `etcd=A,B,C`, the endpoints that
-//! `etc/etcd-three` prints: 100,000 keys there, through one server. With `rush`: the same without etcd.
+//! of short visits beside held keys see `connect`.
 
 #[path = "server/mod.rs"]
 mod server;
@@ -20,94 +19,12 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const IDLE_CONNECTIONS: [usize; 2] = [1_000, 10_000];
 const HELD_KEYS: [usize; 3] = [10_000, 100_000, 1_000_000];
 const KEYS_PER_BATCH: usize = 1_000;
-/// Of a rush.
-const RUSH_KEYS: usize = 100_000;
-const RUSH_CONNECTIONS: usize = 100;
 
 fn main() -> Outcome<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(65_536), hard)?;
-    if let Some(endpoints) =
-        std::env::args().find_map(|it| it.strip_prefix("etcd=").map(String::from))
-    {
-        return rush(&[
-            ("DFLOCKD_STORE", "etcd"),
-            ("DFLOCKD_ETCD_ENDPOINTS", &endpoints),
-            ("DFLOCKD_ETCD_PREFIX", "bench-memory/"),
-        ]);
-    }
-    if std::env::args().any(|argument| argument == "rush") {
-        return rush(&[]);
-    }
     connections()?;
     keys()
-}
-
-/// Keys held through one server: how long it takes to take them and to give them back, and what of the
-/// server's memory comes back.
-fn rush(store: &[(&str, &str)]) -> Outcome<()> {
-    let idle = [("DFLOCKD_GC_INTERVAL_S", "1"), ("DFLOCKD_GC_MAX_IDLE_S", "5")];
-    let server = Server::dflockd_with(&[store, &idle].concat())?;
-    let say = |what: &str, began: Instant| -> Outcome<()> {
-        let megabytes = resident_bytes(&server)? as f64 / 1e6;
-        println!("{what}: {megabytes:.1} MB, {:.0} s", began.elapsed().as_secs_f64());
-        Ok(())
-    };
-    // A client that comes before the session is told that the store is away.
-    let answers = || -> Outcome<()> { ping(&mut TcpStream::connect(server.address)?) };
-    while answers().is_err() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    say("no keys", Instant::now())?;
-    let began = Instant::now();
-    let held = at_once((0..RUSH_CONNECTIONS).collect(), |number: usize| {
-        let mut holder = BufReader::new(TcpStream::connect(server.address)?);
-        let mut tokens = Vec::new();
-        for key in 0..RUSH_KEYS / RUSH_CONNECTIONS {
-            let line = ask(&mut holder, &format!("l\nheld/{number}/{key}\n0 3600\n"))?;
-            tokens.push(line.split(' ').nth(1).unwrap_or_default().to_owned());
-        }
-        Ok((number, holder, tokens))
-    })?;
-    say("100,000 keys held", began)?;
-    let began = Instant::now();
-    let rest = at_once(held, |(number, mut holder, tokens)| {
-        for (key, token) in tokens.iter().enumerate() {
-            ask(&mut holder, &format!("r\nheld/{number}/{key}\n{token}\n"))?;
-        }
-        Ok(holder)
-    })?;
-    drop(rest);
-    say("released", began)?;
-    for _ in 0..4 {
-        std::thread::sleep(std::time::Duration::from_secs(15));
-        say("since the release", began)?;
-    }
-    Ok(())
-}
-
-fn at_once<I: Send, T: Send>(
-    items: Vec<I>,
-    work: impl Fn(I) -> io::Result<T> + Sync,
-) -> io::Result<Vec<T>> {
-    let work = &work;
-    std::thread::scope(|scope| {
-        let start = |item| scope.spawn(move || work(item));
-        let workers: Vec<_> = items.into_iter().map(start).collect();
-        let failed = |_| io::Error::other("a worker failed");
-        workers.into_iter().map(|worker| worker.join().map_err(failed)?).collect()
-    })
-}
-
-fn ask(holder: &mut BufReader<TcpStream>, request: &str) -> io::Result<String> {
-    holder.get_mut().write_all(request.as_bytes())?;
-    let mut line = String::new();
-    holder.read_line(&mut line)?;
-    if line.starts_with("ok") {
-        Ok(line)
-    } else {
-        Err(io::Error::other(format!("answer {line:?}")))
-    }
 }
 
 fn connections() -> Outcome<()> {

@@ -4,10 +4,9 @@
 //!
 //! ```text
 //! bin/dflockd ─▶ daemon ─▶ config, log, server, http
-//! server ─▶ heap                sockets, deadlines, TLS, auth, draining; decides nothing about locks
+//! server                        sockets, deadlines, TLS, auth, draining; decides nothing about locks
 //! http ─▶ server                numbers and a page for people, through the server's Handle (feature `http`)
 //! config ─▶ server              flags and environment → Config
-//! heap                          returns unused memory to the system; the crate's only `unsafe`
 //! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
@@ -28,7 +27,6 @@
 
 pub mod config;
 pub mod daemon;
-mod heap;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod log;

@@ -1,13 +1,13 @@
 //! Lease locks and semaphores as one state machine without input or output: (now, request) → answer and
 //! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways,
-//! [`ownership`] the rule that tells the owner of a hold, [`wheel`] the timers.
+//! [`ownership`] the rule that tells the owner of a hold, [`Timers`] its deadlines.
 //!
 //! What to tell it, and in which order:
 //! 1. [`Engine::connect`] for a connection, before its first request.
 //! 2. [`Engine::ask`] for each request. After [`Verdict::Later`], ask nothing more for that connection until its
 //!    answer has come as an [`Effect::Answer`], or [`Engine::cancel`] has withdrawn the request.
 //! 3. [`Engine::advance`] when [`Engine::next_deadline`] has come.
-//! 4. [`Engine::disconnect`] until it is done; the id is free then.
+//! 4. [`Engine::disconnect`] when the connection has ended; the id is free then.
 //!
 //! After each of these, take the effects ([`Engine::take_effect`]).
 //!
@@ -59,8 +59,7 @@ pub use engine::{
     Ahead, Answer, AutoRelease, Caps, Census, Change, Claim, ConnId, Counters, Cursor, Effect,
     Engine, Grant, Histogram, Hold, Key, KeyLine, KeyView, Keys, Label, Limit, MAX_KEY_BYTES,
     MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds, Sight, Space,
-    TOKEN_DIGITS, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, is_roomy, is_worth_telling, ownership,
-    wheel,
+    TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, ownership,
 };
 pub use external_store::{Host, Inlet, Unreachable};
 

@@ -1,4 +1,4 @@
-//! The state that all connections share: the engine, one seat for each connection, and one wheel of their
+//! The state that all connections share: the engine, one seat for each connection, and their
 //! deadlines. Everything here happens under one lock that no thread holds across a system call.
 
 mod keeping;
@@ -11,11 +11,10 @@ use super::settings::Settings;
 use super::state::{Doubt, Health, Keeper};
 use super::store::Store;
 use super::tls::Tls;
-use leases::wheel::{TimerId, Wheel};
 use leases::wire::{Fault, StatsCursor, push_stats};
 use leases::{
     Answer, AutoRelease, ConnId, Effect, KeyLine, Label, Moment, Progress, Refusal, Request,
-    Verdict,
+    Timers, Verdict,
 };
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -25,9 +24,6 @@ use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
 use watching::{WOKEN_PER_TURN, Watchers};
-
-/// The most keys or holds that one turn handles before other tasks get their turn.
-pub(super) const BUDGET: usize = 1024;
 
 /// The number of bytes of a `stats` body that are made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
@@ -66,8 +62,7 @@ struct Seat {
     waker: Option<Waker>,
     deadline: Moment,
     /// When the timer fires. That may be before the deadline: the timer is moved only when it fires.
-    rings: Moment,
-    timer: TimerId<ConnId>,
+    timer_at: Moment,
     answer: Option<Answer>,
 }
 
@@ -78,7 +73,7 @@ pub(super) struct Core {
     /// The connections to wake; kept to reuse its memory.
     woken: Vec<ConnId>,
     seats: Vec<Option<Seat>>,
-    timers: Wheel<ConnId>,
+    timers: Timers<ConnId>,
     watchers: Watchers,
     /// When the driver runs next.
     armed: Moment,
@@ -160,8 +155,7 @@ impl Core {
             address,
             waker: None,
             deadline: Moment::NEVER,
-            rings: Moment::NEVER,
-            timer: TimerId::NIL,
+            timer_at: Moment::NEVER,
             answer: None,
         };
         if self.seats.len() <= id.place() {
@@ -211,10 +205,9 @@ impl Core {
         let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
         let Some(seat) = place.filter(|seat| seat.id == id) else { return };
         seat.deadline = deadline;
-        if deadline < seat.rings {
-            self.timers.remove(seat.timer);
-            seat.timer = self.timers.insert(deadline, id);
-            seat.rings = deadline;
+        if deadline < seat.timer_at {
+            self.timers.reset(id, seat.timer_at, deadline);
+            seat.timer_at = deadline;
             self.rearm();
         }
     }
@@ -239,7 +232,7 @@ impl Core {
             // No client was told this token. With auto-release off, the hold would block the key for a whole lease.
             self.store.take_back(now, id, grant.token);
         }
-        let progress = self.store.disconnect(now, id, auto, BUDGET);
+        let progress = self.store.disconnect(now, id, auto);
         self.deliver(now);
         self.rearm();
         if progress == Progress::Done {
@@ -252,7 +245,7 @@ impl Core {
         let place = self.seats.get_mut(id.place());
         let is_its = |seat: &mut Seat| seat.id == id;
         let Some(seat) = place.and_then(|place| place.take_if(is_its)) else { return };
-        self.timers.remove(seat.timer);
+        self.timers.reset(id, seat.timer_at, Moment::NEVER);
         self.connections -= 1;
         if let Some(address) = seat.address {
             if let Some(count) = self.addresses.get_mut(&address) {
@@ -282,7 +275,6 @@ impl Core {
                 Effect::Expired { serial, key } => {
                     tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");
                 }
-                Effect::Shrunk => crate::heap::give_back(),
             }
         }
     }
@@ -324,37 +316,33 @@ impl Core {
         if !self.driver.as_ref().is_some_and(|known| known.will_wake(driver)) {
             self.driver = Some(driver.clone());
         }
-        let progress = self.store.advance(now, BUDGET);
+        self.store.advance(now);
         self.deliver(now);
         if let Some(keeper) = &self.keeper {
             keeper.ring(now);
         }
-        for _ in 0..BUDGET {
+        for _ in 0..WOKEN_PER_TURN {
             let Some(id) = self.timers.pop(now) else { break };
             self.ring(id, now);
         }
         for id in self.watchers.next_portion(WOKEN_PER_TURN) {
             self.wake(id);
         }
-        self.armed = match progress {
-            Progress::Done | Progress::Later => self.next_deadline(),
-            Progress::More => now,
-        };
+        self.armed = self.next_deadline();
         self.armed
     }
 
     fn ring(&mut self, id: ConnId, now: Moment) {
         let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
         let Some(seat) = place.filter(|seat| seat.id == id) else { return };
-        seat.timer = TimerId::NIL;
-        seat.rings = Moment::NEVER;
+        seat.timer_at = Moment::NEVER;
         if seat.deadline <= now {
             if let Some(waker) = &seat.waker {
                 waker.wake_by_ref();
             }
         } else if seat.deadline < Moment::NEVER {
-            seat.timer = self.timers.insert(seat.deadline, id);
-            seat.rings = seat.deadline;
+            seat.timer_at = seat.deadline;
+            self.timers.reset(id, Moment::NEVER, seat.deadline);
         }
     }
 

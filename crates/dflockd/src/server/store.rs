@@ -14,8 +14,8 @@
 //!   is under way at a time.
 //! - [`Store::cancel`]: the peer is gone. Waits end; a release or renewal that is under way may still arrive.
 //! - [`Store::take_back`] ends a grant of which no client was told.
-//! - [`Store::disconnect`] until it says [`Progress::Done`]; the id is free then. After [`Progress::More`], the call
-//!   is repeated when others have had their turn; after [`Progress::Later`], when an [`Effect::Wake`] comes.
+//! - [`Store::disconnect`] until it says [`Progress::Done`]; the id is free then. After [`Progress::Later`] the call is
+//!   repeated when an [`Effect::Wake`] comes.
 //! - [`Store::advance`] when [`Store::next_deadline`] has come.
 //! - [`Store::look_over`] and [`Store::view`] show keys in steps; a key that exists throughout is shown once. A store
 //!   may show an earlier state, and return [`Progress::Later`] until it has one.
@@ -149,18 +149,19 @@ impl Store {
         store!(self, store => store.take_back(now, conn, token));
     }
 
-    pub(super) fn disconnect(
-        &mut self,
-        now: Moment,
-        conn: ConnId,
-        auto: AutoRelease,
-        budget: usize,
-    ) -> Progress {
-        store!(self, store => store.disconnect(now, conn, auto, budget))
+    pub(super) fn disconnect(&mut self, now: Moment, conn: ConnId, auto: AutoRelease) -> Progress {
+        match self {
+            Self::Memory(engine) => {
+                engine.disconnect(now, conn, auto);
+                Progress::Done
+            }
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.disconnect(now, conn, auto),
+        }
     }
 
-    pub(super) fn advance(&mut self, now: Moment, budget: usize) -> Progress {
-        store!(self, store => store.advance(now, budget))
+    pub(super) fn advance(&mut self, now: Moment) {
+        store!(self, store => store.advance(now));
     }
 
     pub(super) fn next_deadline(&self) -> Moment {

@@ -79,7 +79,7 @@ impl Scene {
     /// Another connection follows.
     async fn reconnect(&mut self) {
         let (now, old) = (self.front.inner.now(), self.id);
-        while self.front.disconnect(now, old, AutoRelease::On, 1000) != Progress::Done {
+        while self.front.disconnect(now, old, AutoRelease::On) != Progress::Done {
             assert_eq!(self.answer().await, None);
         }
         self.id = self.front.connect(2);
@@ -88,7 +88,7 @@ impl Scene {
     /// Time goes on, and the front-end does what is due.
     async fn pass(&mut self, millis: u64) {
         self.clock.0.fetch_add(millis, Ordering::Relaxed);
-        assert_eq!(self.front.advance(self.front.inner.now(), 1000), Progress::Done);
+        self.front.advance(self.front.inner.now());
         assert_eq!(self.answer().await, None);
     }
 }
@@ -140,7 +140,7 @@ async fn a_renewal_crosses_the_end_of_the_owner() {
     scene.renew(token, 5);
     assert_eq!(scene.answer().await, None);
     let now = scene.front.inner.now();
-    while scene.front.disconnect(now, owner, AutoRelease::On, 1000) != Progress::Done {
+    while scene.front.disconnect(now, owner, AutoRelease::On) != Progress::Done {
         assert_eq!(scene.answer().await, None);
     }
     arrive.send(()).unwrap();

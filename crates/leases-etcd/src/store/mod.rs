@@ -213,13 +213,7 @@ impl Engine {
     }
 
     /// To be repeated until it is [`Progress::Done`], after [`Progress::Later`] when an [`Effect::Wake`] comes.
-    pub fn disconnect(
-        &mut self,
-        _now: Moment,
-        id: ConnId,
-        auto: AutoRelease,
-        _budget: usize,
-    ) -> Progress {
+    pub fn disconnect(&mut self, _now: Moment, id: ConnId, auto: AutoRelease) -> Progress {
         let mut state = self.inner.state();
         let Some(conn) = state.seats.conn(id) else { return Progress::Done };
         match conn.departure {
@@ -244,11 +238,10 @@ impl Engine {
     }
 
     /// Does all work that is due. To be called when [`Engine::next_deadline`] has come.
-    pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
+    pub fn advance(&mut self, now: Moment) {
         let mut state = self.inner.state();
         let state = &mut *state;
-        for _ in 0..budget {
-            let Some(nonce) = state.tickets.take_due(now) else { break };
+        while let Some(nonce) = state.tickets.take_due(now) {
             tokio::spawn(Arc::clone(&self.inner).expire(nonce));
         }
         if state.orphans_due <= now {
@@ -257,7 +250,6 @@ impl Engine {
             }
             state.orphans_due = state.orphans.next();
         }
-        if state.tickets.next() <= now { Progress::More } else { Progress::Done }
     }
 
     /// When [`Engine::advance`] must be called next.

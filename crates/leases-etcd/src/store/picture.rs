@@ -11,7 +11,6 @@ use super::seats::Seats;
 use super::tickets::Tickets;
 use leases::{
     Census, ConnId, Cursor, Key, KeyLine, KeyView, Limit, Moment, Party, Progress, Refusal,
-    is_roomy,
 };
 use std::collections::{HashMap, HashSet};
 use std::iter::Peekable;
@@ -136,11 +135,6 @@ impl Picture {
         self.rows.get(place)
     }
 
-    /// The number of keys for which there is memory.
-    pub(super) fn capacity(&self) -> usize {
-        self.rows.capacity()
-    }
-
     /// The unused keys in the order of names: since when each is unused, and the revision of its limit.
     pub(super) fn idle(&self) -> impl Iterator<Item = (Moment, &[u8], i64)> {
         let is_idle = |row: &&Row| row.tickets.is_empty();
@@ -155,9 +149,6 @@ impl Picture {
             gone.next_if(|(name, revision)| (name, *revision) == (&row.name, row.revision))
                 .is_none()
         });
-        if is_roomy(self.rows.len(), self.rows.capacity()) {
-            self.rows.shrink_to_fit();
-        }
         self.note_idle();
     }
 
@@ -517,18 +508,6 @@ mod tests {
         let told =
             store.look_over(Moment::from_micros(9), &mut cursor, 2, |_| ControlFlow::Continue(()));
         assert_eq!(told, if is_good { Progress::Done } else { Progress::Later });
-    }
-
-    #[test]
-    fn tables_of_a_rush_give_their_memory_back() {
-        let mut state = State::new(OURS);
-        for number in 0..50_000_u32 {
-            state.note_left(&number.to_be_bytes()[..].into(), Moment::default());
-        }
-        assert!(state.left.capacity() > 4096);
-        idle_as_before(&mut [], Picture::default(), &mut state.left);
-        state.shrink(0);
-        assert!(state.left.capacity() < 64, "{}", state.left.capacity());
     }
 
     /// A living front-end must be going to end each hold. A ticket that names this front-end is not enough: our

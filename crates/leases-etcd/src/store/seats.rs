@@ -1,7 +1,7 @@
 //! The connections of this front-end, each in a place that is reused after the connection has closed.
 
 use super::keys::{Front, Party};
-use leases::{ConnId, Label, Ttl, is_roomy};
+use leases::{ConnId, Label, Ttl};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -154,15 +154,6 @@ impl Seats {
     pub(super) fn cut(&mut self, party: Party, nonce: u64) {
         if let Some(conn) = self.of(party).and_then(|id| self.conn(id)) {
             conn.holds.remove(&nonce);
-        }
-    }
-
-    /// Gives back memory of tables that were once much larger.
-    pub(super) fn shrink(&mut self) {
-        for conn in self.all.iter_mut().flatten() {
-            if is_roomy(conn.holds.len(), conn.holds.capacity()) {
-                conn.holds.shrink_to(conn.holds.len() * 2);
-            }
         }
     }
 }

@@ -11,9 +11,7 @@ use super::seats::{Departure, Phase, Seats};
 use super::tickets::Tickets;
 use super::txn::Session;
 use leases::ownership::Standing;
-use leases::{
-    Answer, Census, ConnId, Counters, Effect, Moment, Refusal, is_roomy, is_worth_telling,
-};
+use leases::{Answer, Census, ConnId, Counters, Effect, Moment, Refusal};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -140,27 +138,6 @@ impl State {
     pub(super) fn is_outdated(&self) -> bool {
         let shown = self.picture.as_ref().map_or(0, Picture::len);
         self.left.len() > MANY_LEFT && self.left.len() > shown / 2
-    }
-
-    /// The number of entries for which all tables together have memory.
-    pub(super) fn capacity(&self) -> usize {
-        let picture = self.picture.as_ref().map_or(0, Picture::capacity);
-        self.tickets.capacity() + self.left.capacity() + self.effects.capacity() + picture
-    }
-
-    /// Gives back memory of tables that were once much larger; they had memory for `before` entries.
-    pub(super) fn shrink(&mut self, before: usize) {
-        self.tickets.shrink();
-        self.seats.shrink();
-        if is_roomy(self.left.len(), self.left.capacity()) {
-            self.left.shrink_to(self.left.len() * 2);
-        }
-        if is_roomy(self.effects.len(), self.effects.capacity()) {
-            self.effects.shrink_to(self.effects.len() * 2);
-        }
-        if is_worth_telling(before, self.capacity()) {
-            self.effects.push_back(Effect::Shrunk);
-        }
     }
 
     /// Adds a ticket to the tables.

@@ -52,19 +52,17 @@ impl Inner {
                 continue;
             }
             let begun = Instant::now();
-            let before = self.state().capacity();
             if is_told || pace.is_due(begun, self.state().is_outdated()) {
                 let _there_is_the_one_before = self.take_picture().await;
                 pace = Pace::since(Instant::now(), begun.elapsed());
             }
-            self.tidy(before).await;
+            self.tidy().await;
         }
     }
 
-    /// Forgets keys that were idle for too long, and gives back memory of tables that had it for `before` entries.
-    async fn tidy(self: &Arc<Self>, before: usize) {
+    /// Forgets keys that were idle for too long.
+    async fn tidy(self: &Arc<Self>) {
         self.forget_idle().await;
-        self.state().shrink(before);
         self.stir();
     }
 

@@ -1,7 +1,7 @@
 //! The tickets that this front-end made or keeps, and the time at which it must try to end each hold.
 
 use super::mine::{Ends, Mine};
-use leases::{Moment, is_roomy};
+use leases::Moment;
 use std::collections::hash_map::Values;
 use std::collections::{BTreeSet, HashMap};
 
@@ -87,17 +87,5 @@ impl Tickets {
     /// Whether this front-end will end this hold on time.
     pub(super) fn will_end(&self, nonce: u64) -> bool {
         self.get(nonce).is_some_and(|mine| mine.ends.lease < Moment::NEVER)
-    }
-
-    /// The number of tickets for which there is memory.
-    pub(super) fn capacity(&self) -> usize {
-        self.all.capacity()
-    }
-
-    /// Gives back memory if there were once many more tickets.
-    pub(super) fn shrink(&mut self) {
-        if is_roomy(self.all.len(), self.all.capacity()) {
-            self.all.shrink_to(self.all.len() * 2);
-        }
     }
 }

@@ -114,7 +114,7 @@ async fn a_turn_that_fails_tells_the_waiter_why(
         Meanwhile::Draining => scene.engine.drain(now),
         Meanwhile::PeerGone => {
             scene.engine.cancel(now, scene.id);
-            let left = scene.engine.disconnect(now, scene.id, AutoRelease::On, 1);
+            let left = scene.engine.disconnect(now, scene.id, AutoRelease::On);
             assert_eq!(left, Progress::Later);
         }
     }

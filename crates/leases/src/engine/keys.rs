@@ -1,9 +1,8 @@
 //! The table of keys, and the list of idle keys in the order in which they became idle. Pure.
 
 use super::counters::{Census, Use};
-use super::request::Progress;
 use super::sharing::{Ahead, Claim};
-use super::slab::{Id, Link, Linked, List, Slab, is_roomy, linked};
+use super::slab::{Id, Link, Linked, List, Slab, linked};
 use super::state::{ByKey, Caps, Holder};
 use super::terms::{Key, Keys as Names, Limit, Moment};
 use super::waiting::{Queue, Waiter};
@@ -78,14 +77,6 @@ impl KeyEntry {
     }
 }
 
-/// The progress of a round of forgetting idle keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Round {
-    NotDue,
-    Unfinished,
-    Over,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Keys {
@@ -115,7 +106,7 @@ impl Keys {
         }
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
@@ -271,40 +262,20 @@ impl Keys {
     }
 
     /// Forgets keys that were idle for longer than `gc_max_idle`, once per `gc_interval`.
-    pub(super) fn collect(&mut self, now: Moment, caps: &Caps, budget: usize) -> Round {
+    pub(super) fn collect(&mut self, now: Moment, caps: &Caps) {
         if self.idle.is_empty() || now < self.next_collection {
-            return Round::NotDue;
+            return;
         }
-        for _ in 0..budget {
-            let Some(id) = self.idle.first() else { break };
-            if now <= self.entries[id].touched.after(caps.gc_max_idle) {
-                break;
-            }
+        let is_old = |entry: &KeyEntry| now > entry.touched.after(caps.gc_max_idle);
+        while let Some(id) = self.idle.first().filter(|&id| is_old(&self.entries[id])) {
             self.forget(id);
         }
-        let more = self
-            .idle
-            .first()
-            .is_some_and(|id| now > self.entries[id].touched.after(caps.gc_max_idle));
-        if more {
-            return Round::Unfinished;
-        }
         self.next_collection = now.after(caps.gc_interval);
-        Round::Over
     }
 
-    /// The number of keys for which there is memory.
-    pub(super) fn capacity(&self) -> usize {
-        self.entries.capacity()
-    }
-
-    /// See [`Slab::shrink`].
-    pub(super) fn shrink(&mut self, budget: usize) -> Progress {
-        let entries = &self.entries;
-        if is_roomy(self.table.len(), self.table.capacity()) {
-            self.table.shrink_to(self.table.len() * 2, |&id| widen(entries[id].hash));
-        }
-        self.entries.shrink(budget)
+    /// The keys with waiters.
+    pub(super) fn with_waiters(&self) -> Vec<Id<KeyEntry>> {
+        self.entries.ids().filter(|&id| self.entries[id].waiters > 0).collect()
     }
 
     /// When [`Keys::collect`] must be called next.

@@ -14,16 +14,15 @@ mod recorded;
 mod request;
 mod roster;
 mod sharing;
+#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod slab;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod state;
 mod terms;
-mod tidying;
+mod timers;
 #[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
 mod waiting;
 mod watching;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
-pub mod wheel;
 
 pub use counters::{Census, Counters, Histogram, WAIT_BOUNDS_MICROS};
 pub use recorded::{Change, Hold, Space};
@@ -32,10 +31,10 @@ pub use request::{
 };
 pub use roster::{Cursor, KeyLine, KeyView, Party};
 pub use sharing::{Ahead, Claim};
-pub use slab::{is_roomy, is_worth_telling};
 pub use state::{Caps, Engine};
 pub use terms::{
     Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS,
     Token, Ttl,
 };
+pub use timers::Timers;
 pub use watching::{Label, Sight};

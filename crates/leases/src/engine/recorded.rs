@@ -3,7 +3,6 @@
 //!
 //! Pure.
 
-use super::keys::KeyEntry;
 use super::request::Progress;
 use super::sharing::Claim;
 use super::slab::{Id, Link};
@@ -148,7 +147,7 @@ impl<M: Mint> Engine<M> {
             expires: hold.expires,
             lapses: Moment::NEVER,
             since: now,
-            timer: Id::NIL,
+            timer_at: Moment::NEVER,
             record: Id::NIL,
             owned: Link::new(),
             renewed: Link::new(),
@@ -166,7 +165,7 @@ impl<M: Mint> Engine<M> {
     /// Grants nothing before `until`. Present holds can be renewed and released, and queues fill.
     pub fn close(&mut self, until: Moment) {
         self.closed_until = until;
-        self.timers.insert(until, Alarm::Open);
+        self.timers.reset(Alarm::Open, Moment::NEVER, until);
     }
 
     /// The end of the time of [`Engine::close`].
@@ -178,24 +177,16 @@ impl<M: Mint> Engine<M> {
     pub const fn set_space(&mut self, space: Space) {
         // Readers may be waiting for this change only.
         if matches!((self.space, space), (Space::Full, Space::Free)) {
-            self.reopening = Some(0);
+            self.reopening = true;
         }
         self.space = space;
     }
 
-    /// Serves queues that filled up while nothing was granted, some at a time.
-    pub(super) fn reopen(&mut self, now: Moment, budget: usize) -> Progress {
-        let Some(start) = self.reopening else { return Progress::Done };
-        let budget = u32::try_from(budget).unwrap_or(u32::MAX);
-        let end = start.saturating_add(budget).min(self.keys.places());
-        for place in start..end {
-            let id: Id<KeyEntry> = Id::new(place);
-            if self.keys.get(id).is_some_and(|entry| entry.waiters > 0) {
-                self.serve_queue(now, id);
-            }
+    /// Serves queues that filled up while nothing was granted.
+    pub(super) fn reopen(&mut self, now: Moment) {
+        for key in self.keys.with_waiters() {
+            self.serve_queue(now, key);
         }
-        self.reopening = (end < self.keys.places()).then_some(end);
-        if self.reopening.is_some() { Progress::More } else { Progress::Done }
     }
 
     /// Notes that a client is told the token of a hold, or told it again with a new lease.

@@ -5,7 +5,7 @@ use super::terms::{Key, Keys, Moment, Seconds, Token, Ttl};
 
 /// A connection, as a store knows it. The place is reused after the connection has ended, but the generation is not:
 /// an answer to an ended connection never reaches the next one in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId {
     pub(super) place: u32,
     pub(super) generation: u32,
@@ -207,12 +207,9 @@ pub enum Effect {
     },
     /// The holders of a watched key have changed, or the facts known about them.
     Moved(Box<[u8]>),
-    /// The tables have become much smaller: the allocator can return memory to the system.
-    Shrunk,
 }
 
-/// Whether [`Engine::disconnect`](super::Engine::disconnect) and
-/// [`Engine::advance`](super::Engine::advance) have more to do now.
+/// Whether work that is done in steps is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {

@@ -2,27 +2,16 @@
 //!
 //! Pure. An id is four bytes and typed, so a waiter's id cannot be used for a holder.
 
-use super::request::Progress;
+use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// Whether a table is much larger than its content.
-pub const fn is_roomy(length: usize, capacity: usize) -> bool {
-    capacity > 1024 && capacity / 4 > length
-}
-
-/// Whether tables that had room for `before` entries have become so much smaller that the allocator should be told.
-/// The last thousand entries count, too: one small piece in use keeps a whole page.
-pub const fn is_worth_telling(before: usize, now: usize) -> bool {
-    before.saturating_sub(now) > 1024
-}
-
 /// A place in the [`Slab`] of `T`, or [`Id::NIL`].
-pub struct Id<T>(u32, PhantomData<fn() -> T>);
+pub(crate) struct Id<T>(u32, PhantomData<fn() -> T>);
 
 impl<T> Id<T> {
     /// No place.
-    pub const NIL: Self = Self(u32::MAX, PhantomData);
+    pub(crate) const NIL: Self = Self(u32::MAX, PhantomData);
 
     pub(crate) const fn new(place: u32) -> Self {
         Self(place, PhantomData)
@@ -55,6 +44,16 @@ impl<T> PartialEq for Id<T> {
     }
 }
 impl<T> Eq for Id<T> {}
+impl<T> PartialOrd for Id<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T> Ord for Id<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
 impl<T> std::fmt::Debug for Id<T> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "#{}", self.0)
@@ -135,11 +134,6 @@ impl<T, L> List<T, L> {
     pub(crate) const fn is_empty(&self) -> bool {
         self.head.is_nil()
     }
-
-    /// Whether the entry is at one of the ends of this list.
-    pub(crate) fn is_at_end(&self, id: Id<T>) -> bool {
-        self.head == id || self.tail == id
-    }
 }
 
 impl<T: Linked<L>, L> List<T, L> {
@@ -174,45 +168,28 @@ impl<T: Linked<L>, L> List<T, L> {
         }
     }
 
-    pub(crate) fn pop_front(&mut self, slab: &mut Slab<T>) -> Option<Id<T>> {
-        let id = self.first()?;
-        self.remove(slab, id);
-        Some(id)
-    }
-
     /// Iterates from the first to the last.
     pub(crate) fn iter(self, slab: &Slab<T>) -> impl Iterator<Item = Id<T>> {
         std::iter::successors(self.first(), |&id| slab.get(id)?.link().next.some())
     }
 }
 
-#[derive(Debug)]
-enum Place<T> {
-    Used(T),
-    /// A free place, with its neighbours among the free ones.
-    Free {
-        prev: Id<T>,
-        next: Id<T>,
-    },
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    places: Vec<Place<T>>,
-    /// The place that was freed last.
-    free: Id<T>,
-    len: usize,
+    places: Vec<Option<T>>,
+    /// The places without an entry.
+    free: Vec<Id<T>>,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { places: Vec::new(), free: Id::NIL, len: 0 }
+        Self { places: Vec::new(), free: Vec::new() }
     }
 
     /// The number of entries in use.
-    pub(crate) const fn len(&self) -> usize {
-        self.len
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 
     /// All ids are below this number.
@@ -221,94 +198,37 @@ impl<T> Slab<T> {
     }
 
     /// Puts `value` into a free place.
-    ///
-    /// # Panics
-    /// After four thousand million entries; memory ends long before.
     pub(crate) fn insert(&mut self, value: T) -> Id<T> {
-        self.len += 1;
-        let free = self.free;
-        match self.places.get_mut(free.0 as usize) {
-            Some(place) => {
-                let before = std::mem::replace(place, Place::Used(value));
-                if let Place::Free { next, .. } = before {
-                    self.join(Id::NIL, next);
-                }
-                free
-            }
-            None => {
-                let Some(place) = u32::try_from(self.places.len()).ok().filter(|&p| p < u32::MAX)
-                else {
-                    unreachable!("the caps keep tables small")
-                };
-                self.places.push(Place::Used(value));
-                Id::new(place)
-            }
+        if let Some(id) = self.free.pop() {
+            self.places[id.0 as usize] = Some(value);
+            return id;
         }
+        let id = Id::new(self.places());
+        assert!(!id.is_nil(), "the caps keep tables small");
+        self.places.push(Some(value));
+        id
     }
 
-    /// Removes the entry and frees its place; `None` if it is free already.
-    pub(crate) fn remove(&mut self, id: Id<T>) -> Option<T> {
-        let next = self.free;
-        let place = self.places.get_mut(id.0 as usize)?;
-        match std::mem::replace(place, Place::Free { prev: Id::NIL, next }) {
-            Place::Used(value) => {
-                self.join(Id::NIL, id);
-                self.join(id, next);
-                self.len -= 1;
-                Some(value)
-            }
-            free @ Place::Free { .. } => {
-                *place = free;
-                None
-            }
-        }
-    }
-
-    /// Makes two free places neighbours; [`Id::NIL`] is before the first, and after the last.
-    fn join(&mut self, before: Id<T>, after: Id<T>) {
-        match self.places.get_mut(before.0 as usize) {
-            Some(Place::Free { next, .. }) => *next = after,
-            Some(Place::Used(_)) | None => self.free = after,
-        }
-        if let Some(Place::Free { prev, .. }) = self.places.get_mut(after.0 as usize) {
-            *prev = before;
-        }
-    }
-
-    /// The number of entries for which there is memory.
-    pub(crate) fn capacity(&self) -> usize {
-        self.places.capacity()
-    }
-
-    /// Gives free places at the end back, at most `budget` of them, and then the memory of a table that was once much
-    /// larger. An entry stays where it is, so the places before it stay, too.
-    pub(crate) fn shrink(&mut self, budget: usize) -> Progress {
-        for _ in 0..budget {
-            let Some(Place::Free { prev, next }) = self.places.last() else {
-                if is_roomy(self.places.len(), self.places.capacity()) {
-                    self.places.shrink_to(self.places.len() * 2);
-                }
-                return Progress::Done;
-            };
-            let (prev, next) = (*prev, *next);
-            self.join(prev, next);
-            self.places.pop();
-        }
-        Progress::More
+    /// Removes the entry and frees its place.
+    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+        let Some(value) = self.places.get_mut(id.0 as usize).and_then(Option::take) else {
+            unreachable!("id of a freed place")
+        };
+        self.free.push(id);
+        value
     }
 
     pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
-        match self.places.get(id.0 as usize)? {
-            Place::Used(value) => Some(value),
-            Place::Free { .. } => None,
-        }
+        self.places.get(id.0 as usize)?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
-        match self.places.get_mut(id.0 as usize)? {
-            Place::Used(value) => Some(value),
-            Place::Free { .. } => None,
-        }
+        self.places.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// All entries, in the order of their places.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = Id<T>> {
+        (0..self.places()).map(Id::new).filter(|id| self.get(*id).is_some())
     }
 }
 
@@ -356,10 +276,10 @@ mod tests {
             list.remove(&mut slab, ids[gone]);
             let left: Vec<_> = (0..3).filter(|&n| n != gone).map(|n| ids[n]).collect();
             assert_eq!(list.iter(&slab).collect::<Vec<_>>(), left);
-            assert!(list.is_at_end(left[0]) && list.is_at_end(left[1]));
-            assert_eq!(list.pop_front(&mut slab), Some(left[0]));
-            assert_eq!(list.pop_front(&mut slab), Some(left[1]));
-            assert!(list.is_empty() && list.pop_front(&mut slab).is_none());
+            assert_eq!(list.first(), Some(left[0]));
+            list.remove(&mut slab, left[0]);
+            list.remove(&mut slab, left[1]);
+            assert!(list.is_empty() && list.first().is_none());
         }
     }
 
@@ -369,49 +289,23 @@ mod tests {
         let a = slab.insert("a");
         let b = slab.insert("b");
         assert_eq!((slab.len(), slab[a], slab[b]), (2, "a", "b"));
-        assert_eq!(slab.remove(a), Some("a"));
-        assert_eq!(slab.remove(a), None);
+        assert_eq!(slab.remove(a), "a");
         assert_eq!(slab.get(a), None);
         let c = slab.insert("c");
         assert_eq!((c, slab.len(), slab.places()), (a, 2, 2));
         assert!(slab.get(Id::NIL).is_none());
     }
 
-    /// The links of a free place take no memory from an entry.
+    /// Free places take no memory from the entries.
     #[test]
     fn a_place_is_no_larger_than_its_entry() {
-        assert_eq!(size_of::<Place<Box<[u8]>>>(), 16);
-    }
-
-    fn capacity<T>(slab: &mut Slab<T>) -> usize {
-        while slab.shrink(7) == Progress::More {}
-        slab.capacity()
-    }
-
-    #[test]
-    fn free_places_at_the_end_go() {
-        let mut slab = Slab::new();
-        let ids: Vec<_> = (0..10_000).map(|number| slab.insert(number)).collect();
-        assert_eq!(slab.shrink(usize::MAX), Progress::Done);
-        // In an order that leaves holes, and one entry in the first half.
-        for step in [3, 2, 1] {
-            for id in ids.iter().step_by(step).filter(|id| id.place() != 1_234) {
-                slab.remove(*id);
-            }
-        }
-        assert_eq!(slab.shrink(8_000), Progress::More);
-        assert_eq!(slab.shrink(8_000), Progress::Done);
-        assert_eq!((slab.len(), slab.places(), slab[ids[1_234]]), (1, 1_235, 1_234));
-        assert!(capacity(&mut slab) <= 2 * 1_235);
-        slab.remove(ids[1_234]);
-        assert!(capacity(&mut slab) <= 1024);
-        assert_eq!((slab.len(), slab.places()), (0, 0));
+        assert_eq!(size_of::<Option<Box<[u8]>>>(), 16);
     }
 
     proptest! {
-        /// Compared with a sorted map, with shrinking at any moment.
+        /// Compared with a sorted map.
         #[test]
-        fn agrees_with_a_map(acts in prop::collection::vec((0_u8..5, any::<u16>()), 1..300)) {
+        fn agrees_with_a_map(acts in prop::collection::vec((0_u8..4, any::<u16>()), 1..300)) {
             let (mut slab, mut model) = (Slab::new(), BTreeMap::new());
             for (act, number) in acts {
                 let known = model.len();
@@ -423,15 +317,13 @@ mod tests {
                     2 | 3 if known > 0 => {
                         let nth = usize::from(number) % known;
                         let place = *model.keys().nth(nth).unwrap();
-                        prop_assert_eq!(slab.remove(Id::new(place)), model.remove(&place));
-                        prop_assert_eq!(slab.remove(Id::new(place)), None);
+                        prop_assert_eq!(Some(slab.remove(Id::new(place))), model.remove(&place));
+                        prop_assert!(slab.get(Id::new(place)).is_none());
                     }
-                    _ => {
-                        let _some_of_it = slab.shrink(usize::from(number % 5));
-                    }
+                    _ => {}
                 }
                 prop_assert_eq!(slab.len(), model.len());
-                let all = (0..slab.places()).filter_map(|place| Some((place, *slab.get(Id::new(place))?)));
+                let all = slab.ids().map(|id| (id.place(), slab[id]));
                 prop_assert_eq!(all.collect::<BTreeMap<_, _>>(), model.clone());
             }
         }

@@ -4,20 +4,17 @@ use super::acquiring::Want;
 use super::counters::{Census, Counters};
 use super::keys::{KeyEntry, Keys};
 use super::recorded::{Noted, Space};
-use super::request::{Answer, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict};
+use super::request::{Answer, ConnId, Effect, Grant, Refusal, Request, Verdict};
 use super::sharing::Claim;
 use super::slab::{Id, Link, Linked, List, Slab, linked};
 use super::terms::{Mint, Moment, Seconds, Token, Ttl};
+use super::timers::Timers;
 use super::waiting::{Began, Record, Records, Waiter};
 use super::watching::Label;
-use super::wheel::{TimerId, Wheel};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::hash::RandomState;
 use std::sync::Arc;
-
-/// The most due timers that one request serves before its own work.
-const DUE_PER_REQUEST: usize = 64;
 
 /// The limits and times of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +55,8 @@ pub(super) struct Holder {
     /// The end of the grace after the owner has gone; [`Moment::NEVER`] without a grace.
     pub(super) lapses: Moment,
     pub(super) since: Moment,
-    pub(super) timer: TimerId<Alarm>,
+    /// The deadline of its timer.
+    pub(super) timer_at: Moment,
     pub(super) record: Id<Record>,
     pub(super) owned: Link<Self>,
     pub(super) renewed: Link<Self>,
@@ -93,8 +91,8 @@ pub(super) struct Conn {
     pub(super) blocked: Id<Waiter>,
 }
 
-/// What a timer is for.
-#[derive(Clone, Copy, Debug)]
+/// What a timer is for. At the same moment leases end before waits, so the next waiter gets the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
     Hold(Id<Holder>),
     Open,
@@ -115,7 +113,7 @@ pub struct Engine<M> {
     generation: u32,
     /// Holders of keys that may have several, by fence, because a search among many would take long.
     pub(super) fences: HashTable<Id<Holder>>,
-    pub(super) timers: Wheel<Alarm>,
+    pub(super) timers: Timers<Alarm>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
     pub(super) draining: bool,
@@ -123,12 +121,10 @@ pub struct Engine<M> {
     pub(super) changes: Option<VecDeque<Noted>>,
     /// Nothing is granted before this.
     pub(super) closed_until: Moment,
-    /// The place where serving the queues that filled up meanwhile continues.
-    pub(super) reopening: Option<u32>,
+    /// Whether queues that filled up meanwhile are still to be served.
+    pub(super) reopening: bool,
     /// Whether new holds can be recorded; otherwise nothing new is granted.
     pub(super) space: Space,
-    /// Set while tables are made smaller: the number of entries for which they had memory before.
-    pub(super) shrinking: Option<usize>,
 }
 
 impl<M: Mint> Engine<M> {
@@ -144,15 +140,14 @@ impl<M: Mint> Engine<M> {
             conns: Slab::new(),
             generation: 0,
             fences: HashTable::new(),
-            timers: Wheel::new(),
+            timers: Timers::default(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             draining: false,
             changes: None,
             closed_until: Moment::default(),
-            reopening: None,
+            reopening: false,
             space: Space::Free,
-            shrinking: None,
         }
     }
 
@@ -196,9 +191,7 @@ impl<M: Mint> Engine<M> {
         let Some(conn) = self.conn(conn) else {
             return Verdict::Now(Answer::Refused(Refusal::NotHeld));
         };
-        if self.timers.next() <= now {
-            let _more_is_for_advance = self.ring(now, DUE_PER_REQUEST);
-        }
+        self.ring(now);
         let verdict = match request {
             Request::Acquire { key, claim, timeout, ttl } => {
                 self.acquire(now, conn, Want { key, claim, timeout, ttl })
@@ -224,19 +217,18 @@ impl<M: Mint> Engine<M> {
         self.effects.pop_front()
     }
 
-    /// Serves at most about `budget` due timers, forgets keys that were idle for long, and gives back memory that the
-    /// tables do not need any more.
-    pub fn advance(&mut self, now: Moment, budget: usize) -> Progress {
-        match self.ring(now, budget) {
-            Progress::Done if self.reopening.is_some() => self.reopen(now, budget),
-            Progress::Done => self.tidy(now, budget),
-            unfinished @ (Progress::More | Progress::Later) => unfinished,
+    /// Serves the timers that are due, and forgets keys that were idle for long.
+    pub fn advance(&mut self, now: Moment) {
+        self.ring(now);
+        if std::mem::take(&mut self.reopening) {
+            self.reopen(now);
         }
+        self.keys.collect(now, &self.caps);
     }
 
     /// When [`Engine::advance`] must be called next; [`Moment::NEVER`] if nothing is pending.
     pub fn next_deadline(&self) -> Moment {
-        if self.reopening.is_some() || self.shrinking.is_some() {
+        if self.reopening {
             return Moment::default();
         }
         self.timers.next().min(self.keys.next_collection())
@@ -245,11 +237,9 @@ impl<M: Mint> Engine<M> {
     /// Ends every wait with [`Refusal::Draining`] and refuses new holds from now on.
     pub fn drain(&mut self, now: Moment) {
         self.draining = true;
-        for place in 0..self.waiters.places() {
-            let id = Id::new(place);
-            if self.waiters.get(id).is_some_and(|waiter| waiter.blocked) {
-                self.end_wait(now, id, Answer::Refused(Refusal::Draining));
-            }
+        let blocked = self.waiters.ids().filter(|&id| self.waiters[id].blocked);
+        for id in blocked.collect::<Vec<_>>() {
+            self.end_wait(now, id, Answer::Refused(Refusal::Draining));
         }
     }
 
@@ -259,17 +249,17 @@ impl<M: Mint> Engine<M> {
     }
 
     /// The number of keys in the table, including idle ones.
-    pub const fn keys(&self) -> usize {
+    pub fn keys(&self) -> usize {
         self.keys.len()
     }
 
     /// The number of granted slots.
-    pub const fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.holders.len()
     }
 
     /// The number of places in queues.
-    pub const fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.waiters.len()
     }
 
@@ -302,13 +292,13 @@ impl<M: Mint> Engine<M> {
             expires,
             lapses: Moment::NEVER,
             since: now,
-            timer: Id::NIL,
+            timer_at: Moment::NEVER,
             record,
             owned: Link::new(),
             renewed: Link::new(),
             of_key: Link::new(),
         });
-        self.holders[id].timer = self.timers.insert(expires, Alarm::Hold(id));
+        self.rearm(id);
         self.conns[conn].owned.push_front(&mut self.holders, id);
         self.conns[conn].entries += 1;
         self.keys[key].holders.push_front(&mut self.holders, id);
@@ -363,25 +353,22 @@ impl<M: Mint> Engine<M> {
 
     /// Sets the timer of a hold to its earliest end.
     pub(super) fn rearm(&mut self, id: Id<Holder>) {
-        let holder = &self.holders[id];
-        let (timer, ends) = (holder.timer, holder.expires.min(holder.lapses));
-        self.timers.remove(timer);
-        self.holders[id].timer = self.timers.insert(ends, Alarm::Hold(id));
+        let holder = &mut self.holders[id];
+        let end = holder.expires.min(holder.lapses);
+        let before = std::mem::replace(&mut holder.timer_at, end);
+        self.timers.reset(Alarm::Hold(id), before, end);
     }
 
     /// Frees a slot and hands it to the head of the queue.
     pub(super) fn free(&mut self, now: Moment, id: Id<Holder>) {
-        if self.holders.get(id).is_none() {
-            return;
-        }
         self.note_end(id);
         self.disown(id);
         self.forget_renewer(id);
         let (key, fence) = (self.holders[id].key, self.holders[id].token.fence());
         self.keys[key].holders.remove(&mut self.holders, id);
         self.keys.remove_holder(key);
-        self.timers.remove(self.holders[id].timer);
-        self.holders.remove(id);
+        let holder = self.holders.remove(id);
+        self.timers.reset(Alarm::Hold(id), holder.timer_at, Moment::NEVER);
         if self.keys[key].has_many_holders() {
             let found = self.fences.find_entry(spread(fence), |&other| other == id);
             if let Ok(entry) = found {
@@ -394,22 +381,20 @@ impl<M: Mint> Engine<M> {
     }
 
     /// Serves due timers.
-    fn ring(&mut self, now: Moment, budget: usize) -> Progress {
-        for _ in 0..budget {
-            match self.timers.pop(now) {
-                None => break,
-                Some(Alarm::Hold(holder)) => {
-                    self.holders[holder].timer = Id::NIL;
+    fn ring(&mut self, now: Moment) {
+        while let Some(alarm) = self.timers.pop(now) {
+            match alarm {
+                Alarm::Hold(holder) => {
+                    self.holders[holder].timer_at = Moment::NEVER;
                     self.end_hold(now, holder);
                 }
-                Some(Alarm::Open) => self.reopening = Some(0),
-                Some(Alarm::Wait(waiter)) => {
-                    self.waiters[waiter].timer = Id::NIL;
+                Alarm::Open => self.reopen(now),
+                Alarm::Wait(waiter) => {
+                    self.waiters[waiter].timer_at = Moment::NEVER;
                     self.end_wait(now, waiter, Answer::TimedOut);
                 }
             }
         }
-        if self.timers.next() <= now { Progress::More } else { Progress::Done }
     }
 
     pub(super) fn count(&mut self, answer: &Answer) {

@@ -1,12 +1,11 @@
 //! Queues, two-phase records, and the removal of a connection's entries when it ends. Pure.
 
 use super::keys::KeyEntry;
-use super::request::{Answer, AutoRelease, ConnId, Progress, Refusal, Verdict};
+use super::request::{Answer, AutoRelease, ConnId, Refusal, Verdict};
 use super::sharing::Claim;
-use super::slab::{Id, Link, Linked, List, Slab, is_roomy, linked};
+use super::slab::{Id, Link, Linked, List, Slab, linked};
 use super::state::{Alarm, Conn, Engine, Holder};
 use super::terms::{Key, Mint, Moment, Seconds, Ttl};
-use super::wheel::TimerId;
 use hashbrown::HashTable;
 use std::ops::{Index, IndexMut};
 
@@ -17,7 +16,8 @@ pub(super) struct Waiter {
     pub(super) conn: Id<Conn>,
     pub(super) ttl: Ttl,
     pub(super) since: Moment,
-    pub(super) timer: TimerId<Alarm>,
+    /// The deadline of its timer.
+    pub(super) timer_at: Moment,
     pub(super) record: Id<Record>,
     queue: Link<Self>,
     /// Whether its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
@@ -73,23 +73,8 @@ impl Records {
         self.table.find(spread(conn, key), same).copied()
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// The number of records for which there is memory.
-    pub(super) fn capacity(&self) -> usize {
-        self.entries.capacity()
-    }
-
-    /// See [`Slab::shrink`].
-    pub(super) fn shrink(&mut self, budget: usize) -> Progress {
-        if is_roomy(self.table.len(), self.table.capacity()) {
-            let entries = &self.entries;
-            let hash = |&id: &_| spread(entries[id].conn, entries[id].key);
-            self.table.shrink_to(self.table.len() * 2, hash);
-        }
-        self.entries.shrink(budget)
     }
 
     /// Adds a record to those of its connection.
@@ -103,15 +88,14 @@ impl Records {
     }
 
     /// Removes a record; `of_conn` is the list of its connection.
-    fn remove(&mut self, id: Id<Record>, of_conn: &mut List<Record, Began>) -> Option<Record> {
-        self.entries.get(id)?;
+    fn remove(&mut self, id: Id<Record>, of_conn: &mut List<Record, Began>) -> Record {
         of_conn.remove(&mut self.entries, id);
-        let record = self.entries.remove(id)?;
+        let record = self.entries.remove(id);
         let hash = spread(record.conn, record.key);
         if let Ok(found) = self.table.find_entry(hash, |&other| other == id) {
             found.remove();
         }
-        Some(record)
+        record
     }
 }
 
@@ -273,7 +257,7 @@ impl<M: Mint> Engine<M> {
             conn,
             ttl,
             since: now,
-            timer: Id::NIL,
+            timer_at: Moment::NEVER,
             record,
             queue: Link::new(),
             blocked: false,
@@ -294,40 +278,41 @@ impl<M: Mint> Engine<M> {
         waiter: Id<Waiter>,
         timeout: Seconds,
     ) {
-        let timer = self.timers.insert(now.after(timeout), Alarm::Wait(waiter));
-        self.waiters[waiter].timer = timer;
+        let until = now.after(timeout);
+        self.timers.reset(Alarm::Wait(waiter), Moment::NEVER, until);
+        self.waiters[waiter].timer_at = until;
         self.waiters[waiter].blocked = true;
         self.conns[conn].blocked = waiter;
     }
 
     /// Removes a place from its queue; the caller settles its record. The waiters behind a writer that has gone may
     /// be readers, which can share with the holders.
-    fn remove_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Option<Waiter> {
-        let waiter = self.take_waiter(now, id)?;
+    fn remove_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Waiter {
+        let waiter = self.take_waiter(now, id);
         if !self.draining {
             self.serve_queue(now, waiter.key);
         }
-        Some(waiter)
+        waiter
     }
 
     /// Takes a place out of its queue.
-    fn take_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Option<Waiter> {
-        let key = self.waiters.get(id)?.key;
+    fn take_waiter(&mut self, now: Moment, id: Id<Waiter>) -> Waiter {
+        let key = self.waiters[id].key;
         self.keys[key].queue.remove(&mut self.waiters, id);
-        let waiter = self.waiters.remove(id)?;
-        self.timers.remove(waiter.timer);
+        let waiter = self.waiters.remove(id);
+        self.timers.reset(Alarm::Wait(id), waiter.timer_at, Moment::NEVER);
         self.conns[waiter.conn].entries -= 1;
         if waiter.blocked {
             self.conns[waiter.conn].blocked = Id::NIL;
         }
         self.keys.remove_waiter(waiter.key);
         self.keys.settle(now, waiter.key);
-        Some(waiter)
+        waiter
     }
 
     /// Ends a blocked wait without a grant.
     pub(super) fn end_wait(&mut self, now: Moment, id: Id<Waiter>, answer: Answer) {
-        let Some(waiter) = self.remove_waiter(now, id) else { return };
+        let waiter = self.remove_waiter(now, id);
         self.forget_record(now, waiter.record);
         self.count(&answer);
         self.answer(waiter.conn, answer);
@@ -340,7 +325,7 @@ impl<M: Mint> Engine<M> {
             if !self.may_follow(now, key, self.waiters[head].claim) {
                 return;
             }
-            let Some(waiter) = self.take_waiter(now, head) else { return };
+            let waiter = self.take_waiter(now, head);
             if waiter.blocked {
                 self.forget_record(now, waiter.record);
                 self.counters.waits.record(now.micros_since(waiter.since));
@@ -370,7 +355,7 @@ impl<M: Mint> Engine<M> {
             return;
         }
         let conn = &mut self.conns[self.records[id].conn];
-        let Some(record) = self.records.remove(id, &mut conn.records) else { return };
+        let record = self.records.remove(id, &mut conn.records);
         conn.entries -= 1;
         match record.phase {
             Phase::Acquired(holder) | Phase::Granted(holder) => {
@@ -390,35 +375,25 @@ impl<M: Mint> Engine<M> {
     pub fn cancel(&mut self, now: Moment, conn: ConnId) {
         let Some(conn) = self.conn(conn) else { return };
         if let Some(waiter) = self.conns[conn].blocked.some() {
-            if let Some(waiter) = self.remove_waiter(now, waiter) {
-                self.forget_record(now, waiter.record);
-            }
+            let waiter = self.remove_waiter(now, waiter);
+            self.forget_record(now, waiter.record);
         }
     }
 
-    /// Removes the entries of a connection that has ended, at most about `budget` per call: its waits and records in
-    /// any case, its holds according to `auto`. After [`Progress::Done`] the id is free.
-    pub fn disconnect(
-        &mut self,
-        now: Moment,
-        conn: ConnId,
-        auto: AutoRelease,
-        budget: usize,
-    ) -> Progress {
+    /// Removes the entries of a connection that has ended: its waits and records in any case, its holds according to
+    /// `auto`. Its id is free then.
+    pub fn disconnect(&mut self, now: Moment, conn: ConnId, auto: AutoRelease) {
         self.cancel(now, conn);
-        let Some(id) = self.conn(conn) else { return Progress::Done };
-        for _ in 0..budget {
-            let conn = &self.conns[id];
-            if let Some(record) = conn.records.first() {
-                self.abandon(now, record);
-            } else if let Some(holder) = conn.renewed.first().or_else(|| conn.owned.first()) {
-                self.part(now, holder, id, auto);
-            } else {
-                self.conns.remove(id);
-                return Progress::Done;
-            }
+        let Some(id) = self.conn(conn) else { return };
+        while let Some(record) = self.conns[id].records.first() {
+            self.abandon(now, record);
         }
-        Progress::More
+        while let Some(holder) =
+            self.conns[id].renewed.first().or_else(|| self.conns[id].owned.first())
+        {
+            self.part(now, holder, id, auto);
+        }
+        self.conns.remove(id);
     }
 
     fn abandon(&mut self, now: Moment, record: Id<Record>) {

@@ -151,7 +151,7 @@ mod tests {
         assert!(moves(&mut engine) >= 1);
         let (holders, fence, value) = seen(&engine).unwrap();
         assert!(holders == 1 && fence > first.fence() && value.is_empty());
-        let _ = engine.disconnect(NOW, two, AutoRelease::On, 10);
+        engine.disconnect(NOW, two, AutoRelease::On);
         assert_eq!((moves(&mut engine), seen(&engine)), (1, None));
         engine.watch(key("k"), false);
         acquire(&mut engine, one, "k", Claim::LOCK);
@@ -164,7 +164,7 @@ mod tests {
         let one = engine.connect(1);
         acquire(&mut engine, one, "k", Claim::LOCK);
         engine.watch(key("k"), true);
-        let _ = engine.advance(NOW.after(CAPS.default_ttl.span()), 10);
+        engine.advance(NOW.after(CAPS.default_ttl.span()));
         assert_eq!((moves(&mut engine), seen(&engine)), (1, None));
     }
 

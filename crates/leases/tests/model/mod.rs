@@ -6,7 +6,7 @@
 
 use leases::{
     Answer, AutoRelease, Caps, Census, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys,
-    Limit, Mint, Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+    Limit, Mint, Moment, Refusal, Request, Seconds, Token, Ttl, Verdict,
 };
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -406,18 +406,18 @@ impl Pair {
     /// Both go from deadline to deadline, as the server's driver does.
     fn pass(&mut self, end: u64) {
         while let Some(due) = self.model.next_due(end) {
-            // The wheel may want to look earlier, to move timers down; nothing happens then.
+            // Idle keys may be searched earlier; nothing happens then.
             while self.engine.next_deadline() < Self::moment(due) {
                 let early = self.engine.next_deadline();
-                assert_eq!(self.engine.advance(early, 1000), Progress::Done);
+                self.engine.advance(early);
                 assert!(self.engine.take_effect().is_none(), "early");
             }
-            assert_eq!(self.engine.advance(Self::moment(due), 1000), Progress::Done);
+            self.engine.advance(Self::moment(due));
             self.model.pass_to(due);
             self.compare_ends();
             self.check();
         }
-        assert_eq!(self.engine.advance(Self::moment(end), 1000), Progress::Done);
+        self.engine.advance(Self::moment(end));
         assert!(self.engine.take_effect().is_none(), "something came due in the engine alone");
     }
 
@@ -712,7 +712,7 @@ impl Pair {
     fn disconnect(&mut self, conn: u8) {
         let now = self.now();
         let id = self.ids[usize::from(conn)];
-        while self.engine.disconnect(Self::moment(now), id, self.auto, 1) == Progress::More {}
+        self.engine.disconnect(Self::moment(now), id, self.auto);
         self.waiting[usize::from(conn)] = None;
         self.serial += 1;
         self.ids[usize::from(conn)] = self.engine.connect(self.serial);
@@ -746,7 +746,7 @@ impl Pair {
             match effect {
                 Effect::Expired { .. } => engine.push(End::Expired),
                 // No answer depends on it.
-                Effect::Shrunk | Effect::Moved(_) => {}
+                Effect::Moved(_) => {}
                 Effect::Wake(_) => panic!("the store in memory is never waited for"),
                 Effect::Answer(id, answer) => {
                     let conn = self.ids.iter().position(|&i| i == id).expect("nobody is there");

@@ -9,7 +9,7 @@ use crate::server::state::Keeper;
 use crate::server::store::Store;
 use crate::server::tls::Tls;
 use leases::Host;
-use leases::wheel::Wheel;
+use leases::Timers;
 use leases::{Moment, Seconds};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ impl Shared {
             keeper,
             woken: Vec::new(),
             seats: Vec::new(),
-            timers: Wheel::new(),
+            timers: Timers::default(),
             watchers: Watchers::default(),
             armed: Moment::NEVER,
             driver: None,

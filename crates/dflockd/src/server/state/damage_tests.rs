@@ -146,7 +146,7 @@ impl Server {
 
     fn ask(&mut self, request: Request<'_>) -> Answer {
         let times = self.times();
-        let _ = self.engine.advance(times.now, usize::MAX);
+        self.engine.advance(times.now);
         while self.engine.take_effect().is_some() {}
         assert!(self.ledger.has_room(times.now, 1));
         let verdict = self.engine.ask(times.now, self.conn, request);
