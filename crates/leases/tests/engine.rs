@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod engine {
-    use leases::wire::{StatsCursor, push_stats};
+    use leases::wire::{MOST_KEYS, StatsCursor, push_stats};
     use leases::{
         Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys, Limit,
         Mint, Moment, Progress, Refusal, Request, Seconds, Space, Token, Ttl, Verdict,
@@ -215,6 +215,33 @@ mod engine {
         assert!(lengths.iter().all(|&length| length > 0));
         for room in [1, 50, 100, 1000] {
             assert_eq!(body(room), whole);
+        }
+    }
+
+    /// A body with all keys that it may have, and one with a key too many.
+    #[test]
+    fn stats_are_truncated() {
+        for (keys, shown) in [(MOST_KEYS, MOST_KEYS), (MOST_KEYS + 1, MOST_KEYS)] {
+            let mut engine = engine();
+            let conn = engine.connect(1);
+            for key in 0..keys {
+                let name = format!("k{key}");
+                let grant =
+                    granted(acquire(&mut engine, at(0), conn, &name, 1 + key as u64 % 2, 500));
+                if key % 3 == 0 {
+                    release(&mut engine, at(0), conn, &name, grant.token);
+                }
+            }
+            let (mut cursor, mut out) = (StatsCursor::default(), String::new());
+            while push_stats(&mut out, 1000, &mut cursor, 1, |place, note| {
+                engine.look_over(at(0), place, 100, |line| note(line))
+            }) != Progress::Done
+            {}
+            let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+            let lengths = ["locks", "semaphores", "idle_locks", "idle_semaphores"]
+                .map(|member| value[member].as_array().unwrap().len());
+            assert_eq!(lengths.iter().sum::<usize>(), shown);
+            assert_eq!(value.get("truncated").is_some(), keys > shown);
         }
     }
 

@@ -237,5 +237,9 @@ fn table(server: &str, body: &str) -> String {
     }
     let idle = rows("idle_locks").len() + rows("idle_semaphores").len();
     let plural = if idle == 1 { "" } else { "s" };
-    lines + &format!("  {idle} idle key{plural}\n")
+    lines += &format!("  {idle} idle key{plural}\n");
+    if stats.get("truncated").is_some() {
+        lines += "  more keys than one answer shows\n";
+    }
+    lines
 }

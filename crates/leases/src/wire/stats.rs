@@ -1,5 +1,6 @@
-//! The body of `stats`: one line of JSON, written in pieces, so that a million keys neither stall the server nor fill
-//! its memory. Pure. The caller passes the content of the table.
+//! The body of `stats`: one line of JSON, written in pieces, so that many keys neither stall the server nor fill its
+//! memory. The caller passes the content of the table. After [`MOST_KEYS`] keys the body ends, with the member
+//! `truncated`.
 //!
 //! A body of one piece shows one moment. A longer one does not: keys that appear, vanish, or change between
 //! pieces may be in it twice or not at all. Keys that do not change are in it once.
@@ -11,6 +12,9 @@ use super::request::Detail;
 use crate::{Cursor, KeyLine, Progress};
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
+
+/// The most keys in one body.
+pub const MOST_KEYS: usize = 10_000;
 
 /// The progress of writing a `stats` body.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +29,10 @@ pub struct StatsCursor {
     opened: bool,
     /// Whether an entry of this section is written.
     filled: bool,
+    /// The number of keys written.
+    keys: usize,
+    /// Whether keys are left out.
+    truncated: bool,
 }
 
 impl StatsCursor {
@@ -94,10 +102,15 @@ pub fn push_stats(
         if !std::mem::replace(&mut cursor.opened, true) {
             out.push_str(head);
         }
-        let filled = &mut cursor.filled;
+        let StatsCursor { filled, keys, truncated, .. } = cursor;
         let detail = if cursor.names { Detail::Long } else { Detail::Usual };
         let progress = look_over(&mut cursor.place, &mut |line| {
             if Section::of(line) == section {
+                if *keys >= MOST_KEYS {
+                    *truncated = true;
+                    return ControlFlow::Break(());
+                }
+                *keys += 1;
                 if std::mem::replace(filled, true) {
                     out.push(',');
                 }
@@ -105,6 +118,12 @@ pub fn push_stats(
             }
             if out.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
+        if cursor.truncated {
+            let rest = SECTIONS.get(cursor.section + 1..).unwrap_or_default();
+            rest.iter().for_each(|(_, head)| out.push_str(head));
+            out.push_str("],\"truncated\":true}");
+            return Progress::Done;
+        }
         if progress == Progress::Later && is_first {
             // The body begins only when there is an entry to write.
             out.truncate(start);
