@@ -79,13 +79,13 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub const LOOK_GAP: Duration = Duration::from_millis(10);
 
 /// Connections of a daemon in all, unless `--max-connections` says otherwise.
-pub const CONNECTIONS: usize = 4096;
+pub const CONNECTIONS: usize = 1024;
 
 /// Connections of one user, unless `--max-per-user` says otherwise.
-pub const CONNECTIONS_PER_USER: usize = 512;
+pub const CONNECTIONS_PER_USER: usize = 256;
 
 /// The largest of both.
-pub const CONNECTIONS_MAX: u64 = 100_000;
+pub const CONNECTIONS_MAX: u64 = 10_000;
 
 /// Connections that the kernel holds ready for a daemon that is busy.
 pub const LISTEN_BACKLOG: i32 = 4096;
@@ -111,19 +111,6 @@ pub const TURN_BYTES: usize = 1024;
 
 /// Commands a daemon does for one of its connections in one turn.
 pub const TURN_COMMANDS: usize = 8;
-
-/// After so long no further command is begun in that turn.
-pub const TURN_TIME: Duration = Duration::from_millis(2);
-
-/// With so many connections that have something to say at once, those that say most come last.
-pub const CROWDED: usize = 64;
-
-/// How long a daemon serves clients that send something, clients that send most, clients that come back
-/// and waiters, each, before it looks for others.
-pub const BUDGET: Duration = Duration::from_millis(2);
-
-/// How long a connection within an endless line is left alone when it is crowded.
-pub const SKIPPING_PAUSE: Duration = Duration::from_millis(100);
 
 /// New connections that a daemon takes in one turn.
 pub const ACCEPTED: usize = 64;

@@ -105,12 +105,6 @@ pub(crate) enum Refusal {
 }
 
 impl Peer {
-    /// The same, but of another user.
-    #[cfg(test)]
-    pub(crate) fn of_user(self, uid: u32) -> Self {
-        Self { uid: Some(uid), ..self }
-    }
-
     /// Looks at a connection. To be called before anything is sent: a client that has its
     /// greeting may be gone the next moment, and then its user can no longer be found out.
     ///

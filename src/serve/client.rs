@@ -78,10 +78,6 @@ impl Client {
         self.session.is_within_a_line()
     }
 
-    pub(super) fn is_skipping(&self) -> bool {
-        self.session.is_skipping()
-    }
-
     /// The answer to a WAIT whose time is over.
     pub(super) fn give_up(&mut self) {
         self.answer(Outcome::Busy);

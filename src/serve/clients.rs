@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use super::admission::{Admissions, Decision, Token, User};
 use super::connection::Connection;
-use super::fairness::{Backlog, Ready, in_rounds};
 
 /// A token's lower bits are a place among the connections.
 const PLACE_BITS: u32 = 20;
@@ -16,10 +15,8 @@ const PLACE_BITS: u32 = 20;
 pub(super) struct Clients {
     admissions: Admissions,
     connections: Connections,
-    /// Those with more to do than fitted into a turn.
-    backlog: Backlog,
-    /// Those within an endless line, and when they are next looked at.
-    skipping: VecDeque<(Instant, Token)>,
+    /// Those with more to do than fitted into a turn, each once.
+    unfinished: VecDeque<Token>,
     /// The clients with a request that is tried again, and when.
     retries: BTreeSet<(Instant, Token)>,
 }
@@ -30,8 +27,7 @@ impl Clients {
         Self {
             admissions: Admissions::up_to(limit, limit_per_user),
             connections: Connections::default(),
-            backlog: Backlog::default(),
-            skipping: VecDeque::new(),
+            unfinished: VecDeque::new(),
             retries: BTreeSet::new(),
         }
     }
@@ -86,47 +82,18 @@ impl Clients {
         self.connections.places.iter().flatten()
     }
 
-    /// Those that are ready, each with what happened to it, in the order of their turns.
-    pub(super) fn in_turns<T>(&mut self, ready: Vec<(Token, T)>) -> Vec<(Token, T)> {
-        let known = ready.into_iter().filter_map(|(token, what)| {
-            let connection = self.connections.find(token)?;
-            let (user, last_turn) = (connection.client.user(), connection.last_turn);
-            Some(Ready { user, last_turn, what: (token, what) })
-        });
-        in_rounds(known.collect())
-    }
-
-    /// It has more to do, after all others of its user that have.
+    /// It has more to do, after all others that have.
     pub(super) fn defer(&mut self, token: Token) {
-        if let Some(connection) = self.connections.find(token) {
-            self.backlog.push(connection.client.user(), token);
-        }
+        self.unfinished.push_back(token);
     }
 
-    pub(super) fn next_in_backlog(&mut self) -> Option<Token> {
-        self.backlog.pop()
+    pub(super) fn next_unfinished(&mut self) -> Option<Token> {
+        self.unfinished.pop_front()
     }
 
-    pub(super) fn backlog(&self) -> usize {
-        self.backlog.len()
-    }
-
-    /// How many have more to do than they could do.
-    pub(super) fn unserved(&self) -> usize {
-        self.backlog.len().saturating_add(self.skipping.len())
-    }
-
-    pub(super) fn skip_until(&mut self, moment: Instant, token: Token) {
-        self.skipping.push_back((moment, token));
-    }
-
-    /// Clients that were skipped for long enough have more to do.
-    pub(super) fn end_skipping(&mut self, now: Instant) {
-        while self.skipping.front().is_some_and(|(moment, _)| *moment <= now) {
-            if let Some((_, token)) = self.skipping.pop_front() {
-                self.defer(token);
-            }
-        }
+    /// How many have more to do than fitted into a turn.
+    pub(super) fn unfinished(&self) -> usize {
+        self.unfinished.len()
     }
 
     pub(super) fn retry_at(&mut self, moment: Instant, token: Token) {
@@ -146,9 +113,7 @@ impl Clients {
 
     /// When a client that waits for a moment has something to do.
     pub(super) fn next_moment(&self) -> Option<Instant> {
-        let skipping = self.skipping.front().map(|(moment, _)| *moment);
-        let retry = self.retries.first().map(|(moment, _)| *moment);
-        skipping.into_iter().chain(retry).min()
+        self.retries.first().map(|(moment, _)| *moment)
     }
 }
 

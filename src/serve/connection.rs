@@ -10,7 +10,7 @@ use nix::sys::socket::{self, MsgFlags, Shutdown, sockopt};
 
 use super::admission::Token;
 use super::{Client, Need, Service};
-use crate::limits::{LINE_TIME, TURN_COMMANDS, TURN_TIME};
+use crate::limits::{LINE_TIME, TURN_COMMANDS};
 use ttylock::DeviceName;
 
 /// One connection.
@@ -22,8 +22,6 @@ pub(super) struct Connection {
     /// What epoll was asked to tell of it, if anything.
     pub(super) interest: Option<EpollFlags>,
     pub(super) stream: OwnedFd,
-    /// The number of its last turn among all turns of the daemon.
-    pub(super) last_turn: u64,
     /// Has completed a command, or waits for the answer to one.
     pub(super) spoke: bool,
     hears: bool,
@@ -52,10 +50,8 @@ pub(super) enum Phase {
 /// How one turn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// All that had arrived is done.
+    /// All that was read is done.
     Quiet,
-    /// As much had arrived as is read at once.
-    Backlogged,
     /// There is more to do with what has been read.
     More,
     /// The client must take its answer first.
@@ -82,7 +78,6 @@ impl Connection {
             phase: Phase::Open,
             interest: None,
             stream,
-            last_turn: 0,
             spoke: false,
             hears: true,
             output: Vec::new(),
@@ -122,9 +117,8 @@ impl Connection {
             None => match self.receive(buffer) {
                 Ok(0) => return Turn::Over,
                 Ok(length) => {
-                    let rest = if length == buffer.len() { Turn::Backlogged } else { Turn::Quiet };
                     input = buffer.get(..length).unwrap_or_default();
-                    self.obey(service, &mut input, &mut commands, now).unwrap_or(rest)
+                    self.obey(service, &mut input, &mut commands, now).unwrap_or(Turn::Quiet)
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => Turn::Quiet,
                 Err(_) => return Turn::Over,
@@ -145,7 +139,6 @@ impl Connection {
         commands: &mut usize,
         now: Instant,
     ) -> Option<Turn> {
-        let began = Instant::now();
         loop {
             match service.attend(&mut self.client, input) {
                 Need::Receive => return None,
@@ -172,7 +165,7 @@ impl Connection {
                     if !self.output.is_empty() {
                         return Some(Turn::Blocked);
                     }
-                    if *commands >= TURN_COMMANDS || began.elapsed() >= TURN_TIME {
+                    if *commands >= TURN_COMMANDS {
                         return Some(Turn::More);
                     }
                 }
@@ -392,8 +385,7 @@ mod tests {
         assert_eq!(answers(&mut scene), TURN_COMMANDS);
         assert_eq!(scene.turn(), Turn::Quiet);
         assert_eq!(answers(&mut scene), 1);
-        assert_eq!(scene.send(&vec![b'x'; 3 * TURN_BYTES]), Turn::Backlogged);
-        assert!(scene.connection.client.is_skipping());
+        assert_eq!(scene.send(&vec![b'x'; 3 * TURN_BYTES]), Turn::Quiet);
         assert!(scene.connection.pending.capacity() <= TURN_BYTES);
     }
 

@@ -16,8 +16,6 @@ mod connection;
 #[cfg(target_os = "linux")]
 mod descriptors;
 mod exclusive;
-#[cfg(target_os = "linux")]
-mod fairness;
 mod foreseen;
 #[cfg(target_os = "linux")]
 pub(crate) mod listen;

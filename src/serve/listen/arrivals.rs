@@ -124,7 +124,7 @@ impl Daemon<'_> {
         let mut connection = Connection::new(stream, client, token, now);
         let turn = connection.greet(self.service);
         self.clients.enter(connection);
-        self.after(token, turn, false, now);
+        self.after(token, turn, now);
     }
 
     fn count_turned_away(&mut self, now: Instant) {

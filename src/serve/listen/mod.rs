@@ -2,9 +2,8 @@
 //!
 //! There is no thread or process for each connection, and nothing in memory that a restart would lose,
 //! because locks are files. Every piece of work is bounded (one read, a few commands, a few new connections),
-//! so one client never keeps another waiting for long. If many clients are busy, users take turns, and among
-//! the connections of a user the busiest come last. Only the answer to STAT takes longer: a thread prepares
-//! it for one client at a time, and for a limited part of the time.
+//! and the connections take turns, so one client never keeps another waiting for long. Only the answer to STAT takes
+//! longer: a thread prepares it for all clients that ask.
 
 mod arrivals;
 mod exclusive;
@@ -37,7 +36,7 @@ use super::settings::Settings;
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
-use crate::limits::{BUDGET, CROWDED, EXCLUSIVE_LOOKS, LOOKS_AT_ONCE};
+use crate::limits::{EXCLUSIVE_LOOKS, LOOKS_AT_ONCE};
 use crate::log::Severity;
 
 /// Events that are not about a connection have the highest bit; the rest tells which.
@@ -68,7 +67,6 @@ struct Daemon<'s> {
     openers: Openers,
     exclusive: Exclusive,
     schedule: Schedule,
-    turns: u64,
     ending: bool,
 }
 
@@ -143,7 +141,6 @@ impl<'s> Daemon<'s> {
             openers,
             exclusive: Exclusive::default(),
             schedule: Schedule::since(now),
-            turns: 0,
             ending: false,
         };
         daemon.watch_holders();
@@ -156,8 +153,8 @@ impl<'s> Daemon<'s> {
     fn run(mut self) -> io::Result<()> {
         loop {
             let timeout = self.timeout();
-            let (now, is_crowded) = self.take_events(timeout)?;
-            self.work(now, is_crowded);
+            let now = self.take_events(timeout)?;
+            self.work(now);
             if self.ending || self.is_no_longer_needed(now) {
                 self.drain();
                 return Ok(());
@@ -165,8 +162,9 @@ impl<'s> Daemon<'s> {
         }
     }
 
-    /// The clients that have sent something, each once. True when there are many.
-    fn take_events(&mut self, timeout: EpollTimeout) -> io::Result<(Instant, bool)> {
+    /// Serves the clients that have sent something, each once. Those that do not fit into one call come first in the
+    /// next one.
+    fn take_events(&mut self, timeout: EpollTimeout) -> io::Result<Instant> {
         let mut events = [EpollEvent::empty(); EVENTS];
         let count = match self.epoll.wait(&mut events, timeout) {
             Ok(count) => count,
@@ -174,34 +172,20 @@ impl<'s> Daemon<'s> {
             Err(errno) => return Err(errno.into()),
         };
         let now = Instant::now();
-        let is_crowded = count.saturating_add(self.clients.unserved()) >= CROWDED;
-        let mut ready = Vec::new();
         for event in events.iter().take(count) {
             if event.data() & SPECIAL == 0 {
-                ready.push((event.data(), event.events()));
+                self.ready(event.data(), event.events(), now);
             } else {
                 self.happened(event.data(), now);
             }
         }
-        self.give_turns(ready, is_crowded, now);
-        Ok((now, is_crowded))
+        Ok(now)
     }
 
-    /// Those that get no turn now are told of again: they are still ready.
-    fn give_turns(&mut self, ready: Vec<(u64, EpollFlags)>, is_crowded: bool, now: Instant) {
-        let began = Instant::now();
-        for (token, flags) in self.clients.in_turns(ready) {
-            self.ready(token, flags, is_crowded, now);
-            if began.elapsed() >= BUDGET {
-                return;
-            }
-        }
-    }
-
-    /// What is done besides, each part of it within bounds.
-    fn work(&mut self, now: Instant, is_crowded: bool) {
+    /// The work besides; each part of it is bounded.
+    fn work(&mut self, now: Instant) {
         self.notify.alive(now);
-        self.serve_backlog(is_crowded, now);
+        self.serve_unfinished(now);
         self.retry(now);
         self.try_waiters();
         self.lock_for_openers();
@@ -213,7 +197,7 @@ impl<'s> Daemon<'s> {
 
     /// How long there is nothing to do if nothing happens.
     fn timeout(&mut self) -> EpollTimeout {
-        if self.clients.backlog() > 0 {
+        if self.clients.unfinished() > 0 {
             return EpollTimeout::ZERO;
         }
         let moments = [
@@ -268,132 +252,5 @@ impl<'s> Daemon<'s> {
                 self.ending = true;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use std::path::Path;
-
-    use rstest::rstest;
-    use syslog::Facility;
-    use ttylock::{Dialect, Layout, Table};
-
-    use super::*;
-    use crate::log::{Destination, Log};
-    use crate::peer::{Access, Rule};
-    use crate::protocol::reply::Version;
-    use crate::serve::address::Address;
-    use crate::serve::authority::Authority;
-    use crate::serve::settings::Stay;
-
-    fn service(root: &Path) -> Service {
-        let dev_dir = root.join("dev");
-        let layout = Layout {
-            dialect: Dialect::native(),
-            dev_dir: dev_dir.clone(),
-            udev_dir: root.join("udev"),
-            lock_dir: root.join("lock"),
-            search_dirs: Vec::new(),
-            state_dir: root.join("state"),
-        };
-        let authority =
-            Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
-        let log = Log::new(Destination::Syslog(Facility::Daemon), Severity::Error);
-        Service::new(Version::original(), authority, Table::new(layout), log)
-    }
-
-    /// How many lines have arrived.
-    fn lines(stream: &mut UnixStream) -> usize {
-        let mut said = [0; 65536];
-        let length = stream.read(&mut said).unwrap_or(0);
-        said[..length].iter().filter(|byte| **byte == b'\n').count()
-    }
-
-    const SETTINGS: Settings = Settings {
-        idle_timeout: Duration::from_secs(300),
-        limit: 200,
-        limit_per_user: 200,
-        stay: Stay::Forever,
-        opens: Opens::Ignored,
-    };
-
-    /// A daemon's side, and clients that have been greeted.
-    fn greeted(daemon: &mut Daemon<'_>, path: &Path, count: usize) -> Vec<UnixStream> {
-        let connect = |_| {
-            let stream = UnixStream::connect(path).unwrap();
-            stream.set_nonblocking(true).unwrap();
-            stream
-        };
-        let mut clients: Vec<UnixStream> = (0..count).map(connect).collect();
-        while daemon.clients.tokens().len() < count {
-            daemon.take_events(EpollTimeout::ZERO).unwrap();
-        }
-        clients.iter_mut().for_each(|client| assert_eq!(lines(client), 1));
-        clients
-    }
-
-    /// However many connections a user has, another one's turn is the second.
-    #[test]
-    fn users_take_turns() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("socket");
-        let listener = Listener::at(&Address::Unix(path.clone())).unwrap();
-        let mut service = service(root.path());
-        let mut daemon = Daemon::new(&mut service, vec![listener], SETTINGS).unwrap();
-        let mut clients = greeted(&mut daemon, &path, 51);
-        let tokens = daemon.clients.tokens();
-        let other = *tokens.last().unwrap();
-        let peer = &mut daemon.clients.find(other).unwrap().client.peer;
-        *peer = peer.clone().map(|peer| peer.of_user(4_000_000));
-        clients.iter_mut().for_each(|client| client.write_all(&b"noop\n".repeat(50)).unwrap());
-        let before = daemon.turns;
-        // On a slow machine the time is over after the first turn, and the next time begins anew.
-        let mut times = 0;
-        let mut turn = before;
-        while turn <= before {
-            times += 1;
-            daemon.take_events(EpollTimeout::ZERO).unwrap();
-            turn = daemon.clients.find(other).unwrap().last_turn;
-        }
-        assert!((before + 1..=before + 1 + times).contains(&turn), "{turn} after {before}");
-        // All have more to do; so it goes on.
-        while daemon.clients.backlog() < 51 {
-            daemon.take_events(EpollTimeout::ZERO).unwrap();
-        }
-        let order: Vec<u64> = std::iter::from_fn(|| daemon.clients.next_in_backlog()).collect();
-        assert!(order.iter().take(2).any(|token| *token == other), "{order:?}");
-    }
-
-    /// Where many clients send much, a client that sends little is served before them: they have had
-    /// their turn.
-    #[rstest]
-    #[case::many_commands("noop\n".repeat(4000))]
-    #[case::few_in_each_reading(format!("{}\n", "x".repeat(250)).repeat(80))]
-    #[case::lines_without_end("x".repeat(20_000))]
-    fn the_busiest_clients_come_last(#[case] much: String) {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("socket");
-        let listener = Listener::at(&Address::Unix(path.clone())).unwrap();
-        let mut service = service(root.path());
-        let mut daemon = Daemon::new(&mut service, vec![listener], SETTINGS).unwrap();
-        let mut clients = greeted(&mut daemon, &path, CROWDED + 1);
-        let mut honest = clients.pop().unwrap();
-        clients.iter_mut().for_each(|client| {
-            let _ = client.write(much.as_bytes()).unwrap();
-        });
-        // Each has its first turn.
-        while daemon.clients.unserved() < CROWDED {
-            daemon.take_events(EpollTimeout::ZERO).unwrap();
-        }
-        clients.iter_mut().for_each(|client| while lines(client) > 0 {});
-        honest.write_all(b"noop\n").unwrap();
-        daemon.take_events(EpollTimeout::ZERO).unwrap();
-        assert_eq!(lines(&mut honest), 1);
-        assert_eq!(clients.iter_mut().map(lines).sum::<usize>(), 0);
-        // And they are not forgotten.
-        assert_eq!(daemon.clients.unserved(), CROWDED);
     }
 }

@@ -76,7 +76,7 @@ impl Daemon<'_> {
                 (Phase::Sending(_), Some(connection)) => {
                     // What it has said is still obeyed, as if it had gone.
                     connection.stop_talking();
-                    self.turn(token, false, now);
+                    self.turn(token, now);
                 }
                 (_, _) => self.end(token),
             }
@@ -144,7 +144,7 @@ impl Daemon<'_> {
                     connection.phase = Phase::Open;
                 }
                 if connection.phase == Phase::Open {
-                    self.turn(token, false, Instant::now());
+                    self.turn(token, Instant::now());
                 }
             }
             self.end(token);

@@ -9,17 +9,11 @@ use super::super::connection::{Connection, Phase, Turn, close};
 use super::super::status_queries::OURSELVES;
 use super::super::status_worker::{Ended, Seen};
 use super::Daemon;
-use crate::limits::{ATTEMPTED, BUDGET, SKIPPING_PAUSE, TURN_BYTES};
+use crate::limits::{ATTEMPTED, TURN_BYTES};
 use crate::log::Severity;
 
 impl Daemon<'_> {
-    pub(super) fn ready(
-        &mut self,
-        token: Token,
-        flags: EpollFlags,
-        is_crowded: bool,
-        now: Instant,
-    ) {
+    pub(super) fn ready(&mut self, token: Token, flags: EpollFlags, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
         match connection.phase {
             // Events other than a hang-up are not of interest.
@@ -45,28 +39,25 @@ impl Daemon<'_> {
             }
             Phase::Open | Phase::Sending(_) => {}
         }
-        self.turn(token, is_crowded, now);
+        self.turn(token, now);
     }
 
-    pub(super) fn turn(&mut self, token: Token, is_crowded: bool, now: Instant) {
+    pub(super) fn turn(&mut self, token: Token, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
         let was_silent = !connection.spoke;
-        self.turns = self.turns.saturating_add(1);
-        connection.last_turn = self.turns;
         let mut buffer = [0; TURN_BYTES];
         let turn = connection.turn(self.service, &mut buffer, now);
         if was_silent && connection.spoke {
             let user = connection.client.user();
             self.clients.spoke(user, token);
         }
-        self.after(token, turn, is_crowded, now);
+        self.after(token, turn, now);
         self.watch_holders();
     }
 
     /// What a connection does after a turn.
-    pub(super) fn after(&mut self, token: Token, turn: Turn, is_crowded: bool, now: Instant) {
+    pub(super) fn after(&mut self, token: Token, turn: Turn, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
-        let is_skipping = connection.client.is_skipping();
         let hears = connection.hears();
         match &turn {
             Turn::Blocked if !matches!(connection.phase, Phase::Sending(_)) => {
@@ -75,7 +66,7 @@ impl Daemon<'_> {
             Turn::Waits => connection.phase = Phase::Waiting,
             Turn::Retries(_) => connection.phase = Phase::Retrying,
             Turn::Asks(_) => connection.phase = Phase::Asking,
-            Turn::Blocked | Turn::Quiet | Turn::Backlogged | Turn::More | Turn::Over => {}
+            Turn::Blocked | Turn::Quiet | Turn::More | Turn::Over => {}
         }
         let deadline = connection.deadline(self.settings.idle_timeout);
         self.schedule.sweep_by(deadline);
@@ -83,12 +74,7 @@ impl Daemon<'_> {
         let interest = match turn {
             Turn::Over => return self.close(token),
             Turn::Quiet => Some(reading),
-            Turn::Backlogged if !is_crowded => Some(reading),
-            Turn::Backlogged if is_skipping => {
-                self.clients.skip_until(now.checked_add(SKIPPING_PAUSE).unwrap_or(now), token);
-                None
-            }
-            Turn::Backlogged | Turn::More => {
+            Turn::More => {
                 self.clients.defer(token);
                 None
             }
@@ -151,27 +137,17 @@ impl Daemon<'_> {
 
     /// The requests that were contended, those of the earliest moment first, some in each round.
     pub(super) fn retry(&mut self, now: Instant) {
-        let began = Instant::now();
         for _ in 0..ATTEMPTED {
             let Some(token) = self.clients.due_retry(now) else { return };
-            self.turn(token, false, now);
-            if began.elapsed() >= BUDGET {
-                return;
-            }
+            self.turn(token, now);
         }
     }
 
-    /// A piece of work for clients that send much.
-    pub(super) fn serve_backlog(&mut self, is_crowded: bool, now: Instant) {
-        self.clients.end_skipping(now);
-        // Those that come back to the backlog in this round have their turn in the next one.
-        let began = Instant::now();
-        for _ in 0..self.clients.backlog() {
-            if began.elapsed() >= BUDGET {
-                return;
-            }
-            let Some(token) = self.clients.next_in_backlog() else { return };
-            self.turn(token, is_crowded, now);
+    /// A turn for each client that had more to do. Those that still have come again in the next round.
+    pub(super) fn serve_unfinished(&mut self, now: Instant) {
+        for _ in 0..self.clients.unfinished() {
+            let Some(token) = self.clients.next_unfinished() else { return };
+            self.turn(token, now);
         }
     }
 
@@ -214,7 +190,7 @@ impl Daemon<'_> {
         if let Some(connection) = connection {
             self.service.report_seen(&mut connection.client, seen);
             connection.phase = Phase::Open;
-            self.turn(token, false, Instant::now());
+            self.turn(token, Instant::now());
         }
     }
 }

@@ -10,7 +10,7 @@ use super::super::connection::Phase;
 use super::super::waiting::Change;
 use super::super::watches::Watch;
 use super::{CHANGES, Daemon, PROCESSES};
-use crate::limits::{ATTEMPTED, BUDGET};
+use crate::limits::ATTEMPTED;
 use crate::protocol::queue::{Attempt, WaiterId};
 
 impl Daemon<'_> {
@@ -19,21 +19,17 @@ impl Daemon<'_> {
             self.watches.forget_directories();
             return;
         }
-        let began = Instant::now();
         for _ in 0..ATTEMPTED {
             let now = Instant::now();
             let Some(attempt) = self.service.due(now) else { break };
             self.try_heads(attempt, now);
-            if began.elapsed() >= BUDGET {
-                break;
-            }
         }
         let now = Instant::now();
         for WaiterId(token) in self.service.expire(now) {
             if let Some(connection) = self.clients.find(token) {
                 connection.client.give_up();
                 connection.phase = Phase::Open;
-                self.turn(token, false, now);
+                self.turn(token, now);
             }
         }
         if !self.watches.watches_directories() && self.service.anybody_waits() {
@@ -58,7 +54,7 @@ impl Daemon<'_> {
                 continue;
             }
             connection.phase = Phase::Open;
-            self.turn(token, false, now);
+            self.turn(token, now);
             return;
         }
     }
