@@ -128,6 +128,8 @@ pub fn command() -> clap::Command {
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let descriptors = stdio::make_safe();
+    // A client whose lock cannot be written gets an answer; the session does not end by a signal.
+    let _ = pidlockfile::catch_file_size_signal();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // A super-server starts us without arguments for each connection, and what there is to be
     // parsed costs nothing then.

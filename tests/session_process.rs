@@ -603,3 +603,21 @@ fn a_directory_that_came_during_the_session_is_searched() {
     assert!(busy.is_some());
     wire.finish();
 }
+
+/// `ulimit -f 0`: a refusal for the client, no end by SIGXFSZ, and nothing half-written.
+#[test]
+fn a_limit_on_the_size_of_files_is_a_refusal() {
+    let ground = Ground::new();
+    let service = ground.command();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 0; exec \"$@\"", "sh"]).arg(service.get_program());
+    limited.args(service.get_args());
+    let wire = Wire::start(limited);
+    wire.receive();
+    assert!(wire.send(format!("lock /dev/ttyS1 {}\n", own()).as_bytes()));
+    let reply = wire.receive();
+    assert_eq!(reply, "550 : Permission denied.\r\n");
+    let ending = wire.finish();
+    assert_eq!((ending.said.as_str(), ending.status.code()), ("", Some(0)));
+    assert_eq!(ground.locks(), [""; 0]);
+}

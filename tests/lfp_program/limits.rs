@@ -50,3 +50,18 @@ fn a_lock_is_not_taken_after_the_timeout(#[case] words: &[&str]) {
     bench.assert_free();
     shell.end_input();
 }
+
+/// `ulimit -f 0`, without a service: a refusal, no end by SIGXFSZ, and nothing half-written. A command
+/// that is run has the signal's default again.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_limit_on_the_size_of_files_is_a_refusal() {
+    let bench = Bench::open();
+    let refused =
+        bench.shell(User::Alice, &format!("ulimit -f 0; /run/test/lfp run {PORT} -- true"));
+    assert!((64..=78).contains(&refused.code()), "{refused}");
+    bench.assert_free();
+    let line = "cd /tmp; ulimit -f 0; echo x >xfsz";
+    let command = bench.called(User::Alice, &["run", PORT, "--", "sh", "-c", line]).run();
+    assert_eq!(command.code(), 128 + 25, "{command}");
+}

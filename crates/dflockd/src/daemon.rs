@@ -9,6 +9,7 @@ use crate::server::StoreChoice;
 use crate::server::{Access, AuthToken, Handle, Listener, Server, Settings, StateDir, Tls};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::SigSet;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -92,6 +93,7 @@ fn start() -> Result<(), Failure> {
 fn run(config: Config) -> Result<(), Failure> {
     log::start(if config.debug { Detail::Debug } else { Detail::Usual });
     raise_file_limit();
+    hold_off_file_size_signal();
     let settings = settings(&config)?;
     let has_tls = settings.tls.is_some();
     // One thread: a request is two system calls and a microsecond of work, so a second thread
@@ -147,6 +149,14 @@ fn raise_file_limit() {
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(err) = raised {
         tracing::warn!(%err, "cannot raise the limit of open files");
+    }
+}
+
+/// A write past the limit on the size of files (`ulimit -f`) fails with `EFBIG`; the signal that would end the
+/// server stays away. Threads that are started later inherit this, and this program starts no others.
+fn hold_off_file_size_signal() {
+    if let Err(err) = SigSet::from(nix::sys::signal::Signal::SIGXFSZ).thread_block() {
+        tracing::warn!(%err, "cannot hold off SIGXFSZ");
     }
 }
 

@@ -601,3 +601,24 @@ fn runs_one_after_the_other() {
     assert_eq!(scratch.read("n"), "20\n");
     assert_eq!(scratch.files(), ["n"]);
 }
+
+/// `ulimit -f 0`: a refusal, no end by SIGXFSZ, and nothing half-written.
+#[rstest]
+#[case("sema try a", 3)]
+#[case("sema acquire a", 3)]
+#[case("sema run a -- true", 3)]
+#[case("semats try-acquire a", 1)]
+fn a_limit_on_the_size_of_files_is_a_refusal(#[case] line: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(&format!("ulimit -f 0; {line}; exit $?"));
+    assert_eq!(ran.shell_code(), code, "{ran:?}");
+    assert!((ran.err + &ran.out).contains("File too large"));
+    assert_eq!(scratch.files(), [""; 0]);
+}
+
+#[test]
+fn a_command_has_the_default_for_the_signal_of_large_files() {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", "ulimit -f 0; echo x >large"]);
+    assert_eq!(ran.shell_code(), 128 + 25, "{ran:?}");
+}

@@ -126,6 +126,8 @@ mod draft;
 mod errno;
 mod error;
 mod excluding;
+#[cfg(unix)]
+mod file_size;
 mod flocked;
 #[cfg_attr(windows, path = "forced/windows.rs")]
 mod forced;
@@ -173,6 +175,8 @@ pub use directory::Directory;
 pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};
 pub use excluding::Hold;
+#[cfg(unix)]
+pub use file_size::catch_file_size_signal;
 pub use found::{Found, Judged, Obstacle};
 pub use gate::Gate;
 pub use guard::{PidLock, try_lock};

@@ -215,6 +215,33 @@ fn one_server_at_a_time() {
     assert!(stderr.contains(&who), "{stderr}");
 }
 
+/// `ulimit -f 0`: words and an exit code, no end by SIGXFSZ.
+#[test]
+fn a_limit_on_the_size_of_files_is_a_refusal() {
+    let state = TempDir::new().unwrap();
+    let server = program();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 0; exec \"$@\"", "sh"]).arg(server.get_program());
+    let output = limited.args(["--port", "0", "--state-dir"]).arg(state.path()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("File too large"), "{stderr}");
+}
+
+/// The same when the limit comes while the server is at work: a new hold is refused.
+#[test]
+fn a_limit_on_the_size_of_files_while_it_serves() {
+    let state = TempDir::new().unwrap();
+    let daemon = start(state.path(), &[]);
+    let mut client = daemon.talk();
+    assert!(client.ask("l", "k", "0").starts_with("ok "));
+    let pid = daemon.pid().to_string();
+    let limited = Command::new("prlimit").args(["--fsize=0", "--pid", &pid]).status().unwrap();
+    assert!(limited.success());
+    assert_eq!(client.ask("l", "a", "0"), "error_draining");
+    daemon.logged("File too large");
+}
+
 /// Bytes of a file of holds that say how new it is.
 const GENERATION: std::ops::Range<usize> = 40..48;
 

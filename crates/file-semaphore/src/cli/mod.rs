@@ -27,6 +27,8 @@ pub fn sema() -> ExitCode {
     if let Some(refusal) = wrapcmd::take_over(std::env::args_os().skip(1)) {
         return ExitCode::from(run::refused(&refusal));
     }
+    #[cfg(unix)]
+    let _ = pidlockfile::catch_file_size_signal();
     let words: Vec<_> = std::env::args_os().collect();
     #[cfg(unix)]
     if let Some((words, began)) = wrapcmd::in_background(words.iter().skip(1)) {
@@ -38,6 +40,8 @@ pub fn sema() -> ExitCode {
 /// The whole program `semats`.
 #[must_use]
 pub fn semats() -> ExitCode {
+    #[cfg(unix)]
+    let _ = pidlockfile::catch_file_size_signal();
     let words = std::env::args_os().skip(1);
     ExitCode::from(semats::main(words.collect()).follow())
 }

@@ -52,6 +52,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(refusal) = wrapcmd::take_over(arguments.iter().skip(1)) {
         return ExitCode::from(output::refused(&refusal));
     }
+    let _ = pidlockfile::catch_file_size_signal();
     let wants_json = asks_for_json(&arguments);
     match Options::try_parse_from(arguments).map_err(with_advice) {
         Ok(options) => ExitCode::from(act(options)),
