@@ -224,7 +224,7 @@ impl fmt::Display for Reason<'_> {
             Error::NotLocked { .. } => f.write_str("not held"),
             Error::NotHolder { holder, .. } => write!(f, "not held by you but by {}", Who(holder)),
             Error::InvalidPath { problem, .. } => problem.fmt(f),
-            Error::Parse { problem, .. } => problem.fmt(f),
+            Error::Parse { problem, .. } => write!(f, "not a lock file: {problem}"),
             Error::Obstacle { .. } => f.write_str("not a regular file"),
             Error::NoHolder { pid: 0 } => {
                 f.write_str("the calling process is outside this pid namespace: use --pid")

@@ -1,12 +1,14 @@
 //! Judges a lock file that was read: its content, what is known of its holder, and whether it is stale.
 //! Applies the pure rule to the running system, and changes nothing.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use pidlockfile::Judged;
 
 use crate::config::Config;
+use crate::error::{Error, InTheWay};
 use crate::record::{LockInfo, ParseError};
 use crate::stale::{Here, Judgement, Standing};
 use crate::sys::{now_seconds, seconds};
@@ -23,17 +25,32 @@ pub struct HeldStatus {
     pub stale: bool,
     /// How long it has been held by what the file says, else how old the file is; in seconds.
     pub age_seconds: u64,
+    /// Whether the file is somebody's text, and was never a lock.
+    pub(crate) is_foreign: bool,
 }
 
 impl HeldStatus {
     /// A lock file that may not be read: held by an unknown process.
     pub(crate) const UNREADABLE: Self =
-        Self { info: None, standing: None, stale: false, age_seconds: 0 };
+        Self { info: None, standing: None, stale: false, age_seconds: 0, is_foreign: false };
 
     /// What the file says, where it says anything.
     #[must_use]
     pub fn lock_info(&self) -> Option<&LockInfo> {
         self.info.as_ref()?.as_ref().ok()
+    }
+
+    /// What keeps others out, of a lock that is not stale.
+    ///
+    /// # Errors
+    /// [`Error::Parse`]: the file was never a lock, so nobody will ever release it.
+    pub(crate) fn in_the_way(&self, path: impl FnOnce() -> PathBuf) -> Result<InTheWay, Error> {
+        match &self.info {
+            Some(Err(problem)) if self.is_foreign => {
+                Err(Error::Parse { path: path(), problem: *problem })
+            }
+            Some(_) | None => Ok(InTheWay::of(self.lock_info())),
+        }
     }
 }
 
@@ -63,13 +80,21 @@ impl Judge {
                 let idle =
                     renewed.map_or(age_seconds, |at| age_seconds.min(now.saturating_sub(at)));
                 let stale = self.judgement.is_stale(standing, idle);
-                HeldStatus { info: Some(Ok(info)), standing: Some(standing), stale, age_seconds }
+                let standing = Some(standing);
+                HeldStatus { info: Some(Ok(info)), standing, stale, age_seconds, is_foreign: false }
             }
             Err(problem) => {
                 let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
                 let stale = self.judgement.is_unreadable_stale(age);
                 let age_seconds = age.as_secs();
-                HeldStatus { info: Some(Err(problem)), standing: None, stale, age_seconds }
+                let is_foreign = LockInfo::is_foreign(judged.content());
+                HeldStatus {
+                    info: Some(Err(problem)),
+                    standing: None,
+                    stale,
+                    age_seconds,
+                    is_foreign,
+                }
             }
         }
     }

@@ -210,6 +210,17 @@ impl LockInfo {
         Ok(Self { holder, timestamp, tag: words.tag.and_then(Tag::clean) })
     }
 
+    /// Whether this can never have been a lock, of this program or another: text with a whole line, in which
+    /// there is neither `pid` nor `timestamp`, and which does not begin with a number as other programs'
+    /// lock files do. An empty file, or one that is being written, may be a lock.
+    pub(crate) fn is_foreign(content: &[u8]) -> bool {
+        let Ok(text) = std::str::from_utf8(content) else { return false };
+        let words = Words::split(text);
+        let is_named = words.pid.is_some() || words.timestamp.is_some();
+        let first = text.split_whitespace().next();
+        text.contains('\n') && !is_named && first.is_some_and(|word| integer(word).is_none())
+    }
+
     /// Writes the content of a lock file: LF after every line, at most [`LONGEST_FILE`] bytes.
     #[must_use]
     pub fn to_text(&self) -> String {

@@ -311,10 +311,10 @@ impl Inner {
                 }
                 Found::File(judged) => {
                     let seen = self.judge.judge(&judged);
-                    let in_the_way = InTheWay::of(seen.lock_info());
                     if !seen.stale {
-                        return Ok(Slot::Held(in_the_way));
+                        return Ok(Slot::Held(seen.in_the_way(|| self.path_of(name))?));
                     }
+                    let in_the_way = InTheWay::of(seen.lock_info());
                     let owner = judged.owner();
                     let info = self.claim(tag, claimant)?;
                     let text = info.to_text();

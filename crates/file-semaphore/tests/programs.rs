@@ -660,6 +660,29 @@ fn list_shows_the_locks_of_a_directory() {
     assert_eq!(lines[1][5], "mine");
 }
 
+/// A person sees what the columns are; a script gets nothing but locks.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn list_has_a_header_on_a_terminal_only() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    let shown = scratch.sh("script -qec 'sema list .' /dev/null; sema list .");
+    let lines: Vec<&str> = shown.out.lines().collect();
+    assert!(lines[0].starts_with("name\tpid\tholder"), "{shown:?}");
+    assert!(lines.len() == 3 && lines[1..].iter().all(|line| line.starts_with("a\t")), "{shown:?}");
+}
+
+#[test]
+fn json_has_a_tag_even_where_there_is_none() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    for words in [["status", "a", "--json"], ["list", ".", "--json"]] {
+        let ran = scratch.sema(&words);
+        assert!(ran.out.contains("\"tag\":null"), "{ran:?}");
+    }
+    assert!(!scratch.sema(&["status", "a"]).out.contains("tag"));
+}
+
 #[test]
 fn other_numbers_of_slots_are_told() {
     let scratch = Scratch::new();

@@ -5,6 +5,8 @@
 
 mod scratch;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
 
@@ -172,7 +174,7 @@ fn a_waiter_dies_of_ctrl_c_in_silence(
     #[values("a", "a.shared/1-0123456789abcdef")] held: &str,
 ) {
     let scratch = Scratch::new();
-    std::fs::create_dir(scratch.at("a.shared")).unwrap();
+    fs::create_dir(scratch.at("a.shared")).unwrap();
     scratch.write(held, "pid=1\ntimestamp=1\n");
     let mut command = scratch.command(scratch::SEMA);
     command.args(words).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -277,7 +279,7 @@ fn a_stopped_wrapper_stops_its_command_and_goes_on_with_it() {
 
 /// The letter of a process's state (proc_pid_stat(5)).
 fn state(pid: Pid) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
 }
 
@@ -308,8 +310,8 @@ fn a_signal_while_waiting_ends_it_and_leaves_nothing(#[case] signal: Signal, #[c
 
 fn wait_until_caught(pid: u32) {
     until("a wrapper that waits", || {
-        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-        let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let links = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
         links.into_iter().any(|link| link.ends_with("anon_inode:inotify")).then_some(())
     });
 }
@@ -402,11 +404,11 @@ fn a_daemon_left_behind_holds_neither_the_lock_nor_a_descriptor() {
 fn end_of_daemon(scratch: &Scratch) -> Vec<std::path::PathBuf> {
     let daemon = Pid::from_raw(scratch.wait_for("daemon").trim().parse().unwrap());
     until("a daemon that stopped", || (state(daemon) == Some('T')).then_some(()));
-    let fds = std::fs::read_dir(format!("/proc/{daemon}/fd")).unwrap();
-    let mut links: Vec<_> = fds.map(|fd| std::fs::read_link(fd.unwrap().path()).unwrap()).collect();
+    let fds = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap();
+    let mut links: Vec<_> = fds.map(|fd| fs::read_link(fd.unwrap().path()).unwrap()).collect();
     links.sort();
     kill(daemon, Signal::SIGKILL).unwrap();
-    std::fs::remove_file(scratch.at("daemon")).unwrap();
+    fs::remove_file(scratch.at("daemon")).unwrap();
     links
 }
 
@@ -553,10 +555,10 @@ fn run_renews_its_lock() {
     // Taken long ago, by what the file says and by its own time.
     let old = scratch.read("a").replace("timestamp=", "timestamp=1\nx=");
     scratch.write("a", old);
-    let file = std::fs::File::options().append(true).open(scratch.at("a")).unwrap();
+    let file = fs::File::options().append(true).open(scratch.at("a")).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
     until("a renewed lock", || {
-        let modified = std::fs::metadata(scratch.at("a")).unwrap().modified().unwrap();
+        let modified = fs::metadata(scratch.at("a")).unwrap().modified().unwrap();
         (modified > std::time::UNIX_EPOCH).then_some(())
     });
     assert_eq!(scratch.sema(&[&["try", "a"], &by_age[..]].concat()).code(), 1);
@@ -570,7 +572,7 @@ fn a_lock_taken_away_while_the_command_runs_is_told_at_once() {
     let words = ["run", "a", "--stale", "1", "--", "sh", "-c", "echo $$ >ready; exec sleep 100"];
     let mut child = start(&scratch, &words);
     scratch.wait_for("ready");
-    std::fs::remove_file(scratch.at("a")).unwrap();
+    fs::remove_file(scratch.at("a")).unwrap();
     let mut line = String::new();
     let errors = child.stderr.take().unwrap();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut line).unwrap();
@@ -600,6 +602,48 @@ fn runs_one_after_the_other() {
     }
     assert_eq!(scratch.read("n"), "20\n");
     assert_eq!(scratch.files(), ["n"]);
+}
+
+/// No other user may open a lock file before it is complete.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn a_draft_is_its_owners_alone() {
+    let scratch = Scratch::new();
+    let mut strace = scratch.command("strace");
+    strace.args(["-e", "trace=openat,fchmod", "-o", "trace", scratch::SEMA, "try", "a"]);
+    let ran = scratch::finish(&mut strace);
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let trace = scratch.read("trace");
+    let made: Vec<_> = trace.lines().filter(|line| line.contains("O_CREAT")).collect();
+    assert!(!made.is_empty() && made.iter().all(|line| line.contains(", 0600)")), "{trace}");
+    assert_eq!(fs::metadata(scratch.at("a")).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+/// A text of somebody's, which nobody will ever release.
+#[rstest]
+#[case(&["run", "text", "--", "true"])]
+#[case(&["acquire", "text"])]
+#[case(&["try", "text"])]
+#[case(&["wait", "text"])]
+#[case(&["wait", "text", "--all"])]
+fn a_file_that_was_never_a_lock_is_refused_at_once(#[case] words: &[&str]) {
+    let scratch = Scratch::new();
+    scratch.write("text", "myhost.example\n");
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), 3, "{ran:?}");
+    assert!(ran.err.contains("not a lock file: pid is missing"), "{ran:?}");
+    assert_eq!(scratch.read("text"), "myhost.example\n");
+}
+
+/// What other programs write, or are about to write.
+#[rstest]
+fn a_file_that_may_be_a_lock_is_waited_for(
+    #[values("", "      1234\n", "12 host\n", "pid=", "pi", "pid=1\n")] text: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("lock", text);
+    let ran = scratch.sema(&["run", "lock", "--timeout", "0.01", "--", "true"]);
+    assert_eq!(ran.code(), 1, "{ran:?}");
 }
 
 /// `ulimit -f 0`: a refusal, no end by SIGXFSZ, and nothing half-written.

@@ -158,10 +158,10 @@ impl<'d> Draft<'d> {
     /// The same under a certain private name.
     fn under(private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
         match private.directory.guard() {
-            Guard::None => Self::made(private, claim, claim.mode, |_| Ok(())),
+            Guard::None => Self::made(private, claim, |_| Ok(())),
             // A process that holds it already keeps breakers away as well, for as long as it likes;
             // without `flock(2)` nobody breaks anything.
-            Guard::Flock => Self::made(private, claim, unopened(claim.mode), |file| {
+            Guard::Flock => Self::made(private, claim, |file| {
                 sys::try_lock_inode(file).map_or(Ok(()), |_| Ok(()))
             }),
         }
@@ -170,19 +170,18 @@ impl<'d> Draft<'d> {
     /// One under `flock(2)`, or none: outsiders may not open it before that is ours.
     #[cfg(unix)]
     pub(crate) fn held(private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
-        Self::made(private, claim, unopened(claim.mode), |file| {
+        Self::made(private, claim, |file| {
             sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::EWOULDBLOCK)
         })
     }
 
-    /// `hold` is called before there is anything in it.
+    /// `hold` is called before there is anything in it, and before others may open it.
     fn made(
         mut private: PrivateName<'d>,
         claim: &Claim<'_>,
-        mode: u32,
         hold: impl FnOnce(&File) -> Result<(), Errno>,
     ) -> Result<Self, Errno> {
-        let file = sys::create(private.directory, private.as_os_str(), mode)?;
+        let file = sys::create(private.directory, private.as_os_str(), unopened(claim.mode))?;
         private.keep_clean();
         hold(&file)?;
         let stat = fill(&file, claim)?;

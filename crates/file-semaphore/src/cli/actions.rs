@@ -1,6 +1,7 @@
 //! The commands of `sema`: one request, one outcome, one exit code.
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use clap::CommandFactory;
@@ -13,7 +14,7 @@ use super::arguments::{
     self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
     Release, Run, Status, Taking, Touch, Try, Wait,
 };
-use super::outcome::{Failure, Outcome, exit};
+use super::outcome::{Failure, HEADER, Outcome, exit};
 use super::run::Began;
 use super::telling::{Verbosity, teller};
 use super::{caller, complain, run, signals, warn};
@@ -354,7 +355,11 @@ fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> End {
     };
     let printed = match form {
         Form::Quiet => Ok(()),
-        Form::Text => print(&outcome.text()),
+        Form::Text => {
+            let has_table = matches!(&outcome, Outcome::Listed(locks) if !locks.is_empty());
+            let header = if has_table && io::stdout().is_terminal() { HEADER } else { "" };
+            print(&(header.to_owned() + &outcome.text()))
+        }
         Form::Json => print(&(outcome.json().compact() + "\n")),
     };
     let written = written("sema", printed);
@@ -373,7 +378,7 @@ fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> End {
 }
 
 /// The exit code of an answer: a full disk, say, is not passed over in silence.
-pub(crate) fn written(program: &str, printed: std::io::Result<()>) -> u8 {
+pub(crate) fn written(program: &str, printed: io::Result<()>) -> u8 {
     match printed {
         Ok(()) => exit::DONE,
         Err(error) => {

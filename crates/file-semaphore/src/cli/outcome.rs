@@ -128,8 +128,12 @@ pub(crate) fn info_members(info: &LockInfo) -> Vec<(&'static str, Value)> {
     members
 }
 
+/// Members of JSON have the tag even where there is none; lines of text leave it out.
 fn held_members(held: &HeldStatus) -> Vec<(&'static str, Value)> {
     let mut members = held.lock_info().map(info_members).unwrap_or_default();
+    if held.lock_info().is_some_and(|info| info.tag().is_none()) {
+        members.push(("tag", Value::Null));
+    }
     let host = held.lock_info().and_then(|info| info.holder().host());
     members.extend(host.map(|host| ("host", host.into())));
     let alive = held.standing.and_then(Standing::is_alive);
@@ -205,6 +209,9 @@ fn listed(lock: &Listed) -> Value {
     Value::Object(members)
 }
 
+/// What [`table`] has in its columns, for a person at a terminal.
+pub(crate) const HEADER: &str = "name\tpid\tholder\tlock\tseconds\ttag\n";
+
 /// A line a lock, columns separated by tabs; nothing at all when there is none.
 fn table(locks: &[Listed]) -> String {
     let mut text = String::new();
@@ -234,6 +241,9 @@ fn count(number: usize) -> Value {
 pub(crate) fn lines(members: &[(&'static str, Value)]) -> String {
     let mut text = String::new();
     for (key, value) in members {
+        if (*key, value) == ("tag", &Value::Null) {
+            continue;
+        }
         let value = match value {
             Value::Null => "unknown".to_owned(),
             Value::Text(value) => printable(value),

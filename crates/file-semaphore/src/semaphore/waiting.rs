@@ -156,7 +156,10 @@ impl Semaphore {
             let held = slots.chain(self.readers()?.into_iter().map(Ok));
             let held: Vec<HeldStatus> = held.collect::<Result<_, Error>>()?;
             let living = held.iter().find(|held| !held.stale);
-            Ok(living.map_or(Ok(()), |living| Err(InTheWay::of(living.lock_info()))))
+            match living {
+                None => Ok(Ok(())),
+                Some(living) => Ok(Err(living.in_the_way(|| self.path())?)),
+            }
         })
     }
 
@@ -168,7 +171,7 @@ impl Semaphore {
                 SlotStatus::Free => return Ok(Ok(())),
                 SlotStatus::Held(held) if held.stale => return Ok(Ok(())),
                 SlotStatus::Held(held) => {
-                    first = first.or(InTheWay::of(held.lock_info()));
+                    first = first.or(held.in_the_way(|| self.path())?);
                 }
                 SlotStatus::Obstacle => return Err(self.obstacle()),
             }
