@@ -2,16 +2,14 @@
 //! never given a token or a secret, so it cannot show one.
 //!
 //! A thread of its own writes the lines, from a bounded queue: a full pipe, or a reader that stands still,
-//! stops only that thread. Lines that do not fit are counted. The thread ends when there is nothing to write:
-//! each system call of a process with two threads costs a little more, because the kernel then counts the
-//! users of a descriptor.
+//! stops only that thread. Lines that do not fit are counted.
 
 use jiff::Timestamp;
-use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
@@ -25,8 +23,6 @@ const LINES_PER_SECOND: u32 = 500;
 const MOST_LINES: usize = 4096;
 /// How long waiting lines are still written at the end.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How long the writer waits for the next line before it ends.
-const WRITER_STAYS: Duration = Duration::from_millis(500);
 
 /// How much is logged.
 #[repr(u8)]
@@ -52,9 +48,14 @@ impl Detail {
 /// From now on, `tracing` events become lines. A second call only changes the level.
 pub fn start(detail: Detail) {
     set_detail(detail);
-    let log = Log { rate: Mutex::new(Rate::default()) };
+    QUEUE.get_or_init(|| {
+        let (queue, items) = sync_channel(MOST_LINES);
+        // Without the thread, all lines are lost, and counted.
+        let _ = Builder::new().name("log".to_owned()).spawn(move || write(&items));
+        queue
+    });
     // It fails only if an earlier call has done it.
-    let _ = tracing::subscriber::set_global_default(log);
+    let _ = tracing::subscriber::set_global_default(Log { rate: Mutex::default() });
 }
 
 /// Sets the level.
@@ -63,107 +64,63 @@ pub fn set_detail(detail: Detail) {
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// The number of lines lost because nobody read them.
+/// The number of lines lost because they were too many, or because nobody read them.
 #[must_use]
 pub fn dropped() -> u64 {
-    QUEUE.dropped.load(Ordering::Relaxed)
+    DROPPED.load(Ordering::Relaxed)
 }
 
 /// Waits a moment for lines that are not written yet.
 pub fn finish() {
-    let lines = QUEUE.lines();
-    let is_busy = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty();
-    drop(QUEUE.written.wait_timeout_while(lines, FAREWELL, is_busy));
+    let (written, all_written) = sync_channel(1);
+    if QUEUE.get().is_some_and(|queue| queue.try_send(Item::Written(written)).is_ok()) {
+        let _ = all_written.recv_timeout(FAREWELL);
+    }
 }
 
 static DETAIL: AtomicU8 = AtomicU8::new(Detail::Usual as u8);
-static QUEUE: Queue = Queue::new();
+static QUEUE: OnceLock<SyncSender<Item>> = OnceLock::new();
+/// All lost lines, for the metrics.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// Lines that did not fit into the queue and are not reported in the log yet.
+static UNREPORTED: AtomicU64 = AtomicU64::new(0);
+
+enum Item {
+    Line(String),
+    /// To be answered when the lines before it are written.
+    Written(SyncSender<()>),
+}
+
+/// Never waits.
+fn push(line: String) {
+    let is_queued = QUEUE.get().is_some_and(|queue| queue.try_send(Item::Line(line)).is_ok());
+    if !is_queued {
+        UNREPORTED.fetch_add(1, Ordering::Relaxed);
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Writes line after line, as long as the process lives.
+fn write(items: &Receiver<Item>) {
+    for item in items {
+        match item {
+            Item::Line(line) => {
+                let lost = UNREPORTED.swap(0, Ordering::Relaxed);
+                if lost > 0 {
+                    write_line(&lost_line(lost));
+                }
+                write_line(&line);
+            }
+            Item::Written(done) => drop(done.send(())),
+        }
+    }
+}
 
 fn detail() -> Detail {
     if DETAIL.load(Ordering::Relaxed) == Detail::Debug as u8 {
         Detail::Debug
     } else {
         Detail::Usual
-    }
-}
-
-/// Lines on their way to standard error.
-struct Queue {
-    lines: Mutex<Lines>,
-    added: Condvar,
-    written: Condvar,
-    /// All lost lines, for the metrics.
-    dropped: AtomicU64,
-}
-
-struct Lines {
-    waiting: VecDeque<String>,
-    /// Lines lost since the last line that was taken.
-    lost: u64,
-    /// Whether a line is being written.
-    writing: bool,
-    /// Whether there is a writer, or one is being started.
-    has_writer: bool,
-}
-
-impl Queue {
-    const fn new() -> Self {
-        let lines = Lines { waiting: VecDeque::new(), lost: 0, writing: false, has_writer: false };
-        Self {
-            lines: Mutex::new(lines),
-            added: Condvar::new(),
-            written: Condvar::new(),
-            dropped: AtomicU64::new(0),
-        }
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Never waits. If no writer can be started, nothing is written, and the next line tries again.
-    fn push(&'static self, line: String) {
-        let mut lines = self.lines();
-        if lines.waiting.len() >= MOST_LINES {
-            lines.lost += 1;
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        lines.waiting.push_back(line);
-        let has_writer = std::mem::replace(&mut lines.has_writer, true);
-        drop(lines);
-        if has_writer {
-            self.added.notify_one();
-        } else if Builder::new().name("log".to_owned()).spawn(|| self.write()).is_err() {
-            self.lines().has_writer = false;
-        }
-    }
-
-    /// Writes line after line until none comes for a while.
-    fn write(&self) {
-        let mut lines = self.lines();
-        loop {
-            let Some(line) = lines.waiting.pop_front() else {
-                lines.writing = false;
-                self.written.notify_all();
-                let none = |lines: &mut Lines| lines.waiting.is_empty();
-                let woken = self.added.wait_timeout_while(lines, WRITER_STAYS, none);
-                lines = woken.unwrap_or_else(PoisonError::into_inner).0;
-                if lines.waiting.is_empty() {
-                    lines.has_writer = false;
-                    return;
-                }
-                continue;
-            };
-            lines.writing = true;
-            let lost = std::mem::take(&mut lines.lost);
-            drop(lines);
-            if lost > 0 {
-                write_line(&lost_line(lost));
-            }
-            write_line(&line);
-            lines = self.lines();
-        }
     }
 }
 
@@ -218,8 +175,8 @@ impl Subscriber for Log {
             let (admitted, dropped) = rate.admit(since.as_secs());
             drop(rate);
             if dropped > 0 {
-                QUEUE.dropped.fetch_add(u64::from(dropped), Ordering::Relaxed);
-                QUEUE.push(lost_line(dropped.into()));
+                DROPPED.fetch_add(u64::from(dropped), Ordering::Relaxed);
+                push(lost_line(dropped.into()));
             }
             if !admitted {
                 return;
@@ -228,7 +185,7 @@ impl Subscriber for Log {
         let mut line = Line::default();
         event.record(&mut line);
         let time = timestamp(since);
-        QUEUE.push(format!("time={time} level={level} msg={}{}\n", line.message, line.fields));
+        push(format!("time={time} level={level} msg={}{}\n", line.message, line.fields));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

@@ -39,26 +39,3 @@ fn a_log_that_nobody_reads_stops_nobody() {
     child.wait().unwrap();
     assert_eq!(is_told, Ok(true));
 }
-
-/// The thread that writes goes when there is nothing to write, and comes for the next line.
-#[test]
-fn the_writer_of_the_log_comes_and_goes() {
-    let mut command = program();
-    command.args(["--port", "0", "--debug"]).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut line = || log.next().unwrap().unwrap();
-    let listening = line();
-    let address = listening.split("addr=").nth(1).unwrap().split_whitespace().next().unwrap();
-    let threads = format!("/proc/{}/task", child.id());
-    for _ in 0..2 {
-        until("one thread", || std::fs::read_dir(&threads).unwrap().count() == 1);
-        let mut talker = Talker::connect(address.parse().unwrap());
-        assert_eq!(talker.ask("r", "k", "x"), "error");
-        until("the request's line", || line().contains("cmd=r"));
-        drop(talker);
-        until("the client's end", || line().contains("level=DEBUG"));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
