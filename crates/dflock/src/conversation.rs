@@ -14,6 +14,10 @@ pub(super) const MAX_STATS_BYTES: usize = 256 * 1024 * 1024;
 /// The first byte with which a TLS server answers a client without TLS (RFC 8446, 5.1): an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
+/// The beginning of a line that answers no request: an administrator has taken a hold away. The request that follows
+/// it says the same.
+const NEWS: &[u8] = b"lost ";
+
 /// Call [`Self::ask`], send the request, and then call [`Self::hear`] with the received bytes until there is an
 /// answer. An error of either, or of the socket, ends the conversation.
 #[derive(Debug)]
@@ -67,6 +71,9 @@ impl Conversation {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
+        if line.starts_with(NEWS) {
+            return Ok((part.len() + 1, None));
+        }
         let answer =
             String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are not text"))?;
         self.is_answered = true;
@@ -96,6 +103,8 @@ mod tests {
     #[case(b"ok\r\n", "ok", b"")]
     #[case(b"ok\nmore\n", "ok", b"more\n")]
     #[case(b"\n", "", b"")]
+    #[case::behind_news(b"lost 0123\nlost 4567\nok\n", "ok", b"")]
+    #[case::before_news(b"ok\nlost 0123\n", "ok", b"lost 0123\n")]
     fn an_answer_ends_with_its_line(#[case] bytes: &[u8], #[case] want: &str, #[case] rest: &[u8]) {
         for cut in 1..=bytes.len() {
             let mut conversation = Conversation::new();

@@ -33,8 +33,8 @@ impl Request<'_> {
             Self::Name { name } => frame("name", b"_", one_line(name).as_bytes()),
             Self::Value { value } => frame("value", b"_", value.as_bytes()),
             Self::Ping => frame("ping", b"_", b"_"),
-            // Other servers take it for `ping`, and do not use the key.
-            Self::Hello => frame("ping", b"hello", b"_"),
+            // With the words that this client understands. Other servers take it for `ping`.
+            Self::Hello => frame("ping", b"hello", b"lost"),
             Self::Stats => frame("stats", b"_", b"_"),
             // Servers that do not know the request do not use the key.
             Self::StatsWithNames => frame("stats", b"long", b"_"),
@@ -365,7 +365,7 @@ mod tests {
 
     #[rstest]
     #[case(Request::Ping, "ping\n_\n_\n")]
-    #[case(Request::Hello, "ping\nhello\n_\n")]
+    #[case(Request::Hello, "ping\nhello\nlost\n")]
     #[case(Request::Stats, "stats\n_\n_\n")]
     #[case(Request::StatsWithNames, "stats\nlong\n_\n")]
     #[case(Request::Grace, "grace\n_\n_\n")]
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::ours("ok fences", Some(OURS))]
+    #[case::ours("ok fences lost", Some(OURS))]
     #[case::a_later_one("ok dance fences sing", Some(OURS))]
     #[case::the_reference("ok", Some(Abilities::default()))]
     #[case::older_than_ping("error", Some(Abilities::default()))]

@@ -23,7 +23,9 @@ pub(crate) fn requests(bytes: &[u8]) {
                         assert!(!key.iter().any(|b| b" \t\r\n".contains(b)));
                     }
                 }
-                Ok(Request::Auth(_) | Request::Ping | Request::Hello | Request::Stats(_)) => {}
+                Ok(
+                    Request::Auth(_) | Request::Ping | Request::Hello { .. } | Request::Stats(_),
+                ) => {}
                 Ok(Request::Name(_) | Request::Value(_) | Request::Grace) => {}
                 Ok(Request::Watch(watch)) => {
                     assert!(!watch.key.bytes().iter().any(|b| b" \t\r\n".contains(b)));

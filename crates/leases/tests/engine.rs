@@ -372,7 +372,7 @@ mod engine {
     fn answers(engine: &mut Engine<Counting>) -> Vec<Answer> {
         let answer = |effect| match effect {
             Effect::Answer(_, answer) => Some(answer),
-            Effect::Wake(_) | Effect::Expired { .. } | Effect::Moved(_) => None,
+            Effect::Wake(_) | Effect::Expired { .. } | Effect::Moved(_) | Effect::Taken(..) => None,
         };
         std::iter::from_fn(|| engine.take_effect()).filter_map(answer).collect()
     }

@@ -107,8 +107,8 @@ pub(super) enum Command {
     Stats(Stats),
     /// Take a lock away from its holder (administrators).
     ///
-    /// The next in line gets the lock at once. The old holder learns of it only when it renews, and may
-    /// work on until then: `dflock run` stops its command within a third of its lease.
+    /// The next in line gets the lock at once. The old holder is told, and `dflock run` stops its command;
+    /// for a moment both may work. Other clients may work on until they renew.
     #[command(after_help = examples::FORCE_RELEASE)]
     ForceRelease(ForceRelease),
     /// End a client's connection (administrators).

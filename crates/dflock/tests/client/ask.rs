@@ -355,20 +355,20 @@ fn help_and_version_are_no_failures() {
 }
 
 /// A server with its HTTP side and an administrator's secret, and where that side listens.
-fn administered(place: &std::path::Path) -> (Daemon, String) {
+pub(crate) fn administered(place: &std::path::Path, options: &[&str]) -> (Daemon, String) {
     let file = place.join("admin");
     std::fs::write(&file, "open sesame\n").unwrap();
     // Of the ports that the system does not give out by itself.
     let port = crate::port::free_port().to_string();
-    let options = ["--http-port", &port, "--admin-token-file", file.to_str().unwrap()];
-    (Daemon::start(&options), port)
+    let admin = ["--http-port", &port, "--admin-token-file", file.to_str().unwrap()];
+    (Daemon::start(&[&admin, options].concat()), port)
 }
 
 /// Only a client with the secret can take a lock away or end a connection.
 #[test]
 fn only_administrators_take_locks_away_and_end_connections() {
     let dir = tempfile::tempdir().unwrap();
-    let (daemon, port) = administered(dir.path());
+    let (daemon, port) = administered(dir.path(), &[]);
     let file = dir.path().join("admin");
     let ask = |words: &[&str], secret: Option<&str>| {
         let mut command = dflock(&daemon, words);

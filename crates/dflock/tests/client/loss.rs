@@ -1,6 +1,7 @@
 //! `dflock run` when the lease is lost: the command is told, then killed, and is gone before
 //! anybody else can have the lock.
 
+use crate::ask::administered;
 use crate::daemon::{Daemon, program, until};
 use crate::program::{LONG, PATH, Running, assert_free, bare, dflock, lives, run, start};
 use crate::proxy::Proxy;
@@ -57,6 +58,53 @@ fn a_command_is_stopped_when_another_client_releases_its_lock() {
     until("the command is told", || dflock_.said().contains("told"));
     assert_stopped(dflock_, command, NOT_HELD);
     assert_free(&daemon);
+}
+
+/// By an administrator. The next renewal would be minutes later.
+#[rstest]
+#[case::of_all_holds_of_a_key(Taken::ByForce, &[], NOT_HELD)]
+#[case::that_a_server_would_keep(Taken::ByForce, &["--auto-release-on-disconnect=false"], NOT_HELD)]
+#[case::of_a_second_key(Taken::ByForceBesides, &[], "lease lost: j: ")]
+#[case::of_the_connection(Taken::WithItsConnection, &[], NOT_HELD)]
+fn a_command_is_stopped_at_once_when_its_lock_is_taken_away(
+    #[case] taken: Taken,
+    #[case] options: &[&str],
+    #[case] why: &str,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = [options, &["--read-timeout", LONG]].concat();
+    let (daemon, port) = administered(dir.path(), &options);
+    let keys: &[&str] = if taken == Taken::ByForceBesides { &["--key", "j"] } else { &[] };
+    let words = [keys, &["--ttl", LONG, "--read-timeout", LONG]].concat();
+    let (dflock_, command) = held(&daemon, &words, &format!("echo $$; exec sleep {LONG}"));
+    let admin = |words: &[&str]| {
+        let mut command = dflock(&daemon, &[words, &["--http-port", &port]].concat());
+        run(command.env("DFLOCK_ADMIN_TOKEN", "open sesame"))
+    };
+    let end = match taken {
+        Taken::ByForce => admin(&["force-release", "k"]),
+        Taken::ByForceBesides => admin(&["force-release", "j"]),
+        Taken::WithItsConnection => admin(&["kick", &owner(&daemon, "k")]),
+    };
+    assert_eq!(end.code, 0, "{end:?}");
+    assert_stopped(dflock_, command, why);
+    assert_free(&daemon);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    ByForce,
+    ByForceBesides,
+    WithItsConnection,
+}
+
+/// The number of the connection that holds a key.
+fn owner(daemon: &Daemon, key: &str) -> String {
+    let stats: serde_json::Value =
+        serde_json::from_str(daemon.stats().strip_prefix("ok ").unwrap()).unwrap();
+    let locks = stats["locks"].as_array().unwrap();
+    let row = locks.iter().find(|row| row["key"] == key).unwrap();
+    row["owner_conn_id"].to_string()
 }
 
 #[rstest]

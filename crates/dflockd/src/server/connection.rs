@@ -234,6 +234,9 @@ impl Connection {
             tracing::warn!(peer = %self.peer, conn_id = self.serial, "ended by an administrator");
             return Err(Gone);
         }
+        if self.tell_lost() {
+            return Ok(());
+        }
         if self.sending {
             self.shared.core().tallies.write_timeouts += 1;
             tracing::warn!(peer = %self.peer, conn_id = self.serial, "write timeout");
@@ -253,6 +256,21 @@ impl Connection {
             Phase::Leaving => Err(Gone),
             Phase::Waiting | Phase::Watching(_) | Phase::Reporting(_) => Ok(()),
         }
+    }
+
+    /// Tells a client which of its holds were taken away, between two answers. Whether there was one.
+    fn tell_lost(&mut self) -> bool {
+        let lost = self.shared.core().take_lost(self.id);
+        // The body of `stats` is no place for it: then the next renewal says it.
+        if !lost.is_empty() && !matches!(self.phase, Phase::Reporting(_)) {
+            lost.iter().for_each(|token| wire::push_lost(self.output.bytes(), *token));
+        }
+        if !lost.is_empty() {
+            // The deadline of a write begins again.
+            self.sending = false;
+            self.set_deadline();
+        }
+        !lost.is_empty()
     }
 
     fn receive(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {

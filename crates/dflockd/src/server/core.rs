@@ -14,7 +14,7 @@ use super::tls::Tls;
 use leases::wire::{Fault, StatsCursor, push_stats};
 use leases::{
     Answer, AutoRelease, ConnId, Effect, KeyLine, Label, Moment, Progress, Refusal, Request,
-    Timers, Verdict,
+    Timers, Token, Verdict,
 };
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -58,6 +58,10 @@ struct Seat {
     label: Option<Arc<Label>>,
     /// An administrator has ended it.
     kicked: bool,
+    /// Its client understands the line `lost`.
+    hears_lost: bool,
+    /// The holds that were taken from it and that its client does not know of.
+    lost: Vec<Token>,
     address: Option<IpAddr>,
     waker: Option<Waker>,
     deadline: Moment,
@@ -152,6 +156,8 @@ impl Core {
             serial,
             label: None,
             kicked: false,
+            hears_lost: false,
+            lost: Vec::new(),
             address,
             waker: None,
             deadline: Moment::NEVER,
@@ -204,6 +210,8 @@ impl Core {
     pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Moment) {
         let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
         let Some(seat) = place.filter(|seat| seat.id == id) else { return };
+        // News wait for nothing.
+        let deadline = if seat.lost.is_empty() { deadline } else { Moment::from_micros(0) };
         seat.deadline = deadline;
         if deadline < seat.timer_at {
             self.timers.reset(id, seat.timer_at, deadline);
@@ -271,6 +279,7 @@ impl Core {
                     self.wake(id);
                 }
                 Effect::Wake(id) => self.wake(id),
+                Effect::Taken(id, token) => self.note_lost(id, token),
                 Effect::Moved(key) => self.wake_watchers(&key),
                 Effect::Expired { serial, key } => {
                     tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");

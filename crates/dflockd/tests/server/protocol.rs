@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 )]
 // --- the second document's statuses
 #[case::ping("a> ping|_|_ \n a< ok \n a> ping|| \n a< ok")]
-#[case::hello("a> ping|hello|_ \n a< ok fences")]
+#[case::hello("a> ping|hello|_ \n a< ok fences lost")]
 #[case::already_enqueued(
     "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n b> e|k| \n b< error_already_enqueued"
 )]

@@ -184,7 +184,10 @@ impl World {
                 match effect {
                     Effect::Answer(id, answer) if id == *etcd_id => found = Some(answer),
                     Effect::Answer(..) => panic!("nobody else asked"),
-                    Effect::Wake(_) | Effect::Expired { .. } | Effect::Moved(_) => {}
+                    Effect::Wake(_)
+                    | Effect::Expired { .. }
+                    | Effect::Taken(..)
+                    | Effect::Moved(_) => {}
                 }
             }
         }

@@ -7,7 +7,7 @@ use super::mirror;
 use super::rpc::{KeyValue, RangeRequest};
 use super::seats::Phase;
 use super::txn::{Changed, Guard};
-use leases::{Moment, Refusal, Unreachable};
+use leases::{Effect, Moment, Refusal, Unreachable};
 use std::sync::Arc;
 
 impl Inner {
@@ -53,6 +53,12 @@ impl Inner {
         state.changes += 1;
         state.counters.releases += 1;
         if let Some(mine) = state.drop_ticket(nonce) {
+            let standing = mine.ticket.standing;
+            for party in [standing.owner, standing.renewer].into_iter().flatten() {
+                if let Some(conn) = state.seats.of(party) {
+                    state.effects.push_back(Effect::Taken(conn, mine.grant().token));
+                }
+            }
             state.note_left(&mine.key, self.now());
             state.lose_record(mine.conn, &mine.key, nonce, Phase::Lost);
             self.take_turns(&mut state, &mine.key);

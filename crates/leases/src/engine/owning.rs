@@ -3,7 +3,7 @@
 //! Pure.
 
 use super::ownership::{Parting, Standing};
-use super::request::{Answer, AutoRelease, ConnId, Refusal};
+use super::request::{Answer, AutoRelease, ConnId, Effect, Refusal};
 use super::slab::Id;
 use super::state::{Conn, Engine, Holder};
 use super::terms::{Key, Mint, Moment, Token, Ttl};
@@ -137,6 +137,11 @@ impl<M: Mint> Engine<M> {
         let holds: Vec<Id<Holder>> = self.keys[key].holders.iter(&self.holders).collect();
         for &id in &holds {
             self.counters.releases += 1;
+            let holder = &self.holders[id];
+            let token = holder.token;
+            let conns = [holder.owner, holder.renewer].into_iter().filter_map(Id::some);
+            let taken: Vec<_> = conns.filter_map(|conn| self.conn_id(conn)).collect();
+            self.effects.extend(taken.into_iter().map(|conn| Effect::Taken(conn, token)));
             self.lose_record(self.holders[id].record);
             self.free(now, id);
         }

@@ -205,6 +205,8 @@ pub enum Effect {
         /// The key.
         key: Box<[u8]>,
     },
+    /// An administrator has taken this hold from its connection.
+    Taken(ConnId, Token),
     /// The holders of a watched key have changed, or the facts known about them.
     Moved(Box<[u8]>),
 }

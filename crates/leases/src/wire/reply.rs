@@ -1,7 +1,7 @@
 //! Answer → bytes: every word that the server sends is in this file; it never contains a path, an errno or an
 //! address. Pure.
 
-use crate::{Answer, Grant, MAX_KEYS, Refusal, Seconds};
+use crate::{Answer, Grant, MAX_KEYS, Refusal, Seconds, Token};
 
 /// Longest reply but for `stats` and `watch`: status, and a token and a lease for each key.
 pub const MAX_REPLY_BYTES: usize = 16 + 48 * MAX_KEYS;
@@ -12,8 +12,9 @@ pub mod status {
     pub const OK: &[u8] = b"ok\n";
     /// The beginning of the reply to `stats`, before the body.
     pub const OK_BODY: &[u8] = b"ok ";
-    /// The reply to `ping` with the key line `hello`: the numbers in the tokens of this server are fences.
-    pub const HELLO: &[u8] = b"ok fences\n";
+    /// The reply to `ping` with the key line `hello`: the numbers in the tokens of this server are fences, and it
+    /// sends the line `lost` to a client that understands it.
+    pub const HELLO: &[u8] = b"ok fences lost\n";
     /// An error without a word of its own.
     pub const ERROR: &[u8] = b"error\n";
     /// Not authenticated.
@@ -37,6 +38,13 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
         }
         Answer::Refused(refusal) => out.extend_from_slice(refused(*refusal)),
     }
+}
+
+/// Appends the line that an administrator has taken the hold of this token away. It answers no request.
+pub fn push_lost(out: &mut Vec<u8>, token: Token) {
+    out.extend_from_slice(b"lost ");
+    out.extend_from_slice(&token.digits());
+    out.push(b'\n');
 }
 
 /// Appends the reply to `grace`: this many seconds, or as long as the lease lasts.

@@ -14,7 +14,10 @@ pub enum Request<'a> {
     /// `ping`.
     Ping,
     /// `ping` with `hello` as its key line: what can this server do beyond the reference?
-    Hello,
+    Hello {
+        /// The client understands the line `lost`.
+        hears_lost: bool,
+    },
     /// `stats`; with `long` as its key line, it also shows the names that holders give themselves.
     Stats(Detail),
     /// `name`: the name of the client, for people.
@@ -128,7 +131,9 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"w" | b"sw" => wait,
         b"sl" => acquire_slot,
         b"se" => enqueue_slot,
-        b"ping" if key == b"hello" => return Ok(Request::Hello),
+        b"ping" if key == b"hello" => {
+            return Ok(Request::Hello { hears_lost: Fields(arg).any(|word| word == b"lost") });
+        }
         b"ping" => return Ok(Request::Ping),
         b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),
         b"stats" => return Ok(Request::Stats(Detail::Usual)),

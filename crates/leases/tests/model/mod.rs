@@ -746,7 +746,7 @@ impl Pair {
             match effect {
                 Effect::Expired { .. } => engine.push(End::Expired),
                 // No answer depends on it.
-                Effect::Moved(_) => {}
+                Effect::Moved(_) | Effect::Taken(..) => {}
                 Effect::Wake(_) => panic!("the store in memory is never waited for"),
                 Effect::Answer(id, answer) => {
                     let conn = self.ids.iter().position(|&i| i == id).expect("nobody is there");

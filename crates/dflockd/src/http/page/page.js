@@ -317,7 +317,7 @@ id("pause").addEventListener("click", () => {
 // An action of an administrator needs a confirmation, which explains its effect.
 const QUESTIONS = {
   unlock: () => ["Administer this server", "The secret stays in this page and is forgotten with it."],
-  release: ({ key }) => [`Take ${visible(key)} away from its holders?`, "The next client in line gets it at once. The old holder learns of it only when it renews, and may work on until then."],
+  release: ({ key }) => [`Take ${visible(key)} away from its holders?`, "The next client in line gets it at once. dflock run stops the command of the old holder. Other clients may work on until they renew."],
   kick: ({ connection }) => [`Hang up on connection #${connection}?`, "What it holds comes free unless the server keeps the holds of those who are gone. A client that comes back and renews keeps its locks."],
 };
 let deed = null;

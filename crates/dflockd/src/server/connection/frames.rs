@@ -91,13 +91,16 @@ impl Connection {
                 );
                 self.ask(request);
             }
-            Request::Ping | Request::Hello | Request::Stats(_)
+            Request::Ping | Request::Hello { .. } | Request::Stats(_)
                 if !self.shared.core().store.is_available() =>
             {
                 self.answer(&Answer::Refused(Refusal::Unavailable));
             }
             Request::Ping => self.say(status::OK),
-            Request::Hello => self.say(status::HELLO),
+            Request::Hello { hears_lost } => {
+                self.shared.core().hear_lost(self.id, hears_lost);
+                self.say(status::HELLO);
+            }
             Request::Stats(detail) => {
                 let cursor = match detail {
                     Detail::Usual => StatsCursor::default(),

@@ -4,7 +4,7 @@
 use super::Core;
 use crate::server::access::AuthToken;
 use crate::server::store::Forced;
-use leases::{ConnId, Key, Label, Moment};
+use leases::{ConnId, Key, Label, Moment, Token};
 use std::sync::Arc;
 
 /// The time between two answers to wrong secrets: a hundred answers a second, for all clients together.
@@ -26,6 +26,25 @@ impl Core {
             waker.wake_by_ref();
         }
         true
+    }
+
+    pub(in crate::server) fn hear_lost(&mut self, id: ConnId, hears_lost: bool) {
+        if let Some(seat) = self.seat(id) {
+            seat.hears_lost = hears_lost;
+        }
+    }
+
+    /// A hold was taken from a connection: its deadline is now, so that it says so.
+    pub(in crate::server) fn note_lost(&mut self, id: ConnId, token: Token) {
+        let Some(seat) = self.seat(id).filter(|seat| seat.hears_lost) else { return };
+        seat.lost.push(token);
+        self.set_deadline(id, Moment::from_micros(0));
+        self.wake(id);
+    }
+
+    /// The holds of which its client is to be told, once.
+    pub(in crate::server) fn take_lost(&mut self, id: ConnId) -> Vec<Token> {
+        self.seat(id).map(|seat| std::mem::take(&mut seat.lost)).unwrap_or_default()
     }
 
     /// Takes away all holds of a key.
