@@ -76,8 +76,8 @@ etcd-mutants:
 # The client stubs of etcd made anew; fails when those checked in are not those of etcd.proto.
 etcd-stubs:
     cargo run --locked --manifest-path crates/leases-etcd/etc/etcd-stubs/Cargo.toml
-    rustfmt --edition 2024 crates/leases-etcd/src/store/rpc.rs
-    git diff --exit-code -- crates/leases-etcd/src/store/rpc.rs
+    rustfmt --edition 2024 crates/leases-etcd/src/rpc.rs
+    git diff --exit-code -- crates/leases-etcd/src/rpc.rs
 
 # The Debian packages, in target/debian.
 packages:

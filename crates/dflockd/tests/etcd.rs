@@ -49,6 +49,9 @@ mod hostile;
 #[path = "http/hostile.rs"]
 mod http_hostile;
 #[cfg(test)]
+#[path = "etcd/journal.rs"]
+mod journal;
+#[cfg(test)]
 #[path = "http/metrics.rs"]
 mod metrics;
 #[cfg(test)]

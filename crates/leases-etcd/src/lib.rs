@@ -5,7 +5,15 @@
 //! It differs because it has to ask etcd: it answers most requests with [`Verdict::Later`](leases::Verdict::Later),
 //! and its tasks run on the caller's tokio runtime and reach the server through [`Inlet`](leases::Inlet).
 
+#[cfg(feature = "store")]
+mod client;
+#[cfg(feature = "store")]
+mod journal;
 mod options;
+#[cfg(feature = "store")]
+mod rpc;
+#[cfg(feature = "store")]
+mod settings;
 #[cfg(feature = "store")]
 mod store;
 
@@ -15,4 +23,11 @@ mod sample;
 
 pub use options::{EtcdNumbers, EtcdOptions, EtcdTls, EtcdUser};
 #[cfg(feature = "store")]
-pub use store::{Engine, Settings};
+pub use {journal::EtcdJournal, settings::Settings, store::Engine};
+
+/// Nobody can guess it as long as the system has any randomness.
+#[cfg(feature = "store")]
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
+}

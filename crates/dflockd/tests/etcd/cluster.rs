@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Cluster {
@@ -128,19 +128,27 @@ impl Drop for Cluster {
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// Under a prefix nobody else has.
+/// A prefix nobody else has.
+pub(crate) fn prefix() -> String {
+    format!("test-{}/", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
 fn environment(endpoints: &str) -> Vec<(&'static str, String)> {
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     vec![
         ("DFLOCKD_STORE", "etcd".to_owned()),
         ("DFLOCKD_ETCD_ENDPOINTS", endpoints.to_owned()),
-        ("DFLOCKD_ETCD_PREFIX", format!("test-{number}/")),
+        ("DFLOCKD_ETCD_PREFIX", prefix()),
     ]
 }
 
 /// A service of its own on members that all tests of this process share. They end when their
 /// standard input does, with the process.
 pub(crate) fn shared() -> Store {
+    shared_cluster().store()
+}
+
+/// The same members, which a test must not stop.
+pub(crate) fn shared_cluster() -> MutexGuard<'static, Cluster> {
     static SHARED: OnceLock<Mutex<Cluster>> = OnceLock::new();
-    SHARED.get_or_init(|| Mutex::new(Cluster::start(&[]))).lock().unwrap().store()
+    SHARED.get_or_init(|| Mutex::new(Cluster::start(&[]))).lock().unwrap()
 }

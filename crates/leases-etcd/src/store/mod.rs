@@ -23,7 +23,6 @@ mod batch;
 #[path = "both_stores_tests.rs"]
 mod both_stores;
 mod calls;
-mod client;
 mod crowd;
 mod forced;
 mod holding;
@@ -35,10 +34,8 @@ mod mirror;
 mod orphans;
 mod picture;
 mod requests;
-mod rpc;
 mod seats;
 mod session;
-mod settings;
 mod several;
 #[cfg(test)]
 #[path = "stand_in_tests.rs"]
@@ -53,10 +50,11 @@ mod txn;
 mod waiting;
 mod watch;
 
-pub use settings::Settings;
+#[cfg(test)]
+pub(crate) use stand_in::Etcd as StandIn;
 
-use crate::EtcdNumbers;
-use client::Client;
+use crate::client::{self, Client};
+use crate::{EtcdNumbers, Settings, random, rpc};
 use keys::{Front, Names};
 use leases::{
     Answer, AutoRelease, Caps, Census, ConnId, Counters, Cursor, Effect, Inlet, Key, KeyLine,
@@ -64,7 +62,6 @@ use leases::{
 };
 use seats::Departure;
 use state::State;
-use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -346,9 +343,4 @@ impl Drop for Engine {
         self.inner.closed.store(true, Ordering::Relaxed);
         self.inner.session_changed.send_modify(|count| *count += 1);
     }
-}
-
-/// Nobody can guess it as long as the system has any randomness.
-fn random() -> u64 {
-    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
 }

@@ -23,41 +23,41 @@ struct Keys {
 
 /// One cluster; clones are the same one.
 #[derive(Clone, Default)]
-pub(super) struct Etcd {
+pub(crate) struct Etcd {
     keys: Arc<Mutex<Keys>>,
     /// The answer to the next call is under way until this is told.
     late: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
 }
 
 impl Etcd {
-    pub(super) fn range(&self, request: &RangeRequest) -> RangeResponse {
+    pub(crate) fn range(&self, request: &RangeRequest) -> RangeResponse {
         self.keys.lock().unwrap().range(request)
     }
 
-    pub(super) fn counted(&self) -> usize {
+    pub(crate) fn counted(&self) -> usize {
         self.keys.lock().unwrap().counted
     }
 
     /// Deletes all keys of this lease. No key can be put on it any more.
-    pub(super) fn end_lease(&self, lease: i64) {
+    pub(crate) fn end_lease(&self, lease: i64) {
         let mut keys = self.keys.lock().unwrap();
         keys.ended.insert(lease);
         keys.all.retain(|_, kv| kv.lease != lease);
     }
 
-    pub(super) fn has(&self, key: &[u8]) -> bool {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.keys.lock().unwrap().all.contains_key(key)
     }
 
     /// The next call is carried out at once, and its answer arrives when the sender is told, or dropped.
-    pub(super) fn delay_next_answer(&self) -> oneshot::Sender<()> {
+    pub(crate) fn delay_next_answer(&self) -> oneshot::Sender<()> {
         let (arrive, late) = oneshot::channel();
         *self.late.lock().unwrap() = Some(late);
         arrive
     }
 
     /// A transaction as a client's call: nothing when it would put something on a lease that has ended.
-    pub(super) async fn carry(&self, request: &TxnRequest) -> Option<TxnResponse> {
+    pub(crate) async fn carry(&self, request: &TxnRequest) -> Option<TxnResponse> {
         let is_on_ended =
             puts(request).any(|put| self.keys.lock().unwrap().ended.contains(&put.lease));
         let answer = (!is_on_ended).then(|| self.txn(request));
@@ -69,7 +69,7 @@ impl Etcd {
     }
 
     /// All of it happens at one revision, and its conditions are judged before any of it.
-    pub(super) fn txn(&self, request: &TxnRequest) -> TxnResponse {
+    pub(crate) fn txn(&self, request: &TxnRequest) -> TxnResponse {
         let mut keys = self.keys.lock().unwrap();
         let before = keys.clone();
         let mut writes = 0;

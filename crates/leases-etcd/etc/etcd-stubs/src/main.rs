@@ -1,4 +1,4 @@
-//! Makes the checked-in client stubs for etcd, `crates/leases-etcd/src/store/rpc.rs`, so that no build
+//! Makes the checked-in client stubs for etcd, `crates/leases-etcd/src/rpc.rs`, so that no build
 //! of this crate needs protoc or a build script. `just etcd-stubs` repeats it, and says whether the two
 //! differ.
 
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(&made)
         .compile_fds(files)?;
     let text = std::fs::read_to_string(made.join("etcdserverpb.rs"))?;
-    std::fs::write(root.join("../../src/store/rpc.rs"), format!("{HEAD}{text}"))?;
+    std::fs::write(root.join("../../src/rpc.rs"), format!("{HEAD}{text}"))?;
     Ok(())
 }
 

@@ -48,7 +48,7 @@ const NO_SPACE: &str = "alarm:NOSPACE";
 
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// It had no effect and will have none.
     NotSent,
     /// It may have had an effect, or may still have one.
@@ -95,7 +95,7 @@ impl Link {
     }
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     members: Vec<Endpoint>,
     user: Option<EtcdUser>,
     link: Mutex<Link>,
@@ -107,7 +107,7 @@ pub(super) struct Client {
     full: AtomicBool,
     /// Answers in place of the members, in tests.
     #[cfg(test)]
-    pub(super) stand_in: std::sync::OnceLock<super::stand_in::Etcd>,
+    pub(crate) stand_in: std::sync::OnceLock<crate::store::StandIn>,
 }
 
 /// A connection to a member.
@@ -135,7 +135,7 @@ impl Line {
 }
 
 impl Client {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             members: settings.members,
             user: settings.user,
@@ -150,17 +150,17 @@ impl Client {
     }
 
     /// The number of calls so far.
-    pub(super) fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
     /// The number of calls so far with an unknown outcome.
-    pub(super) fn unclear(&self) -> u64 {
+    pub(crate) fn unclear(&self) -> u64 {
         self.unclear.load(Ordering::Relaxed)
     }
 
     /// Whether etcd has no more space, by its last answer about that.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
@@ -173,11 +173,11 @@ impl Client {
     }
 
     /// Changes when the member in use is given up.
-    pub(super) fn moves(&self) -> watch::Receiver<u64> {
+    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
         self.moved.subscribe()
     }
 
-    pub(super) async fn range(&self, message: RangeRequest) -> Result<RangeResponse, Failure> {
+    pub(crate) async fn range(&self, message: RangeRequest) -> Result<RangeResponse, Failure> {
         #[cfg(test)]
         if let Some(etcd) = self.stand_in.get() {
             return Ok(etcd.range(&message));
@@ -188,7 +188,7 @@ impl Client {
         .await
     }
 
-    pub(super) async fn txn(&self, message: TxnRequest) -> Result<TxnResponse, Failure> {
+    pub(crate) async fn txn(&self, message: TxnRequest) -> Result<TxnResponse, Failure> {
         #[cfg(test)]
         if let Some(etcd) = self.stand_in.get() {
             return etcd.carry(&message).await.ok_or(Failure::Refused);
@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// Makes a new lease of this many seconds.
-    pub(super) async fn grant(&self, seconds: i64) -> Result<i64, Failure> {
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<i64, Failure> {
         let message = LeaseGrantRequest { ttl: seconds, id: 0 };
         let answer = self
             .call(async |line: Line| {
@@ -211,7 +211,7 @@ impl Client {
     }
 
     /// Ends a lease. It is refused if there is no such lease.
-    pub(super) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
         let message = LeaseRevokeRequest { id };
         self.call(async |line: Line| {
             LeaseClient::new(line.channel.clone()).lease_revoke(line.request(message)).await
@@ -221,7 +221,7 @@ impl Client {
     }
 
     /// Keeps the lease alive; returns its seconds from now, or 0 if it is gone.
-    pub(super) async fn keep_alive(&self, id: i64) -> Result<i64, Failure> {
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<i64, Failure> {
         let once = async |line: Line| {
             let stream = tokio_stream::once(LeaseKeepAliveRequest { id });
             let mut request = Request::new(stream);
@@ -235,7 +235,7 @@ impl Client {
     }
 
     /// Opens a stream of watches; requests are sent into the other end of `requests`.
-    pub(super) async fn watch(
+    pub(crate) async fn watch(
         &self,
         requests: mpsc::UnboundedReceiver<WatchRequest>,
     ) -> Result<Streaming<WatchResponse>, Failure> {
@@ -347,7 +347,7 @@ impl Client {
     /// Checks whether etcd has space, and moves to the leader if it is in the list and not in use yet. Through a
     /// follower, each write takes one hop more, and the follower learns that it is done only from the leader's next
     /// message. Calls under way are answered by the old connection.
-    pub(super) async fn go_to_leader(&self) {
+    pub(crate) async fn go_to_leader(&self) {
         let (old, at) = {
             let link = self.link.lock().await;
             let Some(old) = link.line() else { return };

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Error, Identity};
 
 /// The deadline of a connection attempt.
-pub(super) const CONNECT: Duration = Duration::from_millis(700);
+pub(crate) const CONNECT: Duration = Duration::from_millis(700);
 
 /// The settings of `--store etcd` with their files read, ready to connect.
 #[derive(Clone)]
 pub struct Settings {
-    pub(super) members: Vec<Endpoint>,
-    pub(super) prefix: String,
-    pub(super) user: Option<EtcdUser>,
+    pub(crate) members: Vec<Endpoint>,
+    pub(crate) prefix: String,
+    pub(crate) user: Option<EtcdUser>,
 }
 
 impl Settings {
@@ -72,7 +72,7 @@ fn other(err: Error) -> io::Error {
 }
 
 /// An error and its causes, in one line.
-pub(super) fn chain(err: &dyn std::error::Error) -> String {
+pub(crate) fn chain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut next = err.source();
     while let Some(err) = next {

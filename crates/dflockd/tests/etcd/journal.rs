@@ -1,0 +1,355 @@
+//! The journal against real members: what was committed is found by the next leader, and a server that does not lead
+//! any more commits and confirms nothing, whatever happens to members.
+
+use crate::cluster::{self, Cluster};
+use crate::daemon::PATIENCE;
+use leases::journal::{Failed, Journal, Kept, MAX_RECORDS, Record};
+use leases::{Claim, Label, Token, Ttl};
+use leases_etcd::{EtcdJournal, EtcdOptions, Settings};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::timeout;
+
+const DEFAULT: Ttl = Ttl::new(33).unwrap();
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(PATIENCE * 3, test).await.expect("the test ends") })
+}
+
+/// The options of one service.
+struct Service(EtcdOptions);
+
+impl Service {
+    fn on(endpoints: &str) -> Self {
+        let endpoints = endpoints.split(',').map(str::to_owned).collect();
+        Self(EtcdOptions { endpoints, prefix: cluster::prefix(), ..EtcdOptions::default() })
+    }
+
+    fn journal(&self) -> EtcdJournal {
+        EtcdJournal::new(Settings::open(&self.0).unwrap(), DEFAULT)
+    }
+
+    /// The same, through these members.
+    fn through(&self, endpoint: &str) -> EtcdJournal {
+        let options = EtcdOptions { endpoints: vec![endpoint.to_owned()], ..self.0.clone() };
+        EtcdJournal::new(Settings::open(&options).unwrap(), DEFAULT)
+    }
+
+    /// The name of a key in etcd.
+    fn name(&self, key: &str) -> String {
+        format!("{}{key}", self.0.prefix)
+    }
+}
+
+fn kept(fence: u64) -> Kept {
+    Kept {
+        key: format!("key-{fence}").into_bytes().into(),
+        claim: if fence % 2 == 0 { Claim::LOCK } else { Claim::Shared },
+        token: Token::new(fence, !fence),
+        ttl: Ttl::new(60).unwrap(),
+        left_micros: 60_000_000,
+        label: (fence % 3 == 0).then(|| Label { name: "al 1".into(), value: "10.0.0.1 8".into() }),
+    }
+}
+
+/// The holds that were committed, by fence.
+#[derive(Default)]
+struct Model(BTreeMap<u64, Kept>);
+
+impl Model {
+    fn apply(&mut self, records: &[Record]) {
+        for record in records {
+            match record {
+                Record::Granted(kept) | Record::Extended(kept) => {
+                    self.0.insert(kept.token.fence(), kept.clone());
+                }
+                Record::Ended(token) => {
+                    self.0.remove(&token.fence());
+                }
+            }
+        }
+    }
+
+    async fn commit(&mut self, journal: &mut EtcdJournal, records: &[Record]) {
+        journal.commit(records).await.expect("committed");
+        self.apply(records);
+    }
+
+    /// Another server finds the same holds.
+    async fn is_found_by(&self, journal: &mut EtcdJournal) -> u64 {
+        let found = journal.load().await.unwrap();
+        assert_eq!(found.holds, self.0.values().cloned().collect::<Vec<_>>());
+        assert!(self.0.keys().all(|fence| *fence < found.next_fence));
+        found.next_fence
+    }
+}
+
+#[test]
+fn the_next_leader_finds_what_was_committed() {
+    let service = Service::on(&cluster::shared_cluster().endpoints);
+    run(async {
+        let (mut first, mut model) = (service.journal(), Model::default());
+        let fence = model.is_found_by(&mut first).await;
+        let grants: Vec<_> =
+            (fence..).take(MAX_RECORDS).map(|n| Record::Granted(kept(n))).collect();
+        model.commit(&mut first, &grants).await;
+        let shorter = Kept { left_micros: 5, ..kept(fence) };
+        let changes = [
+            Record::Granted(kept(fence + 200)),
+            Record::Extended(shorter.clone()),
+            Record::Ended(kept(fence + 1).token),
+            Record::Ended(kept(fence + 200).token),
+        ];
+        model.commit(&mut first, &changes).await;
+        // More than one page.
+        for at in 1..9 {
+            let grants = (fence + 1000 * at..).take(MAX_RECORDS).map(|n| Record::Granted(kept(n)));
+            model.commit(&mut first, &grants.collect::<Vec<_>>()).await;
+        }
+        assert!(first.has_room());
+        let mut second = service.journal();
+        let waits = timeout(Duration::from_secs(1), second.load()).await;
+        assert!(waits.is_err(), "one leads");
+        assert_eq!(first.confirm().await, Ok(()));
+        first.resign().await;
+        let next = model.is_found_by(&mut second).await;
+        assert!(next > fence + 10_000, "{next} after {fence}");
+        // One that ends without a word has a lease of etcd that ends.
+        drop(second);
+        model.is_found_by(&mut service.journal()).await;
+    });
+}
+
+/// It does not know yet: its lease of etcd lives. Only the guard tells.
+#[test]
+fn a_leader_that_was_succeeded_commits_and_confirms_nothing() {
+    let mut cluster = Cluster::start(&[]);
+    let service = Service::on(&cluster.endpoints);
+    run(async {
+        let mut model = Model::default();
+        for deed in ["commit", "confirm"] {
+            let (mut old, mut new) = (service.journal(), service.journal());
+            let fence = model.is_found_by(&mut old).await;
+            model.commit(&mut old, &[Record::Granted(kept(fence))]).await;
+            cluster.control(&format!("del {}", service.name("leader")));
+            model.is_found_by(&mut new).await;
+            let outcome = match deed {
+                "commit" => old.commit(&[Record::Ended(kept(fence).token)]).await,
+                _ => old.confirm().await,
+            };
+            assert_eq!(outcome, Err(Failed), "{deed}");
+            // The term is over.
+            assert_eq!(old.commit(&[]).await, Err(Failed));
+            assert_eq!(new.confirm().await, Ok(()));
+            new.resign().await;
+        }
+        model.is_found_by(&mut service.journal()).await;
+    });
+}
+
+/// Its data are old, and it does not know yet that it is alone.
+#[test]
+fn a_member_that_is_alone_confirms_nothing() {
+    let mut cluster = Cluster::start(&[]);
+    let service = Service::on(&cluster.endpoints);
+    let endpoints: Vec<_> = cluster.endpoints.split(',').map(str::to_owned).collect();
+    run(async {
+        let mut journal = service.through(&endpoints[0]);
+        journal.load().await.unwrap();
+        assert_eq!(journal.confirm().await, Ok(()));
+        cluster.stop(2);
+        cluster.stop(3);
+        assert_eq!(journal.confirm().await, Err(Failed));
+        cluster.go_on(2);
+        cluster.go_on(3);
+        // The same server leads again.
+        journal.load().await.unwrap();
+        assert_eq!(journal.confirm().await, Ok(()));
+    });
+}
+
+/// A server that cannot commit any more begins again, and finds all or nothing of the commit that was unclear.
+async fn commit_or_recover(journal: &mut EtcdJournal, model: &mut Model, records: &[Record]) {
+    if journal.commit(records).await.is_ok() {
+        return model.apply(records);
+    }
+    let found = journal.load().await.unwrap().holds;
+    if found != model.0.values().cloned().collect::<Vec<_>>() {
+        model.apply(records);
+        assert_eq!(found, model.0.values().cloned().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn members_are_killed_stopped_and_compacted() {
+    let mut cluster = Cluster::start(&[]);
+    let service = Service::on(&cluster.endpoints);
+    run(async {
+        let (mut journal, mut model) = (service.journal(), Model::default());
+        let mut fence = model.is_found_by(&mut journal).await;
+        for fault in ["kill", "stop", "compact"] {
+            let leader = cluster.leader();
+            match fault {
+                "kill" => cluster.kill(leader),
+                "stop" => cluster.stop(leader),
+                _ => {
+                    let answer =
+                        cluster.control(&format!("get {} -w fields", service.name("term")));
+                    let line = answer.iter().find(|line| line.contains("\"Revision\"")).unwrap();
+                    let revision = line.rsplit(' ').next().unwrap().to_owned();
+                    cluster.control(&format!("compact {revision}"));
+                }
+            }
+            for round in 0..100 {
+                let ended = Record::Ended(kept(fence.saturating_sub(5)).token);
+                let records =
+                    [Record::Granted(kept(fence)), Record::Granted(kept(fence + 1)), ended];
+                fence += 2;
+                commit_or_recover(&mut journal, &mut model, &records).await;
+                if round == 50 {
+                    match fault {
+                        "kill" => cluster.restart(leader),
+                        "stop" => cluster.go_on(leader),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        drop(journal);
+        model.is_found_by(&mut service.journal()).await;
+    });
+}
+
+/// Passes bytes on to a member. While it is `deaf`, the member hears and its answers are lost.
+fn relay(member: &str) -> (String, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let deaf = Arc::new(AtomicBool::new(false));
+    let (member, is_deaf) = (member.to_owned(), Arc::clone(&deaf));
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(&member).unwrap();
+            let (back, forth) =
+                ((far.try_clone().unwrap(), near.try_clone().unwrap()), (near, far));
+            let is_deaf = Arc::clone(&is_deaf);
+            let never = Arc::new(AtomicBool::new(false));
+            std::thread::spawn(move || pass(back, &is_deaf));
+            std::thread::spawn(move || pass(forth, &never));
+        }
+    });
+    (address, deaf)
+}
+
+fn pass((mut from, mut to): (TcpStream, TcpStream), is_lost: &AtomicBool) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if !is_lost.load(Ordering::SeqCst) && to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+/// The commit is applied, its answer is lost, and the same bytes find that it was done.
+#[test]
+fn a_commit_whose_answer_was_lost_is_done() {
+    let endpoints = cluster::shared_cluster().endpoints.clone();
+    let service = Service::on(&endpoints);
+    let (relay, deaf) = relay(endpoints.split(',').next().unwrap());
+    run(async {
+        let (mut journal, mut model) = (service.through(&relay), Model::default());
+        let fence = model.is_found_by(&mut journal).await;
+        deaf.store(true, Ordering::SeqCst);
+        let records = [Record::Granted(kept(fence))];
+        let holds = format!("get --prefix --keys-only {}", service.name("h/"));
+        let hearing = async {
+            while cluster::shared_cluster().control(&holds).is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            deaf.store(false, Ordering::SeqCst);
+        };
+        let ((), outcome) = tokio::join!(hearing, journal.commit(&records));
+        assert_eq!(outcome, Ok(()));
+        model.apply(&records);
+        model.commit(&mut journal, &[Record::Granted(kept(fence + 1))]).await;
+        journal.resign().await;
+        model.is_found_by(&mut service.journal()).await;
+    });
+}
+
+#[test]
+fn without_space_present_holds_are_extended_and_ended() {
+    let mut cluster = Cluster::start(&["--quota", "4000000"]);
+    let service = Service::on(&cluster.endpoints);
+    run(async {
+        let (mut journal, mut model) = (service.journal(), Model::default());
+        let fence = model.is_found_by(&mut journal).await;
+        let grants = [Record::Granted(kept(fence)), Record::Granted(kept(fence + 1))];
+        model.commit(&mut journal, &grants).await;
+        let text = "x".repeat(100_000);
+        while cluster.try_control(&format!("put filler {text}")).is_ok() {
+            // The session is kept alive on this thread.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        while journal.has_room() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let shorter = Kept { left_micros: 5, ..kept(fence) };
+        let records = [Record::Extended(shorter), Record::Ended(kept(fence + 1).token)];
+        model.commit(&mut journal, &records).await;
+        // A hold that is handed on.
+        model.commit(&mut journal, &[Record::Granted(kept(fence + 2))]).await;
+        assert_eq!(journal.confirm().await, Ok(()));
+        model.is_found_by(&mut journal).await;
+    });
+}
+
+/// Nobody leads while there are keys that this version must not touch.
+#[test]
+fn foreign_keys_are_left_alone() {
+    let mut cluster = Cluster::start(&[]);
+    let service = Service::on(&cluster.endpoints);
+    run(async {
+        for (name, value) in [
+            ("f/00000000000000ab", "anything"),
+            ("t/anything", "anything"),
+            ("term", "2/another_format"),
+            ("term", "anything"),
+            ("h/00000000000000ab", "anything"),
+        ] {
+            let name = service.name(name);
+            cluster.control(&format!("put {name} {value}"));
+            let mut journal = service.journal();
+            let leads = timeout(Duration::from_secs(1), journal.load()).await;
+            assert!(leads.is_err(), "{name}");
+            cluster.control(&format!("del {name}"));
+            journal.load().await.unwrap();
+            assert_eq!(journal.commit(&[]).await, Ok(()));
+            journal.resign().await;
+        }
+    });
+}
+
+/// In a restored backup holds may be missing. Every leader grants nothing until they are over.
+#[test]
+fn another_cluster_is_closed_for_the_longest_lease() {
+    let mut cluster = Cluster::start(&[]);
+    let service = Service::on(&cluster.endpoints);
+    run(async {
+        let term = "1/00000000000000c1/60/000000000000001f/000000000000001e/12";
+        cluster.control(&format!("put {} {term}", service.name("term")));
+        for _ in 0..2 {
+            let mut journal = service.journal();
+            let found = journal.load().await.unwrap();
+            assert_eq!(found.closed_micros, 60_000_000);
+            assert!(found.next_fence > 0x1f);
+            assert_eq!(journal.commit(&[]).await, Ok(()));
+            journal.resign().await;
+        }
+    });
+}

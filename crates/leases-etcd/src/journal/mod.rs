@@ -1,0 +1,280 @@
+//! The journal in etcd: one server at a time leads and records the holds of its engine; the others wait until they
+//! can take the lead.
+//!
+//! **State:** complete as a [`Journal`], and tested against real members. No server uses it yet: `dflockd --store etcd`
+//! is still the store beside this module, which every server of a service works on at once.
+//!
+//! One guard keeps every promise: each commit is one transaction that compares the mod revision of the key `term` with
+//! that of the last commit, and writes the key. No clock and no lease of etcd is trusted for that. The leader's key is
+//! on a lease of etcd so that others see when they should take the lead.
+//!
+//! While the outcome of a commit is unclear, the same bytes are sent again. More records never go under a number that
+//! was once sent.
+//!
+//! Two files do no I/O: `format` has names and values, `txn` the transactions.
+
+mod format;
+mod session;
+mod txn;
+
+use crate::Settings;
+use crate::client::{Client, Failure};
+use crate::rpc::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use format::{Leader, Names, Term, Unusable, read_hold};
+use leases::Ttl;
+use leases::journal::{Failed, Journal, Kept, Record, Recovered};
+use session::Session;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long one call is repeated before the term ends.
+const BUDGET: Duration = Duration::from_secs(6);
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often a server that does not lead checks whether there is a leader.
+const CHECK: Duration = Duration::from_millis(200);
+/// Fences of one revision of etcd. A term begins with the revision of its own first commit, times this.
+const FENCES_PER_REVISION: u64 = 65_536;
+
+/// The journal of one server.
+pub struct EtcdJournal {
+    client: Arc<Client>,
+    names: Names,
+    default_lease: Ttl,
+    session: Option<Session>,
+    /// The term of this server, while it leads.
+    lead: Option<Lead>,
+}
+
+/// The last commit of a leader.
+#[derive(Debug)]
+struct Lead {
+    /// The mod revision of `term`.
+    revision: i64,
+    term: Term,
+    /// The lease of etcd that the leader's key is on.
+    lease: i64,
+    /// The cluster, and when `term` is to name it. Until then it names another one, so that a leader after this one
+    /// grants nothing for as long as holds may be missing.
+    closed: Option<(u64, Instant)>,
+}
+
+/// Why the lead was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotYet {
+    /// Another server leads, or etcd does not answer.
+    Wait,
+    Unusable(Unusable),
+}
+
+impl From<Failed> for NotYet {
+    fn from(Failed: Failed) -> Self {
+        Self::Wait
+    }
+}
+
+impl EtcdJournal {
+    /// A journal that has not sent anything to etcd yet. A lease of unknown length is taken for `default_lease`.
+    #[must_use]
+    pub fn new(settings: Settings, default_lease: Ttl) -> Self {
+        let names = Names::new(&settings.prefix);
+        let client = Arc::new(Client::new(settings));
+        Self { client, names, default_lease, session: None, lead: None }
+    }
+
+    /// Ends the term in order: the next server leads at once. To be called after the last commit.
+    pub async fn resign(mut self) {
+        self.lead = None;
+        let Some(session) = self.session.take() else { return };
+        let lease = tokio::time::timeout(Duration::ZERO, session.lease()).await.ok().flatten();
+        drop(session);
+        if let Some(lease) = lease {
+            let _it_ends_by_itself = self.client.revoke(lease).await;
+        }
+    }
+
+    /// One attempt to take the lead and read the holds.
+    async fn take_lead(&mut self) -> Result<Recovered, NotYet> {
+        let session = self.session.get_or_insert_with(|| Session::start(&self.client));
+        let lease = session.lease().await.ok_or(NotYet::Wait)?;
+        self.refuse_old_format().await?;
+        let found = self.send(txn::leadership(&self.names)).await?;
+        let cluster = found.header.as_ref().ok_or(Failed)?.cluster_id;
+        let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
+        if leader.is_some_and(|leader| leader.lease != lease) {
+            return Err(NotYet::Wait);
+        }
+        let (revision, leader) = (mod_revision(term), mod_revision(leader));
+        let last =
+            term.map(|term| Term::read(&term.value)).transpose().map_err(NotYet::Unusable)?;
+        let next = Term {
+            cluster: last.map_or(cluster, |last| last.cluster),
+            longest: last.map_or(self.default_lease, |last| last.longest),
+            fence: last.map_or(0, |last| last.fence),
+            leader: Leader(crate::random()),
+            commit: 0,
+        };
+        let won = self.send(txn::win(&self.names, (revision, &next), leader, lease)).await?;
+        let revision = txn::read_committed(&won, &next).ok_or(Failed)?;
+        let holds = self.read_holds().await?;
+        let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
+        let closed = (next.cluster != cluster).then(|| longer(next.longest, self.default_lease));
+        let closed_micros = closed.map_or(0, micros);
+        let opens = Instant::now() + Duration::from_micros(closed_micros);
+        let lead = Lead { revision, term: next, lease, closed: closed.map(|_| (cluster, opens)) };
+        self.lead = Some(lead);
+        Ok(Recovered {
+            holds,
+            next_fence: first_fence(revision).max(fence.saturating_add(1)),
+            closed_micros,
+        })
+    }
+
+    /// Servers of the old format and this one do not see each other's holds.
+    async fn refuse_old_format(&self) -> Result<(), NotYet> {
+        for span in self.names.old_format() {
+            if !self.range(txn::any(span)).await?.kvs.is_empty() {
+                return Err(NotYet::Unusable(Unusable::OldFormat));
+            }
+        }
+        Ok(())
+    }
+
+    /// All holds. If another server takes the lead meanwhile, the next confirmation shows it.
+    async fn read_holds(&self) -> Result<Vec<Kept>, NotYet> {
+        let span = self.names.holds();
+        let (mut holds, mut from) = (Vec::new(), span.from.clone());
+        loop {
+            let page = self.range(txn::page(&span, from)).await?;
+            for found in &page.kvs {
+                let fence = self.names.read_hold(&found.key);
+                let kept = fence.and_then(|fence| read_hold(fence, &found.value));
+                holds.push(kept.ok_or(NotYet::Unusable(Unusable::Foreign))?);
+            }
+            match page.kvs.last() {
+                Some(last) if page.more => from = [last.key.as_slice(), &[0]].concat(),
+                Some(_) | None => return Ok(holds),
+            }
+        }
+    }
+
+    /// Sends the same bytes until they are answered.
+    async fn send(&self, request: TxnRequest) -> Result<TxnResponse, Failed> {
+        let until = Instant::now() + BUDGET;
+        loop {
+            match self.client.txn(request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => pause(failure, until).await?,
+            }
+        }
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failed> {
+        let until = Instant::now() + BUDGET;
+        loop {
+            match self.client.range(request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => pause(failure, until).await?,
+            }
+        }
+    }
+
+    /// The term, if this server leads and its lease lives. If anything fails from here on, the term is over.
+    fn leave(&mut self) -> Result<Lead, Failed> {
+        let lead = self.lead.take().ok_or(Failed)?;
+        let lives = self.session.as_ref().is_some_and(|session| session.is(lead.lease));
+        if lives { Ok(lead) } else { Err(Failed) }
+    }
+}
+
+impl Journal for EtcdJournal {
+    /// Waits until no other server leads.
+    async fn load(&mut self) -> Result<Recovered, Failed> {
+        self.lead = None;
+        let mut said = None;
+        loop {
+            match self.take_lead().await {
+                Ok(recovered) => return Ok(recovered),
+                Err(NotYet::Unusable(why)) if said != Some(why) => {
+                    tracing::error!(%why, "cannot lead");
+                    said = Some(why);
+                }
+                Err(NotYet::Wait | NotYet::Unusable(_)) => {}
+            }
+            tokio::time::sleep(CHECK).await;
+        }
+    }
+
+    async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
+        let mut lead = self.leave()?;
+        lead.term = next_term(&lead, records, Instant::now());
+        let answer =
+            self.send(txn::commit(&self.names, lead.revision, &lead.term, records)).await?;
+        lead.revision = txn::read_committed(&answer, &lead.term).ok_or(Failed)?;
+        self.lead = Some(lead);
+        Ok(())
+    }
+
+    async fn confirm(&mut self) -> Result<(), Failed> {
+        let lead = self.leave()?;
+        let answer = self.send(txn::confirm(&self.names, lead.revision)).await?;
+        if !answer.succeeded {
+            return Err(Failed);
+        }
+        self.lead = Some(lead);
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        !self.client.is_full()
+    }
+}
+
+/// Waits before the next attempt, if there is to be one. A failure without space is repeated as one whose outcome is
+/// unclear: etcd may have applied the transaction.
+async fn pause(failure: Failure, until: Instant) -> Result<(), Failed> {
+    match failure {
+        Failure::NotSent | Failure::NoSpace | Failure::Unclear if Instant::now() < until => {
+            tokio::time::sleep(PAUSE).await;
+            Ok(())
+        }
+        Failure::NotSent | Failure::NoSpace | Failure::Unclear | Failure::Refused => Err(Failed),
+    }
+}
+
+/// The value of `term` for a commit.
+fn next_term(lead: &Lead, records: &[Record], now: Instant) -> Term {
+    let mut term = Term { commit: lead.term.commit + 1, ..lead.term };
+    if let Some((cluster, opens)) = lead.closed {
+        if now >= opens {
+            term.cluster = cluster;
+        }
+    }
+    for record in records {
+        term.fence = term.fence.max(record.token().fence());
+        match record {
+            Record::Granted(kept) | Record::Extended(kept) => {
+                term.longest = longer(term.longest, kept.ttl);
+            }
+            Record::Ended(_) => {}
+        }
+    }
+    term
+}
+
+fn longer(one: Ttl, other: Ttl) -> Ttl {
+    if one.span() < other.span() { other } else { one }
+}
+
+const fn micros(ttl: Ttl) -> u64 {
+    ttl.span().count().saturating_mul(1_000_000)
+}
+
+fn mod_revision(found: Option<&crate::rpc::KeyValue>) -> i64 {
+    found.map_or(0, |found| found.mod_revision)
+}
+
+/// Greater than every fence of earlier terms, even of those that a restored backup does not know.
+fn first_fence(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or(0).saturating_mul(FENCES_PER_REVISION)
+}
