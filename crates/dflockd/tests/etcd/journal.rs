@@ -282,6 +282,27 @@ fn a_commit_whose_answer_was_lost_is_done() {
     });
 }
 
+/// The first commit was applied, but nobody knows. A larger one would find its number in etcd, and count as done.
+#[test]
+fn after_a_failed_commit_no_larger_one_takes_its_number() {
+    let endpoints = cluster::shared_cluster().endpoints.clone();
+    let service = Service::on(&endpoints);
+    let (relay, deaf) = relay(endpoints.split(',').next().unwrap());
+    run(async {
+        let (mut journal, mut model) = (service.through(&relay), Model::default());
+        let fence = model.is_found_by(&mut journal).await;
+        model.commit(&mut journal, &[Record::Granted(kept(fence))]).await;
+        deaf.store(true, Ordering::SeqCst);
+        let first = [Record::Granted(kept(fence + 1))];
+        assert_eq!(journal.commit(&first).await, Err(Failed));
+        deaf.store(false, Ordering::SeqCst);
+        let larger = [Record::Granted(kept(fence + 1)), Record::Ended(kept(fence).token)];
+        assert_eq!(journal.commit(&larger).await, Err(Failed));
+        model.apply(&first);
+        model.is_found_by(&mut journal).await;
+    });
+}
+
 #[test]
 fn without_space_present_holds_are_extended_and_ended() {
     let mut cluster = Cluster::start(&["--quota", "4000000"]);

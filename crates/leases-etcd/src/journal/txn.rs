@@ -1,6 +1,6 @@
 //! The transactions of the journal, and the meaning of their answers. Each compares the mod revision of the key `term`
 //! with that of the last commit, and each commit writes the key. So a commit that is repeated, late, or of a leader
-//! that has been succeeded changes nothing. Pure.
+//! that has been succeeded changes nothing.
 
 use super::format::{Names, Span, Term, write_hold};
 use crate::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
