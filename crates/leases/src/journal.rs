@@ -8,6 +8,10 @@
 //!
 //! Pure.
 
+mod commits;
+
+pub use commits::{Call, Commits, Mark};
+
 use crate::{Change, Claim, Hold, Key, Label, Moment, Token, Ttl};
 
 /// The most records of one [`Journal::commit`]. The keys that were granted together fit into one.

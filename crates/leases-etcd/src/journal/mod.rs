@@ -97,13 +97,13 @@ impl EtcdJournal {
     async fn take_lead(&mut self) -> Result<Recovered, NotYet> {
         let session = self.session.get_or_insert_with(|| Session::start(&self.client));
         let lease = session.lease().await.ok_or(NotYet::Wait)?;
-        self.refuse_old_format().await?;
         let found = self.send(txn::leadership(&self.names)).await?;
         let cluster = found.header.as_ref().ok_or(Failed)?.cluster_id;
         let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
         if leader.is_some_and(|leader| leader.lease != lease) {
             return Err(NotYet::Wait);
         }
+        self.refuse_old_format().await?;
         let (revision, leader) = (mod_revision(term), mod_revision(leader));
         let last =
             term.map(|term| Term::read(&term.value)).transpose().map_err(NotYet::Unusable)?;
