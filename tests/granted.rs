@@ -39,7 +39,7 @@ fn point(directory: &Path, target: &str) {
 
 /// The service is slow between its look at the port's rights and its lock.
 #[rstest]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_swapped_link_gives_no_port_but_the_judged_one(#[values("lock", "wait")] verb: &str) {
     let sandbox = two_ports();
     let slow = "inject=lgetxattr,getxattr:delay_exit=30000";
@@ -89,7 +89,7 @@ fn a_swapped_link_gives_no_port_but_the_judged_one(#[values("lock", "wait")] ver
 #[case::colons("usb:left", "550")]
 #[case::last_part("left", "550")]
 #[case::last_part_of_his_own("right", "200")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[case] code: &str) {
     let sandbox = layout()
         .port_with_mode("ttyW0", 0o666)
@@ -150,7 +150,7 @@ fn a_process_without_the_right_keeps_no_lock_of_its_number() {
 
 /// What is locked for nobody counts for who asks for it, with records and without.
 #[rstest]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn locks_for_nobody_are_bounded_for_each_user(#[values(false, true)] records: bool) {
     let sandbox = two_ports();
     if records {

@@ -70,7 +70,7 @@ fn listeners(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[rstest]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_memos_scenario_typed_into_telnet(
     #[values(
         "openbsd-inetd",
@@ -120,7 +120,7 @@ fn the_memos_scenario_typed_into_telnet(
 
 /// The service behind inetd knows who is at the other end: a user's own pid, and not root's.
 #[rstest]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn behind_inetd_pids_have_owners(#[values("openbsd-inetd", "xinetd")] name: &str) {
     let file = if name == "xinetd" { "usr/sbin/xinetd" } else { "usr/sbin/inetd" };
     let sandbox = layout().bring("inetd", peer(name, file)).enter();

@@ -20,7 +20,7 @@ fn names(bench: &Bench) -> Vec<String> {
 
 /// A sticky directory: everybody removes their own, and is told who owns the others.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn in_a_sticky_directory() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Bob);
@@ -47,7 +47,7 @@ fn in_a_sticky_directory() {
 
 /// The service may remove what the caller may not.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn clean_uses_the_service_where_the_caller_has_no_right() {
     let bench = Bench::open();
     let _service = bench.serve(User::UucpWithFowner);
@@ -61,7 +61,7 @@ fn clean_uses_the_service_where_the_caller_has_no_right() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn in_a_closed_directory() {
     let bench = Bench::closed();
     plant(&bench, User::Lfpd, "LCK..ttyS2");
@@ -76,7 +76,7 @@ fn in_a_closed_directory() {
 
 /// Nothing is removed but what surely is a stale lock.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn only_stale_locks_are_removed() {
     let bench = Bench::open();
     let line = "cd /run/lock; : >LCK..ttyS1; ln -s /etc/passwd LCK..ttyS2; mkdir LCK..ttyS3; \
@@ -94,7 +94,7 @@ fn only_stale_locks_are_removed() {
 
 /// A process that holds it by `flock(2)` may be breaking it now: then the lock is its own, and no longer stale.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_that_another_process_is_removing_stays() {
     let bench = Bench::open();
     plant(&bench, User::Bob, "LCK..ttyS1");
@@ -109,7 +109,7 @@ fn a_lock_that_another_process_is_removing_stays() {
 
 /// A user without rights may hold it for ever. That does not stop root, who has a gate.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_stale_lock_that_an_outsider_flocks_is_removed() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir /run/lfpd").code(), 0);
@@ -127,7 +127,7 @@ fn a_stale_lock_that_an_outsider_flocks_is_removed() {
 
 /// More than are looked at in one directory at once.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn as_many_as_there_are() {
     let bench = Bench::open();
     let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
@@ -144,7 +144,7 @@ fn as_many_as_there_are() {
 
 /// The service's records of locks that others have removed, but for those just made.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn clean_removes_records_of_vanished_locks() {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);

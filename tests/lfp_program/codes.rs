@@ -7,7 +7,7 @@ use crate::bench::{Bench, PORT};
 
 /// Commands through the service, by a user who may not write the lock directory, on a free port.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_free_port() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -36,7 +36,7 @@ fn a_free_port() {
 
 /// What `lfp` itself says about a port that another has.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_busy_port() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -94,7 +94,7 @@ fn a_busy_port() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn without_a_service() {
     let bench = Bench::closed();
     let end = bench.called(User::Alice, &["lock", PORT]).run();
@@ -117,7 +117,7 @@ fn without_a_service() {
 #[case::wait("/run/test/lfp wait --timeout 5 ttyW0 && /run/test/lfp unlock ttyW0")]
 #[case::run("/run/test/lfp run ttyW0 -- test -e /run/lock/LCK..ttyW0")]
 #[case::run_in_time("/run/test/lfp run --timeout 5 ttyW0 -- test -e /run/lock/LCK..ttyW0")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn in_an_open_directory_lfp_works_without_a_service(#[case] line: &str) {
     let bench = Bench::open();
     let end = bench.shell(User::Alice, &format!("{line}; exit $?"));
@@ -139,7 +139,7 @@ fn over_tcp(bench: &Bench, user: User) -> Process<'_> {
 #[case::as_a_daemon(User::Lfpd)]
 #[case::from_a_super_server(User::Root)]
 #[case::the_callers_own(User::Alice)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_second_choice_is_tcp(#[case] user: User) {
     let bench = Bench::open();
     let _service = over_tcp(&bench, user);
@@ -150,7 +150,7 @@ fn the_second_choice_is_tcp(#[case] user: User) {
 
 /// Anybody can listen on port 50001 while the service does not, and say 200 to everything.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_stranger_on_the_port_is_not_believed() {
     let bench = Bench::closed();
     let _fake = over_tcp(&bench, User::Bob);
@@ -167,7 +167,7 @@ fn a_stranger_on_the_port_is_not_believed() {
 
 /// Nor is a process that takes the connection, and leaves the port before `lfp` looks for the listener.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_stranger_that_leaves_the_port_is_not_believed() {
     let bench = Bench::closed();
     let script = "import os, socket, time\n\
@@ -194,7 +194,7 @@ fn a_stranger_that_leaves_the_port_is_not_believed() {
 
 /// Where the socket's directory was left open to all, anybody can listen at its path.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_stranger_at_the_socket_is_not_believed() {
     let bench = Bench::closed();
     let words = ["-d", "-o", "lfpd", "-m", "0777", "/run/lfpd"];
@@ -220,7 +220,7 @@ fn a_stranger_at_the_socket_is_not_believed() {
 #[case::a_super_server(User::Root)]
 #[case::the_service(User::Lfpd)]
 #[case::another_user_for_the_service(User::Bob)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_services_socket_is_believed(#[case] user: User) {
     let bench = Bench::open();
     let _service = bench.serve(user);
@@ -230,7 +230,7 @@ fn the_services_socket_is_believed(#[case] user: User) {
 
 /// `lock` and `unlock` are for the shell that calls, and its lock lasts until it lets go.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_shell_locks_for_itself() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -261,7 +261,7 @@ fn a_shell_locks_for_itself() {
 )]
 #[case::there("--direct wait ttyW0", "code 0\n")]
 #[case::behind_a_link("--direct lock modemW", "code 0\n")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &str) {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/modemW").code(), 0);
@@ -278,7 +278,7 @@ fn a_port_that_is_not_there_is_remarked_on(#[case] words: &str, #[case] told: &s
 #[case("run --help")]
 #[case("--version")]
 #[case("completions fish")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_full_disk_is_not_silent(#[case] words: &str) {
     let bench = Bench::open();
     let line = format!("/run/test/lfp {words} >/dev/full; echo code $?");
@@ -295,7 +295,7 @@ fn a_full_disk_is_not_silent(#[case] words: &str) {
 #[rstest]
 #[case::lock("--direct lock", 1)]
 #[case::wait("--direct wait --timeout 0", 75)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_held_port_is_busy_on_a_full_disk_too(#[case] words: &str, #[case] code: i32) {
     let bench = Bench::open();
     let full = ["-t", "tmpfs", "-o", "size=8k,mode=1777", "none", "/run/lock"];
@@ -312,7 +312,7 @@ fn a_held_port_is_busy_on_a_full_disk_too(#[case] words: &str, #[case] code: i32
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_full_disk_is_told_by_the_service_too() {
     let bench = Bench::open();
     for word in ["--help", "--version"] {

@@ -302,7 +302,7 @@ fn a_descriptor_that_cannot_be_duplicated_is_reported() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_user_without_read_right_is_told() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, &format!("chmod 222 {PORT}")).code(), 0);

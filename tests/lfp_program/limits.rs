@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(6);
 #[case::run(&["run", "--timeout", "1", PORT, "--", "true"], 75)]
 #[case::who(&["who", PORT], 0)]
 #[case::list(&["list"], 0)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[case] code: i32) {
     let bench = Bench::closed();
     let service = bench.listen(User::Lfpd);
@@ -36,7 +36,7 @@ fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[ca
 #[rstest]
 #[case::wait(&["wait", "--timeout", "0.2", PORT])]
 #[case::run(&["run", "--timeout", "0.2", PORT, "--", "true"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_is_not_taken_after_the_timeout(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

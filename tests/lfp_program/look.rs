@@ -25,7 +25,7 @@ print('ready', flush=True); input()";
 
 /// No daemon, no root, no right on the lock directory.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn everybody_sees_lock_files_and_flocks() {
     let bench = Bench::closed();
     let holder = bench.holder(User::Alice);
@@ -42,7 +42,7 @@ fn everybody_sees_lock_files_and_flocks() {
 
 /// What only root can see is not passed off as nothing.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn open_ports_are_shown_to_users_who_may_see_them() {
     let bench = Bench::closed();
     let holder = by_opening(&bench);
@@ -58,7 +58,7 @@ fn open_ports_are_shown_to_users_who_may_see_them() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn all_devices_in_one_list() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
@@ -78,7 +78,7 @@ fn all_devices_in_one_list() {
 #[rstest]
 #[case::directly(&["--direct"])]
 #[case::and_as_a_service_sees_it(&[])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
     let bench = Bench::open();
     let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W-if00; \
@@ -111,7 +111,7 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn without_holders_list_says_so() {
     let bench = Bench::open();
     let told = bench.lfp(User::Root, &["list"]).run();
@@ -122,7 +122,7 @@ fn without_holders_list_says_so() {
 
 /// The service sees what Bob may not: lock files in a directory that is closed to him.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_service_is_asked_where_it_is() {
     let bench = Bench::closed();
     let holder = bench.holder(User::Alice);
@@ -150,7 +150,7 @@ fn the_service_is_asked_where_it_is() {
 #[case::lock(&["--json", "lock", PORT], "d['holders'][0]")]
 #[case::run(&["--json", "run", PORT, "--", "true"], "d['holders'][0]")]
 #[case::wait(&["--json", "wait", "--timeout", "0", PORT], "d['holders'][0]")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_holder_in_json(#[case] words: &[&str], #[case] place: &str) {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -187,7 +187,7 @@ print('fine')",
 #[case::clean(&["clean"], "{\"removed\":[],\"left\":[],\"records\":0,\"cut_off\":false}")]
 #[case::no_such_device(&["who", "ttyW9"], "{\"device\":\"/dev/ttyW9\",\"names\":[],\"exists\":false,")]
 #[case::usage(&["lock"], "{\"outcome\":\"usage\",\"device\":null,\"message\":\"error: ")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
     let bench = Bench::open();
     let told = bench.called(User::Alice, &[&["--json"], words].concat()).run();
@@ -197,7 +197,7 @@ fn other_answers_in_json(#[case] words: &[&str], #[case] text: &str) {
 
 /// Names of programs, arguments and lock files are made by strangers.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn text_from_strangers_cannot_control_the_terminal() {
     let bench = Bench::open();
     let script =
@@ -240,7 +240,7 @@ fn text_from_strangers_cannot_control_the_terminal() {
 #[case::no_color_empty(&[("NO_COLOR", "")], true)]
 #[case::dumb(&[("TERM", "dumb")], false)]
 #[case::no_term(&[("TERM", "")], false)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn tables_have_colours_only_on_a_capable_terminal(
     #[case] settings: &[(&str, &str)],
     #[case] coloured: bool,
@@ -263,7 +263,7 @@ fn tables_have_colours_only_on_a_capable_terminal(
 #[rstest]
 #[case::by_a_service_of_one_session(Bench::serve)]
 #[case::by_a_daemon(Bench::listen)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::open();
     let service = start(&bench, User::Lfpd);
@@ -295,7 +295,7 @@ fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) ->
 
 /// A waiter also searches directories that appeared after it began.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_directory_that_came_while_waiting_is_searched() {
     let bench = Bench::open();
     let holder = bench.holder(User::Alice);

@@ -12,7 +12,7 @@ use crate::bench::{Bench, LONG, PORT};
 #[case::subshell("bash", "(/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0); exit $?")]
 #[case::zsh("zsh", "/run/test/lfp lock ttyW0; /run/test/lfp unlock ttyW0")]
 #[case::dash("sh", "/run/test/lfp lock ttyW0; exec /run/test/lfp unlock ttyW0")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &str) {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -25,7 +25,7 @@ fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &
 /// The shell that began it is gone when it becomes `lfp`: another process has adopted it, and must not have
 /// the lock, for that would last until the machine goes down.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn an_orphan_takes_nothing_for_the_process_that_adopted_it() {
     let bench = Bench::open();
     let orphan = "setsid sh -c '( while kill -0 $$; do sleep 0.01; done
@@ -37,7 +37,7 @@ fn an_orphan_takes_nothing_for_the_process_that_adopted_it() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_typo_is_no_free_port() {
     let bench = Bench::open();
     let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run();
@@ -53,7 +53,7 @@ fn a_typo_is_no_free_port() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn quiet_is_for_scripts() {
     let bench = Bench::open();
     let quiet = |words: &[&str]| {
@@ -68,7 +68,7 @@ fn quiet_is_for_scripts() {
 
 /// A planted lock file in `/tmp` that names another user's process makes nobody a holder.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_claim_of_a_strangers_is_no_lock() {
     let bench = Bench::open();
     let alices = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
@@ -90,7 +90,7 @@ fn a_claim_of_a_strangers_is_no_lock() {
     "ln -s ttyW0 /dev/gps; ln -s /dev/gps /tmp/port; cd /tmp; /run/test/lfp who ./port"
 )]
 #[case::nothing_named("/run/test/lfp who")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_port_by_any_path(#[case] line: &str) {
     let bench = Bench::open();
     let holder = bench.holder(User::Alice);
@@ -100,7 +100,7 @@ fn a_port_by_any_path(#[case] line: &str) {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn help_is_a_command() {
     let bench = Bench::open();
     let told = bench.lfp(User::Bob, &["help"]).run();
@@ -125,7 +125,7 @@ fn opener(bench: &Bench) -> Process<'_> {
 #[case::lock(&["lock", PORT])]
 #[case::wait(&["wait", "--timeout", "9", PORT])]
 #[case::run(&["run", PORT, "--", "true"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn an_open_port_is_told_of(#[case] words: &[&str]) {
     let bench = Bench::open();
     let opener = opener(&bench);
@@ -136,7 +136,7 @@ fn an_open_port_is_told_of(#[case] words: &[&str]) {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn an_unlocked_port_that_is_still_open_is_told_of() {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; /run/test/lfp --direct lock ttyW0; echo ready; exec sleep 1000";
@@ -151,7 +151,7 @@ fn an_unlocked_port_that_is_still_open_is_told_of() {
 
 /// Everybody sees that a getty or a login has the port, though its descriptors are root's.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_login_on_the_port_is_seen_by_all() {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
@@ -164,7 +164,7 @@ fn a_login_on_the_port_is_seen_by_all() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn free_ports_are_listed_with_their_names() {
     let bench = Bench::open();
     let made = "mkdir -p /dev/serial/by-id; ln -s ../../ttyW0 /dev/serial/by-id/usb-W; \
@@ -187,7 +187,7 @@ fn free_ports_are_listed_with_their_names() {
 
 /// Links by path have colons, which some programs write as slashes: still one device.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_port_with_a_link_by_path_is_one_line() {
     let bench = Bench::open();
     let by_path = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0";
@@ -212,7 +212,7 @@ fn a_port_with_a_link_by_path_is_one_line() {
 #[rstest]
 #[case::wait(&["wait", "--timeout", LONG, PORT])]
 #[case::run(&["run", "--timeout", LONG, PORT, "--", "true"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn on_a_terminal_a_waiter_is_told_the_holder(#[case] words: &[&str]) {
     let bench = Bench::open();
     let holder = bench.holder(User::Bob);
@@ -231,7 +231,7 @@ fn on_a_terminal_a_waiter_is_told_the_holder(#[case] words: &[&str]) {
 
 /// Nobody else could release it while the shell waits for itself.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_shell_does_not_wait_for_itself() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -241,7 +241,7 @@ fn a_shell_does_not_wait_for_itself() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn several_ports_for_one_command() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/gps").code(), 0);
@@ -264,7 +264,7 @@ fn several_ports_for_one_command() {
 
 /// For a supervisor that minds the process number: the command is the process that was started.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_command_in_the_place_of_lfp() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -282,7 +282,7 @@ fn a_command_in_the_place_of_lfp() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn changes_are_watched() {
     let bench = Bench::open();
     let mut watching = bench.lfp(User::Bob, &["who", "--watch", PORT]).spawn();
@@ -300,7 +300,7 @@ fn changes_are_watched() {
 #[rstest]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);
@@ -319,7 +319,7 @@ fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
 #[rstest]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_is_handed_over(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
@@ -341,7 +341,7 @@ fn a_lock_is_handed_over(#[case] route: &[&str]) {
 #[case::directory("shm", "a directory, not a serial port")]
 #[case::regular_file("shm/file", "not a device")]
 #[case::null("null", "the null device, not a serial port")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_name_that_is_no_port_is_refused_with_what_it_is(#[case] name: &str, #[case] told: &str) {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir -p /dev/shm; touch /dev/shm/file").code(), 0);
@@ -355,7 +355,7 @@ fn a_name_that_is_no_port_is_refused_with_what_it_is(#[case] name: &str, #[case]
 
 /// The example of the library's documentation, as it stands there, with a real service.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_librarys_example_holds_a_port() {
     let bench = Bench::closed_with("hold", &testbed::example("lfp", "hold"));
     let _service = bench.listen(User::Lfpd);
@@ -372,7 +372,7 @@ fn the_librarys_example_holds_a_port() {
 
 /// The library's guard: it holds, says who has the port, waits, and releases when it goes.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_guard_of_the_library_holds_a_port() {
     let bench = Bench::closed_with("guard", &testbed::example("lfp", "guard"));
     let _service = bench.listen(User::Lfpd);
@@ -396,7 +396,7 @@ fn a_guard_of_the_library_holds_a_port() {
 
 /// Those in the line are shown, in text and in JSON.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn waiters_are_shown() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -419,7 +419,7 @@ fn waiters_are_shown() {
 #[rstest]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_is_taken_away(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
@@ -445,7 +445,7 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
 #[rstest]
 #[case::asked(&["ask", "--timeout", "20", PORT])]
 #[case::waited_for(&["run", "--timeout", "20", PORT, "--", "true"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_command_yields(#[case] wanting: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -469,7 +469,7 @@ fn a_command_yields(#[case] wanting: &[&str]) {
 #[rstest]
 #[case::no_service(&[])]
 #[case::not_asked(&["--direct"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn yield_on_without_a_service_is_said_to_have_no_effect(#[case] route: &[&str]) {
     let bench = Bench::open();
     let words = [route, &["run", "--yield-on", "TERM", PORT, "--", "echo", "ran"]].concat();
@@ -483,7 +483,7 @@ fn yield_on_without_a_service_is_said_to_have_no_effect(#[case] route: &[&str]) 
 #[rstest]
 #[case::directly(&["--direct"], 0)]
 #[case::through_a_service_that_may_not_remove_it(&[], 77)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[case] code: i32) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
@@ -505,7 +505,7 @@ fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[
 
 /// A user who may not use force sends no signal either, not even to a process of that user.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn without_the_right_to_force_no_process_is_signalled() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -523,7 +523,7 @@ fn without_the_right_to_force_no_process_is_signalled() {
 
 /// A number that no process has is named as the reason.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_process_that_is_not_there_is_named() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

@@ -17,7 +17,7 @@ const COMMANDS: [&str; 3] = [
 ];
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_picture_is_current() {
     let drawn = drawn(&session());
     if std::env::var_os("LFPD_UPDATE").is_some() {

@@ -77,7 +77,7 @@ fn the_documents_say_what_is_played_here() {
 #[case::picocom(PICOCOM, "picocom", "Terminal ready", "\x01\x18")]
 #[case::picocom_waiting(PICOCOM_WAITING, "picocom", "Terminal ready", "\x01\x18")]
 #[case::minicom(MINICOM, "minicom", "Welcome to minicom", "\x01x\r")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn terminal_programs_hold_the_port_until_they_end(
     #[case] line: &str,
     #[case] program: &str,
@@ -104,7 +104,7 @@ fn terminal_programs_hold_the_port_until_they_end(
 
 /// Where everybody may write the lock directory, minicom makes its own lock as well.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn minicom_where_the_directory_is_open() {
     let bench = machine_with("1777", "root:root");
     let mut terminal = typed(&bench, User::Alice, MINICOM).on_terminal().spawn();
@@ -112,7 +112,7 @@ fn minicom_where_the_directory_is_open() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_script_in_several_steps() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
@@ -126,7 +126,7 @@ fn a_script_in_several_steps() {
 
 /// There is no board at the other end, so avrdude gives up; but it has the port meanwhile.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn flashing_a_board() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyACM0");
@@ -144,7 +144,7 @@ fn flashing_a_board() {
 
 /// As systemd starts it: the terminal on standard input, and the name of the instance for %I.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_login_that_respects_locks() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
@@ -180,7 +180,7 @@ fn a_program_in_a_container_has_its_number_of_outside() {
 
 /// The right of uucp where the lock directory is closed, by the lines as they stand.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_right_of_uucp() {
     let bench = machine();
     let lines = ["d /run/lfpd 0755 uucp uucp -", "a+ /run/lock - - - - user:uucp:rwx"];

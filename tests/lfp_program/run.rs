@@ -8,7 +8,7 @@ use crate::bench::{Bench, LONG, PORT};
 /// The story this program is for: Alice, who may not write the lock directory, uses a port with a
 /// real program; Bob, who may not either, is told who has it.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn alice_has_the_port_and_bob_is_told() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -49,7 +49,7 @@ fn alice_has_the_port_and_bob_is_told() {
 
 /// Without a service, on the files.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn run_works_without_a_service() {
     let bench = Bench::open();
     let end = bench
@@ -62,7 +62,7 @@ fn run_works_without_a_service() {
 
 /// What the command sees of itself is what it would see without us.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn nothing_leaks_to_the_command() {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);
@@ -79,7 +79,7 @@ fn nothing_leaks_to_the_command() {
 
 /// A caller who ignores SIGCHLD still learns the exit code.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_code_arrives_although_children_are_ignored() {
     let bench = Bench::open();
     let script = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
@@ -89,7 +89,7 @@ fn the_code_arrives_although_children_are_ignored() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn input_goes_to_the_command() {
     let bench = Bench::open();
     let line = "echo hello | /run/test/lfp --direct run ttyW0 -- cat";
@@ -98,7 +98,7 @@ fn input_goes_to_the_command() {
 
 /// The lock outlives a wrapper that is killed, as long as the command is at work, and not longer.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_wrapper_is_killed() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -123,7 +123,7 @@ fn the_wrapper_is_killed() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_command_is_killed() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -139,7 +139,7 @@ fn the_command_is_killed() {
 
 /// A waiter that is killed never runs the command, and leaves no lock that is in the way.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_wrapper_is_killed_while_it_waits() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -157,7 +157,7 @@ fn the_wrapper_is_killed_while_it_waits() {
 
 /// The process that was to become the command is killed: nobody waits for the port any longer.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_waiting_process_is_killed() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -174,7 +174,7 @@ fn the_waiting_process_is_killed() {
 
 /// The command runs as soon as the holder is gone, whether it let go or died.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_waiter_gets_the_port() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -190,7 +190,7 @@ fn a_waiter_gets_the_port() {
 
 /// The service goes away while the command runs: the code still arrives, and the lock is stale.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_service_is_gone_at_the_end() {
     let bench = Bench::closed();
     let service = bench.serve(User::Lfpd);
@@ -216,7 +216,7 @@ fn the_service_is_gone_at_the_end() {
 
 /// In the line of a service: the same, and a client that gave up does not get it.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_waiter_in_line_gets_the_port() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -237,7 +237,7 @@ fn a_waiter_in_line_gets_the_port() {
 
 /// A service that is killed and started again costs no waiter its wait.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_service_is_started_again_while_somebody_waits() {
     let bench = Bench::closed();
     let service = bench.listen(User::Lfpd);
@@ -262,7 +262,7 @@ fn the_service_is_started_again_while_somebody_waits() {
 #[rstest]
 #[case::in_line(Bench::listen as fn(&Bench, User) -> Process<'_>)]
 #[case::asking_again(Bench::serve)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::closed();
     let _service = start(&bench, User::Lfpd);
@@ -284,7 +284,7 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
 #[rstest]
 #[case::at_once(&["run", PORT, "--", "/run/test/lfp", "run", PORT, "--", "echo", "inside"])]
 #[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside && :"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

@@ -9,7 +9,7 @@ use crate::bench::{Bench, LONG, PORT};
 #[rstest]
 #[case("TERM")]
 #[case("USR2")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn signals_are_passed_on_to_the_command(#[case] name: &str) {
     let bench = Bench::open();
     let script = format!(
@@ -27,7 +27,7 @@ fn signals_are_passed_on_to_the_command(#[case] name: &str) {
 
 #[rstest]
 #[case("TERM", 15)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32) {
     let bench = Bench::open();
     let words = ["--direct", "run", PORT, "--", "sh", "-c", "echo ready; exec sleep 1000"];
@@ -44,7 +44,7 @@ fn end_a_command_that_does_not_mind_them(#[case] name: &str, #[case] number: i32
 #[case::int("INT", 2, &[])]
 #[case::hup("HUP", 1, &[])]
 #[case::directly("TERM", 15, &["--direct"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
@@ -63,7 +63,7 @@ fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str])
 
 /// nohup(1) is believed: what was ignored stays ignored, waiting or not.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn an_ignored_signal_stays_ignored() {
     let bench = Bench::closed();
     let _service = bench.serve(User::Lfpd);
@@ -81,7 +81,7 @@ fn an_ignored_signal_stays_ignored() {
 
 /// Ctrl-C reaches the command from the terminal, once, and not a second time from us.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_signal_from_the_terminal_is_not_repeated() {
     let bench = Bench::open();
     // A signal that comes just before Python blocks in input() would be heard after it only.

@@ -54,7 +54,7 @@ impl<'a> Service<'a> {
 const HUNG: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in time";
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_port_closed_while_the_service_hangs_is_released_when_it_is_back() {
     let ground = Ground::new();
     let service = Service::start(&ground);
@@ -98,7 +98,7 @@ fn say(program: &mut Process<'_>, word: &str, answer: &str) {
 #[rstest]
 #[case::it_is_told_later(&[], &[])]
 #[case::it_is_made_again_meanwhile(&["take", "look"], &["give"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_file_that_is_removed_while_the_service_hangs_is_not_kept(
     #[case] meanwhile: &[&str],
     #[case] afterwards: &[&str],
@@ -128,7 +128,7 @@ fn a_lock_file_that_is_removed_while_the_service_hangs_is_not_kept(
 #[rstest]
 #[case::of_a_port("open\n", &["lfp: no lock for /dev/ttyW0: the service has not answered in time", "EBUSY open"])]
 #[case::of_a_lock_file("take\n", &["EACCES take"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_that_comes_too_late_is_given_back(#[case] words: &str, #[case] answers: &[&str]) {
     let ground = Ground::new();
     let script = "
@@ -170,7 +170,7 @@ while True:
 #[rstest]
 #[case::open("os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)")]
 #[case::stream("open('/dev/ttyW0', 'rb+', buffering=0)")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn without_a_service_no_port_is_opened_that_must_be_locked(#[case] call: &str) {
     let ground = Ground::new();
     let script = format!(

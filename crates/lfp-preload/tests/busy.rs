@@ -80,7 +80,7 @@ const ABSENT: &str = "lfp: no lock for /dev/ttyW0: the service does not answer\n
 #[case::hangs_up(OPEN, "hangs-up", "2", &format!("{SILENT}EBUSY\n"), 1)]
 #[case::too_slow(OPEN, "slow", "2", &format!("{SILENT}EBUSY\n"), 2)]
 #[case::refuses(OPEN, "refuses", "", &format!("{ABSENT}opened\n"), 0)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn only_a_service_that_is_not_there_counts_as_none(
     #[case] program: &str,
     #[case] what: &str,

@@ -18,7 +18,7 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 ";
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_file_that_may_not_be_made_is_made_by_the_service() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -32,7 +32,7 @@ fn a_lock_file_that_may_not_be_made_is_made_by_the_service() {
 
 /// One user has it; the other can neither take nor remove it, whatever call he uses.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn another_user_can_neither_take_nor_remove_it() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -71,7 +71,7 @@ say(os.chmod, lock, 0o666)
 #[case::negative("'        -1\\n'", "EINVAL")]
 #[case::huge("'9' * 1000000", "EINVAL")]
 #[case::own("'%10d\\n' % os.getpid()", "0")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_temporary_locks_for_its_own_user_only(#[case] content: &str, #[case] expected: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -93,7 +93,7 @@ fn a_temporary_locks_for_its_own_user_only(#[case] content: &str, #[case] expect
 #[case::fifo("os.mkfifo(place)")]
 #[case::link("os.symlink('/home/alice/mine', place)")]
 #[case::directory("os.mkdir(place)")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_temporary_that_is_no_file_is_no_lock(#[case] make: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -120,7 +120,7 @@ fn a_temporary_that_is_no_file_is_no_lock(#[case] make: &str) {
 #[case::a_link("install -d -o bob -m 0777 /tmp/bobs; ln -s bobs /tmp/lfp-preload-1000")]
 #[case::a_link_to_ones_own("install -d -o alice -m 0700 /tmp/as; ln -s as /tmp/lfp-preload-1000")]
 #[case::a_file("touch /tmp/lfp-preload-1000")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_planted_place_for_temporaries_is_not_used(#[case] plant: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -151,7 +151,7 @@ print(os.path.exists('/tmp/' + place), os.path.exists('/run/lock/LCK..ttyW0'))
 #[case::run_odd("LFP_RUN_PID", "-1", "TAKEN True")]
 #[case::run_init("LFP_RUN_PID", "1", "TAKEN True")]
 #[case::run_large("LFP_RUN_PID", "99999999999999999999", "TAKEN True")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_hostile_environment_gives_nothing(
     #[case] name: &str,
     #[case] value: &str,
@@ -166,7 +166,7 @@ fn a_hostile_environment_gives_nothing(
 /// The process that `lfp run` locked for may be said to be anybody's: only of those that one
 /// descends from it is believed.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_of_another_is_not_adopted() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -182,7 +182,7 @@ fn a_lock_of_another_is_not_adopted() {
 
 /// The loader leaves it out where a program has more rights than its user.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_setuid_program_does_without_it() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -206,7 +206,7 @@ fn a_setuid_program_does_without_it() {
 #[case::nonsense("peer.sendall(b'HTTP/1.1 400 Bad Request\\r\\n' * 1000)")]
 #[case::endless("\n  try:\n    while True: peer.sendall(b'2' * 4096)\n  except OSError: pass")]
 #[case::busy("peer.sendall(b'421 later\\r\\n')")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_service_that_answers_nonsense_counts_as_absent(#[case] behaviour: &str) {
     let ground = Ground::new();
     let script = format!(
@@ -235,7 +235,7 @@ fn a_service_that_answers_nonsense_counts_as_absent(#[case] behaviour: &str) {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_stranger_at_the_usual_socket_is_not_asked() {
     let ground = Ground::new();
     let script = "
@@ -268,7 +268,7 @@ while True:
 #[rstest]
 #[case::files("os.open(LOCK, os.O_CREAT | os.O_EXCL | os.O_WRONLY)", "os.unlink(LOCK)", "0")]
 #[case::ports("os.open(PORT, os.O_RDWR | os.O_NOCTTY)", "None", "1:/dev/ttyW0")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn six_processes_never_have_the_lock_at_once(
     #[case] take: &str,
     #[case] release: &str,

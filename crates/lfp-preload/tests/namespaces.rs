@@ -59,7 +59,7 @@ const OWN_PROCESSES: [&str; 10] =
 #[case::unshare_as_root(&["unshare", "--user", "--map-root-user"])]
 #[case::bubblewrap(&WHOLE)]
 #[case::bubblewrap_with_its_own_run(&OWN_RUN)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_service_is_believed(#[case] namespace: &[&str]) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -71,7 +71,7 @@ fn the_service_is_believed(#[case] namespace: &[&str]) {
 
 /// The lock file has the number that the process has outside; the library knows its own lock all the same.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn its_own_lock_is_released_in_a_pid_namespace() {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -94,7 +94,7 @@ fn asked(service: &Process<'_>) -> Vec<String> {
 
 /// The release that was not answered may be obeyed at any moment: it is not to end the next lock.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_whose_release_is_in_doubt_is_not_taken_again() {
     let ground = Ground::new();
     let mut service = service(&ground, &["now", "later", "now"]);
@@ -140,7 +140,7 @@ const SLEEPS: [&str; 4] = ["35 ", "230 ", "101 ", "115 "];
 
 /// The service could not release it just then.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_release_that_failed_is_tried_again() {
     let ground = Ground::new();
     let service = service(&ground, &["now", "busy", "now"]);
@@ -158,7 +158,7 @@ fn a_release_that_failed_is_tried_again() {
 #[rstest]
 #[case::it_cannot_release_it("busy")]
 #[case::it_breaks_off("end")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_release_that_keeps_failing_is_sent_once_a_second(#[case] word: &str) {
     let ground = Ground::new();
     let service = service(&ground, &["now", word]);
@@ -176,7 +176,7 @@ fn a_release_that_keeps_failing_is_sent_once_a_second(#[case] word: &str) {
 
 /// A program writes its lock file once more, and the service does not answer: the lock is not given back for that.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_that_is_written_again_is_not_given_back() {
     let ground = Ground::new();
     let mut service = service(&ground, &["now", "later", "now"]);
@@ -201,7 +201,7 @@ fn a_lock_that_is_written_again_is_not_given_back() {
 #[rstest]
 #[case::it_is_dead(&["break", "now"], &["break LOCK", "answers 200", "now UNLOCK", "answers 200"])]
 #[case::it_lives(&["now"], &["now LOCK", "answers 450"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_file_that_names_this_process_is_judged_by_the_service(
     #[case] words: &[&str],
     #[case] expected: &[&str],

@@ -48,7 +48,7 @@ fn busy_for_bob(ground: &Ground) -> bool {
     "/usr/bin/python3 -c \"$PROGRAM\"; /usr/bin/python3 -c \"$PROGRAM\"; read last",
     2
 )]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -75,7 +75,7 @@ fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) 
 
 /// `lfp` itself sees the lock as it is: its holder, and its file. A command below the holder may run under it.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn lfp_below_it_sees_the_holder() {
     let ground = Ground::new();
     let script = format!(
@@ -92,7 +92,7 @@ fn lfp_below_it_sees_the_holder() {
 
 /// Two programs of one script: the second finds the first's lock.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn two_programs_of_one_script_keep_each_other_out() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -108,7 +108,7 @@ fn two_programs_of_one_script_keep_each_other_out() {
 
 /// With ports, what makes no lock files is behind the same lock.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_ports_of_the_command_are_its_own() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -125,7 +125,7 @@ fn the_ports_of_the_command_are_its_own() {
 
 /// A process that inherited the open port from its holder is not in its own way: the holder is an ancestor.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_process_that_inherited_the_port_is_not_in_its_own_way() {
     let ground = Ground::new();
     let _daemon = ground.serve();

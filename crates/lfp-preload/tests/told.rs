@@ -23,7 +23,7 @@ fn alice_has_it(ground: &Ground) -> Process<'_> {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_user_is_told_the_holder_and_since_when() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -40,7 +40,7 @@ fn a_user_is_told_the_holder_and_since_when() {
 #[rstest]
 #[case::a_program(false)]
 #[case::a_person(true)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn only_people_are_told(#[case] is_person: bool) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -52,7 +52,7 @@ fn only_people_are_told(#[case] is_person: bool) {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_program_waits_in_line() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -70,7 +70,7 @@ fn a_program_waits_in_line() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_wait_ends_when_its_time_is_up() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -83,7 +83,7 @@ fn a_wait_ends_when_its_time_is_up() {
 
 /// A signal that the program catches is not kept from it.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_signal_ends_the_wait() {
     let ground = Ground::new();
     let _daemon = ground.serve();

@@ -96,7 +96,7 @@ java -Xint Files.java
 #[case::python(&["/usr/bin/python3", "-u", "-c", PYTHON], 5)]
 #[case::make(&["bash", "-c", MAKE], 0)]
 #[case::java(&["bash", "-c", JAVA], 9)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn programs_are_as_without_it(
     #[case] words: &[&str],
     #[case] code: i32,
@@ -131,7 +131,7 @@ fn named(output: &str) -> String {
 
 /// A program that locks finds no descriptor among its own that it has not asked for.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn no_descriptor_is_left_behind() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -158,7 +158,7 @@ print(before == sorted(os.listdir('/proc/self/fd')))
 
 /// freopen(3) opens and closes in one call, past those of the C library that others go through.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_port_is_locked_and_released_by_freopen() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -182,7 +182,7 @@ for path in b'/dev/ttyW0', b'/dev/null':
 
 /// The same in C; and what posix_spawn(3) opens for a new process, without a lock, as BUGS of the manual say.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn ports_that_are_opened_by_other_calls() {
     let ground = Ground::with(&[("reopened", &compiled("reopened"))]);
     let _daemon = ground.serve();
@@ -197,7 +197,7 @@ fn ports_that_are_opened_by_other_calls() {
 
 /// A process that cannot open a port does not get its lock by trying.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_port_that_cannot_be_opened_is_not_kept() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -218,7 +218,7 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 #[rstest]
 #[case::of_the_parent("$$", "open\n")]
 #[case::of_a_third("$third", "EBUSY\n")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_process_with_the_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
     let ground = Ground::new();
     // Root sees who has which port open.
@@ -240,7 +240,7 @@ except OSError as error: print(errno.errorcode[error.errno])
 
 /// Without a service, ports are opened all the same, and each time that is said.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn without_a_service_a_port_is_open_and_that_is_said() {
     let ground = Ground::new();
     let script = "exec 3<>/dev/ttyW0; exec 4<>/dev/ttyW0; echo open";
@@ -260,7 +260,7 @@ fn without_a_service_a_port_is_open_and_that_is_said() {
 #[case::perhaps_a_link("/tmp/program.c", "os.O_RDONLY", 1)]
 #[case::climbs("/usr/../dev/null", "os.O_RDONLY", 1)]
 #[case::relative("program.c", "os.O_RDONLY", 1)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] looks: usize) {
     let ground = Ground::new();
     ground.sandbox.write("/tmp/program.c", "", 0o644);
@@ -284,7 +284,7 @@ fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] l
 #[case::files("0", &[])]
 #[case::ports("1", &[])]
 #[case::a_port_is_open("1:/dev/ttyW0", &["/dev/ttyW0"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn signal_handlers_may_name_and_close_files(#[case] ports: &str, #[case] port: &[&str]) {
     let ground = Ground::new();
     let _daemon = ground.serve();

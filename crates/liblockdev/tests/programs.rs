@@ -121,7 +121,7 @@ impl Consumer<'_> {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn two_programs_agree() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -153,7 +153,7 @@ fn two_programs_agree() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_goes_from_one_process_to_another() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -198,7 +198,7 @@ ttyunlock_helper  0     0    1
 
 /// Function by function. `H0` is the caller itself. Both processes are one user's, as they had to be of one group.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn results_are_those_of_the_old_library() {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -233,7 +233,7 @@ fn results_are_those_of_the_old_library() {
 #[rstest]
 #[case::empty("")]
 #[case::wordy("minicom\n")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_lock_that_names_no_process_keeps_everybody_out(#[case] content: &str) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -282,7 +282,7 @@ fn the_symbols_of_the_old_library_are_there() {
 #[case::no_name("", "test", libc::EINVAL)]
 #[case::null(PORT, "null", libc::EFAULT)]
 #[case::no_process(PORT, "unlock -5", libc::EINVAL)]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn impossible_arguments_are_errors(#[case] device: &str, #[case] call: &str, #[case] errno: i32) {
     let ground = Ground::new();
     let _daemon = ground.serve();
@@ -291,7 +291,7 @@ fn impossible_arguments_are_errors(#[case] device: &str, #[case] call: &str, #[c
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn without_a_service_nothing_is_locked() {
     let ground = Ground::new();
     let mut consumer = ground.consumer(PORT, User::Alice);
@@ -301,7 +301,7 @@ fn without_a_service_nothing_is_locked() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn lockdev_acts_for_the_process_that_started_it() {
     let ground = Ground::new();
     let _daemon = ground.serve();

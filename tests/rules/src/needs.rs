@@ -1,5 +1,5 @@
-//! Which tests make namespaces, become other users or give files away: only root may, so `cargo test` leaves
-//! them out, and says so. Pure.
+//! Which tests need a sandbox, become other users or give files away: `cargo test` leaves them out, and says so. A
+//! sandbox is made by root, or by an ordinary user in a user namespace; the rest is done by root alone. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,44 @@ use quote::ToTokens;
 
 use crate::house::{Breach, House};
 
-/// What such a test is marked with: `#[ignore = "needs root: tests/run"]`.
-const REASON: &str = "needs root: tests/run";
+/// What a test needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    Nothing,
+    /// A sandbox, whose namespaces an ordinary user can make too.
+    Namespaces,
+    Root,
+}
+
+impl Need {
+    /// What such a test is marked with: `#[ignore = "needs root: tests/run"]`.
+    fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Namespaces => Some("needs namespaces: tests/run"),
+            Self::Root => Some("needs root: tests/run"),
+        }
+    }
+
+    fn of_reason(reason: &str) -> Self {
+        let is_it = |need: &Self| need.reason() == Some(reason);
+        [Self::Root, Self::Namespaces].into_iter().find(is_it).unwrap_or(Self::Nothing)
+    }
+
+    fn of_name(name: &str) -> Self {
+        if NAMES.contains(&name) {
+            Self::Root
+        } else if name == "Sandbox" {
+            Self::Namespaces
+        } else {
+            Self::Nothing
+        }
+    }
+}
 
 /// What only root may call, and what is made with it.
 const NAMES: [&str; 10] = [
-    "Sandbox", "Package", "chown", "lchown", "mknod", "mount", "setfsuid", "setns", "setuid",
+    "Console", "Package", "chown", "lchown", "mknod", "mount", "setfsuid", "setns", "setuid",
     "unshare",
 ];
 
@@ -21,8 +53,9 @@ const NAMES: [&str; 10] = [
 const PROGRAMS: [&str; 4] = ["chroot", "nsenter", "setpriv", "unshare"];
 
 /// The reasons why a test may be left out by `cargo test`: by these words `tests/run` counts them.
-const REASONS: [&str; 5] = [
-    REASON,
+const REASONS: [&str; 6] = [
+    "needs root: tests/run",
+    "needs namespaces: tests/run",
     "needs programs: tests/run",
     "takes minutes: tests/run",
     "takes minutes: just etcd-long",
@@ -41,11 +74,11 @@ struct Function {
     is_test: bool,
     /// Why it is left out.
     ignored: Option<String>,
-    needs: bool,
+    needs: Need,
     calls: BTreeSet<Name>,
 }
 
-/// Tests that need root and do not say so, and tests that are left out for no known reason.
+/// Tests that need root or a sandbox and do not say so, and tests that are left out for no known reason.
 #[must_use]
 pub fn needs(house: &House) -> Vec<Breach> {
     let files: BTreeMap<&str, &Functions> =
@@ -86,23 +119,24 @@ fn breaches(functions: &[&(Name, Function)]) -> Vec<Breach> {
                 found
                     .push(breach(format!("{name}: tests/run does not know the reason {reason:?}")));
             }
-            Some(reason) if reason == REASON => {}
-            Some(_) | None if needs_root(function, &by_name) => {
-                found.push(breach(format!("{name} needs #[ignore = \"{REASON}\"]")));
+            marked => {
+                let said = marked.as_deref().map_or(Need::Nothing, Need::of_reason);
+                let need = need_of(function, &by_name);
+                if let (true, Some(reason)) = (said < need, need.reason()) {
+                    found.push(breach(format!("{name} needs #[ignore = \"{reason}\"]")));
+                }
             }
-            Some(_) | None => {}
         }
     }
     found
 }
 
-fn needs_root(test: &Function, by_name: &BTreeMap<Name, Vec<&Function>>) -> bool {
+fn need_of(test: &Function, by_name: &BTreeMap<Name, Vec<&Function>>) -> Need {
     let mut seen: BTreeSet<&Name> = BTreeSet::new();
     let mut left = vec![test];
+    let mut need = Need::Nothing;
     while let Some(function) = left.pop() {
-        if function.needs {
-            return true;
-        }
+        need = need.max(function.needs);
         for name in &function.calls {
             if seen.insert(name) {
                 let all = by_name.get(name).into_iter().flatten();
@@ -113,7 +147,7 @@ fn needs_root(test: &Function, by_name: &BTreeMap<Name, Vec<&Function>>) -> bool
             }
         }
     }
-    false
+    need
 }
 
 /// Whether cargo makes a test program of this file; the tests within a source file are looked at one by one.
@@ -233,7 +267,7 @@ fn function(
         is_test,
         // What stands above a case belongs to that case alone.
         ignored: value(attributes.rsplit(is_case).next().unwrap_or_default(), "ignore"),
-        needs: false,
+        needs: Need::Nothing,
         calls: BTreeSet::new(),
     };
     words(body, of.as_deref(), &mut function);
@@ -252,7 +286,9 @@ fn words(tokens: TokenStream, of: Option<&str>, function: &mut Function) {
         match token {
             TokenTree::Ident(word) => {
                 let word = word.to_string();
-                function.needs |= NAMES.contains(&word.as_str()) && !after_dot;
+                if !after_dot {
+                    function.needs = function.needs.max(Need::of_name(&word));
+                }
                 if colons < 2 {
                     path.clear();
                 }
@@ -273,7 +309,9 @@ fn words(tokens: TokenStream, of: Option<&str>, function: &mut Function) {
                 let text = text.to_string();
                 let mut words =
                     text.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-' && c != '.');
-                function.needs |= words.any(|word| PROGRAMS.contains(&word));
+                if words.any(|word| PROGRAMS.contains(&word)) {
+                    function.needs = Need::Root;
+                }
                 after_dot = false;
             }
         }

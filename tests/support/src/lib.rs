@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Everything in a sandbox ends with it, and a sandbox ends with the test, however the test
-//! dies: its first process waits for the end of a pipe that only the test holds. Needs root.
+//! dies: its first process waits for the end of a pipe that only the test holds. Root makes it, or an
+//! ordinary user in a user namespace.
 //! Everything here panics when it cannot do its work: that is how a test fails.
 
 mod console;

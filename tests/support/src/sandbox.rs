@@ -1,16 +1,13 @@
-//! One private machine: namespaces, `/dev`, `/run/lock`, pseudo-terminals.
+//! One private machine: namespaces, `/dev`, `/run/lock`, pseudo-terminals. Root makes it with the host's users; anybody
+//! else in a user namespace, whose users the host's `/etc/subuid` lends.
 
 use std::cell::Cell;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-
-use nix::pty::OpenptyResult;
-use nix::unistd::ttyname;
 
 use crate::peers::workspace;
 use crate::process::Command;
@@ -20,14 +17,15 @@ use crate::until::{LIMIT, until};
 #[derive(Debug, Default)]
 pub struct Layout {
     furniture: Vec<[String; 3]>,
-    ports: Vec<Port>,
+    /// Names and access modes.
+    ports: Vec<(String, u32)>,
 }
 
 /// A pseudo-terminal that stands for a serial port. The test keeps the far end open.
 #[derive(Debug)]
 struct Port {
     name: String,
-    far_end: OwnedFd,
+    far_end: fs::File,
 }
 
 impl Layout {
@@ -40,12 +38,7 @@ impl Layout {
     /// The same with an access mode; owner root, group dialout.
     #[must_use]
     pub fn port_with_mode(mut self, name: &str, mode: u32) -> Self {
-        let OpenptyResult { master, slave } = crate::pseudo_terminal();
-        let path = ttyname(slave.as_fd()).expect("its name");
-        std::os::unix::fs::chown(&path, Some(0), Some(20)).expect("owner of the port: not root?");
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode of the port");
-        self.furniture.push(["port".into(), name.into(), text(&path)]);
-        self.ports.push(Port { name: name.into(), far_end: master });
+        self.ports.push((name.into(), mode));
         self
     }
 
@@ -76,15 +69,15 @@ impl Layout {
     /// Makes the sandbox.
     ///
     /// # Panics
-    /// When it cannot be made; without root it never can.
+    /// When it cannot be made: an ordinary user needs user namespaces, and 65,536 users in `/etc/subuid`.
     #[must_use]
     pub fn enter(self) -> Sandbox {
-        assert!(nix::unistd::geteuid().is_root(), "sandboxes are made by root: sudo -E tests/run");
         let support = workspace().join("tests/support");
         let layout = self
             .bring("etc", support.join("etc"))
             .bring("programs", workspace().join("tests/programs"));
         let mut keeper = std::process::Command::new("unshare")
+            .args(user_namespace(&["--user", "--map-root-user", "--map-auto"]))
             .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork"])
             .args(["--kill-child", "--mount-proc", "/bin/sh"])
             .arg(support.join("src/enter.sh"))
@@ -98,17 +91,46 @@ impl Layout {
             .process_group(0)
             .spawn()
             .expect("unshare (package util-linux)");
-        let mut said = String::new();
-        let answers = keeper.stdout.take().expect("its output");
-        BufReader::new(answers).read_line(&mut said).expect("its answer");
-        if said != "ready\n" {
-            let mut why = String::new();
-            let _ = keeper.stderr.take().map(|mut stream| stream.read_to_string(&mut why));
-            panic!("the sandbox could not be made: {said}{why}");
-        }
+        let mut answers = BufReader::new(keeper.stdout.take().expect("its output"));
+        let mut expect = |keeper: &mut Child, line: &str| {
+            let mut answer = String::new();
+            answers.read_line(&mut answer).expect("its answer");
+            if answer != line {
+                let mut why = String::new();
+                let _ = keeper.stderr.take().map(|mut stream| stream.read_to_string(&mut why));
+                panic!("the sandbox could not be made: {answer}{why}");
+            }
+        };
+        expect(&mut keeper, "ports\n");
         let first = first_process(&keeper);
-        Sandbox { keeper, first, ports: layout.ports, started: Cell::new(0) }
+        let multiplexer = PathBuf::from(format!("/proc/{first}/root/run/test/pts/ptmx"));
+        let mut ports = Vec::new();
+        let mut input = keeper.stdin.as_ref().expect("its input");
+        for (name, mode) in layout.ports {
+            let (far_end, number) = terminal_of(&multiplexer);
+            writeln!(input, "{number} {name} {mode:o}").expect("a port to place");
+            ports.push(Port { name, far_end });
+        }
+        writeln!(input, "end").expect("the end of the ports");
+        expect(&mut keeper, "ready\n");
+        Sandbox { keeper, first, ports, started: Cell::new(0) }
     }
+}
+
+/// The arguments, where a user namespace is needed.
+fn user_namespace<'a>(arguments: &'a [&'a str]) -> &'a [&'a str] {
+    if nix::unistd::geteuid().is_root() { &[] } else { arguments }
+}
+
+/// A pseudo-terminal of the file system that has this multiplexer, and its number there.
+fn terminal_of(multiplexer: &Path) -> (fs::File, u32) {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).custom_flags(nix::libc::O_NOCTTY);
+    let far_end = options.open(multiplexer).expect("a pseudo-terminal");
+    rustix::pty::unlockpt(&far_end).expect("its other end");
+    let name = rustix::pty::ptsname(&far_end, Vec::new()).expect("its name");
+    let number = name.to_str().ok().and_then(|it| it.rsplit('/').next()?.parse().ok());
+    (far_end, number.expect("its number"))
 }
 
 /// What programs in a sandbox find programs by.
@@ -194,15 +216,15 @@ impl Sandbox {
     #[must_use]
     pub fn far_end(&self, port: &str) -> fs::File {
         let port = self.ports.iter().find(|it| it.name == port).expect("a port of the sandbox");
-        fs::File::from(port.far_end.try_clone().expect("one more descriptor"))
+        port.far_end.try_clone().expect("one more descriptor")
     }
 
     /// Arguments for `nsenter` that lead into this sandbox.
-    pub(crate) fn entrance(&self) -> [String; 7] {
+    pub(crate) fn entrance(&self) -> Vec<String> {
         let target = format!("--target={}", self.first);
-        let rest = ["--mount", "--pid", "--net", "--ipc", "--uts", "--wd=/"].map(String::from);
-        let [mount, pid, net, ipc, uts, wd] = rest;
-        [target, mount, pid, net, ipc, uts, wd]
+        let rest = ["--mount", "--pid", "--net", "--ipc", "--uts", "--wdns=/"];
+        let all = user_namespace(&["--user"]).iter().chain(&rest).map(|it| (*it).to_owned());
+        std::iter::once(target).chain(all).collect()
     }
 
     /// A number that no other program of this sandbox has.

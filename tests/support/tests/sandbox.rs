@@ -9,7 +9,7 @@ use std::time::Duration;
 use testbed::{LIMIT, Sandbox, User, until};
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn shows_ports_links_and_locks_of_its_own() {
     let sandbox = Sandbox::layout()
         .port("ttyW0")
@@ -34,7 +34,7 @@ fn shows_ports_links_and_locks_of_its_own() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn connects_both_ends_of_a_port() {
     let sandbox = Sandbox::layout().port("ttyW0").enter();
     let mut reader = sandbox.command("head").args(["-n1", "/dev/ttyW0"]).spawn();
@@ -43,7 +43,7 @@ fn connects_both_ends_of_a_port() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn runs_programs_as_its_users_with_its_own_pids_and_network() {
     let sandbox = Sandbox::layout().enter();
     let end = sandbox.command("id").user(User::Alice).no_input().run();
@@ -63,7 +63,7 @@ fn runs_programs_as_its_users_with_its_own_pids_and_network() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn tells_exit_codes_and_signals_apart() {
     let sandbox = Sandbox::layout().enter();
     let end = sandbox.command("sh").args(["-c", "echo out; echo err >&2; exit 6"]).run();
@@ -82,7 +82,7 @@ fn tells_exit_codes_and_signals_apart() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn frees_the_pid_of_a_killed_program() {
     let sandbox = Sandbox::layout().enter();
     let sleeper = sandbox.command("sleep").arg("1000").spawn();
@@ -93,7 +93,7 @@ fn frees_the_pid_of_a_killed_program() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn takes_its_processes_along_when_it_goes() {
     let sandbox = Sandbox::layout().enter();
     let inside = sandbox.path("/proc/1");
@@ -105,7 +105,7 @@ fn takes_its_processes_along_when_it_goes() {
 
 /// This test runs itself once more as the one that is killed.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn leaves_nothing_when_the_test_is_killed() {
     const MARK: &str = "TESTBED_TO_BE_KILLED";
     if std::env::var_os(MARK).is_some() {
@@ -138,7 +138,7 @@ fn leaves_nothing_when_the_test_is_killed() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 #[should_panic(expected = "still runs")]
 fn lets_no_program_run_for_ever() {
     let sandbox = Sandbox::layout().enter();
@@ -146,7 +146,7 @@ fn lets_no_program_run_for_ever() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 #[should_panic(expected = "no-such-program is not installed: run .ci/install")]
 fn names_a_missing_program() {
     let sandbox = Sandbox::layout().enter();
@@ -154,7 +154,7 @@ fn names_a_missing_program() {
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 #[should_panic(expected = "no-such-program is not installed: run .ci/install")]
 fn names_a_missing_program_of_a_user() {
     let sandbox = Sandbox::layout().enter();

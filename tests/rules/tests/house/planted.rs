@@ -210,6 +210,18 @@ const MARKED: &str = "#[test] #[ignore = \"needs root: tests/run\"] fn planted()
     "#[rstest] #[ignore = \"needs root: tests/run\"] #[case(1)] #[case(2)] fn planted() { chown(); }",
     true
 )]
+#[case::marked_for_a_sandbox_alone(
+    "#[test] #[ignore = \"needs namespaces: tests/run\"] fn planted() { chown(); }",
+    true
+)]
+#[case::a_sandbox(
+    "#[test] #[ignore = \"needs namespaces: tests/run\"] fn planted() { Sandbox::layout(); }",
+    false
+)]
+#[case::a_sandbox_as_root(
+    "#[test] #[ignore = \"needs root: tests/run\"] fn planted() { Sandbox::layout(); }",
+    false
+)]
 #[case::marked(MARKED, false)]
 #[case::no_test("fn planted() { unshare(); }", false)]
 #[case::nothing_of_the_kind("#[test] fn planted() { machine.mount(); }", false)]
