@@ -168,21 +168,12 @@ pub const WATCHED_PORTS: usize = 256;
 /// Processes that are known to have one port open without a lock.
 pub const OPENERS_OF_PORT: usize = 16;
 
-/// The least time between two looks at who has a locked port open (`--exclusive`).
-pub const EXCLUSIVE_LOOK_GAP: Duration = Duration::from_millis(10);
+/// Descriptors of the thread of `--exclusive`, besides its lock directories: its events, a search, and the duplicates
+/// that are being closed.
+pub const EXCLUSIVE_DESCRIPTORS: usize = 16 + CLOSINGS;
 
-/// The longest one, however long a look has taken.
-pub const EXCLUSIVE_LOOK_MOST: Duration = Duration::from_secs(1);
-
-/// After each such look, the port is not looked at for so many times what it has taken.
-pub const EXCLUSIVE_SHARE: u32 = 9;
-
-/// Descriptors for such looks: three for each that goes on, and those that are being closed.
-pub const EXCLUSIVE_LOOKS: usize = 3 * LOOKS_AT_ONCE + CLOSINGS;
-
-/// How often one of the exclusive ports is checked for its lock: a user that may write the lock directory can remove the
-/// lock and tell nobody.
-pub const EXCLUSIVE_CHECK: Duration = Duration::from_millis(250);
+/// So long after a lock was taken, its record is on the disk: from then on a lock without a record has ended.
+pub const EXCLUSIVE_RECORD_AFTER: Duration = Duration::from_millis(500);
 
 /// How long one search for the holders that STAT reports may take. Then its answers say that they are incomplete. A
 /// STAT that comes during a search waits for its end, a pause and its own search: less than two seconds.

@@ -66,6 +66,19 @@ impl Log {
         Self { threshold, sink }
     }
 
+    /// A log like this one, for another thread.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let sink = match self.sink {
+            Sink::Unopened(facility) | Sink::Syslog(_, facility) | Sink::Resting(facility, ..) => {
+                Sink::Unopened(facility)
+            }
+            Sink::StandardError => Sink::StandardError,
+            Sink::Off => Sink::Off,
+        };
+        Self { threshold: self.threshold, sink }
+    }
+
     /// Whether a line of this severity would be written.
     #[must_use]
     pub fn wants(&self, severity: Severity) -> bool {

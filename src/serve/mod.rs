@@ -15,7 +15,6 @@ mod clients;
 mod connection;
 #[cfg(target_os = "linux")]
 mod descriptors;
-mod exclusive;
 mod foreseen;
 #[cfg(target_os = "linux")]
 pub(crate) mod listen;
@@ -27,6 +26,7 @@ mod log_budget;
 #[cfg(target_os = "linux")]
 mod notify;
 mod opens;
+mod ports;
 mod quota;
 mod service;
 pub(crate) mod settings;
@@ -39,6 +39,6 @@ mod waiting;
 mod watches;
 
 pub(crate) use client::{Client, Need};
-pub(crate) use exclusive::Exclusive;
 pub(crate) use opens::Opens;
+pub(crate) use ports::Exclusive;
 pub(crate) use service::Service;

@@ -7,7 +7,6 @@ mod foreseen;
 mod opener;
 mod rights;
 
-pub(super) use exclusive::PortSearch;
 pub(super) use opener::Asked;
 
 use std::fmt;
@@ -26,6 +25,7 @@ use super::client::{Client, Need};
 use super::foreseen::Foreseen;
 use super::log_budget::{LogBudget, Verdict};
 use super::opens::Openers;
+use super::ports::{Exclusive, ExclusivePorts};
 use super::quota::Quota;
 use super::status_worker::{self, Seen};
 use super::waiting::Waiting;
@@ -53,7 +53,8 @@ pub(crate) struct Service {
     /// The processes that have ports open without a lock, where a daemon looks at that.
     openers: Openers,
     foreseen: Foreseen,
-    exclusion: exclusive::Exclusion,
+    wants_exclusive: Exclusive,
+    exclusive: Option<ExclusivePorts>,
 }
 
 impl Service {
@@ -76,7 +77,8 @@ impl Service {
             quota: Quota::default(),
             openers: Openers::default(),
             foreseen: Foreseen::default(),
-            exclusion: exclusive::Exclusion::default(),
+            wants_exclusive: Exclusive::Never,
+            exclusive: None,
         }
     }
 

@@ -50,12 +50,14 @@ pub use guard::{LockError, PortLock, held_by, lock, lock_in, lock_timeout};
 pub use layout::Layout;
 pub use lock::backoff::{Backoff, Contention};
 pub use lock::closing::Closing;
-pub use lock::exclusive::{Duplicate, Found, NoDuplicate, Search};
+pub use lock::exclusive::{Duplicate, NoDuplicate};
 pub use lock::holders::{
     Holder, NoLook, OpenLook, Progress, Scheme, Standing, opener, openers_of, serial_devices,
     tell_exclusive,
 };
 pub use lock::names::is_lock_file;
+#[cfg(target_os = "linux")]
+pub use lock::port_watch::{Examined, PortWatch, Trigger};
 pub use lock::table::{Names, Survey, Table};
 pub use lock::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};
 pub use pidlockfile::Pid;

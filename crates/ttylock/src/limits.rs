@@ -2,6 +2,8 @@
 //!
 //! The longest device name is [`crate::NAME_BYTES`].
 
+use std::time::Duration;
+
 /// The most pieces of work that are deferred at one time; clients wait for further ones. Each may be an open file, so
 /// this is far less than a daemon's own descriptors.
 pub const DEFERRED_MOST: usize = 16;
@@ -43,6 +45,15 @@ pub const CLOSINGS: usize = 32;
 
 /// Of these, those of one user.
 pub(crate) const CLOSINGS_OF_A_USER: usize = 4;
+
+/// The least pause between two examinations of a port, and between two readings of its events.
+pub(crate) const PORT_EXAMINATION_GAP: Duration = Duration::from_millis(10);
+
+/// After each examination, a port rests for this many times as long as it took.
+pub(crate) const PORT_EXAMINATION_SHARE: u32 = 9;
+
+/// Interval of the examinations without an event, and the longest rest.
+pub const PORT_SCAN_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,6 @@
 //! longer: a thread prepares it for all clients that ask.
 
 mod arrivals;
-mod exclusive;
 mod opens;
 mod sweep;
 mod turns;
@@ -22,7 +21,6 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
 
 use arrivals::Arrivals;
-use exclusive::Exclusive;
 use opens::Openers;
 use sweep::Schedule;
 
@@ -36,7 +34,7 @@ use super::settings::Settings;
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
-use crate::limits::{EXCLUSIVE_LOOKS, LOOKS_AT_ONCE};
+use crate::limits::{EXCLUSIVE_DESCRIPTORS, LOOKS_AT_ONCE};
 use crate::log::Severity;
 
 /// Events that are not about a connection have the highest bit; the rest tells which.
@@ -46,7 +44,6 @@ const CHANGES: u64 = SPECIAL | 1 << 62;
 const LISTENERS: u64 = SPECIAL | 1 << 61;
 const PROCESSES: u64 = SPECIAL | 1 << 60;
 const OPENS: u64 = SPECIAL | 1 << 59;
-const PORTS: u64 = SPECIAL | 1 << 58;
 const SURVEYS: u64 = SPECIAL | 1;
 const NUMBER: u64 = (1 << 60) - 1;
 
@@ -65,7 +62,6 @@ struct Daemon<'s> {
     status_worker: StatusWorker,
     watches: Watches,
     openers: Openers,
-    exclusive: Exclusive,
     schedule: Schedule,
     ending: bool,
 }
@@ -113,7 +109,7 @@ impl<'s> Daemon<'s> {
         };
         let looks = if openers.are_watched() { LOOKS_AT_ONCE } else { 0 };
         let looks =
-            looks.saturating_add(if service.makes_exclusive() { EXCLUSIVE_LOOKS } else { 0 });
+            looks.saturating_add(if service.makes_exclusive() { EXCLUSIVE_DESCRIPTORS } else { 0 });
         let own = own(service.directories().len(), looks);
         let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
         if shares.connections < settings.limit {
@@ -139,13 +135,12 @@ impl<'s> Daemon<'s> {
             status_worker,
             watches: Watches::of_up_to(shares.watched),
             openers,
-            exclusive: Exclusive::default(),
             schedule: Schedule::since(now),
             ending: false,
         };
         daemon.watch_holders();
         daemon.begin_with_opens();
-        daemon.begin_exclusive()?;
+        daemon.service.begin_exclusive()?;
         daemon.notify.ready();
         Ok(daemon)
     }
@@ -189,7 +184,6 @@ impl<'s> Daemon<'s> {
         self.retry(now);
         self.try_waiters();
         self.lock_for_openers();
-        self.keep_ports_exclusive();
         self.ask_query(now);
         self.sweep(now);
         self.flush(now);
@@ -209,7 +203,6 @@ impl<'s> Daemon<'s> {
             self.notify.next_moment(),
             self.service.next_look(),
             self.next_look_at_openers(),
-            self.next_exclusive(),
         ];
         let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
         let left = moment.saturating_duration_since(Instant::now());
@@ -229,8 +222,6 @@ impl<'s> Daemon<'s> {
             changes.iter().for_each(|change| self.service.changed(change));
         } else if number == OPENS {
             self.ports_were_opened(now);
-        } else if number == PORTS {
-            self.happened_to_ports(now);
         } else if number & LISTENERS == LISTENERS {
             self.accept(usize::try_from(number & NUMBER).unwrap_or(usize::MAX), now);
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {

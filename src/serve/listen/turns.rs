@@ -180,9 +180,6 @@ impl Daemon<'_> {
     }
 
     fn answer_query(&mut self, token: Token, seen: Option<Seen>) {
-        if token == OURSELVES && self.is_of_exclusive(seen.as_ref()) {
-            return self.surveyed_exclusive(seen, Instant::now());
-        }
         if token == OURSELVES {
             return self.found_openers(seen, Instant::now());
         }

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::closing::Closing;
 use super::open::{NoLook, OpenLook, Progress, is_of, openers};
-use crate::device::node::Node;
+use crate::device::node::{Node, Numbers};
 use crate::sys::{self, ProcessHandle};
 
 /// A duplicate of another process's descriptor: the same opening of the device. The device stays open as long as the
@@ -21,6 +21,8 @@ pub struct Duplicate {
     descriptor: Option<OwnedFd>,
     number: i32,
     closing: Closing,
+    /// The file system and inode of the node by which the process has opened the device.
+    opened_by: (Numbers, u64),
 }
 
 /// Why there is no duplicate.
@@ -35,84 +37,17 @@ pub enum NoDuplicate {
     System(io::Error),
 }
 
-/// A search for a descriptor by which one process has a device open, in steps like those of an [`OpenLook`].
-///
-/// The process may close the descriptor and reuse its number at any time. So only the duplicate counts: it is closed
-/// again unless it is a terminal with the device's numbers.
-#[derive(Debug)]
-pub struct Search {
-    process: ProcessHandle,
-    look: OpenLook,
-    node: Node,
-    closing: Closing,
-}
-
-/// The result of a step of a [`Search`].
-#[derive(Debug)]
-pub enum Found {
-    /// Nothing yet.
-    More,
-    /// The answer.
-    Told(Result<Duplicate, NoDuplicate>),
-}
-
-impl Search {
-    /// Begins. Duplicates are closed as `closing` says, also those of other files.
-    ///
-    /// # Errors
-    /// [`NoDuplicate`].
-    pub fn begin(pid: Pid, node: &Node, closing: Closing) -> Result<Self, NoDuplicate> {
-        let process = ProcessHandle::open(pid)?;
-        // The search begins while the handle is held. If the number belongs to another process by now, the handle is
-        // of a process that has ended and has nothing to duplicate.
-        let look = OpenLook::begin(pid, node)?;
-        Ok(Self { process, look, node: *node, closing })
-    }
-
-    /// The device searched for.
-    #[must_use]
-    pub fn node(&self) -> Node {
-        self.node
-    }
-
-    /// Examines a limited number of descriptors. Returns how many it has examined, and the result.
-    pub fn step(&mut self) -> (usize, Found) {
-        let (looks, progress) = self.look.step();
-        let found = match progress {
-            Progress::More => Found::More,
-            Progress::Told(Some(false)) => Found::Told(Err(NoDuplicate::NotOpen)),
-            Progress::Told(None) => Found::Told(Err(NoDuplicate::Forbidden)),
-            Progress::Told(Some(true)) => {
-                match self.duplicate(self.look.descriptor().unwrap_or(-1)) {
-                    Ok(None) => Found::More,
-                    Ok(Some(duplicate)) => Found::Told(Ok(duplicate)),
-                    Err(why) => Found::Told(Err(why)),
-                }
-            }
-        };
-        (looks, found)
-    }
-
-    fn duplicate(&self, number: i32) -> Result<Option<Duplicate>, NoDuplicate> {
-        let Some(thread) = self.look.thread() else {
-            return Duplicate::by_number(&self.process, number, &self.node, self.closing);
-        };
-        let thread = ProcessHandle::of_thread(thread)?;
-        // A thread that is there now was there when the handle was opened: its number was not another's.
-        if !self.look.still_has_it() {
-            return Ok(None);
-        }
-        Duplicate::by_number(&thread, number, &self.node, self.closing)
-    }
-}
-
 impl Duplicate {
-    /// Duplicates a descriptor by which that process has the device open.
+    /// Duplicates a descriptor by which that process has the device open. The duplicate is closed as `closing` says,
+    /// also if it turns out to be of another file.
+    ///
+    /// The process may close a descriptor and reuse its number at any time. So only the duplicate counts: it is closed
+    /// again unless it is a terminal with the device's numbers.
     ///
     /// # Errors
     /// [`NoDuplicate`].
-    pub fn of(pid: Pid, node: &Node) -> Result<Self, NoDuplicate> {
-        let found = Self::of_process(pid, node);
+    pub fn of(pid: Pid, node: &Node, closing: Closing) -> Result<Self, NoDuplicate> {
+        let found = Self::of_process(pid, node, closing);
         let is_ending = || process::stat(pid).is_none_or(|it| it.is_ending());
         // The descriptors of an ending process are hidden even from its own user.
         if matches!(found, Err(NoDuplicate::Forbidden)) && is_ending() {
@@ -121,13 +56,41 @@ impl Duplicate {
         found
     }
 
-    fn of_process(pid: Pid, node: &Node) -> Result<Self, NoDuplicate> {
-        let mut search = Search::begin(pid, node, Closing::AtOnce)?;
+    fn of_process(pid: Pid, node: &Node, closing: Closing) -> Result<Self, NoDuplicate> {
+        let process = ProcessHandle::open(pid)?;
+        // The search begins while the handle is held. If the number belongs to another process by now, the handle is
+        // of a process that has ended and has nothing to duplicate.
+        let mut look = OpenLook::begin(pid, node)?;
         loop {
-            if let (_, Found::Told(answer)) = search.step() {
-                return answer;
+            match look.step().1 {
+                Progress::More => {}
+                Progress::Told(Some(false)) => return Err(NoDuplicate::NotOpen),
+                Progress::Told(None) => return Err(NoDuplicate::Forbidden),
+                Progress::Told(Some(true)) => {
+                    if let Some(duplicate) = Self::of_found(&process, &look, node, closing)? {
+                        return Ok(duplicate);
+                    }
+                }
             }
         }
+    }
+
+    fn of_found(
+        process: &ProcessHandle,
+        look: &OpenLook,
+        node: &Node,
+        closing: Closing,
+    ) -> Result<Option<Self>, NoDuplicate> {
+        let number = look.descriptor().unwrap_or(-1);
+        let Some(thread) = look.thread() else {
+            return Self::by_number(process, number, node, closing);
+        };
+        let thread = ProcessHandle::of_thread(thread)?;
+        // A thread that is there now was there when the handle was opened: its number was not another's.
+        if !look.still_has_it() {
+            return Ok(None);
+        }
+        Self::by_number(&thread, number, node, closing)
     }
 
     /// Duplicates the descriptor with that number, which an earlier search found. `None` if it is not, or no longer,
@@ -148,13 +111,21 @@ impl Duplicate {
     ///
     /// # Errors
     /// [`NoDuplicate`]; of several reasons, the last one that says more than that the device is not open.
-    pub fn of_any(node: &Node, wanted: impl Fn(Pid) -> bool) -> Result<Self, NoDuplicate> {
+    pub fn of_any(
+        node: &Node,
+        wanted: impl Fn(Pid) -> bool,
+        closing: impl Fn(Pid) -> Closing,
+    ) -> Result<Self, NoDuplicate> {
+        let openers = openers(&[*node], None);
         let mut why = NoDuplicate::NotOpen;
-        for (pid, _) in openers(&[*node], None).found {
+        if !openers.has_ended {
+            why = NoDuplicate::System(io::ErrorKind::TimedOut.into());
+        }
+        for (pid, _) in openers.found {
             if !wanted(pid) {
                 continue;
             }
-            match Self::of(pid, node) {
+            match Self::of(pid, node, closing(pid)) {
                 Err(NoDuplicate::NotOpen) => {}
                 Err(reason) => why = reason,
                 found => return found,
@@ -170,10 +141,15 @@ impl Duplicate {
         node: &Node,
         closing: Closing,
     ) -> Result<Option<Self>, NoDuplicate> {
+        if !closing.has_room() {
+            return Err(NoDuplicate::System(io::ErrorKind::WouldBlock.into()));
+        }
         let Some(descriptor) = process.duplicate(number)? else { return Ok(None) };
         // From here on it is closed in the requested way, whatever file it is.
-        let duplicate = Self { descriptor: Some(descriptor), number, closing };
+        let opened_by = (node.file_system, node.inode);
+        let mut duplicate = Self { descriptor: Some(descriptor), number, closing, opened_by };
         let seen = sys::look_into(duplicate.open()?).map_err(NoDuplicate::System)?;
+        duplicate.opened_by = (seen.file_system.into(), seen.inode);
         let is_it =
             node.device.is_some() && is_of(&seen, node) && sys::is_terminal(duplicate.open()?);
         Ok(is_it.then_some(duplicate))
@@ -188,13 +164,19 @@ impl Duplicate {
         let path = format!("/proc/self/fd/{}", self.open()?.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let descriptor = Some(openat(CWD, path.as_str(), flags, Mode::empty())?);
-        Ok(Self { descriptor, number: -1, closing: self.closing })
+        Ok(Self { descriptor, number: -1, ..*self })
     }
 
     /// The number of the original descriptor in its process.
     #[must_use]
     pub fn number(&self) -> i32 {
         self.number
+    }
+
+    /// Whether the process has opened this very node of the device, and not another one with the same number.
+    #[must_use]
+    pub fn is_by(&self, node: &Node) -> bool {
+        self.opened_by == (node.file_system, node.inode)
     }
 
     /// Whether only a process with CAP_SYS_ADMIN can open the device now, for whatever reason.
@@ -205,12 +187,17 @@ impl Duplicate {
         sys::is_exclusive(self.open()?)
     }
 
-    /// From now on only processes with CAP_SYS_ADMIN can open the device.
+    /// From now on only processes with CAP_SYS_ADMIN can open the device. False if that was so before: another
+    /// program has set the mode, and it is not ours to end.
     ///
     /// # Errors
     /// An error of the system.
-    pub fn set_exclusive(&self) -> io::Result<()> {
-        sys::set_exclusive(self.open()?)
+    pub fn make_exclusive(&self) -> io::Result<bool> {
+        let was_shared = !self.is_exclusive()?;
+        if was_shared {
+            sys::set_exclusive(self.open()?)?;
+        }
+        Ok(was_shared)
     }
 
     /// Every process with the right to do so can open the device again.
@@ -317,17 +304,25 @@ mod tests {
         Node::of(&file.metadata().unwrap())
     }
 
+    fn duplicate_of(opener: &Opener, file: impl AsFd) -> Result<Duplicate, NoDuplicate> {
+        Duplicate::of(opener.pid(), &node_of(file), Closing::AtOnce)
+    }
+
+    fn at_once(_: Pid) -> Closing {
+        Closing::AtOnce
+    }
+
     #[test]
     fn a_terminal_is_duplicated() {
         let (near, other) = (terminal(), terminal());
         let opener = Opener::of(&near.slave);
-        let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
+        let duplicate = duplicate_of(&opener, &near.slave).unwrap();
         assert_eq!(node_of(duplicate.open().unwrap()), node_of(&near.slave));
-        let not_open = Duplicate::of(opener.pid(), &node_of(&other.slave));
+        let not_open = duplicate_of(&opener, &other.slave);
         assert!(matches!(not_open, Err(NoDuplicate::NotOpen)), "{not_open:?}");
-        let anybodys = Duplicate::of_any(&node_of(&near.slave), |pid| pid == opener.pid());
+        let anybodys = Duplicate::of_any(&node_of(&near.slave), |pid| pid == opener.pid(), at_once);
         assert!(anybodys.is_ok(), "{anybodys:?}");
-        let nobodys = Duplicate::of_any(&node_of(&near.slave), |_| false);
+        let nobodys = Duplicate::of_any(&node_of(&near.slave), |_| false, at_once);
         assert!(matches!(nobodys, Err(NoDuplicate::NotOpen)), "{nobodys:?}");
     }
 
@@ -340,7 +335,7 @@ mod tests {
         let near = terminal();
         let path = nix::unistd::ttyname(&near.slave).unwrap();
         let opener = Opener(crate::lock::open::other_thread_with(&path));
-        let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
+        let duplicate = duplicate_of(&opener, &near.slave).unwrap();
         assert_eq!(node_of(duplicate.open().unwrap()), node_of(&near.slave));
     }
 
@@ -348,10 +343,10 @@ mod tests {
     fn the_exclusive_mode_is_set_and_ended() {
         let near = terminal();
         let opener = Opener::of(&near.slave);
-        let duplicate = Duplicate::of(opener.pid(), &node_of(&near.slave)).unwrap();
+        let duplicate = duplicate_of(&opener, &near.slave).unwrap();
         assert!(!duplicate.is_exclusive().unwrap());
-        duplicate.set_exclusive().unwrap();
-        assert!(duplicate.is_exclusive().unwrap());
+        assert!(duplicate.make_exclusive().unwrap() && duplicate.is_exclusive().unwrap());
+        assert!(!duplicate.make_exclusive().unwrap(), "it was before");
         duplicate.end_exclusive().unwrap();
         assert!(!duplicate.is_exclusive().unwrap());
     }
@@ -362,7 +357,7 @@ mod tests {
         let (file, null) = (tempfile::tempfile().unwrap(), File::open("/dev/null").unwrap());
         for input in [file, null] {
             let opener = Opener::of(&input);
-            let found = Duplicate::of(opener.pid(), &node_of(&input));
+            let found = duplicate_of(&opener, &input);
             assert!(matches!(found, Err(NoDuplicate::NotOpen)), "{input:?}: {found:?}");
         }
     }

@@ -13,6 +13,7 @@ use pidlockfile::process::{lives, owner};
 pub use super::holder::{Holder, Scheme, Standing};
 pub use super::open::{NoLook, OpenLook, Progress};
 
+use super::closing::Closing;
 use super::exclusive::Duplicate;
 use super::flock::{self, Completeness, Flocks};
 use super::kernel_list::Listing;
@@ -101,7 +102,8 @@ pub fn tell_exclusive(dev_dir: &Path, holders: &mut Vec<Holder>) {
     for holder in holders.iter_mut().filter(|it| it.scheme.file().is_none()) {
         let node = |name: &str| follow(dev_dir, &name.parse().ok()?).ok()?.node;
         let (Some(pid), Some(node)) = (holder.pid, node(&holder.device)) else { continue };
-        let seen = Duplicate::of(pid, &node).ok().and_then(|it| it.is_exclusive().ok());
+        let seen =
+            Duplicate::of(pid, &node, Closing::AtOnce).ok().and_then(|it| it.is_exclusive().ok());
         match (seen, &holder.scheme) {
             (Some(true), Scheme::Open) => holder.scheme = Scheme::Exclusive,
             // It has both.

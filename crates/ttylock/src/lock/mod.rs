@@ -21,6 +21,8 @@ mod model;
 pub(crate) mod names;
 mod open;
 mod passes;
+#[cfg(target_os = "linux")]
+pub(crate) mod port_watch;
 mod room;
 pub(crate) mod table;
 mod watched;

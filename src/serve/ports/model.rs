@@ -1,15 +1,6 @@
-//! Ports that only the holders of their locks can open, for `--exclusive`: the settings, these ports, and the kernel's
-//! events about openings. Nothing here touches a port.
-
-mod ports;
-#[cfg(target_os = "linux")]
-mod watch;
+//! Which ports `--exclusive` makes exclusive. Pure.
 
 use ttylock::{DeviceName, ResolvedDevice};
-
-pub(super) use ports::{Ports, Question, Set, Why};
-#[cfg(target_os = "linux")]
-pub(super) use watch::PortWatch;
 
 /// Which ports a daemon makes exclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,76 @@
+//! A thread that works when an event has come, when somebody else has something for it, and at chosen moments.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use ttylock::limits::THREAD_STACK;
+
+/// What a thread does.
+pub(super) trait Work {
+    /// Readable when an event has come; none while events are not to be handled.
+    fn bell(&self) -> Option<BorrowedFd<'_>>;
+    /// Handles what there is. Returns when to do so again without an event.
+    fn work(&mut self) -> Option<Instant>;
+}
+
+/// Makes a thread work.
+#[derive(Clone, Debug)]
+pub(super) struct Waker(Arc<EventFd>);
+
+impl Waker {
+    /// For one thread.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self(Arc::new(EventFd::from_flags(flags)?)))
+    }
+
+    pub(super) fn wake(&self) {
+        // It fails only if very many calls were not seen yet: then the thread is woken in any case.
+        let _ = self.0.write(1);
+    }
+
+    /// Starts the thread, which makes its own tools and works until the process ends.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn start<W: Work>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> W + Send + 'static,
+    ) -> io::Result<()> {
+        let wakes = Arc::clone(&self.0);
+        let run = move || {
+            let mut work = make();
+            loop {
+                turn(&mut work, &wakes);
+            }
+        };
+        thread::Builder::new().name(name.to_owned()).stack_size(THREAD_STACK).spawn(run)?;
+        Ok(())
+    }
+}
+
+fn turn(work: &mut impl Work, wakes: &EventFd) {
+    let next = work.work();
+    let own = PollFd::new(wakes.as_fd(), PollFlags::POLLIN);
+    let bell = work.bell().map(|bell| PollFd::new(bell, PollFlags::POLLIN));
+    let mut awaited: Vec<PollFd<'_>> = std::iter::once(own).chain(bell).collect();
+    // An error is a signal, after which there is as much to do as after an event.
+    let _ = poll(&mut awaited, timeout(next));
+    let _ = wakes.read();
+}
+
+fn timeout(next: Option<Instant>) -> PollTimeout {
+    let Some(moment) = next else { return PollTimeout::NONE };
+    // Rounded up: otherwise the thread would be busy for the last part of a millisecond.
+    let millis = moment.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}
