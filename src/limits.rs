@@ -141,23 +141,8 @@ pub const OPEN_FOR: Duration = Duration::from_secs(1);
 /// The longest time between two looks at a process that could not have the lock.
 pub const OPEN_LOOK_MOST: Duration = Duration::from_secs(30);
 
-/// Processes whose descriptors are looked at at one time, each a piece in turn; each costs a descriptor.
-pub const LOOKS_AT_ONCE: usize = 8;
-
-/// Of these, those of one user.
-pub const LOOKS_OF_A_USER: usize = LOOKS_AT_ONCE / 2;
-
-/// Descriptors of other processes that a daemon looks at in one turn.
-pub const LOOKED_AT: usize = 1024;
-
-/// Beginning to look at a process takes as long as looking at so many of its descriptors.
-pub const LOOK_COST: usize = 16;
-
-/// How long no look is begun when the system has no descriptors left.
-pub const LOOK_PAUSE: Duration = Duration::from_millis(200);
-
-/// Closings that are kept in mind while the processes with open ports are being found.
-pub const CLOSED_DURING_SURVEY: usize = 4096;
+/// After the examination of a process with open ports, none of the same user is examined for this many times as long.
+pub const EXAMINATION_SHARE: u32 = 9;
 
 /// Bytes of the kernel's reports on opened ports that are read at once.
 pub const OPEN_EVENT_BYTES: usize = 4096;
@@ -188,12 +173,6 @@ pub const STATUS_PAUSE: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// However many processes of one user are looked at, there is room for others.
-    #[test]
-    fn no_user_has_all_the_looks() {
-        const { assert!(LOOKS_OF_A_USER > 0 && LOOKS_OF_A_USER < LOOKS_AT_ONCE) };
-    }
 
     /// A line of these tables has 150 bytes, and a connection within this host has two: whose each
     /// is must be found with as many as there may be.

@@ -25,7 +25,6 @@ pub(crate) mod listener;
 mod log_budget;
 #[cfg(target_os = "linux")]
 mod notify;
-mod opens;
 mod ports;
 mod quota;
 mod service;
@@ -39,6 +38,5 @@ mod waiting;
 mod watches;
 
 pub(crate) use client::{Client, Need};
-pub(crate) use opens::Opens;
-pub(crate) use ports::Exclusive;
+pub(crate) use ports::{Exclusive, Opens};
 pub(crate) use service::Service;

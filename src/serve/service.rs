@@ -7,8 +7,6 @@ mod foreseen;
 mod opener;
 mod rights;
 
-pub(super) use opener::Asked;
-
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -24,8 +22,7 @@ use super::authority::{Authority, Granted};
 use super::client::{Client, Need};
 use super::foreseen::Foreseen;
 use super::log_budget::{LogBudget, Verdict};
-use super::opens::Openers;
-use super::ports::{Exclusive, ExclusivePorts};
+use super::ports::{Exclusive, ExclusivePorts, OpenPorts};
 use super::quota::Quota;
 use super::status_worker::{self, Seen};
 use super::waiting::Waiting;
@@ -50,8 +47,8 @@ pub(crate) struct Service {
     waiting: Waiting,
     log_budget: LogBudget,
     quota: Quota,
-    /// The processes that have ports open without a lock, where a daemon looks at that.
-    openers: Openers,
+    /// The processes that have ports open without a lock, where a daemon watches that.
+    opens: Option<OpenPorts>,
     foreseen: Foreseen,
     wants_exclusive: Exclusive,
     exclusive: Option<ExclusivePorts>,
@@ -75,7 +72,7 @@ impl Service {
             waiting,
             log_budget: LogBudget::default(),
             quota: Quota::default(),
-            openers: Openers::default(),
+            opens: None,
             foreseen: Foreseen::default(),
             wants_exclusive: Exclusive::Never,
             exclusive: None,

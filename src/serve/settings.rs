@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::opens::Opens;
+use super::ports::Opens;
 
 /// How a daemon behaves.
 #[derive(Clone, Copy, Debug)]

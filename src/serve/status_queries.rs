@@ -10,9 +10,6 @@ use ttylock::DeviceName;
 use super::admission::Token;
 use crate::limits::{STATUS_PAUSE, STATUS_SHARE};
 
-/// Where it is the daemon that asks: no connection has this token.
-pub(super) const OURSELVES: Token = 0;
-
 /// A question, and who asks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Query {

@@ -52,7 +52,7 @@ pub use lock::backoff::{Backoff, Contention};
 pub use lock::closing::Closing;
 pub use lock::exclusive::{Duplicate, NoDuplicate};
 pub use lock::holders::{
-    Holder, NoLook, OpenLook, Progress, Scheme, Standing, opener, openers_of, serial_devices,
+    Holder, NoLook, Scheme, Standing, all_openers, has_open, opener, openers_of, serial_devices,
     tell_exclusive,
 };
 pub use lock::names::is_lock_file;

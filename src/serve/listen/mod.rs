@@ -6,7 +6,6 @@
 //! longer: a thread prepares it for all clients that ask.
 
 mod arrivals;
-mod opens;
 mod sweep;
 mod turns;
 mod waiters;
@@ -21,20 +20,19 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
 
 use arrivals::Arrivals;
-use opens::Openers;
 use sweep::Schedule;
 
 use super::clients::Clients;
 use super::descriptors::{Shares, descriptors, own, spare_memory};
 use super::listener::Listener;
 use super::notify::Notify;
-use super::opens::Opens;
+use super::ports::Opens;
 use super::service::Service;
 use super::settings::Settings;
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
-use crate::limits::{EXCLUSIVE_DESCRIPTORS, LOOKS_AT_ONCE};
+use crate::limits::EXCLUSIVE_DESCRIPTORS;
 use crate::log::Severity;
 
 /// Events that are not about a connection have the highest bit; the rest tells which.
@@ -61,7 +59,6 @@ struct Daemon<'s> {
     queries: StatusQueries,
     status_worker: StatusWorker,
     watches: Watches,
-    openers: Openers,
     schedule: Schedule,
     ending: bool,
 }
@@ -103,13 +100,10 @@ impl<'s> Daemon<'s> {
             listener.never_wait()?;
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENERS | number))?;
         }
-        let openers = match settings.opens {
-            Opens::Ignored => Openers::default(),
-            Opens::Watched => Openers::watched(service.dev_dir(), &epoll)?,
-        };
-        let looks = if openers.are_watched() { LOOKS_AT_ONCE } else { 0 };
-        let looks =
-            looks.saturating_add(if service.makes_exclusive() { EXCLUSIVE_DESCRIPTORS } else { 0 });
+        if settings.opens == Opens::Watched {
+            epoll.add(service.watch_opens()?, EpollEvent::new(EpollFlags::EPOLLIN, OPENS))?;
+        }
+        let looks = if service.makes_exclusive() { EXCLUSIVE_DESCRIPTORS } else { 0 };
         let own = own(service.directories().len(), looks);
         let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
         if shares.connections < settings.limit {
@@ -134,12 +128,10 @@ impl<'s> Daemon<'s> {
             queries: StatusQueries::none(now),
             status_worker,
             watches: Watches::of_up_to(shares.watched),
-            openers,
             schedule: Schedule::since(now),
             ending: false,
         };
         daemon.watch_holders();
-        daemon.begin_with_opens();
         daemon.service.begin_exclusive()?;
         daemon.notify.ready();
         Ok(daemon)
@@ -183,7 +175,6 @@ impl<'s> Daemon<'s> {
         self.serve_unfinished(now);
         self.retry(now);
         self.try_waiters();
-        self.lock_for_openers();
         self.ask_query(now);
         self.sweep(now);
         self.flush(now);
@@ -202,7 +193,6 @@ impl<'s> Daemon<'s> {
             self.schedule.next_moment(),
             self.notify.next_moment(),
             self.service.next_look(),
-            self.next_look_at_openers(),
         ];
         let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
         let left = moment.saturating_duration_since(Instant::now());
@@ -221,7 +211,8 @@ impl<'s> Daemon<'s> {
             let changes = self.watches.changes();
             changes.iter().for_each(|change| self.service.changed(change));
         } else if number == OPENS {
-            self.ports_were_opened(now);
+            self.service.serve_openers();
+            self.watch_holders();
         } else if number & LISTENERS == LISTENERS {
             self.accept(usize::try_from(number & NUMBER).unwrap_or(usize::MAX), now);
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {

@@ -6,7 +6,6 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase, Turn, close};
-use super::super::status_queries::OURSELVES;
 use super::super::status_worker::{Ended, Seen};
 use super::Daemon;
 use crate::limits::{ATTEMPTED, TURN_BYTES};
@@ -180,9 +179,6 @@ impl Daemon<'_> {
     }
 
     fn answer_query(&mut self, token: Token, seen: Option<Seen>) {
-        if token == OURSELVES {
-            return self.found_openers(seen, Instant::now());
-        }
         let connection = self.clients.find(token).filter(|it| it.phase == Phase::Asking);
         if let Some(connection) = connection {
             self.service.report_seen(&mut connection.client, seen);

@@ -1,6 +1,15 @@
-//! Which ports `--exclusive` makes exclusive. Pure.
+//! What `--exclusive` and `--watch-opens` ask for. Pure.
 
 use ttylock::{DeviceName, ResolvedDevice};
+
+/// Whether a daemon watches which processes open ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opens {
+    /// No.
+    Ignored,
+    /// A port that is held open without a lock gets one.
+    Watched,
+}
 
 /// Which ports a daemon makes exclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

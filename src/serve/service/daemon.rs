@@ -1,7 +1,6 @@
 //! The interface of the service for the daemon, besides the requests of clients.
 
 use std::fmt;
-use std::path::Path;
 use std::time::Instant;
 
 use pidlockfile::process::ProcessIdentity;
@@ -74,9 +73,7 @@ impl Service {
             self.tell(event.weight.into(), format_args!("{}", event.text));
         }
         self.waiting.process_gone(pid, Instant::now());
-        let table = &mut self.table;
-        self.openers.gone(|who| who.pid == pid && table.fate(who).is_over());
-        self.openers.retry(Instant::now());
+        self.opener_gone(pid);
     }
 
     /// Whether the end of this process is of interest.
@@ -99,11 +96,6 @@ impl Service {
     }
 
     // What a daemon asks and tells.
-
-    /// Where device nodes are.
-    pub(in crate::serve) fn dev_dir(&self) -> &Path {
-        &self.authority.dev_dir
-    }
 
     /// Up to so many written lock files stay open, and locks of dead processes are removed.
     pub(in crate::serve) fn keep_open(&mut self, limit: usize) {

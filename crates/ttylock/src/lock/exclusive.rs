@@ -9,7 +9,7 @@ use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::closing::Closing;
-use super::open::{NoLook, OpenLook, Progress, is_of, openers};
+use super::open::{NoLook, OpenDescriptors, is_of, openers};
 use crate::device::node::{Node, Numbers};
 use crate::sys::{self, ProcessHandle};
 
@@ -60,37 +60,30 @@ impl Duplicate {
         let process = ProcessHandle::open(pid)?;
         // The search begins while the handle is held. If the number belongs to another process by now, the handle is
         // of a process that has ended and has nothing to duplicate.
-        let mut look = OpenLook::begin(pid, node)?;
-        loop {
-            match look.step().1 {
-                Progress::More => {}
-                Progress::Told(Some(false)) => return Err(NoDuplicate::NotOpen),
-                Progress::Told(None) => return Err(NoDuplicate::Forbidden),
-                Progress::Told(Some(true)) => {
-                    if let Some(duplicate) = Self::of_found(&process, &look, node, closing)? {
-                        return Ok(duplicate);
-                    }
-                }
+        let mut found = OpenDescriptors::of(pid, node)?;
+        while let Some(number) = found.next_number()? {
+            if let Some(duplicate) = Self::of_found(&process, &found, number, closing)? {
+                return Ok(duplicate);
             }
         }
+        Err(NoDuplicate::NotOpen)
     }
 
     fn of_found(
         process: &ProcessHandle,
-        look: &OpenLook,
-        node: &Node,
+        found: &OpenDescriptors,
+        number: i32,
         closing: Closing,
     ) -> Result<Option<Self>, NoDuplicate> {
-        let number = look.descriptor().unwrap_or(-1);
-        let Some(thread) = look.thread() else {
-            return Self::by_number(process, number, node, closing);
+        let Some(thread) = found.thread() else {
+            return Self::by_number(process, number, found.node(), closing);
         };
         let thread = ProcessHandle::of_thread(thread)?;
         // A thread that is there now was there when the handle was opened: its number was not another's.
-        if !look.still_has_it() {
+        if !found.still_has(number) {
             return Ok(None);
         }
-        Self::by_number(&thread, number, node, closing)
+        Self::by_number(&thread, number, found.node(), closing)
     }
 
     /// Duplicates the descriptor with that number, which an earlier search found. `None` if it is not, or no longer,

@@ -11,7 +11,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::{lives, owner};
 
 pub use super::holder::{Holder, Scheme, Standing};
-pub use super::open::{NoLook, OpenLook, Progress};
+pub use super::open::{NoLook, has_open};
 
 use super::closing::Closing;
 use super::exclusive::Duplicate;
@@ -87,6 +87,15 @@ pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
     };
     let openers = openers(&[node], None).found;
     openers.into_iter().map(|(pid, _)| Holder::process(name, Scheme::Open, pid)).collect()
+}
+
+/// All processes that have serial devices open, with the name of each device, as far as they are visible.
+#[must_use]
+pub fn all_openers(dev_dir: &Path) -> Vec<(String, Pid)> {
+    let devices = serial_devices(dev_dir);
+    let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
+    let found = openers(&nodes, None).found.into_iter();
+    found.filter_map(|(pid, number)| Some((devices.get(number)?.0.clone(), pid))).collect()
 }
 
 /// A process that was seen to open a device.

@@ -21,9 +21,6 @@ const LOOKS: usize = 1 << 17;
 /// The same for a lock, because a client waits for it.
 const LOOKS_FOR_A_LOCK: usize = 1 << 14;
 
-/// The most descriptors that one step of an [`OpenLook`] examines.
-pub(crate) const LOOKS_IN_A_STEP: usize = 256;
-
 /// The most descriptors of one process that are examined before the search is given up.
 const LOOKS_AT_A_PROCESS: usize = 1 << 16;
 
@@ -57,24 +54,25 @@ pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
     }
 }
 
-/// Examines the open files of one process in steps: it may have a hundred thousand descriptors, and others must be
-/// served between the steps. Meanwhile it needs one descriptor of our own.
+/// Whether a process has the device open. The device is not opened.
+///
+/// # Errors
+/// [`NoLook`]: it cannot be seen.
+pub fn has_open(pid: Pid, node: &Node) -> Result<bool, NoLook> {
+    match OpenDescriptors::of(pid, node).and_then(|mut found| found.next_number()) {
+        Ok(number) => Ok(number.is_some()),
+        Err(NoLook::Ended) => Ok(false),
+        Err(why) => Err(why),
+    }
+}
+
+/// The descriptors by which one process has a device open. A limited number of its descriptors is examined.
 #[derive(Debug)]
-pub struct OpenLook {
+pub(super) struct OpenDescriptors {
     descriptors: Descriptors,
     node: Node,
     is_complete: bool,
     left: usize,
-    last: Option<i32>,
-}
-
-/// The result of a step of an [`OpenLook`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Nothing yet.
-    More,
-    /// Whether the process has the device open; `None` if that cannot be seen.
-    Told(Option<bool>),
 }
 
 /// Why a process cannot be examined.
@@ -82,44 +80,35 @@ pub enum Progress {
 pub enum NoLook {
     /// It has ended.
     Ended,
-    /// Its descriptors are hidden from us.
+    /// Its descriptors are hidden from us, or too many.
     Hidden,
     /// We have no descriptor or memory for it now: nothing is known of the process.
     NoRoom,
 }
 
-impl OpenLook {
-    /// Begins to look whether a process has the device open. The device is not opened.
-    ///
-    /// # Errors
-    /// [`NoLook`].
-    pub fn begin(pid: Pid, node: &Node) -> Result<Self, NoLook> {
-        let begun = Descriptors::of(pid).map_err(|error| NoLook::because(&error))?;
-        let left = LOOKS_AT_A_PROCESS;
-        Ok(Self { descriptors: begun, node: *node, is_complete: true, left, last: None })
+impl OpenDescriptors {
+    pub(super) fn of(pid: Pid, node: &Node) -> Result<Self, NoLook> {
+        let descriptors = Descriptors::of(pid).map_err(|error| NoLook::because(&error))?;
+        Ok(Self { descriptors, node: *node, is_complete: true, left: LOOKS_AT_A_PROCESS })
     }
 
-    /// Examines a limited number of descriptors. Returns how many it has examined, and the result.
-    pub fn step(&mut self) -> (usize, Progress) {
-        for looks in 0..LOOKS_IN_A_STEP {
+    /// The number of the next one; none if there is no other.
+    pub(super) fn next_number(&mut self) -> Result<Option<i32>, NoLook> {
+        while let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
             match self.descriptors.next() {
-                None => return (looks, Progress::Told(self.is_complete.then_some(false))),
-                Some(Ok((number, seen))) if is_of(&seen, &self.node) => {
-                    self.last = Some(number);
-                    return (looks, Progress::Told(Some(true)));
-                }
+                None if self.is_complete => return Ok(None),
+                None => break,
+                Some(Ok((number, seen))) if is_of(&seen, &self.node) => return Ok(Some(number)),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => self.is_complete &= has_gone(&error),
             }
         }
-        self.left = self.left.saturating_sub(LOOKS_IN_A_STEP);
-        let progress = if self.left == 0 { Progress::Told(None) } else { Progress::More };
-        (LOOKS_IN_A_STEP, progress)
+        Err(NoLook::Hidden)
     }
 
-    /// The number of the last descriptor of the device that was found. Further steps examine those behind it.
-    pub(super) fn descriptor(&self) -> Option<i32> {
-        self.last
+    pub(super) fn node(&self) -> &Node {
+        &self.node
     }
 
     /// The thread with the descriptors, if the first one has ended.
@@ -128,8 +117,8 @@ impl OpenLook {
     }
 
     /// Whether that process or thread is still there, with the descriptor that was found.
-    pub(super) fn still_has_it(&self) -> bool {
-        let link = self.last.and_then(|number| CString::new(number.to_string()).ok());
+    pub(super) fn still_has(&self, number: i32) -> bool {
+        let link = CString::new(number.to_string()).ok();
         let seen = link.map(|link| self.descriptors.look_through(&link));
         seen.is_some_and(|seen| seen.is_ok_and(|seen| is_of(&seen, &self.node)))
     }
@@ -388,16 +377,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::lock::holders::Progress::{More, Told};
-
-    /// The results of all steps.
-    fn steps(mut look: OpenLook) -> Vec<(usize, Progress)> {
-        let mut steps = Vec::new();
-        while steps.last().is_none_or(|(_, progress)| *progress == More) {
-            steps.push(look.step());
-        }
-        steps
-    }
 
     fn node_of(file: &impl std::os::fd::AsFd) -> Node {
         let file = fs::File::from(file.as_fd().try_clone_to_owned().unwrap());
@@ -405,17 +384,16 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_many_descriptors_is_looked_at_in_steps() {
+    fn a_process_with_many_descriptors_is_examined_up_to_a_limit() {
         let (many, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let (open, closed) = (node_of(&other), node_of(&tempfile::tempfile().unwrap()));
         let copies = |_| OwnedFd::from(many.try_clone().unwrap());
-        let _copies: Vec<OwnedFd> = (0..2 * LOOKS_IN_A_STEP).map(copies).collect();
-        let told = steps(OpenLook::begin(Pid::this(), &closed).unwrap());
-        let (last, before) = told.split_last().unwrap();
-        assert!(before.len() >= 2 && before.iter().all(|step| *step == (LOOKS_IN_A_STEP, More)));
-        assert!(last.0 < LOOKS_IN_A_STEP && last.1 == Told(Some(false)), "{last:?}");
-        let told = steps(OpenLook::begin(Pid::this(), &open).unwrap());
-        assert_eq!(told.last().unwrap().1, Told(Some(true)));
+        let _copies: Vec<OwnedFd> = (0..100).map(copies).collect();
+        assert_eq!(has_open(Pid::this(), &open), Ok(true));
+        assert_eq!(has_open(Pid::this(), &closed), Ok(false));
+        let mut limited = OpenDescriptors::of(Pid::this(), &closed).unwrap();
+        limited.left = 100;
+        assert_eq!(limited.next_number(), Err(NoLook::Hidden));
     }
 
     /// The errors of an ended process, a hidden one, and a lack of our own resources are kept apart.
@@ -433,14 +411,13 @@ mod tests {
     fn a_process_that_has_ended_has_nothing_open() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
-        let look = OpenLook::begin(pid, &node_of(&tempfile::tempfile().unwrap())).unwrap();
+        let node = node_of(&tempfile::tempfile().unwrap());
+        let mut found = OpenDescriptors::of(pid, &node).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(steps(look), [(0, Told(Some(false)))]);
-        assert_eq!(
-            OpenLook::begin(pid, &node_of(&tempfile::tempfile().unwrap())).unwrap_err(),
-            NoLook::Ended
-        );
+        assert_eq!(found.next_number(), Ok(None));
+        assert_eq!(OpenDescriptors::of(pid, &node).unwrap_err(), NoLook::Ended);
+        assert_eq!(has_open(pid, &node), Ok(false));
     }
 
     #[test]
@@ -450,11 +427,11 @@ mod tests {
         let mut child = other_thread_with(file.path());
         let pid = Pid::new(child.id().into()).unwrap();
         let (open, closed) = (node_of(&file), node_of(&tempfile::tempfile().unwrap()));
-        let told = |node| steps(OpenLook::begin(pid, node).unwrap()).last().unwrap().1;
+        let told = |node| has_open(pid, node);
         let seen = (told(&open), told(&closed), openness(&open, Pid::this()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(seen, (Told(Some(true)), Told(Some(false)), Openness::Open(pid)));
+        assert_eq!(seen, (Ok(true), Ok(false), Openness::Open(pid)));
     }
 
     /// On a machine with more than can be examined in time, the device is never reported as closed.

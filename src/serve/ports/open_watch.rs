@@ -8,24 +8,31 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
-use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use ttylock::{Node, Numbers, serial_devices};
 
 use super::events::{self, Handle, Happening};
-use super::{News, Sight};
+use super::openers::Sight;
 use crate::limits::{OPEN_EVENT_BYTES, SWEEP_EVERY, WATCHED_PORTS};
+
+/// The events of one reading.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    pub(super) sights: Vec<Sight>,
+    /// The kernel has dropped events.
+    pub(super) has_gap: bool,
+}
 
 /// The kernel's events on processes that open and close ports.
 #[derive(Debug)]
-pub(in crate::serve) struct OpenWatch {
+pub(super) struct OpenWatch {
     group: Fanotify,
     dev_dir: PathBuf,
     ports: HashMap<Handle, String>,
@@ -35,11 +42,11 @@ pub(in crate::serve) struct OpenWatch {
 }
 
 impl OpenWatch {
-    /// Begins, and gives up the capability that it took; events show with this number.
+    /// Begins, and gives up the capability that it took.
     ///
     /// # Errors
     /// The system's: without `CAP_SYS_ADMIN`, or on a kernel before 5.9.
-    pub(in crate::serve) fn begin(dev_dir: &Path, epoll: &Epoll, number: u64) -> io::Result<Self> {
+    pub(super) fn begin(dev_dir: &Path) -> io::Result<Self> {
         // Without it there are events, but not their processes.
         if !capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN) {
             return Err(Errno::EPERM.into());
@@ -53,7 +60,6 @@ impl OpenWatch {
             | MaskFlags::FAN_EVENT_ON_CHILD;
         let mode = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_ONLYDIR;
         group.mark(mode, nodes, AT_FDCWD, Some(dev_dir))?;
-        epoll.add(&group, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         let dev_dir = dev_dir.to_owned();
         let (ports, unwatched) = (HashMap::new(), BTreeSet::new());
         let mut watch = Self { group, dev_dir, ports, unwatched, look_again: None };
@@ -64,7 +70,7 @@ impl OpenWatch {
     }
 
     /// What has happened, as much as fits into one reading.
-    pub(in crate::serve) fn news(&mut self, now: Instant) -> News {
+    pub(super) fn news(&mut self, now: Instant) -> News {
         let mut buffer = [0; OPEN_EVENT_BYTES];
         let length = nix::unistd::read(&self.group, &mut buffer).unwrap_or(0);
         let mut news = News::default();
@@ -88,12 +94,12 @@ impl OpenWatch {
     }
 
     /// When the ports are to be looked over again: nodes have come, or are others' now.
-    pub(in crate::serve) fn next_moment(&self) -> Option<Instant> {
+    pub(super) fn next_moment(&self) -> Option<Instant> {
         self.look_again
     }
 
     /// Watches the ports that have come. Tells of those that cannot be watched, each once.
-    pub(in crate::serve) fn refresh(&mut self, now: Instant) -> Vec<(String, Errno)> {
+    pub(super) fn refresh(&mut self, now: Instant) -> Vec<(String, Errno)> {
         if self.look_again.is_none_or(|moment| moment > now) {
             return Vec::new();
         }
@@ -146,8 +152,14 @@ impl OpenWatch {
     }
 
     /// Those that could not be watched from the beginning.
-    pub(in crate::serve) fn unwatched(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn unwatched(&self) -> impl Iterator<Item = &str> {
         self.unwatched.iter().map(String::as_str)
+    }
+}
+
+impl AsFd for OpenWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.group.as_fd()
     }
 }
 

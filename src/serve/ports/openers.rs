@@ -1,0 +1,609 @@
+//! Which processes have which ports open without a lock of their own, which of them is to be examined next, and what
+//! the service is to do for them. Names and numbers only; the clock is an argument.
+//!
+//! Usage: report what was seen; ask which process to examine now; examine it, and report the result. The numbers of
+//! ports and of processes for each port are bounded: a process that opens a port a thousand times is listed sixteen
+//! times.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use pidlockfile::Pid;
+use pidlockfile::process::ProcessIdentity;
+use ttylock::Node;
+
+use super::events::Deed;
+use crate::limits::{LOOK_GAP, OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT, WATCHED_PORTS};
+use crate::serve::admission::User;
+
+/// The processes that have ports open.
+#[derive(Debug, Default)]
+pub(in crate::serve) struct Openers {
+    ports: BTreeMap<String, Vec<Opener>>,
+    /// No process of this user is examined before that moment.
+    rests: BTreeMap<User, Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Opener {
+    who: ProcessIdentity,
+    user: User,
+    standing: Standing,
+    /// It has closed the port, and may still have it open: since then it is to be examined.
+    told: Option<(Instant, Deed)>,
+    /// Since when its lock waits for the kernel's list of locks.
+    asked: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// To be examined then, and if it cannot have the lock, again after this time.
+    Due(Instant, Duration),
+    /// It has this node open, and from that moment the service is to take a lock for it; if it cannot have it, it is
+    /// examined again after this time.
+    Wanted(Node, Instant, Duration),
+    /// It has a lock that was taken in its name.
+    Locked,
+    /// It has closed the port, and the service is to release the lock that was taken in its name.
+    Closed,
+    /// It needs none, or may have none.
+    Left,
+    /// It is not known yet whether it has the port open at all.
+    Unknown,
+}
+
+/// What a process did to a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::serve) struct Sight {
+    pub(in crate::serve) port: String,
+    pub(in crate::serve) pid: Pid,
+    pub(in crate::serve) deed: Deed,
+}
+
+/// A process that is to be examined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::serve) struct Question {
+    pub(in crate::serve) port: String,
+    pub(in crate::serve) who: ProcessIdentity,
+    pub(in crate::serve) user: User,
+    why: Why,
+}
+
+/// Why a process is examined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// It is to have the lock if it still has the port open.
+    Due,
+    /// It did that.
+    Told(Deed),
+}
+
+/// What the service is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum Wish {
+    /// Take the port with this node for the process, and [settle](Openers::settle) it. The kernel's list of locks may
+    /// be awaited since then.
+    Lock { port: String, who: ProcessIdentity, node: Node, asked: Option<Instant> },
+    /// Release the lock that was taken for the process.
+    Release { port: String, pid: Pid },
+}
+
+/// What became of the wish for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum Verdict {
+    /// The lock was taken in its name.
+    Locked,
+    /// Somebody else has the lock.
+    Later,
+    /// The kernel's list of locks is being read.
+    Pending,
+    /// It has a lock, or is to have none.
+    Left,
+}
+
+impl Opener {
+    /// When it is to be examined.
+    fn moment(&self) -> Option<Instant> {
+        self.told.map(|(since, _)| since).or(match self.standing {
+            Standing::Due(moment, _) => Some(moment),
+            Standing::Wanted(..)
+            | Standing::Locked
+            | Standing::Closed
+            | Standing::Left
+            | Standing::Unknown => None,
+        })
+    }
+}
+
+/// To be examined after it has had the port open for a while.
+fn due_after(now: Instant) -> Standing {
+    Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now), OPEN_FOR)
+}
+
+impl Openers {
+    /// A process has opened a port, or closed it.
+    pub(super) fn saw(
+        &mut self,
+        port: &str,
+        who: &ProcessIdentity,
+        user: User,
+        deed: Deed,
+        now: Instant,
+    ) {
+        if deed == Deed::Opened {
+            return self.opened(port, who, user, now);
+        }
+        // It may still have the port open by another descriptor.
+        if let Some(opener) = self.enter(port, who, user) {
+            let since = opener.told.map_or(now, |(since, _)| since);
+            opener.told = Some((since, deed));
+        }
+    }
+
+    /// A process has opened a port.
+    pub(super) fn opened(&mut self, port: &str, who: &ProcessIdentity, user: User, now: Instant) {
+        let Some(opener) = self.enter(port, who, user) else { return };
+        // It is unknown whether it was opened after that.
+        opener.told = opener.told.map(|(since, _)| (since, Deed::Both));
+        opener.standing = match opener.standing {
+            // It may be another program by now.
+            Standing::Left | Standing::Unknown => due_after(now),
+            Standing::Closed => Standing::Locked,
+            same @ (Standing::Due(..) | Standing::Wanted(..) | Standing::Locked) => same,
+        };
+    }
+
+    /// The process among those of the port, if there is room.
+    fn enter(&mut self, port: &str, who: &ProcessIdentity, user: User) -> Option<&mut Opener> {
+        if !self.ports.contains_key(port) {
+            if self.ports.len() >= WATCHED_PORTS {
+                return None;
+            }
+            self.ports.insert(port.to_owned(), Vec::new());
+        }
+        let openers = self.ports.get_mut(port)?;
+        // The process that had the number before has ended.
+        openers.retain(|opener| opener.who.pid != who.pid || opener.who == *who);
+        if !openers.iter().any(|opener| opener.who == *who) {
+            if openers.len() >= OPENERS_OF_PORT {
+                return None;
+            }
+            let (who, standing) = (who.clone(), Standing::Unknown);
+            openers.push(Opener { who, user, standing, told: None, asked: None });
+        }
+        openers.iter_mut().find(|opener| opener.who == *who)
+    }
+
+    fn find(&mut self, port: &str, who: &ProcessIdentity) -> Option<&mut Opener> {
+        self.ports.get_mut(port)?.iter_mut().find(|opener| opener.who == *who)
+    }
+
+    fn retain(&mut self, mut keeps: impl FnMut(&str, &Opener) -> bool) {
+        for (port, openers) in &mut self.ports {
+            openers.retain(|opener| keeps(port, opener));
+        }
+        self.ports.retain(|_, openers| !openers.is_empty());
+    }
+
+    fn forget(&mut self, port: &str, who: &ProcessIdentity) {
+        self.retain(|of, opener| of != port || opener.who != *who);
+    }
+
+    /// Processes are gone.
+    pub(in crate::serve) fn gone(&mut self, mut is_gone: impl FnMut(&ProcessIdentity) -> bool) {
+        self.retain(|_, opener| !is_gone(&opener.who));
+    }
+
+    /// The lock that was taken in a process's name is not that one any more.
+    pub(in crate::serve) fn released(&mut self, port: &str, pid: Pid) {
+        self.retain(|of, it| of != port || it.who.pid != pid || it.standing != Standing::Closed);
+        let openers = self.ports.get_mut(port).into_iter().flatten();
+        for opener in openers.filter(|it| it.who.pid == pid && it.standing == Standing::Locked) {
+            opener.standing = Standing::Left;
+        }
+    }
+
+    /// Events were lost: only the processes with a lock in their name stay, and are examined. All others are to be
+    /// searched for.
+    pub(super) fn forget_unlocked(&mut self, now: Instant) {
+        self.retain(|_, it| matches!(it.standing, Standing::Locked | Standing::Closed));
+        for opener in self.ports.values_mut().flatten() {
+            opener.told.get_or_insert((now, Deed::Both));
+        }
+    }
+
+    /// A lock has gone: an opener that could not have it may have it now.
+    pub(in crate::serve) fn retry(&mut self, now: Instant) {
+        for opener in self.ports.values_mut().flatten() {
+            if let Standing::Due(moment, pause) = &mut opener.standing {
+                // A process that has just opened it is not to be examined before its time.
+                if *pause > OPEN_FOR {
+                    *moment = now.min(*moment);
+                }
+            }
+        }
+    }
+
+    /// The process to examine now: the one that has waited longest, of the users that do not rest.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Question> {
+        self.rests.retain(|_, until| *until > now);
+        let all =
+            self.ports.iter().flat_map(|(port, openers)| openers.iter().map(move |it| (port, it)));
+        let due = all.filter_map(|(port, it)| Some((it.moment()?, port, it)));
+        let due =
+            due.filter(|(moment, _, it)| *moment <= now && !self.rests.contains_key(&it.user));
+        let (_, port, opener) = due.min_by_key(|(moment, ..)| *moment)?;
+        let why = opener.told.map_or(Why::Due, |(_, deed)| Why::Told(deed));
+        let (port, who, user) = (port.clone(), opener.who.clone(), opener.user);
+        Some(Question { port, who, user, why })
+    }
+
+    /// No process of this user is examined before that moment.
+    pub(super) fn rest(&mut self, user: User, until: Instant) {
+        self.rests.insert(user, until);
+    }
+
+    /// A process was examined: whether it has the port open by this node; none if that is unknown.
+    pub(super) fn answered(
+        &mut self,
+        Question { port, who, why, .. }: &Question,
+        node: Option<Node>,
+        is_open: Option<bool>,
+        now: Instant,
+    ) {
+        let Some(opener) = self.find(port, who) else { return };
+        opener.told = None;
+        let had_lock = matches!(opener.standing, Standing::Locked | Standing::Closed);
+        match (why, is_open, opener.standing) {
+            (Why::Due, None | Some(true), Standing::Due(_, pause)) => match node {
+                Some(node) => opener.standing = Standing::Wanted(node, now, pause),
+                None => opener.put_off(pause, now),
+            },
+            (Why::Told(_), Some(true), Standing::Unknown | Standing::Left) => {
+                opener.standing = due_after(now);
+            }
+            (_, Some(true), Standing::Closed) => opener.standing = Standing::Locked,
+            (_, Some(true), _) => {}
+            // It has opened and closed the port once more, or for once.
+            (Why::Told(Deed::Both), None, standing) if standing != Standing::Unknown => {}
+            _ if had_lock => opener.standing = Standing::Closed,
+            _ => self.forget(port, who),
+        }
+    }
+
+    /// Whether the service is to do something.
+    pub(super) fn has_wishes(&self, now: Instant) -> bool {
+        self.ports.values().flatten().any(|opener| opener.is_wish(now))
+    }
+
+    /// The next thing that the service is to do. A wish for a lock stays until it is [settled](Self::settle).
+    pub(super) fn next_wish(&mut self, now: Instant) -> Option<Wish> {
+        let all = self.ports.iter().flat_map(|(port, all)| all.iter().map(move |it| (port, it)));
+        let (port, opener) = all.into_iter().find(|(_, opener)| opener.is_wish(now))?;
+        let port = port.clone();
+        let who = opener.who.clone();
+        if let Standing::Wanted(node, ..) = opener.standing {
+            return Some(Wish::Lock { port, who, node, asked: opener.asked });
+        }
+        self.forget(&port, &who);
+        Some(Wish::Release { port, pid: who.pid })
+    }
+
+    /// What became of the wish for a lock. False if the process has closed the port meanwhile.
+    #[must_use]
+    pub(in crate::serve) fn settle(
+        &mut self,
+        port: &str,
+        who: &ProcessIdentity,
+        verdict: Verdict,
+        now: Instant,
+    ) -> bool {
+        let Some(opener) = self.find(port, who) else { return false };
+        opener.asked = opener.asked.or(Some(now)).filter(|_| verdict == Verdict::Pending);
+        match (verdict, opener.standing) {
+            (Verdict::Locked, _) => opener.standing = Standing::Locked,
+            (Verdict::Left, Standing::Wanted(..)) => opener.standing = Standing::Left,
+            (Verdict::Pending, Standing::Wanted(node, _, pause)) => {
+                let soon = now.checked_add(LOOK_GAP).unwrap_or(now);
+                opener.standing = Standing::Wanted(node, soon, pause);
+            }
+            (Verdict::Later, Standing::Wanted(.., pause)) => opener.put_off(pause, now),
+            // It has closed the port and opened it again meanwhile.
+            (Verdict::Left | Verdict::Pending | Verdict::Later, _) => {}
+        }
+        true
+    }
+
+    /// When a process is to be examined, or the service is to be asked again.
+    pub(super) fn next_moment(&self, now: Instant) -> Option<Instant> {
+        let moment =
+            |it: &Opener| it.moment().max(it.moment().and(self.rests.get(&it.user).copied()));
+        let wanted = |it: &Opener| match it.standing {
+            Standing::Wanted(_, at, _) if at > now => Some(at),
+            Standing::Wanted(..)
+            | Standing::Due(..)
+            | Standing::Locked
+            | Standing::Closed
+            | Standing::Left
+            | Standing::Unknown => None,
+        };
+        let all = || self.ports.values().flatten();
+        all().filter_map(moment).chain(all().filter_map(wanted)).min()
+    }
+
+    /// All processes with open ports, or those of one port.
+    pub(in crate::serve) fn of<'s>(
+        &'s self,
+        port: Option<&'s str>,
+    ) -> impl Iterator<Item = (&'s str, &'s ProcessIdentity)> {
+        let wanted = self.ports.iter().filter(move |(name, _)| port.is_none_or(|it| it == *name));
+        let known = |it: &&Opener| !matches!(it.standing, Standing::Unknown | Standing::Closed);
+        wanted.flat_map(move |(name, openers)| {
+            openers.iter().filter(known).map(move |it| (name.as_str(), &it.who))
+        })
+    }
+}
+
+impl Opener {
+    fn is_wish(&self, now: Instant) -> bool {
+        match self.standing {
+            Standing::Wanted(_, from, _) => from <= now,
+            Standing::Closed => true,
+            Standing::Due(..) | Standing::Locked | Standing::Left | Standing::Unknown => false,
+        }
+    }
+
+    /// It is examined again after a pause, which is longer each time.
+    fn put_off(&mut self, pause: Duration, now: Instant) {
+        let pause = pause.saturating_mul(2).min(OPEN_LOOK_MOST);
+        self.standing = Standing::Due(now.checked_add(pause).unwrap_or(now), pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pidlockfile::process::Start;
+    use ttylock::Numbers;
+
+    use super::*;
+
+    const PORT: &str = "ttyS0";
+    const USER: User = Some(1000);
+
+    fn pid(number: i64) -> Pid {
+        Pid::new(number).unwrap()
+    }
+
+    fn who(number: i64) -> ProcessIdentity {
+        ProcessIdentity::bare(pid(number))
+    }
+
+    fn node() -> Node {
+        let numbers = Numbers { major: 4, minor: 64 };
+        Node { file_system: numbers, inode: 1, device: Some(numbers) }
+    }
+
+    fn saw(openers: &mut Openers, number: i64, deed: Deed, now: Instant) {
+        openers.saw(PORT, &who(number), USER, deed, now);
+    }
+
+    /// The process to examine now has the port open, or not, or that cannot be seen.
+    fn examine(openers: &mut Openers, is_open: Option<bool>, now: Instant) -> Option<Pid> {
+        let question = openers.next(now)?;
+        openers.answered(&question, Some(node()), is_open, now);
+        Some(question.who.pid)
+    }
+
+    fn wish(number: i64) -> Option<Wish> {
+        Some(Wish::Lock { port: PORT.to_owned(), who: who(number), node: node(), asked: None })
+    }
+
+    fn release(number: i64) -> Option<Wish> {
+        Some(Wish::Release { port: PORT.to_owned(), pid: pid(number) })
+    }
+
+    fn settle(openers: &mut Openers, number: i64, verdict: Verdict, now: Instant) {
+        assert!(openers.settle(PORT, &who(number), verdict, now));
+    }
+
+    /// A process has the port open and a lock in its name.
+    fn locked(number: i64, now: Instant) -> Openers {
+        let mut openers = Openers::default();
+        saw(&mut openers, number, Deed::Opened, now);
+        assert_eq!(examine(&mut openers, Some(true), now + OPEN_FOR), Some(pid(number)));
+        assert_eq!(openers.next_wish(now + OPEN_FOR), wish(number));
+        settle(&mut openers, number, Verdict::Locked, now);
+        assert_eq!((openers.next_wish(now), openers.next_moment(now)), (None, None));
+        openers
+    }
+
+    fn pids(openers: &Openers) -> Vec<i64> {
+        openers.of(None).map(|(_, who)| i64::from(who.pid.as_raw())).collect()
+    }
+
+    /// After fork and exit of an opener, any process may get its number.
+    #[test]
+    fn a_process_with_the_number_now_did_not_open_the_port() {
+        let now = Instant::now();
+        let mut openers = locked(5, now);
+        let later = ProcessIdentity { start: Start::At(9), ..who(5) };
+        assert!(!openers.settle(PORT, &later, Verdict::Locked, now));
+        openers.gone(|opener| *opener == later);
+        assert_eq!(pids(&openers), [5]);
+        openers.opened(PORT, &later, USER, now);
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [(PORT, &later)]);
+    }
+
+    #[test]
+    fn a_process_with_a_port_open_is_examined_after_a_second() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        saw(&mut openers, 5, Deed::Opened, now);
+        saw(&mut openers, 5, Deed::Opened, now + OPEN_FOR / 2);
+        assert_eq!(openers.next(now + OPEN_FOR / 2), None);
+        assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR));
+        // It could not be seen: the kernel has said that it opened the port.
+        assert_eq!(examine(&mut openers, None, now + OPEN_FOR), Some(pid(5)));
+        let now = now + OPEN_FOR;
+        assert!(openers.has_wishes(now) && openers.next_wish(now) == wish(5));
+    }
+
+    #[test]
+    fn a_process_that_closes_it_before_is_forgotten() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for number in [5, 6] {
+            saw(&mut openers, number, Deed::Opened, now);
+        }
+        saw(&mut openers, 5, Deed::Closed, now);
+        assert_eq!(examine(&mut openers, Some(false), now), Some(pid(5)));
+        openers.gone(|opener| *opener == who(6));
+        assert_eq!((pids(&openers), openers.next_moment(now)), (vec![], None));
+    }
+
+    #[test]
+    fn a_process_refused_the_lock_is_examined_ever_more_rarely() {
+        let (mut openers, mut now) = (Openers::default(), Instant::now());
+        saw(&mut openers, 5, Deed::Opened, now);
+        let (mut examinations, end) = (0, now + Duration::from_secs(600));
+        while let Some(moment) = openers.next_moment(now).filter(|moment| *moment < end) {
+            now = moment;
+            examinations += 1;
+            assert!(examine(&mut openers, Some(true), now).is_some());
+            settle(&mut openers, 5, Verdict::Later, now);
+        }
+        assert!((20..=30).contains(&examinations), "{examinations}");
+        saw(&mut openers, 6, Deed::Opened, now);
+        openers.retry(now);
+        assert_eq!(examine(&mut openers, Some(true), now), Some(pid(5)));
+        settle(&mut openers, 5, Verdict::Left, now);
+        assert_eq!(openers.next(now), None, "the other has it open for no time");
+        // It may be another program later.
+        saw(&mut openers, 5, Deed::Opened, now);
+        assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR));
+    }
+
+    /// The next attempt counts the locks since it was first asked.
+    #[test]
+    fn the_service_is_asked_again_soon_after_the_kernels_locks_were_read() {
+        let (mut openers, mut now) = (Openers::default(), Instant::now());
+        saw(&mut openers, 5, Deed::Opened, now);
+        now += OPEN_FOR;
+        let first = now;
+        examine(&mut openers, Some(true), now);
+        for attempt in 0..3 {
+            let Some(Wish::Lock { asked, .. }) = openers.next_wish(now) else { panic!("no wish") };
+            assert_eq!(asked, Some(first).filter(|_| attempt > 0));
+            settle(&mut openers, 5, Verdict::Pending, now);
+            assert!(!openers.has_wishes(now));
+            assert_eq!(openers.next_moment(now), now.checked_add(LOOK_GAP));
+            now += LOOK_GAP;
+        }
+        settle(&mut openers, 5, Verdict::Later, now);
+        assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR * 2));
+    }
+
+    #[test]
+    fn a_lock_is_released_once_after_the_close() {
+        let now = Instant::now();
+        for is_open in [Some(false), None] {
+            let mut openers = locked(5, now);
+            saw(&mut openers, 5, Deed::Closed, now);
+            assert_eq!(examine(&mut openers, is_open, now), Some(pid(5)));
+            assert_eq!((openers.next_wish(now), openers.next_wish(now)), (release(5), None));
+        }
+        // By another descriptor, it is still open; or it was opened again before the service came to it.
+        for (deed, is_open) in [(Deed::Closed, Some(true)), (Deed::Both, None)] {
+            let mut openers = locked(5, now);
+            saw(&mut openers, 5, deed, now);
+            assert_eq!(examine(&mut openers, is_open, now), Some(pid(5)));
+            assert_eq!((openers.next_wish(now), pids(&openers)), (None, vec![5]));
+        }
+        let mut openers = locked(5, now);
+        saw(&mut openers, 5, Deed::Closed, now);
+        examine(&mut openers, Some(false), now);
+        saw(&mut openers, 5, Deed::Opened, now);
+        assert_eq!((openers.next_wish(now), pids(&openers)), (None, vec![5]));
+    }
+
+    /// It is the process's own by now, or another's.
+    #[test]
+    fn a_lock_that_was_given_up_is_not_given_up_twice() {
+        let now = Instant::now();
+        for is_closed in [true, false] {
+            let mut openers = locked(5, now);
+            saw(&mut openers, 5, Deed::Closed, now);
+            if is_closed {
+                examine(&mut openers, Some(false), now);
+            }
+            openers.released(PORT, pid(6));
+            openers.released(PORT, pid(5));
+            examine(&mut openers, Some(false), now);
+            assert_eq!(openers.next_wish(now), None);
+        }
+    }
+
+    /// It closes the port while the service takes the lock.
+    #[test]
+    fn a_lock_that_comes_too_late_is_noticed() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        saw(&mut openers, 5, Deed::Opened, now);
+        examine(&mut openers, Some(true), now + OPEN_FOR);
+        assert_eq!(openers.next_wish(now + OPEN_FOR), wish(5));
+        saw(&mut openers, 5, Deed::Closed, now);
+        examine(&mut openers, Some(false), now);
+        assert!(!openers.settle(PORT, &who(5), Verdict::Locked, now));
+    }
+
+    /// One that was handed the port open is known by its first close.
+    #[test]
+    fn an_unknown_process_is_listed_when_it_is_found_to_have_the_port_open() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for (number, is_open) in [(5, Some(true)), (6, None)] {
+            saw(&mut openers, number, Deed::Both, now);
+            assert!(!pids(&openers).contains(&number));
+            assert_eq!(examine(&mut openers, is_open, now), Some(pid(number)));
+        }
+        assert_eq!((pids(&openers), openers.next_moment(now)), (vec![5], Some(now + OPEN_FOR)));
+    }
+
+    #[test]
+    fn after_lost_events_only_locked_ports_are_kept_and_examined() {
+        let now = Instant::now();
+        let mut openers = locked(5, now);
+        saw(&mut openers, 6, Deed::Opened, now);
+        openers.forget_unlocked(now);
+        assert_eq!(pids(&openers), [5]);
+        assert_eq!(examine(&mut openers, Some(false), now), Some(pid(5)));
+        assert_eq!(openers.next_wish(now), release(5));
+    }
+
+    /// However many processes of one user are to be examined, and however long that takes.
+    #[test]
+    fn users_rest_by_themselves() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for number in [5, 6] {
+            saw(&mut openers, number, Deed::Closed, now);
+        }
+        openers.saw(PORT, &who(7), Some(1001), Deed::Closed, now + OPEN_FOR);
+        let now = now + OPEN_FOR;
+        assert_eq!(examine(&mut openers, None, now), Some(pid(5)));
+        openers.rest(USER, now + OPEN_FOR);
+        assert_eq!(examine(&mut openers, None, now), Some(pid(7)));
+        assert_eq!((openers.next(now), openers.next_moment(now)), (None, Some(now + OPEN_FOR)));
+        assert_eq!(examine(&mut openers, None, now + OPEN_FOR), Some(pid(6)));
+    }
+
+    #[test]
+    fn ports_and_openers_are_bounded() {
+        let (mut openers, now) = (Openers::default(), Instant::now());
+        for number in 1..=100 {
+            saw(&mut openers, number, Deed::Opened, now);
+        }
+        assert_eq!(openers.of(Some(PORT)).count(), OPENERS_OF_PORT);
+        for number in 1..2 * WATCHED_PORTS {
+            openers.opened(&format!("ttyS{number}"), &who(5), USER, now);
+        }
+        assert_eq!(openers.ports.len(), WATCHED_PORTS);
+        openers.forget_unlocked(now);
+        assert_eq!(openers.of(None).count(), 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! Programs that open ports without a lock (`--watch-opens`): a thread hears from the kernel which process has opened
+//! or closed a port, examines such processes, and asks the service to take or release a lock for them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use pidlockfile::process::{Fate, Machine, ProcessIdentity, owner};
+use ttylock::limits::PORT_SCAN_EVERY;
+use ttylock::{DeviceName, NoLook, Node, all_openers, follow, has_open};
+
+use super::open_watch::OpenWatch;
+use super::openers::{Openers, Question, Sight, Wish};
+use super::worker::{Waker, Work};
+use crate::limits::EXAMINATION_SHARE;
+use crate::log::{Log, Severity};
+
+/// The processes that have ports open, for the service.
+#[derive(Clone, Debug)]
+pub(in crate::serve) struct OpenPorts {
+    openers: Arc<Mutex<Openers>>,
+    waker: Waker,
+    /// Readable while the service is asked for something.
+    bell: Arc<EventFd>,
+}
+
+impl OpenPorts {
+    /// Begins to watch, gives up the capability that this needs, and starts the thread.
+    ///
+    /// # Errors
+    /// The system's: without the capability, or on an older kernel.
+    pub(in crate::serve) fn start(dev_dir: &Path, mut log: Log) -> io::Result<Self> {
+        let watch = OpenWatch::begin(dev_dir).map_err(|error| {
+            let why = format!("--watch-opens needs CAP_SYS_ADMIN and Linux 5.9: {error}");
+            io::Error::new(error.kind(), why)
+        })?;
+        for port in watch.unwatched() {
+            log.record(Severity::Warning, &format_args!("cannot watch {port}"));
+        }
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let bell = Arc::new(EventFd::from_flags(flags)?);
+        let ports = Self { openers: Arc::default(), waker: Waker::new()?, bell };
+        let (dev_dir, shared) = (dev_dir.to_owned(), ports.clone());
+        ports.waker.start("lfpd-opens", move || Examiner {
+            watch,
+            dev_dir,
+            shared,
+            machine: Machine::default(),
+            log,
+            has_surveyed: false,
+        })?;
+        Ok(ports)
+    }
+
+    /// The state; the thread has another look at it when it is free again.
+    pub(in crate::serve) fn openers(&self) -> MutexGuard<'_, Openers> {
+        self.openers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The service has changed something.
+    pub(in crate::serve) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// What the service is to do next. The bell is silent afterwards if there is nothing else.
+    pub(in crate::serve) fn next_wish(&self) -> Option<Wish> {
+        let mut openers = self.openers();
+        let wish = openers.next_wish(Instant::now());
+        if wish.is_none() {
+            let _ = self.bell.read();
+        }
+        wish
+    }
+}
+
+impl AsFd for OpenPorts {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// The thread.
+struct Examiner {
+    watch: OpenWatch,
+    dev_dir: PathBuf,
+    shared: OpenPorts,
+    machine: Machine,
+    log: Log,
+    has_surveyed: bool,
+}
+
+impl Work for Examiner {
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+
+    fn work(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let news = self.watch.news(now);
+        if news.has_gap {
+            self.shared.openers().forget_unlocked(now);
+        }
+        if news.has_gap || !std::mem::replace(&mut self.has_surveyed, true) {
+            self.find_openers();
+        }
+        for Sight { port, pid, deed } in &news.sights {
+            let who = self.machine.identify(*pid);
+            self.shared.openers().saw(port, &who, owner(*pid), *deed, now);
+        }
+        for (port, errno) in self.watch.refresh(now) {
+            let line = format_args!("cannot watch {port}: {}", errno.desc());
+            self.log.record(Severity::Warning, &line);
+        }
+        let question = self.shared.openers().next(now);
+        if let Some(question) = question {
+            self.examine(&question, now);
+        }
+        let (openers, now) = (self.shared.openers(), Instant::now());
+        if openers.has_wishes(now) {
+            let _ = self.shared.bell.write(1);
+        }
+        openers.next_moment(now).into_iter().chain(self.watch.next_moment()).min()
+    }
+}
+
+impl Examiner {
+    /// All processes that have a port open now. What they do meanwhile is read afterwards.
+    fn find_openers(&mut self) {
+        for (port, pid) in all_openers(&self.dev_dir) {
+            let who = self.machine.identify(pid);
+            self.shared.openers().opened(&port, &who, owner(pid), Instant::now());
+        }
+    }
+
+    /// Examining the processes of one user takes a part of the time.
+    fn examine(&mut self, question: &Question, began: Instant) {
+        let node = self.node(&question.port);
+        let is_open = node.map_or(Ok(None), |node| self.is_open(&question.who, &node));
+        let now = Instant::now();
+        let spent = now.saturating_duration_since(began);
+        let rest: Duration = spent.saturating_mul(EXAMINATION_SHARE).min(PORT_SCAN_EVERY);
+        let rest = if is_open.is_err() { PORT_SCAN_EVERY } else { rest };
+        let mut openers = self.shared.openers();
+        openers.rest(question.user, now.checked_add(rest).unwrap_or(now));
+        if let Ok(is_open) = is_open {
+            openers.answered(question, node, is_open, now);
+        }
+    }
+
+    /// Whether a process has a port open; none if that is unknown.
+    ///
+    /// # Errors
+    /// There is no descriptor for the search now.
+    fn is_open(&mut self, who: &ProcessIdentity, node: &Node) -> Result<Option<bool>, NoLook> {
+        let is_open = match has_open(who.pid, node) {
+            Ok(is_open) => Some(is_open),
+            Err(NoLook::NoRoom) => return Err(NoLook::NoRoom),
+            Err(NoLook::Hidden | NoLook::Ended) => None,
+        };
+        // A process with the number of one that has ended has opened nothing.
+        Ok(if self.machine.fate(who) == Fate::Same { is_open } else { Some(false) })
+    }
+
+    fn node(&self, port: &str) -> Option<Node> {
+        follow(&self.dev_dir, &DeviceName::parse(port.as_bytes()).ok()?).ok()?.node
+    }
+}
