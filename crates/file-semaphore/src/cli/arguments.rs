@@ -188,16 +188,10 @@ pub(crate) struct Completions {
 }
 
 /// Reads a command line, the program's name first.
-///
-/// Setting up the whole grammar costs more than taking a lock, so the plainest lines are read
-/// without it ([`quick`]); every other line, every error and every help text is the grammar's.
 pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, clap::Error> {
-    match quick::read(&words) {
-        Some(command) => Ok(command),
-        None => Arguments::try_parse_from(words)
-            .map(|it| it.command)
-            .map_err(|error| wrapcmd::with_tip(error, "sema", &WORDS_ELSEWHERE)),
-    }
+    Arguments::try_parse_from(words)
+        .map(|it| it.command)
+        .map_err(|error| wrapcmd::with_tip(error, "sema", &WORDS_ELSEWHERE))
 }
 
 /// Words for the commands in other lock programs, and the command of this one.
@@ -377,8 +371,6 @@ fn mode(text: &str) -> Result<u32, String> {
 
 #[path = "examples.rs"]
 mod examples;
-#[path = "quick.rs"]
-mod quick;
 
 #[cfg(test)]
 #[path = "arguments_tests.rs"]
