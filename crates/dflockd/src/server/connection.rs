@@ -1,47 +1,43 @@
-//! One client: bytes in, requests to the engine, replies out, with deadlines.
-//!
-//! A hand-written future instead of an async function, because its size counts with ten thousand idle
-//! connections: it has no read buffer while no request is incomplete, and works in memory that the thread
-//! lends it. Its output buffer is always its own. It decides nothing about locks.
+//! One client, from its first byte to its end: read a frame, ask, answer, with a deadline for each step. It decides
+//! nothing about locks. `frames` has what needs no waiting.
 
 mod frames;
-mod room;
-mod waiting;
-mod watching;
 
 use super::access::Scope;
 use super::core::Shared;
 use super::state::Saving;
 use super::tls;
 use super::transport::Transport;
+use frames::Next;
 use leases::wire::{self, Fault, StatsCursor};
-use leases::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds};
-use room::{Outbox, Room};
+use leases::{Answer, AutoRelease, ConnId, Key, Moment, Progress, Refusal, Seconds, Token};
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use watching::Watching;
+use tokio::task::yield_now;
 
 const READ_BYTES: usize = 16 * 1024;
 /// The most bytes that are read ahead while a request waits, to notice that the peer has closed the connection.
 const READ_AHEAD_BYTES: usize = 4 * 1024;
-/// Turns of the loop before other connections get theirs.
-const ROUNDS: usize = 4;
-
-struct Scratch {
-    input: Box<[u8]>,
-    room: Room,
-}
+/// Replies are collected up to about this much before they are sent.
+const REPLY_BYTES: usize = 16 * 1024;
+/// A connection that waits for its client keeps buffers up to this size.
+const IDLE_BYTES: usize = 256;
+/// Steps without waiting before other connections get their turn.
+const STEPS: u32 = 4;
+/// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
+const LONGEST_WATCH: Seconds = match Seconds::new(60) {
+    Some(seconds) => seconds,
+    None => Seconds::ZERO,
+};
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
-        input: vec![0; READ_BYTES].into_boxed_slice(),
-        room: Room::new(),
-    });
+    /// Where bytes are received, so that an idle connection needs no buffer for them.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
 }
 
 /// The peer at the other end, for the log.
@@ -60,258 +56,257 @@ impl fmt::Display for Peer {
     }
 }
 
-#[derive(Debug)]
-enum Phase {
-    /// Frames are read and served.
-    Serving,
-    /// The rest of a line that is too long is skipped.
-    Skipping,
-    /// A request waits in the engine.
-    Waiting,
-    /// A key is watched.
-    Watching(Box<Watching>),
-    /// A `stats` body is being sent.
-    Reporting(Box<StatsCursor>),
-    /// A wrong secret was shown; the answer is delayed.
-    CoolingDown,
-    /// The holds and waits of the connection are being removed.
-    Leaving,
+/// What is known of the bytes that the peer will still send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    Open,
+    /// The peer has closed its side, but earlier bytes are still in the kernel.
+    EndAhead,
+    /// All its bytes have been received.
+    Ended,
 }
 
+/// Why a connection ends.
+#[derive(Debug)]
+enum End {
+    /// The peer has left, or cannot be reached.
+    Gone,
+    /// The last answers are in the output.
+    Orderly,
+    /// The peer sent something after which the connection cannot go on.
+    Fault(Fault),
+    /// A wrong secret.
+    Refused,
+}
+
+/// A deadline has passed.
+struct Late;
+
 /// See the module.
-pub(super) struct Connection {
+struct Connection {
     shared: Arc<Shared>,
     transport: Transport,
     id: ConnId,
     serial: u64,
     peer: Peer,
-    phase: Phase,
     /// Bytes that were received and not served yet.
     input: Vec<u8>,
-    /// Bytes that the kernel has not taken yet.
-    output: Outbox,
+    /// Answers that the kernel has not taken yet.
+    output: Vec<u8>,
+    state: Input,
     /// The number of whole lines of the unfinished frame at the start of `input`.
     lines: u8,
-    /// `input` was examined and contains no whole frame.
-    scanned: bool,
+    /// When the next line must be here.
+    read_by: Moment,
     /// The keys it may ask about. `None` until it has shown a secret, if the server requires one.
     scope: Option<Scope>,
     /// The length in bytes of the longest valid secret.
     longest_secret: usize,
-    /// The peer sends no more.
-    ended: bool,
-    /// The peer sends no more, but earlier bytes are still in the kernel.
-    end_ahead: bool,
-    /// A reply is being sent, and the write deadline applies.
-    sending: bool,
-    registered: bool,
-    /// In this turn a frame was served or a reply sent, so the deadline is a new one.
-    progressed: bool,
-    probed: bool,
-    /// The kernel itself was asked for more bytes since the client's last bytes came.
-    looked: bool,
     /// The number of changes of holds that must be saved before `output` may be sent; 0 if it may be sent now.
     rests_on: u64,
     /// What becomes of its holds when the connection ends.
     auto: AutoRelease,
-    left: bool,
+    /// A part of a `stats` body has been sent.
+    is_in_body: bool,
+    /// Steps since the connection waited for something.
+    steps: u32,
 }
 
-/// The connection cannot be used any more.
-struct Gone;
+/// Serves a client until it has left.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    transport: Transport,
+    (id, serial): (ConnId, u64),
+    peer: Peer,
+) {
+    let access = shared.access();
+    let mut connection = Connection {
+        transport,
+        id,
+        serial,
+        peer,
+        input: Vec::new(),
+        output: Vec::new(),
+        state: Input::Open,
+        lines: 0,
+        read_by: shared.now().after(shared.settings.read_timeout),
+        scope: access.is_open().then_some(Scope::All),
+        longest_secret: access.longest(),
+        rests_on: 0,
+        auto: shared.settings.auto_release,
+        is_in_body: false,
+        steps: 0,
+        shared,
+    };
+    drop(access);
+    poll_fn(|cx| {
+        connection.shared.core().register(id, cx.waker());
+        Poll::Ready(())
+    })
+    .await;
+    let Err(end) = connection.converse().await;
+    connection.finish(end).await;
+    connection.leave().await;
+}
 
 impl Connection {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        transport: Transport,
-        (id, serial): (ConnId, u64),
-        peer: Peer,
-    ) -> Self {
-        let access = shared.access();
-        let scope = access.is_open().then_some(Scope::All);
-        let longest_secret = access.longest();
-        let auto = shared.settings.auto_release;
-        Self {
-            shared,
-            transport,
-            id,
-            serial,
-            peer,
-            phase: Phase::Serving,
-            input: Vec::new(),
-            output: Outbox::default(),
-            lines: 0,
-            scanned: true,
-            scope,
-            longest_secret,
-            ended: false,
-            end_ahead: false,
-            sending: false,
-            registered: false,
-            progressed: false,
-            probed: false,
-            looked: false,
-            rests_on: 0,
-            auto,
-            left: false,
+    /// Serves frame after frame.
+    async fn converse(&mut self) -> Result<Infallible, End> {
+        loop {
+            match self.serve_input() {
+                Next::Receive => {
+                    self.send().await?;
+                    self.receive().await?;
+                }
+                Next::Send => self.send().await?,
+                Next::Answer => {
+                    // Answers to earlier frames do not wait for this one.
+                    self.send().await?;
+                    let answer = self.wait_for_answer().await?;
+                    self.answer(&answer)?;
+                    self.send().await?;
+                }
+                Next::Watch { key, last, until } => {
+                    self.send().await?;
+                    self.watch(&key, last, until).await?;
+                    self.send().await?;
+                }
+                Next::Report(cursor) => self.report(cursor).await?,
+                Next::SkipLine => {
+                    self.send().await?;
+                    self.skip_line().await?;
+                    return Err(End::Fault(Fault::LineTooLong));
+                }
+                Next::End(end) => return Err(end),
+            }
+            self.steps += 1;
+            if self.steps >= STEPS {
+                self.steps = 0;
+                yield_now().await;
+            }
         }
     }
 
-    /// Works until there is nothing to do but wait; ready when the connection is over.
-    fn run(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
-        self.progressed = false;
-        for _ in 0..ROUNDS {
+    /// Waits for `poll`, until a deadline.
+    async fn wait_until<T>(
+        &mut self,
+        deadline: Moment,
+        mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
+    ) -> Result<Result<T, Late>, End> {
+        let (mut is_first, mut looked) = (true, false);
+        poll_fn(|cx| {
             if self.shared.is_kicked() {
                 // A server that comes again must find what its clients still hold.
                 if self.shared.core().has_record() {
                     self.auto = AutoRelease::Off;
                 }
-                return Poll::Ready(());
+                return Poll::Ready(Err(End::Gone));
             }
-            match self.step(cx, scratch) {
-                Poll::Ready(Ok(())) => {
-                    if self.is_over() {
-                        return Poll::Ready(());
-                    }
+            loop {
+                if let Poll::Ready(value) = poll(self, cx) {
+                    return Poll::Ready(Ok(Ok(value)));
                 }
-                Poll::Ready(Err(Gone)) => return Poll::Ready(()),
-                Poll::Pending if self.progressed => return Poll::Pending,
-                Poll::Pending => {
-                    if !self.shared.core().is_late(self.id, self.shared.now()) {
-                        return Poll::Pending;
-                    }
-                    // After a pause of this process, the timer may fire before bytes that arrived during the pause
-                    // have been noticed.
-                    if !std::mem::replace(&mut self.looked, true) {
-                        self.transport.look_again();
-                    } else if self.time_out().is_err() {
-                        return Poll::Ready(());
-                    }
+                self.steps = 0;
+                let mut core = self.shared.core();
+                if std::mem::take(&mut is_first) {
+                    core.set_deadline(self.id, deadline);
                 }
-            }
-        }
-        yield_turn(cx);
-        Poll::Pending
-    }
-
-    fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
-        if self.rests_on > 0 && !self.is_saved() {
-            return Poll::Pending;
-        }
-        if !self.output.unsent().is_empty() || self.transport.is_backlogged() {
-            return self.flush(cx);
-        }
-        scratch.room.lend(&mut self.output);
-        match &mut self.phase {
-            Phase::Serving if !self.scanned => Poll::Ready(self.serve_input()),
-            Phase::Serving | Phase::Skipping => self.receive(cx, scratch),
-            Phase::Waiting => self.wait(cx, scratch),
-            Phase::Watching(_) => self.watch(cx, scratch),
-            Phase::Reporting(cursor) => {
-                let cursor = std::mem::take(cursor);
-                let progress = self.report(cursor);
-                if progress == Progress::Later && self.output.unsent().is_empty() {
+                if core.is_kicked(self.id) {
+                    drop(core);
+                    let (peer, conn_id) = (&self.peer, self.serial);
+                    tracing::warn!(%peer, conn_id, "ended by an administrator");
+                    return Poll::Ready(Err(End::Gone));
+                }
+                let lost = core.take_lost(self.id);
+                if !lost.is_empty() {
+                    // The news had made the deadline the present.
+                    core.set_deadline(self.id, deadline);
+                    drop(core);
+                    self.tell_lost(&lost);
+                    continue;
+                }
+                if !core.is_late(self.id, self.shared.now()) {
                     return Poll::Pending;
                 }
-                self.scanned = self.input.is_empty();
-                self.progressed = true;
-                Poll::Ready(self.send())
+                drop(core);
+                if std::mem::replace(&mut looked, true) {
+                    return Poll::Ready(Ok(Err(Late)));
+                }
+                // After a pause of this process, the timer may fire before bytes that arrived during the pause have
+                // been noticed.
+                self.transport.look_again();
             }
-            Phase::CoolingDown => Poll::Pending,
-            Phase::Leaving => Poll::Ready(Ok(())),
+        })
+        .await
+    }
+
+    /// Tells a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
+    /// then the next renewal says it.
+    fn tell_lost(&mut self, lost: &[Token]) {
+        if self.is_in_body {
+            return;
+        }
+        lost.iter().for_each(|token| wire::push_lost(&mut self.output, *token));
+        if self.rests_on == 0 {
+            // What the kernel does not take now is sent with the next answer.
+            let sent = self.transport.send(&self.output).unwrap_or(0);
+            self.output.drain(..sent.min(self.output.len()));
         }
     }
 
-    fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Leaving)
-            && self.output.unsent().is_empty()
-            && !self.transport.is_backlogged()
-    }
-
-    /// The deadline of this phase has passed.
-    fn time_out(&mut self) -> Result<(), Gone> {
-        if self.shared.core().is_kicked(self.id) {
-            tracing::warn!(peer = %self.peer, conn_id = self.serial, "ended by an administrator");
-            return Err(Gone);
+    /// Receives some bytes.
+    async fn receive(&mut self) -> Result<(), End> {
+        if self.state == Input::Ended {
+            return Err(self.end_of_input());
         }
-        if self.tell_lost() {
-            return Ok(());
+        if self.input.is_empty() && self.input.capacity() > IDLE_BYTES {
+            self.input = Vec::new();
         }
-        if self.sending {
-            self.shared.core().tallies.write_timeouts += 1;
-            tracing::warn!(peer = %self.peer, conn_id = self.serial, "write timeout");
-            return Err(Gone);
+        if self.output.capacity() > IDLE_BYTES {
+            self.output = Vec::new();
         }
-        match self.phase {
-            Phase::Serving if self.transport.is_shaking_hands() => Err(Gone),
-            Phase::Serving | Phase::Skipping => {
-                self.fail(Fault::ReadTimeout);
-                Ok(())
+        match self.wait_until(self.read_by, |this, cx| this.poll_receive(cx, READ_BYTES)).await? {
+            Ok(Ok(0)) => {
+                self.state = Input::Ended;
+                Err(self.end_of_input())
             }
-            Phase::CoolingDown => {
-                self.output.push(wire::status::ERROR_AUTH);
-                self.phase = Phase::Leaving;
-                Ok(())
-            }
-            Phase::Leaving => Err(Gone),
-            Phase::Waiting | Phase::Watching(_) | Phase::Reporting(_) => Ok(()),
-        }
-    }
-
-    /// Tells a client which of its holds were taken away, between two answers. Whether there was one.
-    fn tell_lost(&mut self) -> bool {
-        let lost = self.shared.core().take_lost(self.id);
-        // The body of `stats` is no place for it: then the next renewal says it.
-        if !lost.is_empty() && !matches!(self.phase, Phase::Reporting(_)) {
-            lost.iter().for_each(|token| wire::push_lost(self.output.bytes(), *token));
-        }
-        if !lost.is_empty() {
-            // The deadline of a write begins again.
-            self.sending = false;
-            self.set_deadline();
-        }
-        !lost.is_empty()
-    }
-
-    fn receive(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), Gone>> {
-        if self.ended {
-            self.end_of_input();
-            return Poll::Ready(Ok(()));
-        }
-        let count = match ready!(self.transport.poll_receive(cx, &mut scratch.input)) {
-            Ok(0) => {
-                self.ended = true;
-                self.end_of_input();
-                return Poll::Ready(Ok(()));
-            }
-            Ok(count) => count,
-            Err(err) => {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(err)) => {
                 self.note_handshake(&err);
-                return Poll::Ready(Err(Gone));
+                Err(End::Gone)
             }
-        };
-        let bytes = scratch.input.get(..count).unwrap_or_default();
-        if self.input.is_empty() {
-            let used = self.serve(bytes);
-            self.input.extend_from_slice(bytes.get(used..).unwrap_or_default());
-            Poll::Ready(self.send())
-        } else {
-            self.input.extend_from_slice(bytes);
-            Poll::Ready(self.serve_input())
+            Err(Late) if self.transport.is_shaking_hands() => Err(End::Gone),
+            Err(Late) => Err(End::Fault(Fault::ReadTimeout)),
         }
     }
 
-    fn end_of_input(&mut self) {
-        if self.scope.is_none() && !self.input.is_empty() {
+    /// Appends at most `most` received bytes to the input; 0 means that the peer will send no more.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let buffer = scratch.get_mut(..most.min(READ_BYTES)).unwrap_or_default();
+            let count = ready!(self.transport.poll_receive(cx, buffer))?;
+            self.input.extend_from_slice(scratch.get(..count).unwrap_or_default());
+            Poll::Ready(Ok(count))
+        })
+    }
+
+    fn end_of_input(&self) -> End {
+        if self.input.is_empty() {
+            return End::Orderly;
+        }
+        if self.scope.is_none() {
             // As in the reference: the first frame contained no valid secret.
-            return self.refuse_auth();
+            return End::Refused;
         }
-        if !self.input.is_empty() || matches!(self.phase, Phase::Skipping) {
-            self.shared.core().count_fault(Fault::Disconnected);
-            let code = Fault::Disconnected.code();
-            tracing::debug!(peer = %self.peer, code, "client disconnected");
-        }
-        self.phase = Phase::Leaving;
+        self.note_cut_off();
+        End::Orderly
+    }
+
+    /// The peer has left in the middle of a frame.
+    fn note_cut_off(&self) {
+        self.shared.core().count_fault(Fault::Disconnected);
+        let code = Fault::Disconnected.code();
+        tracing::debug!(peer = %self.peer, code, "client disconnected");
     }
 
     /// Logs a TLS peer that failed before its first frame, with the most frequent cause.
@@ -326,131 +321,244 @@ impl Connection {
         tracing::warn!(peer = %self.peer, conn_id = self.serial, err, hint, "TLS handshake failed");
     }
 
-    fn serve_input(&mut self) -> Result<(), Gone> {
-        let mut input = std::mem::take(&mut self.input);
-        let used = self.serve(&input);
-        if used < input.len() {
-            input.drain(..used);
-            self.input = input;
+    /// Receives the rest of a line that is too long, and throws it away.
+    async fn skip_line(&mut self) -> Result<(), End> {
+        while memchr::memchr(b'\n', &self.input).is_none() {
+            self.input.clear();
+            match self.receive().await {
+                Err(End::Orderly) => {
+                    self.note_cut_off();
+                    return Err(End::Orderly);
+                }
+                result => result?,
+            }
         }
-        self.send()
-    }
-
-    /// Sets the deadline of this phase.
-    fn set_deadline(&mut self) {
-        let (now, settings) = (self.shared.now(), &self.shared.settings);
-        let deadline = match &self.phase {
-            Phase::Serving | Phase::Skipping => now.after(settings.read_timeout),
-            Phase::CoolingDown => self.shared.core().penalty(now),
-            Phase::Watching(watching) => watching.until,
-            Phase::Waiting | Phase::Reporting(_) | Phase::Leaving => Moment::NEVER,
-        };
-        self.shared.core().set_deadline(self.id, deadline);
-    }
-
-    /// Sends the collected replies. Bytes that the kernel does not take, and replies that may not be sent yet, stay
-    /// in `output`.
-    fn send(&mut self) -> Result<(), Gone> {
-        let unsent = self.output.unsent();
-        if unsent.is_empty() || self.rests_on > 0 {
-            return Ok(());
-        }
-        let count = self.transport.send(unsent).map_err(|_| Gone)?;
-        self.output.sent(count);
         Ok(())
     }
 
-    /// Whether the collected replies may be sent. If a change on which they depend could not be recorded, none of
-    /// them is sent, and the connection ends without releasing its holds.
-    fn is_saved(&mut self) -> bool {
-        match self.shared.core().saving(self.id, self.rests_on) {
-            Saving::Pending => return false,
-            Saving::Saved => {}
-            Saving::Lost => {
-                self.output.replace(wire::status::ERROR_DRAINING);
-                self.auto = AutoRelease::Off;
-                self.phase = Phase::Leaving;
+    /// Sends the answers, when the changes on which they depend are saved.
+    async fn send(&mut self) -> Result<(), End> {
+        if self.rests_on > 0 {
+            let saved = self.wait_until(Moment::NEVER, |this, _| this.poll_saved()).await?;
+            saved.unwrap_or(Ok(()))?;
+        }
+        if self.output.is_empty() && !self.transport.is_backlogged() {
+            return Ok(());
+        }
+        let sent = self.transport.send(&self.output).map_err(|_| End::Gone)?;
+        self.output.drain(..sent.min(self.output.len()));
+        if self.output.is_empty() && !self.transport.is_backlogged() {
+            return Ok(());
+        }
+        let (now, allowed) = (self.shared.now(), self.shared.settings.write_timeout);
+        let deadline = if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
+        match self.wait_until(deadline, Self::poll_send).await? {
+            Ok(result) => result?,
+            Err(Late) => {
+                self.shared.core().tallies.write_timeouts += 1;
+                tracing::warn!(peer = %self.peer, conn_id = self.serial, "write timeout");
+                return Err(End::Gone);
             }
         }
-        self.rests_on = 0;
-        true
+        self.restart_reading(self.shared.now());
+        Ok(())
     }
 
-    fn flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        if !self.sending {
-            self.sending = true;
-            let (now, allowed) = (self.shared.now(), self.shared.settings.write_timeout);
-            let deadline =
-                if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
-            self.shared.core().set_deadline(self.id, deadline);
-        }
-        while !self.output.unsent().is_empty() || self.transport.is_backlogged() {
-            match ready!(self.transport.poll_send(cx, self.output.unsent())) {
-                Ok(count) => self.output.sent(count),
-                Err(_) => return Poll::Ready(Err(Gone)),
+    /// Sends until nothing is left.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        while !self.output.is_empty() || self.transport.is_backlogged() {
+            match ready!(self.transport.poll_send(cx, &self.output)) {
+                Ok(sent) => drop(self.output.drain(..sent.min(self.output.len()))),
+                Err(_) => return Poll::Ready(Err(End::Gone)),
             }
         }
-        self.sending = false;
-        self.progressed = true;
-        self.set_deadline();
         Poll::Ready(Ok(()))
     }
 
-    /// Sends an answer. The answer that the store is unavailable is the last one, and the connection then releases
+    /// Ready when the collected answers may be sent. If a change on which they depend could not be recorded, none of
+    /// them is sent, and the connection ends without releasing its holds.
+    fn poll_saved(&mut self) -> Poll<Result<(), End>> {
+        match self.shared.core().saving(self.id, self.rests_on) {
+            Saving::Pending => return Poll::Pending,
+            Saving::Saved => {}
+            Saving::Lost => {
+                self.rests_on = 0;
+                self.output.clear();
+                self.output.extend_from_slice(wire::status::ERROR_DRAINING);
+                self.auto = AutoRelease::Off;
+                return Poll::Ready(Err(End::Orderly));
+            }
+        }
+        self.rests_on = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// The client has the whole time for its next line.
+    fn restart_reading(&mut self, now: Moment) {
+        self.read_by = now.after(self.shared.settings.read_timeout);
+    }
+
+    /// Waits for the answer of the store, or the end of the peer.
+    async fn wait_for_answer(&mut self) -> Result<Answer, End> {
+        let poll = |this: &mut Self, cx: &mut Context<'_>| {
+            let now = this.shared.now();
+            let mut core = this.shared.core();
+            if let Some(answer) = core.take_answer(this.id, now) {
+                this.rests_on = core.noted();
+                drop(core);
+                this.restart_reading(now);
+                return Poll::Ready(Some(answer));
+            }
+            drop(core);
+            this.poll_peer(cx).map(|()| None)
+        };
+        match self.wait_until(Moment::NEVER, poll).await? {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) | Err(Late) => Err(self.gone_while_waiting()),
+        }
+    }
+
+    fn gone_while_waiting(&self) -> End {
+        self.shared.core().tallies.gone_while_waiting += 1;
+        End::Gone
+    }
+
+    /// Ready when the peer of a waiting connection is gone, even if it sent more requests before it left.
+    fn poll_peer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.state == Input::Open {
+            let room = READ_AHEAD_BYTES.saturating_sub(self.input.len());
+            let result = if room > 0 {
+                ready!(self.poll_receive(cx, room))
+                    .map(|count| (count == 0).then_some(Input::Ended))
+            } else {
+                ready!(self.transport.poll_end(cx)).map(|()| Some(Input::EndAhead))
+            };
+            match result {
+                Ok(state) => self.state = state.unwrap_or(Input::Open),
+                Err(_) => return Poll::Ready(()),
+            }
+        }
+        self.transport.probe();
+        self.transport.poll_gone(cx)
+    }
+
+    /// Waits until the state of a key is not the one that the client saw last, and appends the answer.
+    async fn watch(&mut self, key: &[u8], last: Option<u64>, until: Moment) -> Result<(), End> {
+        let Some(key) = Key::new(key) else { return Ok(()) };
+        let mut deadline = until;
+        loop {
+            let poll = |this: &mut Self, cx: &mut Context<'_>| match this.sight(key, last, until) {
+                Some(sight) => Poll::Ready(Some(sight)),
+                None => this.poll_peer(cx).map(|()| None),
+            };
+            match self.wait_until(deadline, poll).await? {
+                Ok(Some(sight)) => return sight,
+                Ok(None) => return Err(self.gone_while_waiting()),
+                // The store has to ask for the state first. The answer comes by itself.
+                Err(Late) => deadline = Moment::NEVER,
+            }
+        }
+    }
+
+    /// Appends the state of a key if it is to be told now.
+    fn sight(&mut self, key: Key<'_>, last: Option<u64>, until: Moment) -> Option<Result<(), End>> {
+        let now = self.shared.now();
+        let mut core = self.shared.core();
+        let sight = match core.sight(now, key) {
+            Ok(Some(line)) if now < until && last == Some(line.tag) => return None,
+            Ok(None) => return None,
+            Ok(Some(line)) => Ok(line),
+            Err(refusal) => Err(refusal),
+        };
+        core.end_watch(self.id);
+        let noted = core.noted();
+        drop(core);
+        self.restart_reading(now);
+        Some(match sight {
+            Ok(line) => {
+                self.output.extend_from_slice(&line.text);
+                // The client is told nothing that would be false after a restart.
+                self.rests_on = noted;
+                Ok(())
+            }
+            Err(refusal) => self.answer(&Answer::Refused(refusal)),
+        })
+    }
+
+    /// Sends a `stats` body in pieces, the first one in the same write as `ok`. A store that has to ask for its keys
+    /// first does not begin a body.
+    async fn report(&mut self, mut cursor: StatsCursor) -> Result<(), End> {
+        self.is_in_body = true;
+        loop {
+            let poll = |this: &mut Self, _: &mut Context<'_>| {
+                let progress = this.push_stats(&mut cursor);
+                if progress == Progress::Later && this.output.is_empty() {
+                    return Poll::Pending;
+                }
+                Poll::Ready(progress)
+            };
+            let progress = self.wait_until(Moment::NEVER, poll).await?;
+            self.send().await?;
+            if let Ok(Progress::Done) = progress {
+                self.is_in_body = false;
+                self.restart_reading(self.shared.now());
+                return Ok(());
+            }
+            yield_now().await;
+        }
+    }
+
+    /// Appends an answer. The answer that the store is unavailable is the last one, and the connection then releases
     /// nothing.
-    fn answer(&mut self, answer: &Answer) {
-        wire::push_answer(self.output.bytes(), answer);
+    fn answer(&mut self, answer: &Answer) -> Result<(), End> {
+        wire::push_answer(&mut self.output, answer);
         if matches!(answer, Answer::Refused(Refusal::Unavailable)) {
             self.auto = AutoRelease::Off;
-            self.phase = Phase::Leaving;
+            return Err(End::Orderly);
         }
+        Ok(())
     }
-}
 
-/// Continues after tokio has asked the kernel for events. A task that only wakes itself would be polled up to
-/// `event_interval` times before that.
-pub(super) fn yield_turn(cx: &mut Context<'_>) {
-    let _ = pin!(tokio::task::yield_now()).poll(cx);
-}
-
-impl Future for Connection {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        if !std::mem::replace(&mut this.registered, true) {
-            this.shared.core().register(this.id, cx.waker());
-            this.set_deadline();
-        }
-        if !this.left {
-            ready!(SCRATCH.with_borrow_mut(|scratch| {
-                let end = this.run(cx, scratch);
-                scratch.room.take_back(&mut this.output);
-                end
-            }));
-            this.left = true;
-        }
-        let now = this.shared.now();
-        let progress = this.shared.core().leave(this.id, now, this.auto);
-        match progress {
-            Progress::More => {
-                yield_turn(cx);
-                Poll::Pending
+    /// Tells the client why its connection ends.
+    async fn finish(&mut self, end: End) {
+        match end {
+            End::Gone => return,
+            End::Orderly => {}
+            End::Fault(fault) if self.scope.is_some() => {
+                self.note_fault(fault);
+                self.output.extend_from_slice(wire::status::ERROR);
             }
-            Progress::Later => Poll::Pending,
-            Progress::Done => {
-                this.shared.changed().notify_one();
-                tracing::debug!(peer = %this.peer, conn_id = this.serial, "client left");
-                // A peer that has closed its side first only reads what is already sent.
-                if !this.ended {
-                    SCRATCH
-                        .with_borrow_mut(|scratch| this.transport.say_goodbye(&mut scratch.input));
+            End::Fault(_) | End::Refused => {
+                self.shared.core().tallies.auth_failures += 1;
+                tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
+                // The answer is delayed, so that guessing is slow.
+                let now = self.shared.now();
+                let due = self.shared.core().penalty(now);
+                let never = |_: &mut Self, _: &mut Context<'_>| Poll::<()>::Pending;
+                if self.wait_until(due, never).await.is_err() {
+                    return;
                 }
-                Poll::Ready(())
+                self.output.extend_from_slice(wire::status::ERROR_AUTH);
             }
+        }
+        let _ = self.send().await;
+    }
+
+    /// Removes the holds and waits of the connection.
+    async fn leave(mut self) {
+        poll_fn(|_| {
+            let now = self.shared.now();
+            match self.shared.core().leave(self.id, now, self.auto) {
+                Progress::Done => Poll::Ready(()),
+                Progress::More | Progress::Later => Poll::Pending,
+            }
+        })
+        .await;
+        self.shared.changed().notify_one();
+        tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
+        // A peer that has closed its side first only reads what is already sent.
+        if self.state != Input::Ended {
+            SCRATCH.with_borrow_mut(|scratch| self.transport.say_goodbye(scratch));
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,11 +1,10 @@
 //! The one timer of the server: it sleeps until the next deadline of a lease, a wait or a connection. A
 //! request wakes it only if it brings an earlier deadline.
 
-use super::connection::yield_turn;
 use super::core::Shared;
 use leases::Moment;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -49,3 +48,13 @@ impl Future for Driver {
         }
     }
 }
+
+/// Continues after tokio has asked the kernel for events. A task that only wakes itself would be polled up to
+/// `event_interval` times before that.
+pub(super) fn yield_turn(cx: &mut Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+}
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

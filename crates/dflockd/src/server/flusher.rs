@@ -2,8 +2,8 @@
 //! depend on them. With `--state-sync` one sync is under way at a time, in a thread of its own, and later
 //! changes share the next one.
 
-use super::connection::yield_turn;
 use super::core::Shared;
+use super::driver::yield_turn;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! Listening sockets, and the loop that accepts connections.
 
-use super::connection::{Connection, Peer};
+use super::connection::{Peer, serve};
 use super::core::{Shared, TurnedAway};
 use super::transport::{Stream, Transport};
 use leases::AutoRelease;
@@ -155,7 +155,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
             tracing::debug!(%peer, conn_id = seat.1, "client connected");
             match Transport::new(stream, shared.tls().as_ref()) {
                 Ok(transport) => {
-                    tokio::spawn(Connection::new(Arc::clone(shared), transport, seat, peer));
+                    tokio::spawn(serve(Arc::clone(shared), transport, seat, peer));
                 }
                 Err(err) => {
                     tracing::error!(%peer, %err, "TLS error");

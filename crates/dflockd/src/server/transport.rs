@@ -91,6 +91,8 @@ pub(super) struct Transport {
     /// Whether the peer began with something other than a TLS handshake.
     plain: bool,
     begun: bool,
+    /// Whether the peer was asked for its existence.
+    probed: bool,
 }
 
 impl Transport {
@@ -99,7 +101,7 @@ impl Transport {
     pub(super) fn new(stream: Stream, tls: Option<&Tls>) -> io::Result<Self> {
         let session = |tls: &Tls| ServerConnection::new(Arc::clone(&tls.0)).map(Box::new);
         let tls = tls.map(session).transpose().map_err(io::Error::other)?;
-        Ok(Self { stream, tls, unread: false, plain: false, begun: false })
+        Ok(Self { stream, tls, unread: false, plain: false, begun: false, probed: false })
     }
 
     /// Whether the first bytes were not TLS, although TLS is required.
@@ -215,8 +217,8 @@ impl Transport {
     /// aside, where no ordinary read sees it. Sent at most once per connection, as a second
     /// urgent byte would turn the first into ordinary data. (Between processes of one machine
     /// the kernel tells the two apart by itself.)
-    pub(super) fn probe(&self) {
-        if matches!(self.stream, Stream::Tcp(_)) {
+    pub(super) fn probe(&mut self) {
+        if !std::mem::replace(&mut self.probed, true) && matches!(self.stream, Stream::Tcp(_)) {
             // A failure shows itself as readiness, which is watched.
             let _ = self.stream.socket().send_out_of_band(b"\n");
         }

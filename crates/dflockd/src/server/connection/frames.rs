@@ -1,77 +1,74 @@
-//! Handles received bytes: frames → requests → engine → replies. Receives nothing itself.
+//! Handles received bytes: frames → requests → engine → answers. Waits for nothing.
 
-use super::room::REPLY_BYTES;
-use super::{Connection, Phase};
+use super::{Connection, End, LONGEST_WATCH, REPLY_BYTES};
 use crate::server::access::Scope;
 use crate::server::core::STATS_PIECE_BYTES;
-use leases::wire::{self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
+use leases::wire::{
+    self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
+};
 use leases::{Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
 use std::sync::Arc;
 
+/// What a connection does next.
+pub(super) enum Next {
+    /// Receives more bytes, if there is no whole frame.
+    Receive,
+    /// Sends the answers that were collected.
+    Send,
+    /// Waits for the answer of the store.
+    Answer,
+    /// Waits for a change of a key.
+    Watch { key: Box<[u8]>, last: Option<u64>, until: Moment },
+    /// Sends a `stats` body.
+    Report(StatsCursor),
+    /// Throws the rest of a line away.
+    SkipLine,
+    /// Ends.
+    End(End),
+}
+
 impl Connection {
-    /// Serves whole frames; returns the number of their bytes.
-    pub(super) fn serve(&mut self, bytes: &[u8]) -> usize {
+    /// Serves whole frames until one of them needs more than an answer.
+    pub(super) fn serve_input(&mut self) -> Next {
+        let mut input = std::mem::take(&mut self.input);
         let mut at = 0;
-        self.scanned = false;
-        loop {
-            let rest = bytes.get(at..).unwrap_or_default();
-            match self.phase {
-                Phase::Serving if self.output.unsent().len() < REPLY_BYTES => {}
-                Phase::Skipping => {
-                    at += self.skip(rest);
-                    if matches!(self.phase, Phase::Skipping) {
-                        return at;
-                    }
-                    continue;
-                }
-                Phase::Serving
-                | Phase::Waiting
-                | Phase::Watching(_)
-                | Phase::Reporting(_)
-                | Phase::CoolingDown
-                | Phase::Leaving => return at,
+        let next = loop {
+            if self.output.len() >= REPLY_BYTES {
+                break Next::Send;
             }
             let caps = match self.scope {
                 Some(_) => Caps::Usual,
                 // With room for some blanks around the secret.
                 None => Caps::BeforeAuth(self.longest_secret + 64),
             };
-            match wire::scan(rest, caps) {
+            match wire::scan(input.get(at..).unwrap_or_default(), caps) {
                 Scan::Frame { lines, used } => {
                     at += used;
                     self.lines = 0;
-                    self.progressed = true;
-                    self.looked = false;
-                    self.serve_frame(lines);
+                    if let Some(next) = self.serve_frame(lines) {
+                        break next;
+                    }
                 }
                 Scan::Partial { lines } => {
-                    self.scanned = true;
                     if lines > self.lines {
-                        self.set_deadline();
+                        self.restart_reading(self.shared.now());
                     }
                     self.lines = lines;
-                    return at;
+                    break Next::Receive;
                 }
                 Scan::TooLong { at: start } => {
                     at += start;
-                    self.phase = Phase::Skipping;
+                    break Next::SkipLine;
                 }
             }
-        }
+        };
+        input.drain(..at);
+        self.input = input;
+        next
     }
 
-    /// Skips the rest of a line that is too long; returns the number of skipped bytes.
-    fn skip(&mut self, bytes: &[u8]) -> usize {
-        match memchr::memchr(b'\n', bytes) {
-            None => bytes.len(),
-            Some(end) => {
-                self.fail(Fault::LineTooLong);
-                end + 1
-            }
-        }
-    }
-
-    fn serve_frame(&mut self, lines: [&[u8]; 3]) {
+    /// Serves one frame; `None` if it is answered.
+    fn serve_frame(&mut self, lines: [&[u8]; 3]) -> Option<Next> {
         let Some(scope) = &self.scope else { return self.authenticate(lines) };
         let request = match wire::parse(lines) {
             Ok(request) => request,
@@ -89,12 +86,12 @@ impl Connection {
                     conn_id = self.serial,
                     "request"
                 );
-                self.ask(request);
+                return self.ask(request);
             }
             Request::Ping | Request::Hello { .. } | Request::Stats(_)
                 if !self.shared.core().store.is_available() =>
             {
-                self.answer(&Answer::Refused(Refusal::Unavailable));
+                return self.answer_now(&Answer::Refused(Refusal::Unavailable));
             }
             Request::Ping => self.say(status::OK),
             Request::Hello { hears_lost } => {
@@ -106,7 +103,7 @@ impl Connection {
                     Detail::Usual => StatsCursor::default(),
                     Detail::Long => StatsCursor::with_names(),
                 };
-                let _ = self.report(Box::new(cursor));
+                return Some(Next::Report(cursor));
             }
             Request::Name(name) => {
                 let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
@@ -121,106 +118,104 @@ impl Connection {
                 self.say(status::OK);
             }
             Request::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::Watch(watch) => self.begin_watch(&watch),
+            Request::Watch(watch) => return self.begin_watch(&watch),
             Request::Grace => {
                 let settings = &self.shared.settings;
                 let grace = match settings.auto_release {
                     AutoRelease::On => Some(settings.caps.disconnect_grace),
                     AutoRelease::Off => None,
                 };
-                wire::push_grace(self.output.bytes(), grace);
-                self.set_deadline();
+                wire::push_grace(&mut self.output, grace);
             }
             // A second `auth`, or one that this server does not require: unknown, as in the reference.
-            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
+            Request::Auth(_) => return self.refuse_frame(Fault::UnknownCommand),
         }
+        None
     }
 
     fn say(&mut self, answer: &[u8]) {
-        self.output.push(answer);
-        self.set_deadline();
+        self.output.extend_from_slice(answer);
+        self.restart_reading(self.shared.now());
+    }
+
+    fn answer_now(&mut self, answer: &Answer) -> Option<Next> {
+        match self.answer(answer) {
+            Ok(()) => None,
+            Err(end) => Some(Next::End(end)),
+        }
     }
 
     /// Passes a request to the store; the answer comes at once or later.
-    fn ask(&mut self, request: leases::Request<'_>) {
+    fn ask(&mut self, request: leases::Request<'_>) -> Option<Next> {
         let now = self.shared.now();
         let mut core = self.shared.core();
         match core.ask(now, self.id, request) {
             Verdict::Now(answer) => {
                 self.rests_on = core.noted();
-                core.set_deadline(self.id, now.after(self.shared.settings.read_timeout));
                 drop(core);
-                self.answer(&answer);
+                self.restart_reading(now);
+                self.answer_now(&answer)
             }
-            Verdict::Later => {
-                core.set_deadline(self.id, Moment::NEVER);
-                drop(core);
-                self.phase = Phase::Waiting;
+            Verdict::Later => Some(Next::Answer),
+        }
+    }
+
+    fn begin_watch(&mut self, watch: &Watch<'_>) -> Option<Next> {
+        let now = self.shared.now();
+        let most = self.shared.settings.max_watchers;
+        let begun = self.shared.core().begin_watch(self.id, watch.key, most);
+        match begun {
+            Ok(()) => Some(Next::Watch {
+                key: watch.key.bytes().into(),
+                last: watch.last,
+                until: now.after(watch.timeout.min(LONGEST_WATCH)),
+            }),
+            Err(refusal) => {
+                self.restart_reading(now);
+                self.answer_now(&Answer::Refused(refusal))
             }
         }
     }
 
     /// The first frame of a connection that must show a secret: only a valid secret is accepted.
-    fn authenticate(&mut self, lines: [&[u8]; 3]) {
+    fn authenticate(&mut self, lines: [&[u8]; 3]) -> Option<Next> {
         let shown = match wire::parse(lines) {
             Ok(Request::Auth(shown)) => Some(shown),
             Ok(_) | Err(_) => None,
         };
         self.scope = shown.and_then(|shown| self.shared.access().scope(shown));
         if self.scope.is_none() {
-            return self.refuse_auth();
+            return Some(Next::End(End::Refused));
         }
         self.say(status::OK);
+        None
     }
 
     /// Refuses a frame. The connection goes on with the next one.
-    fn refuse_frame(&mut self, fault: Fault) {
-        self.note(fault);
+    fn refuse_frame(&mut self, fault: Fault) -> Option<Next> {
+        self.note_fault(fault);
         self.say(status::ERROR);
+        None
     }
 
-    fn note(&self, fault: Fault) {
+    pub(super) fn note_fault(&self, fault: Fault) {
         self.shared.core().count_fault(fault);
         let (code, msg) = (fault.code(), fault.words());
         tracing::warn!(peer = %self.peer, code, msg, "protocol error");
     }
 
-    /// The connection cannot go on: says so and ends it.
-    pub(super) fn fail(&mut self, fault: Fault) {
-        if self.scope.is_none() {
-            return self.refuse_auth();
-        }
-        self.note(fault);
-        self.output.push(status::ERROR);
-        self.phase = Phase::Leaving;
-    }
-
-    /// The answer is delayed, so that guessing is slow.
-    pub(super) fn refuse_auth(&mut self) {
-        self.shared.core().tallies.auth_failures += 1;
-        tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
-        self.phase = Phase::CoolingDown;
-        self.set_deadline();
-    }
-
-    /// Appends the next piece of a `stats` body, the first one in the same write as `ok`. A store that has to ask for
-    /// its keys first does not begin a body.
-    pub(super) fn report(&mut self, mut cursor: Box<StatsCursor>) -> Progress {
+    /// Appends the next piece of a `stats` body.
+    pub(super) fn push_stats(&mut self, cursor: &mut StatsCursor) -> Progress {
         let (mut piece, is_first) = (String::new(), !cursor.has_begun());
         let now = self.shared.now();
-        let progress = self.shared.core().stats(now, &mut cursor, &mut piece, STATS_PIECE_BYTES);
+        let progress = self.shared.core().stats(now, cursor, &mut piece, STATS_PIECE_BYTES);
         if is_first && cursor.has_begun() {
-            self.output.push(status::OK_BODY);
+            self.output.extend_from_slice(status::OK_BODY);
         }
-        self.output.push(piece.as_bytes());
-        self.phase = match progress {
-            Progress::More | Progress::Later => Phase::Reporting(cursor),
-            Progress::Done => {
-                self.output.push(b"\n");
-                Phase::Serving
-            }
-        };
-        self.set_deadline();
+        self.output.extend_from_slice(piece.as_bytes());
+        if progress == Progress::Done {
+            self.output.push(b'\n');
+        }
         progress
     }
 }
