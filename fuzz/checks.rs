@@ -2,7 +2,7 @@
 //! replays their corpus. A violation panics.
 
 use lfpd::limits::{ECHO_CHARS, LINE_BYTES, REPLY_BYTES};
-use lfpd::protocol::command::{self, Command, Waiting};
+use lfpd::protocol::command::{self, Command, Demand, Waiting};
 use lfpd::protocol::line::{Framer, Line};
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
 use ttylock::DeviceName;
@@ -38,7 +38,9 @@ pub(crate) fn line(data: &[u8]) {
 pub(crate) fn command(line: &[u8]) {
     for waiting in [Waiting::Offered, Waiting::NotOffered] {
         match command::parse(line, waiting) {
-            Ok(Command::Lock(request) | Command::Unlock(request) | Command::Wait(request, _)) => {
+            Ok(Command::Change(
+                Demand::Lock(request) | Demand::Unlock(request) | Demand::Wait(request, _),
+            )) => {
                 assert!(request.pid.as_raw() > 0);
                 below_dev(&request.device);
             }

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 
 use conversation::{GONE, TRANSCRIPTS, Transcript, host};
 use lfpd::limits::{ECHO_CHARS, HOST_CHARS, LINE_BYTES, REPLY_BYTES, VERSION_CHARS};
+use lfpd::protocol::command::Demand;
 use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
-use lfpd::protocol::session::{Demand, Session, Step};
+use lfpd::protocol::session::{Session, Step};
 use lfpd::protocol::status::{Report, Scope};
 use pidlockfile::Pid;
 use proptest::prelude::*;
@@ -68,10 +69,14 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
                 session.vouch(None);
             }
             Step::MayName(demand) => session.vouch(Some(demand)),
-            Step::Lock(r) => session.answer(model.lock(r.device.as_str(), r.pid.as_raw())),
-            Step::Unlock(r) => session.answer(model.unlock(r.device.as_str(), r.pid.as_raw())),
+            Step::Change(Demand::Lock(r)) => {
+                session.answer(model.lock(r.device.as_str(), r.pid.as_raw()));
+            }
+            Step::Change(Demand::Unlock(r)) => {
+                session.answer(model.unlock(r.device.as_str(), r.pid.as_raw()));
+            }
             // The extensions have tests of their own.
-            Step::Wait(..) | Step::Pass(_) | Step::Force(_) => session.answer(Outcome::Busy),
+            Step::Change(_) => session.answer(Outcome::Busy),
             Step::Status(_) => session.report(None),
             Step::Http => session.dismiss(),
         }
@@ -234,10 +239,10 @@ fn request() -> Request {
 }
 
 #[rstest]
-#[case::wait("wait ttyS1 5 86400", Step::Wait(request(), 86_400))]
-#[case::wait_no_time("WAIT /dev/ttyS1 5 0", Step::Wait(request(), 0))]
-#[case::pass("pass ttyS1 5 6", Step::Pass(Pass { device: device(), from: pid(5), to: pid(6) }))]
-#[case::force("force ttyS1 5", Step::Force(request()))]
+#[case::wait("wait ttyS1 5 86400", Step::Change(Demand::Wait(request(), 86_400)))]
+#[case::wait_no_time("WAIT /dev/ttyS1 5 0", Step::Change(Demand::Wait(request(), 0)))]
+#[case::pass("pass ttyS1 5 6", Step::Change(Demand::Pass(Pass { device: device(), from: pid(5), to: pid(6) })))]
+#[case::force("force ttyS1 5", Step::Change(Demand::Force(request())))]
 #[case::stat("stat ttyS1", Step::Status(Some(device())))]
 #[case::stat_all("stat", Step::Status(None))]
 fn extensions_are_read(#[case] line: &str, #[case] step: Step) {
@@ -401,10 +406,10 @@ fn outcomes_have_codes(
     for _ in 0..2 {
         let step = session.next(&mut input);
         assert!(
-            matches!(&step, Step::Lock(r) | Step::Unlock(r) if r.pid.as_raw() == 5),
+            matches!(&step, Step::Change(Demand::Lock(r) | Demand::Unlock(r)) if r.pid.as_raw() == 5),
             "{step:?}"
         );
-        assert_eq!(matches!(step, Step::Lock(_)), verb == "lock");
+        assert_eq!(matches!(step, Step::Change(Demand::Lock(_))), verb == "lock");
         session.vouch(None);
     }
     session.answer(outcome);

@@ -17,6 +17,21 @@ use ttylock::{DeviceName, NotADevice, Pass, Request};
 /// A line that passed every check that needs nothing but the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
+    /// Change a lock.
+    Change(Demand),
+    /// Asks for the holders of this device, or of any.
+    Status(Option<DeviceName>),
+    /// Which commands there are.
+    Help,
+    /// Nothing: the client sees that the service lives.
+    Noop,
+    /// End the session.
+    Quit,
+}
+
+/// A change of a lock. It needs the peer's right to name its processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Demand {
     /// Take the device.
     Lock(Request),
     /// Release the device.
@@ -27,14 +42,20 @@ pub enum Command {
     Pass(Pass),
     /// Release the device, whosever the process is.
     Force(Request),
-    /// Asks for the holders of this device, or of any.
-    Status(Option<DeviceName>),
-    /// Which commands there are.
-    Help,
-    /// Nothing: the client sees that the service lives.
-    Noop,
-    /// End the session.
-    Quit,
+}
+
+impl Demand {
+    /// The device, as the client named it.
+    #[must_use]
+    pub fn device(&self) -> &DeviceName {
+        match self {
+            Self::Lock(request)
+            | Self::Unlock(request)
+            | Self::Wait(request, _)
+            | Self::Force(request) => &request.device,
+            Self::Pass(pass) => &pass.device,
+        }
+    }
 }
 
 /// Whether a session can wait for a device. A process with a single client could not keep order
@@ -65,9 +86,9 @@ pub enum Refusal {
 enum Arguments {
     None(fn() -> Command),
     MaybeDevice(fn(Option<DeviceName>) -> Command),
-    DeviceAndPid(fn(Request) -> Command),
-    DevicePidAndSeconds(fn(Request, u32) -> Command),
-    DeviceAndTwoPids(fn(Pass) -> Command),
+    DeviceAndPid(fn(Request) -> Demand),
+    DevicePidAndSeconds(fn(Request, u32) -> Demand),
+    DeviceAndTwoPids(fn(Pass) -> Demand),
 }
 
 /// A verb, and what it takes. Adding a command is adding a row.
@@ -77,11 +98,11 @@ struct Row {
 }
 
 const COMMANDS: &[Row] = &[
-    Row { verb: "LOCK", arguments: Arguments::DeviceAndPid(Command::Lock) },
-    Row { verb: "UNLOCK", arguments: Arguments::DeviceAndPid(Command::Unlock) },
-    Row { verb: WAIT, arguments: Arguments::DevicePidAndSeconds(Command::Wait) },
-    Row { verb: "PASS", arguments: Arguments::DeviceAndTwoPids(Command::Pass) },
-    Row { verb: "FORCE", arguments: Arguments::DeviceAndPid(Command::Force) },
+    Row { verb: "LOCK", arguments: Arguments::DeviceAndPid(Demand::Lock) },
+    Row { verb: "UNLOCK", arguments: Arguments::DeviceAndPid(Demand::Unlock) },
+    Row { verb: WAIT, arguments: Arguments::DevicePidAndSeconds(Demand::Wait) },
+    Row { verb: "PASS", arguments: Arguments::DeviceAndTwoPids(Demand::Pass) },
+    Row { verb: "FORCE", arguments: Arguments::DeviceAndPid(Demand::Force) },
     Row { verb: "STAT", arguments: Arguments::MaybeDevice(Command::Status) },
     Row { verb: "HELP", arguments: Arguments::None(|| Command::Help) },
     Row { verb: "NOOP", arguments: Arguments::None(|| Command::Noop) },
@@ -163,10 +184,10 @@ impl Arguments {
             (Self::MaybeDevice(command), Some(device), None, ..) => {
                 Ok(command(Some(DeviceName::parse(device)?)))
             }
-            (Self::DeviceAndPid(command), Some(device), Some(pid), None, _) => {
-                Ok(command(request(device, pid)?))
+            (Self::DeviceAndPid(demand), Some(device), Some(pid), None, _) => {
+                Ok(Command::Change(demand(request(device, pid)?)))
             }
-            (Self::DevicePidAndSeconds(command), Some(device), Some(pid), Some(seconds), None) => {
+            (Self::DevicePidAndSeconds(demand), Some(device), Some(pid), Some(seconds), None) => {
                 let seconds = read_seconds(seconds);
                 // What is no number at all comes before what is too large a one.
                 if Pid::parse(pid) == Err(PidError::Malformed)
@@ -176,12 +197,12 @@ impl Arguments {
                 }
                 let request = request(device, pid);
                 match (request, seconds) {
-                    (Ok(request), Ok(seconds)) => Ok(command(request, seconds)),
+                    (Ok(request), Ok(seconds)) => Ok(Command::Change(demand(request, seconds))),
                     (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
                 }
             }
-            (Self::DeviceAndTwoPids(command), Some(device), Some(from), Some(to), None) => {
-                Ok(command(pass(device, from, to)?))
+            (Self::DeviceAndTwoPids(demand), Some(device), Some(from), Some(to), None) => {
+                Ok(Command::Change(demand(pass(device, from, to)?)))
             }
             (Self::DeviceAndTwoPids(_), ..) => Err(Refusal::NotImplemented),
             (

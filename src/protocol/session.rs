@@ -2,11 +2,11 @@
 //!
 //! Holds no descriptor, clock, process or file, and decides nothing about them.
 
-use super::command::{self, Command, Refusal, Waiting};
+use super::command::{self, Command, Demand, Refusal, Waiting};
 use super::line::{Framer, Line};
 use super::reply::{Echo, Identity, Reply};
 use super::status::Report;
-use ttylock::{DeviceName, Outcome, Pass, Request};
+use ttylock::{DeviceName, Outcome};
 
 /// One client's session.
 ///
@@ -14,10 +14,9 @@ use ttylock::{DeviceName, Outcome, Pass, Request};
 ///
 /// 1. The first step is the greeting, before any byte has arrived; or, for a peer who may not
 ///    speak ([`Session::refuse`]), the refusal.
-/// 2. A question ([`Step::MayName`], [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`],
-///    [`Step::Pass`], [`Step::Force`], [`Step::Status`]) is answered with [`Session::vouch`], [`Session::answer`] or
-///    [`Session::report`] before the next step. An answer nobody asked for is ignored; a question
-///    left open is asked again.
+/// 2. A question ([`Step::MayName`], [`Step::Change`], [`Step::Status`]) is answered with [`Session::vouch`],
+///    [`Session::answer`] or [`Session::report`] before the next step. An answer nobody asked for is ignored; a
+///    question left open is asked again.
 /// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
 /// 4. [`Step::Receive`]: all bytes are taken; bring more. At the end of the input, drop the
 ///    session: an unfinished line does nothing.
@@ -38,16 +37,8 @@ pub enum Step {
     Send(String),
     /// May the peer ask for this, for the processes that it names? [`Session::vouch`].
     MayName(Demand),
-    /// Take the lock, then [`Session::answer`].
-    Lock(Request),
-    /// Release the lock, then [`Session::answer`].
-    Unlock(Request),
-    /// Take the lock as soon as it is free, within so many seconds, then [`Session::answer`].
-    Wait(Request, u32),
-    /// Hand the lock over, then [`Session::answer`].
-    Pass(Pass),
-    /// Release the lock by force, then [`Session::answer`].
-    Force(Request),
+    /// Change the lock, then [`Session::answer`].
+    Change(Demand),
     /// Find the holders of this device, or of any, then [`Session::report`].
     Status(Option<DeviceName>),
     /// The client is a web browser: tell the log, then [`Session::dismiss`].
@@ -75,47 +66,6 @@ enum State {
 enum Afterwards {
     Listen,
     Close,
-}
-
-/// What changes a lock, and needs the peer's right to name its processes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Demand {
-    /// Take it.
-    Lock(Request),
-    /// Release it.
-    Unlock(Request),
-    /// Take it within so many seconds.
-    Wait(Request, u32),
-    /// Hand it over.
-    Pass(Pass),
-    /// Release it, whosever the process is.
-    Force(Request),
-}
-
-impl Demand {
-    /// The device, as the client named it.
-    #[must_use]
-    pub fn device(&self) -> &DeviceName {
-        match self {
-            Self::Lock(request)
-            | Self::Unlock(request)
-            | Self::Wait(request, _)
-            | Self::Force(request) => &request.device,
-            Self::Pass(pass) => &pass.device,
-        }
-    }
-}
-
-impl From<Demand> for Step {
-    fn from(demand: Demand) -> Self {
-        match demand {
-            Demand::Lock(request) => Self::Lock(request),
-            Demand::Unlock(request) => Self::Unlock(request),
-            Demand::Wait(request, seconds) => Self::Wait(request, seconds),
-            Demand::Pass(pass) => Self::Pass(pass),
-            Demand::Force(request) => Self::Force(request),
-        }
-    }
 }
 
 impl Session {
@@ -191,7 +141,7 @@ impl Session {
                 step
             }
             State::Vouching(demand) => Step::MayName(demand.clone()),
-            State::Working(demand) => Step::from(demand.clone()),
+            State::Working(demand) => Step::Change(demand.clone()),
             State::Asking(device) => Step::Status(device.clone()),
             State::Http => Step::Http,
             State::Listening => Step::Receive,
@@ -210,8 +160,7 @@ impl Session {
         }
     }
 
-    /// Answers [`Step::Lock`], [`Step::Unlock`], [`Step::Wait`], [`Step::Pass`] and
-    /// [`Step::Force`].
+    /// Answers [`Step::Change`].
     pub fn answer(&mut self, outcome: Outcome) {
         if matches!(self.state, State::Working(_)) {
             let reply = match outcome {
@@ -247,11 +196,7 @@ fn judge(line: &Line, waiting: Waiting) -> State {
         Line::Whole(text) => text,
     };
     match command::parse(text, waiting) {
-        Ok(Command::Lock(request)) => State::Vouching(Demand::Lock(request)),
-        Ok(Command::Unlock(request)) => State::Vouching(Demand::Unlock(request)),
-        Ok(Command::Wait(request, seconds)) => State::Vouching(Demand::Wait(request, seconds)),
-        Ok(Command::Pass(pass)) => State::Vouching(Demand::Pass(pass)),
-        Ok(Command::Force(request)) => State::Vouching(Demand::Force(request)),
+        Ok(Command::Change(demand)) => State::Vouching(demand),
         Ok(Command::Status(device)) => State::Asking(device),
         Ok(Command::Help) => State::Saying(Reply::Help(waiting), Afterwards::Listen),
         Ok(Command::Noop) => State::Saying(Reply::Okay, Afterwards::Listen),

@@ -10,7 +10,7 @@ use pidlockfile::{Pid, process};
 use ttylock::{Answer, Pass, Request, ResolvedDevice, Table};
 
 use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
-use crate::protocol::session::Demand;
+use crate::protocol::command::Demand;
 
 /// What an administrator has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]

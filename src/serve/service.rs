@@ -28,6 +28,7 @@ use super::status_worker::{self, Seen};
 use super::waiting::Waiting;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer, Processes, Stranger};
+use crate::protocol::command::Demand;
 use crate::protocol::queue::WaiterId;
 use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::{Session, Step};
@@ -192,55 +193,54 @@ impl Service {
                     right = to_device.flatten();
                     client.session.vouch(granted);
                 }
-                Step::Lock(request) => {
-                    let Some(granted) = self.right(client, right.take(), &request) else {
-                        client.answer(Outcome::Denied);
-                        continue;
-                    };
-                    let answer = self.lock(client, granted);
-                    if let Err(pause) = client.take(answer) {
-                        return Need::Retry(pause);
-                    }
-                }
-                Step::Unlock(request) => {
-                    let answer = self.unlock(&client.peer, &request, client.backoff.contention());
-                    if let Err(pause) = client.take(answer) {
-                        return Need::Retry(pause);
-                    }
-                }
-                Step::Force(request) => {
-                    let answer = self.force(client, &request);
-                    if let Err(pause) = client.take(answer) {
-                        return Need::Retry(pause);
-                    }
-                }
-                Step::Pass(pass) => {
-                    let request = Request { device: pass.device.clone(), pid: pass.to };
-                    let Some(granted) = self.right(client, right.take(), &request) else {
-                        client.answer(Outcome::Denied);
-                        continue;
-                    };
-                    let answer = self.pass(client, &pass, granted);
-                    if let Err(pause) = client.take(answer) {
-                        return Need::Retry(pause);
+                Step::Change(demand) => {
+                    if let Some(need) = self.change(client, demand, right.take()) {
+                        return need;
                     }
                 }
                 Step::Http => self.dismiss_a_browser(client),
-                Step::Wait(request, seconds) => {
-                    let granted = self.right(client, right.take(), &request);
-                    let names = granted.and_then(|it| self.table.names_of(it.device()));
-                    let Some(names) = names else {
-                        client.session.answer(Outcome::Denied);
-                        continue;
-                    };
-                    let time = Duration::from_secs(seconds.into());
-                    let user = client.user();
-                    client.holder = Some(self.table.identify(request.pid));
-                    self.waiting.enter(client.id, names, request, user, time, Instant::now());
-                    return Need::Wait;
-                }
             }
         }
+    }
+
+    /// Serves a demand that was granted. `None` if the client has its answer.
+    fn change(
+        &mut self,
+        client: &mut Client,
+        demand: Demand,
+        right: Option<Granted>,
+    ) -> Option<Need> {
+        let answer = match demand {
+            Demand::Lock(request) => match self.right(client, right, &request) {
+                Some(granted) => self.lock(client, granted),
+                None => Ok(Outcome::Denied),
+            },
+            Demand::Unlock(request) => {
+                self.unlock(&client.peer, &request, client.backoff.contention())
+            }
+            Demand::Force(request) => self.force(client, &request),
+            Demand::Pass(pass) => {
+                let request = Request { device: pass.device.clone(), pid: pass.to };
+                match self.right(client, right, &request) {
+                    Some(granted) => self.pass(client, &pass, granted),
+                    None => Ok(Outcome::Denied),
+                }
+            }
+            Demand::Wait(request, seconds) => {
+                let granted = self.right(client, right, &request);
+                match granted.and_then(|granted| self.table.names_of(granted.device())) {
+                    Some(names) => {
+                        let time = Duration::from_secs(seconds.into());
+                        client.holder = Some(self.table.identify(request.pid));
+                        let (user, now) = (client.user(), Instant::now());
+                        self.waiting.enter(client.id, names, request, user, time, now);
+                        return Some(Need::Wait);
+                    }
+                    None => Ok(Outcome::Denied),
+                }
+            }
+        };
+        client.take(answer).err().map(Need::Retry)
     }
 
     fn dismiss_a_browser(&mut self, client: &mut Client) {

@@ -8,7 +8,7 @@ use super::Service;
 use crate::limits::FILES_PER_USER;
 use crate::log::Severity;
 use crate::peer::{Peer, Stranger};
-use crate::protocol::session::Demand;
+use crate::protocol::command::Demand;
 use crate::serve::authority::{Granted, Refused};
 use crate::serve::client::Client;
 
