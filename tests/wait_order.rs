@@ -201,6 +201,29 @@ fn the_end_of_a_flock_is_seen() {
     assert_eq!(client.line(), DONE);
 }
 
+/// The process that took the flock has ended, and another one has inherited the descriptor: no event tells of its end, so
+/// the daemon looks once a second, and not all the time.
+#[test]
+fn an_inherited_flock_is_looked_at_once_a_second() {
+    let daemon = Daemon::start(&[]);
+    let mut heir = Command::new("sh")
+        .args(["-c", "exec 3<>/dev/urandom; flock 3; echo held; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("flock (package util-linux)");
+    heir.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    let mut client = waiting(&daemon, "urandom", own(), 600);
+    let before = daemon.kilobytes("voluntary_ctxt_switches");
+    let seconds = Duration::from_secs(3);
+    daemon::pause(seconds);
+    let looks = daemon.kilobytes("voluntary_ctxt_switches") - before;
+    heir.kill().unwrap();
+    heir.wait().unwrap();
+    assert_eq!(client.line(), DONE);
+    // Each look may wait for the thread that reads the kernel's list.
+    assert!(looks < 60, "{looks} wake-ups in three seconds");
+}
+
 #[test]
 fn a_wait_ends_at_its_deadline() {
     let daemon = Daemon::start(&[]);

@@ -32,6 +32,9 @@ pub(super) enum Change {
 struct Facts {
     files: HashSet<String>,
     blocker: Option<ProcessIdentity>,
+    /// The process that was known to have ended when it kept the device busy: one that inherited its descriptor has
+    /// the `flock(2)` now.
+    gone: Option<ProcessIdentity>,
 }
 
 impl Facts {
@@ -64,7 +67,7 @@ impl Waiting {
     fn learn(&mut self, Names { real, files, .. }: Names) {
         let files = files.iter().map(|name| name.as_str().to_owned()).collect();
         // The latest names count: links come and go.
-        self.facts.insert(Arc::from(real), Facts { files, blocker: None });
+        self.facts.insert(Arc::from(real), Facts { files, blocker: None, gone: None });
     }
 
     pub(super) fn leave(&mut self, id: WaiterId, now: Instant) {
@@ -108,6 +111,13 @@ impl Waiting {
                 self.queue.wake(device, now);
             }
         }
+    }
+
+    /// Notes that the process that keeps the device busy has ended. False if that was known: then the device is as busy
+    /// as before, and no event will tell when it is free.
+    pub(super) fn note_gone(&mut self, device: &str, who: &ProcessIdentity) -> bool {
+        let facts = self.facts.get_mut(device);
+        facts.is_some_and(|facts| facts.gone.replace(who.clone()).as_ref() != Some(who))
     }
 
     pub(super) fn is_blocked_by(&self, pid: Pid) -> bool {

@@ -82,7 +82,8 @@ impl Daemon<'_> {
 
     pub(super) fn watch_blocker(&mut self, device: &str) {
         let Some(who) = self.service.blocker(device).cloned() else { return };
-        if self.watch_end(&who) == Watch::Gone {
+        // An end that was known is no event: the device is looked at once a second.
+        if self.watch_end(&who) == Watch::Gone && self.service.note_gone(device, &who) {
             self.service.process_gone(who.pid);
         }
     }

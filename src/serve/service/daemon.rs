@@ -157,6 +157,11 @@ impl Service {
         self.waiting.queue.next_moment()
     }
 
+    /// The process that keeps a device from its waiters has ended. False if that was known.
+    pub(in crate::serve) fn note_gone(&mut self, device: &str, who: &ProcessIdentity) -> bool {
+        self.waiting.note_gone(device, who)
+    }
+
     /// The process that keeps a device from its waiters.
     pub(in crate::serve) fn blocker(&self, device: &str) -> Option<&ProcessIdentity> {
         self.waiting.blocker(device)
