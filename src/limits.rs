@@ -1,4 +1,5 @@
-//! Every limit of the service. Each is tested at, below and above. Pure.
+//! Every limit of the service: what is limited, in which unit, and what happens at the limit. Each is tested at, below
+//! and above. Pure.
 //!
 //! The longest device name is [`ttylock::NAME_BYTES`].
 
@@ -6,132 +7,127 @@ use std::time::Duration;
 
 use ttylock::limits::{CLOSINGS, DEFERRED_MOST};
 
-/// A line with its end, in bytes. A longer one is skipped to its end and answered once.
+/// A line of a client with its end, in bytes. A longer one is skipped to its end and answered with one 500.
 pub const LINE_BYTES: usize = 512;
 
-/// What a 500 reply repeats of the line, in characters.
+/// The part of a line that a 500 reply repeats, in characters. The rest is left out.
 pub const ECHO_CHARS: usize = 64;
 
-/// A reply with its end is shorter than this, in bytes.
+/// A line of a reply with its end is shorter than this, in bytes. A key of STAT without room is left out.
 pub const REPLY_BYTES: usize = 512;
 
-/// What replies say of the host's name, in characters (Linux allows 64).
+/// The host's name in replies, in characters (Linux allows 64). The rest is left out.
 pub const HOST_CHARS: usize = 255;
 
-/// What `--banner-version` may say, in characters.
+/// The text of `--banner-version`, in characters. A longer one is a usage error.
 pub const VERSION_CHARS: usize = 64;
 
-/// Bytes taken from a connection at once.
+/// Bytes that a session reads at once. The rest is read afterwards.
 pub const READ_BYTES: usize = 4096;
 
-/// How long a connection may be idle unless `--idle-timeout` says otherwise.
+/// Time without a complete command, unless `--idle-timeout` gives another. Then the connection gets 421 and is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The longest `--idle-timeout`, in seconds: one day.
+/// The longest `--idle-timeout`, in seconds: one day. More is a usage error.
 pub const IDLE_TIMEOUT_MAX_SECS: u64 = 86_400;
 
-/// A line in the log, in characters.
+/// A line in the log, in characters. The rest is left out.
 pub const JOURNAL_CHARS: usize = 1024;
 
-/// How long a stalled syslog may hold up a session before it goes on without.
+/// Time for a stalled syslog to take a line. Then the session goes on without the log.
 pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 
-/// How long nothing is logged after a syslog that was not there or has stalled, unless another one
-/// has taken its place: a service that lives long must find it again when it is back.
+/// Time without logging after syslog was absent or stalled, unless another one has taken its place. Then it is tried
+/// again.
 pub const JOURNAL_REST: Duration = Duration::from_secs(30);
 
-/// Log lines that one user may cause within [`LOG_WINDOW`].
+/// Log lines about one user within [`LOG_WINDOW`]. More are counted, and their number is logged later.
 pub const LOG_LINES: u32 = 1000;
 
-/// For so long a user's log lines are counted together.
+/// Time for which a user's log lines are counted together.
 pub const LOG_WINDOW: Duration = Duration::from_secs(60);
 
-/// Users with log lines that are counted at one time.
+/// Users whose log lines are counted at one time. Lines about further users are left out.
 pub const LOG_USERS: usize = 1024;
 
-/// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
+/// Bytes read of `/proc/net/tcp` and of `/proc/net/tcp6`. A connection that is listed behind them has no known user.
 pub const PROC_NET_BYTES: u64 = 64 << 20;
 
-/// How long what no client need wait for is put off, while there may be more to do for clients:
-/// closing files, records in the state directory, the log.
+/// Delay before deferred work is done while clients are busy: closing files, and the log.
 pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
-/// How often a session of one client opens the lock directories anew: others may be there by now.
+/// Age at which a session of one client opens the lock directories anew, because others may be there by now.
 pub const SESSION_REOPEN_EVERY: Duration = Duration::from_secs(1);
 
-/// The longest time a WAIT may name, in seconds: one day.
+/// The longest time in a WAIT, in seconds: one day. More is answered with 550.
 pub const WAIT_MAX_SECS: u32 = 86_400;
 
-/// Holders that one STAT tells of; there may be more.
+/// Holders in one answer to STAT. More are counted and not shown.
 pub const STATUS_HOLDERS: usize = 64;
 
-/// Waiters that one STAT tells of.
+/// Waiters in one answer to STAT. More are counted and not shown.
 pub const STATUS_WAITERS: usize = 16;
 
-/// A program's name in the answer to STAT, in characters.
+/// The name of a program in the answer to STAT, in characters. The rest is left out.
 pub const COMMAND_CHARS: usize = 64;
 
-/// How often a device that somebody waits for is looked at when nothing has told of a change:
-/// the end of a `flock(2)` tells nobody.
+/// Time between two attempts for the waiters of a device without any event: the end of a `flock(2)` causes none.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The least time between two looks at one device, whatever has been told.
+/// The shortest time between two attempts for the waiters of a device. Events within it cause one attempt.
 pub const LOOK_GAP: Duration = Duration::from_millis(10);
 
-/// Connections of a daemon in all, unless `--max-connections` says otherwise.
+/// Connections of a daemon, unless `--max-connections` gives another number. For one more, the oldest silent connection
+/// of the user with most of them is closed, or the new one is refused.
 pub const CONNECTIONS: usize = 1024;
 
-/// Connections of one user, unless `--max-per-user` says otherwise.
+/// Connections of one user, unless `--max-per-user` gives another number. For one more, the oldest silent one of this
+/// user is closed, or the new one is refused.
 pub const CONNECTIONS_PER_USER: usize = 256;
 
-/// The largest of both.
+/// The largest number for both options. More is a usage error.
 pub const CONNECTIONS_MAX: u64 = 10_000;
 
-/// Connections that the kernel holds ready for a daemon that is busy.
-pub const LISTEN_BACKLOG: i32 = 4096;
-
-/// How long a line may take from its first byte to its end.
+/// Time from the first byte of a line to its end. Then the connection gets 421 and is closed.
 pub const LINE_TIME: Duration = Duration::from_secs(30);
 
-/// Processes whose end a daemon waits for.
+/// Processes whose end the kernel reports to a daemon. The ends of others are looked for once a second.
 pub const WATCHED_PROCESSES: usize = 512;
 
-/// Descriptors that a daemon needs besides connections and directories: the files of one request, those of
-/// the thread that answers STAT, sockets for a moment; and files that are not closed yet.
+/// Descriptors of a daemon besides those of connections and directories: for the files of one request and of the thread
+/// that answers STAT, for sockets, and for files that are not closed yet. There are fewer connections if the system
+/// gives fewer descriptors.
 pub const IN_PASSING: usize = 10 + DEFERRED_MOST;
 
-/// Descriptors that a daemon has when it begins, where `/proc` does not tell how many.
-pub const BEGUN_WITH: usize = 10;
-
-/// Bytes that are to be had before a connection is taken, or a daemon begins.
+/// Bytes that must be available before a connection is accepted. If they are not, accepting pauses.
 pub const SPARE_MEMORY: usize = 1 << 20;
 
-/// Bytes a daemon takes from one of its connections in one turn.
+/// Bytes that a daemon reads from a connection in one turn. The rest is read in the next turn.
 pub const TURN_BYTES: usize = 1024;
 
-/// Commands a daemon does for one of its connections in one turn.
+/// Commands of a connection in one turn of a daemon. Further commands are served in the next turn.
 pub const TURN_COMMANDS: usize = 8;
 
-/// New connections that a daemon takes in one turn.
+/// Connections that a daemon accepts in one turn. More are accepted in the next turn.
 pub const ACCEPTED: usize = 64;
 
-/// Waiters that a daemon tries in one turn.
+/// Waiters, and contended requests, that a daemon tries in one turn. More are tried in the next turn.
 pub const ATTEMPTED: usize = 8;
 
-/// Users whose first waiter is tried at one look at a device: names of his own may keep it busy
-/// for one of them, and are nothing to the others.
+/// Users whose first waiter is tried when a device may be free: a lock under a name of his own may refuse the first one
+/// alone. Others are tried when the line has moved.
 pub const HEADS: usize = 4;
 
-/// Lock files of one user's processes that a daemon takes; root's are not counted.
+/// Lock files of the processes of one user; root's are not counted. A LOCK beyond them is answered with 550.
 pub const FILES_PER_USER: usize = 256;
 
-/// How long a daemon takes no connections when the system has no descriptors left.
+/// Time in which a daemon accepts no connection after the system had no descriptor or memory left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// How often a daemon looks for connections whose time is over.
+/// The shortest time between two searches for connections whose time is over.
 pub const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a daemon opens the lock directories anew.
+/// Age at which a daemon opens the lock directories anew, because others may be there by now.
 pub const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
 /// How long a port is held open without a lock before one is taken for the process that does
@@ -160,11 +156,11 @@ pub const EXCLUSIVE_DESCRIPTORS: usize = 16 + CLOSINGS;
 /// So long after a lock was taken, its record is on the disk: from then on a lock without a record has ended.
 pub const EXCLUSIVE_RECORD_AFTER: Duration = Duration::from_millis(500);
 
-/// How long one search for the holders that STAT reports may take. Then its answers say that they are incomplete. A
-/// STAT that comes during a search waits for its end, a pause and its own search: less than two seconds.
+/// Time for one search for the holders that STAT reports. Then the answers say that they are incomplete. A STAT that
+/// comes during a search waits for its end, a pause and its own search: less than two seconds.
 pub const STATUS_TIME: Duration = Duration::from_millis(900);
 
-/// Searches for holders take at most one part in so many of the time, as long as they are short.
+/// Searches for holders take at most this part of the time: one in four. The next one waits, up to [`STATUS_PAUSE`].
 pub const STATUS_SHARE: u32 = 4;
 
 /// The longest pause between two searches for holders.

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use ttylock::limits::KEPT_FILES;
 
-use crate::limits::{BEGUN_WITH, IN_PASSING, SPARE_MEMORY, WATCHED_PROCESSES};
+use crate::limits::{IN_PASSING, SPARE_MEMORY, WATCHED_PROCESSES};
 
 /// How the descriptors are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Shares {
 /// open now, the directories once more, for the thread that answers STAT, so many for looks at other
 /// processes, and what comes and goes.
 pub(super) fn own(directories: usize, looks: usize) -> usize {
-    let open = std::fs::read_dir("/proc/self/fd").map_or(BEGUN_WITH, Iterator::count);
+    let open = std::fs::read_dir("/proc/self/fd").map_or(IN_PASSING, Iterator::count);
     // The records and their gate.
     let of_thread = directories.saturating_add(2);
     open.saturating_add(of_thread).saturating_add(looks).saturating_add(IN_PASSING)

@@ -13,7 +13,6 @@ use nix::fcntl::{AT_FDCWD, Flock, FlockArg};
 use nix::sys::socket::{self, AddressFamily, Backlog, SockType, SockaddrIn, SockaddrIn6, sockopt};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
-use crate::limits::LISTEN_BACKLOG;
 use crate::sys;
 
 use super::address::Address;
@@ -66,7 +65,7 @@ fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
             socket::bind(socket.as_raw_fd(), &SockaddrIn6::from(*address))?;
         }
     }
-    socket::listen(&socket, backlog())?;
+    socket::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
@@ -102,20 +101,16 @@ fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     // threads make files and directories with it.
     fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(0o666), FchmodatFlags::NoFollowSymlink)?;
     let file = std::fs::symlink_metadata(path)?;
-    socket::listen(&socket, backlog())?;
+    socket::listen(&socket, BACKLOG)?;
     let file = SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() };
     Ok((socket, file))
 }
 
-/// What is more than the C library's `SOMAXCONN` (128 in musl) can only be had as "what the kernel
-/// allows", which is as much as we want by default.
-fn backlog() -> Backlog {
-    #[cfg(any(target_os = "linux", target_os = "freebsd"))]
-    let most = Backlog::MAXALLOWABLE;
-    #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
-    let most = Backlog::MAXCONN;
-    Backlog::new(LISTEN_BACKLOG).unwrap_or(most)
-}
+/// As many waiting connections as the kernel allows. The C library's `SOMAXCONN` may be less: 128 in musl.
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+const BACKLOG: Backlog = Backlog::MAXALLOWABLE;
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+const BACKLOG: Backlog = Backlog::MAXCONN;
 
 impl SocketFile {
     /// Removes the socket's name, if it is still this socket's.

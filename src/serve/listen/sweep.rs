@@ -7,7 +7,7 @@ use super::super::connection::{Connection, Phase};
 use super::super::listener::Origin;
 use super::super::settings::Stay;
 use super::Daemon;
-use crate::limits::{FLUSH_AFTER, LISTEN_BACKLOG, REOPEN_EVERY, SWEEP_EVERY};
+use crate::limits::{CONNECTIONS, FLUSH_AFTER, REOPEN_EVERY, SWEEP_EVERY};
 use crate::log::Severity;
 
 /// When periodic work was done, and is to be done.
@@ -130,7 +130,7 @@ impl Daemon<'_> {
             if let Some(file) = file {
                 file.remove();
             }
-            for _ in 0..LISTEN_BACKLOG {
+            for _ in 0..CONNECTIONS {
                 let Ok(stream) = listener.accept() else { break };
                 let client = self.service.welcome(stream.as_fd());
                 let connection = Connection::new(stream, client, 0, Instant::now());
