@@ -139,7 +139,7 @@ pub(super) fn welcome(request: &Request<'_>, line: &str) -> Result<(), ClientErr
         (Request::Name { .. }, Err(ClientError::Refused(Refusal::Error | Refusal::Draining))) => {
             Ok(())
         }
-        (Request::Value { .. }, outcome) => outcome.map_err(ClientError::of_watching),
+        (Request::Value { .. }, outcome) => outcome.map_err(|error| error.of_watching("value")),
         (_, outcome) => outcome,
     }
 }
@@ -392,7 +392,7 @@ mod tests {
             assert_eq!(welcomes, (with_auth, with_name), "{line}");
             assert_eq!(welcome(value, line).is_ok(), with_auth, "{line}");
         }
-        assert!(matches!(welcome(value, "error"), Err(ClientError::NotWatched)));
+        assert!(matches!(welcome(value, "error"), Err(ClientError::NotWatched("value"))));
         assert!(greeting(None, None, None).unwrap().is_empty());
     }
 

@@ -93,8 +93,8 @@ pub enum ClientError {
     },
     /// The server has no shared locks, or cannot record another hold. Its answer is the same in both cases.
     NotShared,
-    /// The server does not know the requests by which keys are watched: it is too old.
-    NotWatched,
+    /// The server does not know this request, which is needed to watch a key: it is too old.
+    NotWatched(&'static str),
     /// The settings name no server.
     NoServer,
     /// The TLS settings cannot be used.
@@ -120,7 +120,7 @@ impl ClientError {
             | Self::Strange(_)
             | Self::GivenUp { .. }
             | Self::NotShared
-            | Self::NotWatched
+            | Self::NotWatched(_)
             | Self::NoServer
             | Self::Tls(_) => false,
         }
@@ -141,9 +141,9 @@ impl ClientError {
         if self.is_not_held() { Self::Refused(Refusal::LeaseExpired) } else { self }
     }
 
-    /// Of `watch` and `value`: a server that does not know them says no more than `error`.
-    pub(super) fn of_watching(self) -> Self {
-        if self.is_not_held() { Self::NotWatched } else { self }
+    /// Of `watch` or `value`: a server that does not know the request says no more than `error`.
+    pub(super) fn of_watching(self, request: &'static str) -> Self {
+        if self.is_not_held() { Self::NotWatched(request) } else { self }
     }
 
     pub(super) fn closed() -> Self {
@@ -171,11 +171,11 @@ impl fmt::Display for ClientError {
                 )
             }
             Self::NotShared => f.write_str(
-                "the server refuses a shared lock: it does not know them, or cannot record another hold",
+                "the server refuses a shared lock: it does not know the request `rl`, or cannot record another hold",
             ),
-            Self::NotWatched => f.write_str(
-                "the server cannot be watched: it is older than the requests `watch` and `value`",
-            ),
+            Self::NotWatched(request) => {
+                write!(f, "the server cannot be watched: it does not know the request `{request}`")
+            }
             Self::NoServer => f.write_str("no server is named"),
             Self::Tls(what) => write!(f, "TLS: {what}"),
         }

@@ -49,7 +49,7 @@ impl Sight {
                 let holder = holder(words).ok_or_else(|| ClientError::strange(line))?;
                 Ok(Self { tag, holder: Some(holder) })
             }
-            _ => Err(refused(line).of_watching()),
+            _ => Err(refused(line).of_watching("watch")),
         }
     }
 }
@@ -159,10 +159,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case(
-        "error",
-        "the server cannot be watched: it is older than the requests `watch` and `value`"
-    )]
+    #[case("error", "the server cannot be watched: it does not know the request `watch`")]
     #[case("error_max_waiters", "too many are waiting for this key (error_max_waiters)")]
     #[case("ok 1", "not a dflockd answer: ok 1")]
     #[case("free", "not a dflockd answer: free")]
@@ -204,7 +201,7 @@ mod tests {
         observer.sees(Sight::read("free 01").unwrap(), begun);
         assert!(again(&mut observer, &ClientError::Silent, FOR_EVER.as_secs() - 1));
         assert!(again(&mut observer, &full, 1000));
-        assert!(!again(&mut observer, &ClientError::NotWatched, 1000));
+        assert!(!again(&mut observer, &ClientError::NotWatched("watch"), 1000));
     }
 
     #[rstest]

@@ -48,7 +48,11 @@ pub(super) async fn kick(
     let path = format!("/v1/admin/kick?connection={}", wish.connection);
     let door = Door { admin: &wish.admin, reach, client, json };
     door.post(server, &path, "there is no such connection").await?;
-    if json { print("{\"kicked\":true}\n") } else { Ok(()) }
+    if json {
+        print("{\"kicked\":true}\n")
+    } else {
+        print(&format!("ended: connection {}\n", wish.connection))
+    }
 }
 
 /// The HTTP port of a server, as the administrator reaches it.
@@ -60,7 +64,7 @@ struct Door<'a> {
 }
 
 impl Door<'_> {
-    /// `nothing` says what 404 means. If no answer comes soon, a person on the terminal is told.
+    /// `nothing` says what 404 means. If no answer comes soon, the user is told.
     async fn post(
         &self,
         server: &ServerAddress,

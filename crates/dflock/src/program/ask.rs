@@ -44,7 +44,7 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
     let (timeout, left) = (terms.timeout.map(seconds), |error: &_| left_the_line(error, json));
     let key = || Some(claim.key().clone());
     let refused = async || {
-        let holder = holder::in_the_way(claim.key(), client, json).await;
+        let holder = holder::in_the_way(claim.key(), client).await;
         Err(not_granted(terms, holder))
     };
     if *is_held {

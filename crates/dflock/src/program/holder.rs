@@ -1,11 +1,10 @@
-//! What people are told while they wait: who holds the lock, or which server does not answer. And the holder in
-//! words, for `stats` and for people who did not get the lock.
-//!
-//! A server reports the holders of all keys at once. So it is asked only if standard error is a terminal.
+//! What a user is told during a wait: the holder of the lock, or the server that does not answer. And the holder in
+//! words, for `stats` and for a user who did not get the lock.
 
 use super::mention;
-use crate::{Client, Key, ServerAddress};
+use crate::{Client, Holder, Key, ServerAddress};
 use serde_json::Value;
+use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
@@ -13,10 +12,14 @@ use tokio::time::{sleep, timeout};
 
 /// A wait that is shorter needs no words.
 const FIRST: Duration = Duration::from_millis(500);
+/// The same where nobody sits at a terminal.
+const LATE: Duration = Duration::from_secs(1);
 /// How often they are said again.
 const PERIOD: Duration = Duration::from_secs(60);
 /// How soon a server is asked again that was too busy to say who holds a lock.
 const AGAIN: Duration = Duration::from_secs(5);
+/// A holder of which the server knows no name.
+pub(super) const NAMELESS: &str = "held by another client";
 /// How long a server may take to say who holds a lock.
 const MOMENT: Duration = Duration::from_secs(2);
 
@@ -28,15 +31,19 @@ pub(super) async fn waited_for<T>(
     client: &Client,
     json: bool,
 ) -> T {
-    if !is_read(json) {
+    if json {
         return wait.await;
     }
+    // A job of cron that gets its lock after a short wait succeeds, and prints nothing.
+    let is_silent = Cell::new(!io::stderr().is_terminal());
     let say = async || {
         let Some(key) = key() else { return Said::Nothing };
         let servers = client.servers_of(&key);
         match answered(ask(&key, client), &servers, client, json).await {
-            Some(words) => {
-                mention(&format!("waiting for {key}: {words}"), json);
+            Some(_) if is_silent.replace(false) => Said::Holder,
+            Some(holder) => {
+                let holder = words(&holder).unwrap_or_else(|| NAMELESS.to_owned());
+                mention(&format!("waiting for {key}: {holder}"), json);
                 Said::Holder
             }
             None => Said::Nothing,
@@ -52,11 +59,15 @@ pub(super) async fn answered<T>(
     client: &Client,
     json: bool,
 ) -> T {
-    if !is_read(json) {
+    if json {
+        return answer.await;
+    }
+    let limit = if io::stderr().is_terminal() { FIRST } else { LATE };
+    if client.patience() <= limit {
         return answer.await;
     }
     let mut answer = pin!(answer);
-    if let Ok(answer) = timeout(FIRST, &mut answer).await {
+    if let Ok(answer) = timeout(limit, &mut answer).await {
         return answer;
     }
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
@@ -65,16 +76,12 @@ pub(super) async fn answered<T>(
     answer.await
 }
 
-/// The holder that kept us from the lock, if a person reads it.
-pub(super) async fn in_the_way(key: &Key, client: &Client, json: bool) -> Option<String> {
-    if is_read(json) { ask(key, client).await } else { None }
+/// The holder that kept us from the lock, if the server knows its name.
+pub(super) async fn in_the_way(key: &Key, client: &Client) -> Option<String> {
+    words(&ask(key, client).await?)
 }
 
-fn is_read(json: bool) -> bool {
-    !json && io::stderr().is_terminal()
-}
-
-/// What a person was told.
+/// What a user was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Holder,
@@ -101,19 +108,19 @@ async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn() -> Said) 
     }
 }
 
-async fn ask(key: &Key, client: &Client) -> Option<String> {
-    let answer = async { client.connect(key).await.ok()?.stats_with_names().await.ok() };
-    words(&timeout(MOMENT, answer).await.ok()??, &String::from_utf8_lossy(key.as_bytes()))
+async fn ask(key: &Key, client: &Client) -> Option<Holder> {
+    let mut watch = client.watch(key.as_bytes()).ok()?;
+    timeout(MOMENT, watch.next()).await.ok()?.ok()?
 }
 
-/// Of one key in the body of `stats`.
-fn words(body: &str, key: &str) -> Option<String> {
-    let stats: Value = serde_json::from_str(body).ok()?;
-    let find = |name: &str| {
-        let rows = stats.get(name)?.as_array()?;
-        rows.iter().find(|row| row.get("key").and_then(Value::as_str) == Some(key))
-    };
-    find("locks").map(of_lock).or_else(|| find("semaphores").map(of_semaphore))
+/// Nothing about a holder without a name.
+fn words(holder: &Holder) -> Option<String> {
+    let name = holder.name.as_deref().filter(|name| !name.is_empty())?.escape_debug();
+    let age_s = holder.age.as_secs();
+    Some(match holder.holders {
+        0 | 1 => format!("held by {name} for {age_s} s"),
+        several => format!("held by {several} clients, the last of them {name} for {age_s} s"),
+    })
 }
 
 /// A row of `locks`.
@@ -157,24 +164,25 @@ pub(super) fn text(row: &Value, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{AGAIN, FIRST, PERIOD, Said, telling, words};
+    use crate::Holder;
     use rstest::rstest;
     use std::cell::Cell;
+    use std::time::Duration;
     use tokio::time::sleep;
 
-    const STATS: &str = r#"{"locks":[
-        {"key":"read","owner_conn_id":3,"readers":4,"lease_expires_in_s":9,"waiters":1},
-        {"key":"other","owner_conn_id":1,"lease_expires_in_s":9,"waiters":0},
-        {"key":"k","owner_conn_id":7,"owner":"eve\u001b@host[1] cp","lease_expires_in_s":32.8852,"waiters":2}],
-        "semaphores":[{"key":"s","limit":3,"holders":3,"waiters":1}]}"#;
-
     #[rstest]
-    #[case("k", Some("held by connection 7 (eve\\u{1b}@host[1] cp), 32.8 s left, 2 waiting"))]
-    #[case("other", Some("held by connection 1, 9.0 s left, 0 waiting"))]
-    #[case("read", Some("shared by 4, the last of them connection 3, 9.0 s left, 1 waiting"))]
-    #[case("s", Some("3 of 3 held, 1 waiting"))]
-    #[case("free", None)]
-    fn the_holder_of_a_key_is_found(#[case] key: &str, #[case] told: Option<&str>) {
-        assert_eq!(words(STATS, key).as_deref(), told);
+    #[case::alone(Some("eve\u{1b}@host[1] cp"), 1, Some("held by eve\\u{1b}@host[1] cp for 61 s"))]
+    #[case::shared(Some("al"), 4, Some("held by 4 clients, the last of them al for 61 s"))]
+    #[case::without_a_name(None, 1, None)]
+    #[case::without_a_word(Some(""), 1, None)]
+    fn the_holder_in_words(
+        #[case] name: Option<&str>,
+        #[case] holders: u32,
+        #[case] told: Option<&str>,
+    ) {
+        let (name, age) = (name.map(str::to_owned), Duration::from_millis(61_900));
+        let holder = Holder { fence: 1, age, holders, name, value: None };
+        assert_eq!(words(&holder).as_deref(), told);
     }
 
     #[rstest]
@@ -183,10 +191,7 @@ mod tests {
     #[case::before_a_minute(PERIOD, 1)]
     #[case::after_a_minute(PERIOD + FIRST * 2, 2)]
     #[case::after_ten(PERIOD * 10 + FIRST * 2, 11)]
-    fn the_holder_is_named_soon_and_again_every_minute(
-        #[case] time: std::time::Duration,
-        #[case] times: u32,
-    ) {
+    fn the_holder_is_named_soon_and_again_every_minute(#[case] time: Duration, #[case] times: u32) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         let told = Cell::new(0);

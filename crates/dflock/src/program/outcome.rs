@@ -74,7 +74,7 @@ fn client_code(error: &ClientError) -> u8 {
             | Refusal::LeaseExpired
             | Refusal::Draining,
         ) => 69,
-        ClientError::Strange(_) | ClientError::NotShared | ClientError::NotWatched => 76,
+        ClientError::Strange(_) | ClientError::NotShared | ClientError::NotWatched(_) => 76,
         ClientError::Refused(Refusal::Auth) => 77,
         ClientError::Tls(_) | ClientError::GivenUp { .. } => 78,
     }
@@ -88,7 +88,7 @@ fn client_word(error: &ClientError) -> &'static str {
         ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => "unreachable",
         ClientError::Strange(_) => "protocol",
         ClientError::NotShared => "not_shared",
-        ClientError::NotWatched => "not_watched",
+        ClientError::NotWatched(_) => "not_watched",
         ClientError::Tls(_) => "settings",
         ClientError::GivenUp { .. } => "released_on_disconnect",
     }
@@ -97,7 +97,7 @@ fn client_word(error: &ClientError) -> &'static str {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy(None) => f.write_str("held by another client"),
+            Self::Busy(None) => f.write_str(super::holder::NAMELESS),
             Self::Busy(Some(holder)) => write!(f, "busy: {holder}"),
             Self::Nothing(what) => f.write_str(what),
             Self::TimedOut(None) => f.write_str("timed out waiting"),
@@ -114,6 +114,15 @@ impl fmt::Display for Failure {
                 "{error}; use `dflock run` or --hold, or a server with \
                  --auto-release-on-disconnect=false, or with a --disconnect-grace as long as the lease"
             ),
+            Self::Client(ClientError::Connect { server, error })
+            | Self::Asked(_, ClientError::Connect { server, error })
+                if is_nobody(error) =>
+            {
+                write!(
+                    f,
+                    "cannot connect to {server}: {error}; start dflockd there, or see --server"
+                )
+            }
             // These name their server themselves.
             Self::Client(error) | Self::Asked(_, error @ ClientError::Connect { .. }) => {
                 error.fmt(f)
@@ -121,6 +130,11 @@ impl fmt::Display for Failure {
             Self::Asked(server, error) => write!(f, "{server}: {error}"),
         }
     }
+}
+
+/// No program listens there.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
 impl From<ClientError> for Failure {
@@ -163,7 +177,7 @@ mod tests {
     #[case(Failure::TimedOut(None), 75, "timeout")]
     #[case(ClientError::Strange("?".into()).into(), 76, "protocol")]
     #[case(ClientError::NotShared.into(), 76, "not_shared")]
-    #[case(ClientError::NotWatched.into(), 76, "not_watched")]
+    #[case(ClientError::NotWatched("watch").into(), 76, "not_watched")]
     #[case(refused(Refusal::Auth), 77, "error_auth")]
     #[case(ClientError::GivenUp { after: Duration::from_secs(1) }.into(), 78, "released_on_disconnect")]
     #[case(Failure::Settings("x".into()), 78, "settings")]

@@ -116,12 +116,12 @@ impl Wanted {
         }
         let asked = self.asked.borrow().clone();
         let holder = match &asked {
-            Some(key) => holder::in_the_way(key, client, self.json).await,
+            Some(key) => holder::in_the_way(key, client).await,
             None => None,
         };
         let words = match asked {
             Some(key) if self.are_several() => {
-                Some(format!("{key}: {}", holder.as_deref().unwrap_or("held by another client")))
+                Some(format!("{key}: {}", holder.as_deref().unwrap_or(holder::NAMELESS)))
             }
             _ => holder,
         };

@@ -35,12 +35,14 @@ fn a_script_takes_renews_and_releases() {
     assert!(is_token(token));
     assert_eq!(rest, ["33", "120", "code 1", "code 75", "33", "code 1", "code 1"]);
     let complaints = [
-        "dflock: held by another client",
-        "dflock: timed out waiting",
+        "dflock: busy: held by ",
+        "dflock: timed out waiting: held by ",
         "dflock: the token does not hold this key",
         "dflock: the token does not hold this key",
     ];
-    assert_eq!(end.stderr.lines().collect::<Vec<_>>(), complaints);
+    assert_eq!(end.stderr.lines().count(), complaints.len(), "{end:?}");
+    let mut pairs = end.stderr.lines().zip(complaints);
+    assert!(pairs.all(|(line, complaint)| line.starts_with(complaint)), "{end:?}");
     assert_free(&daemon);
 }
 
@@ -400,6 +402,12 @@ fn only_administrators_take_locks_away_and_end_connections() {
     let done = ask(&["kick", &connection, "--json"], None);
     assert_eq!(done, (0, "{\"kicked\":true}\n".to_owned(), String::new()));
     assert!(holder.is_closed());
+    let mut holder = daemon.talk();
+    holder.take("k", "0 600");
+    let connection = crate::loss::owner(&daemon, "k");
+    let done = ask(&["kick", &connection], None);
+    assert_eq!(done, (0, format!("ended: connection {connection}\n"), String::new()));
+    assert!(holder.is_closed());
     assert_free(&daemon);
 
     // The lock port is not the HTTP port.
@@ -408,6 +416,29 @@ fn only_administrators_take_locks_away_and_end_connections() {
     let mut command = dflock(&daemon, &words);
     let end = run(command.env("DFLOCK_ADMIN_TOKEN", "open sesame"));
     assert!(end.code == 76 || end.code == 69, "{end:?}");
+}
+
+/// Who holds it, also where no terminal is: in logs, in mails of cron, and for programs.
+#[test]
+fn a_user_without_the_lock_learns_who_holds_it() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "k", "--name", "alice at work", "--", "sh", "-c", "echo in; read x"];
+    let holder = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    holder.lines(1);
+    let said = |words: &[&str]| run(&mut dflock(&daemon, words)).stderr;
+    for words in [["run", "k", "-t", "0", "--", "true"], ["acquire", "k", "-t", "0", "--ttl", "9"]]
+    {
+        let plain = said(&words);
+        assert!(plain.starts_with("dflock: busy: held by alice at work for "), "{plain}");
+        let json = json(&said(&[&["--json"][..], &words].concat()));
+        let message = json["message"].as_str().unwrap();
+        assert!(message.starts_with("busy: held by alice at work for "), "{message}");
+    }
+    let waited = said(&["run", "k", "-t", "1", "--", "true"]);
+    assert!(
+        waited.starts_with("dflock: timed out waiting: held by alice at work for "),
+        "{waited}"
+    );
 }
 
 /// `dflock run` says who it is, without the arguments of its command.

@@ -99,7 +99,7 @@ enum Taken {
 }
 
 /// The number of the connection that holds a key.
-fn owner(daemon: &Daemon, key: &str) -> String {
+pub(crate) fn owner(daemon: &Daemon, key: &str) -> String {
     let stats: serde_json::Value =
         serde_json::from_str(daemon.stats().strip_prefix("ok ").unwrap()).unwrap();
     let locks = stats["locks"].as_array().unwrap();

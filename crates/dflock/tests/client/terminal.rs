@@ -119,23 +119,20 @@ fn people_learn_who_holds_the_lock() {
     typist.line("dflock run k --name 'alice at work' -- sh -c 'echo begun; read x' &");
     typist.expect("begun");
     typist.line("dflock run k --timeout 0 -- true; echo code $?");
-    typist.expect("dflock: busy: held by connection");
-    typist.expect("(alice at work)");
+    typist.expect("dflock: busy: held by alice at work for ");
     typist.expect("code 1");
     typist.line("dflock run --key j --key k --timeout 0 -- true; echo code $?");
-    typist.expect("dflock: busy: k: held by connection");
+    typist.expect("dflock: busy: k: held by alice at work for ");
     typist.expect("code 1");
     for keys in ["k", "--key j --key k"] {
         typist.line(&format!("dflock run {keys} -- true"));
-        typist.expect("dflock: waiting for k: held by connection");
-        typist.expect("(alice at work)");
-        typist.expect("1 waiting");
+        typist.expect("dflock: waiting for k: held by alice at work for ");
         typist.keys("\x03");
         typist.line("echo code $?");
         typist.expect("code 130");
     }
     typist.line("dflock run k --timeout 1 -- true; echo code $?");
-    typist.expect("dflock: timed out waiting: held by connection");
+    typist.expect("dflock: timed out waiting: held by alice at work for ");
     typist.expect("code 75");
 }
 
