@@ -181,11 +181,12 @@ impl Lease {
 
     /// Waits until the lease is lost; for ever, as long as it is not. May be dropped and called again.
     pub async fn lost(&mut self) -> Loss {
-        let lost = self.state.wait_for(|state| matches!(state, State::Lost(_))).await;
-        match lost.as_deref() {
-            Ok(State::Lost(loss)) => *loss,
-            Ok(State::Held { .. }) | Err(_) => Loss::Unreachable,
-        }
+        loss_of(&mut self.state).await
+    }
+
+    /// The same for a holder that shares the lease with others.
+    pub(super) async fn loss_to_come(&self) -> Loss {
+        loss_of(&mut self.state.clone()).await
     }
 
     /// Asks the keeper to renew soon.
@@ -211,11 +212,24 @@ impl Lease {
     /// [`ClientError::Refused`] if the lease was already over, or a server that cannot be reached; it releases the
     /// key at the end of the lease at the latest.
     pub async fn release(self) -> Result<(), ClientError> {
+        self.give_back().await
+    }
+
+    /// The same for a holder that shares the lease with others.
+    pub(super) async fn give_back(&self) -> Result<(), ClientError> {
         let (order, outcome) = oneshot::channel();
         if self.orders.send(order).await.is_err() {
             return Err(ClientError::Refused(Refusal::Error));
         }
         outcome.await.unwrap_or_else(|_| Err(ClientError::closed()))
+    }
+}
+
+async fn loss_of(state: &mut watch::Receiver<State>) -> Loss {
+    let lost = state.wait_for(|state| matches!(state, State::Lost(_))).await;
+    match lost.as_deref() {
+        Ok(State::Lost(loss)) => *loss,
+        Ok(State::Held { .. }) | Err(_) => Loss::Unreachable,
     }
 }
 

@@ -8,7 +8,7 @@ use super::address::ServerAddress;
 use super::error::ClientError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, RootCertStore};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::path::PathBuf;
@@ -70,13 +70,6 @@ impl Tls {
         Ok(Self { config: Arc::new(config), name })
     }
 
-    /// The same for streams of the standard library.
-    pub(super) fn session(&self, address: &ServerAddress) -> io::Result<ClientConnection> {
-        let name = self.server_name(address)?;
-        ClientConnection::new(Arc::clone(&self.config), name)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls_words::of(&error)))
-    }
-
     fn server_name(&self, address: &ServerAddress) -> io::Result<ServerName<'static>> {
         let name = self.name.as_deref().or_else(|| address.host()).unwrap_or("localhost");
         ServerName::try_from(name.to_owned()).map_err(|_| {
@@ -119,11 +112,11 @@ pub(super) async fn open(
     outcome.map_err(|error| ClientError::Connect { server: address.clone(), error })
 }
 
-pub(super) const LATE: &str = "no connection in time";
-pub(super) const LATE_TLS: &str =
+const LATE: &str = "no connection in time";
+const LATE_TLS: &str =
     "it accepted the connection but did not start TLS in time; does it speak TLS?";
 
-pub(super) fn late(words: &'static str) -> io::Error {
+fn late(words: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, words)
 }
 
@@ -149,7 +142,7 @@ async fn open_unbounded(
     }
 }
 
-pub(super) fn keep_alive(socket: SockRef<'_>) -> io::Result<()> {
+fn keep_alive(socket: SockRef<'_>) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     // Windows before 10.0.15063 counts to ten, and cannot be told otherwise.
     match socket.set_tcp_keepalive(&keepalive.clone().with_retries(KEEPALIVE_RETRIES)) {
@@ -173,7 +166,7 @@ async fn over<S: Stream + 'static>(
 }
 
 /// TLS errors as sentences.
-pub(super) fn explained(error: io::Error) -> io::Error {
+fn explained(error: io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(reason) => io::Error::new(error.kind(), tls_words::of(reason)),
         None => error,

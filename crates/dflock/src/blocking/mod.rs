@@ -7,7 +7,7 @@
 //! let client = dflock::blocking::Client::new(dflock::Settings::default())?; // 127.0.0.1:6388
 //! let claim = client.lock("nightly-report")?.ttl(Duration::from_secs(30))?;
 //! if let Some(lease) = claim.acquire(Duration::from_secs(10))? {
-//!     // ... work; a thread renews the lease
+//!     // ... work; the lease is renewed in the background
 //!     assert_eq!(lease.loss(), None); // ask before what must not be done twice
 //!     lease.release()?; // dropping it does the same, but reports no failure
 //! }
@@ -15,24 +15,15 @@
 //! # }
 //! ```
 //!
-//! Both clients share their decisions: requests and answers, when to renew, until when a lease is trusted, and how
-//! long to look for a server. Only the sockets and the waiting differ. There is no hidden runtime: each lease has one
-//! thread, which sleeps in the kernel until it must renew or the connection ends, and no other thread stays behind.
-//! Each connection attempt has a thread of its own, because a name look-up has no time limit.
+//! The work is that of the asynchronous client, in a hidden runtime. Its one thread begins with the first call, renews
+//! all leases of the process, and stays until the process ends. The calls may be made by any thread, also by one that
+//! is inside another runtime.
 //!
 //! The two phases (`enqueue`, `wait`) and leases without a keeper exist only in the asynchronous client.
 
-mod claim;
-mod claims;
-mod connection;
+mod client;
 mod lease;
-mod route;
-mod stream;
-mod together;
-mod watch;
+mod runtime;
 
-pub use claim::{Claim, Client};
-pub use claims::{Claims, Leases};
-pub use connection::Connection;
-pub use lease::Lease;
-pub use watch::Watch;
+pub use client::{Claim, Claims, Client, Connection, Watch};
+pub use lease::{Lease, Leases};

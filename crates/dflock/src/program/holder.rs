@@ -2,6 +2,7 @@
 //! words, for `stats` and for a user who did not get the lock.
 
 use super::mention;
+use super::outcome::NAMELESS;
 use crate::{Client, Holder, Key, ServerAddress};
 use serde_json::Value;
 use std::cell::Cell;
@@ -18,8 +19,6 @@ const LATE: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(60);
 /// How soon a server is asked again that was too busy to say who holds a lock.
 const AGAIN: Duration = Duration::from_secs(5);
-/// A holder of which the server knows no name.
-pub(super) const NAMELESS: &str = "held by another client";
 /// How long a server may take to say who holds a lock.
 const MOMENT: Duration = Duration::from_secs(2);
 

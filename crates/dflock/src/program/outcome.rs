@@ -4,6 +4,9 @@ use crate::{ClientError, Key, Loss, Refusal, ServerAddress};
 use std::fmt;
 use std::io;
 
+/// What is said of a holder whose name the server does not know.
+pub(super) const NAMELESS: &str = "held by another client";
+
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -97,7 +100,7 @@ fn client_word(error: &ClientError) -> &'static str {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy(None) => f.write_str(super::holder::NAMELESS),
+            Self::Busy(None) => f.write_str(NAMELESS),
             Self::Busy(Some(holder)) => write!(f, "busy: {holder}"),
             Self::Nothing(what) => f.write_str(what),
             Self::TimedOut(None) => f.write_str("timed out waiting"),

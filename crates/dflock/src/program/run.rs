@@ -2,7 +2,7 @@
 
 use super::args::Run;
 use super::ask;
-use super::outcome::Failure;
+use super::outcome::{Failure, NAMELESS};
 use super::step;
 use super::sys::{Attended, bytes, told_to_end};
 use super::{complain, holder, mention};
@@ -121,7 +121,7 @@ impl Wanted {
         };
         let words = match asked {
             Some(key) if self.are_several() => {
-                Some(format!("{key}: {}", holder.as_deref().unwrap_or(holder::NAMELESS)))
+                Some(format!("{key}: {}", holder.as_deref().unwrap_or(NAMELESS)))
             }
             _ => holder,
         };

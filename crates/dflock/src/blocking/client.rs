@@ -1,0 +1,263 @@
+//! The types of the asynchronous client, with methods that block.
+
+use super::lease::{Lease, Leases};
+use super::runtime::wait;
+use crate::address::ServerAddress;
+use crate::claims::Progress;
+use crate::dialogue::Grant;
+use crate::error::ClientError;
+use crate::observer::Holder;
+use crate::settings::Settings;
+use crate::terms::{Key, Kind, Token};
+use std::time::Duration;
+
+/// A client of one server, or of several; see [`crate::Client`]. Cheap to clone, and can be shared by threads.
+#[derive(Clone)]
+pub struct Client(crate::Client);
+
+impl Client {
+    /// A client with these settings. Does not connect.
+    ///
+    /// # Errors
+    /// [`ClientError::NoServer`] when the settings name none.
+    pub fn new(settings: Settings) -> Result<Self, ClientError> {
+        crate::Client::new(settings).map(Self)
+    }
+
+    /// A connection to one of the servers.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`], or the refusal of `auth`.
+    pub fn connect_to(&self, server: &ServerAddress) -> Result<Connection, ClientError> {
+        wait(self.0.connect_to(server)).map(Connection)
+    }
+
+    /// Names a lock.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key that no server accepts.
+    pub fn lock(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
+        self.0.lock(key).map(Claim)
+    }
+
+    /// Names a lock that readers share; see [`crate::Client::shared`].
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key that no server accepts.
+    pub fn shared(&self, key: impl Into<Vec<u8>>) -> Result<Claim, ClientError> {
+        self.0.shared(key).map(Claim)
+    }
+
+    /// Names a semaphore of `limit` slots.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key or limit that no server accepts.
+    pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Result<Claim, ClientError> {
+        self.0.semaphore(key, limit).map(Claim)
+    }
+
+    /// Watches a key. Nothing is sent before [`Watch::next`].
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a key that no server accepts.
+    pub fn watch(&self, key: impl Into<Vec<u8>>) -> Result<Watch, ClientError> {
+        self.0.watch(key).map(Watch)
+    }
+}
+
+/// A request for a lock or a slot; see [`crate::Claim`]. Nothing is sent before one of the blocking calls, each of
+/// which ends only with a grant, an error or its timeout.
+#[derive(Clone)]
+pub struct Claim(crate::Claim);
+
+impl Claim {
+    /// What is claimed.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        self.0.key()
+    }
+
+    /// Asks for leases of this length instead of the server's default.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`](crate::MAX_TIME).
+    pub fn ttl(self, ttl: Duration) -> Result<Self, ClientError> {
+        self.0.ttl(ttl).map(Self)
+    }
+
+    /// Takes it if it is free and no client is waiting.
+    ///
+    /// # Errors
+    /// A refusal, or a server that cannot be reached.
+    pub fn try_acquire(&self) -> Result<Option<Lease>, ClientError> {
+        self.acquire(Duration::ZERO)
+    }
+
+    /// Waits in line for at most `timeout`; `None` if the time is over first.
+    ///
+    /// # Errors
+    /// A time that does not fit, a refusal, or a server that cannot be reached.
+    pub fn acquire(&self, timeout: Duration) -> Result<Option<Lease>, ClientError> {
+        Ok(wait(self.0.acquire(timeout))?.map(Lease::of))
+    }
+
+    /// Waits in line like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile; see
+    /// [`crate::Claim::acquire_persistently`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire_persistently(
+        &self,
+        timeout: Option<Duration>,
+        told: impl FnMut(&ClientError),
+    ) -> Result<Option<Lease>, ClientError> {
+        Ok(wait(self.0.acquire_persistently(timeout, told))?.map(Lease::of))
+    }
+
+    /// Releases by token; any connection may have taken it.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the token holds nothing.
+    pub fn release(&self, token: &Token) -> Result<(), ClientError> {
+        wait(self.0.release(token))
+    }
+
+    /// Renews the lease by its token. Returns its length from now.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the token holds nothing.
+    pub fn renew(&self, token: &Token) -> Result<Duration, ClientError> {
+        wait(self.0.renew(token))
+    }
+}
+
+/// A request for several keys: all of them, or none. See [`crate::Claims`].
+#[derive(Clone)]
+pub struct Claims(crate::Claims);
+
+impl Claims {
+    /// All these claims. Kinds, lengths and clients can differ.
+    ///
+    /// # Errors
+    /// [`ClientError::Term`] for no claim, and for a key that is named twice.
+    pub fn of(claims: impl IntoIterator<Item = Claim>) -> Result<Self, ClientError> {
+        crate::Claims::of(claims.into_iter().map(|claim| claim.0)).map(Self)
+    }
+
+    /// The keys, in the order in which they are taken.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.0.keys()
+    }
+
+    /// Takes all keys if they are free and no client is waiting.
+    ///
+    /// # Errors
+    /// As for [`Self::acquire`].
+    pub fn try_acquire(&self) -> Result<Option<Leases>, ClientError> {
+        self.acquire(Duration::ZERO)
+    }
+
+    /// Waits in one line after another for at most `timeout` in all; see [`crate::Claims::acquire`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire(&self, timeout: Duration) -> Result<Option<Leases>, ClientError> {
+        Ok(wait(self.0.acquire(timeout))?.map(Leases::of))
+    }
+
+    /// Waits like [`Self::acquire`], and continues if servers go away meanwhile; see
+    /// [`crate::Claims::acquire_persistently`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire_persistently(
+        &self,
+        timeout: Option<Duration>,
+        told: impl FnMut(&Key, Progress<'_>),
+    ) -> Result<Option<Leases>, ClientError> {
+        Ok(wait(self.0.acquire_persistently(timeout, told))?.map(Leases::of))
+    }
+}
+
+/// A connection to one server; see [`crate::Connection`].
+///
+/// After an error other than [`ClientError::Refused`] and [`ClientError::Term`] it cannot be used any more.
+pub struct Connection(crate::Connection);
+
+impl Connection {
+    /// Connects, authenticates, and sends the client's name.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`], or the refusal of `auth`.
+    pub fn open(server: &ServerAddress, settings: &Settings) -> Result<Self, ClientError> {
+        wait(crate::Connection::open(server, settings)).map(Self)
+    }
+
+    /// `l`, `rl` or `sl`: waits at most so long for a grant; `None` if the time is over first.
+    ///
+    /// # Errors
+    /// A time that does not fit, a refusal, or a connection that broke or stayed silent.
+    pub fn acquire(
+        &mut self,
+        key: &Key,
+        kind: Kind,
+        timeout: Duration,
+        ttl: Option<Duration>,
+    ) -> Result<Option<Grant>, ClientError> {
+        wait(self.0.acquire(key, kind, timeout, ttl))
+    }
+
+    /// `r` or `sr`. Works for a token from any connection.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the token does not hold the key (any more).
+    pub fn release(&mut self, key: &Key, kind: Kind, token: &Token) -> Result<(), ClientError> {
+        wait(self.0.release(key, kind, token))
+    }
+
+    /// `n` or `sn`: the lease starts over; returns its length. Without `ttl` that is the server's default, not the
+    /// length of the first request.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the token does not hold the key (any more); as for
+    /// [`Self::acquire`].
+    pub fn renew(
+        &mut self,
+        key: &Key,
+        kind: Kind,
+        token: &Token,
+        ttl: Option<Duration>,
+    ) -> Result<Duration, ClientError> {
+        wait(self.0.renew(key, kind, token, ttl))
+    }
+
+    /// `ping`: also keeps the server from closing an idle connection.
+    ///
+    /// # Errors
+    /// A refusal, or a connection that broke or stayed silent.
+    pub fn ping(&mut self) -> Result<(), ClientError> {
+        wait(self.0.ping())
+    }
+
+    /// `stats`: one JSON object as text.
+    ///
+    /// # Errors
+    /// A refusal, or a connection that broke or stayed silent.
+    pub fn stats(&mut self) -> Result<String, ClientError> {
+        wait(self.0.stats())
+    }
+}
+
+/// Watches a key, over whatever connections; see [`crate::Watch`].
+pub struct Watch(crate::Watch);
+
+impl Watch {
+    /// See [`crate::Watch::next`], which waits where this blocks the thread.
+    ///
+    /// # Errors
+    /// As there.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would end with an error")]
+    pub fn next(&mut self) -> Result<Option<Holder>, ClientError> {
+        wait(self.0.next())
+    }
+}
