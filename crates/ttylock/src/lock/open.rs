@@ -239,13 +239,17 @@ impl Opened {
     }
 }
 
+/// Nodes with the same number are the same device, except those of pseudo-terminals: each file system of them (each
+/// container has one) has numbers of its own.
 pub(super) fn is_of(found: &Seen, node: &Node) -> bool {
+    let is_of_same_system = Numbers::from(found.file_system) == node.file_system;
     match node.device {
         Some(device) => {
             sys::kind(found.mode) == FileType::CharacterDevice
                 && Numbers::from(found.device) == device
+                && (!device.is_pseudo_terminal() || is_of_same_system)
         }
-        None => found.inode == node.inode && Numbers::from(found.file_system) == node.file_system,
+        None => found.inode == node.inode && is_of_same_system,
     }
 }
 
@@ -394,6 +398,28 @@ mod tests {
         let mut limited = OpenDescriptors::of(Pid::this(), &closed).unwrap();
         limited.left = 100;
         assert_eq!(limited.next_number(), Err(NoLook::Hidden));
+    }
+
+    #[rstest]
+    #[case::serial_port_in_a_container(4, 7, true)]
+    #[case::same_pseudo_terminal(136, 6, true)]
+    #[case::pseudo_terminal_of_a_container(136, 7, false)]
+    fn the_same_number_is_the_same_device_except_for_pseudo_terminals(
+        #[case] major: u64,
+        #[case] file_system: u64,
+        #[case] is_same: bool,
+    ) {
+        let (kind, device) = (0o020_000, Some(Numbers { major, minor: 0 }));
+        let node = Node { file_system: Numbers { major: 0, minor: 6 }, inode: 3, device };
+        let found = Seen {
+            mode: kind | 0o600,
+            owner: 0,
+            group: 0,
+            file_system: (0, file_system),
+            inode: 3,
+            device: (major, 0),
+        };
+        assert_eq!(is_of(&found, &node), is_same);
     }
 
     /// The errors of an ended process, a hidden one, and a lack of our own resources are kept apart.
