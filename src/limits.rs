@@ -106,13 +106,13 @@ pub const SPARE_MEMORY: usize = 1 << 20;
 pub const TURN_BYTES: usize = 1024;
 
 /// Commands of a connection in one turn of a daemon. Further commands are served in the next turn.
-pub const TURN_COMMANDS: usize = 8;
+pub const TURN_COMMANDS: usize = 2;
 
 /// Connections that a daemon accepts in one turn. More are accepted in the next turn.
 pub const ACCEPTED: usize = 64;
 
 /// Waiters, and contended requests, that a daemon tries in one turn. More are tried in the next turn.
-pub const ATTEMPTED: usize = 8;
+pub const ATTEMPTED: usize = 1;
 
 /// Users whose first waiter is tried when a device may be free: a lock under a name of his own may refuse the first one
 /// alone. Others are tried when the line has moved.
