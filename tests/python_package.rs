@@ -9,12 +9,17 @@ const LOCK: &str = "/run/lock/LCK..ttyW0";
 const SOCKET: &str = "/run/lfpd/lfpd.sock";
 
 fn sandbox() -> Sandbox {
+    sandbox_with_lock_dir("0755")
+}
+
+fn sandbox_with_lock_dir(mode: &str) -> Sandbox {
     let root = env!("CARGO_MANIFEST_DIR");
     let sandbox = Sandbox::layout()
         .port("ttyW0")
         .port_with_mode("ttyW1", 0o600)
-        .lock_dir("0755", "root:root")
+        .lock_dir(mode, "root:root")
         .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
+        .bring("bin/lfp", testbed::program("lfp", "lfp", &["cli"]))
         .bring("python", format!("{root}/python/src"))
         .bring("tmpfiles.conf", format!("{root}/etc/tmpfiles.d/lfpd.conf"))
         .enter();
@@ -167,6 +172,35 @@ fn without_a_service_the_error_asks_whether_lfpd_runs() {
     let end = python(&sandbox, WITH).user(User::Alice).run();
     let words = format!("{SOCKET}: No such file or directory (is lfpd running?)");
     assert!(end.code() == 1 && end.said(&words), "{end}");
+}
+
+/// Where users may write the lock directory, as on Debian, ports are locked without the service, as `lfp` does it.
+#[rstest]
+#[case::at_once(WITH, None)]
+#[case::waits(WITH, Some("lock('/dev/ttyW0', timeout=0.2)"))]
+#[case::pyserial(PYSERIAL, None)]
+#[ignore = "needs root: tests/run"]
+fn without_a_service_the_lock_files_are_used(#[case] script: &str, #[case] other: Option<&str>) {
+    let sandbox = sandbox_with_lock_dir("1777");
+    let path = "/run/test/bin:/usr/bin:/bin";
+    let mut alice = python(&sandbox, script).user(User::Alice).env("PATH", path).spawn();
+    alice.expect("HELD");
+    let lock = sandbox.read(LOCK).unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
+    let script = script.replace("lock('/dev/ttyW0')", other.unwrap_or("lock('/dev/ttyW0')"));
+    let end = python(&sandbox, &script).user(User::Bob).env("PATH", path).run();
+    let held = format!("held by pid {} alice", alice.pid());
+    assert!(end.code() == 1 && end.said(&held), "{end}");
+    alice.type_in("\n");
+    alice.expect("FREE");
+    assert!(sandbox.read(LOCK).is_none());
+    // A service that is there is not passed by, whatever is wrong with it.
+    let silent = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('/run/lfpd/lfpd.sock'); s.listen(); \
+                  print('listens', flush=True); peer = s.accept(); peer[0].sendall(b'421 later\\r\\n'); input()";
+    let mut service = sandbox.command("/usr/bin/python3").args(["-c", silent]).spawn();
+    service.expect("listens");
+    let end = python(&sandbox, &script).env("PATH", path).run();
+    assert!(end.code() == 1 && end.said("/dev/ttyW0") && sandbox.read(LOCK).is_none(), "{end}");
 }
 
 /// A link anywhere leads to its port, as with `lfp`, and tenths of seconds count in a timeout.

@@ -1,13 +1,7 @@
-//! The locks of serial devices, for any program.
+//! The locks of serial devices, for any program. A port itself is never opened.
 //!
-//! ```no_run
-//! # fn main() -> Result<(), ttylock::LockError> {
-//! let port = ttylock::lock("/dev/ttyUSB0")?; // or lock_timeout(.., duration)
-//! // ... open and use /dev/ttyUSB0; it is released when `port` is dropped
-//! # drop(port); Ok(()) }
-//! ```
-//!
-//! The error says who has the port. The port itself is never opened.
+//! A program that wants a port for itself takes it with the crate `lfp` (`lfp::lock`), which uses the service or the
+//! lock files.
 //!
 //! [`DeviceName`] is a name that a client may use for a device, and [`follow`] finds its node. A [`Table`] takes and
 //! releases lock files for any process, under all known conventions. [`Layout`] says where they are. It also tells
@@ -31,7 +25,6 @@ mod age;
 mod device;
 mod dialects;
 mod directory_stamp;
-mod guard;
 mod layout;
 pub mod limits;
 mod lock;
@@ -46,14 +39,13 @@ pub use device::udev::links as udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};
-pub use guard::{LockError, PortLock, held_by, lock, lock_in, lock_timeout};
 pub use layout::Layout;
 pub use lock::backoff::{Backoff, Contention};
 pub use lock::closing::Closing;
 pub use lock::exclusive::{Duplicate, NoDuplicate};
 pub use lock::holders::{
-    Holder, NoLook, Scheme, Standing, all_openers, has_open, opener, openers_of, serial_devices,
-    tell_exclusive,
+    Holder, NoLook, Scheme, Standing, all_openers, has_open, held_by, opener, openers_of,
+    serial_devices, tell_exclusive,
 };
 pub use lock::names::is_lock_file;
 #[cfg(target_os = "linux")]

@@ -11,6 +11,7 @@ With pyserial, after this module has been imported:
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import pwd
@@ -18,9 +19,10 @@ import re
 import socket
 import stat
 import struct
+import subprocess
 import time
 from types import TracebackType
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 __all__ = ["Busy", "Denied", "Lock", "NoService", "SOCKET", "lock"]
 
@@ -75,11 +77,16 @@ class NoService(ConnectionError):
     """No service answers."""
 
 
+class _Absent(NoService):
+    """Surely no service is there: a service that is busy is not passed by."""
+
+
 def lock(device: Device, timeout: Optional[float] = None, server: Optional[str] = None) -> Lock:
     """Locks the port for this process, and returns a `Lock`.
 
     `timeout`: wait so many seconds for the port; without it, do not wait. `server`: the path of the
-    service's socket, if it is not the usual one.
+    service's socket, if it is not the usual one. If there is no service at the usual one, the command
+    `lfp` is asked, which makes the lock files if this user may write the lock directory.
 
     Raises `Busy`, `Denied`, `NoService`, and `ValueError` for what cannot be a device or a timeout.
     """
@@ -87,9 +94,22 @@ def lock(device: Device, timeout: Optional[float] = None, server: Optional[str] 
     pid = os.getpid()
     if timeout is not None and not (0 <= timeout <= WAIT_MAX_SECS):
         raise ValueError("the timeout must be 0 to %d seconds: %r" % (WAIT_MAX_SECS, timeout))
+    try:
+        return _lock_at_service(device, name, pid, timeout or 0.0, server)
+    except NoService as error:
+        if isinstance(error, _Absent) and server is None:
+            held = _lock_by_command(device, name, pid, timeout)
+            if held is not None:
+                return held
+        raise NoService("could not lock port /dev/%s: %s" % (name, error)) from error
+
+
+def _lock_at_service(
+    device: Device, name: str, pid: int, timeout: float, server: Optional[str]
+) -> Lock:
     service = _Service(server)
     try:
-        code = _wait(service, name, pid, timeout or 0.0)
+        code = _wait(service, name, pid, timeout)
         if code == 450:
             raise Busy(device, service.holders(name))
         if code == 550:
@@ -98,16 +118,60 @@ def lock(device: Device, timeout: Optional[float] = None, server: Optional[str] 
             raise NoService("unexpected reply, code %d" % code)
     finally:
         service.close()
-    return Lock(name, pid, server)
+
+    def release() -> None:
+        service = _Service(server)
+        try:
+            service.ask("UNLOCK %s %d" % (name, pid))
+        finally:
+            service.close()
+
+    return Lock(name, pid, release)
+
+
+def _lock_by_command(
+    device: Device, name: str, pid: int, timeout: Optional[float]
+) -> Optional[Lock]:
+    """None: the command is not installed, or cannot lock either."""
+    verb = ["wait", "--timeout", repr(timeout)] if timeout else ["lock"]
+    outcome, holders = _command([*verb, "--pid", str(pid), "/dev/" + name])
+    if outcome in ("busy", "timed-out"):
+        raise Busy(device, holders)
+    if outcome == "not-permitted":
+        raise Denied(device)
+    if outcome != "done":
+        return None
+    return Lock(name, pid, lambda: _unlock_by_command(name, pid))
+
+
+def _unlock_by_command(name: str, pid: int) -> None:
+    _command(["unlock", "--pid", str(pid), "/dev/" + name])
+
+
+def _command(words: list[str]) -> tuple[str, list[str]]:
+    """What `lfp` says: the outcome, and the processes that have the port, in words for people."""
+    try:
+        end = subprocess.run(
+            ["lfp", "--json", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False
+        )
+        answer = json.loads(end.stdout)
+        return str(answer["outcome"]), [_in_words(holder) for holder in answer.get("holders", [])]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unreachable", []
+
+
+def _in_words(holder: dict[str, object]) -> str:
+    words = ("pid", holder.get("pid") or "?", holder.get("user"), holder.get("command"))
+    return " ".join(str(word) for word in words if word)
 
 
 class Lock:
     """A port that belongs to this process until `release`, or until the process ends."""
 
-    def __init__(self, name: str, pid: int, server: Optional[str]) -> None:
+    def __init__(self, name: str, pid: int, release: Callable[[], None]) -> None:
         self._name = name
         self._pid = pid
-        self._server = server
+        self._release = release
         self._held = True
 
     @property
@@ -120,11 +184,7 @@ class Lock:
         if not self._held or os.getpid() != self._pid:
             return
         self._held = False
-        service = _Service(self._server)
-        try:
-            service.ask("UNLOCK %s %d" % (self._name, self._pid))
-        finally:
-            service.close()
+        self._release()
 
     def __enter__(self) -> Lock:
         return self
@@ -207,7 +267,10 @@ class _Service:
             raise
         except OSError as error:
             self.close()
-            raise NoService("%s: %s (is lfpd running?)" % (path, error.strerror or error)) from error
+            text = "%s: %s (is lfpd running?)" % (path, error.strerror or error)
+            if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+                raise _Absent(text + _how_to_start()) from error
+            raise NoService(text) from error
 
     def close(self) -> None:
         self._socket.close()
@@ -267,6 +330,13 @@ class _Service:
             self._buffer += piece
         line, self._buffer = self._buffer.split(b"\n", 1)
         return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in line.rstrip(b"\r"))
+
+
+def _how_to_start() -> str:
+    """The command that starts the service (sd_booted(3) tells whether systemd is there)."""
+    if os.path.isdir("/run/systemd/system"):
+        return "; to start it: sudo systemctl enable --now lfpd-unix.socket"
+    return "; to start it: see EXAMPLES in lfpd(8)"
 
 
 def _is_trusted(connection: socket.socket) -> bool:

@@ -63,9 +63,11 @@ class Serial(serial.Serial):
             except (Busy, Denied) as error:
                 text = "could not open port %s: %s" % (self.port, error.strerror)
                 raise serial.SerialException(error.errno, text) from error
-            except (NoService, ValueError) as error:
+            except ValueError as error:
                 text = "could not lock port %s: %s" % (self.port, error)
                 raise serial.SerialException(errno.ENOLCK, text) from error
+            except NoService as error:
+                raise serial.SerialException(errno.ENOLCK, str(error)) from error
         try:
             super().open()
         except BaseException:

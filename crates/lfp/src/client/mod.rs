@@ -9,6 +9,7 @@ mod far_end;
 mod guard;
 mod patience;
 mod reply;
+pub(crate) mod route;
 mod status;
 mod usual;
 

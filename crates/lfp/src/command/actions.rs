@@ -18,6 +18,7 @@ use super::output::Output;
 use super::report::{in_the_way, living, openers, openers_at_all};
 use super::row::Row;
 use super::waiting::{self, Waited};
+use crate::client::route::how_to_start;
 use ttylock::{Outcome, Pass, Request, follow};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -120,16 +121,6 @@ pub(super) fn unreachable(request: &Request, trouble: Trouble) -> Failure {
     reasons.extend(start);
     reasons.push("without a service, --direct uses the lock files themselves".to_owned());
     Failure::about(request.device.as_str(), Kind::Unreachable(reasons))
-}
-
-/// The command that starts the service (sd_booted(3) tells whether systemd is there).
-pub(super) fn how_to_start() -> String {
-    let command = if Path::new("/run/systemd/system").is_dir() {
-        "sudo systemctl enable --now lfpd-unix.socket"
-    } else {
-        "see EXAMPLES in lfpd(8)"
-    };
-    format!("to start the service: {command}")
 }
 
 /// The lock is for the process that called us: we are gone in a moment.

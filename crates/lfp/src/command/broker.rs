@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, faccessat};
-
 use super::arguments::Route;
 use super::denial::{Reason, nobodys, supposed_reason, wrong_device};
 use super::listener;
+use crate::client::route::{WithoutService, without_service};
 use crate::client::{Address, COMPLAINT_PATIENCE, Client, Error, PATIENCE};
 use ttylock::{DeviceName, Holder, Layout, Outcome, Pass, Request, Table, Weight};
 
@@ -71,18 +69,16 @@ impl Trouble {
         }
     }
 
+    /// Whether the lock files are used instead of the service.
+    pub(super) fn leaves_lock_files(&self) -> bool {
+        matches!(self, Self::Nobody(_)) && without_service(&layout()) == WithoutService::LockFiles
+    }
+
     pub(super) fn reasons(self) -> Vec<Reason> {
         match self {
             Self::Nobody(reasons) | Self::Unreachable(reasons) | Self::Silent(reasons) => reasons,
         }
     }
-}
-
-/// Whether we may make lock files ourselves, as everybody may on Debian: then the lack of a service
-/// keeps nobody from his lock.
-pub(super) fn may_write_locks() -> bool {
-    let directory = layout().lock_dir;
-    faccessat(AT_FDCWD, &directory, AccessFlags::W_OK, AtFlags::AT_EACCESS).is_ok()
 }
 
 /// Where everything is on this machine.
@@ -126,7 +122,7 @@ impl Broker {
         )
     }
 
-    /// The service, or the files: those also where there is no service and we may write them.
+    /// The service, or the files.
     fn ask(
         &mut self,
         question: impl FnOnce(&mut Client) -> Result<Outcome, Error>,
@@ -137,7 +133,7 @@ impl Broker {
             Self::Service(service) => service.ask(question),
         };
         match answer {
-            Err(Trouble::Nobody(_)) if may_write_locks() => {
+            Err(trouble) if trouble.leaves_lock_files() => {
                 let mut files = Files::new();
                 let outcome = deed(&mut files);
                 *self = Self::Files(Box::new(files));
@@ -155,6 +151,14 @@ impl Broker {
     /// Whether waiting processes can be seen: only a service has a queue. Known after the first request.
     pub(super) fn has_line(&self) -> bool {
         matches!(self, Self::Service(service) if service.queue == Queue::Supposed)
+    }
+
+    /// Whether surely no service is there, which alone has a queue. Waits for it as long as for an answer.
+    pub(super) fn lacks_service(&mut self) -> bool {
+        match self {
+            Self::Files(_) => true,
+            Self::Service(service) => matches!(service.client(), Err(Trouble::Nobody(_))),
+        }
     }
 
     /// Whether somebody stands in the service's line for a device.

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
 use wrapcmd::{Beside, Signals, Standby};
 
-use super::actions::{busy, came_of, denied, how_to_start, surprises, unreachable};
+use super::actions::{busy, came_of, denied, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
 use super::broker::{Broker, layout};
 use super::exclusive::Exclusion;
@@ -22,6 +22,7 @@ use super::printable::printable;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
+use crate::client::route::how_to_start;
 use ttylock::{DeviceName, Outcome, Request, Standing, Table, follow};
 
 /// Takes the locks, runs the command, releases the locks, and tells the command's exit code.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
-use super::broker::{Broker, Queue, Service, Trouble, may_write_locks};
+use super::broker::{Broker, Queue, Service, Trouble};
 use super::denial::Reason;
 use super::news::News;
 use crate::client::{Error, PATIENCE, whole_seconds};
@@ -111,7 +111,7 @@ impl Wait<'_, '_> {
         });
         if let Err(trouble) = began {
             service.client = None;
-            if matches!(trouble, Trouble::Nobody(_)) && may_write_locks() {
+            if trouble.leaves_lock_files() {
                 service.queue = Queue::Missing;
                 return None;
             }

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::str::FromStr;
 
 /// The longest device name a client may send, in bytes, with its `/dev/` if it has one.
 pub const NAME_BYTES: usize = 255;
@@ -53,6 +54,15 @@ impl DeviceName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for DeviceName {
+    type Err = NotADevice;
+
+    /// As [`DeviceName::parse`].
+    fn from_str(spelling: &str) -> Result<Self, NotADevice> {
+        Self::parse(spelling.as_bytes())
     }
 }
 

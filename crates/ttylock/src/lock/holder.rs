@@ -132,3 +132,21 @@ impl Holder {
         }
     }
 }
+
+/// `held by minicom (process 4711)`: the holders that keep others out, in words.
+#[must_use]
+pub fn held_by(holders: &[Holder]) -> String {
+    let keeps_out = holders.iter().filter(|holder| holder.keeps_out());
+    let name = |holder: &Holder| match (&holder.command, holder.pid) {
+        (Some(command), Some(pid)) => format!("{command} (process {pid})"),
+        (None, Some(pid)) => format!("process {pid}"),
+        (Some(command), None) => command.clone(),
+        (None, None) => "another process".to_owned(),
+    };
+    let mut names: Vec<String> = keeps_out.map(name).collect();
+    names.dedup();
+    match names.is_empty() {
+        true => "held by another process".to_owned(),
+        false => format!("held by {}", names.join(", ")),
+    }
+}

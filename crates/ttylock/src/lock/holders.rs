@@ -10,7 +10,7 @@ use std::time::Instant;
 use pidlockfile::Pid;
 use pidlockfile::process::{lives, owner};
 
-pub use super::holder::{Holder, Scheme, Standing};
+pub use super::holder::{Holder, Scheme, Standing, held_by};
 pub use super::open::{NoLook, has_open};
 
 use super::closing::Closing;
