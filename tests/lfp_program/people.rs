@@ -459,10 +459,43 @@ fn a_command_yields(#[case] wanting: &[&str]) {
     assert!(end.code() == 3 && end.said("yielding"), "{end}");
     bench.assert_free();
     // Nobody yields, and nothing is taken.
-    let holder = bench.holder(User::Alice);
+    let words = ["run", PORT, "--", "sh", "-c", "echo held; exec sleep 1000"];
+    let mut holder = bench.lfp(User::Alice, &words).spawn();
+    holder.expect("held");
     let end = bench.lfp(User::Bob, &["ask", "--timeout", "0.2", PORT]).run();
     assert_eq!(end.code(), 1, "{end}");
+    assert!(end.output().starts_with("lfp: /dev/ttyW0: pid "), "{end}");
+    assert!(end.said("of alice, sleep 1000 does not yield: "), "{end}");
     holder.kill();
+}
+
+/// Without a service, no holder learns that somebody asks: that is said before the wait.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_a_service_it_is_said_that_nobody_yields() {
+    let bench = Bench::open();
+    let _holder = bench.holder(User::Alice);
+    let mut asking = bench.lfp(User::Bob, &["ask", "--timeout", LONG, PORT]).spawn();
+    asking.expect("without the service no holder can yield");
+    asking.expect("to start the service");
+}
+
+/// There is nothing to release by force: the holder comes first.
+#[rstest]
+#[case::directly(&["--direct"])]
+#[case::through_the_service(&[])]
+#[ignore = "needs root: tests/run"]
+fn a_holder_by_flock_is_named_before_what_cannot_be_done(#[case] route: &[&str]) {
+    let bench = Bench::open();
+    let _service = bench.listen(User::Lfpd);
+    let words = [PORT, "-c", "echo held; exec sleep 1000"];
+    let mut holder = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
+    holder.expect("held");
+    let force = [route, &["unlock", "--force", PORT]].concat();
+    let end = bench.lfp(User::Root, &force).run();
+    assert_eq!(end.code(), 1, "{end}");
+    assert!(end.output().starts_with("lfp: /dev/ttyW0: held by alice, pid "), "{end}");
+    assert!(end.said("only the holder can end flock(2)") && !end.said("not locked"), "{end}");
 }
 
 /// Without a service, nobody can be seen waiting: the user of the option hears that.

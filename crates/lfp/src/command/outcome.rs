@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use super::denial::Reason;
 use super::exit;
 use super::row::Row;
+use ttylock::Scheme;
 
 /// Why it was not done.
 #[derive(Debug)]
@@ -89,6 +90,10 @@ impl Failure {
     fn reasons(&self) -> Vec<String> {
         match &self.kind {
             Kind::NotPermitted(reasons) | Kind::Unreachable(reasons) => reasons.clone(),
+            Kind::NotHeld(rows) if are_all_flocks(rows) => {
+                let others = rows.iter().skip(1).map(Row::sentence);
+                others.chain([ENDS_WITH_ITS_PROCESS.to_owned()]).collect()
+            }
             Kind::Busy(rows) | Kind::NotHeld(rows) => rows.iter().map(Row::sentence).collect(),
             Kind::TimedOut(rows, reasons) => {
                 rows.iter().map(Row::sentence).chain(reasons.iter().cloned()).collect()
@@ -96,6 +101,14 @@ impl Failure {
             Kind::Interrupted(_) | Kind::System(_) | Kind::Usage(_) | Kind::Left => Vec::new(),
         }
     }
+}
+
+const ENDS_WITH_ITS_PROCESS: &str =
+    "only the holder can end flock(2), by closing the port: there is no lock file to remove";
+
+/// Whether the port is locked, but without a lock file.
+fn are_all_flocks(rows: &[Row]) -> bool {
+    !rows.is_empty() && rows.iter().all(|row| row.scheme == Scheme::Flock.word())
 }
 
 /// The lines for people: what is wrong, and indented below it why, as far as is known.
@@ -106,7 +119,10 @@ impl fmt::Display for Failure {
         }
         match &self.kind {
             Kind::Busy(_) => f.write_str("busy")?,
-            Kind::NotHeld(_) => f.write_str("not locked, or locked by another process")?,
+            Kind::NotHeld(rows) => match rows.first().filter(|_| are_all_flocks(rows)) {
+                Some(row) => f.write_str(&row.sentence())?,
+                None => f.write_str("not locked, or locked by another process")?,
+            },
             Kind::TimedOut(rows, _) if rows.is_empty() => f.write_str("time is up")?,
             Kind::TimedOut(..) => f.write_str("still busy, time is up")?,
             Kind::NotPermitted(_) => f.write_str("not permitted")?,

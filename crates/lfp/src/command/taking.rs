@@ -16,6 +16,8 @@ use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
 use super::waiting::{Waited, wait};
+use crate::client::PATIENCE;
+use crate::client::route::how_to_start;
 use ttylock::{DeviceName, Outcome, Request, Table};
 
 /// How often is looked whether a holder has let go.
@@ -109,8 +111,11 @@ fn raw(pid: Pid) -> nix::unistd::Pid {
 /// the port, it gives it back: to ask is not to take.
 pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8, Failure> {
     let request = Request { device: asked.device.clone(), pid: Pid::this() };
-    let mut broker = Broker::new(route);
+    let mut broker = Broker::within(route, asked.timeout.min(PATIENCE));
     let deadline = Instant::now().checked_add(asked.timeout);
+    if let Some(remark) = why_nobody_yields(&mut broker, &request.device) {
+        output.remark(&remark);
+    }
     let mut news = News::none(&request, output);
     match wait(&mut broker, &request, deadline, None, &mut news) {
         Waited::Taken => {
@@ -124,6 +129,30 @@ pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8
         }
         Waited::Trouble(trouble) => Err(unreachable(&request, trouble)),
     }
+}
+
+/// Why the holders will not learn that somebody asks, if that is known.
+fn why_nobody_yields(broker: &mut Broker, device: &DeviceName) -> Option<String> {
+    let rows = in_the_way(device);
+    let holders: Vec<Pid> = rows.iter().filter_map(Row::living_holder).collect();
+    let first = rows.iter().find(|row| row.living_holder().is_some())?;
+    let device = device.as_str();
+    if broker.lacks_service() {
+        let start = how_to_start();
+        return Some(format!("/dev/{device}: without the service no holder can yield\n  {start}"));
+    }
+    let yields = holders.iter().any(|holder| may_yield(*holder));
+    let text = "does not yield: it was not started by lfp run --yield-on";
+    (!yields).then(|| format!("/dev/{device}: {} {text}", first.who()))
+}
+
+/// Whether the wrapper of a command has the option, or cannot be seen.
+fn may_yield(holder: Pid) -> bool {
+    let wrapper = process::stat(holder).map(|stat| stat.parent);
+    let words = wrapper.and_then(|parent| std::fs::read(format!("/proc/{parent}/cmdline")).ok());
+    words.filter(|words| !words.is_empty()).is_none_or(|words| {
+        words.split(|byte| *byte == 0).any(|word| word.starts_with(b"--yield-on"))
+    })
 }
 
 /// Tells a command by a signal that somebody waits for one of its devices: once for each time that
