@@ -1,0 +1,146 @@
+//! Users in five ways on two ports, with kills at random, while one user without rights floods the service with
+//! connections and the kernel's list with locks: no program that locks has a port beside another one, and none has a
+//! port without its lock.
+//!
+//! It runs for seconds; `LFP_TEST_SECONDS` makes it longer.
+
+mod ground;
+
+use ground::{Ground, LFP};
+use testbed::{Command, LIMIT, User, until};
+
+/// Takes the port in one way, round after round, and says what was wrong. Inside, a record lock is the witness: it ends
+/// with its process, before the service can notice that.
+const WORKER: &str = "
+import errno, fcntl, os, random, signal, subprocess, sys, time
+way, port, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+device, lock, lfp = '/dev/' + port, '/run/lock/LCK..' + port, '/run/test/bin/lfp'
+# The library hides a program's own lock; it leaves a path alone that climbs.
+seen = '/run/lock/../lock/LCK..' + port
+witness = os.open('/tmp/inside/' + port, os.O_RDWR)
+def inside(dies=False):
+    try: fcntl.lockf(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError: print('DOUBLE', way, port, flush=True)
+    try: named = int(open(seen).read().split()[0])
+    except (OSError, ValueError, IndexError) as error: named = error
+    if named != os.getpid(): print('WITHOUT', way, port, named, flush=True)
+    time.sleep(random.random() / 100)
+    if dies: os.kill(os.getpid(), signal.SIGKILL)
+    fcntl.lockf(witness, fcntl.LOCK_UN)
+def once(dies=False):
+    if way == 'file':
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        inside(dies)
+        os.unlink(lock)
+    elif way == 'wait':
+        if subprocess.call([lfp, 'wait', '--timeout', '5', device], stderr=subprocess.DEVNULL): return False
+        inside(dies)
+        subprocess.call([lfp, 'unlock', device])
+    elif way == 'run':
+        words = [lfp, 'run', '--timeout', '5', device, '--', sys.executable, '-c', script, 'inside', port, '0']
+        return subprocess.call(words, stderr=subprocess.DEVNULL) == 0
+    else:
+        fd = os.open(device, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        if way == 'flock': fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        inside(dies)
+        os.close(fd)
+    return True
+if way == 'inside': inside(); sys.exit()
+script = os.environ['WORKER']
+had, end = 0, time.monotonic() + seconds
+while time.monotonic() < end:
+    try:
+        if way != 'run' and random.random() < 0.1:
+            child = os.fork()
+            if child == 0:
+                try: once(dies=True)
+                finally: os._exit(0)
+            os.waitpid(child, 0)
+        elif once(): had += 1
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.EEXIST, errno.EACCES): print('ODD', way, error, flush=True)
+        time.sleep(random.random() / 20)
+print('had', way, had, flush=True)
+";
+
+/// Five thousand locks, of which some change all the time, and connections without end.
+const FLOOD: &str = "
+import fcntl, os, socket, threading, time
+file = os.open('/home/bob/locks', os.O_CREAT | os.O_RDWR)
+for number in range(5000): fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * number)
+def change():
+    while True:
+        for number in range(0, 200, 2):
+            fcntl.lockf(file, fcntl.LOCK_UN, 1, number)
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, number)
+        time.sleep(0.001)
+threading.Thread(target=change, daemon=True).start()
+print('flooding', flush=True)
+while True:
+    peers = []
+    for number in range(30):
+        peer = socket.socket(socket.AF_UNIX)
+        peer.setblocking(False)
+        try: peer.connect('/run/lfpd/lfpd.sock'); peer.send(b'STAT\\r\\n')
+        except OSError: pass
+        peers.append(peer)
+    time.sleep(0.05)
+    for peer in peers: peer.close()
+";
+
+const PORTS: [&str; 2] = ["ttyW0", "ttyW1"];
+const WAYS: [&str; 5] = ["open", "flock", "file", "wait", "run"];
+
+fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str, user: User) -> Command<'a> {
+    let command = ground.python(WORKER, user).args([way, port, seconds]);
+    // Its ports are locked by being opened, with the usual limit of time.
+    let command = command.env("LFP_PORTS", "1:/dev/ttyW0:/dev/ttyW1").env("LFP_TIMEOUT", "");
+    command.env("WORKER", WORKER)
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
+    let seconds = std::env::var("LFP_TEST_SECONDS").unwrap_or_else(|_| "20".to_owned());
+    let ground = Ground::new();
+    assert!(ground.sandbox.path(LFP).exists());
+    let prepare = "mkdir -m 777 /tmp/inside; for port in ttyW0 ttyW1; do \
+                   install -m 666 /dev/null /tmp/inside/$port; done";
+    let end = ground.sandbox.command("sh").args(["-ec", prepare]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    let daemon = ground.serve();
+    let descriptors = format!("/proc/{}/fd", daemon.pid());
+    let connections = || {
+        let listed = ground.sandbox.command("ls").args(["-l", &descriptors]).run();
+        listed.output().matches("socket:").count()
+    };
+    let before = connections();
+    let mut flood =
+        ground.sandbox.command("/usr/bin/python3").args(["-c", FLOOD]).user(User::Bob).spawn();
+    flood.expect("flooding");
+    let mut workers = Vec::new();
+    for (number, way) in WAYS.into_iter().cycle().take(20).enumerate() {
+        let port = PORTS[number / WAYS.len() % PORTS.len()];
+        workers.push(worker(&ground, way, port, &seconds, User::Alice).spawn());
+    }
+    let time = std::time::Duration::from_secs(seconds.parse().unwrap());
+    let ends: Vec<_> = workers.into_iter().map(|worker| worker.wait(time + LIMIT)).collect();
+    flood.kill();
+    let mut had = std::collections::BTreeMap::<String, u32>::new();
+    for end in &ends {
+        let output = end.output();
+        for sign in ["DOUBLE", "WITHOUT", "ODD", "Traceback"] {
+            assert!(!output.contains(sign), "{end}");
+        }
+        for words in output.lines().filter_map(|line| line.strip_prefix("had ")) {
+            let (way, number) = words.split_once(' ').unwrap();
+            *had.entry(way.to_owned()).or_default() += number.parse::<u32>().unwrap();
+        }
+    }
+    println!("{had:?}");
+    assert!(had.len() == WAYS.len() && had.values().sum::<u32>() > 0, "{had:?}");
+    let is_left = until(LIMIT, || (connections() <= before).then_some(()));
+    assert!(is_left.is_some(), "{} sockets, {before} before", connections());
+    let free = until(LIMIT, || ground.sandbox.locks().is_empty().then_some(()));
+    assert!(free.is_some(), "{:?}", ground.sandbox.locks());
+}
