@@ -126,7 +126,7 @@ mod draft;
 mod errno;
 mod error;
 mod excluding;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "program"))]
 mod file_size;
 mod flocked;
 #[cfg_attr(windows, path = "forced/windows.rs")]
@@ -175,7 +175,7 @@ pub use directory::Directory;
 pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};
 pub use excluding::Hold;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "program"))]
 pub use file_size::catch_file_size_signal;
 pub use found::{Found, Judged, Obstacle};
 pub use gate::Gate;
