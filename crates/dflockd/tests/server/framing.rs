@@ -156,8 +156,9 @@ fn an_end_of_input_inside_a_frame_is_logged_not_answered() {
 #[test]
 fn a_trickle_does_not_extend_the_read_deadline() {
     let daemon = Daemon::start(&["--read-timeout", "1"]);
-    let mut talker = daemon.talk();
+    // Before the connection: the server's time begins when it accepts.
     let start = std::time::Instant::now();
+    let mut talker = daemon.talk();
     let mut writer = talker.socket().get_ref().try_clone().unwrap();
     std::thread::spawn(move || {
         // Ends when the server has had enough.
