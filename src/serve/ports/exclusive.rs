@@ -323,8 +323,10 @@ impl Examiner {
         drop(state);
         match made {
             Ok(true) => {
-                let line = format_args!("{port} is exclusive for pid {}", who.pid);
-                self.log.record(Severity::Info, &line);
+                self.log.record(
+                    Severity::Info,
+                    &format_args!("{port} is exclusive for pid {}", who.pid),
+                );
                 Examined::Changed
             }
             Ok(false) => Examined::Unchanged,

@@ -111,8 +111,8 @@ impl Work for Examiner {
             self.shared.openers().saw(port, &who, owner(*pid), *deed, now);
         }
         for (port, errno) in self.watch.refresh(now) {
-            let line = format_args!("cannot watch {port}: {}", errno.desc());
-            self.log.record(Severity::Warning, &line);
+            self.log
+                .record(Severity::Warning, &format_args!("cannot watch {port}: {}", errno.desc()));
         }
         let question = self.shared.openers().next(now);
         if let Some(question) = question {
