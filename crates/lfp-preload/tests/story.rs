@@ -1,8 +1,9 @@
-//! Users in five ways on two ports, with kills at random, while one user without rights floods the service with
+//! Users in ten ways on two ports, with kills at random, while one user without rights floods the service with
 //! connections and the kernel's list with locks: no program that locks has a port beside another one, and none has a
 //! port without its lock.
 //!
-//! It runs for seconds; `LFP_TEST_SECONDS` makes it longer.
+//! It runs for seconds with twenty users; `LFP_TEST_SECONDS` and `LFP_TEST_USERS` make it longer and more crowded,
+//! `LFP_TEST_LOCKS` is the number of kernel locks that the flood holds.
 
 mod ground;
 
@@ -27,30 +28,58 @@ def inside(dies=False):
     time.sleep(random.random() / 100)
     if dies: os.kill(os.getpid(), signal.SIGKILL)
     fcntl.lockf(witness, fcntl.LOCK_UN)
+def call(*words): return subprocess.call([lfp, *words], stderr=subprocess.DEVNULL)
+def flocked(dies):
+    fd = os.open(device, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    try:
+        if way != 'open': fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # It asks for no lock file, so it has no part in the promise; the others must go round it.
+        if way == 'bare': time.sleep(random.random() / 100)
+        else: inside(dies)
+    finally: os.close(fd)
+    if way == 'bare': time.sleep(random.random())
+def passed(dies):
+    there, here = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(here)
+            if os.read(there, 1) == b'+': inside(dies)
+        finally: os._exit(0)
+    os.close(there)
+    has = call('pass', device, '--to', str(child)) == 0
+    os.write(here, b'+' if has else b'-')
+    os.close(here)
+    os.waitpid(child, 0)
+    if not has: call('unlock', device)
+    return has
 def once(dies=False):
     if way == 'file':
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         inside(dies)
         os.unlink(lock)
-    elif way == 'wait':
-        if subprocess.call([lfp, 'wait', '--timeout', '5', device], stderr=subprocess.DEVNULL): return False
+    elif way in ('lock', 'wait', 'direct', 'pass'):
+        direct = ['--direct'] if way == 'direct' else []
+        words = ['wait', '--timeout', '5'] if way == 'wait' else ['lock']
+        if call(*direct, *words, device): return False
+        if way == 'pass': return passed(dies)
         inside(dies)
-        subprocess.call([lfp, 'unlock', device])
-    elif way == 'run':
-        words = [lfp, 'run', '--timeout', '5', device, '--', sys.executable, '-c', script, 'inside', port, '0']
-        return subprocess.call(words, stderr=subprocess.DEVNULL) == 0
-    else:
-        fd = os.open(device, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-        if way == 'flock': fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        inside(dies)
-        os.close(fd)
+        call(*direct, 'unlock', device)
+    elif way in ('run', 'runflock'):
+        within = [sys.executable, '-c', script, 'in' + way, port, '0']
+        return call('run', '--timeout', '5', device, '--', *within) == 0
+    else: flocked(dies)
     return True
-if way == 'inside': inside(); sys.exit()
+if way == 'inrun': inside(); sys.exit()
+if way == 'inrunflock':
+    try: flocked(False)
+    except BlockingIOError: sys.exit(1)
+    sys.exit()
 script = os.environ['WORKER']
 had, end = 0, time.monotonic() + seconds
 while time.monotonic() < end:
     try:
-        if way != 'run' and random.random() < 0.1:
+        if not way.startswith('run') and random.random() < 0.1:
             child = os.fork()
             if child == 0:
                 try: once(dies=True)
@@ -58,16 +87,16 @@ while time.monotonic() < end:
             os.waitpid(child, 0)
         elif once(): had += 1
     except OSError as error:
-        if error.errno not in (errno.EBUSY, errno.EEXIST, errno.EACCES): print('ODD', way, error, flush=True)
+        if error.errno not in (errno.EBUSY, errno.EEXIST, errno.EACCES, errno.EAGAIN): print('ODD', way, error, flush=True)
         time.sleep(random.random() / 20)
 print('had', way, had, flush=True)
 ";
 
-/// Five thousand locks, of which some change all the time, and connections without end.
+/// Thousands of locks, of which some change all the time, and connections without end.
 const FLOOD: &str = "
-import fcntl, os, socket, threading, time
+import fcntl, os, socket, sys, threading, time
 file = os.open('/home/bob/locks', os.O_CREAT | os.O_RDWR)
-for number in range(5000): fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * number)
+for number in range(int(sys.argv[1])): fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * number)
 def change():
     while True:
         for number in range(0, 200, 2):
@@ -89,10 +118,22 @@ while True:
 ";
 
 const PORTS: [&str; 2] = ["ttyW0", "ttyW1"];
-const WAYS: [&str; 5] = ["open", "flock", "file", "wait", "run"];
+const WAYS: [&str; 10] =
+    ["open", "flock", "file", "lock", "wait", "pass", "run", "runflock", "direct", "bare"];
 
-fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str, user: User) -> Command<'a> {
-    let command = ground.python(WORKER, user).args([way, port, seconds]);
+/// A number from the environment, or the usual one.
+fn number(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).map_or(usual, |value| value.parse().unwrap())
+}
+
+fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str) -> Command<'a> {
+    let command = match way {
+        "bare" => ground.sandbox.command("/usr/bin/python3").args(["-c", WORKER]).user(User::Alice),
+        // Only root may write the lock directory.
+        "direct" => ground.sandbox.command("/usr/bin/python3").args(["-c", WORKER]),
+        _ => ground.python(WORKER, User::Alice),
+    };
+    let command = command.args([way, port, seconds]);
     // Its ports are locked by being opened, with the usual limit of time.
     let command = command.env("LFP_PORTS", "1:/dev/ttyW0:/dev/ttyW1").env("LFP_TIMEOUT", "");
     command.env("WORKER", WORKER)
@@ -101,7 +142,9 @@ fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str, user: Us
 #[test]
 #[ignore = "needs root: tests/run"]
 fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
-    let seconds = std::env::var("LFP_TEST_SECONDS").unwrap_or_else(|_| "20".to_owned());
+    let time = std::time::Duration::from_secs(number("LFP_TEST_SECONDS", 20) as u64);
+    let seconds = time.as_secs().to_string();
+    let locks = number("LFP_TEST_LOCKS", 5000).to_string();
     let ground = Ground::new();
     assert!(ground.sandbox.path(LFP).exists());
     let prepare = "mkdir -m 777 /tmp/inside; for port in ttyW0 ttyW1; do \
@@ -115,15 +158,14 @@ fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
         listed.output().matches("socket:").count()
     };
     let before = connections();
-    let mut flood =
-        ground.sandbox.command("/usr/bin/python3").args(["-c", FLOOD]).user(User::Bob).spawn();
+    let flood = ground.sandbox.command("/usr/bin/python3").args(["-c", FLOOD, &locks]);
+    let mut flood = flood.user(User::Bob).spawn();
     flood.expect("flooding");
     let mut workers = Vec::new();
-    for (number, way) in WAYS.into_iter().cycle().take(20).enumerate() {
-        let port = PORTS[number / WAYS.len() % PORTS.len()];
-        workers.push(worker(&ground, way, port, &seconds, User::Alice).spawn());
+    for (index, way) in WAYS.into_iter().cycle().take(number("LFP_TEST_USERS", 20)).enumerate() {
+        let port = PORTS[index / WAYS.len() % PORTS.len()];
+        workers.push(worker(&ground, way, port, &seconds).spawn());
     }
-    let time = std::time::Duration::from_secs(seconds.parse().unwrap());
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.wait(time + LIMIT)).collect();
     flood.kill();
     let mut had = std::collections::BTreeMap::<String, u32>::new();
