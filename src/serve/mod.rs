@@ -29,7 +29,6 @@ mod ports;
 mod quota;
 mod service;
 pub(crate) mod settings;
-#[cfg(target_os = "linux")]
 mod status_queries;
 mod status_worker;
 pub(crate) mod stdio;

@@ -95,8 +95,10 @@ print('had', way, had, flush=True)
 /// Thousands of locks, of which some change all the time, and connections without end.
 const FLOOD: &str = "
 import fcntl, os, socket, sys, threading, time
-file = os.open('/home/bob/locks', os.O_CREAT | os.O_RDWR)
-for number in range(int(sys.argv[1])): fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * number)
+# The kernel searches the locks of a file one by one: a thousand in each.
+for number in range(int(sys.argv[1])):
+    if number % 1000 == 0: file = os.open(f'/home/bob/locks{number}', os.O_CREAT | os.O_RDWR)
+    fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * (number % 1000))
 def change():
     while True:
         for number in range(0, 200, 2):

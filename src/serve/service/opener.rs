@@ -10,7 +10,9 @@ use ttylock::{
 
 use super::Service;
 use crate::limits::ATTEMPTED;
-use crate::serve::ports::{OpenPorts, Verdict, Wish};
+#[cfg(target_os = "linux")]
+use crate::serve::ports::OpenPorts;
+use crate::serve::ports::{Verdict, Wish};
 
 /// Programs that hold a port open and wait, without keeping others from it: they take a lock
 /// themselves when a call comes in, or give way to programs that dial out. Logins follow them on the line.
