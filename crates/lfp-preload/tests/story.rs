@@ -124,6 +124,7 @@ const WAYS: [&str; 10] =
     ["open", "flock", "file", "lock", "wait", "pass", "run", "runflock", "direct", "bare"];
 
 /// A number from the environment, or the usual one.
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn number(variable: &str, usual: usize) -> usize {
     std::env::var(variable).map_or(usual, |value| value.parse().unwrap())
 }

@@ -18,7 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// any case.
 pub const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// For what a service can add to what `lfp` shows.
+/// For what a service can add to what `lfp` shows, and for a search for locks of our own ancestors.
 #[cfg(feature = "cli")]
 pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -22,6 +22,7 @@ use super::printable::printable;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
+use crate::client::STATUS_PATIENCE;
 use crate::client::route::how_to_start;
 use ttylock::{DeviceName, Outcome, Request, Standing, Table, follow};
 
@@ -190,15 +191,18 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 }
 
 /// Whether we have the lock, or a process that we descend from: then it is ours, too, as long as that lives. A
-/// lock file alone is believed only where we wrote it ourselves.
+/// lock file alone is believed only where we wrote it ourselves. Locks that a search
+/// does not find in time are nobody's: the lock is asked for, and a holder keeps it.
 fn is_an_ancestors(device: &DeviceName) -> bool {
     let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
     let mut table = Table::new(layout());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
     let own = nix::unistd::geteuid().as_raw();
-    let locks = table
-        .holders(device)
+    let by = Instant::now() + STATUS_PATIENCE;
+    let survey = table.surveys(&[Some(device.clone())], Some(by)).pop().flatten();
+    let locks = survey
         .into_iter()
+        .flat_map(|survey| survey.holders)
         .filter(|holder| holder.scheme.is_lock() && holder.standing != Standing::Stale);
     let mut locks = locks.peekable();
     locks.peek().is_some()
