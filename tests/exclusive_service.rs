@@ -408,7 +408,7 @@ impl<'g> Mortal<'g> {
             return Self { ground, service, _death: None, has_died: false };
         }
         let service = ground.serve(Server::Root, EXCLUSIVE);
-        let find = format!("cd /proc/{}/task; grep -lx {thread} */comm", service.pid());
+        let find = format!("cd /proc/{}/task; grep -slx {thread} */comm", service.pid());
         // A thread gives itself its name.
         let found = until(LIMIT, || {
             let found = ground.sandbox.command("sh").args(["-c", &find]).run();
