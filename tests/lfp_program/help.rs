@@ -1,6 +1,8 @@
-//! `--help` of every program and command on a terminal of eighty columns, and the tip after a mistyped word.
+//! `--help` of every program and command on a terminal of eighty columns, the tip after a mistyped word, and the options
+//! and codes that docs/conventions.md promises for the three commands.
 
 use std::io;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use rstest::rstest;
@@ -84,6 +86,12 @@ fn wrong_usage_has_one_code(
 #[case::of_leases("dflock", &["acquier", "x"], "'acquire'")]
 #[case::of_leases_elsewhere("dflock", &["unlock", "x", "y"], "'dflock release'")]
 #[case::of_the_lock_server("dflockd", &["--prot", "0"], "--port")]
+#[case::swapped_letters("lfp", &["unlokc"], "tip: some similar subcommands exist: 'lock', 'unlock'")]
+#[case::swapped_letters_of_semaphores("sema", &["aqcuire"], "tip: a similar subcommand exists: 'acquire'")]
+#[case::swapped_letters_of_leases("dflock", &["aqcuire"], "tip: a similar subcommand exists: 'acquire'")]
+#[case::an_option_of_run("lfp", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
+#[case::an_option_of_semaphores("sema", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
+#[case::an_option_of_leases("dflock", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
 #[case::nothing_like_it("dflockd", &["--nonsense"], "See dflockd --help.")]
 fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[case] tip: &str) {
     let told = run(program, words).unwrap();
@@ -91,4 +99,44 @@ fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[c
     assert_eq!(told.status.code(), Some(code));
     let both = [told.stdout, told.stderr].concat();
     assert!(String::from_utf8_lossy(&both).contains(tip), "{}", String::from_utf8_lossy(&both));
+}
+
+const COMMANDS: [&str; 3] = ["lfp", "sema", "dflock"];
+
+/// The cells of the row of docs/conventions.md that begins with these words, one for each command.
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+fn row(first: &str) -> [String; 3] {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conventions.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let row = page.lines().find_map(|line| line.strip_prefix(&format!("| {first} |"))).unwrap();
+    let cells: Vec<String> =
+        row.trim_end_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    cells.try_into().unwrap()
+}
+
+#[rstest]
+fn run_has_the_options_of_the_page(
+    #[values("one JSON object instead of text", "longest wait, in seconds", "exit code when busy")]
+    first: &str,
+) {
+    for (program, cell) in COMMANDS.into_iter().zip(row(first)) {
+        let help = String::from_utf8(run(program, &["run", "--help"]).unwrap().stdout).unwrap();
+        for option in cell.split(", ").map(|option| option.trim_matches('`')) {
+            let is_there = help.split([' ', ',', '\n', '=']).any(|word| word == option);
+            assert!(is_there, "{program} run has no {option}: {help}");
+        }
+    }
+}
+
+#[rstest]
+#[case::no_command(&[])]
+#[case::unknown_command(&["aquire-it"])]
+#[case::unknown_option(&["run", "--jsno"])]
+#[case::nothing_to_run(&["run"])]
+fn wrong_usage_has_the_code_of_the_page(#[case] words: &[&str]) {
+    for program in COMMANDS {
+        let told = run(program, words).unwrap();
+        assert_eq!(told.status.code(), Some(64), "{program} {words:?}: {told:?}");
+        assert_eq!(told.stdout, b"", "{program} {words:?}: {told:?}");
+    }
 }

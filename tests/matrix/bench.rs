@@ -47,6 +47,20 @@ pub(crate) fn somebody(sandbox: &Sandbox) -> Process<'_> {
     sandbox.command("sleep").arg("1000").spawn()
 }
 
+/// The processes of which /proc/locks has an flock on the port's inode.
+pub(crate) fn flockers(sandbox: &Sandbox, dev: &str) -> Vec<u32> {
+    let Ok(port) = fs::metadata(sandbox.path(dev)) else { return Vec::new() };
+    let locks = sandbox.read("/proc/locks").unwrap_or_default();
+    let flocker = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let inode = words.get(5).and_then(|it| it.rsplit(':').next());
+        let is_ports =
+            words.get(1) == Some(&"FLOCK") && inode == Some(port.ino().to_string().as_str());
+        words.get(4).filter(|_| is_ports)?.parse().ok()
+    };
+    String::from_utf8_lossy(&locks).lines().filter_map(flocker).collect()
+}
+
 /// A lock file of any convention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockFile {
@@ -202,17 +216,8 @@ impl<'a> Bench<'a> {
         self.sandbox.locks().into_iter().filter(|it| is_lock(it)).filter_map(read).collect()
     }
 
-    /// Whether /proc/locks has an flock of this process on the port's inode.
     fn flocked(&self, pid: u32) -> bool {
-        let Ok(port) = fs::metadata(self.sandbox.path(self.dev)) else { return false };
-        let locks = self.sandbox.read("/proc/locks").unwrap_or_default();
-        String::from_utf8_lossy(&locks).lines().any(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let inode = words.get(5).and_then(|it| it.rsplit(':').next());
-            words.get(1) == Some(&"FLOCK")
-                && words.get(4) == Some(&pid.to_string().as_str())
-                && inode == Some(port.ino().to_string().as_str())
-        })
+        flockers(self.sandbox, self.dev).contains(&pid)
     }
 
     /// A process that has the port open. The service sometimes has its node by `O_PATH`, which opens no port.

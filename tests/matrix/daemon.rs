@@ -2,12 +2,10 @@
 //! flock(2) on its lock files, which keeps even Qt as root from removing them; and serve
 //! `lfp run`, which keeps out programs that look at no lock files.
 
-use std::os::unix::fs::MetadataExt;
-
 use rstest::rstest;
 use testbed::{LIMIT, Process, Sandbox, User, until};
 
-use crate::bench::{Bench, Came, PORT, somebody};
+use crate::bench::{Bench, Came, PORT, flockers, somebody};
 use crate::programs::{self, Program};
 
 const SOCKET: &str = "/run/lfpd/lfpd.sock";
@@ -78,12 +76,7 @@ fn flock_users_behind_lfp_run_are_kept_out(#[case] program: Program) {
 
     let first = run().user(User::Alice).spawn();
     // The service holds flock(2) as well, on its lock files: only the port's own counts.
-    let node = format!(":{} ", std::fs::metadata(sandbox.path(PORT)).unwrap().ino());
-    let flocked = || {
-        let locks = sandbox.read("/proc/locks").unwrap_or_default();
-        let locks = String::from_utf8_lossy(&locks);
-        locks.lines().any(|line| line.contains(" FLOCK ") && line.contains(&node)).then_some(())
-    };
+    let flocked = || (!flockers(&sandbox, PORT).is_empty()).then_some(());
     assert!(until(LIMIT, flocked).is_some(), "{}", first.output());
     assert_eq!(run().user(User::Bob).run().code(), 1);
     let minicom = sandbox.command("minicom").args(["-D", PORT]).user(User::Bob).run();

@@ -6,7 +6,7 @@ mod ground;
 
 use std::time::Duration;
 
-use ground::{Ground, LOCK, OTHER_PORT, PORT, compiled};
+use ground::{Ground, LOCK, OTHER_PORT, PORT, compiled, number};
 use rstest::rstest;
 use testbed::{LIMIT, User, until};
 
@@ -17,8 +17,8 @@ use testbed::{LIMIT, User, until};
 #[case::at_the_limit_of_descriptors("limit")]
 #[ignore = "needs root: tests/run"]
 fn the_heap_is_left_alone_and_the_port_is_free(#[case] mode: &str) {
-    let seconds = std::env::var("LFP_TEST_SECONDS").unwrap_or_else(|_| "3".to_owned());
-    let time = Duration::from_secs(seconds.parse().unwrap());
+    let time = Duration::from_secs(number("LFP_TEST_SECONDS", 3));
+    let seconds = time.as_secs().to_string();
     let ground = Ground::with(&[("handlers", &compiled("handlers"))]);
     let _daemon = ground.serve();
     let install = ["-m", "755", "/run/test/handlers", "/tmp/handlers"];

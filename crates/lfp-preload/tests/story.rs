@@ -7,7 +7,7 @@
 
 mod ground;
 
-use ground::{Ground, LFP};
+use ground::{Ground, LFP, number};
 use testbed::{Command, LIMIT, User, until};
 
 /// Takes the port in one way, round after round, and says what was wrong. Inside, a record lock is the witness: it ends
@@ -123,17 +123,12 @@ const PORTS: [&str; 2] = ["ttyW0", "ttyW1"];
 const WAYS: [&str; 10] =
     ["open", "flock", "file", "lock", "wait", "pass", "run", "runflock", "direct", "bare"];
 
-/// A number from the environment, or the usual one.
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-fn number(variable: &str, usual: usize) -> usize {
-    std::env::var(variable).map_or(usual, |value| value.parse().unwrap())
-}
-
 fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str) -> Command<'a> {
+    let bare = || ground.sandbox.command("/usr/bin/python3").args(["-c", WORKER]);
     let command = match way {
-        "bare" => ground.sandbox.command("/usr/bin/python3").args(["-c", WORKER]).user(User::Alice),
+        "bare" => bare().user(User::Alice),
         // Only root may write the lock directory.
-        "direct" => ground.sandbox.command("/usr/bin/python3").args(["-c", WORKER]),
+        "direct" => bare(),
         _ => ground.python(WORKER, User::Alice),
     };
     let command = command.args([way, port, seconds]);
@@ -145,7 +140,7 @@ fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str) -> Comma
 #[test]
 #[ignore = "needs root: tests/run"]
 fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
-    let time = std::time::Duration::from_secs(number("LFP_TEST_SECONDS", 20) as u64);
+    let time = std::time::Duration::from_secs(number("LFP_TEST_SECONDS", 20));
     let seconds = time.as_secs().to_string();
     let locks = number("LFP_TEST_LOCKS", 5000).to_string();
     let ground = Ground::new();

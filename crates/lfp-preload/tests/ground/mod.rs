@@ -2,7 +2,9 @@
 
 #![allow(dead_code, clippy::allow_attributes, reason = "each test program uses its own part")]
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Mutex;
 
 use testbed::{Command, LIMIT, Process, Sandbox, User, until};
@@ -29,6 +31,12 @@ pub(crate) fn compiled(name: &str) -> PathBuf {
         assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
     }
     made
+}
+
+/// A number from the environment, or the usual one.
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+pub(crate) fn number<N: FromStr<Err: Debug>>(variable: &str, usual: N) -> N {
+    std::env::var(variable).map_or(usual, |value| value.parse().unwrap())
 }
 
 pub(crate) struct Ground {

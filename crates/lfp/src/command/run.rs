@@ -191,8 +191,8 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 }
 
 /// Whether we have the lock, or a process that we descend from: then it is ours, too, as long as that lives. A
-/// lock file alone is believed only where we wrote it ourselves. Locks that a search
-/// does not find in time are nobody's: the lock is asked for, and a holder keeps it.
+/// lock file alone is believed only where we wrote it ourselves. The search has a limit of time: a lock that it does not
+/// find is asked for as any other, and its holder keeps it.
 fn is_an_ancestors(device: &DeviceName) -> bool {
     let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
     let mut table = Table::new(layout());
