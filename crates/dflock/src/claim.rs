@@ -2,17 +2,17 @@
 
 use super::address::ServerAddress;
 use super::connection::Connection;
-use super::dialogue::{Grace, Grant, Place, Releasing};
+use super::dialogue::{Grant, Releasing};
 use super::error::ClientError;
-use super::lease::{Beginning, Lease, begun, confirmed};
+use super::lease::{Lease, Taken};
 use super::line::Line;
 use super::order::Part;
 use super::route::Route;
+use super::session::{Sessions, Wish};
 use super::settings::Settings;
 use super::shard::Servers;
-use super::terms::{Key, Kind, Seconds, Token};
-use super::ticket::{Entry, Ticket};
-use super::unclaimed::Unclaimed;
+use super::terms::{Key, Kind, Proof, Seconds, Token, Wanted};
+use super::ticket::Entry;
 use super::watch::Watch;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,13 @@ use tokio::time::{Instant, sleep};
 
 /// A client of one server, or of several: each with its own keys, or all with the same.
 ///
-/// Holds no connection: every lease has its own, because requests on one connection are served in
-/// order and a waiting acquire would hold back the renewal of another lease. Cheap to clone.
+/// Up to 100 leases of a server share one connection, which closes with the last of them. Only an acquire that waits
+/// has its own: requests on one connection are served in order, and it would hold back the renewals of other leases.
+/// Cheap to clone; clones share their connections, each runtime has its own.
 #[derive(Clone)]
 pub struct Client {
     settings: Arc<Settings>,
+    sessions: Arc<Sessions>,
 }
 
 impl Client {
@@ -33,7 +35,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoServer`] when the settings name none.
     pub fn new(settings: Settings) -> Result<Self, ClientError> {
-        Ok(Self { settings: settings.checked()? })
+        Ok(Self { settings: settings.checked()?, sessions: Arc::new(Sessions::new()) })
     }
 
     /// The servers in the order of the settings.
@@ -58,6 +60,12 @@ impl Client {
     #[cfg(feature = "cli")]
     pub(super) fn patience(&self) -> Duration {
         self.settings.connect_limit
+    }
+
+    /// Waits until nothing is held any more, and everything that was given up is released.
+    #[cfg(feature = "cli")]
+    pub(super) async fn ended(&self) {
+        self.sessions.ended().await;
     }
 
     /// A connection to a server that knows this key and answers. Dropping the future closes it.
@@ -114,7 +122,8 @@ impl Client {
     fn claim(&self, key: impl Into<Vec<u8>>, kind: Kind) -> Result<Claim, ClientError> {
         let key = Key::new(key)?;
         let route = Arc::new(Route::to(&key, Arc::clone(&self.settings)));
-        Ok(Claim { route, key, kind, ttl: None })
+        let sessions = Arc::clone(&self.sessions);
+        Ok(Claim { sessions, route, wanted: Wanted { key, kind, ttl: None } })
     }
 }
 
@@ -125,23 +134,21 @@ impl Client {
 /// before anything is sent.
 #[derive(Clone)]
 pub struct Claim {
+    pub(super) sessions: Arc<Sessions>,
     pub(super) route: Arc<Route>,
-    pub(super) key: Key,
-    pub(super) kind: Kind,
-    pub(super) ttl: Option<Duration>,
+    pub(super) wanted: Wanted,
 }
 
 impl Claim {
     /// What decides whether it can be sent together with others.
     pub(super) fn part(&self) -> Part<'_> {
-        let servers = &self.route.settings.servers;
-        Part { servers, key: &self.key, kind: self.kind, ttl: self.ttl }
+        Part { servers: &self.route.settings.servers, wanted: &self.wanted }
     }
 
     /// What is claimed.
     #[must_use]
     pub fn key(&self) -> &Key {
-        &self.key
+        &self.wanted.key
     }
 
     /// Asks for leases of this length instead of the server's default.
@@ -149,7 +156,7 @@ impl Claim {
     /// # Errors
     /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`](super::MAX_TIME).
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, ClientError> {
-        self.ttl = Some(Seconds::of_lease(ttl)?.time());
+        self.wanted.ttl = Some(Seconds::of_lease(ttl)?.time());
         Ok(self)
     }
 
@@ -174,13 +181,8 @@ impl Claim {
     /// A time that does not fit, a refusal, or a server that cannot be reached.
     pub async fn acquire(&self, timeout: Duration) -> Result<Option<Lease>, ClientError> {
         Seconds::to_wait(timeout)?;
-        let mut place = self.place(self.route.open_patiently().await?);
-        let asked_at = Instant::now();
-        let answer = place.ask()?.acquire(&self.key, self.kind, timeout, self.ttl);
-        match answer.await? {
-            Some(grant) => begun(confirmed(place, grant, asked_at).await).map(Some),
-            None => Ok(None),
-        }
+        let open = async { Ok((self.route.open_patiently().await?, timeout)) };
+        self.wish().take(!timeout.is_zero(), open).await.map(one_of)
     }
 
     /// Waits in line like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile: after
@@ -197,19 +199,20 @@ impl Claim {
         timeout: Option<Duration>,
         told: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
-        self.wait_persistently(timeout, told).await?.map(Lease::begin).transpose()
+        self.wait_persistently(timeout, told, true).await
     }
 
     async fn wait_persistently(
         &self,
         timeout: Option<Duration>,
         mut told: impl FnMut(&ClientError),
-    ) -> Result<Option<Beginning>, ClientError> {
+        is_shared: bool,
+    ) -> Result<Option<Lease>, ClientError> {
         let mut line = Line::enter(timeout, self.route.patience(), now())?;
-        let mut unheard = None;
+        let may_wait = timeout != Some(Duration::ZERO);
         loop {
-            let error = match self.stand_in(&mut line, &mut unheard).await {
-                Ok(outcome) => return Ok(outcome),
+            let error = match self.attempt(&mut line, may_wait, is_shared).await {
+                Ok(leases) => return Ok(one_of(leases)),
                 Err(error) => error,
             };
             if line.was_left_by_force(&error, now()) {
@@ -223,41 +226,18 @@ impl Claim {
         }
     }
 
-    /// One attempt, from connecting to the grant. `unheard` was granted on a connection that broke before the grant
-    /// was confirmed.
-    async fn stand_in(
-        &self,
-        line: &mut Line,
-        unheard: &mut Option<(Token, Unclaimed)>,
-    ) -> Result<Option<Beginning>, ClientError> {
+    /// One attempt, from connecting to the grant.
+    async fn attempt(&self, line: &mut Line, may_wait: bool, is_shared: bool) -> Taken {
         line.begin_attempt();
-        let mut connection = self.route.open().await?;
-        if let Some((token, _)) = unheard {
-            // Our own earlier grant is in the way.
-            match connection.release(&self.key, self.kind, token).await {
-                Ok(()) | Err(ClientError::Refused(_)) => {}
-                Err(error) => return Err(error),
-            }
+        let open = async { Ok((self.route.open().await?, line.ask(now()))) };
+        if is_shared {
+            return self.wish().take(may_wait, open).await;
         }
-        if let Some((_, unclaimed)) = unheard.take() {
-            unclaimed.claimed();
-        }
-        let mut place = self.place(connection);
-        let asked_at = Instant::now();
-        let timeout = line.ask(asked_at.into_std());
-        let answer = place.ask()?.acquire(&self.key, self.kind, timeout, self.ttl);
-        let Some(grant) = answer.await? else { return Ok(None) };
-        let token = grant.token.clone();
-        match confirmed(place, grant, asked_at).await {
-            Ok(beginning) => Ok(Some(beginning)),
-            Err((error, place)) => {
-                *unheard = Some((token, place));
-                Err(error)
-            }
-        }
+        let (connection, wait) = open.await?;
+        self.wish().wait(connection, wait, is_shared).await
     }
 
-    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it without a keeper: the caller must renew
+    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it alone then: the caller must renew
     /// and release it by its token. If the server would end it before the end of the lease because no connection
     /// holds it, it is released at once.
     ///
@@ -270,30 +250,10 @@ impl Claim {
         timeout: Option<Duration>,
         told: impl FnMut(&ClientError),
     ) -> Result<Option<Grant>, ClientError> {
-        let Some(beginning) = self.wait_persistently(timeout, told).await? else {
-            return Ok(None);
-        };
-        let Beginning { mut unclaimed, grant, .. } = beginning;
-        match unclaimed.connection()?.grace().await? {
-            Some(Grace::For(after)) if after < grant.ttl => {
-                let released = unclaimed.connection()?.release(&self.key, self.kind, &grant.token);
-                released.await?;
-                unclaimed.claimed();
-                return Err(ClientError::GivenUp { after });
-            }
-            Some(Grace::For(_) | Grace::Lease) => unclaimed.close().await,
-            None => {
-                // Such a server knows no delay: it has released the hold by now, or will not before the lease ends.
-                unclaimed.close().await;
-                let renewed = self.route.renew(&self.key, self.kind, &grant.token, Some(grant.ttl));
-                renewed.await.map_err(|error| match error {
-                    error if error.is_not_held() => ClientError::GivenUp { after: Duration::ZERO },
-                    error => error,
-                })?;
-            }
+        match self.wait_persistently(timeout, told, false).await? {
+            Some(lease) => lease.detach().await.map(Some),
+            None => Ok(None),
         }
-        unclaimed.claimed();
-        Ok(Some(grant))
     }
 
     /// First phase: joins the line without waiting, so that the caller can act before the wait.
@@ -303,14 +263,8 @@ impl Claim {
     /// # Errors
     /// A refusal, or a server that cannot be reached.
     pub async fn enqueue(&self) -> Result<Entry, ClientError> {
-        let mut place = self.place(self.route.open_patiently().await?);
-        let asked_at = Instant::now();
-        match place.ask()?.enqueue(&self.key, self.kind, self.ttl).await? {
-            Place::Granted(grant) => {
-                begun(confirmed(place, grant, asked_at).await).map(Entry::Acquired)
-            }
-            Place::Queued => Ok(Entry::Queued(Ticket::begin(place))),
-        }
+        let connection = self.route.open_patiently().await?;
+        self.wish().enqueue(connection).await
     }
 
     /// Releases by token; any connection may have taken it.
@@ -321,7 +275,7 @@ impl Claim {
     /// [`ClientError::Refused`] if the token holds nothing.
     pub async fn release(&self, token: &Token) -> Result<(), ClientError> {
         let (releasing, patience) = (Releasing::first(), self.route.patience());
-        self.route.release(&self.key, self.kind, token, releasing, patience).await
+        self.route.release(&self.proof(token), releasing, patience).await
     }
 
     /// Renews the lease by its token. Returns its length from now.
@@ -331,12 +285,22 @@ impl Claim {
     /// # Errors
     /// [`ClientError::Refused`] if the token holds nothing.
     pub async fn renew(&self, token: &Token) -> Result<Duration, ClientError> {
-        self.route.renew(&self.key, self.kind, token, self.ttl).await
+        self.route.renew(&self.proof(token), self.wanted.ttl).await
     }
 
-    fn place(&self, connection: Connection) -> Unclaimed {
-        Unclaimed::on(connection, &self.route, &self.key, self.kind)
+    fn wish(&self) -> Wish {
+        let (sessions, route) = (Arc::clone(&self.sessions), Arc::clone(&self.route));
+        Wish { sessions, route, wanted: vec![self.wanted.clone()] }
     }
+
+    fn proof(&self, token: &Token) -> Proof {
+        let Wanted { key, kind, .. } = self.wanted.clone();
+        Proof { key, kind, token: token.clone() }
+    }
+}
+
+fn one_of(leases: Option<Vec<Lease>>) -> Option<Lease> {
+    leases?.pop()
 }
 
 fn now() -> std::time::Instant {

@@ -2,13 +2,14 @@
 
 use super::backoff::Patience;
 use super::claim::Claim;
-use super::error::{ClientError, Refusal};
-use super::lease::{Lease, Loss};
+use super::error::ClientError;
+use super::lease::{Lease, Loss, Taken};
 use super::line::was_waited_for;
-use super::order::in_order;
+use super::order::{Part, attempted, go_together, in_order};
+use super::session::Wish;
 use super::terms::{Key, MAX_TIME, Seconds};
-use super::together;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -83,8 +84,7 @@ impl Stop {
     /// The error for a caller that does not try again.
     pub(super) fn into_error(self) -> ClientError {
         match self {
-            Self::Lost(_, Loss::NotHeld) => ClientError::Refused(Refusal::LeaseExpired),
-            Self::Lost(_, Loss::Unreachable) => ClientError::Silent,
+            Self::Lost(_, loss) => loss.into_error(),
             Self::Failed(error) => error,
         }
     }
@@ -171,6 +171,16 @@ impl Claims {
         outcome.map(|_| None)
     }
 
+    /// Takes them by one request. `None`: they cannot be had in this way, and none of them is held.
+    async fn take_together(&self, is_persistent: bool) -> Taken {
+        let parts: Vec<Part<'_>> = self.claims.iter().map(Claim::part).collect();
+        let ([first, ..], true) = (&*self.claims, go_together(&parts)) else { return Ok(None) };
+        let (sessions, route) = (Arc::clone(&first.sessions), Arc::clone(&first.route));
+        let wanted = self.claims.iter().map(|claim| claim.wanted.clone()).collect();
+        let open = async { Ok((first.route.open_patiently().await?, Duration::ZERO)) };
+        attempted(Wish { sessions, route, wanted }.take(false, open).await, is_persistent)
+    }
+
     /// Whether all keys were taken in time.
     async fn gather_into(
         &self,
@@ -181,8 +191,7 @@ impl Claims {
         if let (Some(told), Some(first)) = (&mut told, self.claims.first()) {
             told(first.key(), Progress::Asked);
         }
-        let all = together::take(&self.claims, told.is_some()).await.map_err(Stop::Failed)?;
-        if let Some(all) = all {
+        if let Some(all) = self.take_together(told.is_some()).await.map_err(Stop::Failed)? {
             leases.leases = all;
             return leases.stand().map(|()| true);
         }
@@ -283,10 +292,10 @@ impl Leases {
     }
 
     /// Renews all leases but the last, which is new. If the server was restarted, an earlier lease may be lost, and
-    /// its keeper may not know that yet.
+    /// its session may not know that yet.
     async fn known_since(&mut self, time: std::time::Instant) {
         let Some((_, earlier)) = self.leases.split_last_mut() else { return };
-        earlier.iter().for_each(Lease::urge);
+        earlier.iter().for_each(|lease| lease.renew_if_older(time));
         for lease in earlier {
             lease.known_since(time).await;
         }

@@ -207,6 +207,11 @@ impl Connection {
         Ok(*self.abilities.insert(Abilities::read(&answer)?))
     }
 
+    /// Whether a hold of another connection stays when that closes, if this one has renewed it.
+    pub(super) fn hands_over(&self) -> bool {
+        self.abilities.is_some_and(Abilities::hands_over)
+    }
+
     /// Sets the limit for answers from now on.
     pub(super) fn set_answer_limit(&mut self, limit: Duration) {
         self.answer_limit = limit;
@@ -217,21 +222,26 @@ impl Connection {
         self.conversation.is_answered()
     }
 
-    /// The grants in the answer to a request for so many keys whose future was dropped, if it comes within this time.
-    pub(super) async fn late_grants(&mut self, limit: Duration, many: usize) -> Vec<Grant> {
-        let answer = self.late_answer(limit).await.unwrap_or_default();
-        dialogue::held_by(&answer, many, self.abilities.unwrap_or_default())
-    }
-
     /// The answer to a request whose future was dropped, if it comes within this time.
     pub(super) async fn late_answer(&mut self, limit: Duration) -> Option<String> {
         timeout(limit, self.answer(MAX_ANSWER_BYTES)).await.ok()?.ok()
     }
 
-    /// Resolves when the server closes the connection, or sends something unasked.
-    pub(super) async fn closed(&mut self) {
-        let _ = self.stream.fill_buf().await;
-        self.conversation.end();
+    /// Resolves when the server has taken a hold away, to its token. `None`: no further request can be sent, because the
+    /// server closes the connection, has not answered the last request, or sends something else unasked. May be dropped
+    /// and called again.
+    pub(super) async fn news(&mut self) -> Option<Token> {
+        while self.is_answered() {
+            if let Some(token) = self.conversation.news() {
+                return Some(token);
+            }
+            let heard = self.stream.fill_buf().await.unwrap_or_default();
+            match self.conversation.hear(heard, MAX_ANSWER_BYTES) {
+                Ok((used, _)) => self.stream.consume(used),
+                Err(_) => self.conversation.end(),
+            }
+        }
+        None
     }
 
     /// Says that nothing more will come, and waits until the server has closed its side: then it has cleaned up this

@@ -5,6 +5,7 @@
 //! sent, even if the caller that awaited it has gone.
 
 use super::error::ClientError;
+use super::terms::Token;
 
 /// All answers to lock commands are much shorter than this.
 pub(super) const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -14,9 +15,9 @@ pub(super) const MAX_STATS_BYTES: usize = 256 * 1024 * 1024;
 /// The first byte with which a TLS server answers a client without TLS (RFC 8446, 5.1): an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
-/// The beginning of a line that answers no request: an administrator has taken a hold away. The request that follows
-/// it says the same.
-const NEWS: &[u8] = b"lost ";
+/// The beginning of a line that answers no request: an administrator has taken away the hold with the token that
+/// follows. The next request for it says the same.
+const NEWS: &str = "lost ";
 
 /// Call [`Self::ask`], send the request, and then call [`Self::hear`] with the received bytes until there is an
 /// answer. An error of either, or of the socket, ends the conversation.
@@ -24,11 +25,12 @@ const NEWS: &[u8] = b"lost ";
 pub(super) struct Conversation {
     is_answered: bool,
     line: Vec<u8>,
+    news: Vec<Token>,
 }
 
 impl Conversation {
     pub(super) fn new() -> Self {
-        Self { is_answered: true, line: Vec::new() }
+        Self { is_answered: true, line: Vec::new(), news: Vec::new() }
     }
 
     /// A request is about to be sent.
@@ -71,13 +73,22 @@ impl Conversation {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        if line.starts_with(NEWS) {
+        let line =
+            String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are not text"))?;
+        if let Some(token) = line.strip_prefix(NEWS) {
+            self.news.extend(Token::new(token));
             return Ok((part.len() + 1, None));
         }
-        let answer =
-            String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are not text"))?;
+        if self.is_answered {
+            return Err(ClientError::strange(&line));
+        }
         self.is_answered = true;
-        Ok((part.len() + 1, Some(answer)))
+        Ok((part.len() + 1, Some(line)))
+    }
+
+    /// The token of a hold that was taken away.
+    pub(super) fn news(&mut self) -> Option<Token> {
+        self.news.pop()
     }
 
     /// No further requests: the other end has gone, or has sent something unasked.
@@ -95,6 +106,7 @@ impl Conversation {
 mod tests {
     use super::Conversation;
     use crate::error::ClientError;
+    use crate::terms::Token;
     use rstest::rstest;
 
     /// The answers, and the bytes that are left, however they are split.
@@ -117,6 +129,27 @@ mod tests {
             assert_eq!((answer.as_deref(), left), (Some(want), rest), "cut at {cut}");
             assert!(conversation.is_answered());
         }
+    }
+
+    /// Between requests, however the bytes are split.
+    #[test]
+    fn news_may_come_unasked() {
+        let bytes = b"lost 0123\nlost 4567\n";
+        for cut in 1..=bytes.len() {
+            let mut conversation = Conversation::new();
+            let (mut left, mut tokens) = (&bytes[..], Vec::new());
+            while !left.is_empty() {
+                let (used, heard) = conversation.hear(&left[..cut.min(left.len())], 64).unwrap();
+                assert_eq!(heard, None);
+                left = &left[used..];
+                tokens.extend(conversation.news());
+            }
+            let tokens: Vec<&str> = tokens.iter().map(Token::as_str).collect();
+            assert_eq!(tokens, ["0123", "4567"], "cut at {cut}");
+            conversation.ask().unwrap();
+        }
+        let unasked = Conversation::new().hear(b"error_draining\n", 64).map(drop);
+        assert!(matches!(unasked, Err(ClientError::Strange(_))), "{unasked:?}");
     }
 
     #[rstest]

@@ -191,6 +191,11 @@ impl Abilities {
         }
     }
 
+    /// Whether the last connection that renewed a hold owns it when its owner closes. Servers with fences do that.
+    pub(super) fn hands_over(self) -> bool {
+        self.has_fences
+    }
+
     /// The fence in a token: the first 16 of 32 hex digits.
     fn fence(self, token: &Token) -> Option<u64> {
         let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
@@ -259,15 +264,6 @@ pub(super) fn place(line: &str, abilities: Abilities) -> Result<Place, ClientErr
         Some(("acquired", rest)) => grant_fields(line, rest, abilities).map(Place::Granted),
         None if line == "queued" => Ok(Place::Queued),
         Some(_) | None => Err(refused(line)),
-    }
-}
-
-/// The holds that an answer to any of these gives, of which so many keys were asked.
-pub(super) fn held_by(line: &str, many: usize, abilities: Abilities) -> Vec<Grant> {
-    match (grants(line, many, abilities), place(line, abilities)) {
-        (Ok(Some(grants)), _) => grants,
-        (_, Ok(Place::Granted(grant))) => vec![grant],
-        (_, Ok(Place::Queued) | Err(_)) => Vec::new(),
     }
 }
 
@@ -348,8 +344,8 @@ pub(super) fn refused(line: &str) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::{
-        Abilities, Grace, Place, Request, done, grace, grant, grants, greeting, held_by, place,
-        renewal, stats, welcome,
+        Abilities, Grace, Place, Request, done, grace, grant, grants, greeting, place, renewal,
+        stats, welcome,
     };
     use crate::error::{ClientError, Refusal};
     use crate::terms::{Key, Kind, MAX_LINE_BYTES, Seconds, TermError, Token};
@@ -483,13 +479,6 @@ mod tests {
         assert_eq!(grant("timeout", OURS).unwrap(), None);
         assert_eq!(place(&format!("acquired {TOKEN} 33"), OURS).unwrap(), Place::Granted(granted));
         assert_eq!(place("queued", OURS).unwrap(), Place::Queued);
-        for word in ["ok", "acquired"] {
-            let held = held_by(&format!("{word} {TOKEN} 33"), 1, OURS);
-            assert!(matches!(&*held, [grant] if grant.token.as_str() == TOKEN));
-        }
-        for line in ["queued", "timeout", "error_draining"] {
-            assert_eq!(held_by(line, 1, OURS), []);
-        }
     }
 
     #[test]
@@ -503,7 +492,6 @@ mod tests {
         let granted = grants(&line, 2, OURS).unwrap().unwrap();
         assert_eq!((granted.len(), granted[0].token.as_str()), (2, TOKEN));
         assert_eq!((granted[1].fence, granted[1].ttl.as_secs()), (Some(1), 33));
-        assert_eq!(held_by(&line, 2, OURS), granted);
         assert_eq!(grants("timeout", 2, OURS).unwrap(), None);
         assert!(matches!(grants("error", 2, OURS), Err(ClientError::Refused(Refusal::Error))));
     }
@@ -518,7 +506,6 @@ mod tests {
     #[case::nothing("ok")]
     fn malformed_grants_of_two_keys_are_refused(#[case] line: &str) {
         assert!(matches!(grants(line, 2, OURS), Err(ClientError::Strange(_))), "{line}");
-        assert_eq!(held_by(line, 2, OURS), []);
     }
 
     #[rstest]

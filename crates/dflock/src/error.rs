@@ -136,11 +136,6 @@ impl ClientError {
         matches!(self, Self::Refused(Refusal::Error | Refusal::LeaseExpired))
     }
 
-    /// For a grant that could not be confirmed: if it holds nothing, it is already over.
-    pub(super) fn of_late_grant(self) -> Self {
-        if self.is_not_held() { Self::Refused(Refusal::LeaseExpired) } else { self }
-    }
-
     /// Of `watch` or `value`: a server that does not know the request says no more than `error`.
     pub(super) fn of_watching(self, request: &'static str) -> Self {
         if self.is_not_held() { Self::NotWatched(request) } else { self }

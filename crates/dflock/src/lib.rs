@@ -43,11 +43,11 @@
 //!
 //! # What happens when the connection breaks
 //!
-//! A task of the [`Lease`] connects to the server again at once, or to the next of [`Servers::AnyOf`], and renews the
-//! lease there. If the server renews it, the holder notices nothing. If the server refuses, the holder is told
-//! [`Loss::NotHeld`]. The task tries for [`Settings::reclaim`], and stops when the lease has only
-//! [`Settings::margin`] left; then the lease counts as lost ([`Loss::Unreachable`]). If a connection stands but stays
-//! silent, the task waits until the lease ends, or until the server would close a silent connection
+//! A task in the background connects to the server again at once, or to the next of [`Servers::AnyOf`], and renews all
+//! leases of the connection there. If the server renews them, the holders notice nothing. The holder of a lease that
+//! the server refuses is told [`Loss::NotHeld`]. The task tries for [`Settings::reclaim`], and stops when a lease has
+//! only [`Settings::margin`] left; then this lease counts as lost ([`Loss::Unreachable`]). If a connection stands but
+//! stays silent, the task waits until the lease ends, or until the server would close a silent connection
 //! ([`Settings::read_timeout`]). Meanwhile it tries another connection.
 //!
 //! The server's settings decide whether another client can get the key in that time. A server with
@@ -80,6 +80,7 @@ mod connection;
 mod conversation;
 mod dialogue;
 mod error;
+mod holds;
 mod lease;
 mod line;
 #[cfg(all(unix, feature = "load"))]
@@ -91,13 +92,12 @@ pub mod program;
 mod rotation;
 mod route;
 mod schedule;
+mod session;
 mod settings;
 mod shard;
 mod terms;
 mod ticket;
-mod together;
 mod transport;
-mod unclaimed;
 mod watch;
 
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};

@@ -6,8 +6,7 @@
 
 use super::error::ClientError;
 use super::shard::Servers;
-use super::terms::{Key, Kind, MAX_LINE_BYTES, TermError};
-use std::time::Duration;
+use super::terms::{Key, Kind, MAX_LINE_BYTES, TermError, Wanted};
 
 /// Most keys in one request.
 const MOST_TOGETHER: usize = 16;
@@ -16,23 +15,22 @@ const MOST_TOGETHER: usize = 16;
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) servers: &'a Servers,
-    pub(super) key: &'a Key,
-    pub(super) kind: Kind,
-    pub(super) ttl: Option<Duration>,
+    pub(super) wanted: &'a Wanted,
 }
 
 /// Whether these can be sent as one request, which takes all keys if they are free: locks for one holder alone, of one
 /// client, at one server, with leases of one length, on one line.
 pub(super) fn go_together(parts: &[Part<'_>]) -> bool {
     let [first, ..] = parts else { return false };
-    let bytes: usize = parts.iter().map(|part| part.key.as_bytes().len() + 1).sum();
+    let bytes: usize = parts.iter().map(|part| part.wanted.key.as_bytes().len() + 1).sum();
     (2..=MOST_TOGETHER).contains(&parts.len())
         && bytes <= MAX_LINE_BYTES + 1
         && parts.iter().all(|part| {
-            matches!(part.kind, Kind::Lock | Kind::Semaphore(1))
+            let (wanted, other) = (part.wanted, first.wanted);
+            matches!(wanted.kind, Kind::Lock | Kind::Semaphore(1))
                 && std::ptr::eq(part.servers, first.servers)
-                && first.servers.know_both(first.key.as_bytes(), part.key.as_bytes())
-                && part.ttl == first.ttl
+                && first.servers.know_both(other.key.as_bytes(), wanted.key.as_bytes())
+                && wanted.ttl == other.ttl
         })
 }
 
@@ -75,7 +73,7 @@ mod tests {
     use super::{Part, attempted, go_together, in_order};
     use crate::error::{ClientError, Refusal};
     use crate::shard::Servers;
-    use crate::terms::{Key, Kind, TermError};
+    use crate::terms::{Key, Kind, TermError, Wanted};
     use rstest::rstest;
     use std::time::Duration;
 
@@ -108,20 +106,18 @@ mod tests {
         } else {
             Servers::Shards(addresses())
         };
-        let requests: Vec<(&str, Key)> =
-            requests.split_whitespace().map(|it| (it, Key::new(&it[1..]).unwrap())).collect();
-        let parts: Vec<Part<'_>> = requests
-            .iter()
-            .map(|(text, key)| {
-                let (kind, ttl) = match &text[..1] {
-                    "r" => (Kind::Shared, None),
-                    "t" => (Kind::Lock, SECOND),
-                    "l" => (Kind::Lock, None),
-                    slots => (Kind::Semaphore(slots.parse().unwrap()), None),
-                };
-                Part { servers: &servers, key, kind, ttl }
-            })
-            .collect();
+        let wanted = |text: &str| {
+            let (kind, ttl) = match &text[..1] {
+                "r" => (Kind::Shared, None),
+                "t" => (Kind::Lock, SECOND),
+                "l" => (Kind::Lock, None),
+                slots => (Kind::Semaphore(slots.parse().unwrap()), None),
+            };
+            Wanted { key: Key::new(&text[1..]).unwrap(), kind, ttl }
+        };
+        let wanted: Vec<Wanted> = requests.split_whitespace().map(wanted).collect();
+        let parts: Vec<Part<'_>> =
+            wanted.iter().map(|wanted| Part { servers: &servers, wanted }).collect();
         assert_eq!(go_together(&parts), are_one);
         // Another client may have other secrets.
         let others = servers.clone();
@@ -145,7 +141,8 @@ mod tests {
     ) {
         let keys = [vec![b'a'; one], vec![b'b'; other]].map(|key| Key::new(key).unwrap());
         let servers = Servers::Shards(vec!["x".parse().unwrap()]);
-        let part = |key| Part { servers: &servers, key, kind: Kind::Lock, ttl: None };
+        let keys = keys.map(|key| Wanted { key, kind: Kind::Lock, ttl: None });
+        let part = |wanted| Part { servers: &servers, wanted };
         assert_eq!(go_together(&keys.each_ref().map(part)), fit);
     }
 

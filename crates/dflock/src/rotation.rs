@@ -33,6 +33,11 @@ impl Rotation {
         numbered.cycle().skip(first).take(self.servers.len()).collect()
     }
 
+    /// The one to ask first.
+    pub(super) fn first(&self) -> Option<ServerAddress> {
+        self.servers.get(self.at.load(Ordering::Relaxed)).cloned()
+    }
+
     /// This one is asked first from now on.
     pub(super) fn turn_to(&self, number: usize) {
         self.at.store(number, Ordering::Relaxed);

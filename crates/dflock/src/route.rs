@@ -5,9 +5,8 @@ use super::connection::Connection;
 use super::dialogue::Releasing;
 use super::error::ClientError;
 use super::rotation::{Failures, HEAD_START, Rotation};
-use super::schedule::RENEWALS_PER_LEASE;
 use super::settings::Settings;
-use super::terms::{Key, Kind, Token};
+use super::terms::{Key, Proof};
 use crate::address::ServerAddress;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +23,11 @@ impl Route {
     pub(super) fn to(key: &Key, settings: Arc<Settings>) -> Self {
         let servers = Rotation::of(settings.servers.of(key.as_bytes()));
         Self { settings, servers }
+    }
+
+    /// The one to ask first.
+    pub(super) fn server(&self) -> Option<ServerAddress> {
+        self.servers.first()
     }
 
     /// How many there are to ask.
@@ -77,15 +81,14 @@ impl Route {
     /// Renews a lease by its token, at any server that answers.
     pub(super) async fn renew(
         &self,
-        key: &Key,
-        kind: Kind,
-        token: &Token,
+        proof: &Proof,
         ttl: Option<Duration>,
     ) -> Result<Duration, ClientError> {
+        let Proof { key, kind, token } = proof;
         let mut patience = self.patience();
         loop {
             let outcome = match self.open().await {
-                Ok(mut connection) => connection.renew(key, kind, token, ttl).await,
+                Ok(mut connection) => connection.renew(key, *kind, token, ttl).await,
                 Err(error) => Err(error),
             };
             match outcome {
@@ -98,15 +101,14 @@ impl Route {
     /// Releases by token, at any server that answers.
     pub(super) async fn release(
         &self,
-        key: &Key,
-        kind: Kind,
-        token: &Token,
+        proof: &Proof,
         mut releasing: Releasing,
         mut patience: Patience,
     ) -> Result<(), ClientError> {
+        let Proof { key, kind, token } = proof;
         loop {
             let outcome = match self.open().await {
-                Ok(mut connection) => releasing.heard(connection.release(key, kind, token).await),
+                Ok(mut connection) => releasing.heard(connection.release(key, *kind, token).await),
                 Err(error) => Err(error),
             };
             match outcome {
@@ -126,27 +128,16 @@ impl Route {
         Patience::until((Instant::now() + self.settings.connect_limit).into_std())
     }
 
-    /// Releases a hold on its connection; if that has broken, over another one, for at most the answer limit in all.
+    /// Releases a hold of a connection that has failed with this error, for at most the answer limit.
     pub(super) async fn let_go(
         &self,
-        connection: Option<Connection>,
-        key: &Key,
-        kind: Kind,
-        token: &Token,
+        proof: &Proof,
+        error: ClientError,
     ) -> Result<(), ClientError> {
-        let limit = self.settings.answer_limit;
-        let end = Instant::now() + limit;
-        let mut first = Err(ClientError::closed());
-        if let Some(mut connection) = connection {
-            connection.set_answer_limit(limit / RENEWALS_PER_LEASE);
-            first = connection.release(key, kind, token).await;
-        }
-        if !first.as_ref().is_err_and(ClientError::is_passing) {
-            return first;
-        }
+        let end = Instant::now() + self.settings.answer_limit;
         let patience = Patience::until(end.into_std());
-        let again = self.release(key, kind, token, Releasing::again(), patience);
-        timeout_at(end, again).await.unwrap_or(first)
+        let released = self.release(proof, Releasing::again(), patience);
+        timeout_at(end, released).await.unwrap_or(Err(error))
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Schedule {
     /// How long the lease lasts from then.
     ttl: Duration,
     until: Instant,
+    /// Set when the connection is gone: until when to look for the server.
+    searched_until: Option<Instant>,
 }
 
 /// The relevant settings.
@@ -41,7 +43,7 @@ impl Schedule {
     /// For a lease that was granted or renewed for `ttl`, not before `asked_at`.
     pub(super) fn new(limits: Limits, ttl: Duration, asked_at: Instant) -> Self {
         let until = asked_at + limits.sure(ttl);
-        Self { limits, granted: ttl, asked_at, ttl, until }
+        Self { limits, granted: ttl, asked_at, ttl, until, searched_until: None }
     }
 
     /// The pause between two renewals.
@@ -64,23 +66,24 @@ impl Schedule {
         self.until
     }
 
-    /// When the holder must be told that the lease ends.
-    pub(super) fn last_moment(&self) -> Instant {
+    /// When the lease is given up, and the holder must know, if no answer has come.
+    pub(super) fn given_up_at(&self) -> Instant {
         let margin = self.limits.margin.min(self.renewal_interval());
-        self.until.checked_sub(margin).unwrap_or(self.until)
+        let last = self.until.checked_sub(margin).unwrap_or(self.until);
+        self.searched_until.map_or(last, |end| end.min(last))
     }
 
     /// A renewal that was sent at `asked_at` or later was answered.
     pub(super) fn renewed(&mut self, asked_at: Instant, ttl: Duration) {
         (self.asked_at, self.ttl) = (asked_at, ttl);
         self.until = asked_at + self.limits.sure(ttl);
+        self.searched_until = None;
     }
 
-    /// The connection is gone, so the whole lease counts. Returns how long to try to reach the server.
-    pub(super) fn broken(&mut self, now: Instant) -> Instant {
+    /// The connection is gone, so the whole lease counts.
+    pub(super) fn broken(&mut self, now: Instant) {
         self.until = self.asked_at + self.ttl;
-        let last = self.last_moment();
-        self.limits.reclaim.map_or(last, |reclaim| last.min(now + reclaim))
+        self.searched_until = self.limits.reclaim.map(|reclaim| now + reclaim);
     }
 }
 
@@ -122,14 +125,14 @@ mod tests {
         let begun = Instant::now();
         let mut schedule = Schedule::new(limits, seconds(ttl), begun);
         let times = |schedule: &Schedule| {
-            [schedule.renew_at(), schedule.until(), schedule.last_moment()]
+            [schedule.renew_at(), schedule.until(), schedule.given_up_at()]
                 .map(|time| (time - begun).as_secs())
         };
         assert_eq!(times(&schedule), want[..3]);
         schedule.renewed(begun + seconds(100), seconds(ttl));
         assert_eq!(times(&schedule).map(|time| time - 100), want[..3]);
-        let end = schedule.broken(begun + seconds(101));
-        assert_eq!((end - begun).as_secs() - 100, want[3]);
+        schedule.broken(begun + seconds(101));
+        assert_eq!((schedule.given_up_at() - begun).as_secs() - 100, want[3]);
     }
 
     #[rstest]

@@ -181,6 +181,22 @@ impl fmt::Display for TermError {
 
 impl std::error::Error for TermError {}
 
+/// What a client wants to hold, and for how long without a renewal: `None` stands for the server's default.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub(super) key: Key,
+    pub(super) kind: Kind,
+    pub(super) ttl: Option<Duration>,
+}
+
+/// What a server must know to renew or release a hold.
+#[derive(Clone)]
+pub(super) struct Proof {
+    pub(super) key: Key,
+    pub(super) kind: Kind,
+    pub(super) token: Token,
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Key, MAX_LINE_BYTES, MAX_TIME, Seconds, TermError, Token};

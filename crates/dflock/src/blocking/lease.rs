@@ -87,7 +87,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // The program may end now. If the answer takes longer, the release continues in the background. A lease that
-        // has been released has no keeper any more, which is known at once.
+        // has been released is known to be, at once.
         let _ = wait(async { Ok(timeout(DROP_LIMIT, self.held.give_back()).await) });
     }
 }

@@ -19,7 +19,7 @@
 //! all leases of the process, and stays until the process ends. The calls may be made by any thread, also by one that
 //! is inside another runtime.
 //!
-//! The two phases (`enqueue`, `wait`) and leases without a keeper exist only in the asynchronous client.
+//! The two phases (`enqueue`, `wait`) and leases that nothing renews exist only in the asynchronous client.
 
 mod client;
 mod lease;

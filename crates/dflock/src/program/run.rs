@@ -10,14 +10,12 @@ use crate::{Claims, Client, Key, Lease, Leases, Progress};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 
 /// What KILL may take, so that the command is gone when the lease ends and not a little later.
 const KILL_TIME: Duration = Duration::from_millis(200);
-/// After a signal: how long to wait for releases, and how often to check.
+/// After a signal: how long to wait for releases.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-const RELEASE_POLL: Duration = Duration::from_millis(10);
 
 /// How long before the end of a lease that cannot be renewed the command is told to stop.
 pub(super) fn margin(run: &Run) -> Duration {
@@ -37,7 +35,7 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
         // First, or a signal that comes together with the last grant is lost.
         biased;
         code = told_to_end(wanted.are_several()) => {
-            given_back().await;
+            let _ = timeout(RELEASE_LIMIT, client.ended()).await;
             return code;
         }
         leases = wanted.leases(run, &client) => leases?,
@@ -52,17 +50,6 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
         }
         Err(failure) => give_up(leases, failure).await,
     }
-}
-
-/// Waits for the tasks that release the keys that were held.
-async fn given_back() {
-    let metrics = Handle::current().metrics();
-    let is_done = async {
-        while metrics.num_alive_tasks() > 0 {
-            sleep(RELEASE_POLL).await;
-        }
-    };
-    let _ = timeout(RELEASE_LIMIT, is_done).await;
 }
 
 /// The keys as they were typed.

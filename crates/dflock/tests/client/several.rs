@@ -1,9 +1,11 @@
 //! Several keys, all or none: by the command and by the libraries.
 
+use crate::ask::administered;
 use crate::daemon::{Daemon, PATIENCE, program, until};
 use crate::library::{client, seconds, turn};
-use crate::loss::dawdling;
+use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
+use crate::proxy::{Proxy, Side};
 use dflock::{Claims, Client, ClientError, Key, Loss, Progress, Refusal, TermError};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -721,8 +723,7 @@ fn the_answer_for_all_is_lost(
     assert_free(&daemon);
 }
 
-/// Each lease has a connection of its own: the end of the first, on whose connection all were taken, ends no other. And
-/// when the process dies, all keys are free at once.
+/// Leases that share a connection: the end of one ends no other, and the last one takes the connection with it.
 #[rstest]
 fn leases_that_were_taken_together_end_one_by_one(#[values(false, true)] is_blocking: bool) {
     let daemon = Daemon::start(&[]);
@@ -735,27 +736,119 @@ fn leases_that_were_taken_together_end_one_by_one(#[values(false, true)] is_bloc
         let claims = ["a", "b", "c"].map(|key| client.lock(key).unwrap().ttl(LEASE).unwrap());
         let leases = dflock::blocking::Claims::of(claims).unwrap().try_acquire().unwrap().unwrap();
         let mut leases = leases.into_vec().into_iter();
-        connections(5);
+        connections(3);
         leases.next().unwrap().release().unwrap();
-        connections(4);
         assert!(is_held("b") && is_held("c"));
         leases.next().unwrap().release().unwrap();
-        connections(3);
         assert!(!is_held("b") && is_held("c"));
+        connections(3);
+        leases.next().unwrap().release().unwrap();
     } else {
         turn(async {
             let client = Client::new(settings(server)).unwrap();
             let leases = claims(&client, &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
             let mut leases = leases.into_vec().into_iter();
-            connections(5);
+            connections(3);
             leases.next().unwrap().release().await.unwrap();
-            connections(4);
             assert!(is_held("b") && is_held("c"));
             leases.next().unwrap().release().await.unwrap();
-            connections(3);
             assert!(!is_held("b") && is_held("c"));
+            connections(3);
+            leases.next().unwrap().release().await.unwrap();
         });
     }
+    connections(2);
+}
+
+const EIGHT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// Taken by one request, one after another, by eight callers at once, or after a wait.
+#[test]
+fn eight_keys_of_one_server_go_over_one_connection() {
+    let daemon = Daemon::start(&[]);
+    let mut other = daemon.talk();
+    let is_one = || daemon.until_stats("{\"connections\":3,");
+    turn(async {
+        let client = client(&daemon);
+        let together = claims(&client, &EIGHT).try_acquire().await.unwrap().unwrap();
+        is_one();
+        together.release().await.unwrap();
+        let shared = EIGHT.map(|key| client.shared(key).unwrap());
+        let readers = Claims::of(shared).unwrap().try_acquire().await.unwrap().unwrap();
+        is_one();
+        readers.release().await.unwrap();
+        let tokens = [EIGHT[1], EIGHT[5]].map(|key| other.take(key, "0"));
+        let mut callers = tokio::task::JoinSet::new();
+        for key in EIGHT {
+            let lock = client.lock(key).unwrap();
+            callers.spawn(async move { lock.acquire(PATIENCE).await.unwrap().unwrap() });
+        }
+        let mut leases = Vec::new();
+        while leases.len() < 6 {
+            leases.push(callers.join_next().await.unwrap().unwrap());
+        }
+        for (key, token) in [EIGHT[1], EIGHT[5]].iter().zip(&tokens) {
+            assert_eq!(other.ask("r", key, token), "ok");
+        }
+        leases.extend(callers.join_all().await);
+        is_one();
+        assert!(EIGHT.iter().all(|key| other.ask("l", key, "0") == "timeout"));
+        drop(leases);
+    });
+    let client =
+        dflock::blocking::Client::new(settings(daemon.address.to_string().parse().unwrap()));
+    let client = client.unwrap();
+    let leases = EIGHT.map(|key| client.lock(key).unwrap().try_acquire().unwrap().unwrap());
+    is_one();
+    drop(leases);
+    assert_free(&daemon);
+}
+
+/// The connection is lost in one way or another: all its leases are renewed over the next one.
+#[rstest]
+#[case::reset_at_the_client(|proxy: &mut Proxy| proxy.reset(Side::Client))]
+#[case::reset_at_the_server(|proxy: &mut Proxy| proxy.reset(Side::Server))]
+#[case::swallowed(|proxy: &mut Proxy| proxy.swallow_what_is_open())]
+fn a_broken_connection_ends_none_of_its_leases(#[case] fault: fn(&mut Proxy)) {
+    let daemon = Daemon::start(KEEPS);
+    let mut proxy = Proxy::to(daemon.address);
+    let server = proxy.address().parse().unwrap();
+    let client = dflock::blocking::Client::new(settings(server)).unwrap();
+    let lock = |key: &str| client.lock(key).unwrap().ttl(seconds(12)).unwrap();
+    let leases = EIGHT.map(|key| lock(key).try_acquire().unwrap().unwrap());
+    fault(&mut proxy);
+    // Longer than the leases.
+    assert_eq!(leases[0].lost_within(seconds(14)), None);
+    assert!(leases.iter().all(|lease| lease.loss().is_none()));
+    // Further ones go over the next connection, too.
+    let another = lock("z").try_acquire().unwrap().unwrap();
+    leases.into_iter().for_each(|lease| lease.release().unwrap());
+    another.release().unwrap();
+    assert_free_at_once(&daemon);
+}
+
+/// Somebody takes one of the keys away: the others stay, on their connection.
+#[test]
+fn a_lease_that_is_taken_away_ends_no_other_of_its_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let (daemon, port) = administered(dir.path(), &["--read-timeout", LONG]);
+    turn(async {
+        let server = daemon.address.to_string().parse().unwrap();
+        let read_timeout = LEASE;
+        let client = Client::new(dflock::Settings { read_timeout, ..settings(server) }).unwrap();
+        let leases = claims(&client, &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
+        let [a, mut b, c] = leases.into_vec().try_into().unwrap();
+        let before = owner(&daemon, "a");
+        let words = ["force-release", "b", "--http-port", &port];
+        let mut command = dflock(&daemon, &words);
+        let end = run(command.env("DFLOCK_ADMIN_TOKEN", "open sesame"));
+        assert_eq!(end.code, 0, "{end:?}");
+        assert_eq!(b.lost().await, Loss::NotHeld);
+        assert_eq!([owner(&daemon, "a"), owner(&daemon, "c")], [before.clone(), before]);
+        a.release().await.unwrap();
+        c.release().await.unwrap();
+    });
+    assert_free(&daemon);
 }
 
 #[test]

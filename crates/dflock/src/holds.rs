@@ -1,0 +1,243 @@
+//! The holds of one session: when they are renewed, when they are given up, and the orders of those who hold them.
+
+use super::dialogue::Grant;
+use super::error::{ClientError, Refusal};
+use super::lease::{Lease, Loss, Order, Orders, Released, State};
+use super::route::Route;
+use super::schedule::{RENEWALS_PER_LEASE, Schedule};
+use super::terms::{Proof, Token, Wanted};
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+/// Holds of one session. The renewals of more might take longer than they have.
+const MOST_HOLDS: usize = 100;
+
+/// One hold. A lost one stays until its lease is released or dropped.
+pub(super) struct Hold {
+    pub(super) proof: Proof,
+    pub(super) grant: Grant,
+    schedule: Schedule,
+    /// To be renewed now.
+    is_urgent: bool,
+    pub(super) loss: Option<Loss>,
+    state: watch::Sender<State>,
+}
+
+impl Hold {
+    fn lose(&mut self, loss: Loss) {
+        self.loss = Some(loss);
+        self.state.send_replace(State::Lost(loss));
+    }
+
+    fn due_at(&self) -> Instant {
+        let at = if self.is_urgent { self.schedule.asked_at() } else { self.schedule.renew_at() };
+        Instant::from_std(at)
+    }
+}
+
+/// The answer to a renewal: when it was asked for, and how long the lease lasts from then. `None`: it is over.
+pub(super) type Renewal = Option<(Instant, Duration)>;
+
+pub(super) struct Holds {
+    route: Arc<Route>,
+    list: Vec<Hold>,
+    orders: Orders,
+    inbox: mpsc::UnboundedReceiver<Order>,
+    /// Of everything that works for the client; see [`super::session::Sessions`].
+    alive: watch::Receiver<()>,
+}
+
+impl Holds {
+    pub(super) fn new(route: Arc<Route>, alive: watch::Receiver<()>) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        Self { route, list: Vec::new(), orders, inbox, alive }
+    }
+
+    /// For orders to this session.
+    pub(super) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether more can be taken over the same connection.
+    pub(super) fn have_room(&self) -> bool {
+        self.list.len() < MOST_HOLDS && self.live().next().is_some()
+    }
+
+    /// Whether a holder of a lost lease may still be stopping its work.
+    pub(super) fn have_lost(&self) -> bool {
+        self.list.iter().any(|hold| hold.loss.is_some())
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Hold> {
+        self.list.iter().filter(|hold| hold.loss.is_none())
+    }
+
+    fn live_mut(&mut self) -> impl Iterator<Item = &mut Hold> {
+        self.list.iter_mut().filter(|hold| hold.loss.is_none())
+    }
+
+    /// A new hold, which was not asked for before `asked_at`. If that is only supposed, it must be renewed before it is
+    /// used.
+    pub(super) fn add(
+        &mut self,
+        wanted: &Wanted,
+        grant: Grant,
+        asked_at: Instant,
+        is_urgent: bool,
+    ) -> Lease {
+        let Wanted { key, kind, .. } = wanted.clone();
+        let schedule = Schedule::new(self.route.settings.limits(), grant.ttl, asked_at.into_std());
+        let renewal_interval = schedule.renewal_interval();
+        let (state, receiver) = watch::channel(State::of(&schedule));
+        let proof = Proof { key: key.clone(), kind, token: grant.token.clone() };
+        self.list.push(Hold {
+            proof,
+            grant: grant.clone(),
+            schedule,
+            is_urgent,
+            loss: None,
+            state,
+        });
+        Lease { key, grant, renewal_interval, orders: self.orders.clone(), state: receiver }
+    }
+
+    /// It is no longer held here.
+    pub(super) fn remove(&mut self, token: &Token) -> Option<Hold> {
+        let at = self.list.iter().position(|hold| hold.proof.token == *token)?;
+        Some(self.list.swap_remove(at))
+    }
+
+    /// When the next hold must be renewed. `None`: nothing is held.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.live().map(Hold::due_at).min()
+    }
+
+    /// A hold that must be renewed now, and the length of its lease.
+    pub(super) fn due(&self) -> Option<(Proof, Duration)> {
+        let now = Instant::now();
+        let due = self.live().find(|hold| hold.due_at() <= now);
+        due.map(|hold| (hold.proof.clone(), hold.grant.ttl))
+    }
+
+    /// It must be renewed now, unless it was renewed since then.
+    pub(super) fn urge(&mut self, token: &Token, since: std::time::Instant) {
+        let older =
+            |hold: &&mut Hold| hold.proof.token == *token && hold.schedule.asked_at() < since;
+        if let Some(hold) = self.live_mut().find(older) {
+            hold.is_urgent = true;
+        }
+    }
+
+    /// All that are held, with the lengths of their leases.
+    pub(super) fn proofs(&self) -> Vec<(Proof, Duration)> {
+        self.live().map(|hold| (hold.proof.clone(), hold.grant.ttl)).collect()
+    }
+
+    /// When the next hold is given up if it is not renewed. `None`: nothing is held.
+    pub(super) fn given_up_at(&self) -> Option<Instant> {
+        self.live().map(|hold| Instant::from_std(hold.schedule.given_up_at())).min()
+    }
+
+    /// How long to wait for an answer on one connection alone.
+    pub(super) fn patience(&self) -> Duration {
+        let limit = self.route.settings.answer_limit;
+        self.given_up_at().map_or(limit, |end| {
+            end.saturating_duration_since(Instant::now()).min(limit) / RENEWALS_PER_LEASE
+        })
+    }
+
+    /// The answer to a renewal. A hold that was given up stays so.
+    pub(super) fn heard(&mut self, token: &Token, renewal: Renewal) {
+        let Some(hold) = self.live_mut().find(|hold| hold.proof.token == *token) else { return };
+        let Some((asked_at, ttl)) = renewal else { return hold.lose(Loss::NotHeld) };
+        hold.schedule.renewed(asked_at.into_std(), ttl);
+        hold.is_urgent = false;
+        hold.state.send_replace(State::of(&hold.schedule));
+    }
+
+    /// The connection is gone.
+    pub(super) fn broken(&mut self) {
+        let now = Instant::now().into_std();
+        for hold in self.live_mut() {
+            hold.schedule.broken(now);
+            hold.state.send_replace(State::of(&hold.schedule));
+        }
+    }
+
+    fn give_up(&mut self) {
+        let now = Instant::now().into_std();
+        let late = self.live_mut().filter(|hold| hold.schedule.given_up_at() <= now);
+        late.for_each(|hold| hold.lose(Loss::Unreachable));
+    }
+
+    pub(super) async fn order(&mut self) -> Order {
+        match self.inbox.recv().await {
+            Some(order) => order,
+            // It holds a sender itself.
+            None => pending().await,
+        }
+    }
+
+    /// Waits for `work` as long as something is held, and does what is ordered meanwhile. `None`: a hold has gone.
+    pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        loop {
+            let end = self.given_up_at()?;
+            tokio::select! {
+                biased;
+                outcome = &mut work => return Some(outcome),
+                () = sleep_until(end) => {
+                    self.give_up();
+                    return None;
+                }
+                order = self.order() => match order {
+                    Order::Release { token, outcome } => {
+                        self.release_elsewhere(&token, outcome);
+                        return None;
+                    }
+                    Order::Detach { token, .. } => {
+                        self.release_elsewhere(&token, None);
+                        return None;
+                    }
+                    Order::Renew { token, since } => self.urge(&token, since),
+                    Order::Take { .. } | Order::Adopt { .. } => {}
+                },
+            }
+        }
+    }
+
+    fn release_elsewhere(&mut self, token: &Token, outcome: Option<Released>) {
+        match self.remove(token).filter(|hold| hold.loss.is_none()) {
+            Some(hold) => self.let_go(hold.proof, outcome, ClientError::closed()),
+            None => refuse(outcome),
+        }
+    }
+
+    /// Releases a hold over another connection, in the background. `error` is why it was not released over its own.
+    pub(super) fn let_go(&self, proof: Proof, outcome: Option<Released>, error: ClientError) {
+        let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
+        tokio::spawn(async move {
+            let released = route.let_go(&proof, error).await;
+            if let Some(outcome) = outcome {
+                // If the holder has stopped waiting, nobody needs the result.
+                let _ = outcome.send(released);
+            }
+            drop(alive);
+        });
+    }
+}
+
+/// The token holds nothing here.
+pub(super) fn refuse(outcome: Option<Released>) {
+    if let Some(outcome) = outcome {
+        let _ = outcome.send(Err(ClientError::Refused(Refusal::Error)));
+    }
+}
