@@ -258,6 +258,12 @@ impl Connection {
         let _ = timeout(self.answer_limit, goodbye).await;
     }
 
+    /// For other conversations.
+    #[cfg(feature = "cli")]
+    pub(super) fn into_stream(self) -> BufReader<Box<dyn Stream>> {
+        self.stream
+    }
+
     async fn exchange(&mut self, request: &Request<'_>, wait: Duration) -> Answer {
         self.exchange_up_to(request, wait, MAX_ANSWER_BYTES).await
     }

@@ -68,8 +68,7 @@
 //!
 //! # Features
 //!
-//! `cli` (default) adds the program `dflock`, and `load` the load generator of `dflock bench`, for Unix only. A
-//! program that only wants leases needs neither.
+//! `cli` (default) adds the program `dflock`. A program that only wants leases does not need it.
 
 mod address;
 mod backoff;
@@ -83,8 +82,6 @@ mod error;
 mod holds;
 mod lease;
 mod line;
-#[cfg(all(unix, feature = "load"))]
-pub mod load;
 mod observer;
 mod order;
 #[cfg(feature = "cli")]

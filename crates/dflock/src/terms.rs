@@ -83,7 +83,7 @@ impl fmt::Debug for Token {
 pub const MAX_TIME: Duration = Duration::from_secs(2_147_483_647);
 
 /// A time in the protocol's form: whole seconds, at most [`MAX_TIME`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seconds(u32);
 
 impl Seconds {

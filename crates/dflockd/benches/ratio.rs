@@ -20,14 +20,14 @@ mod floor;
 #[path = "server/mod.rs"]
 mod server;
 
-use dflock::ServerAddress;
-use dflock::load::{Keys, Length, Plan, Report};
 use floor::{FLOOR_WORD, TOKIO_WORD};
 use nix::unistd::{SysconfVar, sysconf};
+use serde_json::Value;
 use server::Server;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
@@ -78,12 +78,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     for connections in CONNECTIONS {
         let mut row = Row::default();
         for _ in 0..rounds {
-            let base = load(&floor, &plan(&floor, connections, length), length)?;
-            let mut ours = plan(&dflockd, connections, length);
-            if peer.as_deref() == Some("shared") {
-                (ours.is_shared, ours.keys) = (true, Keys::Shared(1));
-            }
-            let ours = load(&dflockd, &ours, length)?;
+            let base = load(&floor, connections, length, &[])?;
+            let options: &[&str] = match peer.as_deref() {
+                Some("shared") => &["--shared", "--keys", "1"],
+                _ => &[],
+            };
+            let ours = load(&dflockd, connections, length, options)?;
             row.add(&base, &ours);
         }
         row.print(connections);
@@ -145,9 +145,12 @@ fn load_both(
 ) -> Result<f64, Box<dyn Error>> {
     let rates = thread::scope(|scope| {
         let loads = ["a", "b"].iter().zip(servers).map(|(prefix, server)| {
-            let mut plan = plan(server, connections / 2, length);
-            plan.key_prefix = (*prefix).to_owned();
-            scope.spawn(move || dflock::load::run(&plan).map(|report| report.pairs_per_second()))
+            scope.spawn(move || {
+                let report = report(server, connections / 2, length, &["--prefix", prefix]);
+                report
+                    .map(|report| figure(&report, "/pairs_per_s"))
+                    .map_err(|error| error.to_string())
+            })
         });
         let loads: Vec<_> = loads.collect();
         loads.into_iter().map(|load| load.join().expect("a load")).collect::<Result<Vec<_>, _>>()
@@ -155,29 +158,49 @@ fn load_both(
     Ok(rates.iter().sum())
 }
 
-fn plan(server: &Server, connections: u32, length: Duration) -> Plan {
-    let address =
-        ServerAddress::Tcp { host: server.address.ip().to_string(), port: server.address.port() };
-    let mut plan = Plan::new(address);
-    plan.connections = connections;
-    plan.length = Length::Time(length);
-    plan.warm_up = WARM_UP;
-    plan
+/// The report of `dflock bench`.
+fn report(
+    server: &Server,
+    connections: u32,
+    length: Duration,
+    options: &[&str],
+) -> Result<Value, Box<dyn Error>> {
+    let output = Command::new(testbed::program("dflock", "dflock", &[]))
+        .env_clear()
+        .args(["--json", "--server", &server.address.to_string(), "bench"])
+        .args(["--connections", &connections.to_string()])
+        .args(["--duration", &length.as_secs().to_string()])
+        .args(["--warm-up", &WARM_UP.as_millis().to_string()])
+        .args(options)
+        .stderr(Stdio::inherit())
+        .output()?;
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn load(server: &Server, plan: &Plan, length: Duration) -> Result<Measured, Box<dyn Error>> {
+fn figure(report: &Value, place: &str) -> f64 {
+    report.pointer(place).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+fn load(
+    server: &Server,
+    connections: u32,
+    length: Duration,
+    options: &[&str],
+) -> Result<Measured, Box<dyn Error>> {
     let before = cpu_time(server.child.id())?;
-    let report: Report = dflock::load::run(plan)?;
+    let report = report(server, connections, length, options)?;
     let cpu = cpu_time(server.child.id())?.saturating_sub(before);
-    if !report.refusals.is_empty() || report.closed > 0 || report.overlaps > 0 {
+    let is_clean =
+        report.get("refusals").and_then(Value::as_object).is_some_and(|it| it.is_empty());
+    if !is_clean || figure(&report, "/closed") + figure(&report, "/overlaps") > 0.0 {
         return Err(format!("the server did not behave:\n{report}").into());
     }
     // The processor time includes the warm-up, the pairs do not: scale them to the same span.
     let share = length.as_secs_f64() / (length + WARM_UP).as_secs_f64();
     Ok(Measured {
-        rate: report.pairs_per_second(),
-        cpu_us: cpu.as_secs_f64() * 1e6 * share / report.pairs.max(1) as f64,
-        p999_us: report.pair.quantile(999).as_secs_f64() * 1e6,
+        rate: figure(&report, "/pairs_per_s"),
+        cpu_us: cpu.as_secs_f64() * 1e6 * share / figure(&report, "/pairs").max(1.0),
+        p999_us: figure(&report, "/pair_us/p999"),
     })
 }
 

@@ -81,7 +81,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
             Ok(0)
         }
         #[cfg(unix)]
-        Command::Bench(bench) => bench::bench(&bench, &reach, json),
+        Command::Bench(bench) => with_runtime(bench::bench(&bench, &reach, json)),
         Command::Run(_)
         | Command::Acquire(_)
         | Command::Release(_)

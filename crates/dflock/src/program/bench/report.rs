@@ -5,52 +5,47 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Answers other than a grant or a release, with how often each came.
-pub type Refusals = BTreeMap<String, u64>;
-
 /// The result of a load run. Only pairs that ended after the warm-up are in the figures; refusals
 /// and violations are counted from the first request on.
 #[derive(Clone, Default)]
-pub struct Report {
+pub(super) struct Report {
     /// Connections of the run.
-    pub connections: u32,
+    pub(super) connections: u32,
     /// Different keys of the run.
-    pub keys: u32,
+    pub(super) keys: u32,
     /// Pairs under way per connection.
-    pub depth: u32,
+    pub(super) depth: u32,
     /// Measured time.
-    pub elapsed: Duration,
+    pub(super) elapsed: Duration,
     /// Completed pairs.
-    pub pairs: u64,
+    pub(super) pairs: u64,
     /// From sending the acquire to reading the answer to the release.
-    pub pair: Histogram,
+    pub(super) pair: Histogram,
     /// From sending the acquire to reading the grant.
-    pub acquire: Histogram,
+    pub(super) acquire: Histogram,
     /// Answers that were neither grant nor `ok`.
-    pub refusals: Refusals,
+    pub(super) refusals: BTreeMap<String, u64>,
     /// Connections the server closed.
-    pub closed: u64,
+    pub(super) closed: u64,
     /// Grants beyond the limit of a key: each one is a fault of the server.
-    pub overlaps: u64,
+    pub(super) overlaps: u64,
     /// Grants whose fencing number did not grow (servers without such numbers show many).
-    pub fence_regressions: u64,
+    pub(super) fence_regressions: u64,
     /// User and system time this process spent in the measured time.
-    pub client_cpu: Duration,
+    pub(super) client_cpu: Duration,
 }
 
 const QUANTILES: [(&str, u32); 4] = [("p50", 500), ("p90", 900), ("p99", 990), ("p999", 999)];
 
 impl Report {
     /// Completed pairs per second of measured time.
-    #[must_use]
-    pub fn pairs_per_second(&self) -> f64 {
+    pub(super) fn pairs_per_second(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { self.pairs as f64 / seconds } else { 0.0 }
     }
 
     /// One JSON object on one line; times in microseconds.
-    #[must_use]
-    pub fn to_json(&self) -> String {
+    pub(super) fn to_json(&self) -> String {
         let refusals: serde_json::Map<String, serde_json::Value> =
             self.refusals.iter().map(|(word, count)| (word.clone(), (*count).into())).collect();
         serde_json::json!({

@@ -1,20 +1,19 @@
 //! The plan of a load run, and which plans make sense. Pure.
 
-use crate::ServerAddress;
 use crate::terms::{Seconds, TermError};
 use std::fmt;
 use std::time::Duration;
 
 /// The most connections of one run: more do not fit into the ports of one address pair anyway.
-pub const MAX_CONNECTIONS: u32 = 60_000;
+pub(super) const MAX_CONNECTIONS: u32 = 60_000;
 /// The most requests one connection may have under way.
-pub const MAX_DEPTH: u32 = 1_024;
+pub(super) const MAX_DEPTH: u32 = 1_024;
 /// The longest key prefix; with the number behind it a key stays far below the protocol's line.
-pub const MAX_PREFIX_BYTES: usize = 128;
+pub(super) const MAX_PREFIX_BYTES: usize = 128;
 
 /// Which keys the connections use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
+pub(super) enum Keys {
     /// A key of its own for every lane of every connection: nobody waits for anybody.
     Own,
     /// This many keys for all, taken in turn: the fewer, the more waiting.
@@ -23,7 +22,7 @@ pub enum Keys {
 
 /// When a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub(super) enum Length {
     /// After this time, counted from the end of the warm-up.
     Time(Duration),
     /// After this many pairs, the warm-up included.
@@ -32,78 +31,48 @@ pub enum Length {
 
 /// A load run. A *pair* is one acquire and the release of what it granted: two round trips.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Where the server listens.
-    pub server: ServerAddress,
-    /// Sent with `auth` on every connection when there is one.
-    pub auth_token: Option<Vec<u8>>,
+pub(super) struct Plan {
     /// Simultaneous connections, 1 to 60,000.
-    pub connections: u32,
+    pub(super) connections: u32,
     /// Pairs under way on one connection at once, 1 to 1,024. More than one needs [`Keys::Own`].
-    pub depth: u32,
+    pub(super) depth: u32,
     /// Own or shared keys.
-    pub keys: Keys,
+    pub(super) keys: Keys,
     /// Holders a key may have: 1 sends the lock commands, more the semaphore commands.
-    pub limit: u32,
+    pub(super) limit: u32,
     /// Whether each acquire is a reader's: any number of them hold a key together. Needs a limit of 1.
-    pub is_shared: bool,
+    pub(super) is_shared: bool,
     /// How long an acquire may wait; rounded up to whole seconds, at most [`MAX_TIME`](crate::MAX_TIME).
-    pub timeout: Duration,
+    pub(super) timeout: Duration,
     /// How long a lease lasts; the same, and not nothing.
-    pub ttl: Duration,
+    pub(super) ttl: Duration,
     /// When to stop.
-    pub length: Length,
+    pub(super) length: Length,
     /// Pairs that end within this time after all connections are made are not counted.
-    pub warm_up: Duration,
+    pub(super) warm_up: Duration,
     /// What the keys begin with. No blanks, at most 128 bytes.
-    pub key_prefix: String,
+    pub(super) key_prefix: String,
 }
 
 impl Plan {
-    /// One connection, own keys, one second: the smallest run that says something.
-    #[must_use]
-    pub fn new(server: ServerAddress) -> Self {
-        Self {
-            server,
-            auth_token: None,
-            connections: 1,
-            depth: 1,
-            keys: Keys::Own,
-            limit: 1,
-            is_shared: false,
-            timeout: Duration::from_secs(30),
-            ttl: Duration::from_secs(33),
-            length: Length::Time(Duration::from_secs(1)),
-            warm_up: Duration::ZERO,
-            key_prefix: "bench".to_owned(),
-        }
-    }
-
     /// How many clients may hold a key together.
     pub(super) const fn holders(&self) -> u32 {
         if self.is_shared { u32::MAX } else { self.limit }
     }
 
     /// How many different keys the run touches.
-    #[must_use]
-    pub fn key_count(&self) -> u32 {
+    pub(super) fn key_count(&self) -> u32 {
         match self.keys {
             Keys::Own => self.connections.saturating_mul(self.depth),
             Keys::Shared(count) => count,
         }
     }
 
-    /// As the protocol has them, of a plan that was checked: the time to wait and the lease, in seconds.
-    pub(super) fn times_s(&self) -> (u32, u32) {
-        let count = |time| Seconds::to_wait(time).map_or(u32::MAX, Seconds::count);
-        (count(self.timeout), count(self.ttl))
-    }
-
     /// Whether the run can be done.
     ///
     /// # Errors
     /// The first rule that is broken.
-    pub fn check(&self) -> Result<(), PlanError> {
+    pub(super) fn check(&self) -> Result<(), PlanError> {
         if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
             return Err(PlanError::Connections);
         }
@@ -136,7 +105,7 @@ impl Plan {
 
 /// A plan that cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlanError {
+pub(super) enum PlanError {
     /// Connections out of range.
     Connections,
     /// Depth out of range.
@@ -179,12 +148,23 @@ impl std::error::Error for PlanError {}
 #[cfg(test)]
 mod tests {
     use super::{Keys, Length, MAX_CONNECTIONS, MAX_DEPTH, MAX_PREFIX_BYTES, Plan, PlanError};
-    use crate::{MAX_TIME, ServerAddress, TermError};
+    use crate::{MAX_TIME, TermError};
     use rstest::rstest;
     use std::time::Duration;
 
     fn plan(change: impl FnOnce(&mut Plan)) -> Plan {
-        let mut plan = Plan::new(ServerAddress::local_default());
+        let mut plan = Plan {
+            connections: 1,
+            depth: 1,
+            keys: Keys::Own,
+            limit: 1,
+            is_shared: false,
+            timeout: Duration::from_secs(30),
+            ttl: Duration::from_secs(33),
+            length: Length::Time(Duration::from_secs(1)),
+            warm_up: Duration::ZERO,
+            key_prefix: "bench".to_owned(),
+        };
         change(&mut plan);
         plan
     }

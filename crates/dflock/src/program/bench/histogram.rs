@@ -13,7 +13,7 @@ const CELLS: usize = (64 - STEP_BITS as usize + 1) << STEP_BITS;
 
 /// Counts of values by size.
 #[derive(Clone)]
-pub struct Histogram {
+pub(super) struct Histogram {
     cells: Box<[u64]>,
     count: u64,
     sum: u128,
@@ -28,7 +28,7 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts one value.
-    pub fn record(&mut self, value: Duration) {
+    pub(super) fn record(&mut self, value: Duration) {
         let nanos = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
         if let Some(cell) = self.cells.get_mut(cell_of(nanos)) {
             *cell += 1;
@@ -38,39 +38,20 @@ impl Histogram {
         self.max = self.max.max(nanos);
     }
 
-    /// Adds all values of another histogram.
-    pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
-            *mine += theirs;
-        }
-        self.count += other.count;
-        self.sum += other.sum;
-        self.max = self.max.max(other.max);
-    }
-
-    /// How many values were counted.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
     /// The largest value, exact.
-    #[must_use]
-    pub fn max(&self) -> Duration {
+    pub(super) fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 
     /// The arithmetic mean, zero when empty.
-    #[must_use]
-    pub fn mean(&self) -> Duration {
+    pub(super) fn mean(&self) -> Duration {
         let mean = self.sum.checked_div(u128::from(self.count)).unwrap_or(0);
         Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
     /// The value below or at which `per_mille` thousandths of all values lie, rounded up to its
     /// cell's upper edge but never above the maximum. Zero when empty.
-    #[must_use]
-    pub fn quantile(&self, per_mille: u32) -> Duration {
+    pub(super) fn quantile(&self, per_mille: u32) -> Duration {
         let wanted = (u128::from(self.count) * u128::from(per_mille.min(1000))).div_ceil(1000);
         let mut seen = 0_u128;
         for (index, &cell) in self.cells.iter().enumerate() {
@@ -132,7 +113,7 @@ mod tests {
         for value in 1..=1000_u64 {
             row.record(Duration::from_nanos(value * 1000));
         }
-        assert_eq!(row.count(), 1000);
+        assert_eq!(row.count, 1000);
         assert_eq!(row.mean(), Duration::from_nanos(500_500));
         assert_eq!(row.max(), Duration::from_millis(1));
         for (per_mille, exact) in [(500, 500_000_u128), (990, 990_000), (999, 999_000)] {
@@ -143,15 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_histogram_gives_zeroes_and_counts_add_up() {
-        let mut sum = Histogram::default();
-        assert_eq!(sum.quantile(999), Duration::ZERO);
-        assert_eq!(sum.mean(), Duration::ZERO);
-        let mut one = Histogram::default();
-        one.record(Duration::from_micros(7));
-        sum.add(&one);
-        sum.add(&one);
-        assert_eq!((sum.count(), sum.max()), (2, Duration::from_micros(7)));
-        assert_eq!(sum.quantile(500), Duration::from_micros(7));
+    fn an_empty_histogram_gives_zeroes() {
+        let empty = Histogram::default();
+        assert_eq!(empty.quantile(999), Duration::ZERO);
+        assert_eq!(empty.mean(), Duration::ZERO);
     }
 }
