@@ -17,21 +17,11 @@ use rustix::io::{Errno, pread};
 use ttylock::{BEGINNING, Content, DeviceName, Outcome, READ_LIMIT};
 
 use crate::family;
-use crate::held::{Held, Key};
-use crate::mode::{self, run};
+use crate::locks::{self, State};
+use crate::mode::settings;
 use crate::path::{self, Lock, Place};
 use crate::private;
-use crate::service::{Service, may_answer};
-use crate::taken;
-
-/// Locks that `lfp run` took for this process, and which the program has asked for since.
-static ADOPTED: Held = Held::new();
-
-/// Locks that this process took itself: in a pid namespace of its own, their files have another number.
-static OWN: Held = Held::new();
-
-/// Locks that `lfp run` took for an ancestor, which has given them to this process.
-static PASSED: Held = Held::new();
+use crate::service::{NoAnswer, Service, may_answer};
 
 /// A file as a program named it.
 #[derive(Clone, Copy)]
@@ -70,7 +60,7 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
 
 /// Whether a call that has failed so may be given another result at all.
 pub(crate) fn may_change(errno: Errno) -> bool {
-    (is_denied(errno) || matches!(errno, Errno::NOENT | Errno::EXIST)) && !mode::is_lfp()
+    (is_denied(errno) || matches!(errno, Errno::NOENT | Errno::EXIST)) && !settings().is_lfp
 }
 
 /// open(2) has failed.
@@ -83,21 +73,19 @@ pub(crate) fn open(name: Name<'_>, flags: OFlags, mode: Mode, errno: Errno) -> I
             if !makes || !(is_denied(errno) || errno == Errno::EXIST) {
                 return None;
             }
-            let taken = take(&path, &lock, this(), errno)?;
+            let taken = take(&path, &lock, Pid::this(), errno)?;
             let refusal = if flags.contains(OFlags::EXCL) { Errno::EXIST } else { Errno::ACCESS };
             Some(match taken {
-                Ok(Outcome::Done) => swallow(flags).inspect_err(|_| {
+                Outcome::Done => swallow(flags).inspect_err(|_| {
                     // No descriptor for the program: it has no lock either.
                     let _ = release(&path, &lock);
                 }),
-                Ok(Outcome::Busy) => Err(refusal),
-                Ok(Outcome::Denied) => Err(Errno::ACCESS),
-                Err(errno) => Err(errno),
+                Outcome::Busy => Err(refusal),
+                Outcome::Denied => Err(Errno::ACCESS),
             })
         }
         Place::Temporary(file) if is_denied(errno) && flags.contains(OFlags::CREATE) => {
-            Service::reach()?;
-            private::open(file, flags, mode)
+            with_service(|| private::open(file, flags, mode))
         }
         Place::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
             private::open(file, flags, mode)?.ok().map(Ok)
@@ -117,8 +105,17 @@ pub(crate) fn make(path: &mut [u8], flags: OFlags, errno: Errno) -> Instead<Owne
         Place::Directory | Place::Elsewhere => false,
     };
     let start = path.iter().rposition(|byte| *byte == b'/').filter(|_| is_temporary)?;
-    Service::reach()?;
-    private::make(path.get_mut(start.saturating_add(1)..)?, flags)
+    with_service(|| private::make(path.get_mut(start.saturating_add(1)..)?, flags))
+}
+
+/// Makes a temporary, which becomes a lock only by a service. The error names a busy service: RXTX and others print it,
+/// and would say that their user lacks a permission.
+fn with_service(make: impl FnOnce() -> Instead<OwnedFd>) -> Instead<OwnedFd> {
+    match Service::reach().map(drop) {
+        Ok(()) => make(),
+        Err(NoAnswer::Busy) => Some(Err(Errno::BUSY)),
+        Err(NoAnswer::Absent | NoAnswer::Unable(_)) => None,
+    }
 }
 
 /// What a lock is opened for that lives in the service: whatever the program writes goes nowhere.
@@ -141,10 +138,9 @@ pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> In
     let opened = opened.or_else(|| private::open(file, READ, Mode::empty())?.ok())?;
     let Some(pid) = pid_in(&opened) else { return Some(Err(Errno::INVAL)) };
     let taken = match take(&new, &lock, pid, errno)? {
-        Ok(Outcome::Done) => Ok(()),
-        Ok(Outcome::Busy) => Err(Errno::EXIST),
-        Ok(Outcome::Denied) => Err(Errno::ACCESS),
-        Err(errno) => Err(errno),
+        Outcome::Done => Ok(()),
+        Outcome::Busy => Err(Errno::EXIST),
+        Outcome::Denied => Err(Errno::ACCESS),
     };
     if taken.is_ok() && verb == Verb::Rename {
         private::remove(file);
@@ -159,48 +155,50 @@ pub(crate) enum Verb {
     Rename,
 }
 
-/// Takes a lock for a process.
-fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Instead<Outcome> {
-    let device = device(lock)?;
-    let holder = holder(path);
-    let own = this();
-    if holder.is_some_and(is_run) {
-        if holder == Some(pid) {
-            ADOPTED.insert(key(&device, own), &device.name, 0);
-            return Some(Ok(Outcome::Done));
-        }
-        let passed = Service::reach()?.pass(&device.name, holder?, pid)?;
-        if passed == Outcome::Done {
-            PASSED.insert(key(&device, own), &device.name, 0);
-        }
-        return Some(Ok(passed));
+/// Takes a lock for a process. None: the program gets the result of the real call.
+fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Option<Outcome> {
+    let Device { name, number } = device(lock)?;
+    let (holder, is_for_us) = (holder(path), pid == Pid::this());
+    if let Some(run) = holder.filter(|holder| is_run(*holder)) {
+        return take_over(&name, number, run, pid);
     }
-    // Taken when the port was opened, or given back and the service was not told yet; from now on it is the
-    // lock file's.
-    if holder == Some(own) && pid == own && taken::gives_up(device.number) {
-        return Some(Ok(Outcome::Done));
+    // The service has the lock for a port that is open or was closed; from now on it is the lock file's.
+    if holder == Some(Pid::this()) && is_for_us && locks::leave_to_file(number) {
+        return Some(Outcome::Done);
     }
-    let is_owed = pid == own && taken::owes(device.number);
+    let is_to_be_released = is_for_us && locks::is_to_be_released(number);
     // The service may still obey a release, which would be one of the new lock.
-    if is_owed && !is_cleared(device.number) || errno == Errno::EXIST && !is_owed {
+    if is_to_be_released && !is_cleared(number) || errno == Errno::EXIST && !is_to_be_released {
         return None;
     }
-    let outcome = Service::reach()?.lock(&device.name, pid).ok();
-    let may_be_had = || holder == Some(own) || OWN.contains(key(&device, own));
-    if outcome.is_none() && pid == own && !may_be_had() {
-        // It may have come to it all the same, or may come to it later.
-        taken::owe(device.number, &device.name);
+    let outcome = Service::reach().ok()?.lock(&name, pid).ok();
+    let is_known = || holder == Some(Pid::this()) || locks::is(number, State::File);
+    match outcome {
+        // The service may have come to it all the same, or may come to it later.
+        None if is_for_us && !is_known() => {
+            locks::set_to_be_released(number, &name, State::Closed);
+        }
+        Some(Outcome::Done) if is_for_us => locks::set(number, &name, State::File),
+        Some(_) | None => {}
     }
-    if outcome == Some(Outcome::Done) && pid == own {
-        // What was owed for it is not to release it.
-        taken::gives_up(device.number);
-        OWN.insert(key(&device, own), &device.name, 0);
+    outcome
+}
+
+/// Takes a lock that `lfp run` has taken for this process, or for one that it descends from.
+fn take_over(name: &DeviceName, number: u64, run: Pid, pid: Pid) -> Option<Outcome> {
+    if run == pid {
+        locks::set(number, name, State::Adopted);
+        return Some(Outcome::Done);
     }
-    outcome.map(Ok)
+    let passed = Service::reach().ok()?.pass(name, run, pid)?;
+    if passed == Outcome::Done {
+        locks::set(number, name, State::Passed);
+    }
+    Some(passed)
 }
 
 fn is_cleared(number: u64) -> bool {
-    may_answer() && taken::clear(number).is_ok()
+    may_answer() && locks::clear(number).is_ok()
 }
 
 /// unlink(2) has failed.
@@ -217,29 +215,28 @@ pub(crate) fn remove(name: Name<'_>, errno: Errno) -> Instead<()> {
 
 fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
     let holder = holder(path)?;
-    let own = this();
+    let own = Pid::this();
     let device = device(lock);
+    let forget =
+        |state| device.as_ref().is_some_and(|it| locks::change(it.number, state, State::None));
     if is_run(holder) {
         if holder != own {
             return Some(Err(Errno::NOENT));
         }
         // `lfp run` keeps it until the command has ended.
-        if let Some(device) = device {
-            ADOPTED.remove(key(&device, own));
-        }
+        forget(State::Adopted);
         return Some(Ok(()));
     }
-    let is_own = device.as_ref().is_some_and(|it| OWN.remove(key(it, own)));
-    let holder = if is_own { own } else { holder };
-    let was_passed = device.as_ref().is_some_and(|it| PASSED.remove(key(it, own)));
+    let holder = if forget(State::File) { own } else { holder };
+    let was_passed = forget(State::Passed);
     let named = match &device {
         Some(device) => device.name.clone(),
         // Unplugged: the service knows the lock by its name.
         None => DeviceName::parse(lock.device).ok()?,
     };
-    let mut service = Service::reach();
-    let owe = if service.is_some() { taken::doubt } else { taken::owe };
-    let back = run().filter(|run| was_passed && is_run(*run));
+    let mut service = Service::reach().ok();
+    let unanswered = if service.is_some() { State::InDoubt } else { State::Closed };
+    let back = settings().run.filter(|run| was_passed && is_run(*run));
     if let Some((run, service)) = back.zip(service.as_mut()) {
         if service.pass(&named, holder, run) == Some(Outcome::Done) {
             return Some(Ok(()));
@@ -248,10 +245,10 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
     match service.and_then(|mut service| service.unlock(&named, holder)) {
         Some(Outcome::Done) => Some(Ok(())),
         Some(Outcome::Busy | Outcome::Denied) => Some(Err(Errno::ACCESS)),
-        // It is told later: the program will not ask again.
+        // It is released later: the program will not ask again.
         None => {
             let device = device.filter(|_| holder == own)?;
-            owe(device.number, &device.name);
+            locks::set_to_be_released(device.number, &device.name, unanswered);
             Some(Ok(()))
         }
     }
@@ -273,33 +270,29 @@ pub(crate) fn look(name: Name<'_>) -> Look {
         return Look::Stands;
     }
     let named = device.map(|it| it.name).or_else(|| DeviceName::parse(lock.device).ok());
-    let cleared = named.and_then(|named| Service::reach()?.unlock(&named, holder));
+    let cleared = named.and_then(|named| Service::reach().ok()?.unlock(&named, holder));
     if cleared == Some(Outcome::Done) { Look::Again } else { Look::Stands }
 }
 
 fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
-    let own = this();
+    let own = Pid::this();
+    let is = |state| device.is_some_and(|it| locks::is(it.number, state));
     if is_run(holder) {
-        return holder != own || !device.is_some_and(|it| ADOPTED.contains(key(it, own)));
+        return holder != own || !is(State::Adopted);
     }
-    holder == own && device.is_some_and(|it| taken::has(it.number) || taken::owes(it.number))
+    holder == own && [State::Open, State::Closed, State::InDoubt].into_iter().any(is)
 }
 
-/// access(2) has failed.
-pub(crate) fn access(name: Name<'_>, asks_to_write: Asks, errno: Errno) -> Instead<()> {
+/// access(2) has failed, for writing. Behind a busy service the directory counts as writable, too: QtSerialPort would put its lock
+/// into another directory, and open the port beside its holder.
+pub(crate) fn access_to_write(name: Name<'_>, errno: Errno) -> Instead<()> {
     match place(&absolute(name)?) {
-        Place::Directory if is_denied(errno) && asks_to_write == Asks::ToWrite => {
-            Service::reach().map(|_| Ok(()))
-        }
+        Place::Directory if is_denied(errno) => match Service::reach().map(drop) {
+            Ok(()) | Err(NoAnswer::Busy) => Some(Ok(())),
+            Err(NoAnswer::Absent | NoAnswer::Unable(_)) => None,
+        },
         Place::Directory | Place::Lock(_) | Place::Temporary(_) | Place::Elsewhere => None,
     }
-}
-
-/// What access(2) is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
-    ToWrite,
-    Other,
 }
 
 /// The directory in which a temporary is that was not found where the program named it, with its
@@ -320,7 +313,7 @@ pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8
 pub(crate) fn change(name: Name<'_>, errno: Errno) -> Instead<()> {
     let path = absolute(name)?;
     let Place::Lock(lock) = place(&path) else { return None };
-    let is_own = is_denied(errno) && device(&lock).is_some() && holder(&path) == Some(this());
+    let is_own = is_denied(errno) && device(&lock).is_some() && holder(&path) == Some(Pid::this());
     is_own.then_some(Ok(()))
 }
 
@@ -368,7 +361,7 @@ fn absolute(name: Name<'_>) -> Option<Cow<'_, [u8]>> {
 /// Whether the last part of a path is called as locks are: for calls that are made all the time.
 pub(crate) fn may_be_lock(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    name.starts_with(BEGINNING.as_bytes()) && !mode::is_lfp()
+    name.starts_with(BEGINNING.as_bytes()) && !settings().is_lfp
 }
 
 /// The device of a lock, if it is there.
@@ -409,14 +402,5 @@ fn pid_in(file: &OwnedFd) -> Option<Pid> {
 /// Whether it is the process that `lfp run` has locked for: this one, or one that this one descends
 /// from. A number that was given to another since is neither.
 fn is_run(process: Pid) -> bool {
-    run() == Some(process) && family::includes(process)
-}
-
-fn this() -> Pid {
-    Pid::this()
-}
-
-/// As the notes have it.
-fn key(device: &Device, process: Pid) -> Key {
-    Key { process: process.as_raw().unsigned_abs(), device: device.number }
+    settings().run == Some(process) && family::includes(process)
 }

@@ -25,16 +25,15 @@ mod contents;
 mod drivers;
 mod family;
 mod files;
-mod held;
+mod locks;
 mod memory;
+mod messages;
 mod mode;
 pub mod path;
 mod ports;
 mod private;
 mod real;
 mod service;
-mod taken;
-mod told;
 
 /// Tests and fuzzers have the usual one: nobody interrupts them.
 #[cfg(not(any(test, fuzzing)))]

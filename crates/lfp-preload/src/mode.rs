@@ -5,9 +5,8 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use lfp::client::{Address, PATIENCE};
@@ -15,9 +14,21 @@ use pidlockfile::Pid;
 
 use crate::real::{program, variable};
 
-static IS_LFP: AtomicBool = AtomicBool::new(false);
-static RUN: AtomicI32 = AtomicI32::new(0);
-static ASKED: OnceLock<Asked> = OnceLock::new();
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// Before the library is started: it does nothing.
+static UNSET: Settings = Settings {
+    is_lfp: false,
+    run: None,
+    whom: Whom::Nobody,
+    timeout: PATIENCE,
+    wait: None,
+    ports: Ports::Left,
+    is_exclusive: false,
+    devices: Vec::new(),
+    names_holder: false,
+    runtime: None,
+};
 
 /// The longest `LFP_TIMEOUT`, in seconds.
 const TIMEOUT_MAX_SECS: u64 = 60;
@@ -27,16 +38,25 @@ const WAIT_MAX_SECS: u64 = 1_000_000_000;
 
 /// What is read once: the program may change its environment at any time, and a signal handler may have
 /// interrupted it in that.
-struct Asked {
-    whom: Whom,
-    timeout: Duration,
-    wait: Option<Duration>,
-    ports: Ports,
-    is_exclusive: bool,
-    /// What `LFP_PORTS` says.
+pub(crate) struct Settings {
+    /// This is `lfp` itself, below another `lfp run`: it asks the service by itself, and sees the locks as they are.
+    pub(crate) is_lfp: bool,
+    /// The process for which `lfp run` has taken its lock: this one, or one that this one descends from.
+    pub(crate) run: Option<Pid>,
+    pub(crate) whom: Whom,
+    /// How long a program may be kept waiting by one of its calls.
+    pub(crate) timeout: Duration,
+    /// How long it stands in line for a busy port.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) ports: Ports,
+    /// Whether the ports that are locked by being opened are made exclusive (`TIOCEXCL`).
+    pub(crate) is_exclusive: bool,
+    /// The value of `LFP_PORTS`.
     devices: Vec<u8>,
-    tell: bool,
-    runtime: Option<PathBuf>,
+    /// Whether the holder of a busy port is named on standard error, whatever that is.
+    pub(crate) names_holder: bool,
+    /// The directory for this user's files of one session.
+    pub(crate) runtime: Option<PathBuf>,
 }
 
 /// Which service is asked.
@@ -61,36 +81,33 @@ pub(crate) enum Ports {
 
 /// To be called when the library has been loaded, before any call of the program.
 pub(crate) fn start() {
-    IS_LFP.store(program() == Some(c"lfp"), Ordering::Relaxed);
-    if let Some(pid) = variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()) {
-        RUN.store(pid.as_raw(), Ordering::Relaxed);
-    }
     let ports = variable(c"LFP_PORTS").unwrap_or_default();
-    let time = |text: Vec<u8>, most| seconds_in(&text, most).map(Duration::from_secs);
+    let is_on = |name| variable(name).is_some_and(|text| text == b"1");
+    let seconds = |name, most| Some(Duration::from_secs(seconds_in(&variable(name)?, most)?));
     let runtime = variable(c"XDG_RUNTIME_DIR").map(OsString::from_vec).map(PathBuf::from);
-    let _ = ASKED.set(Asked {
+    let _ = SETTINGS.set(Settings {
+        is_lfp: program() == Some(c"lfp"),
+        run: variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()),
         whom: variable(c"LFP_SERVER").map_or(Whom::Usual, |text| whom_in(&text)),
-        timeout: variable(c"LFP_TIMEOUT")
-            .and_then(|text| time(text, TIMEOUT_MAX_SECS))
-            .unwrap_or(PATIENCE),
-        wait: variable(c"LFP_WAIT").and_then(|text| time(text, WAIT_MAX_SECS)),
+        timeout: seconds(c"LFP_TIMEOUT", TIMEOUT_MAX_SECS).unwrap_or(PATIENCE),
+        wait: seconds(c"LFP_WAIT", WAIT_MAX_SECS),
         ports: ports_in(&ports),
-        is_exclusive: variable(c"LFP_EXCLUSIVE").is_some_and(|text| text == b"1"),
+        is_exclusive: is_on(c"LFP_EXCLUSIVE"),
         devices: ports,
-        tell: variable(c"LFP_TELL").is_some_and(|text| text == b"1"),
+        names_holder: is_on(c"LFP_TELL"),
         runtime: runtime.filter(|path| path.is_absolute()),
     });
 }
 
-/// Whether the ports that are locked by being opened are to be exclusive (`TIOCEXCL`).
-pub(crate) fn is_exclusive() -> bool {
-    ASKED.get().is_some_and(|it| it.is_exclusive)
+pub(crate) fn settings() -> &'static Settings {
+    SETTINGS.get().unwrap_or(&UNSET)
 }
 
-/// The paths of the devices that count as ports whatever they are.
-pub(crate) fn further() -> impl Iterator<Item = &'static [u8]> {
-    let value = ASKED.get().map(|it| it.devices.as_slice()).unwrap_or_default();
-    value.split(|byte| *byte == b':').skip(1)
+impl Settings {
+    /// The paths of the devices that count as ports whatever they are.
+    pub(crate) fn further(&self) -> impl Iterator<Item = &[u8]> {
+        self.devices.split(|byte| *byte == b':').skip(1)
+    }
 }
 
 /// `LFP_PORTS` is 1 or must, or that with the names of further devices behind it, each after a colon.
@@ -112,48 +129,6 @@ fn seconds_in(text: &[u8], most: u64) -> Option<u64> {
     let digits = text.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()?;
     (1..=most).contains(&number).then_some(number)
-}
-
-/// Which service is asked.
-pub(crate) fn whom() -> &'static Whom {
-    ASKED.get().map_or(&Whom::Nobody, |it| &it.whom)
-}
-
-/// How long a program may be kept waiting by one of its calls.
-pub(crate) fn timeout() -> Duration {
-    ASKED.get().map_or(PATIENCE, |it| it.timeout)
-}
-
-/// For how long it stands in line for a port that somebody has.
-pub(crate) fn wait() -> Option<Duration> {
-    ASKED.get()?.wait
-}
-
-/// What is to be done about ports that are opened.
-pub(crate) fn ports() -> Ports {
-    ASKED.get().map_or(Ports::Left, |it| it.ports)
-}
-
-/// Whether it is said on standard error who has a port, whatever that is.
-pub(crate) fn tells() -> bool {
-    ASKED.get().is_some_and(|it| it.tell)
-}
-
-/// The directory for this user's files of one session, if there is one.
-pub(crate) fn runtime() -> Option<&'static Path> {
-    ASKED.get()?.runtime.as_deref()
-}
-
-/// Whether this is `lfp` itself, which another `lfp run` has above it: it asks the service by itself, and is
-/// to see the locks as they are.
-pub(crate) fn is_lfp() -> bool {
-    IS_LFP.load(Ordering::Relaxed)
-}
-
-/// The process for which `lfp run` has taken its lock: this one, or one that this one descends
-/// from.
-pub(crate) fn run() -> Option<Pid> {
-    Pid::new(RUN.load(Ordering::Relaxed).into())
 }
 
 #[cfg(test)]

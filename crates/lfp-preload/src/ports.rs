@@ -3,6 +3,7 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
 
 use lfp::Holder;
@@ -16,11 +17,11 @@ use crate::contents;
 use crate::drivers;
 use crate::family;
 use crate::files;
-use crate::mode::{self, Ports, timeout};
+use crate::locks::{self, State};
+use crate::messages;
+use crate::mode::{Ports, settings};
 use crate::real;
-use crate::service::{NoAnswer, Service, Waited};
-use crate::taken;
-use crate::told;
+use crate::service::{NoAnswer, Service};
 
 /// What is to happen around the opening of a port.
 pub(crate) enum Opening {
@@ -44,77 +45,52 @@ const SCANNED: u64 = 1 << 20;
 
 /// A character device is about to be opened.
 pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
-    if !is_port(number) || taken::has(number) {
+    if !is_port(number) || locks::is(number, State::Open) {
         return Opening::Plain;
     }
     let Some(name) = device(dir, path) else {
         let typed = path.to_bytes().escape_ascii().to_string();
-        return without(&typed, "its name below /dev is unknown", NO_LOCK);
+        return without(&typed, "its name below /dev is unknown");
     };
     // The program may have made a lock file itself, which the service is not to release.
-    let is_in_file = !taken::owes(number) && files::lock_holder(&name) == Some(Pid::this());
-    match lock(&name, number, is_in_file) {
-        Ok(opening) => opening,
-        Err(_) if is_in_file => Opening::Plain,
-        Err(unlocked) => unlocked.ends(&format!("/dev/{}", name.as_str())),
-    }
-}
-
-/// Why there is no lock to be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unlocked {
-    NoAnswer(NoAnswer),
-    Denied,
-}
-
-impl Unlocked {
-    /// A port is opened without a lock only where no service keeps locks for others.
-    fn ends(self, device: &str) -> Opening {
-        match self {
-            Self::Denied => without(device, "the service denies it", NO_LOCK),
-            Self::NoAnswer(NoAnswer::Absent) => {
-                without(device, "the service does not answer", NO_LOCK)
-            }
-            Self::NoAnswer(NoAnswer::Busy) => {
-                told::unlocked(device, "the service has not answered in time");
-                Opening::Refused(HELD)
-            }
-            Self::NoAnswer(NoAnswer::Unable(errno)) => Opening::Refused(errno),
+    let is_in_file =
+        !locks::is_to_be_released(number) && files::lock_holder(&name) == Some(Pid::this());
+    let device = || format!("/dev/{}", name.as_str());
+    match ask(&name, number, is_in_file) {
+        Ok((_, Outcome::Done)) => locked(&name, number),
+        Ok(_) | Err(_) if is_in_file => Opening::Plain,
+        Ok((service, Outcome::Busy)) => busy(service, &name, number),
+        Ok((_, Outcome::Denied)) => without(&device(), "the service denies it"),
+        // A port is opened without a lock only where no service keeps locks for others.
+        Err(NoAnswer::Absent) => without(&device(), "the service does not answer"),
+        Err(NoAnswer::Busy) => {
+            messages::unlocked(&device(), "the service has not answered in time");
+            Opening::Refused(HELD)
         }
-    }
-}
-
-impl From<NoAnswer> for Unlocked {
-    fn from(reason: NoAnswer) -> Self {
-        Self::NoAnswer(reason)
+        Err(NoAnswer::Unable(errno)) => Opening::Refused(errno),
     }
 }
 
 /// Asks for the lock. The service judges also what a lock file says that names this process: the number may have
 /// been another one's.
-fn lock(name: &DeviceName, number: u64, is_in_file: bool) -> Result<Opening, Unlocked> {
-    taken::clear(number)?;
-    let mut service = Service::reach_within(timeout())?;
+fn ask(name: &DeviceName, number: u64, is_in_file: bool) -> Result<(Service, Outcome), NoAnswer> {
+    locks::clear(number)?;
+    let mut service = Service::reach_within(settings().timeout)?;
     let answer = service.lock(name, Pid::this()).inspect_err(|_| {
         if !is_in_file {
             // The service may have come to it all the same, or may come to it later.
-            taken::owe(number, name);
+            locks::set_to_be_released(number, name, State::Closed);
         }
     });
-    match answer? {
-        Outcome::Done => Ok(locked(name, number)),
-        Outcome::Busy if is_in_file => Ok(Opening::Plain),
-        Outcome::Busy => Ok(busy(&mut service, name, number)),
-        Outcome::Denied => Err(Unlocked::Denied),
-    }
+    answer.map(|outcome| (service, outcome))
 }
 
 fn locked(name: &DeviceName, number: u64) -> Opening {
-    taken::add(number, name);
+    locks::set(number, name, State::Open);
     Opening::Locked(number)
 }
 
-fn busy(service: &mut Service, name: &DeviceName, number: u64) -> Opening {
+fn busy(mut service: Service, name: &DeviceName, number: u64) -> Opening {
     let mut holders = service.holders(name).unwrap_or_default();
     // A process that merely has it open keeps nobody out.
     holders.retain(Holder::keeps_out);
@@ -124,7 +100,20 @@ fn busy(service: &mut Service, name: &DeviceName, number: u64) -> Opening {
     if are_all_ours(&pids, in_file, family::includes) {
         return Opening::Plain;
     }
-    stand_in_line(service, name, number, holders.first())
+    let holder = holders.first();
+    let Some(time) = settings().wait else {
+        messages::held(name, holder, "");
+        return Opening::Refused(HELD);
+    };
+    messages::held(name, holder, &format!("; waiting, {} s at most", time.as_secs()));
+    match service.wait(name, Pid::this(), time) {
+        Ok(Outcome::Done) => locked(name, number),
+        Ok(Outcome::Busy | Outcome::Denied) => Opening::Refused(HELD),
+        Err(errno) => {
+            locks::set_to_be_released(number, name, State::Closed);
+            Opening::Refused(errno)
+        }
+    }
 }
 
 /// Whether every holder of the lock of a port is one of ours: then it is ours to open. A program of
@@ -138,36 +127,11 @@ fn are_all_ours(
     if holders.is_empty() { is_ours(&None) } else { holders.iter().all(is_ours) }
 }
 
-fn stand_in_line(
-    service: &mut Service,
-    name: &DeviceName,
-    number: u64,
-    holder: Option<&Holder>,
-) -> Opening {
-    let Some(time) = mode::wait() else {
-        told::held(name, holder, "");
-        return Opening::Refused(HELD);
-    };
-    told::held(name, holder, &format!("; waiting, {} s at most", time.as_secs()));
-    match service.wait(name, Pid::this(), time) {
-        Waited::Told(Outcome::Done) => locked(name, number),
-        Waited::Told(Outcome::Busy | Outcome::Denied) => Opening::Refused(HELD),
-        Waited::Interrupted => {
-            taken::owe(number, name);
-            Opening::Refused(Errno::INTR)
-        }
-        Waited::Unknown => {
-            taken::owe(number, name);
-            Opening::Refused(HELD)
-        }
-    }
-}
-
 /// There is no lock: the port is opened all the same, or must not be.
-fn without(device: &str, why: &str, errno: Errno) -> Opening {
-    told::unlocked(device, why);
-    match mode::ports() {
-        Ports::Must => Opening::Refused(errno),
+fn without(device: &str, why: &str) -> Opening {
+    messages::unlocked(device, why);
+    match settings().ports {
+        Ports::Must => Opening::Refused(NO_LOCK),
         Ports::Locked | Ports::Left => Opening::Plain,
     }
 }
@@ -180,28 +144,25 @@ pub(crate) fn failed(number: u64) {
 /// The port that was locked for this has been opened: nobody else can open it any more, if that is wanted. Not
 /// a pseudo-terminal: nobody would end its exclusive mode if this process is killed.
 pub(crate) fn opened(number: u64, fd: RawFd) {
-    if mode::is_exclusive() && !numbers(number).is_pseudo_terminal() {
+    if settings().is_exclusive && !numbers(number).is_pseudo_terminal() {
         real::set_exclusive(fd);
     }
 }
 
-/// Of ports of ours descriptors are about to be closed. Where no other is left, the lock ends, and with it the exclusive
-/// mode: a child may have the port open still.
-pub(crate) fn share(ports: &[u64], first: RawFd, last: RawFd) {
-    if ports.is_empty() || !mode::is_exclusive() {
+/// Descriptors of ports that are locked are about to be closed. Where no other is left, the lock ends, and with it the
+/// exclusive mode: a child may have the port open still.
+pub(crate) fn share(ports: &[u64], closed: &RangeInclusive<RawFd>) {
+    if ports.is_empty() || !settings().is_exclusive {
         return;
     }
-    let (mut kept, mut closed): (Vec<u64>, Vec<(RawFd, u64)>) = (Vec::new(), Vec::new());
-    for_each_device(&mut |fd, number| {
-        if (first..=last).contains(&fd) {
-            closed.push((fd, number));
-        } else {
-            kept.push(number);
+    let (leaving, kept): (Vec<_>, Vec<_>) =
+        devices().into_iter().partition(|(fd, _)| closed.contains(fd));
+    let is_kept = |number: u64| kept.iter().any(|(_, it)| *it == number);
+    for (fd, number) in leaving {
+        if ports.contains(&number) && !is_kept(number) {
+            real::end_exclusive(fd);
         }
-    });
-    let is_left = |number: &u64| ports.contains(number) && !kept.contains(number);
-    let left = closed.iter().filter(|(_, number)| is_left(number));
-    left.for_each(|(fd, _)| real::end_exclusive(*fd));
+    }
 }
 
 fn numbers(number: u64) -> Numbers {
@@ -209,67 +170,55 @@ fn numbers(number: u64) -> Numbers {
     Numbers { major: major.into(), minor: minor.into() }
 }
 
-/// The ports of ours among the descriptors that are about to be closed.
-pub(crate) fn leaving(first: RawFd, last: RawFd) -> Vec<u64> {
-    let mut ports = Vec::new();
-    let mut note = |fd: RawFd, number: u64| {
-        if (first..=last).contains(&fd) && taken::has(number) && !ports.contains(&number) {
-            ports.push(number);
-        }
+/// The locked ports among the descriptors that are about to be closed.
+pub(crate) fn leaving(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
+    let (first, last) = (*closed.start(), *closed.end());
+    let devices = match first == last {
+        true => real::device_of(first).map(|number| (first, number)).into_iter().collect(),
+        false => devices(),
     };
-    if first == last {
-        if let Some(number) = real::device_of(first) {
-            note(first, number);
-        }
-    } else {
-        for_each_device(&mut note);
-    }
-    ports
+    let leaving = devices.into_iter().filter(|(fd, _)| closed.contains(fd)).map(|it| it.1);
+    leaving.filter(|number| locks::is(*number, State::Open)).collect()
 }
 
 /// They are closed: the ports of which no descriptor is left are released.
 pub(crate) fn left(ports: &[u64]) {
-    if !ports.is_empty() {
-        let mut open = Vec::new();
-        for_each_device(&mut |_, number| {
-            if ports.contains(&number) {
-                open.push(number);
-            }
-        });
-        let closed = ports.iter().filter(|number| !open.contains(number));
-        closed.for_each(|number| taken::closed(*number));
-        return taken::pay_now();
+    if ports.is_empty() {
+        return locks::release_earlier();
     }
-    taken::pay();
+    let devices = devices();
+    let is_open = |number: &&u64| devices.iter().any(|(_, it)| it == *number);
+    ports.iter().filter(|number| !is_open(number)).for_each(|number| {
+        locks::change(*number, State::Open, State::Closed);
+    });
+    locks::release();
 }
 
 /// The character devices among the descriptors of this process. Where those cannot be listed, because /proc
 /// is not there or no descriptor is left to look into it, all that there may be are tried.
-fn for_each_device(note: &mut impl FnMut(RawFd, u64)) {
-    let mut see = |fd: RawFd| {
-        if let Some(number) = real::device_of(fd) {
-            note(fd, number);
-        }
-    };
-    if list(&mut see).is_none() {
-        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(SCANNED).min(SCANNED);
-        (0..RawFd::try_from(most).unwrap_or(RawFd::MAX)).for_each(see);
-    }
+fn devices() -> Vec<(RawFd, u64)> {
+    let device = |fd| Some((fd, real::device_of(fd)?));
+    listed().map_or_else(
+        || {
+            let most = getrlimit(Resource::Nofile).maximum.unwrap_or(SCANNED).min(SCANNED);
+            (0..RawFd::try_from(most).unwrap_or(RawFd::MAX)).filter_map(device).collect()
+        },
+        |listed| listed.into_iter().filter_map(device).collect(),
+    )
 }
 
-fn list(see: &mut impl FnMut(RawFd)) -> Option<()> {
+fn listed() -> Option<Vec<RawFd>> {
     const BUFFER_BYTES: usize = 1024;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, "/proc/self/fd", flags, Mode::empty()).ok()?;
     let mut buffer = [const { MaybeUninit::uninit() }; BUFFER_BYTES];
     let mut entries = RawDir::new(&directory, &mut buffer);
+    let mut listed = Vec::new();
     while let Some(entry) = entries.next() {
         let name = entry.ok()?;
-        if let Some(fd) = name.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
-            see(fd);
-        }
+        listed.extend(name.file_name().to_str().ok().and_then(|name| name.parse::<RawFd>().ok()));
     }
-    Some(())
+    Some(listed)
 }
 
 fn is_port(number: u64) -> bool {
@@ -283,7 +232,7 @@ fn is_port(number: u64) -> bool {
 
 /// Whether it is one of the devices that `LFP_PORTS` names besides.
 fn is_further(number: u64) -> bool {
-    mode::further().any(|path| {
+    settings().further().any(|path| {
         let is_device = |it: &Stat| {
             FileType::from_raw_mode(it.st_mode) == FileType::CharacterDevice && it.st_rdev == number
         };

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::mode;
+use crate::mode::settings;
 
 /// Ends the name of the directory where the usual one is not ours; 0: it was not wanted yet.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -25,7 +25,7 @@ const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// The directory, opened; made if it is not there. None: there is none that is only ours.
 pub(crate) fn directory() -> Option<OwnedFd> {
-    let runtime = mode::runtime().map(|path| path.join("lfp-preload"));
+    let runtime = settings().runtime.as_ref().map(|path| path.join("lfp-preload"));
     let shared = || own(Path::new(&usual())).or_else(|| own(&unguessed(&usual())?));
     runtime.and_then(|path| own(&path)).or_else(shared)
 }

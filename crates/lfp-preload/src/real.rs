@@ -1,7 +1,8 @@
 //! The C library's own calls, which ours replace (`dlsym(RTLD_NEXT)`), and errno.
 //!
 //! Nothing here decides anything. There is one function for each call, with the C prototype. It looks up its
-//! successor once; if there is none, the call fails with ENOSYS.
+//! successor once; if there is none, the call fails with ENOSYS. What a call relative to a directory does as well has no
+//! function of its own.
 
 #![expect(unsafe_code, reason = "these are the C library's calls")]
 
@@ -93,54 +94,23 @@ macro_rules! real {
 // The variadic ones of the open family are called with their mode as a fixed argument, which the
 // calling conventions of these processors pass in the same register (see `open.rs`).
 real! {
-    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-    open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-    openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     __open_2(path: *const c_char, flags: c_int) -> c_int;
-    __open64_2(path: *const c_char, flags: c_int) -> c_int;
     __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
-    __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
-    creat(path: *const c_char, mode: mode_t) -> c_int;
-    creat64(path: *const c_char, mode: mode_t) -> c_int;
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
-    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
-    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fclose(stream: *mut FILE) -> c_int;
-    mkstemp(template: *mut c_char) -> c_int;
-    mkstemp64(template: *mut c_char) -> c_int;
     mkostemp(template: *mut c_char, flags: c_int) -> c_int;
-    mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
-    link(old: *const c_char, new: *const c_char) -> c_int;
     linkat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_int) -> c_int;
-    rename(old: *const c_char, new: *const c_char) -> c_int;
     renameat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char) -> c_int;
     renameat2(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_uint) -> c_int;
-    unlink(path: *const c_char) -> c_int;
     unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     remove(path: *const c_char) -> c_int;
-    stat(path: *const c_char, buffer: *mut c_void) -> c_int;
-    stat64(path: *const c_char, buffer: *mut c_void) -> c_int;
-    lstat(path: *const c_char, buffer: *mut c_void) -> c_int;
-    lstat64(path: *const c_char, buffer: *mut c_void) -> c_int;
     fstatat(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
-    fstatat64(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
-    __xstat(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
-    __xstat64(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
-    __lxstat(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
-    __lxstat64(version: c_int, path: *const c_char, buffer: *mut c_void) -> c_int;
     __fxstatat(version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
-    __fxstatat64(version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
     statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buffer: *mut c_void) -> c_int;
-    access(path: *const c_char, mode: c_int) -> c_int;
-    euidaccess(path: *const c_char, mode: c_int) -> c_int;
-    eaccess(path: *const c_char, mode: c_int) -> c_int;
     faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
-    chmod(path: *const c_char, mode: mode_t) -> c_int;
     fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int;
-    chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int;
-    lchown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int;
     fchownat(dir: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags: c_int) -> c_int;
     utime(path: *const c_char, times: *const utimbuf) -> c_int;
     utimes(path: *const c_char, times: *const timeval) -> c_int;

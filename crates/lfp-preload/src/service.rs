@@ -1,8 +1,8 @@
 //! Asks the service. Blocking, for at most `LFP_TIMEOUT`, unless the program waits in line.
 //!
-//! A service that did not answer in that time is left alone for a while, each time for twice as long, where its answer
-//! is not needed: by calls that name lock files, whose real result then stands, and by calls that repeat a release. A
-//! port that is opened always asks.
+//! A service that did not answer in that time is left alone for as long again, where its answer is not needed: by calls
+//! that name lock files, whose real result then stands, and by calls that repeat a release. A port that is opened always
+//! asks.
 //!
 //! No connection is kept, so a program finds no descriptor of ours among its own.
 
@@ -18,39 +18,24 @@ use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{ClockId, clock_gettime};
 use ttylock::{DeviceName, Outcome};
 
-use crate::mode::{self, Whom, timeout};
-
-/// For how long it is left alone first, and at most, in milliseconds.
-const PAUSE_FIRST: u64 = 1_000;
-const PAUSE_LAST: u64 = 64_000;
+use crate::mode::{Whom, settings};
 
 /// Between two attempts to reach a service that hangs up.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Milliseconds of the monotonic clock before which it is left alone; 0: it has answered.
-static UNTIL: AtomicU64 = AtomicU64::new(0);
+/// Between two attempts to release what the service could not release. It would be asked at every close(2) of the program.
+const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Milliseconds of the monotonic clock before which nothing is paid: a service that greets and breaks off, or cannot
-/// release a lock, would be asked at every close(2) of the program.
-static PAID_AFTER: AtomicU64 = AtomicU64::new(0);
+/// Milliseconds of the monotonic clock before which the service is asked only for what is needed.
+static ASK_AFTER: AtomicU64 = AtomicU64::new(0);
 
-/// How long it was left alone the last time.
-static PAUSE: AtomicU64 = AtomicU64::new(0);
+/// The same before which no release is repeated.
+static RELEASE_AFTER: AtomicU64 = AtomicU64::new(0);
 
 /// A service that has greeted us.
 pub(crate) struct Service {
     client: Client,
     deadline: Instant,
-}
-
-/// What became of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    Told(Outcome),
-    /// A signal has come meanwhile.
-    Interrupted,
-    /// No answer.
-    Unknown,
 }
 
 /// Why there is no answer.
@@ -66,23 +51,23 @@ pub(crate) enum NoAnswer {
 
 /// Whether it is not being left alone just now.
 pub(crate) fn may_answer() -> bool {
-    now() >= UNTIL.load(Ordering::Relaxed)
+    now() >= ASK_AFTER.load(Ordering::Relaxed)
 }
 
-/// Whether it is worth a try to tell it what was closed.
-pub(crate) fn may_be_paid() -> bool {
-    may_answer() && now() >= PAID_AFTER.load(Ordering::Relaxed)
+/// Whether it is worth a try to repeat a release.
+pub(crate) fn may_release() -> bool {
+    may_answer() && now() >= RELEASE_AFTER.load(Ordering::Relaxed)
 }
 
-/// It could not do what it was told: it is told again after a pause.
-pub(crate) fn pay_later() {
-    PAID_AFTER.store(now().saturating_add(PAUSE_FIRST), Ordering::Relaxed);
+/// It could not release what it was asked to: it is asked again after a pause.
+pub(crate) fn release_later() {
+    put_off(&RELEASE_AFTER, RELEASE_PAUSE);
 }
 
 impl Service {
     /// The service, unless it is being left alone.
-    pub(crate) fn reach() -> Option<Self> {
-        if may_answer() { Self::reach_within(timeout()).ok() } else { None }
+    pub(crate) fn reach() -> Result<Self, NoAnswer> {
+        if may_answer() { Self::reach_within(settings().timeout) } else { Err(NoAnswer::Busy) }
     }
 
     /// The service that `LFP_SERVER` names, or else the one at its usual Unix socket if nobody
@@ -91,7 +76,7 @@ impl Service {
         let deadline = later(time);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let client = match mode::whom() {
+            let client = match &settings().whom {
                 Whom::Usual => Client::usual(left),
                 Whom::At(address) => Client::connect(address, left),
                 Whom::Nobody => return Err(NoAnswer::Absent),
@@ -105,22 +90,22 @@ impl Service {
         }
     }
 
-    /// Stands in line for a lock. Whatever this process catches a signal for, it is to go on with.
-    pub(crate) fn wait(&mut self, device: &DeviceName, pid: Pid, time: Duration) -> Waited {
-        self.deadline = later(time.saturating_add(timeout()));
-        if let Err(error) = self.client.begin_wait(device, pid, time) {
-            given_up(&error);
-            return Waited::Unknown;
-        }
+    /// Stands in line for a lock. An error ends the wait: a signal that this process catches, or no answer.
+    pub(crate) fn wait(
+        &mut self,
+        device: &DeviceName,
+        pid: Pid,
+        time: Duration,
+    ) -> Result<Outcome, Errno> {
+        self.deadline = later(time.saturating_add(settings().timeout));
+        self.ask(|client| client.begin_wait(device, pid, time)).map_err(|_| Errno::BUSY)?;
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).ok();
-        let came = poll(&mut [PollFd::new(&self.client, PollFlags::IN)], left.as_ref());
-        self.deadline = later(timeout());
-        match came {
-            Err(Errno::INTR) => Waited::Interrupted,
-            Err(_) => Waited::Unknown,
-            Ok(_) => self.ask(Client::finish_wait).map_or(Waited::Unknown, Waited::Told),
-        }
+        poll(
+            &mut [PollFd::new(&self.client, PollFlags::IN)],
+            Timespec::try_from(left).ok().as_ref(),
+        )?;
+        self.deadline = later(settings().timeout);
+        self.ask(Client::finish_wait).map_err(|_| Errno::BUSY)
     }
 
     pub(crate) fn lock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, NoAnswer> {
@@ -179,14 +164,13 @@ pub(crate) fn rest(time: Duration) {
 }
 
 fn answered() {
-    UNTIL.store(0, Ordering::Relaxed);
-    PAID_AFTER.store(0, Ordering::Relaxed);
-    PAUSE.store(0, Ordering::Relaxed);
+    ASK_AFTER.store(0, Ordering::Relaxed);
+    RELEASE_AFTER.store(0, Ordering::Relaxed);
 }
 
 fn breaks_off(error: &Error) {
     if !matches!(error, Error::Unreachable(_)) {
-        pay_later();
+        release_later();
     }
 }
 
@@ -195,36 +179,20 @@ fn given_up(error: &Error) -> NoAnswer {
     breaks_off(error);
     let reason = NoAnswer::of(error);
     if reason == NoAnswer::Busy {
-        let pause = next(PAUSE.load(Ordering::Relaxed));
-        PAUSE.store(pause, Ordering::Relaxed);
-        UNTIL.store(now().saturating_add(pause), Ordering::Relaxed);
+        put_off(&ASK_AFTER, settings().timeout);
     }
     reason
 }
 
-/// Twice as long as the last time.
-fn next(pause: u64) -> u64 {
-    pause.saturating_mul(2).clamp(PAUSE_FIRST, PAUSE_LAST)
+fn put_off(until: &AtomicU64, pause: Duration) {
+    let pause = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+    until.store(now().saturating_add(pause), Ordering::Relaxed);
 }
 
+/// Milliseconds of the monotonic clock.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let rest = u64::try_from(time.tv_nsec).unwrap_or_default();
     seconds.saturating_mul(1000).saturating_add(rest / 1_000_000)
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::first(0, 1_000)]
-    #[case::second(1_000, 2_000)]
-    #[case::last(64_000, 64_000)]
-    fn pauses_double(#[case] pause: u64, #[case] expected: u64) {
-        assert_eq!(next(pause), expected);
-    }
 }

@@ -5,14 +5,14 @@ mod ground;
 
 use std::time::{Duration, Instant};
 
-use ground::Ground;
+use ground::{Ground, LFP};
 use rstest::rstest;
-use testbed::{Process, User};
+use testbed::{LIMIT, Process, User};
 
 /// A service that does what it is told with each connection.
 const SERVICE: &str = "
 import os, socket, sys, time
-what = sys.argv[1]
+what, LOCK = sys.argv[1], '/run/lock/LCK..ttyW0'
 service = socket.socket(socket.AF_UNIX)
 service.bind('/tmp/busy.sock')
 os.chmod('/tmp/busy.sock', 0o666)
@@ -35,6 +35,8 @@ def serve(peer):
         verb = line.split()[0]
         print(line.strip(), flush=True)
         if verb == 'LOCK': time.sleep(3)
+        if verb == 'LOCK' and what == 'slow': open(LOCK, 'w').write('%10d\\n' % int(line.split()[2]))
+        if verb == 'UNLOCK' and os.path.exists(LOCK): os.unlink(LOCK)
         if verb == 'LOCK' and what == 'busy': answer = b'450 : File busy'
         elif verb == 'STAT': answer = b'211-holders=0 shown=0\\r\\n211 End of status.'
         else: answer = b'200 Command okay.'
@@ -55,6 +57,14 @@ except OSError as error: print(errno.errorcode[error.errno])
 const TAKE: &str = "
 import os, errno
 try: os.close(os.open('/run/lock/LCK..ttyW0', os.O_CREAT | os.O_EXCL | os.O_WRONLY)); print('taken')
+except OSError as error: print(errno.errorcode[error.errno])
+";
+
+/// QtSerialPort puts its lock into `/tmp` if it may not write the lock directory; RXTX makes a file there first.
+const ASK: &str = "import os; print(os.access('/run/lock', os.W_OK))";
+const TRY: &str = "
+import os, errno
+try: os.close(os.open('/run/lock/tmpXYZ', os.O_CREAT | os.O_EXCL | os.O_WRONLY)); print('made')
 except OSError as error: print(errno.errorcode[error.errno])
 ";
 
@@ -80,6 +90,10 @@ const ABSENT: &str = "lfp: no lock for /dev/ttyW0: the service does not answer\n
 #[case::hangs_up(OPEN, "hangs-up", "2", &format!("{SILENT}EBUSY\n"), 1)]
 #[case::too_slow(OPEN, "slow", "2", &format!("{SILENT}EBUSY\n"), 2)]
 #[case::refuses(OPEN, "refuses", "", &format!("{ABSENT}opened\n"), 0)]
+#[case::a_directory_behind_a_silent_service(ASK, "silent", "2", "True\n", 2)]
+#[case::a_directory_without_a_service(ASK, "refuses", "2", "False\n", 0)]
+#[case::a_temporary_behind_a_silent_service(TRY, "silent", "2", "EBUSY\n", 2)]
+#[case::a_temporary_without_a_service(TRY, "refuses", "2", "EACCES\n", 0)]
 #[ignore = "needs namespaces: tests/run"]
 fn only_a_service_that_is_not_there_counts_as_none(
     #[case] program: &str,
@@ -102,4 +116,58 @@ fn only_a_service_that_is_not_there_counts_as_none(
     // Whatever it has locked, or may have locked, is released.
     let is_released = service.output().contains("UNLOCK ttyW0");
     assert_eq!(is_released, expected == "opened\n" && has_asked, "{}", service.output());
+}
+
+/// A program that was never changed. It holds the port until its input ends.
+const RXTX: [&str; 7] = [
+    "java",
+    "-Xint",
+    "-Djava.library.path=/usr/lib/jni",
+    "-cp",
+    "/usr/share/java/RXTXcomm.jar:/tmp",
+    "HoldPort",
+    "/dev/ttyW0",
+];
+
+/// RXTX under `lfp shim`, and when it was started.
+fn rxtx<'g>(ground: &'g Ground) -> (Process<'g>, Instant) {
+    let compiler = ground.sandbox.command("javac").args(["-cp", RXTX[4], "-d", "/tmp"]);
+    let compiled = compiler.arg("/run/test/programs/HoldPort.java").run();
+    assert_eq!(compiled.code(), 0, "{compiled}");
+    let shim = ground.sandbox.command(LFP).args(["shim", "--server", "/tmp/busy.sock", "--"]);
+    (shim.args(RXTX).user(User::Alice).spawn(), Instant::now())
+}
+
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn rxtx_waits_for_a_slow_service_and_has_its_lock_until_it_closes() {
+    let ground = Ground::new();
+    let service = service(&ground, "slow");
+    let count = |verb: &str| service.output().lines().filter(|it| it.starts_with(verb)).count();
+    let (mut rxtx, _) = rxtx(&ground);
+    rxtx.expect("OPENED");
+    // It locks the port a first time only to see whether it is there.
+    assert_eq!(count("LOCK"), count("UNLOCK") + 1, "{}", service.output());
+    rxtx.end_input();
+    let end = rxtx.wait(LIMIT);
+    assert!(end.code() == 0 && end.said("CLOSED"), "{end}");
+    assert_eq!(count("LOCK"), count("UNLOCK"), "{}", service.output());
+}
+
+#[rstest]
+#[case::held("busy", 3, "File exists")]
+#[case::never_greets("silent", 10, "Device or resource busy")]
+#[ignore = "needs namespaces: tests/run"]
+fn rxtx_is_refused_a_port_without_its_lock(
+    #[case] what: &str,
+    #[case] seconds: u64,
+    #[case] why: &str,
+) {
+    let ground = Ground::new();
+    let service = service(&ground, what);
+    let (rxtx, begin) = rxtx(&ground);
+    let end = rxtx.wait(LIMIT);
+    assert!(begin.elapsed() >= Duration::from_secs(seconds), "{end}");
+    assert_eq!(end.code(), 4, "{end}{}", service.output());
+    assert!(end.said("NO SUCH PORT") && end.said(why), "{end}");
 }

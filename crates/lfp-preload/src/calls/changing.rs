@@ -11,58 +11,53 @@ use crate::files;
 use crate::real::{self, HERE};
 
 calls! {
-    fn chmod(path: *const c_char, mode: mode_t) -> c_int {
+    fn [chmod](path: *const c_char, mode: mode_t) -> c_int {
         // SAFETY: the caller's promise, handed on; so in all calls of this file.
-        unsafe { changed(HERE, path, real::chmod(path, mode),
-            |dir, path| real::fchmodat(dir, path, mode, 0)) }
+        unsafe { changed(HERE, path, |dir, path| real::fchmodat(dir, path, mode, 0)) }
     }
-    fn fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int {
+    fn [fchmodat](dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int {
         // SAFETY: as in `chmod`.
-        unsafe { changed(dir, path, real::fchmodat(dir, path, mode, flags),
-            |dir, path| real::fchmodat(dir, path, mode, flags)) }
+        unsafe { changed(dir, path, |dir, path| real::fchmodat(dir, path, mode, flags)) }
     }
-    fn chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int {
+    fn [chown](path: *const c_char, owner: uid_t, group: gid_t) -> c_int {
         // SAFETY: as in `chmod`.
-        unsafe { changed(HERE, path, real::chown(path, owner, group),
-            |dir, path| real::fchownat(dir, path, owner, group, 0)) }
+        unsafe { changed(HERE, path, |dir, path| real::fchownat(dir, path, owner, group, 0)) }
     }
-    fn lchown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int {
+    fn [lchown](path: *const c_char, owner: uid_t, group: gid_t) -> c_int {
         // SAFETY: as in `chmod`.
-        unsafe { changed(HERE, path, real::lchown(path, owner, group),
-            |dir, path| real::fchownat(dir, path, owner, group, AT_SYMLINK_NOFOLLOW)) }
+        unsafe { changed(HERE, path, |dir, path|
+            real::fchownat(dir, path, owner, group, AT_SYMLINK_NOFOLLOW)) }
     }
-    fn fchownat(
+    fn [fchownat](
         dir: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags: c_int,
     ) -> c_int {
         // SAFETY: as in `chmod`.
-        unsafe { changed(dir, path, real::fchownat(dir, path, owner, group, flags),
-            |dir, path| real::fchownat(dir, path, owner, group, flags)) }
+        unsafe { changed(dir, path, |dir, path| real::fchownat(dir, path, owner, group, flags)) }
     }
-    fn utime(path: *const c_char, times: *const utimbuf) -> c_int {
+    fn [utime](path: *const c_char, times: *const utimbuf) -> c_int {
         // SAFETY: as in `chmod`.
-        unsafe { changed(HERE, path, real::utime(path, times), |_, _| -1) }
+        unsafe { changed(HERE, path, |dir, path| if dir == HERE { real::utime(path, times) } else { -1 }) }
     }
-    fn utimes(path: *const c_char, times: *const timeval) -> c_int {
+    fn [utimes](path: *const c_char, times: *const timeval) -> c_int {
         // SAFETY: as in `chmod`.
-        unsafe { changed(HERE, path, real::utimes(path, times), |_, _| -1) }
+        unsafe { changed(HERE, path, |dir, path| if dir == HERE { real::utimes(path, times) } else { -1 }) }
     }
-    fn utimensat(
+    fn [utimensat](
         dir: c_int, path: *const c_char, times: *const timespec, flags: c_int,
     ) -> c_int {
         // SAFETY: as in `chmod`.
-        unsafe { changed(dir, path, real::utimensat(dir, path, times, flags),
-            |dir, path| real::utimensat(dir, path, times, flags)) }
+        unsafe { changed(dir, path, |dir, path| real::utimensat(dir, path, times, flags)) }
     }
 }
 
 /// # Safety
-/// `path` is what the real call got; `at` is the same call relative to a directory.
+/// `path` is what the real call gets.
 unsafe fn changed(
     dir: c_int,
     path: *const c_char,
-    result: c_int,
-    at: impl FnOnce(c_int, *const c_char) -> c_int,
+    call: impl Fn(c_int, *const c_char) -> c_int,
 ) -> c_int {
+    let result = call(dir, path);
     if result == 0 {
         return result;
     }
@@ -71,7 +66,7 @@ unsafe fn changed(
     let Some(name) = (unsafe { failed(dir, path, errno) }) else { return settle(None, errno) };
     let temporary = || {
         let (directory, file) = files::elsewhere(name, errno)?;
-        (at(directory.as_raw_fd(), file.as_ptr().cast()) == 0).then_some(Ok(()))
+        (call(directory.as_raw_fd(), file.as_ptr().cast()) == 0).then_some(Ok(()))
     };
     let instead = files::change(name, errno).or_else(temporary);
     settle(instead.map(|it| it.map(|()| 0)), errno)

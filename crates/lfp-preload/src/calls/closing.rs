@@ -6,24 +6,24 @@ use std::ffi::{c_int, c_uint};
 use libc::CLOSE_RANGE_CLOEXEC;
 
 use super::calls;
+use crate::locks;
 use crate::ports;
 use crate::real;
-use crate::taken;
 
 calls! {
-    fn close(fd: c_int) -> c_int {
+    fn [close](fd: c_int) -> c_int {
         // SAFETY: the caller's promise, handed on; so in all calls of this file.
         closed(fd, fd, || unsafe { real::close(fd) })
     }
-    fn dup2(old: c_int, new: c_int) -> c_int {
+    fn [dup2](old: c_int, new: c_int) -> c_int {
         // SAFETY: as in `close`.
         replaced(old, new, || unsafe { real::dup2(old, new) })
     }
-    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int {
         // SAFETY: as in `close`.
         replaced(old, new, || unsafe { real::dup3(old, new, flags) })
     }
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int {
         let bound = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
         // SAFETY: as in `close`.
         let call = || unsafe { real::close_range(first, last, flags) };
@@ -31,7 +31,7 @@ calls! {
         let is_later = c_uint::from_ne_bytes(flags.to_ne_bytes()) & CLOSE_RANGE_CLOEXEC != 0;
         if is_later { call() } else { closed(bound(first), bound(last), call) }
     }
-    fn closefrom(first: c_int) -> () {
+    fn [closefrom](first: c_int) -> () {
         closed(first, c_int::MAX, || {
             // SAFETY: as in `close`.
             unsafe { real::closefrom(first) };
@@ -42,7 +42,7 @@ calls! {
 
 /// Makes a call that closes `new`, unless that is `old`, or `old` is no descriptor.
 fn replaced(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if old == new || !taken::none() && !real::is_open(old) {
+    if old == new || !locks::none() && !real::is_open(old) {
         return call();
     }
     closed(new, new, call)
@@ -50,12 +50,13 @@ fn replaced(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
 
 /// Makes a call that closes these descriptors.
 pub(super) fn closed(first: c_int, last: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if taken::none() {
+    if locks::none() {
         return call();
     }
     let before = real::errno();
-    let ports = ports::leaving(first, last);
-    ports::share(&ports, first, last);
+    let range = first..=last;
+    let ports = ports::leaving(&range);
+    ports::share(&ports, &range);
     real::set_errno(before);
     let result = call();
     let errno = real::errno();

@@ -25,13 +25,14 @@ use crate::mode;
 use crate::real;
 
 /// Defines the calls, exported by their names, except in the tests of this library itself: there they
-/// would replace the calls of the tests.
+/// would replace the calls of the tests. A call with several names is one call in the C library, too: on systems of
+/// 64 bits, those for large files are the usual ones.
 macro_rules! calls {
-    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block)*) => {$(
+    ($(fn [$($name:ident)+] $args:tt -> $ret:ty $body:block)*) => {$($(
         #[doc = concat!("`", stringify!($name), "` of the C library.")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret $body
-    )*};
+        pub unsafe extern "C" fn $name $args -> $ret $body
+    )+)*};
 }
 use calls;
 

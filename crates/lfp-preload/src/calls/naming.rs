@@ -10,59 +10,46 @@ use crate::files::{self, Verb, may_change};
 use crate::real::{self, HERE};
 
 calls! {
-    fn link(old: *const c_char, new: *const c_char) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::link(old, new) };
-        // SAFETY: the same.
-        unsafe { named((HERE, old), (HERE, new), Verb::Link, result) }
+    fn [link](old: *const c_char, new: *const c_char) -> c_int {
+        // SAFETY: the caller's promise, handed on; so in all calls of this file.
+        unsafe { named((HERE, old), (HERE, new), Verb::Link, real::linkat(HERE, old, HERE, new, 0)) }
     }
-    fn linkat(
+    fn [linkat](
         old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_int,
     ) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::linkat(old_dir, old, new_dir, new, flags) };
-        // SAFETY: the same.
-        unsafe { named((old_dir, old), (new_dir, new), Verb::Link, result) }
+        // SAFETY: as in `link`.
+        unsafe { named((old_dir, old), (new_dir, new), Verb::Link,
+            real::linkat(old_dir, old, new_dir, new, flags)) }
     }
-    fn rename(old: *const c_char, new: *const c_char) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::rename(old, new) };
-        // SAFETY: the same.
-        unsafe { named((HERE, old), (HERE, new), Verb::Rename, result) }
+    fn [rename](old: *const c_char, new: *const c_char) -> c_int {
+        // SAFETY: as in `link`.
+        unsafe { named((HERE, old), (HERE, new), Verb::Rename, real::renameat(HERE, old, HERE, new)) }
     }
-    fn renameat(
+    fn [renameat](
         old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char,
     ) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::renameat(old_dir, old, new_dir, new) };
-        // SAFETY: the same.
-        unsafe { named((old_dir, old), (new_dir, new), Verb::Rename, result) }
+        // SAFETY: as in `link`.
+        unsafe { named((old_dir, old), (new_dir, new), Verb::Rename,
+            real::renameat(old_dir, old, new_dir, new)) }
     }
-    fn renameat2(
+    fn [renameat2](
         old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_uint,
     ) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::renameat2(old_dir, old, new_dir, new, flags) };
-        // SAFETY: the same.
-        unsafe { named((old_dir, old), (new_dir, new), Verb::Rename, result) }
+        // SAFETY: as in `link`.
+        unsafe { named((old_dir, old), (new_dir, new), Verb::Rename,
+            real::renameat2(old_dir, old, new_dir, new, flags)) }
     }
-    fn unlink(path: *const c_char) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::unlink(path) };
-        // SAFETY: the same.
-        unsafe { removed(HERE, path, result) }
+    fn [unlink](path: *const c_char) -> c_int {
+        // SAFETY: as in `link`.
+        unsafe { removed(HERE, path, real::unlinkat(HERE, path, 0)) }
     }
-    fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::unlinkat(dir, path, flags) };
-        // SAFETY: the same.
-        unsafe { removed(dir, path, result) }
+    fn [unlinkat](dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: as in `link`.
+        unsafe { removed(dir, path, real::unlinkat(dir, path, flags)) }
     }
-    fn remove(path: *const c_char) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        let result = unsafe { real::remove(path) };
-        // SAFETY: the same.
-        unsafe { removed(HERE, path, result) }
+    fn [remove](path: *const c_char) -> c_int {
+        // SAFETY: as in `link`.
+        unsafe { removed(HERE, path, real::remove(path)) }
     }
 }
 
@@ -80,7 +67,7 @@ unsafe fn named(
     let errno = failure();
     // The kernel may have missed the old name before it has read the new one.
     // SAFETY: it judges the pointer now.
-    let is_bad = may_change(errno) && unsafe { real::access(new.1, F_OK) } != 0;
+    let is_bad = may_change(errno) && unsafe { real::faccessat(HERE, new.1, F_OK, 0) } != 0;
     if is_bad && failure() == Errno::FAULT {
         return settle(None, errno);
     }

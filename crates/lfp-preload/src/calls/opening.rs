@@ -18,81 +18,46 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{calls, failed, failure, looked, settle};
 use crate::files;
-use crate::mode::{self, Ports};
+use crate::mode::{Ports, settings};
 use crate::path;
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
 
 calls! {
-    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        let mode = given(flags, mode);
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(HERE, path, flags, mode, || real::open(path, flags, mode)) }
+    fn [open open64](path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        // SAFETY: the caller's promise, handed on; so in all calls of this file.
+        unsafe { opened(HERE, path, flags, mode) }
     }
-    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        let mode = given(flags, mode);
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(HERE, path, flags, mode, || real::open64(path, flags, mode)) }
+    fn [openat openat64](dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        // SAFETY: as in `open`.
+        unsafe { opened(dir, path, flags, mode) }
     }
-    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        let mode = given(flags, mode);
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(dir, path, flags, mode, || real::openat(dir, path, flags, mode)) }
+    fn [__open_2 __open64_2](path: *const c_char, flags: c_int) -> c_int {
+        // Without the mode that the flags ask for, the C library ends the program.
+        // SAFETY: as in `open`.
+        unsafe { if has_mode(flags) { real::__open_2(path, flags) } else { opened(HERE, path, flags, 0) } }
     }
-    fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        let mode = given(flags, mode);
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(dir, path, flags, mode, || real::openat64(dir, path, flags, mode)) }
+    fn [__openat_2 __openat64_2](dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        // SAFETY: as in `open`.
+        unsafe { if has_mode(flags) { real::__openat_2(dir, path, flags) } else { opened(dir, path, flags, 0) } }
     }
-    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(HERE, path, flags, 0, || real::__open_2(path, flags)) }
+    fn [creat creat64](path: *const c_char, mode: mode_t) -> c_int {
+        // SAFETY: as in `open`.
+        unsafe { opened(HERE, path, O_CREAT | O_WRONLY | O_TRUNC, mode) }
     }
-    fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(HERE, path, flags, 0, || real::__open64_2(path, flags)) }
+    fn [mkstemp mkstemp64](template: *mut c_char) -> c_int {
+        // SAFETY: as in `open`.
+        unsafe { made(template, 0) }
     }
-    fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(dir, path, flags, 0, || real::__openat_2(dir, path, flags)) }
-    }
-    fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(dir, path, flags, 0, || real::__openat64_2(dir, path, flags)) }
-    }
-    fn creat(path: *const c_char, mode: mode_t) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(HERE, path, CREAT, mode, || real::creat(path, mode)) }
-    }
-    fn creat64(path: *const c_char, mode: mode_t) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { opened(HERE, path, CREAT, mode, || real::creat64(path, mode)) }
-    }
-    fn mkstemp(template: *mut c_char) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { made(template, 0, || real::mkstemp(template)) }
-    }
-    fn mkstemp64(template: *mut c_char) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { made(template, 0, || real::mkstemp64(template)) }
-    }
-    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { made(template, flags, || real::mkostemp(template, flags)) }
-    }
-    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { made(template, flags, || real::mkostemp64(template, flags)) }
+    fn [mkostemp mkostemp64](template: *mut c_char, flags: c_int) -> c_int {
+        // SAFETY: as in `open`.
+        unsafe { made(template, flags) }
     }
 }
 
-/// What creat(2) opens with.
-const CREAT: c_int = O_CREAT | O_WRONLY | O_TRUNC;
-
-/// The mode, where the flags say that there is one.
-fn given(flags: c_int, mode: mode_t) -> mode_t {
-    let has_mode = flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE;
-    if has_mode { mode } else { 0 }
+/// Whether a call with these flags has a mode.
+fn has_mode(flags: c_int) -> bool {
+    flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE
 }
 
 /// The flags as rustix has them, bit for bit.
@@ -102,13 +67,10 @@ fn open_flags(flags: c_int) -> OFlags {
 
 /// # Safety
 /// `path` is what the real call gets.
-unsafe fn opened(
-    dir: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-    call: impl Fn() -> c_int,
-) -> c_int {
+unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    let mode = if has_mode(flags) { mode } else { 0 };
+    // SAFETY: the caller's promise.
+    let call = || unsafe { real::openat(dir, path, flags, mode) };
     // SAFETY: the caller's promise.
     let opening = unsafe { announce(dir, path, flags) };
     if let Opening::Refused(errno) = opening {
@@ -122,18 +84,12 @@ unsafe fn opened(
         if flags & (O_ACCMODE | O_CREAT | O_PATH) != 0 {
             return fd;
         }
-        // SAFETY: the caller's promise. The descriptor is ours until we return it.
-        return unsafe {
-            looked(
-                dir,
-                path,
-                fd,
-                || {
-                    real::close(fd);
-                },
-                call,
-            )
+        let forget = || {
+            // SAFETY: the descriptor is ours until we return it.
+            unsafe { real::close(fd) };
         };
+        // SAFETY: the caller's promise.
+        return unsafe { looked(dir, path, fd, forget, call) };
     }
     let errno = failure();
     if let Opening::Locked(port) = opening {
@@ -153,7 +109,7 @@ unsafe fn opened(
 /// `path` is what the real call gets.
 pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
     // SAFETY: the caller's promise.
-    if mode::ports() == Ports::Left || !unsafe { may_be_device(path, flags) } {
+    if settings().ports == Ports::Left || !unsafe { may_be_device(path, flags) } {
         return Opening::Plain;
     }
     let before = real::errno();
@@ -190,8 +146,9 @@ unsafe fn may_be_device(path: *const c_char, flags: c_int) -> bool {
 
 /// # Safety
 /// `template` is what the real call gets: a C string that may be written.
-unsafe fn made(template: *mut c_char, flags: c_int, call: impl Fn() -> c_int) -> c_int {
-    let fd = call();
+unsafe fn made(template: *mut c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { real::mkostemp(template, flags) };
     if fd >= 0 {
         return fd;
     }

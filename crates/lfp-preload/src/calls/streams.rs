@@ -10,29 +10,23 @@ use rustix::fs::{Mode, OFlags};
 use super::opening::announce;
 use super::{calls, failed, failure, looked, settle};
 use crate::files;
+use crate::locks;
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
-use crate::taken;
 
 calls! {
-    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    fn [fopen fopen64](path: *const c_char, mode: *const c_char) -> *mut FILE {
         // SAFETY: the caller's promise, handed on.
-        unsafe { streamed(path, mode, || real::fopen(path, mode)) }
+        unsafe { streamed(path, mode) }
     }
-    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    fn [freopen freopen64](
+        path: *const c_char, mode: *const c_char, stream: *mut FILE,
+    ) -> *mut FILE {
         // SAFETY: the caller's promise, handed on.
-        unsafe { streamed(path, mode, || real::fopen64(path, mode)) }
+        unsafe { reopened(path, mode, stream) }
     }
-    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { reopened(path, stream, || real::freopen(path, mode, stream)) }
-    }
-    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
-        // SAFETY: the caller's promise, handed on.
-        unsafe { reopened(path, stream, || real::freopen64(path, mode, stream)) }
-    }
-    fn fclose(stream: *mut FILE) -> c_int {
-        if taken::none() || stream.is_null() {
+    fn [fclose](stream: *mut FILE) -> c_int {
+        if locks::none() || stream.is_null() {
             // SAFETY: the caller's promise, handed on.
             return unsafe { real::fclose(stream) };
         }
@@ -45,11 +39,9 @@ calls! {
 
 /// # Safety
 /// `path` and `mode` are what the real call gets.
-unsafe fn streamed(
-    path: *const c_char,
-    mode: *const c_char,
-    call: impl Fn() -> *mut FILE,
-) -> *mut FILE {
+unsafe fn streamed(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    let call = || unsafe { real::fopen(path, mode) };
     // SAFETY: the caller's promise.
     let opening = unsafe { announce(HERE, path, 0) };
     if let Opening::Refused(errno) = opening {
@@ -100,12 +92,10 @@ unsafe fn streamed(
 /// behind it is released.
 ///
 /// # Safety
-/// `path` and `stream` are what the real call gets.
-unsafe fn reopened(
-    path: *const c_char,
-    stream: *mut FILE,
-    call: impl FnOnce() -> *mut FILE,
-) -> *mut FILE {
+/// `path`, `mode` and `stream` are what the real call gets.
+unsafe fn reopened(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    let call = || unsafe { real::freopen(path, mode, stream) };
     if path.is_null() || stream.is_null() {
         return call();
     }
@@ -153,18 +143,12 @@ unsafe fn shown(
         result = call();
         if result.is_null() { -1 } else { 0 }
     };
-    // SAFETY: the caller's promise; what is forgotten is closed once and not used again.
-    let code = unsafe {
-        looked(
-            HERE,
-            path,
-            0,
-            || {
-                real::fclose(stream);
-            },
-            again,
-        )
+    let forget = || {
+        // SAFETY: the stream is ours until we return it, and is not used again.
+        unsafe { real::fclose(stream) };
     };
+    // SAFETY: the caller's promise.
+    let code = unsafe { looked(HERE, path, 0, forget, again) };
     if code == 0 { result } else { null_mut() }
 }
 

@@ -8,7 +8,7 @@ use rustix::stdio::stderr;
 use ttylock::{DeviceName, age};
 
 use crate::contents;
-use crate::mode;
+use crate::mode::settings;
 
 /// Larger than the file of any machine that lists its users in it.
 const PASSWD_BYTES: usize = 1 << 20;
@@ -20,7 +20,7 @@ pub(crate) fn unlocked(device: &str, why: &str) {
 
 /// Names the process that has a port, and what this process does about it, if somebody reads that.
 pub(crate) fn held(device: &DeviceName, holder: Option<&Holder>, then: &str) {
-    if !mode::tells() && !rustix::termios::isatty(stderr()) {
+    if !settings().names_holder && !rustix::termios::isatty(stderr()) {
         return;
     }
     let users = contents::of("/etc/passwd", PASSWD_BYTES).unwrap_or_default();
