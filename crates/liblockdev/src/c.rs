@@ -14,7 +14,7 @@ use std::time::Duration;
 use lfp::Pid;
 use libc::pid_t;
 
-use crate::device::{self, Errno, Told};
+use crate::device::{self, Answer, BUSY, Errno};
 
 /// The process to lock for, if it is not the caller.
 static OTHER: AtomicI32 = AtomicI32::new(0);
@@ -57,8 +57,7 @@ pub extern "C" fn dev_setpid(pid: pid_t) -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_testlock(device: *const c_char) -> pid_t {
     // SAFETY: the caller's promise.
-    let name = unsafe { text(device) };
-    ended("dev_testlock", name, name.ok_or(Errno(libc::EFAULT)).and_then(device::test))
+    unsafe { called("dev_testlock", device, device::test) }
 }
 
 /// Takes the device for this process.
@@ -68,9 +67,7 @@ pub unsafe extern "C" fn dev_testlock(device: *const c_char) -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_lock(device: *const c_char) -> pid_t {
     // SAFETY: the caller's promise.
-    let name = unsafe { text(device) };
-    let lock = |name: &[u8]| device::lock(name, locker());
-    ended("dev_lock", name, name.ok_or(Errno(libc::EFAULT)).and_then(lock))
+    unsafe { called("dev_lock", device, |name| device::lock(name, locker())) }
 }
 
 /// Hands the lock of `old`, or with 0 of any process, to this process.
@@ -80,9 +77,7 @@ pub unsafe extern "C" fn dev_lock(device: *const c_char) -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_relock(device: *const c_char, old: pid_t) -> pid_t {
     // SAFETY: the caller's promise.
-    let name = unsafe { text(device) };
-    let relock = |name: &[u8]| device::relock(name, named(old)?, locker());
-    ended("dev_relock", name, name.ok_or(Errno(libc::EFAULT)).and_then(relock))
+    unsafe { called("dev_relock", device, |name| device::relock(name, named(old)?, locker())) }
 }
 
 /// Releases the device for `pid`, or with 0 for any process.
@@ -92,9 +87,7 @@ pub unsafe extern "C" fn dev_relock(device: *const c_char, old: pid_t) -> pid_t 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dev_unlock(device: *const c_char, pid: pid_t) -> pid_t {
     // SAFETY: the caller's promise.
-    let name = unsafe { text(device) };
-    let unlock = |name: &[u8]| device::unlock(name, named(pid)?);
-    ended("dev_unlock", name, name.ok_or(Errno(libc::EFAULT)).and_then(unlock))
+    unsafe { called("dev_unlock", device, |name| device::unlock(name, named(pid)?)) }
 }
 
 /// AIX's name for taking a device: 0 or -1.
@@ -134,14 +127,14 @@ pub unsafe extern "C" fn ttylocked(device: *mut c_char) -> c_int {
 /// `device` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttywait(device: *mut c_char) -> c_int {
-    // SAFETY: the caller's promise.
-    let name = unsafe { text(device) };
-    loop {
-        match name.ok_or(Errno(libc::EFAULT)).and_then(device::test) {
-            Ok(Told::HeldBy(_) | Told::Busy) => thread::sleep(PAUSE),
-            free_or_unknown => return ended("ttywait", name, free_or_unknown),
+    let wait = |name: &[u8]| loop {
+        match device::test(name) {
+            Ok(Some(_)) | Err(BUSY) => thread::sleep(PAUSE),
+            free_or_unknown => return free_or_unknown,
         }
-    }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { called("ttywait", device, wait) }
 }
 
 /// What lockdev(8) does for the process that starts it, for programs that were compiled to start it: 0,
@@ -152,7 +145,7 @@ pub unsafe extern "C" fn ttywait(device: *mut c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttylock_helper(device: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    helped(unsafe { text(device) }, |name| device::lock(name, Pid::this()))
+    unsafe { helped(device, |name| device::lock(name, Pid::this())) }
 }
 
 /// The same of `lockdev -u`.
@@ -162,7 +155,7 @@ pub unsafe extern "C" fn ttylock_helper(device: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttyunlock_helper(device: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    helped(unsafe { text(device) }, |name| device::unlock(name, Some(Pid::this())))
+    unsafe { helped(device, |name| device::unlock(name, Some(Pid::this()))) }
 }
 
 /// The same of `lockdev` without an option: 0, nobody has the device.
@@ -172,7 +165,7 @@ pub unsafe extern "C" fn ttyunlock_helper(device: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttylocked_helper(device: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    helped(unsafe { text(device) }, device::test)
+    unsafe { helped(device, device::test) }
 }
 
 /// Waits until nobody has the device.
@@ -190,22 +183,25 @@ pub unsafe extern "C" fn ttywait_helper(device: *const c_char) -> c_int {
     }
 }
 
-fn helped(device: Option<&[u8]>, call: impl FnOnce(&[u8]) -> Result<Told, Errno>) -> c_int {
-    match device.ok_or(Errno(libc::EFAULT)).and_then(call) {
-        Ok(Told::Done) => 0,
-        Ok(Told::HeldBy(_) | Told::Busy) => 1,
+/// # Safety
+/// `device` is null or a C string.
+unsafe fn helped(device: *const c_char, call: impl FnOnce(&[u8]) -> Answer) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { text(device) }.and_then(call) {
+        Ok(None) => 0,
+        Ok(Some(_)) | Err(BUSY) => 1,
         Err(Errno(number)) => number.checked_neg().unwrap_or(-1),
     }
 }
 
 /// # Safety
 /// `device` is null or a C string that lives as long as the call.
-unsafe fn text<'a>(device: *const c_char) -> Option<&'a [u8]> {
+unsafe fn text<'a>(device: *const c_char) -> Result<&'a [u8], Errno> {
     if device.is_null() {
-        return None;
+        return Err(Errno(libc::EFAULT));
     }
     // SAFETY: not null, and the caller's promise.
-    Some(unsafe { CStr::from_ptr(device) }.to_bytes())
+    Ok(unsafe { CStr::from_ptr(device) }.to_bytes())
 }
 
 fn locker() -> Pid {
@@ -220,18 +216,22 @@ fn named(pid: pid_t) -> Result<Option<Pid>, Errno> {
     Pid::new(pid.into()).map(Some).ok_or(Errno(libc::EINVAL))
 }
 
-fn ended(call: &str, device: Option<&[u8]>, told: Result<Told, Errno>) -> pid_t {
+/// # Safety
+/// `device` is null or a C string.
+unsafe fn called(name: &str, device: *const c_char, call: impl FnOnce(&[u8]) -> Answer) -> pid_t {
+    // SAFETY: the caller's promise.
+    let device = unsafe { text(device) };
+    let answer = device.and_then(call);
     if DEBUG.load(Ordering::Relaxed) > 0 {
         let device = device.unwrap_or_default().escape_ascii();
-        let _ = writeln!(std::io::stderr(), "liblockdev: {call}({device}): {told:?}");
+        let _ = writeln!(std::io::stderr(), "liblockdev: {name}({device}): {answer:?}");
     }
-    let number = match told {
-        Ok(Told::Done) => return 0,
-        Ok(Told::HeldBy(pid)) => return pid.as_raw(),
-        Ok(Told::Busy) => libc::EBUSY,
-        Err(Errno(number)) => number,
-    };
-    // SAFETY: the location is valid for as long as the thread, which is running this.
-    unsafe { *libc::__errno_location() = number };
-    -1
+    match answer {
+        Ok(holder) => holder.map_or(0, Pid::as_raw),
+        Err(Errno(number)) => {
+            // SAFETY: the location is valid for as long as the thread, which is running this.
+            unsafe { *libc::__errno_location() = number };
+            -1
+        }
+    }
 }

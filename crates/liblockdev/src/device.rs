@@ -3,96 +3,80 @@
 use std::path::Path;
 
 use lfp::client::PATIENCE;
-use lfp::{Client, DeviceName, Error, Outcome, Pid};
+use lfp::{Client, DeviceName, Error, Holder, Outcome, Pid};
 
-/// What a call tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// Done; or, where one only looked: nobody has it.
-    Done,
-    /// This process has it.
-    HeldBy(Pid),
-    /// Something else keeps everybody out: a lock that names no process, as long as its file is being written.
-    Busy,
-}
+/// What a call gives: the process that has the device, or none where it is free or the call is done.
+pub(crate) type Answer = Result<Option<Pid>, Errno>;
 
 /// Why a call fails: a number of errno(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 
+/// Something else keeps everybody out: a lock that names no process, as long as its file is being written.
+pub(crate) const BUSY: Errno = Errno(libc::EBUSY);
+
 /// The process that has the device.
-pub(crate) fn test(device: &[u8]) -> Result<Told, Errno> {
+pub(crate) fn test(device: &[u8]) -> Answer {
     let device = named(device)?;
-    let mut client = reach()?;
-    holder(&mut client, &device)
+    holder(&mut reach()?, &device)
 }
 
 /// Takes the device for a process, which may have it already.
-pub(crate) fn lock(device: &[u8], pid: Pid) -> Result<Told, Errno> {
+pub(crate) fn lock(device: &[u8], pid: Pid) -> Answer {
     let device = named(device)?;
     take(&mut reach()?, &device, pid)
 }
 
 /// Hands the lock of `from`, or of any process, to another process. If nobody has it, that process takes it.
-pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Result<Told, Errno> {
+pub(crate) fn relock(device: &[u8], from: Option<Pid>, to: Pid) -> Answer {
     let device = named(device)?;
     let mut client = reach()?;
     let holder = match holder(&mut client, &device)? {
-        Told::Done => return take(&mut client, &device, to),
-        Told::HeldBy(holder) if from.is_none_or(|from| from == holder) => holder,
-        held @ (Told::HeldBy(_) | Told::Busy) => return Ok(held),
+        None => return take(&mut client, &device, to),
+        Some(holder) if from.is_some_and(|from| from != holder) => return Ok(Some(holder)),
+        Some(holder) if holder == to => return Ok(None),
+        Some(holder) => holder,
     };
-    if holder == to {
-        return Ok(Told::Done);
-    }
     let outcome = client.pass(&device, holder, to).map_err(errno)?;
-    told(&mut client, &device, outcome)
+    answer(&mut client, &device, outcome)
 }
 
 /// Releases the device for a process, or for any process.
-pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Result<Told, Errno> {
+pub(crate) fn unlock(device: &[u8], pid: Option<Pid>) -> Answer {
     let device = parsed(device)?;
     let mut client = reach()?;
-    let pid = match (pid, holder(&mut client, &device)?) {
-        (_, free_or_busy @ (Told::Done | Told::Busy)) => return Ok(free_or_busy),
-        (Some(pid), Told::HeldBy(_)) => pid,
-        (None, Told::HeldBy(holder)) => holder,
-    };
-    let outcome = client.unlock(&device, pid).map_err(errno)?;
-    told(&mut client, &device, outcome)
+    let Some(holder) = holder(&mut client, &device)? else { return Ok(None) };
+    let outcome = client.unlock(&device, pid.unwrap_or(holder)).map_err(errno)?;
+    answer(&mut client, &device, outcome)
 }
 
-fn take(client: &mut Client, device: &DeviceName, pid: Pid) -> Result<Told, Errno> {
+fn take(client: &mut Client, device: &DeviceName, pid: Pid) -> Answer {
     let outcome = client.lock(device, pid).map_err(errno)?;
-    let told = told(client, device, outcome)?;
-    Ok(if told == Told::HeldBy(pid) { Told::Done } else { told })
+    Ok(answer(client, device, outcome)?.filter(|holder| *holder != pid))
 }
 
 fn reach() -> Result<Client, Errno> {
     Client::usual(PATIENCE).map_err(errno)
 }
 
-fn told(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Result<Told, Errno> {
+fn answer(client: &mut Client, device: &DeviceName, outcome: Outcome) -> Answer {
     match outcome {
-        Outcome::Done => Ok(Told::Done),
+        Outcome::Done => Ok(None),
         Outcome::Denied => Err(Errno(libc::EACCES)),
-        Outcome::Busy => match holder(client, device)? {
-            // Gone in the meantime.
-            Told::Done => Ok(Told::Busy),
-            held @ (Told::HeldBy(_) | Told::Busy) => Ok(held),
-        },
+        // The holder may be gone in the meantime.
+        Outcome::Busy => holder(client, device)?.map(Some).ok_or(BUSY),
     }
 }
 
 /// Whether something keeps others from the device: the first process that has a lock, or else a lock that names none.
 /// A program that merely has the port open has none.
-fn holder(client: &mut Client, device: &DeviceName) -> Result<Told, Errno> {
-    let holders = client.status(Some(device)).map_err(errno)?;
-    let mut locks = holders.iter().filter(|holder| holder.keeps_out()).peekable();
-    if locks.peek().is_none() {
-        return Ok(Told::Done);
+fn holder(client: &mut Client, device: &DeviceName) -> Answer {
+    let mut locks = client.status(Some(device)).map_err(errno)?;
+    locks.retain(Holder::keeps_out);
+    if locks.is_empty() {
+        return Ok(None);
     }
-    Ok(locks.find_map(|holder| holder.pid).map_or(Told::Busy, Told::HeldBy))
+    locks.iter().find_map(|holder| holder.pid).map(Some).ok_or(BUSY)
 }
 
 /// The device, which must be there, as the old library wants it.

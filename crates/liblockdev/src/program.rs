@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use pidlockfile::process::of_caller;
 
-use crate::device::{self, Errno, Told};
+use crate::device::{self, Answer, BUSY, Errno};
 
 /// The exit code for any trouble that has no code of its own.
 const TROUBLE: u8 = 255;
@@ -33,12 +33,12 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
         return TROUBLE;
     };
     let device = device.as_bytes();
-    let told = match action {
+    let answer = match action {
         Action::Lock => device::lock(device, parent),
         Action::Unlock => device::unlock(device, Some(parent)),
         Action::Test => device::test(device),
     };
-    code(told)
+    code(answer)
 }
 
 fn parse(arguments: impl Iterator<Item = OsString>) -> Option<(Action, OsString)> {
@@ -59,7 +59,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Option<(Action, OsString)
 }
 
 /// The codes of the manual page.
-fn code(told: Result<Told, Errno>) -> u8 {
+fn code(answer: Answer) -> u8 {
     let codes = [
         (libc::EACCES, 2),
         (libc::EROFS, 3),
@@ -73,9 +73,9 @@ fn code(told: Result<Told, Errno>) -> u8 {
         (libc::EIO, 11),
         (libc::EPERM, 12),
     ];
-    match told {
-        Ok(Told::Done) => 0,
-        Ok(Told::HeldBy(_) | Told::Busy) => 1,
+    match answer {
+        Ok(None) => 0,
+        Ok(Some(_)) | Err(BUSY) => 1,
         Err(Errno(number)) => {
             codes.iter().find(|(errno, _)| *errno == number).map_or(TROUBLE, |(_, code)| *code)
         }
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case::done(Ok(Told::Done), 0)]
-    #[case::held(Ok(Told::HeldBy(Pid::this())), 1)]
-    #[case::held_by_no_process(Ok(Told::Busy), 1)]
+    #[case::done(Ok(None), 0)]
+    #[case::held(Ok(Some(Pid::this())), 1)]
+    #[case::held_by_no_process(Err(BUSY), 1)]
     #[case::denied(Err(Errno(libc::EACCES)), 2)]
     #[case::missing(Err(Errno(libc::ENOENT)), 7)]
     #[case::not_permitted(Err(Errno(libc::EPERM)), 12)]
     #[case::no_service(Err(Errno(libc::ECONNREFUSED)), 255)]
-    fn each_result_has_its_exit_code(#[case] told: Result<Told, Errno>, #[case] expected: u8) {
-        assert_eq!(code(told), expected);
+    fn each_result_has_its_exit_code(#[case] answer: Answer, #[case] expected: u8) {
+        assert_eq!(code(answer), expected);
     }
 }
