@@ -23,7 +23,7 @@ use crate::serve::authority::Authority;
 use crate::serve::listen;
 use crate::serve::listener::{self, Listener};
 use crate::serve::settings::{Settings, Stay};
-use crate::serve::{Exclusive, Opens, Service, stdio};
+use crate::serve::{Exclusive, Opens, Service, stdio, wire};
 use crate::sys::STATE_DIR;
 use ttylock::{DeviceName, Dialect, Layout, Table};
 
@@ -127,7 +127,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let descriptors = stdio::make_safe();
+    let descriptors = wire::make_safe();
     // A client whose lock cannot be written gets an answer; the session does not end by a signal.
     let _ = pidlockfile::catch_file_size_signal();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
@@ -190,7 +190,7 @@ impl Options {
         }
     }
 
-    fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
+    fn serve(self, descriptors: wire::Descriptors) -> ExitCode {
         log::catch_panics(self.log_facility, descriptors.standard_error);
         let log = Log::new(Destination::Syslog(self.log_facility), self.log_level);
         let authority = self.authority();
@@ -206,7 +206,7 @@ impl Options {
         };
         let mut listeners = listener::from_systemd();
         if let Some(listener) = listener::from_inetd() {
-            stdio::let_go_of_input();
+            wire::let_go_of_input();
             listeners.push(listener);
             settings.stay = Stay::WhileNeeded;
         }

@@ -22,8 +22,8 @@ pub const HOST_CHARS: usize = 255;
 /// The text of `--banner-version`, in characters. A longer one is a usage error.
 pub const VERSION_CHARS: usize = 64;
 
-/// Bytes that a session reads at once. The rest is read afterwards.
-pub const READ_BYTES: usize = 4096;
+/// Bytes that are read from a connection in one turn. The rest is read in the next turn.
+pub const READ_BYTES: usize = 1024;
 
 /// Time without a complete command, unless `--idle-timeout` gives another. Then the connection gets 421 and is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -88,9 +88,6 @@ pub const CONNECTIONS_PER_USER: usize = 256;
 /// The largest number for both options. More is a usage error.
 pub const CONNECTIONS_MAX: u64 = 10_000;
 
-/// Time from the first byte of a line to its end. Then the connection gets 421 and is closed.
-pub const LINE_TIME: Duration = Duration::from_secs(30);
-
 /// Processes whose end the kernel reports to a daemon. The ends of others are looked for once a second.
 pub const WATCHED_PROCESSES: usize = 512;
 
@@ -102,10 +99,7 @@ pub const IN_PASSING: usize = 10 + DEFERRED_MOST;
 /// Bytes that must be available before a connection is accepted. If they are not, accepting pauses.
 pub const SPARE_MEMORY: usize = 1 << 20;
 
-/// Bytes that a daemon reads from a connection in one turn. The rest is read in the next turn.
-pub const TURN_BYTES: usize = 1024;
-
-/// Commands of a connection in one turn of a daemon. Further commands are served in the next turn.
+/// Commands of a connection that are served in one turn. Further commands are served in the next turn.
 pub const TURN_COMMANDS: usize = 2;
 
 /// Connections that a daemon accepts in one turn. More are accepted in the next turn.

@@ -348,27 +348,6 @@ fn a_line_is_bounded(#[case] length: usize, #[case] code: &str) {
     assert!(said.lines().nth(1).is_some_and(|line| line.starts_with(code)), "{said}");
 }
 
-/// What has begun must end within a time, and a line that is too long is known before it ends.
-#[rstest]
-#[case::nothing(b"", false, false)]
-#[case::ended(b"noop\r\n", false, false)]
-#[case::begun(b"n", true, false)]
-#[case::begun_behind_another(b"noop\nn", true, false)]
-#[case::telnet_begun(b"\xff", true, false)]
-#[case::telnet_ended(b"\xff\xfb\x01", false, false)]
-#[case::longest(&[b'x'; LINE_BYTES - 1], true, false)]
-#[case::too_long(&[b'x'; LINE_BYTES], true, true)]
-#[case::too_long_and_ended(&*[&[b'x'; LINE_BYTES][..], b"\n"].concat(), false, false)]
-fn a_line_that_has_begun_is_known(
-    #[case] sent: &[u8],
-    #[case] within: bool,
-    #[case] skipping: bool,
-) {
-    let mut session = Session::admit(identity());
-    converse(&mut session, &mut Model::default(), &[sent]);
-    assert_eq!((session.is_within_a_line(), session.is_skipping()), (within, skipping));
-}
-
 #[test]
 fn every_other_verb_of_rfc_959_is_answered_202() {
     const RFC_959: &str = "USER PASS ACCT CWD CDUP SMNT REIN PORT PASV TYPE STRU MODE RETR STOR \
@@ -423,14 +402,6 @@ fn a_stranger_is_refused_and_nothing_else_is_said_or_obeyed() {
     let mut session = Session::refuse(identity());
     let (said, closed) = converse(&mut session, &mut Model::default(), &[b"lock ttyS1 5\nquit\n"]);
     assert_eq!((said.concat().as_str(), closed), ("550 : Permission denied.\r\n", true));
-}
-
-#[test]
-fn one_client_too_many_is_turned_away() {
-    let mut session = Session::turn_away(identity());
-    let (said, closed) = converse(&mut session, &mut Model::default(), &[b"quit\n"]);
-    let line = "421 Service not available, closing control connection\r\n";
-    assert_eq!((said.concat().as_str(), closed), (line, true));
 }
 
 #[test]

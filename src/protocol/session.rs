@@ -81,18 +81,6 @@ impl Session {
         Self::saying(identity, Reply::Denied, Afterwards::Close)
     }
 
-    /// A session there is no room for: one 421, and the end.
-    #[must_use]
-    pub fn turn_away(identity: Identity) -> Self {
-        Self::saying(identity, Reply::Closing, Afterwards::Close)
-    }
-
-    /// Whether what arrives belongs to a line that is too long already.
-    #[must_use]
-    pub fn is_skipping(&self) -> bool {
-        self.framer.is_skipping()
-    }
-
     fn saying(identity: Identity, reply: Reply, afterwards: Afterwards) -> Self {
         let waiting = Waiting::NotOffered;
         Self { identity, waiting, framer: Framer::new(), state: State::Saying(reply, afterwards) }
@@ -103,12 +91,6 @@ impl Session {
     #[must_use]
     pub fn offering_to_wait(self) -> Self {
         Self { waiting: Waiting::Offered, ..self }
-    }
-
-    /// Whether bytes of a line have been taken whose end has not come yet.
-    #[must_use]
-    pub fn is_within_a_line(&self) -> bool {
-        self.framer.is_within_a_line()
     }
 
     /// Whether a LOCK is being answered.

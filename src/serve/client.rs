@@ -74,10 +74,6 @@ impl Client {
         self.peer.as_ref().is_ok_and(Peer::is_on_tcp)
     }
 
-    pub(super) fn is_within_a_line(&self) -> bool {
-        self.session.is_within_a_line()
-    }
-
     /// The answer to a WAIT whose time is over.
     pub(super) fn give_up(&mut self) {
         self.answer(Outcome::Busy);
@@ -92,10 +88,5 @@ impl Client {
             self.answer(Outcome::Busy);
         }
         gives_up
-    }
-
-    /// The service ends the session: the next [`Need`] says so, and then it closes.
-    pub(crate) fn dismiss(&mut self) {
-        self.session.dismiss();
     }
 }

@@ -1,8 +1,10 @@
 //! The clients of a daemon: their connections, the limits for each user, and which clients have more to do.
-//! Knows neither epoll nor the service.
+//! Makes no system call, and knows nothing of the service.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
+
+use nix::sys::epoll::EpollFlags;
 
 use super::admission::{Admissions, Decision, Token, User};
 use super::connection::Connection;
@@ -67,7 +69,15 @@ impl Clients {
     }
 
     pub(super) fn find(&mut self, token: Token) -> Option<&mut Connection> {
-        self.connections.find(token)
+        self.connections.find(token).map(|member| &mut member.connection)
+    }
+
+    /// A connection, and the events that epoll was asked to report about it, if any.
+    pub(super) fn find_watched(
+        &mut self,
+        token: Token,
+    ) -> Option<(&Connection, &mut Option<EpollFlags>)> {
+        self.connections.find(token).map(|member| (&member.connection, &mut member.interest))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -79,7 +89,7 @@ impl Clients {
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.places.iter().flatten()
+        self.connections.places.iter().flatten().map(|member| &member.connection)
     }
 
     /// It has more to do, after all others that have.
@@ -120,9 +130,15 @@ impl Clients {
 /// The connections, each at the place its token tells.
 #[derive(Debug, Default)]
 struct Connections {
-    places: Vec<Option<Connection>>,
+    places: Vec<Option<Member>>,
     free: Vec<usize>,
     serial: u64,
+}
+
+#[derive(Debug)]
+struct Member {
+    connection: Connection,
+    interest: Option<EpollFlags>,
 }
 
 impl Connections {
@@ -143,25 +159,25 @@ impl Connections {
     fn put(&mut self, connection: Connection) {
         let place = Self::place(connection.token);
         if let Some(free) = self.places.get_mut(place) {
-            *free = Some(connection);
+            *free = Some(Member { connection, interest: None });
         }
     }
 
-    fn find(&mut self, token: Token) -> Option<&mut Connection> {
-        let connection = self.places.get_mut(Self::place(token))?.as_mut();
-        connection.filter(|connection| connection.token == token)
+    fn find(&mut self, token: Token) -> Option<&mut Member> {
+        let member = self.places.get_mut(Self::place(token))?.as_mut();
+        member.filter(|member| member.connection.token == token)
     }
 
     fn take(&mut self, token: Token) -> Option<Connection> {
         self.find(token)?;
         let place = Self::place(token);
-        let connection = self.places.get_mut(place)?.take();
+        let member = self.places.get_mut(place)?.take();
         self.free.push(place);
-        connection
+        member.map(|member| member.connection)
     }
 
     fn tokens(&self) -> Vec<Token> {
-        self.places.iter().flatten().map(|connection| connection.token).collect()
+        self.places.iter().flatten().map(|member| member.connection.token).collect()
     }
 }
 

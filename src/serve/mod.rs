@@ -1,5 +1,5 @@
 //! Clients and their connections: `stdio` serves one connection on descriptors 0 and 1, `listen` many in one
-//! process (on Linux only, so far). `service` answers the requests of both.
+//! process (on Linux only, so far); each is a `connection`. `service` answers the requests of both.
 #![cfg_attr(
     not(target_os = "linux"),
     expect(dead_code, reason = "only a daemon needs it, which needs Linux")
@@ -11,7 +11,6 @@ pub(crate) mod authority;
 mod client;
 #[cfg(target_os = "linux")]
 mod clients;
-#[cfg(target_os = "linux")]
 mod connection;
 #[cfg(target_os = "linux")]
 mod descriptors;
@@ -35,6 +34,7 @@ pub(crate) mod stdio;
 mod waiting;
 #[cfg(target_os = "linux")]
 mod watches;
+pub(crate) mod wire;
 
 pub(crate) use client::{Client, Need};
 pub(crate) use ports::{Exclusive, Opens};

@@ -26,6 +26,7 @@ use super::ports::{Exclusive, ExclusivePorts, OpenPorts};
 use super::quota::Quota;
 use super::status_worker::{self, Seen};
 use super::waiting::Waiting;
+use crate::limits::FLUSH_AFTER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer, Processes, Stranger};
 use crate::protocol::command::Demand;
@@ -42,8 +43,10 @@ pub(crate) struct Service {
     processes: Processes,
     table: Table,
     log: Log,
-    /// What the log is still to be told.
-    untold: Vec<(Severity, String)>,
+    /// Lines that are still to be logged.
+    unlogged: Vec<(Severity, String)>,
+    /// When deferred work is to be done, if there is any.
+    flush_by: Option<Instant>,
     inquiry: Inquiry,
     waiting: Waiting,
     log_budget: LogBudget,
@@ -68,7 +71,8 @@ impl Service {
             processes: Processes::default(),
             table,
             log,
-            untold: Vec::new(),
+            unlogged: Vec::new(),
+            flush_by: None,
             inquiry,
             waiting,
             log_budget: LogBudget::default(),
@@ -85,14 +89,8 @@ impl Service {
         self.table.prepare();
     }
 
-    /// Whether there is anything to [`Service::flush`].
-    #[must_use]
-    pub(crate) fn has_deferred_work(&self) -> bool {
-        self.deferred() > 0
-    }
-
     fn deferred(&self) -> usize {
-        self.untold.len().saturating_add(self.table.deferred())
+        self.unlogged.len().saturating_add(self.table.deferred())
     }
 
     /// However much is asked, so much is put off and no more.
@@ -107,19 +105,33 @@ impl Service {
         self.table.reopen();
     }
 
-    /// Does what no client need wait for: records and the log. To be called when there is
-    /// nothing else to do, or [`crate::limits::FLUSH_AFTER`] after it became necessary.
+    /// Does deferred work, if there has been any for [`FLUSH_AFTER`]. Returns when that will be.
+    pub(crate) fn flush_due(&mut self, now: Instant) -> Option<Instant> {
+        if self.deferred() == 0 {
+            self.flush_by = None;
+            return None;
+        }
+        let by = *self.flush_by.get_or_insert(now.checked_add(FLUSH_AFTER).unwrap_or(now));
+        if by > now {
+            return Some(by);
+        }
+        self.flush();
+        None
+    }
+
+    /// Does what no client need wait for: closing files, and the log.
     pub(crate) fn flush(&mut self) {
+        self.flush_by = None;
         let events = self.table.flush();
-        self.untold.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
-        for (severity, line) in std::mem::take(&mut self.untold) {
+        self.unlogged.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
+        for (severity, line) in std::mem::take(&mut self.unlogged) {
             self.log.record(severity, &line);
         }
     }
 
     fn tell(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
         if self.log.wants(severity) {
-            self.untold.push((severity, line.to_string()));
+            self.unlogged.push((severity, line.to_string()));
         }
     }
 
@@ -132,9 +144,9 @@ impl Service {
             if left_out > 0 {
                 let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
                 let line = format!("{left_out} lines about {uid} were left out");
-                self.untold.push((Severity::Warning, line));
+                self.unlogged.push((Severity::Warning, line));
             }
-            self.untold.push((severity, line.to_string()));
+            self.unlogged.push((severity, line.to_string()));
         }
     }
 

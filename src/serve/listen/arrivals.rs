@@ -11,6 +11,7 @@ use super::super::admission::Decision;
 use super::super::connection::Connection;
 use super::super::descriptors::spare_memory;
 use super::super::listener::Listener;
+use super::super::wire::Wire;
 use super::{Daemon, LISTENERS};
 use crate::limits::{ACCEPT_PAUSE, ACCEPTED, REOPEN_EVERY};
 use crate::log::Severity;
@@ -117,14 +118,15 @@ impl Daemon<'_> {
             Decision::TurnedAway => {
                 self.count_turned_away(now);
                 self.clients.give_back(token);
-                Connection::new(stream, client, token, now).end(&self.service.farewell());
+                Connection::new(Wire::Socket(stream), client, token, now)
+                    .end(&self.service.farewell());
                 return;
             }
         }
-        let mut connection = Connection::new(stream, client, token, now);
-        let turn = connection.greet(self.service);
+        let mut connection = Connection::new(Wire::Socket(stream), client, token, now);
+        connection.greet(self.service, now);
         self.clients.enter(connection);
-        self.after(token, turn, now);
+        self.after(token, now);
     }
 
     fn count_turned_away(&mut self, now: Instant) {

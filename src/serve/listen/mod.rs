@@ -11,7 +11,7 @@ mod turns;
 mod waiters;
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -32,6 +32,7 @@ use super::settings::Settings;
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
+use super::wire::timeout_until;
 use crate::limits::EXCLUSIVE_DESCRIPTORS;
 use crate::log::Severity;
 
@@ -194,12 +195,7 @@ impl<'s> Daemon<'s> {
             self.notify.next_moment(),
             self.service.next_look(),
         ];
-        let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
-        let left = moment.saturating_duration_since(Instant::now());
-        // Rounded up, lest the last part of a millisecond be spent in turning round.
-        let up = left.saturating_add(Duration::from_micros(999));
-        let up = Duration::from_millis(u64::try_from(up.as_millis()).unwrap_or(u64::MAX));
-        EpollTimeout::try_from(up).unwrap_or(EpollTimeout::MAX)
+        timeout_until(moments.into_iter().flatten().min())
     }
 
     fn happened(&mut self, number: u64, now: Instant) {

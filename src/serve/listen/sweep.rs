@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use super::super::connection::{Connection, Phase};
 use super::super::listener::Origin;
 use super::super::settings::Stay;
+use super::super::wire::Wire;
 use super::Daemon;
-use crate::limits::{CONNECTIONS, FLUSH_AFTER, REOPEN_EVERY, SWEEP_EVERY};
+use crate::limits::{CONNECTIONS, REOPEN_EVERY, SWEEP_EVERY};
 use crate::log::Severity;
 
 /// When periodic work was done, and is to be done.
 pub(super) struct Schedule {
     sweep: Option<Instant>,
-    /// The last moment for deferred work.
+    /// When deferred work is to be done.
     flush: Option<Instant>,
     reopened: Instant,
     /// There has been no client since.
@@ -40,18 +41,8 @@ impl Schedule {
 }
 
 impl Daemon<'_> {
-    /// Under a load without end, it is done every [`FLUSH_AFTER`] all the same.
     pub(super) fn flush(&mut self, now: Instant) {
-        if !self.service.has_deferred_work() {
-            self.schedule.flush = None;
-            return;
-        }
-        let by =
-            *self.schedule.flush.get_or_insert_with(|| now.checked_add(FLUSH_AFTER).unwrap_or(now));
-        if now >= by {
-            self.service.flush();
-            self.schedule.flush = None;
-        }
+        self.schedule.flush = self.service.flush_due(now);
     }
 
     pub(super) fn sweep(&mut self, now: Instant) {
@@ -66,19 +57,16 @@ impl Daemon<'_> {
         for connection in self.clients.connections() {
             let Some(deadline) = connection.deadline(idle_timeout) else { continue };
             if deadline <= now {
-                over.push((connection.token, connection.phase));
+                over.push(connection.token);
             } else {
                 next = next.into_iter().chain([deadline]).min();
             }
         }
-        for (token, phase) in over {
-            match (phase, self.clients.find(token)) {
-                (Phase::Sending(_), Some(connection)) => {
-                    // What it has said is still obeyed, as if it had gone.
-                    connection.stop_talking();
-                    self.turn(token, now);
-                }
-                (_, _) => self.end(token),
+        for token in over {
+            if self.clients.find(token).is_some_and(Connection::drop_replies) {
+                self.turn(token, now);
+            } else {
+                self.end(token);
             }
         }
         if self.watches.polls_for_ends() {
@@ -133,17 +121,17 @@ impl Daemon<'_> {
             for _ in 0..CONNECTIONS {
                 let Ok(stream) = listener.accept() else { break };
                 let client = self.service.welcome(stream.as_fd());
-                let connection = Connection::new(stream, client, 0, Instant::now());
+                let wire = Wire::Socket(stream);
+                let connection = Connection::new(wire, client, 0, Instant::now());
                 connection.end(&self.service.farewell());
             }
         }
         for token in self.clients.tokens() {
             if let Some(connection) = self.clients.find(token) {
-                if connection.phase == Phase::Retrying {
+                if matches!(connection.phase, Phase::Retrying(_)) {
                     connection.client.retry_no_more();
-                    connection.phase = Phase::Open;
-                }
-                if connection.phase == Phase::Open {
+                    self.turn(token, Instant::now());
+                } else if matches!(connection.phase, Phase::Reading | Phase::Unfinished) {
                     self.turn(token, Instant::now());
                 }
             }

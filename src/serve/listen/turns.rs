@@ -5,10 +5,10 @@ use std::time::Instant;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::admission::Token;
-use super::super::connection::{Connection, Phase, Turn, close};
+use super::super::connection::{Connection, Phase};
 use super::super::status_worker::{Ended, Seen};
 use super::Daemon;
-use crate::limits::{ATTEMPTED, TURN_BYTES};
+use crate::limits::{ATTEMPTED, READ_BYTES};
 use crate::log::Severity;
 
 impl Daemon<'_> {
@@ -16,11 +16,11 @@ impl Daemon<'_> {
         let Some(connection) = self.clients.find(token) else { return };
         match connection.phase {
             // Events other than a hang-up are not of interest.
-            Phase::Asking => {
+            Phase::Asking(_) => {
                 self.queries.forget(token);
                 connection.hang_up();
             }
-            Phase::Retrying => {
+            Phase::Retrying(_) => {
                 if !connection.hang_up() {
                     // A release is done all the same.
                     self.listen_to(token, None);
@@ -34,9 +34,8 @@ impl Daemon<'_> {
                     return;
                 }
                 self.service.cancel(&mut connection.client);
-                connection.phase = Phase::Open;
             }
-            Phase::Open | Phase::Sending(_) => {}
+            Phase::Reading | Phase::Unfinished | Phase::Sending(_) | Phase::Over => {}
         }
         self.turn(token, now);
     }
@@ -44,46 +43,37 @@ impl Daemon<'_> {
     pub(super) fn turn(&mut self, token: Token, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
         let was_silent = !connection.spoke;
-        let mut buffer = [0; TURN_BYTES];
-        let turn = connection.turn(self.service, &mut buffer, now);
+        let mut buffer = [0; READ_BYTES];
+        connection.turn(self.service, &mut buffer, now);
         if was_silent && connection.spoke {
             let user = connection.client.user();
             self.clients.spoke(user, token);
         }
-        self.after(token, turn, now);
+        self.after(token, now);
         self.watch_holders();
     }
 
     /// What a connection does after a turn.
-    pub(super) fn after(&mut self, token: Token, turn: Turn, now: Instant) {
+    pub(super) fn after(&mut self, token: Token, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
-        let hears = connection.hears();
-        match &turn {
-            Turn::Blocked if !matches!(connection.phase, Phase::Sending(_)) => {
-                connection.phase = Phase::Sending(now);
-            }
-            Turn::Waits => connection.phase = Phase::Waiting,
-            Turn::Retries(_) => connection.phase = Phase::Retrying,
-            Turn::Asks(_) => connection.phase = Phase::Asking,
-            Turn::Blocked | Turn::Quiet | Turn::More | Turn::Over => {}
-        }
+        let (phase, hears) = (connection.phase.clone(), connection.hears());
         let deadline = connection.deadline(self.settings.idle_timeout);
         self.schedule.sweep_by(deadline);
         let reading = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
-        let interest = match turn {
-            Turn::Over => return self.close(token),
-            Turn::Quiet => Some(reading),
-            Turn::More => {
+        let interest = match phase {
+            Phase::Over => return self.close(token),
+            Phase::Reading => Some(reading),
+            Phase::Unfinished => {
                 self.clients.defer(token);
                 None
             }
-            Turn::Blocked => Some(EpollFlags::EPOLLOUT),
-            Turn::Waits => Some(EpollFlags::EPOLLRDHUP),
-            Turn::Retries(pause) => {
+            Phase::Sending(_) => Some(EpollFlags::EPOLLOUT),
+            Phase::Waiting => Some(EpollFlags::EPOLLRDHUP),
+            Phase::Retrying(pause) => {
                 self.clients.retry_at(now.checked_add(pause).unwrap_or(now), token);
                 hears.then_some(EpollFlags::empty())
             }
-            Turn::Asks(device) => {
+            Phase::Asking(device) => {
                 self.queries.push(token, device);
                 Some(EpollFlags::empty())
             }
@@ -96,25 +86,23 @@ impl Daemon<'_> {
     /// Tells epoll what is of interest; with no flags, that is a hang-up alone. Those of no interest are taken out of it,
     /// for it always tells of hang-ups, again and again.
     pub(super) fn listen_to(&mut self, token: Token, interest: Option<EpollFlags>) -> bool {
-        let Some(connection) = self.clients.find(token) else { return true };
-        let known = std::mem::replace(&mut connection.interest, interest);
+        let Some((connection, of_interest)) = self.clients.find_watched(token) else { return true };
+        let known = std::mem::replace(of_interest, interest);
         let outcome = match (known, interest) {
             (None, None) => return true,
             (Some(before), Some(after)) if before == after => return true,
             (Some(_), Some(flags)) => {
-                self.epoll.modify(&connection.stream, &mut EpollEvent::new(flags, token))
+                self.epoll.modify(&connection.wire, &mut EpollEvent::new(flags, token))
             }
-            (None, Some(flags)) => {
-                self.epoll.add(&connection.stream, EpollEvent::new(flags, token))
-            }
-            (Some(_), None) => self.epoll.delete(&connection.stream),
+            (None, Some(flags)) => self.epoll.add(&connection.wire, EpollEvent::new(flags, token)),
+            (Some(_), None) => self.epoll.delete(&connection.wire),
         };
         outcome.is_ok()
     }
 
     pub(super) fn close(&mut self, token: Token) {
         if let Some(connection) = self.leave(token) {
-            close(&connection.stream);
+            connection.close();
         }
     }
 
@@ -179,10 +167,10 @@ impl Daemon<'_> {
     }
 
     fn answer_query(&mut self, token: Token, seen: Option<Seen>) {
-        let connection = self.clients.find(token).filter(|it| it.phase == Phase::Asking);
+        let connection = self.clients.find(token);
+        let connection = connection.filter(|it| matches!(it.phase, Phase::Asking(_)));
         if let Some(connection) = connection {
             self.service.report_seen(&mut connection.client, seen);
-            connection.phase = Phase::Open;
             self.turn(token, Instant::now());
         }
     }

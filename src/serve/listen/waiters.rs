@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use pidlockfile::process::ProcessIdentity;
 use ttylock::Outcome;
 
-use super::super::connection::Phase;
 use super::super::waiting::Change;
 use super::super::watches::Watch;
 use super::{CHANGES, Daemon, PROCESSES};
@@ -28,7 +27,6 @@ impl Daemon<'_> {
         for WaiterId(token) in self.service.expire(now) {
             if let Some(connection) = self.clients.find(token) {
                 connection.client.give_up();
-                connection.phase = Phase::Open;
                 self.turn(token, now);
             }
         }
@@ -53,7 +51,6 @@ impl Daemon<'_> {
                 self.pass_over_own_changes(&attempt);
                 continue;
             }
-            connection.phase = Phase::Open;
             self.turn(token, now);
             return;
         }
