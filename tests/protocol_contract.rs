@@ -63,12 +63,11 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
                 Some(packet) => input = packet,
                 None => return (said, false),
             },
-            Step::MayName(Demand::Lock(request) | Demand::Unlock(request))
+            Step::Change(Demand::Lock(request) | Demand::Unlock(request))
                 if model.others.contains(&request.pid.as_raw()) =>
             {
-                session.vouch(None);
+                session.answer(Outcome::Denied);
             }
-            Step::MayName(demand) => session.vouch(Some(demand)),
             Step::Change(Demand::Lock(r)) => {
                 session.answer(model.lock(r.device.as_str(), r.pid.as_raw()));
             }
@@ -211,17 +210,17 @@ fn faults_have_an_order(#[case] line: &str, #[case] code: &str) {
     assert_eq!(model.holders.is_empty(), code != "200");
 }
 
-/// What a line leads to, when the peer may name every process.
+/// What a line leads to.
 fn led_to(line: &str) -> Step {
     let mut session = Session::admit(identity()).offering_to_wait();
     let line = format!("{line}\n");
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
     let step = session.next(&mut input);
-    let Step::MayName(demand) = step else { return step };
-    assert_eq!(demand.device(), &device());
-    session.vouch(Some(demand));
-    session.next(&mut input)
+    if let Step::Change(demand) = &step {
+        assert_eq!(demand.device(), &device());
+    }
+    step
 }
 
 #[cfg(test)]
@@ -374,14 +373,6 @@ fn outcomes_have_codes(
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
     // A question is asked until it is answered, and an answer to another one changes nothing.
-    let mut demand = None;
-    for _ in 0..2 {
-        let step = session.next(&mut input);
-        let Step::MayName(asked) = step else { panic!("{step:?}") };
-        demand = Some(asked);
-        session.answer(outcome);
-    }
-    session.vouch(demand);
     for _ in 0..2 {
         let step = session.next(&mut input);
         assert!(
@@ -389,7 +380,7 @@ fn outcomes_have_codes(
             "{step:?}"
         );
         assert_eq!(matches!(step, Step::Change(Demand::Lock(_))), verb == "lock");
-        session.vouch(None);
+        session.report(None);
     }
     session.answer(outcome);
     assert_eq!(session.next(&mut input), Step::Send(reply.to_owned()));

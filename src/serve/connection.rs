@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{self, sockopt};
 
-use super::admission::Token;
+use super::client::{Client, Delay};
+use super::service::Service;
 use super::wire::Wire;
-use super::{Client, Need, Service};
-use crate::limits::TURN_COMMANDS;
+use crate::protocol::session::Step;
 use ttylock::DeviceName;
 
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) token: Token,
     pub(super) client: Client,
     pub(super) phase: Phase,
     pub(super) wire: Wire,
@@ -33,28 +32,25 @@ pub(super) struct Connection {
 pub(super) enum Phase {
     /// The client sends something.
     Reading,
-    /// Nothing: there is more to do with what was read.
-    Unfinished,
     /// The client takes the replies that it has not taken since this moment.
     Sending(Instant),
     /// The client is given the device that it waits for, or an answer without it.
     Waiting,
     /// The holders of this device, or of any, are found.
     Asking(Option<DeviceName>),
-    /// This time passes: the request met a contended lock.
-    Retrying(Duration),
+    /// This moment comes: the request met a contended lock, and is tried again.
+    Retrying(Instant),
     /// It has no other turn, and is to be closed.
     Over,
 }
 
 impl Connection {
-    pub(super) fn new(wire: Wire, client: Client, token: Token, now: Instant) -> Self {
+    pub(super) fn new(wire: Wire, client: Client, now: Instant) -> Self {
         // Interrupts of telnet clients stay where they belong in the stream. Fails on Unix sockets.
         if client.is_on_tcp() {
             let _ = socket::setsockopt(&wire, sockopt::OobInline, &true);
         }
         Self {
-            token,
             client,
             phase: Phase::Reading,
             wire,
@@ -68,20 +64,11 @@ impl Connection {
 
     /// Says hello, before anything is read.
     pub(super) fn greet(&mut self, service: &mut Service, now: Instant) {
-        match service.attend(&mut self.client, &mut &[][..]) {
-            Need::Send(line) => self.say(line.as_bytes()),
-            Need::Receive | Need::Close | Need::Wait | Need::Status(_) | Need::Retry(_) => {}
-        }
-        self.phase = match service.attend(&mut self.client, &mut &[][..]) {
-            Need::Close => Phase::Over,
-            _ if !self.output.is_empty() => Phase::Sending(now),
-            Need::Send(_) | Need::Receive | Need::Wait | Need::Status(_) | Need::Retry(_) => {
-                Phase::Reading
-            }
-        };
+        self.phase = self.obey(service, &mut &[][..], now).unwrap_or(Phase::Reading);
+        self.spoke = false;
     }
 
-    /// One turn: what is left over from the last one, or else one reading; a few commands.
+    /// One turn: what is left over from the last one, and one reading.
     pub(super) fn turn(&mut self, service: &mut Service, buffer: &mut [u8], now: Instant) {
         self.flush();
         if !self.output.is_empty() {
@@ -89,14 +76,13 @@ impl Connection {
         }
         let left = std::mem::take(&mut self.pending);
         let mut input: &[u8] = &left;
-        let mut commands = 0;
-        self.phase = match self.obey(service, &mut input, &mut commands, now) {
+        self.phase = match self.obey(service, &mut input, now) {
             Some(phase) => phase,
             None => match self.wire.receive(buffer) {
                 Ok(0) => Phase::Over,
                 Ok(length) => {
                     input = buffer.get(..length).unwrap_or_default();
-                    self.obey(service, &mut input, &mut commands, now).unwrap_or(Phase::Reading)
+                    self.obey(service, &mut input, now).unwrap_or(Phase::Reading)
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => Phase::Reading,
                 Err(_) => Phase::Over,
@@ -106,43 +92,36 @@ impl Connection {
     }
 
     /// Does what the bytes say; `None` when they are used up.
-    fn obey(
-        &mut self,
-        service: &mut Service,
-        input: &mut &[u8],
-        commands: &mut usize,
-        now: Instant,
-    ) -> Option<Phase> {
+    fn obey(&mut self, service: &mut Service, input: &mut &[u8], now: Instant) -> Option<Phase> {
         loop {
-            match service.attend(&mut self.client, input) {
-                Need::Receive => return None,
-                Need::Wait => {
-                    // A client in a line has made its request, and is not to lose its place to
-                    // clients that have not.
-                    self.spoke = true;
-                    return Some(Phase::Waiting);
-                }
-                Need::Status(_) if !self.hears => {
-                    self.client.give_up_request();
-                }
-                Need::Status(device) => return Some(Phase::Asking(device)),
-                Need::Retry(pause) => {
-                    self.spoke = true;
-                    return Some(Phase::Retrying(pause));
-                }
-                Need::Close => return Some(Phase::Over),
-                Need::Send(line) => {
+            match self.client.session.next(input) {
+                Step::Receive => return None,
+                Step::Close => return Some(Phase::Over),
+                Step::Send(line) => {
                     self.say(line.as_bytes());
                     self.served = now;
                     self.spoke = true;
-                    *commands = commands.saturating_add(1);
                     if !self.output.is_empty() {
                         return Some(Phase::Sending(now));
                     }
-                    if *commands >= TURN_COMMANDS {
-                        return Some(Phase::Unfinished);
-                    }
                 }
+                Step::Change(demand) => {
+                    let Some(delay) = service.change(&mut self.client, demand) else { continue };
+                    // A client in a line has made its request, and is not to lose its place to
+                    // clients that have not.
+                    self.spoke = true;
+                    return Some(match delay {
+                        Delay::Waiting => Phase::Waiting,
+                        Delay::Retry(pause) => {
+                            Phase::Retrying(now.checked_add(pause).unwrap_or(now))
+                        }
+                    });
+                }
+                Step::Status(_) if !self.hears => {
+                    self.client.give_up_request();
+                }
+                Step::Status(device) => return Some(Phase::Asking(device)),
+                Step::Http => service.dismiss_a_browser(&mut self.client),
             }
         }
     }
@@ -216,12 +195,13 @@ impl Connection {
         self.client.give_up_request()
     }
 
-    /// When its time is over, if it goes on as it does.
-    pub(super) fn deadline(&self, idle_timeout: Duration) -> Option<Instant> {
+    /// When it needs another turn, or its time is over, if its client does nothing.
+    pub(super) fn moment(&self, idle_timeout: Duration) -> Option<Instant> {
         match self.phase {
-            Phase::Waiting | Phase::Asking(_) | Phase::Retrying(_) | Phase::Over => None,
+            Phase::Waiting | Phase::Asking(_) | Phase::Over => None,
+            Phase::Retrying(moment) => Some(moment),
             Phase::Sending(since) => since.checked_add(idle_timeout),
-            Phase::Reading | Phase::Unfinished => self.served.checked_add(idle_timeout),
+            Phase::Reading => self.served.checked_add(idle_timeout),
         }
     }
 
@@ -251,11 +231,11 @@ mod tests {
 
     use super::*;
     use crate::limits::{LINE_BYTES, READ_BYTES};
-    use crate::log::{Destination, Log, Severity};
+    use crate::log::{Log, Severity};
     use crate::peer::{Access, Rule};
-    use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
     use crate::serve::authority::Authority;
+    use crate::serve::queue::WaiterId;
     use ttylock::{Dialect, Layout, Table};
 
     const IDLE: Duration = Duration::from_secs(300);
@@ -281,7 +261,7 @@ mod tests {
                 search_dirs: Vec::new(),
                 state_dir: path("state"),
             };
-            let log = Log::new(Destination::Syslog(Facility::Daemon), Severity::Error);
+            let log = Log::new(Facility::Daemon, Severity::Error);
             let table = Table::new(layout);
             let authority = Authority {
                 rule: Rule::Own,
@@ -293,8 +273,8 @@ mod tests {
             let (client, stream) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
             let now = Instant::now();
-            let welcome = service.welcome_to_wait(stream.as_fd(), WaiterId(1));
-            let mut connection = Connection::new(Wire::Socket(stream.into()), welcome, 1, now);
+            let welcome = service.welcome(stream.as_fd(), Some(WaiterId(1)));
+            let mut connection = Connection::new(Wire::Socket(stream.into()), welcome, now);
             connection.greet(&mut service, now);
             assert_eq!(connection.phase, Phase::Reading);
             Self { service, client, connection, now, _root: root }
@@ -312,7 +292,7 @@ mod tests {
         }
 
         fn left(&self) -> Duration {
-            self.connection.deadline(IDLE).unwrap() - self.now
+            self.connection.moment(IDLE).unwrap() - self.now
         }
 
         fn pass(&mut self, seconds: u64) {
@@ -330,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_serves_one_read_and_a_few_commands() {
+    fn a_turn_serves_one_read() {
         let mut scene = Scene::new();
         let answers = |scene: &mut Scene| {
             let mut said = [0; 65536];
@@ -338,12 +318,11 @@ mod tests {
             said[..length].iter().filter(|byte| **byte == b'\n').count()
         };
         assert_eq!(answers(&mut scene), 1);
-        assert_eq!(scene.send(&b"noop\n".repeat(2 * TURN_COMMANDS + 1)), Phase::Unfinished);
-        assert_eq!(answers(&mut scene), TURN_COMMANDS);
-        assert_eq!(scene.turn(), Phase::Unfinished);
-        assert_eq!(answers(&mut scene), TURN_COMMANDS);
+        let [one_read, less] = [READ_BYTES, READ_BYTES / 2].map(|bytes| bytes / 5);
+        assert_eq!(scene.send(&b"noop\n".repeat(one_read + less)), Phase::Reading);
+        assert_eq!(answers(&mut scene), one_read);
         assert_eq!(scene.turn(), Phase::Reading);
-        assert_eq!(answers(&mut scene), 1);
+        assert_eq!(answers(&mut scene), less);
         assert_eq!(scene.send(&vec![b'x'; 3 * READ_BYTES]), Phase::Reading);
         assert!(scene.connection.pending.capacity() <= READ_BYTES);
     }
@@ -365,7 +344,7 @@ mod tests {
         }
         assert!(blocked);
         scene.connection.stop_talking();
-        assert_eq!(scene.turn(), Phase::Unfinished);
+        assert_eq!(scene.turn(), Phase::Reading);
         assert!(scene.connection.output.is_empty());
     }
 

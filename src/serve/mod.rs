@@ -15,6 +15,7 @@ mod connection;
 #[cfg(target_os = "linux")]
 mod descriptors;
 mod foreseen;
+mod journal;
 #[cfg(target_os = "linux")]
 pub(crate) mod listen;
 #[cfg(not(target_os = "linux"))]
@@ -24,18 +25,19 @@ pub(crate) mod listener;
 mod log_budget;
 #[cfg(target_os = "linux")]
 mod notify;
+#[cfg(target_os = "linux")]
+mod opened;
 mod ports;
+mod queue;
 mod quota;
 mod service;
 pub(crate) mod settings;
 mod status_queries;
 mod status_worker;
 pub(crate) mod stdio;
-mod waiting;
 #[cfg(target_os = "linux")]
 mod watches;
 pub(crate) mod wire;
 
-pub(crate) use client::{Client, Need};
 pub(crate) use ports::{Exclusive, Opens};
 pub(crate) use service::Service;

@@ -12,11 +12,11 @@ use crate::limits::{READ_BYTES, SESSION_REOPEN_EVERY};
 pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Duration) {
     let mut opened = Instant::now();
     let wire = Wire::Standard(descriptors);
-    let client = service.welcome(wire.as_fd());
-    let mut connection = Connection::new(wire, client, 0, opened);
+    let client = service.welcome(wire.as_fd(), None);
+    let mut connection = Connection::new(wire, client, opened);
     connection.greet(service, opened);
     if connection.phase == Phase::Reading {
-        service.prepare();
+        service.table.prepare();
     }
     let mut buffer = [0; READ_BYTES];
     loop {
@@ -26,16 +26,17 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
                     return connection.end(&service.farewell());
                 }
             }
-            Phase::Unfinished => {}
             Phase::Asking(device) => service.report(&mut connection.client, device.as_ref()),
-            Phase::Retrying(pause) => std::thread::sleep(*pause),
+            Phase::Retrying(moment) => {
+                std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+            }
             // With one client there is nobody to wait among, and WAIT is not offered.
             Phase::Waiting | Phase::Over => return connection.close(),
         }
         let now = Instant::now();
         service.flush_due(now);
         if now.saturating_duration_since(opened) >= SESSION_REOPEN_EVERY {
-            service.reopen();
+            service.table.reopen();
             opened = now;
         }
         connection.turn(service, &mut buffer, now);
@@ -46,7 +47,7 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
 fn wait(service: &mut Service, connection: &Connection, idle_timeout: Duration) -> bool {
     loop {
         let now = Instant::now();
-        let deadline = connection.deadline(idle_timeout);
+        let deadline = connection.moment(idle_timeout);
         // Checked before each read: single bytes do not keep a session.
         if deadline.is_some_and(|deadline| deadline <= now) {
             return false;
@@ -67,7 +68,7 @@ mod tests {
     use ttylock::{Layout, Table};
 
     use super::*;
-    use crate::log::{Destination, Log, Severity};
+    use crate::log::{Log, Severity};
     use crate::peer::{Access, Rule};
     use crate::protocol::reply::Version;
     use crate::serve::authority::Authority;
@@ -78,7 +79,7 @@ mod tests {
         let layout = Layout { dev_dir: dev_dir.clone(), lock_dir, ..Layout::native() };
         let authority =
             Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
-        let log = Log::new(Destination::Syslog(syslog::Facility::Daemon), Severity::Error);
+        let log = Log::new(syslog::Facility::Daemon, Severity::Error);
         Service::new(Version::original(), authority, Table::new(layout), log)
     }
 
@@ -95,8 +96,8 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut unread = ours.try_clone().unwrap();
         let wire = Wire::Socket(ours.into());
-        let client = service.welcome(wire.as_fd());
-        let mut connection = Connection::new(wire, client, 0, Instant::now());
+        let client = service.welcome(wire.as_fd(), None);
+        let mut connection = Connection::new(wire, client, Instant::now());
         theirs.write_all(b"n").unwrap();
         let goes_on = wait(&mut service, &connection, idle_timeout);
         assert_eq!(goes_on, is_read);
