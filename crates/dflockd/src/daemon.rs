@@ -1,5 +1,7 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
+#[cfg(feature = "etcd")]
+use crate::config::EtcdUse;
 use crate::config::{Config, ConfigError, Secret, TlsFiles, Wish, check_secret, usage};
 #[cfg(feature = "http")]
 use crate::http::HttpDoor;
@@ -255,9 +257,12 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     settings.tls = tls(config)?;
     settings.max_descriptors = descriptors_for_connections();
     #[cfg(feature = "etcd")]
-    if let Some(etcd) = &config.etcd {
+    if let Some((usage, etcd)) = &config.etcd {
         let etcd = leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
-        settings.store = StoreChoice::Etcd(etcd);
+        settings.store = match usage {
+            EtcdUse::Store => StoreChoice::Etcd(etcd),
+            EtcdUse::Journal => StoreChoice::Leader(etcd),
+        };
         // The unit may name a state directory, which only the store in memory uses.
         return Ok(settings);
     }

@@ -52,6 +52,9 @@ mod http_hostile;
 #[path = "etcd/journal.rs"]
 mod journal;
 #[cfg(test)]
+#[path = "etcd/leader.rs"]
+mod leader;
+#[cfg(test)]
 #[path = "http/metrics.rs"]
 mod metrics;
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //!
 //! A server calls [`Journal::load`] once at the start of each term and restores those holds. Then it has
 //! one [`Journal::commit`] or [`Journal::confirm`] under way at a time (they take `&mut self`) and gathers records
-//! meanwhile. After [`Failed`] the term is over: the server drops its engine and the records that were not committed,
-//! releases nothing, and loads again. There is no other recovery.
+//! meanwhile, as [`Commits`] says. After [`Failed`] the term is over: the server empties its engine
+//! ([`Engine::restart`]), drops the records that were not committed, releases nothing, and loads again. There is no
+//! other recovery.
 //!
 //! Pure.
 
@@ -12,10 +13,7 @@ mod commits;
 
 pub use commits::{Call, Commits, Mark};
 
-use crate::{Change, Claim, Hold, Key, Label, Moment, Token, Ttl};
-
-/// The most records of one [`Journal::commit`]. The keys that were granted together fit into one.
-pub const MAX_RECORDS: usize = 126;
+use crate::{Change, Claim, Engine, Hold, Key, Label, Mint, Moment, Token, Ttl};
 
 /// A hold in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,44 +60,67 @@ pub struct Failed;
 
 /// The record of the holds of one engine.
 pub trait Journal: Send {
-    /// Begins a term and reads all holds. A journal that several servers share returns when this server leads.
-    fn load(&mut self) -> impl Future<Output = Result<Recovered, Failed>> + Send;
+    /// The most records of one commit. The keys that are granted together fit into one.
+    const MAX_RECORDS: usize;
 
-    /// Records at most [`MAX_RECORDS`] changes, all or none of them. Of several records of one hold the last one
+    /// Whether another server may take the lead at any time. Then an answer without a record needs a confirmation.
+    const IS_SHARED: bool;
+
+    /// Begins a term and reads all holds. Waits until it can: a journal that several servers share, until this server
+    /// leads.
+    fn load(&mut self) -> impl Future<Output = Recovered> + Send;
+
+    /// Records at most [`Journal::MAX_RECORDS`] changes, all or none of them. Of several records of one hold the last one
     /// counts. If it is done, this server also led when the call began.
     fn commit(&mut self, records: &[Record]) -> impl Future<Output = Result<(), Failed>> + Send;
 
     /// Returns `Ok` if this server still led when the call began: nobody else has changed a hold since the last commit.
     /// A journal of one server is done at once.
-    fn confirm(&mut self) -> impl Future<Output = Result<(), Failed>> + Send;
+    fn confirm(&mut self) -> impl Future<Output = Result<(), Failed>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Whether new holds can be recorded. Present ones can be extended, handed on and ended even if not.
-    fn has_room(&self) -> bool;
+    fn has_room(&mut self) -> bool;
+
+    /// Ends the term in order, after the last commit: the next term begins without doubt and at once.
+    fn end(self) -> impl Future<Output = ()> + Send;
+}
+
+impl Recovered {
+    /// Gives the holds to an engine that has none and records its changes, and closes it for as long as holds may be
+    /// missing.
+    pub fn restore<M: Mint>(&self, now: Moment, engine: &mut Engine<M>) {
+        let holds = self.holds.iter().filter_map(|kept| kept.hold());
+        holds.for_each(|hold| engine.restore(now, &hold));
+        let until = now.after_micros(self.closed_micros).max(engine.closed_until());
+        engine.close(until);
+    }
 }
 
 impl Kept {
     /// The record of a hold.
     #[must_use]
-    pub fn new(hold: &Hold<'_>, now: Moment) -> Self {
+    pub fn new(hold: &Hold<'_>) -> Self {
         Self {
             key: hold.key.bytes().into(),
             claim: hold.claim,
             token: hold.token,
             ttl: hold.ttl,
-            left_micros: hold.expires.micros_since(now),
+            left_micros: hold.left_micros,
             label: hold.label.cloned(),
         }
     }
 
-    /// The hold, with its lease counted from `now`; `None` if the name is no key.
+    /// The hold; `None` if the name is no key.
     #[must_use]
-    pub fn hold(&self, now: Moment) -> Option<Hold<'_>> {
+    pub fn hold(&self) -> Option<Hold<'_>> {
         Some(Hold {
             key: Key::new(&self.key)?,
             claim: self.claim,
             token: self.token,
             ttl: self.ttl,
-            expires: now.after_micros(self.left_micros),
+            left_micros: self.left_micros,
             label: self.label.as_ref(),
         })
     }
@@ -108,10 +129,10 @@ impl Kept {
 impl Record {
     /// The record of a change.
     #[must_use]
-    pub fn new(change: &Change<'_>, now: Moment) -> Self {
+    pub fn new(change: &Change<'_>) -> Self {
         match change {
-            Change::Granted(hold) => Self::Granted(Kept::new(hold, now)),
-            Change::Renewed(hold) => Self::Extended(Kept::new(hold, now)),
+            Change::Granted(hold) => Self::Granted(Kept::new(hold)),
+            Change::Renewed(hold) => Self::Extended(Kept::new(hold)),
             Change::Ended { token, .. } => Self::Ended(*token),
         }
     }
@@ -130,7 +151,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::sample::{CAPS, Counting};
-    use crate::{Answer, Engine, Request, Verdict};
+    use crate::{Answer, Engine, LeaseStart, Request, Verdict};
     use std::hash::RandomState;
 
     const fn at(micros: u64) -> Moment {
@@ -139,13 +160,13 @@ mod tests {
 
     fn engine() -> Engine<Counting> {
         let mut engine = Engine::new(CAPS, Counting(0), RandomState::new());
-        engine.record();
+        engine.record(LeaseStart::Grant);
         engine
     }
 
     fn changes(engine: &mut Engine<Counting>, now: Moment) -> Vec<Record> {
         let mut records = Vec::new();
-        engine.take_changes(|change| records.push(Record::new(&change, now)));
+        engine.take_changes(now, |change| records.push(Record::new(&change)));
         records
     }
 
@@ -170,12 +191,15 @@ mod tests {
         assert_eq!((kept.token, kept.left_micros), (grant.token, 32_000_000));
 
         let mut second = engine();
-        second.restore(at(7), &kept.hold(at(7)).unwrap());
-        let mut restored = Vec::new();
-        let all = second.look_over_holds(&mut 0, 9, |hold| restored.push(Kept::new(&hold, at(7))));
-        assert_eq!(all, crate::Progress::Done);
-        assert_eq!(restored.first(), Some(kept));
-        assert_eq!(restored.len(), 1);
+        let recovered = Recovered { holds: vec![kept.clone()], ..Recovered::default() };
+        recovered.restore(at(7), &mut second);
+        let view = second.view(at(7), key, 9).unwrap();
+        assert_eq!((view.held, view.holders[0].left_micros), (1, Some(kept.left_micros)));
+        assert!(view.holders[0].is_reader);
+        assert_eq!(second.sight(at(7), key).unwrap().label.as_deref(), kept.label.as_ref());
+        let conn = second.connect(1);
+        let renew = Request::Renew { key, token: Some(grant.token), ttl };
+        assert!(matches!(second.ask(at(7), conn, renew), Verdict::Now(Answer::Renewed(_))));
 
         first.ask(at(9), conn, Request::Release { key, token: Some(grant.token) });
         assert_eq!(changes(&mut first, at(9)), [Record::Ended(grant.token)]);
@@ -191,6 +215,6 @@ mod tests {
             left_micros: 0,
             label: None,
         };
-        assert_eq!(kept.hold(at(0)), None);
+        assert_eq!(kept.hold(), None);
     }
 }

@@ -57,9 +57,9 @@ pub mod wire;
 
 pub use engine::{
     Ahead, Answer, AutoRelease, Caps, Census, Change, Claim, ConnId, Counters, Cursor, Effect,
-    Engine, Grant, Histogram, Hold, Key, KeyLine, KeyView, Keys, Label, Limit, MAX_KEY_BYTES,
-    MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds, Sight, Space,
-    TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, ownership,
+    Engine, Grant, Histogram, Hold, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit,
+    MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds,
+    Sight, Space, TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, ownership,
 };
 pub use external_store::{Host, Inlet, Unreachable};
 

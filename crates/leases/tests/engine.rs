@@ -4,8 +4,9 @@
 mod engine {
     use leases::wire::{MOST_KEYS, StatsCursor, push_stats};
     use leases::{
-        Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys, Limit,
-        Mint, Moment, Progress, Refusal, Request, Seconds, Space, Token, Ttl, Verdict,
+        Answer, AutoRelease, Caps, Change, Claim, ConnId, Cursor, Effect, Engine, Grant, Hold, Key,
+        Keys, LeaseStart, Limit, Mint, Moment, Progress, Refusal, Request, Seconds, Space, Token,
+        Ttl, Verdict,
     };
     use rstest::rstest;
     use std::hash::RandomState;
@@ -25,6 +26,10 @@ mod engine {
 
     fn at(millis: u64) -> Moment {
         Moment::from_micros(millis * 1000)
+    }
+
+    fn at_second(count: u64) -> Moment {
+        at(count * 1000)
     }
 
     fn engine() -> Engine<Counting> {
@@ -415,12 +420,13 @@ mod engine {
     #[test]
     fn readers_are_recorded_and_restored() {
         let mut engine = engine();
-        engine.record();
+        engine.record(LeaseStart::Grant);
         let conns: Vec<ConnId> = (0..100).map(|serial| engine.connect(serial)).collect();
         let tokens: Vec<Token> =
             conns.iter().map(|conn| granted(share(&mut engine, at(0), *conn)).token).collect();
         let mut second = self::engine();
-        let _ = engine.look_over_holds(&mut 0, u32::MAX, |hold| {
+        engine.take_changes(at(0), |change| {
+            let Change::Granted(hold) = change else { panic!("{change:?}") };
             assert_eq!(hold.claim, Claim::Shared);
             second.restore(at(0), &hold);
         });
@@ -436,6 +442,89 @@ mod engine {
             gone(engine, at(3), reader);
             assert!(matches!(answers(engine)[..], [Answer::Granted(_)]));
         }
+    }
+
+    /// Tells the engine that what changed is recorded, and returns the time that was left of each lease.
+    fn recorded(engine: &mut Engine<Counting>, now: Moment) -> Vec<u64> {
+        let mut changed = Vec::new();
+        engine.take_changes(now, |change| match change {
+            Change::Granted(hold) | Change::Renewed(hold) => {
+                changed.push((hold.key.bytes().to_vec(), hold.token, hold.left_micros));
+            }
+            Change::Ended { .. } => {}
+        });
+        for (key, token, _) in &changed {
+            engine.start_lease(now, Key::new(key).unwrap(), *token);
+        }
+        changed.into_iter().map(|(.., left)| left / 1_000_000).collect()
+    }
+
+    /// However long the record takes: the lease that a client is told of begins after it.
+    #[test]
+    fn a_lease_begins_when_it_is_recorded() {
+        let mut engine = engine();
+        engine.record(LeaseStart::Record);
+        let (one, two) = (engine.connect(1), engine.connect(2));
+        let grant = granted(acquire(&mut engine, at_second(0), one, "k", 1, 5));
+        assert_eq!(acquire(&mut engine, at_second(9), two, "k", 1, 5), Verdict::Later);
+        engine.advance(at_second(10));
+        assert!(answers(&mut engine).is_empty(), "it was not recorded yet");
+        assert_eq!(recorded(&mut engine, at_second(10)), [5]);
+        // A renewal is not recorded when the lease before it would end.
+        renew(&mut engine, at_second(14), one, "k", grant.token);
+        engine.advance(at_second(16));
+        assert!(answers(&mut engine).is_empty());
+        assert_eq!(recorded(&mut engine, at_second(20)), [500]);
+        engine.advance(at_second(519));
+        assert!(answers(&mut engine).is_empty());
+        engine.advance(at_second(520));
+        assert!(matches!(answers(&mut engine)[..], [Answer::Granted(_)]));
+    }
+
+    /// A server that takes the lead restores the time that was recorded last. So the time that is left of a hold that
+    /// nobody renews is recorded, each time that a quarter is over.
+    #[test]
+    fn the_time_left_of_a_restored_hold_is_recorded() {
+        let mut engine = engine();
+        engine.record(LeaseStart::Record);
+        let key = Key::new(b"k").unwrap();
+        let (claim, ttl, token) = (Claim::LOCK, Ttl::new(40).unwrap(), Token::new(1, 7));
+        let hold = Hold { key, claim, token, ttl, left_micros: 40_000_000, label: None };
+        engine.restore(at_second(0), &hold);
+        for (now, left) in [(10, 30), (20, 20), (30, 10)] {
+            engine.advance(at_second(now - 1));
+            assert!(!engine.has_changes());
+            engine.advance(at_second(now));
+            assert_eq!(recorded(&mut engine, at_second(now)), [left]);
+        }
+        assert_eq!(engine.held(), 1);
+        engine.advance(at_second(40));
+        assert_eq!(engine.held(), 0);
+        // One that is renewed needs no such record.
+        engine.restore(at_second(50), &hold);
+        let conn = engine.connect(1);
+        renew(&mut engine, at_second(51), conn, "k", token);
+        recorded(&mut engine, at_second(51));
+        engine.advance(at_second(300));
+        assert!(!engine.has_changes() && engine.held() == 1);
+    }
+
+    /// Connections stay when the holds are restored from their record; nothing is released or answered.
+    #[test]
+    fn a_restart_keeps_connections_only() {
+        let mut engine = engine();
+        engine.record(LeaseStart::Record);
+        let (one, two) = (engine.connect(1), engine.connect(2));
+        let grant = granted(acquire(&mut engine, at(0), one, "k", 1, 5));
+        assert_eq!(acquire(&mut engine, at(0), two, "k", 1, 5), Verdict::Later);
+        engine.restart(Counting(10));
+        assert_eq!((engine.held(), engine.waiting(), engine.has_changes()), (0, 0, false));
+        assert!(answers(&mut engine).is_empty());
+        gone(&mut engine, at(1), one);
+        engine.cancel(at(1), two);
+        let next = granted(acquire(&mut engine, at(1), two, "k", 1, 5));
+        assert!(next.token.fence() > grant.token.fence());
+        assert_ne!(engine.connect(3), two);
     }
 
     fn renew(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, key: &str, token: Token) {
@@ -544,12 +633,12 @@ mod engine {
     fn all_or_none(#[case] prepare: fn(&mut Engine<Counting>), #[case] want: Answer) {
         let mut engine = engine_with(|caps| caps.max_entries = 4);
         let conn = engine.connect(1);
-        engine.record();
+        engine.record(LeaseStart::Grant);
         for key in [b"a", b"b", b"c"] {
             engine.watch(Key::new(key).unwrap(), true);
         }
         prepare(&mut engine);
-        engine.take_changes(|_| {});
+        engine.take_changes(at(0), |_| {});
         while engine.take_effect().is_some() {}
         let before = (engine.held(), engine.counters().grants, engine.keys());
         assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c"), want);
@@ -569,14 +658,14 @@ mod engine {
     fn locks_taken_by_one_request_are_separate_holds() {
         let mut engine = engine();
         let conn = engine.connect(1);
-        engine.record();
+        engine.record(LeaseStart::Grant);
         engine.watch(Key::new(b"b").unwrap(), true);
         let Answer::All(grants) = acquire_all(&mut engine, at(0), conn, "b a") else { panic!() };
         let fences: Vec<u64> = grants.iter().map(|grant| grant.token.fence()).collect();
         assert_eq!(fences, [1, 2]);
         let mut recorded = Vec::new();
-        engine.take_changes(|change| {
-            let leases::Change::Granted(hold) = change else { panic!("{change:?}") };
+        engine.take_changes(at(0), |change| {
+            let Change::Granted(hold) = change else { panic!("{change:?}") };
             recorded.push((hold.key.bytes().to_vec(), hold.token));
         });
         let want = [(b"b".to_vec(), grants[0].token), (b"a".to_vec(), grants[1].token)];

@@ -5,10 +5,10 @@ mod frames;
 
 use super::access::Scope;
 use super::core::Shared;
-use super::state::Saving;
 use super::tls;
 use super::transport::Transport;
 use frames::Next;
+use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, StatsCursor};
 use leases::{Answer, AutoRelease, ConnId, Key, Moment, Progress, Refusal, Seconds, Token};
 use std::cell::RefCell;
@@ -102,8 +102,8 @@ struct Connection {
     scope: Option<Scope>,
     /// The length in bytes of the longest valid secret.
     longest_secret: usize,
-    /// The number of changes of holds that must be saved before `output` may be sent; 0 if it may be sent now.
-    rests_on: u64,
+    /// When `output` may be sent; `None` for now.
+    rests_on: Option<Mark>,
     /// What becomes of its holds when the connection ends.
     auto: AutoRelease,
     /// A part of a `stats` body has been sent.
@@ -132,7 +132,7 @@ pub(super) async fn serve(
         read_by: shared.now().after(shared.settings.read_timeout),
         scope: access.is_open().then_some(Scope::All),
         longest_secret: access.longest(),
-        rests_on: 0,
+        rests_on: None,
         auto: shared.settings.auto_release,
         is_in_body: false,
         steps: 0,
@@ -217,6 +217,10 @@ impl Connection {
                     tracing::warn!(%peer, conn_id, "ended by an administrator");
                     return Poll::Ready(Err(End::Gone));
                 }
+                if core.is_over(self.id) {
+                    drop(core);
+                    return Poll::Ready(Err(self.send_away()));
+                }
                 let lost = core.take_lost(self.id);
                 if !lost.is_empty() {
                     // The news had made the deadline the present.
@@ -247,7 +251,7 @@ impl Connection {
             return;
         }
         lost.iter().for_each(|token| wire::push_lost(&mut self.output, *token));
-        if self.rests_on == 0 {
+        if self.rests_on.is_none() {
             // What the kernel does not take now is sent with the next answer.
             let sent = self.transport.send(&self.output).unwrap_or(0);
             self.output.drain(..sent.min(self.output.len()));
@@ -338,9 +342,14 @@ impl Connection {
 
     /// Sends the answers, when the changes on which they depend are saved.
     async fn send(&mut self) -> Result<(), End> {
-        if self.rests_on > 0 {
-            let saved = self.wait_until(Moment::NEVER, |this, _| this.poll_saved()).await?;
-            saved.unwrap_or(Ok(()))?;
+        while let Some(mark) = self.rests_on {
+            let poll =
+                |this: &mut Self, cx: &mut Context<'_>| this.shared.core().poll_recorded(mark, cx);
+            match self.wait_until(Moment::NEVER, poll).await? {
+                Ok(Ok(())) => self.rests_on = None,
+                Ok(Err(Failed)) => return Err(self.send_away()),
+                Err(Late) => {}
+            }
         }
         if self.output.is_empty() && !self.transport.is_backlogged() {
             return Ok(());
@@ -375,22 +384,17 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when the collected answers may be sent. If a change on which they depend could not be recorded, none of
-    /// them is sent, and the connection ends without releasing its holds.
-    fn poll_saved(&mut self) -> Poll<Result<(), End>> {
-        match self.shared.core().saving(self.id, self.rests_on) {
-            Saving::Pending => return Poll::Pending,
-            Saving::Saved => {}
-            Saving::Lost => {
-                self.rests_on = 0;
-                self.output.clear();
-                self.output.extend_from_slice(wire::status::ERROR_DRAINING);
-                self.auto = AutoRelease::Off;
-                return Poll::Ready(Err(End::Orderly));
-            }
+    /// The store is unavailable, so answers that were not sent may be wrong. The connection ends and releases nothing.
+    fn send_away(&mut self) -> End {
+        self.auto = AutoRelease::Off;
+        if self.rests_on.take().is_some() || self.is_in_body {
+            self.output.clear();
         }
-        self.rests_on = 0;
-        Poll::Ready(Ok(()))
+        if self.is_in_body {
+            return End::Gone;
+        }
+        self.output.extend_from_slice(wire::status::ERROR_DRAINING);
+        End::Orderly
     }
 
     /// The client has the whole time for its next line.
@@ -404,7 +408,7 @@ impl Connection {
             let now = this.shared.now();
             let mut core = this.shared.core();
             if let Some(answer) = core.take_answer(this.id, now) {
-                this.rests_on = core.noted();
+                this.rests_on = core.mark();
                 drop(core);
                 this.restart_reading(now);
                 return Poll::Ready(Some(answer));
@@ -471,14 +475,13 @@ impl Connection {
             Err(refusal) => Err(refusal),
         };
         core.end_watch(self.id);
-        let noted = core.noted();
+        // The client is told nothing that would be false after a restart.
+        self.rests_on = core.mark();
         drop(core);
         self.restart_reading(now);
         Some(match sight {
             Ok(line) => {
                 self.output.extend_from_slice(&line.text);
-                // The client is told nothing that would be false after a restart.
-                self.rests_on = noted;
                 Ok(())
             }
             Err(refusal) => self.answer(&Answer::Refused(refusal)),
@@ -511,11 +514,10 @@ impl Connection {
     /// Appends an answer. The answer that the store is unavailable is the last one, and the connection then releases
     /// nothing.
     fn answer(&mut self, answer: &Answer) -> Result<(), End> {
-        wire::push_answer(&mut self.output, answer);
         if matches!(answer, Answer::Refused(Refusal::Unavailable)) {
-            self.auto = AutoRelease::Off;
-            return Err(End::Orderly);
+            return Err(self.send_away());
         }
+        wire::push_answer(&mut self.output, answer);
         Ok(())
     }
 

@@ -1,14 +1,14 @@
 //! The state that all connections share: the engine, one seat for each connection, and their
 //! deadlines. Everything here happens under one lock that no thread holds across a system call.
 
-mod keeping;
 mod people;
+mod recording;
 mod shared;
 mod watching;
 
 use super::access::Access;
 use super::settings::Settings;
-use super::state::{Doubt, Health, Keeper};
+use super::state::{Doubt, Health};
 use super::store::Store;
 use super::tls::Tls;
 use leases::wire::{Fault, StatsCursor, push_stats};
@@ -16,6 +16,7 @@ use leases::{
     Answer, AutoRelease, ConnId, Effect, KeyLine, Label, Moment, Progress, Refusal, Request,
     Timers, Token, Verdict,
 };
+use recording::Recording;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
@@ -54,6 +55,8 @@ struct Seat {
     id: ConnId,
     /// The number that is shown to people.
     serial: u64,
+    /// The term in which it came.
+    term: u64,
     /// The name and value that the client has sent.
     label: Option<Arc<Label>>,
     /// An administrator has ended it.
@@ -72,10 +75,7 @@ struct Seat {
 
 pub(super) struct Core {
     pub(super) store: Store,
-    /// Keeps the record of holds, if this server has one.
-    keeper: Option<Keeper>,
-    /// The connections to wake; kept to reuse its memory.
-    woken: Vec<ConnId>,
+    recording: Recording,
     seats: Vec<Option<Seat>>,
     timers: Timers<ConnId>,
     watchers: Watchers,
@@ -154,6 +154,7 @@ impl Core {
         let seat = Seat {
             id,
             serial,
+            term: self.recording.term(),
             label: None,
             kicked: false,
             hears_lost: false,
@@ -195,10 +196,8 @@ impl Core {
 
     /// Passes a request to the store, and its effects to the connections concerned.
     pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
-        if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
-            if let Some(refusal) = keeper.judge(engine, &request, now) {
-                return Verdict::Now(Answer::Refused(refusal));
-            }
+        if self.is_over(id) || !self.is_available() {
+            return Verdict::Now(Answer::Refused(Refusal::Unavailable));
         }
         let verdict = self.store.ask(now, id, request);
         self.deliver(now);
@@ -267,8 +266,8 @@ impl Core {
 
     /// Delivers effects to their connections.
     fn deliver(&mut self, now: Moment) {
-        if let (Some(keeper), Some(engine)) = (&mut self.keeper, self.store.engine()) {
-            keeper.note(engine, now);
+        if let Some(engine) = self.store.engine() {
+            self.recording.note(engine, now);
         }
         while let Some(effect) = self.store.take_effect() {
             match effect {
@@ -279,7 +278,7 @@ impl Core {
                     self.wake(id);
                 }
                 Effect::Wake(id) => self.wake(id),
-                Effect::Taken(id, token) => self.note_lost(id, token),
+                Effect::Taken(id, token) => self.note_taken(id, token),
                 Effect::Moved(key) => self.wake_watchers(&key),
                 Effect::Expired { serial, key } => {
                     tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");
@@ -316,8 +315,7 @@ impl Core {
         if self.watchers.has_work() {
             return Moment::default();
         }
-        let retry = self.keeper.as_ref().map_or(Moment::NEVER, Keeper::retry);
-        self.store.next_deadline().min(self.timers.next()).min(retry)
+        self.store.next_deadline().min(self.timers.next())
     }
 
     /// One turn of the driver: serves what is due and returns the time of the next turn.
@@ -327,9 +325,6 @@ impl Core {
         }
         self.store.advance(now);
         self.deliver(now);
-        if let Some(keeper) = &self.keeper {
-            keeper.ring(now);
-        }
         for _ in 0..WOKEN_PER_TURN {
             let Some(id) = self.timers.pop(now) else { break };
             self.ring(id, now);

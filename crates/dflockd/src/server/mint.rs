@@ -22,7 +22,11 @@ impl ServerMint {
     pub(super) fn new(floor: u64) -> Self {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = u64::try_from(clock.as_nanos()).unwrap_or(0);
-        let fence = clock.max(floor);
+        Self::from(clock.max(floor))
+    }
+
+    /// Fences start above this one.
+    pub(super) fn from(fence: u64) -> Self {
         Self { fence, pool: [0; POOL_BYTES], used: POOL_BYTES, fallback: RandomState::new() }
     }
 

@@ -7,9 +7,9 @@ mod access;
 mod connection;
 mod core;
 mod driver;
-mod flusher;
 mod listener;
 mod mint;
+mod recorder;
 mod regular;
 mod roster;
 mod settings;
@@ -29,12 +29,13 @@ pub use tls::Tls;
 
 use self::core::Shared;
 use driver::Driver;
-use flusher::Flusher;
 use leases::Inlet;
 pub use leases::Unreachable;
+use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use leases::{Census, Counters, Key, Progress, Seconds};
 pub use leases_etcd::EtcdNumbers;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl Server {
         let above = Arc::downgrade(&shared);
         shared.core().store.start(Inlet::new(above));
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
-        let flusher = tokio::spawn(Flusher::new(Arc::clone(&shared)));
+        let recorder = recorder::start(&shared);
         let accepting: Vec<JoinHandle<io::Result<()>>> = listeners
             .into_iter()
             .map(|listener| tokio::spawn(listener::accept(Arc::clone(&shared), listener)))
@@ -104,11 +105,16 @@ impl Server {
         for task in &accepting {
             task.abort();
         }
+        if !shared.settings.is_shared() {
+            leave_in_time(&shared).await;
+        }
+        shared.core().close_record();
+        if let Some(recorder) = recorder {
+            recorder.await?;
+        }
+        // Those of a leader leave when its term has ended.
         leave_in_time(&shared).await;
         driver.abort();
-        flusher.abort();
-        let now = shared.now();
-        shared.core().close(now);
         Ok(())
     }
 }
@@ -174,9 +180,15 @@ impl Handle {
     /// The store does not answer; some of the holds may be gone.
     pub async fn force_release(&self, key: Key<'_>) -> Result<usize, Unreachable> {
         let now = self.0.now();
-        let forced = self.0.core().force_release(now, key);
+        let (forced, mark) = self.0.core().force_release(now, key)?;
         match forced {
-            Forced::Done(count) => Ok(count),
+            Forced::Done(count) => match mark {
+                Some(mark) => {
+                    let recorded = poll_fn(|cx| self.0.core().poll_recorded(mark, cx)).await;
+                    recorded.map(|()| count).map_err(|Failed| Unreachable)
+                }
+                None => Ok(count),
+            },
             #[cfg(feature = "etcd")]
             Forced::Later(forced) => forced.await,
         }
@@ -190,7 +202,7 @@ impl Handle {
     /// Whether clients should use this server.
     pub fn readiness(&self) -> Readiness {
         let now = self.0.now();
-        self.0.core().readiness(now)
+        self.0.core().readiness(self.0.settings.state.as_deref(), now)
     }
 
     /// Connections now.

@@ -15,6 +15,9 @@ pub enum StoreChoice {
     /// etcd.
     #[cfg(feature = "etcd")]
     Etcd(leases_etcd::Settings),
+    /// This process, while it leads the servers that record their holds in the same etcd.
+    #[cfg(feature = "etcd")]
+    Leader(leases_etcd::Settings),
 }
 
 /// See the module.
@@ -51,9 +54,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// No fence up to this number may be given out.
-    pub(super) fn fence_floor(&self) -> u64 {
-        self.state.as_ref().map_or(0, |state| state.fence())
+    /// Whether another server can continue with the holds of this one.
+    pub(super) const fn is_shared(&self) -> bool {
+        match self.store {
+            StoreChoice::Memory => false,
+            #[cfg(feature = "etcd")]
+            StoreChoice::Etcd(_) => false,
+            #[cfg(feature = "etcd")]
+            StoreChoice::Leader(_) => true,
+        }
     }
 }
 

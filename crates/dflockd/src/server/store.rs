@@ -82,16 +82,18 @@ macro_rules! store {
 impl Store {
     pub(super) fn new(settings: &Settings) -> Self {
         match &settings.store {
-            StoreChoice::Memory => Self::Memory(Engine::new(
-                settings.caps,
-                ServerMint::new(settings.fence_floor()),
-                RandomState::new(),
-            )),
             #[cfg(feature = "etcd")]
             StoreChoice::Etcd(etcd) => {
                 Self::Etcd(Box::new(leases_etcd::Engine::new(etcd.clone(), settings.caps)))
             }
+            #[cfg(feature = "etcd")]
+            StoreChoice::Leader(_) => Self::memory(settings),
+            StoreChoice::Memory => Self::memory(settings),
         }
+    }
+
+    fn memory(settings: &Settings) -> Self {
+        Self::Memory(Engine::new(settings.caps, ServerMint::new(0), RandomState::new()))
     }
 
     /// The engine in memory, whose holds can be recorded.

@@ -135,7 +135,7 @@ pub(crate) fn prefix() -> String {
 
 fn environment(endpoints: &str) -> Vec<(&'static str, String)> {
     vec![
-        ("DFLOCKD_STORE", "etcd".to_owned()),
+        ("DFLOCKD_STORE", std::env::var("DFLOCKD_TEST_STORE").unwrap_or("etcd".to_owned())),
         ("DFLOCKD_ETCD_ENDPOINTS", endpoints.to_owned()),
         ("DFLOCKD_ETCD_PREFIX", prefix()),
     ]

@@ -3,7 +3,7 @@
 
 use crate::cluster::{self, Cluster};
 use crate::daemon::PATIENCE;
-use leases::journal::{Failed, Journal, Kept, MAX_RECORDS, Record};
+use leases::journal::{Failed, Journal, Kept, Record};
 use leases::{Claim, Label, Token, Ttl};
 use leases_etcd::{EtcdJournal, EtcdOptions, Settings};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl Model {
 
     /// Another server finds the same holds.
     async fn is_found_by(&self, journal: &mut EtcdJournal) -> u64 {
-        let found = journal.load().await.unwrap();
+        let found = journal.load().await;
         assert_eq!(found.holds, self.0.values().cloned().collect::<Vec<_>>());
         assert!(self.0.keys().all(|fence| *fence < found.next_fence));
         found.next_fence
@@ -97,7 +97,7 @@ fn the_next_leader_finds_what_was_committed() {
         let (mut first, mut model) = (service.journal(), Model::default());
         let fence = model.is_found_by(&mut first).await;
         let grants: Vec<_> =
-            (fence..).take(MAX_RECORDS).map(|n| Record::Granted(kept(n))).collect();
+            (fence..).take(EtcdJournal::MAX_RECORDS).map(|n| Record::Granted(kept(n))).collect();
         model.commit(&mut first, &grants).await;
         let shorter = Kept { left_micros: 5, ..kept(fence) };
         let changes = [
@@ -109,7 +109,9 @@ fn the_next_leader_finds_what_was_committed() {
         model.commit(&mut first, &changes).await;
         // More than one page.
         for at in 1..9 {
-            let grants = (fence + 1000 * at..).take(MAX_RECORDS).map(|n| Record::Granted(kept(n)));
+            let grants = (fence + 1000 * at..)
+                .take(EtcdJournal::MAX_RECORDS)
+                .map(|n| Record::Granted(kept(n)));
             model.commit(&mut first, &grants.collect::<Vec<_>>()).await;
         }
         assert!(first.has_room());
@@ -117,7 +119,7 @@ fn the_next_leader_finds_what_was_committed() {
         let waits = timeout(Duration::from_secs(1), second.load()).await;
         assert!(waits.is_err(), "one leads");
         assert_eq!(first.confirm().await, Ok(()));
-        first.resign().await;
+        first.end().await;
         let next = model.is_found_by(&mut second).await;
         assert!(next > fence + 10_000, "{next} after {fence}");
         // One that ends without a word has a lease of etcd that ends.
@@ -147,7 +149,7 @@ fn a_leader_that_was_succeeded_commits_and_confirms_nothing() {
             // The term is over.
             assert_eq!(old.commit(&[]).await, Err(Failed));
             assert_eq!(new.confirm().await, Ok(()));
-            new.resign().await;
+            new.end().await;
         }
         model.is_found_by(&mut service.journal()).await;
     });
@@ -161,7 +163,7 @@ fn a_member_that_is_alone_confirms_nothing() {
     let endpoints: Vec<_> = cluster.endpoints.split(',').map(str::to_owned).collect();
     run(async {
         let mut journal = service.through(&endpoints[0]);
-        journal.load().await.unwrap();
+        journal.load().await;
         assert_eq!(journal.confirm().await, Ok(()));
         cluster.stop(2);
         cluster.stop(3);
@@ -169,7 +171,7 @@ fn a_member_that_is_alone_confirms_nothing() {
         cluster.go_on(2);
         cluster.go_on(3);
         // The same server leads again.
-        journal.load().await.unwrap();
+        journal.load().await;
         assert_eq!(journal.confirm().await, Ok(()));
     });
 }
@@ -179,7 +181,7 @@ async fn commit_or_recover(journal: &mut EtcdJournal, model: &mut Model, records
     if journal.commit(records).await.is_ok() {
         return model.apply(records);
     }
-    let found = journal.load().await.unwrap().holds;
+    let found = journal.load().await.holds;
     if found != model.0.values().cloned().collect::<Vec<_>>() {
         model.apply(records);
         assert_eq!(found, model.0.values().cloned().collect::<Vec<_>>());
@@ -277,7 +279,7 @@ fn a_commit_whose_answer_was_lost_is_done() {
         assert_eq!(outcome, Ok(()));
         model.apply(&records);
         model.commit(&mut journal, &[Record::Granted(kept(fence + 1))]).await;
-        journal.resign().await;
+        journal.end().await;
         model.is_found_by(&mut service.journal()).await;
     });
 }
@@ -349,9 +351,9 @@ fn foreign_keys_are_left_alone() {
             let leads = timeout(Duration::from_secs(1), journal.load()).await;
             assert!(leads.is_err(), "{name}");
             cluster.control(&format!("del {name}"));
-            journal.load().await.unwrap();
+            journal.load().await;
             assert_eq!(journal.commit(&[]).await, Ok(()));
-            journal.resign().await;
+            journal.end().await;
         }
     });
 }
@@ -366,11 +368,11 @@ fn another_cluster_is_closed_for_the_longest_lease() {
         cluster.control(&format!("put {} {term}", service.name("term")));
         for _ in 0..2 {
             let mut journal = service.journal();
-            let found = journal.load().await.unwrap();
+            let found = journal.load().await;
             assert_eq!(found.closed_micros, 60_000_000);
             assert!(found.next_fence > 0x1f);
             assert_eq!(journal.commit(&[]).await, Ok(()));
-            journal.resign().await;
+            journal.end().await;
         }
     });
 }

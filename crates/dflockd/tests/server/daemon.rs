@@ -68,8 +68,9 @@ impl Daemon {
         if let Ok(address) = address.parse() {
             daemon.address = address;
         }
-        if command.get_envs().any(|(name, value)| name == "DFLOCKD_STORE" && value.is_some()) {
-            daemon.logged("etcd session");
+        let mut settings = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        if let Some((_, store)) = settings.find(|(name, _)| *name == "DFLOCKD_STORE") {
+            daemon.logged(if store == "etcd" { "etcd session" } else { "server leads" });
         }
         daemon
     }

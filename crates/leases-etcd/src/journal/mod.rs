@@ -1,8 +1,9 @@
 //! The journal in etcd: one server at a time leads and records the holds of its engine; the others wait until they
 //! can take the lead.
 //!
-//! **State:** complete as a [`Journal`], and tested against real members. No server uses it yet: `dflockd --store etcd`
-//! is still the store beside this module, which every server of a service works on at once.
+//! **State:** `dflockd --store etcd-leader` uses it, on trial: a server that does not lead sends its clients away instead
+//! of passing them on. `--store etcd` is still the store beside this module, which every server of a service works on
+//! at once.
 //!
 //! One guard keeps every promise: each commit is one transaction that compares the mod revision of the key `term` with
 //! that of the last commit, and writes the key. No clock and no lease of etcd is trusted for that. The leader's key is
@@ -27,6 +28,8 @@ use session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// etcd permits 128 operations in a transaction, which are the records, `term` and the transaction around them.
+const MAX_RECORDS: usize = 126;
 /// How long one call is repeated before the term ends.
 const BUDGET: Duration = Duration::from_secs(6);
 /// The pause between two attempts.
@@ -62,14 +65,16 @@ struct Lead {
 /// Why the lead was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NotYet {
-    /// Another server leads, or etcd does not answer.
-    Wait,
+    /// Another server leads.
+    Follows,
+    /// etcd does not answer.
+    Unclear,
     Unusable(Unusable),
 }
 
 impl From<Failed> for NotYet {
     fn from(Failed: Failed) -> Self {
-        Self::Wait
+        Self::Unclear
     }
 }
 
@@ -82,26 +87,15 @@ impl EtcdJournal {
         Self { client, names, default_lease, session: None, lead: None }
     }
 
-    /// Ends the term in order: the next server leads at once. To be called after the last commit.
-    pub async fn resign(mut self) {
-        self.lead = None;
-        let Some(session) = self.session.take() else { return };
-        let lease = tokio::time::timeout(Duration::ZERO, session.lease()).await.ok().flatten();
-        drop(session);
-        if let Some(lease) = lease {
-            let _it_ends_by_itself = self.client.revoke(lease).await;
-        }
-    }
-
     /// One attempt to take the lead and read the holds.
     async fn take_lead(&mut self) -> Result<Recovered, NotYet> {
         let session = self.session.get_or_insert_with(|| Session::start(&self.client));
-        let lease = session.lease().await.ok_or(NotYet::Wait)?;
+        let lease = session.lease().await.ok_or(NotYet::Unclear)?;
         let found = self.send(txn::leadership(&self.names)).await?;
         let cluster = found.header.as_ref().ok_or(Failed)?.cluster_id;
         let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
         if leader.is_some_and(|leader| leader.lease != lease) {
-            return Err(NotYet::Wait);
+            return Err(NotYet::Follows);
         }
         self.refuse_old_format().await?;
         let (revision, leader) = (mod_revision(term), mod_revision(leader));
@@ -188,18 +182,23 @@ impl EtcdJournal {
 }
 
 impl Journal for EtcdJournal {
+    const MAX_RECORDS: usize = MAX_RECORDS;
+    const IS_SHARED: bool = true;
+
     /// Waits until no other server leads.
-    async fn load(&mut self) -> Result<Recovered, Failed> {
+    async fn load(&mut self) -> Recovered {
         self.lead = None;
         let mut said = None;
         loop {
             match self.take_lead().await {
-                Ok(recovered) => return Ok(recovered),
-                Err(NotYet::Unusable(why)) if said != Some(why) => {
-                    tracing::error!(%why, "cannot lead");
-                    said = Some(why);
+                Ok(recovered) => {
+                    tracing::info!("this server leads");
+                    return recovered;
                 }
-                Err(NotYet::Wait | NotYet::Unusable(_)) => {}
+                Err(why) if said.replace(why) == Some(why) => {}
+                Err(NotYet::Follows) => tracing::info!("another server leads"),
+                Err(NotYet::Unclear) => tracing::warn!("cannot lead: etcd does not answer"),
+                Err(NotYet::Unusable(why)) => tracing::error!(%why, "cannot lead"),
             }
             tokio::time::sleep(CHECK).await;
         }
@@ -225,8 +224,19 @@ impl Journal for EtcdJournal {
         Ok(())
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&mut self) -> bool {
         !self.client.is_full()
+    }
+
+    /// The next server leads at once.
+    async fn end(mut self) {
+        self.lead = None;
+        let Some(session) = self.session.take() else { return };
+        let lease = tokio::time::timeout(Duration::ZERO, session.lease()).await.ok().flatten();
+        drop(session);
+        if let Some(lease) = lease {
+            let _it_ends_by_itself = self.client.revoke(lease).await;
+        }
     }
 }
 

@@ -129,10 +129,11 @@ const fn range(response: Option<&Response>) -> Option<&RangeResponse> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::MAX_RECORDS;
     use super::super::format::Leader;
     use super::*;
     use crate::rpc::{ResponseHeader, ResponseOp};
-    use leases::journal::{Kept, MAX_RECORDS};
+    use leases::journal::Kept;
     use leases::{Claim, Token, Ttl};
 
     /// `--max-txn-ops` of etcd; the operations of inner transactions count.

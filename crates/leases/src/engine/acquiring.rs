@@ -86,7 +86,7 @@ impl<M: Mint> Engine<M> {
         Ok(self.give(now, conn, id, Claim::LOCK, ttl))
     }
 
-    /// Grants a slot at once, and notes that the client is told.
+    /// Grants a slot at once.
     fn give(
         &mut self,
         now: Moment,
@@ -96,9 +96,7 @@ impl<M: Mint> Engine<M> {
         ttl: Ttl,
     ) -> Grant {
         self.counters.waits.record(0);
-        let grant = self.grant(now, key, conn, claim, ttl, Id::NIL);
-        self.tell(self.newest(key));
-        grant
+        self.grant(now, key, conn, (claim, ttl), (Id::NIL, true))
     }
 
     /// Whether the key has neither holders nor waiters, and can be a lock.

@@ -106,6 +106,10 @@ impl Keys {
         }
     }
 
+    pub(super) const fn hasher(&self) -> &RandomState {
+        &self.hasher
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -25,7 +25,7 @@ mod waiting;
 mod watching;
 
 pub use counters::{Census, Counters, Histogram, WAIT_BOUNDS_MICROS};
-pub use recorded::{Change, Hold, Space};
+pub use recorded::{Change, Hold, LeaseStart, Space};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };

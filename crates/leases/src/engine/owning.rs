@@ -148,12 +148,16 @@ impl<M: Mint> Engine<M> {
         holds.len()
     }
 
-    /// The timer of a hold has fired: its lease is over, or the grace after the end of its owner.
+    /// The timer of a hold has fired: its lease is over, or the grace after the end of its owner, or the time that is
+    /// left is to be recorded.
     pub(super) fn end_hold(&mut self, now: Moment, id: Id<Holder>) {
         if self.holders[id].expires <= now {
-            return self.expire(now, id);
+            self.expire(now, id);
+        } else if self.holders[id].lapses <= now {
+            self.counters.disconnect_releases += 1;
+            self.free(now, id);
+        } else {
+            self.note_left(now, id);
         }
-        self.counters.disconnect_releases += 1;
-        self.free(now, id);
     }
 }

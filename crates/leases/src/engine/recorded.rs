@@ -3,12 +3,12 @@
 //!
 //! Pure.
 
-use super::request::Progress;
 use super::sharing::Claim;
-use super::slab::{Id, Link};
-use super::state::{Alarm, Engine, Holder};
+use super::slab::Id;
+use super::state::{Alarm, Conn, Engine, Holder};
 use super::terms::{Key, Mint, Moment, Token, Ttl};
 use super::watching::Label;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A hold in the form in which it is recorded.
@@ -22,8 +22,8 @@ pub struct Hold<'a> {
     pub token: Token,
     /// The length of the lease in the last request.
     pub ttl: Ttl,
-    /// When it ends.
-    pub expires: Moment,
+    /// The time that is left of the lease.
+    pub left_micros: u64,
     /// The label of its holder.
     pub label: Option<&'a Label>,
 }
@@ -31,7 +31,7 @@ pub struct Hold<'a> {
 /// A change of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// A client is told of it for the first time.
+    /// Its token is announced to a client.
     Granted(Hold<'a>),
     /// Its lease was renewed.
     Renewed(Hold<'a>),
@@ -55,6 +55,15 @@ pub enum Space {
     Full,
 }
 
+/// When the lease of a hold that is recorded begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseStart {
+    /// With the grant or the renewal.
+    Grant,
+    /// When that is recorded, as [`Engine::start_lease`] reports. Until then the hold does not end by itself.
+    Record,
+}
+
 /// A change that was not taken yet.
 #[derive(Debug)]
 pub(super) enum Noted {
@@ -65,8 +74,9 @@ pub(super) enum Noted {
 
 impl<M: Mint> Engine<M> {
     /// From now on, changes are kept until [`Engine::take_changes`].
-    pub fn record(&mut self) {
+    pub fn record(&mut self, leases: LeaseStart) {
         self.changes.get_or_insert_default();
+        self.lease_start = leases;
     }
 
     /// Whether holds have changed.
@@ -77,17 +87,17 @@ impl<M: Mint> Engine<M> {
 
     /// Passes the changes of holds since the last call to `note`, in order. For a hold that has ended meanwhile, only
     /// the end is passed.
-    pub fn take_changes(&mut self, mut note: impl FnMut(Change<'_>)) {
+    pub fn take_changes(&mut self, now: Moment, mut note: impl FnMut(Change<'_>)) {
         let Some(mut changes) = self.changes.take() else { return };
         for change in changes.drain(..) {
             match change {
                 Noted::Granted(id, token) => {
-                    if let Some(hold) = self.hold(id, token) {
+                    if let Some(hold) = self.hold(now, id, token) {
                         note(Change::Granted(hold));
                     }
                 }
                 Noted::Renewed(id, token) => {
-                    if let Some(hold) = self.hold(id, token) {
+                    if let Some(hold) = self.hold(now, id, token) {
                         note(Change::Renewed(hold));
                     }
                 }
@@ -101,32 +111,13 @@ impl<M: Mint> Engine<M> {
         self.changes = Some(changes);
     }
 
-    /// Reads the next `budget` places of the table of holds, and passes those holds to `note` of which a client was
-    /// told. Begin with a cursor of 0.
-    pub fn look_over_holds(
-        &self,
-        cursor: &mut u32,
-        budget: u32,
-        mut note: impl FnMut(Hold<'_>),
-    ) -> Progress {
-        let end = cursor.saturating_add(budget).min(self.holders.places());
-        for place in *cursor..end {
-            let id = Id::new(place);
-            let told = self.holders.get(id).filter(|holder| holder.told);
-            if let Some(hold) = told.and_then(|holder| self.hold(id, holder.token)) {
-                note(hold);
-            }
-        }
-        *cursor = end;
-        if end == self.holders.places() { Progress::Done } else { Progress::More }
-    }
-
-    fn hold(&self, id: Id<Holder>, token: Token) -> Option<Hold<'_>> {
+    fn hold(&self, now: Moment, id: Id<Holder>, token: Token) -> Option<Hold<'_>> {
         let holder = self.holders.get(id).filter(|holder| holder.token == token)?;
         let entry = self.keys.get(holder.key)?;
         let (key, claim) = (Key::new(&entry.name)?, entry.claim()?);
-        let Holder { ttl, expires, ref label, .. } = *holder;
-        Some(Hold { key, claim, token, ttl, expires, label: label.as_deref() })
+        let (ttl, label, left_micros) =
+            (holder.ttl, holder.label.as_deref(), holder.left_micros(now));
+        Some(Hold { key, claim, token, ttl, left_micros, label })
     }
 
     /// Restores a recorded hold, without a connection. To be called before the first connection.
@@ -136,30 +127,47 @@ impl<M: Mint> Engine<M> {
             None => self.keys.create(now, hold.key, hold.claim.limit()),
         };
         let id = self.holders.insert(Holder {
-            key,
-            owner: Id::NIL,
-            renewer: Id::NIL,
-            serial: 0,
             label: hold.label.map(|label| Arc::new(label.clone())),
-            token: hold.token,
-            ttl: hold.ttl,
-            told: true,
-            expires: hold.expires,
-            lapses: Moment::NEVER,
-            since: now,
-            timer_at: Moment::NEVER,
-            record: Id::NIL,
-            owned: Link::new(),
-            renewed: Link::new(),
-            of_key: Link::new(),
+            announced: true,
+            expires: now.after_micros(hold.left_micros),
+            note_at: self.next_note(now, hold.ttl),
+            ..Holder::new(key, hold.token, hold.ttl, now)
         });
+        self.add_holder(now, id, hold.claim);
         self.rearm(id);
-        self.keys[key].holders.push_front(&mut self.holders, id);
-        self.keys.add_holder(key, hold.claim);
-        if self.keys[key].has_many_holders() {
-            self.list_fence(id);
+    }
+
+    /// When the time left of a restored hold is to be recorded. Each server that takes the lead restores the time that
+    /// was recorded last, so without this, changes of the leader would keep the hold of a dead client for ever.
+    fn next_note(&self, now: Moment, ttl: Ttl) -> Moment {
+        match self.lease_start {
+            LeaseStart::Grant => Moment::NEVER,
+            LeaseStart::Record => now.after_micros(ttl.span().count() * 250_000),
         }
-        self.keys.settle(now, key);
+    }
+
+    /// Notes the time that is left of a hold, until somebody renews it.
+    pub(super) fn note_left(&mut self, now: Moment, id: Id<Holder>) {
+        let Holder { ttl, unrecorded, .. } = self.holders[id];
+        self.holders[id].note_at = self.next_note(now, ttl);
+        if unrecorded == 0 {
+            let left = self.holders[id].left_micros(now);
+            self.note(id, Noted::Renewed, left);
+        }
+        self.rearm(id);
+    }
+
+    /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
+    pub fn start_lease(&mut self, now: Moment, key: Key<'_>, token: Token) {
+        let found = self.keys.find(key).and_then(|key| self.find_holder(key, token));
+        // It may have ended meanwhile.
+        let Some(id) = found.filter(|id| self.holders[*id].unrecorded > 0) else { return };
+        let holder = &mut self.holders[id];
+        holder.unrecorded -= 1;
+        if holder.unrecorded == 0 {
+            holder.expires = now.after_micros(holder.length_micros);
+            self.rearm(id);
+        }
     }
 
     /// Grants nothing before `until`. Present holds can be renewed and released, and queues fill.
@@ -182,6 +190,29 @@ impl<M: Mint> Engine<M> {
         self.space = space;
     }
 
+    /// Whether new holds can be recorded.
+    pub const fn space(&self) -> Space {
+        self.space
+    }
+
+    /// Forgets everything but the connections, the counters, and whether it is draining: the holds are to be restored
+    /// from their record. Nothing is released, and waits end without an answer.
+    pub fn restart(&mut self, mint: M) {
+        let hasher = self.keys.hasher().clone();
+        let old = std::mem::replace(self, Self::new(self.caps, mint, hasher));
+        self.conns = old.conns;
+        self.generation = old.generation;
+        self.counters = old.counters;
+        self.draining = old.draining;
+        self.changes = old.changes.map(|_| VecDeque::new());
+        self.lease_start = old.lease_start;
+        self.closed_until = old.closed_until;
+        for id in self.conns.ids().collect::<Vec<_>>() {
+            let Conn { generation, serial, ref label, .. } = self.conns[id];
+            self.conns[id] = Conn::new(generation, serial, label.clone());
+        }
+    }
+
     /// Serves queues that filled up while nothing was granted.
     pub(super) fn reopen(&mut self, now: Moment) {
         for key in self.keys.with_waiters() {
@@ -189,25 +220,32 @@ impl<M: Mint> Engine<M> {
         }
     }
 
-    /// Notes that a client is told the token of a hold, or told it again with a new lease.
-    pub(super) fn tell(&mut self, id: Id<Holder>) {
-        let Some(holder) = self.holders.get_mut(id) else { return };
-        let was_told = std::mem::replace(&mut holder.told, true);
-        let token = holder.token;
-        if let Some(changes) = &mut self.changes {
-            let noted = if was_told { Noted::Renewed } else { Noted::Granted };
-            changes.push_back(noted(id, token));
+    /// Notes that the token of a hold is announced to a client, or a new lease of it.
+    pub(super) fn announce(&mut self, id: Id<Holder>) {
+        let holder = &mut self.holders[id];
+        let was_announced = std::mem::replace(&mut holder.announced, true);
+        let length = holder.ttl.span().count().saturating_mul(1_000_000);
+        self.note(id, if was_announced { Noted::Renewed } else { Noted::Granted }, length);
+    }
+
+    fn note(&mut self, id: Id<Holder>, noted: fn(Id<Holder>, Token) -> Noted, length_micros: u64) {
+        let Some(changes) = &mut self.changes else { return };
+        let holder = &mut self.holders[id];
+        changes.push_back(noted(id, holder.token));
+        if self.lease_start == LeaseStart::Record {
+            holder.unrecorded += 1;
+            holder.length_micros = length_micros;
+            holder.expires = Moment::NEVER;
         }
     }
 
-    /// Notes the end of a hold. A hold that no client was told of was never recorded.
+    /// Notes the end of a hold. A hold that was not announced was never recorded.
     pub(super) fn note_end(&mut self, id: Id<Holder>) {
         let Some(changes) = &mut self.changes else { return };
         let holder = &self.holders[id];
-        if !holder.told {
-            return;
+        if holder.announced {
+            let name = self.keys[holder.key].name.clone();
+            changes.push_back(Noted::Ended(name, holder.token, holder.label.clone()));
         }
-        let name = self.keys[holder.key].name.clone();
-        changes.push_back(Noted::Ended(name, holder.token, holder.label.clone()));
     }
 }

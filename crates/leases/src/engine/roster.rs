@@ -135,7 +135,7 @@ impl<M: Mint> Engine<M> {
             owner: holder.map_or(0, |holder| holder.serial),
             conn: holder.and_then(|holder| self.conn_id(holder.owner)),
             owner_name: None,
-            left_micros: holder.map_or(0, |holder| holder.expires.micros_since(now)),
+            left_micros: holder.map_or(0, |holder| holder.left_micros(now)),
             idle_micros: now.micros_since(entry.touched),
         }
     }
@@ -162,7 +162,7 @@ impl<M: Mint> Engine<M> {
                 serial: holder.serial,
                 conn: self.conn_id(holder.owner),
                 since_micros: now.micros_since(holder.since),
-                left_micros: Some(holder.expires.micros_since(now)),
+                left_micros: Some(holder.left_micros(now)),
                 is_reader: entry.shared,
             })
         };

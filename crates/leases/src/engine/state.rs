@@ -3,7 +3,7 @@
 use super::acquiring::Want;
 use super::counters::{Census, Counters};
 use super::keys::{KeyEntry, Keys};
-use super::recorded::{Noted, Space};
+use super::recorded::{LeaseStart, Noted, Space};
 use super::request::{Answer, ConnId, Effect, Grant, Refusal, Request, Verdict};
 use super::sharing::Claim;
 use super::slab::{Id, Link, Linked, List, Slab, linked};
@@ -49,9 +49,16 @@ pub(super) struct Holder {
     pub(super) label: Option<Arc<Label>>,
     pub(super) token: Token,
     pub(super) ttl: Ttl,
-    /// Whether a client was told the token.
-    pub(super) told: bool,
+    /// Whether a client was given the token.
+    pub(super) announced: bool,
+    /// The end of the lease; [`Moment::NEVER`] while the lease waits for its record.
     pub(super) expires: Moment,
+    /// The number of records that the lease waits for.
+    pub(super) unrecorded: u32,
+    /// The length of the lease that waits.
+    pub(super) length_micros: u64,
+    /// When the time that is left is to be recorded; [`Moment::NEVER`] if somebody renews the hold.
+    pub(super) note_at: Moment,
     /// The end of the grace after the owner has gone; [`Moment::NEVER`] without a grace.
     pub(super) lapses: Moment,
     pub(super) since: Moment,
@@ -61,6 +68,38 @@ pub(super) struct Holder {
     pub(super) owned: Link<Self>,
     pub(super) renewed: Link<Self>,
     pub(super) of_key: Link<Self>,
+}
+
+impl Holder {
+    /// A hold that no connection owns.
+    pub(super) fn new(key: Id<KeyEntry>, token: Token, ttl: Ttl, since: Moment) -> Self {
+        Self {
+            key,
+            owner: Id::NIL,
+            renewer: Id::NIL,
+            serial: 0,
+            label: None,
+            token,
+            ttl,
+            announced: false,
+            expires: since.after(ttl.span()),
+            unrecorded: 0,
+            length_micros: 0,
+            note_at: Moment::NEVER,
+            lapses: Moment::NEVER,
+            since,
+            timer_at: Moment::NEVER,
+            record: Id::NIL,
+            owned: Link::new(),
+            renewed: Link::new(),
+            of_key: Link::new(),
+        }
+    }
+
+    /// The time that is left of the lease.
+    pub(super) const fn left_micros(&self, now: Moment) -> u64 {
+        if self.unrecorded > 0 { self.length_micros } else { self.expires.micros_since(now) }
+    }
 }
 
 /// The holds of one key, the last one granted first.
@@ -91,6 +130,21 @@ pub(super) struct Conn {
     pub(super) blocked: Id<Waiter>,
 }
 
+impl Conn {
+    pub(super) const fn new(generation: u32, serial: u64, label: Option<Arc<Label>>) -> Self {
+        Self {
+            generation,
+            entries: 0,
+            serial,
+            label,
+            owned: List::new(),
+            renewed: List::new(),
+            records: List::new(),
+            blocked: Id::NIL,
+        }
+    }
+}
+
 /// What a timer is for. At the same moment leases end before waits, so the next waiter gets the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
@@ -110,7 +164,7 @@ pub struct Engine<M> {
     pub(super) records: Records,
     pub(super) conns: Slab<Conn>,
     /// The generation of the latest connection.
-    generation: u32,
+    pub(super) generation: u32,
     /// Holders of keys that may have several, by fence, because a search among many would take long.
     pub(super) fences: HashTable<Id<Holder>>,
     pub(super) timers: Timers<Alarm>,
@@ -119,6 +173,7 @@ pub struct Engine<M> {
     pub(super) draining: bool,
     /// The changes to be recorded, if they are recorded.
     pub(super) changes: Option<VecDeque<Noted>>,
+    pub(super) lease_start: LeaseStart,
     /// Nothing is granted before this.
     pub(super) closed_until: Moment,
     /// Whether queues that filled up meanwhile are still to be served.
@@ -145,6 +200,7 @@ impl<M: Mint> Engine<M> {
             counters: Counters::default(),
             draining: false,
             changes: None,
+            lease_start: LeaseStart::Grant,
             closed_until: Moment::default(),
             reopening: false,
             space: Space::Free,
@@ -155,16 +211,7 @@ impl<M: Mint> Engine<M> {
     pub fn connect(&mut self, serial: u64) -> ConnId {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let conn = Conn {
-            generation,
-            entries: 0,
-            serial,
-            label: None,
-            owned: List::new(),
-            renewed: List::new(),
-            records: List::new(),
-            blocked: Id::NIL,
-        };
+        let conn = Conn::new(generation, serial, None);
         ConnId { place: self.conns.insert(conn).place(), generation }
     }
 
@@ -268,52 +315,49 @@ impl<M: Mint> Engine<M> {
         self.keys.census()
     }
 
-    /// Grants a slot of `key`. The caller has checked that there is one.
+    /// Grants a slot of `key`, whose token is announced to the client now or later. The caller has checked that there
+    /// is a slot.
     pub(super) fn grant(
         &mut self,
         now: Moment,
         key: Id<KeyEntry>,
         conn: Id<Conn>,
-        claim: Claim,
-        ttl: Ttl,
-        record: Id<Record>,
+        (claim, ttl): (Claim, Ttl),
+        (record, is_announced): (Id<Record>, bool),
     ) -> Grant {
         let token = self.mint.token();
-        let expires = now.after(ttl.span());
         let id = self.holders.insert(Holder {
-            key,
             owner: conn,
-            renewer: Id::NIL,
             serial: self.conns[conn].serial,
             label: self.conns[conn].label.clone(),
-            token,
-            ttl,
-            told: false,
-            expires,
-            lapses: Moment::NEVER,
-            since: now,
-            timer_at: Moment::NEVER,
             record,
-            owned: Link::new(),
-            renewed: Link::new(),
-            of_key: Link::new(),
+            ..Holder::new(key, token, ttl, now)
         });
-        self.rearm(id);
         self.conns[conn].owned.push_front(&mut self.holders, id);
         self.conns[conn].entries += 1;
+        self.add_holder(now, id, claim);
+        if is_announced {
+            self.announce(id);
+        }
+        self.rearm(id);
+        self.note_move(key);
+        self.counters.grants += 1;
+        Grant { token, ttl, expires: self.holders[id].expires }
+    }
+
+    /// Adds a hold to those of its key.
+    pub(super) fn add_holder(&mut self, now: Moment, id: Id<Holder>, claim: Claim) {
+        let key = self.holders[id].key;
         self.keys[key].holders.push_front(&mut self.holders, id);
         self.keys.add_holder(key, claim);
         if self.keys[key].has_many_holders() {
             self.list_fence(id);
         }
         self.keys.settle(now, key);
-        self.note_move(key);
-        self.counters.grants += 1;
-        Grant { token, ttl, expires }
     }
 
     /// Adds a hold to the table of fences, if its key may have several holders.
-    pub(super) fn list_fence(&mut self, id: Id<Holder>) {
+    fn list_fence(&mut self, id: Id<Holder>) {
         let holders = &self.holders;
         let hash = |id: Id<Holder>| spread(holders[id].token.fence());
         self.fences.insert_unique(hash(id), id, |&other| hash(other));
@@ -330,13 +374,13 @@ impl<M: Mint> Engine<M> {
     }
 
     pub(super) fn restart_lease(&mut self, now: Moment, id: Id<Holder>, ttl: Ttl) -> Grant {
-        let expires = now.after(ttl.span());
-        self.holders[id].expires = expires;
-        self.holders[id].ttl = ttl;
-        self.tell(id);
+        let holder = &mut self.holders[id];
+        holder.expires = now.after(ttl.span());
+        holder.ttl = ttl;
+        holder.note_at = Moment::NEVER;
+        self.announce(id);
         self.rearm(id);
-        let holder = &self.holders[id];
-        let (key, token) = (holder.key, holder.token);
+        let Holder { key, token, expires, .. } = self.holders[id];
         self.keys[key].touched = now;
         Grant { token, ttl, expires }
     }
@@ -351,10 +395,10 @@ impl<M: Mint> Engine<M> {
         self.free(now, id);
     }
 
-    /// Sets the timer of a hold to its earliest end.
+    /// Sets the timer of a hold to what is to be done next.
     pub(super) fn rearm(&mut self, id: Id<Holder>) {
         let holder = &mut self.holders[id];
-        let end = holder.expires.min(holder.lapses);
+        let end = holder.expires.min(holder.lapses).min(holder.note_at);
         let before = std::mem::replace(&mut holder.timer_at, end);
         self.timers.reset(Alarm::Hold(id), before, end);
     }

@@ -165,9 +165,8 @@ impl<M: Mint> Engine<M> {
         let record = self.records.insert(record, &mut began.records);
         if room {
             self.counters.waits.record(0);
-            let grant = self.grant(now, id, conn, claim, ttl, record);
+            let grant = self.grant(now, id, conn, (claim, ttl), (record, true));
             self.records[record].phase = Phase::Acquired(self.newest(id));
-            self.tell(self.newest(id));
             return Ok(Answer::Acquired(grant));
         }
         let waiter = self.append_waiter(now, id, conn, claim, ttl, record);
@@ -326,15 +325,14 @@ impl<M: Mint> Engine<M> {
                 return;
             }
             let waiter = self.take_waiter(now, head);
+            self.counters.waits.record(now.micros_since(waiter.since));
+            let what = (waiter.claim, waiter.ttl);
             if waiter.blocked {
                 self.forget_record(now, waiter.record);
-                self.counters.waits.record(now.micros_since(waiter.since));
-                let grant = self.grant(now, key, waiter.conn, waiter.claim, waiter.ttl, Id::NIL);
-                self.tell(self.newest(key));
+                let grant = self.grant(now, key, waiter.conn, what, (Id::NIL, true));
                 self.answer(waiter.conn, Answer::Granted(grant));
             } else {
-                self.counters.waits.record(now.micros_since(waiter.since));
-                self.grant(now, key, waiter.conn, waiter.claim, waiter.ttl, waiter.record);
+                self.grant(now, key, waiter.conn, what, (waiter.record, false));
                 self.records[waiter.record].phase = Phase::Granted(self.newest(key));
             }
         }

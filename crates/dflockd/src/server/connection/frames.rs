@@ -89,7 +89,7 @@ impl Connection {
                 return self.ask(request);
             }
             Request::Ping | Request::Hello { .. } | Request::Stats(_)
-                if !self.shared.core().store.is_available() =>
+                if !self.shared.core().is_available() =>
             {
                 return self.answer_now(&Answer::Refused(Refusal::Unavailable));
             }
@@ -151,7 +151,7 @@ impl Connection {
         let mut core = self.shared.core();
         match core.ask(now, self.id, request) {
             Verdict::Now(answer) => {
-                self.rests_on = core.noted();
+                self.rests_on = core.mark();
                 drop(core);
                 self.restart_reading(now);
                 self.answer_now(&answer)
@@ -208,7 +208,10 @@ impl Connection {
     pub(super) fn push_stats(&mut self, cursor: &mut StatsCursor) -> Progress {
         let (mut piece, is_first) = (String::new(), !cursor.has_begun());
         let now = self.shared.now();
-        let progress = self.shared.core().stats(now, cursor, &mut piece, STATS_PIECE_BYTES);
+        let mut core = self.shared.core();
+        let progress = core.stats(now, cursor, &mut piece, STATS_PIECE_BYTES);
+        self.rests_on = core.mark();
+        drop(core);
         if is_first && cursor.has_begun() {
             self.output.extend_from_slice(status::OK_BODY);
         }

@@ -4,7 +4,8 @@
 use super::Core;
 use crate::server::access::AuthToken;
 use crate::server::store::Forced;
-use leases::{ConnId, Key, Label, Moment, Token};
+use leases::journal::Mark;
+use leases::{ConnId, Key, Label, Moment, Token, Unreachable};
 use std::sync::Arc;
 
 /// The time between two answers to wrong secrets: a hundred answers a second, for all clients together.
@@ -47,12 +48,19 @@ impl Core {
         self.seat(id).map(|seat| std::mem::take(&mut seat.lost)).unwrap_or_default()
     }
 
-    /// Takes away all holds of a key.
-    pub(in crate::server) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Forced {
+    /// Takes away all holds of a key; returns when their number may be reported, too.
+    pub(in crate::server) fn force_release(
+        &mut self,
+        now: Moment,
+        key: Key<'_>,
+    ) -> Result<(Forced, Option<Mark>), Unreachable> {
+        if !self.recording.commits.has_term() {
+            return Err(Unreachable);
+        }
         let forced = self.store.force_release(now, key);
         self.deliver(now);
         self.rearm();
-        forced
+        Ok((forced, self.mark()))
     }
 
     /// The time of the answer to a client that shows a wrong secret now. Such answers are delayed and given one after

@@ -1,11 +1,11 @@
 //! State that all tasks of a server share besides the core: the clock, the secrets, the shutdown.
 
 use super::Tallies;
+use super::recording::Recording;
 use super::watching::Watchers;
 use super::{Core, Shared};
 use crate::server::access::Access;
 use crate::server::settings::Settings;
-use crate::server::state::Keeper;
 use crate::server::store::Store;
 use crate::server::tls::Tls;
 use leases::Host;
@@ -17,26 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Gives the store the recorded holds, and lets it grant nothing during the time that the record asks for.
-fn open_store(store: &mut Store, settings: &Settings) -> Option<Keeper> {
-    let now = Moment::default();
-    let engine = store.engine()?;
-    if settings.startup_grace > Seconds::ZERO {
-        engine.close(now.after(settings.startup_grace));
-    }
-    let default_lease = settings.caps.default_ttl.span();
-    Keeper::start(settings.state.as_ref()?, engine, now, default_lease)
-}
-
 impl Shared {
     pub(in crate::server) fn new(settings: Settings) -> Self {
         let start = Instant::now();
         let mut store = Store::new(&settings);
-        let keeper = open_store(&mut store, &settings);
+        if let Some(engine) = store.engine().filter(|_| settings.startup_grace > Seconds::ZERO) {
+            engine.close(Moment::default().after(settings.startup_grace));
+        }
         let core = Core {
             store,
-            keeper,
-            woken: Vec::new(),
+            recording: Recording::new(&settings),
             seats: Vec::new(),
             timers: Timers::default(),
             watchers: Watchers::default(),

@@ -167,7 +167,7 @@ impl Core {
         if self.draining {
             return Err(Refusal::Draining);
         }
-        if !self.store.is_available() {
+        if !self.is_available() {
             return Err(Refusal::Unavailable);
         }
         if let Some(Some(line)) = self.watchers.sweep_line(key) {

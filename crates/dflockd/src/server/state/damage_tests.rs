@@ -3,11 +3,12 @@
 
 use super::codec::{BootId, Doubt, END_BYTES, HEADER_BYTES, Read, read_entry, read_header};
 use super::disk::{Disk, Health, Synced, Times};
-use super::keeper::resume;
 use super::ledger::Ledger;
 use super::load::{Clocks, Damage, Found, Loaded, load};
 use super::promises::Origin;
+use super::resumed;
 use crate::sample::{CAPS, Counting, take};
+use leases::journal::Record;
 use leases::{Answer, ConnId, Engine, Key, Moment, Request, Seconds, Token, Verdict};
 use rstest::rstest;
 use std::cell::{Cell, RefCell};
@@ -133,9 +134,9 @@ impl Server {
         let times = Times { now: Moment::default(), clocks: machine.clocks() };
         let origin = Origin { boot: machine.boot(), dir: [3; 16], synced };
         let usual = seconds(USUAL);
-        let ledger = resume(disk.clone(), origin, &found, &mut engine, usual, times);
-        let conn = engine.connect(1);
         let said = found.wait(usual).map(|(doubt, _)| doubt);
+        let ledger = resumed(disk.clone(), origin, found, &mut engine, usual, times);
+        let conn = engine.connect(1);
         Self { engine, ledger, disk, conn, machine, begun: machine.micros, said }
     }
 
@@ -151,9 +152,8 @@ impl Server {
         assert!(self.ledger.has_room(times.now, 1));
         let verdict = self.engine.ask(times.now, self.conn, request);
         let ledger = &mut self.ledger;
-        self.engine.take_changes(|change| ledger.note(&change, times));
-        self.ledger.flush(&self.engine, times);
-        assert_eq!(self.ledger.written(), self.ledger.noted());
+        self.engine.take_changes(times.now, |change| ledger.note(&Record::new(&change), times));
+        assert_eq!(self.ledger.flush(times), Ok(()));
         let Verdict::Now(answer) = verdict else { panic!("{verdict:?}") };
         answer
     }
@@ -184,7 +184,7 @@ impl Server {
     /// The files it leaves, and the machine a second later.
     fn end(mut self, end: End) -> (Files, Machine) {
         if end == End::InOrder {
-            self.ledger.close(&self.engine, self.times()).unwrap();
+            self.ledger.close(self.times()).unwrap();
         }
         let mut machine = self.machine;
         machine.micros += SECOND;
@@ -381,7 +381,7 @@ fn promised_elsewhere() -> Files {
         let found = machine.load(&Files::default());
         let origin = Origin { boot: machine.boot(), dir: [4; 16], synced: Synced::No };
         let times = server.times();
-        resume(server.disk.clone(), origin, &found, &mut server.engine, seconds(USUAL), times)
+        resumed(server.disk.clone(), origin, found, &mut server.engine, seconds(USUAL), times)
     };
     server.fill(4);
     server.files()

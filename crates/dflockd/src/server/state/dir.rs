@@ -1,6 +1,6 @@
 //! The state directory's files: opened, locked against a second server, read once, written.
 
-use super::codec::{BootId, DirId};
+use super::codec::{BootId, DirId, Doubt};
 use super::disk::{Disk, Synced};
 use super::load::{Clocks, Found, Loaded, load};
 use super::promises::Origin;
@@ -37,6 +37,7 @@ pub struct StateDir {
     _lock: Flock<File>,
     files: Files,
     origin: Origin,
+    doubt: Option<Doubt>,
     found: Mutex<Option<Loaded>>,
 }
 
@@ -73,10 +74,11 @@ impl StateDir {
         lock.sync_all()?;
         let origin = Origin { boot: boot_id(), dir: random_id(), synced };
         let contents = Found { index: &in_index, holds: [&in_first, &in_second] };
-        let found = Mutex::new(Some(load(contents, &origin.boot, clocks())));
+        let found = load(contents, &origin.boot, clocks());
+        let doubt = found.doubt.or(found.closing.map(|(doubt, _)| doubt));
         let holds = [Arc::new(first), Arc::new(second)];
         let files = Files { index: Arc::new(index), holds };
-        Ok(Self { _lock: lock, files, origin, found })
+        Ok(Self { _lock: lock, files, origin, doubt, found: Mutex::new(Some(found)) })
     }
 
     pub(super) const fn origin(&self) -> Origin {
@@ -92,10 +94,9 @@ impl StateDir {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// No fence up to this number may be given out again.
-    pub(in crate::server) fn fence(&self) -> u64 {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.as_ref().map_or(0, |found| found.fence)
+    /// Whether holds may be missing, and why.
+    pub(in crate::server) fn doubt(&self) -> Option<Doubt> {
+        self.doubt
     }
 }
 

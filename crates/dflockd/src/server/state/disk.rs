@@ -1,7 +1,7 @@
-//! The interfaces that the record needs: a place to write, a list of all holds, the time. Pure.
+//! The interfaces that the record needs: a place to write, the time. Pure.
 
 use super::load::Clocks;
-use leases::{Hold, Moment, Progress};
+use leases::Moment;
 use std::io;
 
 /// Has the index and the two files of holds, 0 and 1.
@@ -31,12 +31,6 @@ pub(super) trait Disk {
     fn write_index(&mut self, bytes: &[u8], synced: Synced) -> io::Result<()>;
 }
 
-/// The owner of all holds.
-pub(super) trait Holds {
-    /// Passes the holds at the next places to `note`.
-    fn look_over(&self, cursor: &mut u32, budget: u32, note: &mut dyn FnMut(Hold<'_>)) -> Progress;
-}
-
 /// The state of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -60,7 +54,7 @@ pub enum Synced {
 /// A time, on all clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// The server's clock.
+    /// A clock that never goes back, for pauses.
     pub(super) now: Moment,
     /// The machine's clocks.
     pub(super) clocks: Clocks,

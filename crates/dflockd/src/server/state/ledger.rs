@@ -15,19 +15,23 @@ use super::codec::{
     Chain, END_BYTES, Entry, HEADER_BYTES, INDEX_BYTES, Index, MAX_ENTRY_BYTES, MAX_LABEL_BYTES,
     Saved, held_bytes, label_bytes, push_end, push_entry, push_header, push_index, seal,
 };
-use super::disk::{Disk, Health, Holds, Synced, Times};
+use super::disk::{Disk, Health, Synced, Times};
 use super::load::Loaded;
-use super::promises::Promises;
-use leases::{Change, Hold, Label, Moment, Progress};
+use super::promises::{Origin, Promises};
+use leases::journal::{Failed, Kept, Record, Recovered};
+use leases::{Key, Label, Moment, Seconds};
+use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 /// The bytes that are reserved for each file at first.
 const FIRST_BYTES: u64 = if cfg!(test) { 1 << 13 } else { 1 << 20 };
 /// Holds may take one part in this many of the reserved bytes; the rest is for changes.
 const SHARE: u64 = 4;
-/// The number of holds that are copied into the next file in one turn.
-const COPIED: u32 = 256;
+/// The number of holds that are copied into the next file with each write, or more if more changes are written.
+const COPIED: usize = 256;
 /// The pause after a failure, before the next try.
+pub(super) const RETRY: Duration = Duration::from_micros(RETRY_MICROS);
 const RETRY_MICROS: u64 = 1_000_000;
 
 /// The next file, not complete yet.
@@ -36,7 +40,17 @@ struct Copying {
     generation: u64,
     at: u64,
     chain: Chain,
-    cursor: u32,
+    /// The fences of the holds that are still to be copied: from `next` to `last`. Later holds are changes.
+    next: u64,
+    last: u64,
+}
+
+/// A hold, with its end on two clocks.
+#[derive(Debug)]
+struct Held {
+    kept: Kept,
+    boot_micros: u64,
+    wall_micros: u64,
 }
 
 /// See the module.
@@ -57,17 +71,17 @@ pub(super) struct Ledger<D> {
     other: u64,
     /// The bytes that are reserved for each file.
     capacity: u64,
-    /// Changes that are not written yet, without checksums.
+    /// The present holds, by fence.
+    holds: BTreeMap<u64, Held>,
+    /// Changes that are not written yet, without checksums, and their number.
     pending: Vec<u8>,
+    changes: usize,
     buffer: Vec<u8>,
     copying: Option<Copying>,
     /// The bytes that all holds take.
     live: u64,
     /// The bytes that their labels would take in addition.
     labels: u64,
-    /// Changes noted, and changes in the file.
-    noted: u64,
-    written: u64,
     health: Health,
     /// The time of the next try after a failure.
     retry: Moment,
@@ -76,11 +90,18 @@ pub(super) struct Ledger<D> {
 }
 
 impl<D: Disk> Ledger<D> {
-    /// A record that continues the one that was found. Call [`Ledger::rewrite`] before anything else.
-    pub(super) fn new(disk: D, found: &Loaded, promises: Promises) -> Self {
-        Self {
+    /// Continues the record that was found with a new file. Leases that are no longer than `usual` are always waited
+    /// for if holds may be missing.
+    pub(super) fn resume(
+        disk: D,
+        origin: Origin,
+        found: Loaded,
+        usual: Seconds,
+        times: Times,
+    ) -> Self {
+        let mut ledger = Self {
             disk,
-            promises,
+            promises: Promises::new(origin, &found, usual, times),
             generation: found.generation,
             last_generation: found.last_generation,
             // The next file takes the other place.
@@ -90,45 +111,36 @@ impl<D: Disk> Ledger<D> {
             intact: found.generation > 0 && found.damage.is_none(),
             other: 0,
             capacity: 0,
+            holds: BTreeMap::new(),
             pending: Vec::new(),
+            changes: 0,
             buffer: Vec::new(),
             copying: None,
-            live: found.holds.iter().map(|hold| held_bytes(&hold.key)).sum(),
-            labels: found.holds.iter().map(|hold| label_bytes(hold.label.as_ref())).sum(),
-            noted: 0,
-            written: 0,
+            live: 0,
+            labels: 0,
             health: Health::Good,
             retry: Moment::default(),
             failure: None,
+        };
+        found.holds.into_iter().for_each(|kept| ledger.hold(Held::new(kept, times)));
+        ledger.rewrite(times);
+        ledger
+    }
+
+    /// The content of the record.
+    pub(super) fn recovered(&self, times: Times) -> Recovered {
+        let left = |held: &Held| held.boot_micros.saturating_sub(times.clocks.boot_micros);
+        let kept = |held: &Held| Kept { left_micros: left(held), ..held.kept.clone() };
+        Recovered {
+            holds: self.holds.values().map(kept).collect(),
+            next_fence: self.promises.next_fence(),
+            closed_micros: self.promises.closing(times).map_or(0, |closing| closing.left_micros),
         }
-    }
-
-    /// The number of changes noted so far, on which an answer depends.
-    pub(super) const fn noted(&self) -> u64 {
-        self.noted
-    }
-
-    /// The number of changes that are in the file.
-    pub(super) const fn written(&self) -> u64 {
-        self.written
     }
 
     /// The state of the record.
     pub(super) const fn health(&self) -> Health {
         self.health
-    }
-
-    /// Whether something is to be written or tried again.
-    pub(super) fn has_work(&self) -> bool {
-        !self.pending.is_empty() || self.copying.is_some()
-    }
-
-    /// When to try again, if a try has failed.
-    pub(super) const fn retry(&self) -> Moment {
-        match self.health {
-            Health::Broken => self.retry,
-            Health::Good | Health::Full => Moment::NEVER,
-        }
     }
 
     /// The file that counts.
@@ -147,28 +159,39 @@ impl<D: Disk> Ledger<D> {
     }
 
     /// Notes a change, to be written by the next [`Ledger::flush`].
-    pub(super) fn note(&mut self, change: &Change<'_>, times: Times) {
-        self.noted += 1;
-        match change {
-            Change::Granted(hold) => {
-                self.live += held_bytes(hold.key.bytes());
-                self.labels += label_bytes(hold.label);
-                if let Some(entry) = self.promises.grant(hold) {
+    pub(super) fn note(&mut self, record: &Record, times: Times) {
+        self.changes += 1;
+        match record {
+            Record::Granted(kept) | Record::Extended(kept) => {
+                if let Some(entry) = self.promises.promise(kept) {
                     push_entry(&mut self.pending, &entry);
                 }
+                let held = Held::new(kept.clone(), times);
+                let fence = kept.token.fence();
+                self.forget(fence);
+                self.hold(held);
                 let fits = self.labels_fit();
-                push_hold(&mut self.pending, &as_written(*hold, fits), times);
+                if let Some(held) = self.holds.get(&fence) {
+                    push_hold(&mut self.pending, held, fits);
+                }
             }
-            Change::Renewed(hold) => {
-                self.promises.lease(hold);
-                let fits = self.labels_fit();
-                push_hold(&mut self.pending, &as_written(*hold, fits), times);
-            }
-            Change::Ended { key, token, label } => {
-                self.live = self.live.saturating_sub(held_bytes(key.bytes()));
-                self.labels = self.labels.saturating_sub(label_bytes(*label));
+            Record::Ended(token) => {
+                self.forget(token.fence());
                 push_entry(&mut self.pending, &Entry::Ended(*token));
             }
+        }
+    }
+
+    fn hold(&mut self, held: Held) {
+        self.live += held_bytes(&held.kept.key);
+        self.labels += label_bytes(held.kept.label.as_ref());
+        self.holds.insert(held.kept.token.fence(), held);
+    }
+
+    fn forget(&mut self, fence: u64) {
+        if let Some(held) = self.holds.remove(&fence) {
+            self.live -= held_bytes(&held.kept.key);
+            self.labels -= label_bytes(held.kept.label.as_ref());
         }
     }
 
@@ -223,17 +246,17 @@ impl<D: Disk> Ledger<D> {
         Ok(())
     }
 
-    /// Writes the noted changes, with one write, and continues the next file if one is begun.
-    pub(super) fn flush(&mut self, holds: &impl Holds, times: Times) {
+    /// Writes the noted changes, with one write, and continues the next file if one is begun. After a failure, which
+    /// is kept for [`Ledger::take_failure`], everything is written anew when it is time to try again.
+    pub(super) fn flush(&mut self, times: Times) -> Result<(), Failed> {
         if self.health == Health::Broken {
             if times.now >= self.retry {
-                self.rewrite(holds, times);
+                self.rewrite(times);
             }
-            return;
-        }
-        if let Err(err) = self.try_flush(holds, times) {
+        } else if let Err(err) = self.try_flush(times) {
             self.fail(err, times.now);
         }
+        if self.health == Health::Broken { Err(Failed) } else { Ok(()) }
     }
 
     /// Something outside the record could not be written.
@@ -246,11 +269,11 @@ impl<D: Disk> Ledger<D> {
         self.intact = false;
     }
 
-    fn try_flush(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
+    fn try_flush(&mut self, times: Times) -> io::Result<()> {
         // With its checksum, even the shortest entry is less than three times as long.
         let most = self.pending.len() as u64 * 3 + END_BYTES as u64;
         if self.at + most > self.capacity {
-            return self.try_rewrite(holds, times);
+            return self.try_rewrite(times);
         }
         if self.promises.are_due() {
             self.write_index(times, Synced::Yes)?;
@@ -258,11 +281,12 @@ impl<D: Disk> Ledger<D> {
         if !self.pending.is_empty() {
             (self.at, self.chain) = self.append(self.slot, self.chain, self.at)?;
             self.copy_pending();
-            self.pending.clear();
-            self.written = self.noted;
         }
+        let changes = std::mem::take(&mut self.changes);
+        self.pending.clear();
         if self.copying.is_some() {
-            self.copy_some(holds, times);
+            // More than the changes take, so that the next file is complete before this one is full.
+            self.copy_some(COPIED.max(changes * 2), times);
         } else if self.at > self.capacity / 2 && times.now >= self.retry {
             self.begin_copy(times, self.promises.synced());
         }
@@ -313,7 +337,8 @@ impl<D: Disk> Ledger<D> {
         let chain = push_header(&mut head, &self.promises.header(generation, slot, times));
         push_end(&mut head, chain);
         self.disk.write(slot, 0, &head)?;
-        Ok(Copying { generation, at: HEADER_BYTES as u64, chain, cursor: 0 })
+        let last = self.holds.last_key_value().map_or(0, |(fence, _)| *fence);
+        Ok(Copying { generation, at: HEADER_BYTES as u64, chain, next: 0, last })
     }
 
     fn copy_pending(&mut self) {
@@ -328,13 +353,17 @@ impl<D: Disk> Ledger<D> {
     }
 
     /// Writes some more holds into the next file; the last of them makes it count.
-    fn copy_some(&mut self, holds: &impl Holds, times: Times) {
+    fn copy_some(&mut self, most: usize, times: Times) {
         let Some(mut copying) = self.copying.take() else { return };
         let mut entries = Vec::new();
         let fits = self.labels_fit();
-        let mut note = |hold: Hold<'_>| push_hold(&mut entries, &as_written(hold, fits), times);
-        let progress = holds.look_over(&mut copying.cursor, COPIED, &mut note);
-        if progress == Progress::Done {
+        let mut rest = self.holds.range(copying.next..).take_while(|(it, _)| **it <= copying.last);
+        for (fence, held) in rest.by_ref().take(most) {
+            push_hold(&mut entries, held, fits);
+            copying.next = fence + 1;
+        }
+        let is_complete = rest.next().is_none();
+        if is_complete {
             push_entry(&mut entries, &self.promises.fence());
             push_entry(&mut entries, &Entry::Whole);
         }
@@ -346,7 +375,7 @@ impl<D: Disk> Ledger<D> {
         copying = Copying { at, chain, ..copying };
         match written {
             Err(err) => self.give_up_copy(err, times.now),
-            Ok(()) if progress == Progress::Done => self.turn_over(&copying, times),
+            Ok(()) if is_complete => self.turn_over(&copying, times),
             Ok(()) => self.copying = Some(copying),
         }
     }
@@ -367,18 +396,18 @@ impl<D: Disk> Ledger<D> {
 
     /// Writes all holds at once into the next file, which counts from then on. For the start, and for a time in which
     /// nothing could be written: the memory is right, whatever the files say.
-    pub(super) fn rewrite(&mut self, holds: &impl Holds, times: Times) {
-        if let Err(err) = self.try_rewrite(holds, times) {
+    pub(super) fn rewrite(&mut self, times: Times) {
+        if let Err(err) = self.try_rewrite(times) {
             self.fail(err, times.now);
         }
     }
 
-    fn try_rewrite(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
+    fn try_rewrite(&mut self, times: Times) -> io::Result<()> {
         self.reserve_for_all()?;
         self.begin_copy(times, Synced::Yes);
         let generation = self.generation;
         while self.copying.is_some() {
-            self.copy_some(holds, times);
+            self.copy_some(COPIED, times);
         }
         if self.generation == generation {
             let unknown = || io::Error::other("the next state file cannot be written");
@@ -387,7 +416,7 @@ impl<D: Disk> Ledger<D> {
         self.disk.sync(self.slot)?;
         self.write_index(times, Synced::Yes)?;
         self.pending.clear();
-        self.written = self.noted;
+        self.changes = 0;
         self.health = Health::Good;
         self.retry = Moment::default();
         Ok(())
@@ -414,34 +443,35 @@ impl<D: Disk> Ledger<D> {
     ///
     /// # Errors
     /// An error of the system.
-    pub(super) fn close(&mut self, holds: &impl Holds, times: Times) -> io::Result<()> {
+    pub(super) fn close(&mut self, times: Times) -> io::Result<()> {
         // No entry may follow it.
         self.copying = None;
         push_entry(&mut self.pending, &Entry::Closed);
-        self.flush(holds, times);
+        let _it_is_kept = self.flush(times);
         self.disk.sync(self.slot)?;
         self.write_index(times, Synced::Yes)
     }
 }
 
-fn as_written(hold: Hold<'_>, labels_fit: bool) -> Hold<'_> {
-    Hold { label: hold.label.filter(|_| labels_fit), ..hold }
+impl Held {
+    fn new(kept: Kept, times: Times) -> Self {
+        let end = |now: u64| now.saturating_add(kept.left_micros);
+        let (boot_micros, wall_micros) =
+            (end(times.clocks.boot_micros), end(times.clocks.wall_micros));
+        Self { kept, boot_micros, wall_micros }
+    }
 }
 
-fn push_hold(out: &mut Vec<u8>, hold: &Hold<'_>, times: Times) {
-    let left = hold.expires.micros_since(times.now);
-    let Hold { key, claim, token, ttl, label, .. } = *hold;
-    let label = label.map(Label::write).unwrap_or_default();
-    let saved = Saved {
-        key,
-        claim,
-        token,
-        ttl,
-        boot_micros: times.clocks.boot_micros.saturating_add(left),
-        wall_micros: times.clocks.wall_micros.saturating_add(left),
-        label: label.as_bytes(),
-    };
-    push_entry(out, &Entry::Held(saved));
+fn push_hold(out: &mut Vec<u8>, held: &Held, labels_fit: bool) {
+    let Held { ref kept, boot_micros, wall_micros } = *held;
+    let Some(key) = Key::new(&kept.key) else { unreachable!("only keys are held") };
+    let (claim, token, ttl) = (kept.claim, kept.token, kept.ttl);
+    let label = kept.label.as_ref().filter(|_| labels_fit).map(Label::write).unwrap_or_default();
+    let label = label.as_bytes();
+    push_entry(
+        out,
+        &Entry::Held(Saved { key, claim, token, ttl, boot_micros, wall_micros, label }),
+    );
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use super::*;
 use crate::sample::{CAPS, Counting, take};
 use crate::server::state::codec::{BootId, DirId, Doubt};
-use crate::server::state::keeper::resume;
 use crate::server::state::load::{Clocks, Damage, Found, load};
 use crate::server::state::promises::Origin;
+use crate::server::state::resumed;
 use leases::{
     Answer, AutoRelease, ConnId, Effect, Engine, Key, Request, Seconds, Space, Token, Ttl, Verdict,
 };
@@ -133,7 +133,7 @@ impl World {
         let times = Times { now: Moment::from_micros(now), clocks: clocks_at(now) };
         let found = image.load(boot, times.clocks);
         let origin = Origin { boot, dir: DIR, synced: Synced::No };
-        let ledger = resume(disk, origin, &found, &mut engine, seconds(33), times);
+        let ledger = resumed(disk, origin, found, &mut engine, seconds(33), times);
         let (told, next) = (BTreeMap::new(), BTreeMap::new());
         Self { engine, ledger, conn, told, next, now, seed: 9 }
     }
@@ -191,7 +191,7 @@ impl World {
         }
         let times = self.times();
         let ledger = &mut self.ledger;
-        self.engine.take_changes(|change| ledger.note(&change, times));
+        self.engine.take_changes(times.now, |change| ledger.note(&Record::new(&change), times));
     }
 
     /// One turn of the server; returns whether clients may be told of its changes.
@@ -200,8 +200,7 @@ impl World {
             self.step();
         }
         let times = self.times();
-        self.ledger.flush(&self.engine, times);
-        let saved = self.ledger.written() == self.ledger.noted();
+        let saved = self.ledger.flush(times).is_ok();
         if saved {
             self.told.clone_from(&self.next);
         }
@@ -326,7 +325,6 @@ fn a_full_disk_refuses_new_holds_only() {
             assert!(matches!(verdict, Verdict::Now(Answer::Renewed(_))), "round {round}");
         }
         note_and_flush(&mut world);
-        assert_eq!(world.ledger.written(), world.ledger.noted());
     }
     assert_eq!(world.load(&image).holds.len(), tokens.len());
     world.ledger.disk.size = ROOMY;
@@ -338,8 +336,8 @@ fn a_full_disk_refuses_new_holds_only() {
 fn note_and_flush(world: &mut World) {
     let times = world.times();
     let ledger = &mut world.ledger;
-    world.engine.take_changes(|change| ledger.note(&change, times));
-    world.ledger.flush(&world.engine, times);
+    world.engine.take_changes(times.now, |change| ledger.note(&Record::new(&change), times));
+    assert_eq!(world.ledger.flush(times), Ok(()));
 }
 
 /// Several holds are granted only where all of them have room, and all come back.
@@ -402,10 +400,14 @@ fn a_long_copy_and_changes_beside_it() {
             // More keys than the table may have.
             break;
         };
+        let (key, token) = (Key::new(name.as_bytes()).unwrap(), Some(grant.token));
+        for _ in 0..3 {
+            note_and_flush(&mut world);
+            let renew = Request::Renew { key, token, ttl: Ttl::new(1_000_000) };
+            let _ = world.engine.ask(world.moment(), world.conn, renew);
+        }
         if number % 3 == 0 {
-            let key = Key::new(name.as_bytes()).unwrap();
-            let release = Request::Release { key, token: Some(grant.token) };
-            let _ = world.engine.ask(world.moment(), world.conn, release);
+            let _ = world.engine.ask(world.moment(), world.conn, Request::Release { key, token });
         }
         note_and_flush(&mut world);
     }
@@ -455,6 +457,6 @@ fn after_a_reboot_leases_are_counted_by_the_wall_clock(
     assert_eq!(loaded.doubt, Some(Doubt::OtherBoot));
     assert_eq!((loaded.longest, loaded.holds[0].left_micros), (33, left));
     let times = world.times();
-    world.ledger.close(&world.engine, times).unwrap();
+    world.ledger.close(times).unwrap();
     assert_eq!(load().doubt, None);
 }

@@ -3,7 +3,8 @@
 
 use super::codec::{BootId, DirId, Doubt, Header, Index, read_index};
 use super::story::Story;
-use leases::{Claim, Key, Label, Seconds, Token, Ttl};
+use leases::Seconds;
+use leases::journal::Kept;
 
 /// The clocks at one moment, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,23 +13,6 @@ pub(super) struct Clocks {
     pub(super) boot_micros: u64,
     /// Since 1970.
     pub(super) wall_micros: u64,
-}
-
-/// A hold that continues after the restart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
-    /// The key.
-    pub(super) key: Box<[u8]>,
-    /// What is held of the key.
-    pub(super) claim: Claim,
-    /// The token of the hold.
-    pub(super) token: Token,
-    /// The length of the lease in the last request.
-    pub(super) ttl: Ttl,
-    /// The time that is left of the lease.
-    pub(super) left_micros: u64,
-    /// The label of its holder.
-    pub(super) label: Option<Label>,
 }
 
 /// The bytes of the files; a missing file has none.
@@ -223,13 +207,5 @@ pub(super) fn load(found: Found<'_>, boot: &BootId, clocks: Clocks) -> Loaded {
         generation,
         last_generation: anywhere(|story| story.header.generation).max(index).max(other),
         next_slot: newest.map_or(0, |story| 1 - story.slot),
-    }
-}
-
-impl Kept {
-    /// Its key.
-    #[must_use]
-    pub(super) fn key(&self) -> Option<Key<'_>> {
-        Key::new(&self.key)
     }
 }

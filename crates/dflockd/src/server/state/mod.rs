@@ -1,12 +1,12 @@
 //! The state directory: the holds on the disk, so that a restart forgets nothing.
 //!
 //! `codec`, `story`, `load` and `promises` are pure, and so is `ledger`, which decides what is
-//! written. `keeper` knows the clocks and drives `ledger`; `dir` has the files.
+//! written. `journal` is the boundary to the server, and `dir` has the files.
 
 mod codec;
 mod dir;
 mod disk;
-mod keeper;
+mod journal;
 mod ledger;
 mod load;
 mod promises;
@@ -15,7 +15,7 @@ mod story;
 pub use codec::Doubt;
 pub use dir::StateDir;
 pub use disk::{Health, Synced};
-pub(super) use keeper::{Keeper, Saving};
+pub(super) use journal::DiskJournal;
 
 /// For the fuzz target: reads any three files.
 pub fn check(bytes: &[u8]) {
@@ -28,10 +28,31 @@ pub fn check(bytes: &[u8]) {
     let clocks = load::Clocks { boot_micros: 1, wall_micros: 1 };
     let loaded = load::load(load::Found { index, holds: [one, two] }, &[0; 16], clocks);
     assert!(loaded.next_slot < 2 && loaded.generation <= loaded.last_generation);
-    assert!(loaded.holds.iter().all(|hold| hold.left_micros > 0 && hold.key().is_some()));
+    assert!(
+        loaded
+            .holds
+            .iter()
+            .all(|hold| hold.left_micros > 0 && leases::Key::new(&hold.key).is_some())
+    );
     let waits = loaded.wait(leases::Seconds::ZERO).is_some();
     assert_eq!(waits, loaded.doubt.is_some() || loaded.closing.is_some());
 }
 
 #[cfg(test)]
 mod damage_tests;
+
+/// A record that continues what was found, and an engine that continues with it.
+#[cfg(test)]
+fn resumed<D: disk::Disk, M: leases::Mint>(
+    disk: D,
+    origin: promises::Origin,
+    found: load::Loaded,
+    engine: &mut leases::Engine<M>,
+    usual: leases::Seconds,
+    times: disk::Times,
+) -> ledger::Ledger<D> {
+    let ledger = ledger::Ledger::resume(disk, origin, found, usual, times);
+    engine.record(leases::LeaseStart::Grant);
+    ledger.recovered(times).restore(times.now, engine);
+    ledger
+}

@@ -4,7 +4,8 @@
 use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
 use super::disk::{Synced, Times};
 use super::load::Loaded;
-use leases::{Hold, Seconds};
+use leases::Seconds;
+use leases::journal::Kept;
 
 /// How many fences may be given out before the next one is noted.
 const FENCES_AHEAD: u64 = 1 << 20;
@@ -48,9 +49,14 @@ impl Promises {
         }
     }
 
-    /// A hold is granted. Returns an entry to write in addition, if one is needed.
-    pub(super) fn grant(&mut self, hold: &Hold<'_>) -> Option<Entry<'static>> {
-        self.lease(hold);
+    /// A lease begins. Returns an entry to write before it, if one is needed.
+    pub(super) fn promise(&mut self, hold: &Kept) -> Option<Entry<'static>> {
+        // The length is rounded up, so that few notes are enough, whatever clients ask for.
+        let seconds = hold.ttl.span().count();
+        if seconds > self.longest {
+            self.longest = rounded(seconds);
+            self.due = true;
+        }
         // Noted long before it is needed.
         let fence = hold.token.fence();
         if fence.saturating_add(FENCES_AHEAD / 2) <= self.fence {
@@ -61,13 +67,9 @@ impl Promises {
         Some(self.fence())
     }
 
-    /// A lease begins. Its length is rounded up, so that few notes are enough, whatever clients ask for.
-    pub(super) fn lease(&mut self, hold: &Hold<'_>) {
-        let seconds = hold.ttl.span().count();
-        if seconds > self.longest {
-            self.longest = rounded(seconds);
-            self.due = true;
-        }
+    /// Greater than every fence that was given out.
+    pub(super) const fn next_fence(&self) -> u64 {
+        self.fence.saturating_add(1)
     }
 
     /// See [`Entry::Fence`].
@@ -88,13 +90,17 @@ impl Promises {
         self.due = false;
     }
 
+    /// Until when nothing may be granted, if that is so.
+    pub(super) fn closing(&self, times: Times) -> Option<Closing> {
+        let (doubt, boot_micros) = self.closing?;
+        let left_micros = boot_micros.saturating_sub(times.clocks.boot_micros);
+        (left_micros > 0).then_some(Closing { doubt, boot_micros, left_micros })
+    }
+
     /// The header of a file of this generation in this place.
     pub(super) fn header(&self, generation: u64, slot: usize, times: Times) -> Header {
         let Origin { boot, dir, synced } = self.origin;
-        let closing = self.closing.and_then(|(doubt, boot_micros)| {
-            let left_micros = boot_micros.saturating_sub(times.clocks.boot_micros);
-            (left_micros > 0).then_some(Closing { doubt, boot_micros, left_micros })
-        });
+        let closing = self.closing(times);
         let (fence, longest, synced) = (self.fence, self.longest, synced == Synced::Yes);
         Header { generation, slot, dir, boot, fence, synced, longest, closing }
     }

@@ -3,7 +3,8 @@
 use super::codec::{
     BootId, Doubt, Entry, HEADER_BYTES, Header, Index, Read, Saved, read_entry, read_header,
 };
-use super::load::{Clocks, Kept};
+use super::load::Clocks;
+use leases::journal::Kept;
 use leases::{Label, Token};
 use std::collections::HashMap;
 

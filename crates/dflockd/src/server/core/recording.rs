@@ -1,0 +1,241 @@
+//! The record of holds, as connections see it: which answers wait for it, and what the end of a term changes.
+
+use super::{Core, Readiness};
+use crate::server::mint::ServerMint;
+use crate::server::settings::Settings;
+#[cfg(feature = "etcd")]
+use crate::server::settings::StoreChoice;
+use crate::server::state::{DiskJournal, Health, StateDir};
+use leases::journal::{Call, Commits, Failed, Journal, Mark, Record, Recovered};
+use leases::{ConnId, Engine, Key, LeaseStart, Mint, Moment, Space, Token};
+#[cfg(feature = "etcd")]
+use leases_etcd::EtcdJournal;
+use std::task::{Context, Poll, Waker};
+
+/// The answers and lines that wait for the journal, and the task that drives it.
+#[derive(Default)]
+pub(super) struct Recording {
+    pub(super) commits: Commits,
+    /// `None` if holds are not recorded.
+    leases: Option<LeaseStart>,
+    /// The records of one request; kept to reuse its memory.
+    set: Vec<Record>,
+    driver: Option<Waker>,
+    /// To be woken when a call of the journal has ended.
+    waiting: Vec<Waker>,
+    /// Holds that were taken away by force, which is not recorded yet.
+    taken: Vec<(Mark, ConnId, Token)>,
+    is_closing: bool,
+}
+
+impl Recording {
+    pub(super) fn new(settings: &Settings) -> Self {
+        match (&settings.store, &settings.state) {
+            #[cfg(feature = "etcd")]
+            (StoreChoice::Leader(_), _) => Self::of::<EtcdJournal>(),
+            (_, Some(_)) => Self::of::<DiskJournal>(),
+            (_, None) => Self::default(),
+        }
+    }
+
+    fn of<J: Journal>() -> Self {
+        let leases = if J::IS_SHARED { LeaseStart::Record } else { LeaseStart::Grant };
+        Self { commits: Commits::of::<J>(), leases: Some(leases), ..Self::default() }
+    }
+
+    pub(super) const fn term(&self) -> u64 {
+        self.commits.term()
+    }
+
+    /// Notes the changes of a request.
+    pub(super) fn note<M: Mint>(&mut self, engine: &mut Engine<M>, now: Moment) {
+        if engine.has_changes() {
+            let set = &mut self.set;
+            engine.take_changes(now, |change| set.push(Record::new(&change)));
+            self.commits.note(set);
+            self.wake_driver();
+        }
+    }
+
+    fn mark(&mut self) -> Option<Mark> {
+        // Between two terms nothing is decided, and clients are sent away at once.
+        let mark = if self.commits.has_term() { self.commits.mark() } else { None };
+        self.wake_driver();
+        mark
+    }
+
+    fn wake_driver(&self) {
+        if self.commits.is_due() {
+            self.driver.iter().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    fn register(&mut self, cx: &Context<'_>) {
+        self.driver = Some(cx.waker().clone());
+    }
+}
+
+impl Core {
+    /// Whether holds outlive this process.
+    pub(in crate::server) const fn has_record(&self) -> bool {
+        self.recording.leases.is_some()
+    }
+
+    /// Whether requests about locks can be served.
+    pub(in crate::server) fn is_available(&self) -> bool {
+        self.recording.commits.has_term() && self.store.is_available()
+    }
+
+    /// When an answer that is decided now may be sent; `None` for at once.
+    pub(in crate::server) fn mark(&mut self) -> Option<Mark> {
+        self.recording.mark()
+    }
+
+    /// Ready when the answer may be sent.
+    ///
+    /// # Errors
+    /// The term is over, so it may be wrong.
+    pub(in crate::server) fn poll_recorded(
+        &mut self,
+        mark: Mark,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Failed>> {
+        match self.recording.commits.may_send(mark) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => {
+                self.recording.waiting.push(cx.waker().clone());
+                Poll::Pending
+            }
+            Err(Failed) => Poll::Ready(Err(Failed)),
+        }
+    }
+
+    /// Whether the term has ended in which a connection came.
+    pub(in crate::server) fn is_over(&mut self, id: ConnId) -> bool {
+        let term = self.recording.term();
+        self.seat(id).is_some_and(|seat| seat.term != term)
+    }
+
+    /// The next call of the journal; `None` if the server ends.
+    pub(in crate::server) fn poll_call(&mut self, cx: &Context<'_>) -> Poll<Option<Call>> {
+        self.recording.register(cx);
+        match self.recording.commits.begin() {
+            None if !self.recording.is_closing => Poll::Pending,
+            call => Poll::Ready(call),
+        }
+    }
+
+    pub(in crate::server) fn poll_closing(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.recording.register(cx);
+        if self.recording.is_closing { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The term is to end after the last commit.
+    pub(in crate::server) fn close_record(&mut self) {
+        self.recording.is_closing = true;
+        self.recording.driver.iter().for_each(Waker::wake_by_ref);
+    }
+
+    /// A call of the journal has ended.
+    pub(in crate::server) fn end_call(
+        &mut self,
+        outcome: Result<(), Failed>,
+        records: &[Record],
+        now: Moment,
+    ) {
+        self.recording.commits.end(outcome);
+        if outcome.is_err() {
+            return self.end_term();
+        }
+        if let (Some(LeaseStart::Record), Some(engine)) =
+            (self.recording.leases, self.store.engine())
+        {
+            for record in records {
+                if let Record::Granted(kept) | Record::Extended(kept) = record {
+                    let key = Key::new(&kept.key);
+                    key.iter().for_each(|key| engine.start_lease(now, *key, kept.token));
+                }
+            }
+            self.rearm();
+        }
+        self.recording.waiting.drain(..).for_each(Waker::wake);
+        for (mark, id, token) in std::mem::take(&mut self.recording.taken) {
+            self.report_taken(mark, id, token);
+        }
+    }
+
+    /// A hold was taken from a connection: it is told when that is recorded.
+    pub(super) fn note_taken(&mut self, id: ConnId, token: Token) {
+        match self.mark() {
+            Some(mark) => self.report_taken(mark, id, token),
+            None => self.note_lost(id, token),
+        }
+    }
+
+    fn report_taken(&mut self, mark: Mark, id: ConnId, token: Token) {
+        match self.recording.commits.may_send(mark) {
+            Ok(true) => self.note_lost(id, token),
+            Ok(false) => self.recording.taken.push((mark, id, token)),
+            Err(Failed) => {}
+        }
+    }
+
+    /// What was not recorded never happened, so the engine is emptied. Every connection ends and releases nothing.
+    pub(in crate::server) fn end_term(&mut self) {
+        if self.recording.commits.has_term() {
+            self.recording.commits.end_term();
+        }
+        if let Some(engine) = self.store.engine() {
+            engine.restart(ServerMint::new(0));
+        }
+        self.recording.waiting.drain(..).for_each(Waker::wake);
+        self.recording.taken.clear();
+        self.seats.iter_mut().flatten().for_each(|seat| seat.answer = None);
+        self.wake_all();
+    }
+
+    /// The engine continues with the recorded holds.
+    pub(in crate::server) fn begin_term(&mut self, recovered: &Recovered, now: Moment) {
+        let Some(engine) = self.store.engine() else { return };
+        let Some(leases) = self.recording.leases else { return };
+        engine.restart(match leases {
+            LeaseStart::Grant => ServerMint::new(recovered.next_fence),
+            LeaseStart::Record => ServerMint::from(recovered.next_fence),
+        });
+        engine.record(leases);
+        recovered.restore(now, engine);
+        self.recording.commits.begin_term();
+        self.rearm();
+    }
+
+    /// Whether new holds can be recorded.
+    pub(in crate::server) fn set_room(&mut self, has_room: bool) {
+        if let Some(engine) = self.store.engine() {
+            engine.set_space(if has_room { Space::Free } else { Space::Full });
+        }
+        self.rearm();
+    }
+
+    /// Whether clients should be sent to another server, and why.
+    pub(in crate::server) fn readiness(
+        &mut self,
+        state: Option<&StateDir>,
+        now: Moment,
+    ) -> Readiness {
+        let is_available = self.is_available();
+        let engine = self.store.engine();
+        let closed = engine.as_ref().map_or(0, |engine| engine.closed_until().micros_since(now));
+        let is_full = engine.is_some_and(|engine| engine.space() == Space::Full);
+        match state {
+            _ if self.draining => Readiness::Draining,
+            Some(_) if !is_available => Readiness::State(Health::Broken),
+            None if !is_available => Readiness::Unavailable,
+            Some(_) if is_full => Readiness::State(Health::Full),
+            _ if closed > 0 => {
+                let doubt = state.and_then(StateDir::doubt);
+                Readiness::Closed { doubt, left_micros: closed }
+            }
+            _ => Readiness::Ready,
+        }
+    }
+}

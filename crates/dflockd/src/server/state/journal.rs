@@ -1,0 +1,112 @@
+//! The state directory as the journal of one server.
+
+use super::codec::Doubt;
+use super::dir::{Files, StateDir, clocks};
+use super::disk::{Health, Synced, Times};
+use super::ledger::{Ledger, RETRY};
+use super::load::{Damage, Loaded};
+use leases::journal::{Failed, Journal, Record, Recovered};
+use leases::{MAX_KEYS, Moment, Seconds};
+use std::io;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+/// See the module.
+pub(in crate::server) struct DiskJournal {
+    ledger: Ledger<Files>,
+    /// Held for as long as the journal is used.
+    dir: Arc<StateDir>,
+}
+
+impl DiskJournal {
+    /// `None` if the content of the directory was already taken.
+    pub(in crate::server) fn new(dir: &Arc<StateDir>, default_lease: Seconds) -> Option<Self> {
+        let found = dir.take()?;
+        log_found(&found, default_lease);
+        let ledger = Ledger::resume(dir.files(), dir.origin(), found, default_lease, times());
+        let mut journal = Self { ledger, dir: Arc::clone(dir) };
+        journal.log_failure();
+        Some(journal)
+    }
+
+    fn log_failure(&mut self) {
+        if let Some(err) = self.ledger.take_failure() {
+            let health = self.ledger.health();
+            tracing::error!(%err, ?health, "state cannot be written");
+        }
+    }
+
+    /// Waits until everything written is on the disk.
+    async fn sync(&self) -> io::Result<()> {
+        let file = self.ledger.disk().file(self.ledger.slot());
+        spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other)?
+    }
+}
+
+impl Journal for DiskJournal {
+    const MAX_RECORDS: usize = usize::MAX;
+    const IS_SHARED: bool = false;
+
+    /// After a failure, writes everything anew: this process knows all that was committed, whatever the files say.
+    async fn load(&mut self) -> Recovered {
+        while self.ledger.health() == Health::Broken {
+            tokio::time::sleep(RETRY).await;
+            self.ledger.rewrite(times());
+            self.log_failure();
+        }
+        self.ledger.recovered(times())
+    }
+
+    async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
+        let times = times();
+        records.iter().for_each(|record| self.ledger.note(record, times));
+        let outcome = self.ledger.flush(times);
+        self.log_failure();
+        outcome?;
+        if self.dir.origin().synced == Synced::Yes {
+            if let Err(err) = self.sync().await {
+                self.ledger.fail(err, times.now);
+                self.log_failure();
+                return Err(Failed);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room(&mut self) -> bool {
+        let has_room = self.ledger.has_room(times().now, MAX_KEYS);
+        self.log_failure();
+        has_room
+    }
+
+    async fn end(mut self) {
+        if let Err(err) = self.ledger.close(times()) {
+            tracing::error!(%err, "state cannot be written");
+        }
+    }
+}
+
+/// Logs what was found.
+fn log_found(found: &Loaded, default_lease: Seconds) {
+    tracing::info!(holds = found.holds.len(), "state read");
+    let Some((doubt, micros)) = found.wait(default_lease) else { return };
+    let seconds = micros.div_ceil(1_000_000);
+    match (doubt, found.damage) {
+        (Doubt::Damaged, Some(damage)) => {
+            let what = damage.words();
+            tracing::error!(what, seconds, "state damaged; no grants until leases are over");
+        }
+        (Doubt::Damaged, None) => {
+            tracing::warn!(seconds, "state was damaged; no grants until leases are over");
+        }
+        (Doubt::OtherBoot, damage) => {
+            let what = damage.map(Damage::words);
+            tracing::warn!(what, seconds, "machine restarted; no grants until leases are over");
+        }
+    }
+}
+
+fn times() -> Times {
+    let clocks = clocks();
+    Times { now: Moment::from_micros(clocks.boot_micros), clocks }
+}
