@@ -5,6 +5,7 @@
 
 pub mod command;
 pub mod line;
+pub mod queue;
 pub mod reply;
 pub mod session;
 pub mod status;

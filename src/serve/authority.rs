@@ -34,19 +34,12 @@ pub(super) struct Granted {
     is_foreseen: bool,
 }
 
-/// What a peer may do, with the processes as they are numbered here.
-#[derive(Debug)]
-pub(super) enum Permitted {
-    Lock(Granted),
-    /// For so many seconds.
-    Wait(Granted, u32),
-    Unlock(Request),
-    Force(Request),
-    /// From this process to the one of the right.
-    Pass(Granted, Pid),
-}
-
 impl Granted {
+    /// The process that is to hold it, as it is numbered here.
+    pub(super) fn pid(&self) -> Pid {
+        self.request.pid
+    }
+
     /// Whether there was no such process when that was judged.
     pub(super) fn is_foreseen(&self) -> bool {
         self.is_foreseen
@@ -72,43 +65,49 @@ pub(super) enum Refused {
 }
 
 impl Authority {
-    /// What a peer may do of what it demands.
+    /// The demand with its processes as they are numbered here, if the peer may make it; and the right to
+    /// the device where it takes one.
     pub(super) fn grant(
         &self,
         processes: &mut Processes,
         peer: &Peer,
         demand: Demand,
         table: &mut Table,
-    ) -> Result<Permitted, Refused> {
+    ) -> Result<(Demand, Option<Granted>), Refused> {
         let refused = |(pid, refusal)| Refused::Process(pid, refusal);
         let meant = |pid| peer.meant(pid, self.rule).map_err(|refusal| refused((pid, refusal)));
-        let released = |table: &mut Table, pid| {
+        let released = |table: &mut Table, device, pid| {
             let pid = meant(pid)?;
-            let (owner, alive) = (|| process::owner(pid), || table.lives(pid));
+            let (owner, alive) = (|| process::owner(pid), || table.machine().lives(pid));
             self.named(peer, pid, owner, alive, Purpose::Release).map_err(refused)?;
-            Ok(pid)
+            Ok(Request { device, pid })
         };
-        let mut taken = |table: &mut Table, device, pid| {
-            self.grant_taking(processes, peer, Request { device, pid: meant(pid)? }, table)
+        let mut taken = |table: &mut Table, Request { device, pid }| {
+            self.grant_taking(processes, peer, Request { pid: meant(pid)?, device }, table)
         };
         Ok(match demand {
-            Demand::Lock(Request { device, pid }) => Permitted::Lock(taken(table, device, pid)?),
-            Demand::Wait(Request { device, pid }, seconds) => {
-                Permitted::Wait(taken(table, device, pid)?, seconds)
+            Demand::Lock(request) => {
+                let granted = taken(table, request)?;
+                (Demand::Lock(granted.request.clone()), Some(granted))
+            }
+            Demand::Wait(request, seconds) => {
+                let granted = taken(table, request)?;
+                (Demand::Wait(granted.request.clone(), seconds), Some(granted))
             }
             Demand::Pass(Pass { device, from, to }) => {
-                let from = released(table, from)?;
-                Permitted::Pass(taken(table, device, to)?, from)
+                let Request { device, pid: from } = released(table, device, from)?;
+                let granted = taken(table, Request { device: device.clone(), pid: to })?;
+                (Demand::Pass(Pass { device, from, to: granted.pid() }), Some(granted))
             }
             Demand::Unlock(Request { device, pid }) => {
-                Permitted::Unlock(Request { device, pid: released(table, pid)? })
+                (Demand::Unlock(released(table, device, pid)?), None)
             }
             Demand::Force(Request { device, pid }) => {
                 let pid = meant(pid)?;
                 if !peer.is_root() && !self.force_group.is_some_and(|group| peer.is_in(group)) {
                     return Err(Refused::Process(pid, Refusal::NoForce));
                 }
-                Permitted::Force(Request { device, pid })
+                (Demand::Force(Request { device, pid }), None)
             }
         })
     }

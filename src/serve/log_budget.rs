@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::admission::User;
-use crate::limits::LOG_LINES;
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::limits::{LOG_LINES, LOG_USERS, LOG_WINDOW};
 
 /// How many lines each user has caused.
 #[derive(Debug, Default)]
@@ -20,7 +18,7 @@ pub(super) struct LogBudget {
 #[derive(Clone, Copy, Debug)]
 struct Window {
     began: Instant,
-    lines: usize,
+    lines: u32,
     left_out: u64,
 }
 
@@ -35,9 +33,9 @@ pub(super) enum Verdict {
 impl LogBudget {
     /// One line about this user.
     pub(super) fn spend(&mut self, user: User, now: Instant) -> Verdict {
-        if self.users.len() >= LOG_LINES && !self.users.contains_key(&user) {
+        if self.users.len() >= LOG_USERS && !self.users.contains_key(&user) {
             self.users.retain(|_, window| !window.is_over(now));
-            if self.users.len() >= LOG_LINES {
+            if self.users.len() >= LOG_USERS {
                 return Verdict::LeaveOut;
             }
         }
@@ -57,7 +55,7 @@ impl LogBudget {
 
 impl Window {
     fn is_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.began) >= MINUTE
+        now.saturating_duration_since(self.began) >= LOG_WINDOW.max(Duration::from_nanos(1))
     }
 }
 
@@ -76,7 +74,7 @@ mod tests {
         }
         assert_eq!(budget.spend(Some(2), now), Verdict::Log(0));
         assert_eq!(budget.spend(None, now), Verdict::Log(0));
-        let later = now + MINUTE;
+        let later = now + LOG_WINDOW;
         assert_eq!(budget.spend(Some(1), later), Verdict::Log(3));
         assert_eq!(budget.spend(Some(1), later), Verdict::Log(0));
     }
@@ -84,12 +82,12 @@ mod tests {
     #[test]
     fn the_budget_remembers_a_bounded_number_of_users() {
         let (mut budget, now) = (LogBudget::default(), Instant::now());
-        for uid in (0..).take(LOG_LINES) {
+        for uid in (0..).take(LOG_USERS) {
             assert_eq!(budget.spend(Some(uid), now), Verdict::Log(0));
         }
         assert_eq!(budget.spend(None, now), Verdict::LeaveOut);
         assert_eq!(budget.spend(Some(0), now), Verdict::Log(0));
-        assert_eq!(budget.spend(None, now + MINUTE), Verdict::Log(0));
+        assert_eq!(budget.spend(None, now + LOG_WINDOW), Verdict::Log(0));
         assert_eq!(budget.users.len(), 1);
     }
 }

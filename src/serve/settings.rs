@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::ports::{Exclusive, Opens};
+use super::ports::Opens;
 
 /// How a daemon behaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// How long a connection may ask nothing.
     pub idle_timeout: Duration,
@@ -17,8 +17,6 @@ pub(crate) struct Settings {
     pub stay: Stay,
     /// Whether ports that are held open without a lock get one.
     pub opens: Opens,
-    /// Which ports are made exclusive while they are locked.
-    pub exclusive: Exclusive,
 }
 
 /// When a daemon ends without being told.

@@ -62,7 +62,7 @@ impl Semaphore {
             };
             if inner.judge.judge(&judged).stale {
                 let removal = inner.directory.try_release(name, judged)?;
-                swept.locks += usize::from(removal == Some(Removal::Removed));
+                swept.locks += usize::from(removal == Removal::Removed);
             }
         }
         swept.temporaries += usize::from(inner.line().sweep());
@@ -86,7 +86,7 @@ impl Semaphore {
         let line = self.inner.line();
         let left = line.is_ticket(judged.content()) && !line.exists();
         let orphan = left || (is_gone(maker, age) && !self.is_foreign(&judged, age));
-        orphan && matches!(directory.try_release(name, judged), Ok(Some(Removal::Removed)))
+        orphan && matches!(directory.try_release(name, judged), Ok(Removal::Removed))
     }
 
     /// Whether the maker's number means a process of another namespace, or may do so.

@@ -86,7 +86,7 @@ fn ways<'a>(path: &Path, directory: &'a Directory) -> Vec<Way<'a>> {
             "publish, withdraw",
             Box::new(move || match directory.publish(&name, &claim).unwrap() {
                 Publication::Published(published) => {
-                    directory.withdraw(&name, published).unwrap();
+                    directory.withdraw(&name, &published).unwrap();
                 }
                 Publication::AlreadyThere => panic!("it was free"),
             }),

@@ -1,4 +1,4 @@
-//! An open lock directory: reading and sweeping (`publishing` and `breaking` have the rest).
+//! An open lock directory: reading and sweeping (`breaking` has what changes locks).
 //!
 //! Everything is relative to one directory handle and never follows a link in it. Nothing here waits: if
 //! another process is in the way, the result says so and the caller decides.

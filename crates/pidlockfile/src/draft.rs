@@ -69,6 +69,22 @@ impl Published {
     }
 }
 
+/// The answer to [`Directory::publish`].
+#[derive(Debug)]
+pub enum Publication {
+    /// The lock is ours, and visible.
+    Published(Published),
+    /// The name is taken; nothing was changed.
+    AlreadyThere,
+}
+
+impl Publication {
+    /// A name that no longer leads to the new file was taken by somebody else.
+    fn of(published: Option<Published>) -> Self {
+        published.map_or(Self::AlreadyThere, Self::Published)
+    }
+}
+
 /// A private name that removes itself, unless told that it is no longer its own.
 #[derive(Debug)]
 pub(crate) struct PrivateName<'d> {
@@ -195,7 +211,7 @@ impl<'d> Draft<'d> {
     ///
     /// Whether it happened is asked of the names, not only of the answer: over a network the
     /// answer can get lost and the repeated request fail.
-    pub(crate) fn give_name(&mut self, name: &Name) -> Result<Given, Errno> {
+    fn give_name(&mut self, name: &Name) -> Result<Given, Errno> {
         let directory = self.private.directory;
         let how = Rename::NoReplace;
         match sys::rename_with(directory, self.private.as_os_str(), name.as_os_str(), how) {
@@ -222,6 +238,16 @@ impl<'d> Draft<'d> {
             Err(Errno::EEXIST) => Ok(Given::Taken),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Gives it the lock's name, if that is free.
+    pub(crate) fn publish(mut self, name: &Name, claim: &Claim<'_>) -> Result<Publication, Errno> {
+        let directory = self.private.directory;
+        Ok(Publication::of(match self.give_name(name)? {
+            given @ (Given::Renamed | Given::Linked) => self.published(name, given),
+            Given::Taken => None,
+            Given::Unsupported => create_in_place(directory, name, claim)?,
+        }))
     }
 
     /// Whether the private name certainly leads to this file no longer.
@@ -285,7 +311,7 @@ fn guard(directory: &Directory, file: &File) {
 /// The last resort where a file can be neither renamed without replacing nor linked: exclusive
 /// creation under the lock's name. It is visible before it is full; readers take a young empty
 /// file for busy. `None` when the name is taken.
-pub(crate) fn create_in_place(
+fn create_in_place(
     directory: &Directory,
     name: &Name,
     claim: &Claim<'_>,

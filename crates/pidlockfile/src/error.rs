@@ -45,7 +45,7 @@ impl Error {
     }
 
     /// The error of a step at a name, by the system's reason.
-    pub(crate) fn at(step: Step, name: &impl AsRef<OsStr>) -> impl FnOnce(Errno) -> Self {
+    pub(crate) fn at(step: Step, name: &impl AsRef<OsStr>) -> impl Fn(Errno) -> Self {
         move |errno| Self::new(step, name, errno)
     }
 

@@ -5,10 +5,10 @@
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
-use crate::breaking::{Breaking, Removal, TRIES_TO_GIVE_BACK, has_a_name};
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
 use crate::error::{Error, Step};
+use crate::exchange::{Breaking, Exchange, Removal, TRIES_TO_GIVE_BACK, has_a_name, unlink_judged};
 use crate::found::Judged;
 use crate::name::Name;
 use crate::process::lives;
@@ -23,81 +23,79 @@ const ANY_DRAFT: Duration = Duration::from_secs(1);
 /// "executable" is on no lock file, and every system lets an owner set it.
 const STAND_IN: u32 = 0o100;
 
-impl Directory {
-    /// Releases without `flock(2)`: a stand-in with the same words takes the lock's place, so
-    /// that the name is never vacant while it is not certain what came out, and then goes. The
-    /// stand-in is held with `flock(2)` from before it is visible, so nobody breaks it.
-    ///
-    /// Nothing keeps two releases of this kind apart but their drafts, which everybody can
-    /// see: each makes its own first, looks for others, and steps back if there are any. So at most
-    /// one is between that look and the exchange, and none exchanges what another has put there.
-    pub(crate) fn release_past(
-        &self,
-        name: &Name,
-        judged: &Judged,
-        prefix: &OsStr,
-    ) -> Result<Removal, Error> {
-        let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-        if judged.mode() & STAND_IN != 0 && age < LIVING_DRAFT {
-            // Another release of the same lock is at this point, or was killed there.
-            return Ok(Removal::Changed);
-        }
-        let claim = Claim {
-            content: judged.content(),
-            mode: (judged.mode() & 0o666) | STAND_IN,
-            prefix,
-            durability: Durability::Memory,
-        };
-        let private = PrivateName::for_release(self, prefix, name);
-        let draft = private.and_then(|private| Draft::held(private, &claim));
-        let draft = draft.map_err(Error::at(Step::Prepare, name))?;
-        if self.others_release_past(name, judged, &draft)? {
-            return Ok(Removal::Changed);
-        }
-        match self.change_places(name, judged, &claim, draft)? {
-            Breaking::Replaced(held) => self.remove_stand_in(name, &held),
-            Breaking::Changed | Breaking::Contended => Ok(Removal::Changed),
-        }
+/// Releases without `flock(2)`: a stand-in with the same words takes the lock's place, so
+/// that the name is never vacant while it is not certain what came out, and then goes. The
+/// stand-in is held with `flock(2)` from before it is visible, so nobody breaks it.
+///
+/// Nothing keeps two releases of this kind apart but their drafts, which everybody can
+/// see: each makes its own first, looks for others, and steps back if there are any. So at most
+/// one is between that look and the exchange, and none exchanges what another has put there.
+pub(crate) fn release(
+    directory: &Directory,
+    name: &Name,
+    judged: &Judged,
+    prefix: &OsStr,
+) -> Result<Removal, Error> {
+    let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
+    if judged.mode() & STAND_IN != 0 && age < LIVING_DRAFT {
+        // Another release of the same lock is at this point, or was killed there.
+        return Ok(Removal::Changed);
     }
-
-    /// Whether another release of this lock past a `flock(2)` is on its way. Drafts of the dead do
-    /// not count, nor those of users that may not remove the lock: they may be planted. One that is
-    /// older than the lock is for an earlier one, and its maker too late as a rule.
-    fn others_release_past(
-        &self,
-        name: &Name,
-        judged: &Judged,
-        own: &Draft<'_>,
-    ) -> Result<bool, Error> {
-        let listed = sys::list(self).map_err(|errno| Error::new(Step::List, ".", errno))?;
-        let now = SystemTime::now();
-        let owners = [0, nix::unistd::geteuid().as_raw(), judged.owner()];
-        Ok(listed.iter().filter(|other| *other != own.private.as_os_str()).any(|other| {
-            let Some(maker) = temporary::releaser(other, name.as_os_str()) else { return false };
-            let Ok(stat) = sys::inspect(self, other) else { return false };
-            let age = now.duration_since(stat.modified).unwrap_or_default();
-            let is_older = stat.modified < judged.modified();
-            let most = if is_older { ANY_DRAFT } else { LIVING_DRAFT };
-            stat.mode & STAND_IN != 0
-                && owners.contains(&stat.owner)
-                // Its maker may have a number of its own in a container.
-                && (age < most && lives(maker) || age < ANY_DRAFT && !is_older)
-        }))
+    let claim = Claim {
+        content: judged.content(),
+        mode: (judged.mode() & 0o666) | STAND_IN,
+        prefix,
+        durability: Durability::Memory,
+    };
+    let private = PrivateName::for_release(directory, prefix, name);
+    let draft = private.and_then(|private| Draft::held(private, &claim));
+    let draft = draft.map_err(Error::at(Step::Prepare, name))?;
+    if others_release(directory, name, judged, &draft)? {
+        return Ok(Removal::Changed);
     }
+    match (Exchange { directory, name, judged, claim: &claim }).run(draft)? {
+        Breaking::Replaced(held) => remove_stand_in(directory, name, &held),
+        Breaking::Changed | Breaking::Contended => Ok(Removal::Changed),
+    }
+}
 
-    /// The last step of a release past a `flock(2)`: only the stand-in goes. While a breaker has it
-    /// aside, it is about to put it back.
-    fn remove_stand_in(&self, name: &Name, held: &Published) -> Result<Removal, Error> {
-        for _ in 0..TRIES_TO_GIVE_BACK {
-            match self.identity_of(name.as_os_str()) {
-                Ok(Some(seen)) if seen == held.identity => {
-                    return self.unlink_judged(name).map(|_| Removal::Removed);
-                }
-                Ok(_) if !has_a_name(&held.file) => return Ok(Removal::Removed),
-                Ok(_) => {}
-                Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
+/// Whether another release of this lock past a `flock(2)` is on its way. Drafts of the dead do
+/// not count, nor those of users that may not remove the lock: they may be planted. One that is
+/// older than the lock is for an earlier one, and its maker too late as a rule.
+fn others_release(
+    directory: &Directory,
+    name: &Name,
+    judged: &Judged,
+    own: &Draft<'_>,
+) -> Result<bool, Error> {
+    let listed = sys::list(directory).map_err(|errno| Error::new(Step::List, ".", errno))?;
+    let now = SystemTime::now();
+    let owners = [0, nix::unistd::geteuid().as_raw(), judged.owner()];
+    Ok(listed.iter().filter(|other| *other != own.private.as_os_str()).any(|other| {
+        let Some(maker) = temporary::releaser(other, name.as_os_str()) else { return false };
+        let Ok(stat) = sys::inspect(directory, other) else { return false };
+        let age = now.duration_since(stat.modified).unwrap_or_default();
+        let is_older = stat.modified < judged.modified();
+        let most = if is_older { ANY_DRAFT } else { LIVING_DRAFT };
+        stat.mode & STAND_IN != 0
+            && owners.contains(&stat.owner)
+            // Its maker may have a number of its own in a container.
+            && (age < most && lives(maker) || age < ANY_DRAFT && !is_older)
+    }))
+}
+
+/// The last step of a release past a `flock(2)`: only the stand-in goes. While a breaker has it
+/// aside, it is about to put it back.
+fn remove_stand_in(directory: &Directory, name: &Name, held: &Published) -> Result<Removal, Error> {
+    for _ in 0..TRIES_TO_GIVE_BACK {
+        match directory.identity_of(name.as_os_str()) {
+            Ok(Some(seen)) if seen == held.identity => {
+                return unlink_judged(directory, name).map(|_| Removal::Removed);
             }
+            Ok(_) if !has_a_name(&held.file) => return Ok(Removal::Removed),
+            Ok(_) => {}
+            Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
         }
-        Ok(Removal::Changed)
     }
+    Ok(Removal::Changed)
 }

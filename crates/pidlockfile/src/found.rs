@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use crate::errno::Errno;
+use crate::flocked::Flocked;
 use crate::gate::Passage;
 use crate::status::{Identity, Kind, Status};
 use crate::sys;
@@ -45,6 +46,8 @@ pub struct Judged {
     pub(crate) facts: Facts,
     /// Being in the gate on its account.
     pub(crate) passage: Option<Passage>,
+    /// Where `flock(2)` on it asks for another opening.
+    pub(crate) writable: Option<Flocked>,
     /// Whether another's `flock(2)` on it is nothing to us.
     past: bool,
     /// Whether `flock(2)` on it is ours.
@@ -78,7 +81,8 @@ impl Judged {
             owner: stat.owner,
             size: stat.size,
         };
-        Ok(Found::File(Self { file, facts, passage: None, past: false, is_locked: false.into() }))
+        let is_locked = false.into();
+        Ok(Found::File(Self { file, facts, passage: None, writable: None, past: false, is_locked }))
     }
 
     /// Whether what a name was just seen to lead to is this very file, saying the same and not
@@ -115,8 +119,11 @@ impl Judged {
     }
 
     pub(crate) fn try_lock(&self) -> Result<bool, Errno> {
+        if self.is_locked.load(Ordering::Relaxed) || self.writable.is_some() {
+            return Ok(true);
+        }
         let is_ours = sys::try_lock_inode(&self.file)?;
-        self.is_locked.fetch_or(is_ours, Ordering::Relaxed);
+        self.is_locked.store(is_ours, Ordering::Relaxed);
         Ok(is_ours)
     }
 

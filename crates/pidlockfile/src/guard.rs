@@ -3,15 +3,14 @@
 
 use std::path::Path;
 
-use crate::breaking::{Breaking, Withdrawal};
 use crate::directory::Directory;
-use crate::draft::{Claim, Durability, Published};
+use crate::draft::{Claim, Durability, Publication, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
+use crate::exchange::{Breaking, Removal};
 use crate::found::Found;
 use crate::name::Name;
 use crate::process::{Pid, lives};
-use crate::publishing::Publication;
 
 /// How often the lock is looked at again when others change it between a look and a step.
 const ATTEMPTS: usize = 16;
@@ -44,7 +43,7 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
     };
     for _ in 0..ATTEMPTS {
         if let Publication::Published(lock) = directory.publish(&name, &claim)? {
-            return Ok(Some(PidLock { directory, name, lock: Some(lock), pid }));
+            return Ok(Some(PidLock { directory, name, lock, pid }));
         }
         let judged = match directory.read(&name, CONTENT_BYTES)? {
             Found::Nothing => continue,
@@ -57,7 +56,7 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
         }
         match directory.replace(&name, judged, &claim)? {
             Breaking::Replaced(lock) => {
-                return Ok(Some(PidLock { directory, name, lock: Some(lock), pid }));
+                return Ok(Some(PidLock { directory, name, lock, pid }));
             }
             Breaking::Changed | Breaking::Contended => {}
         }
@@ -73,7 +72,7 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
 pub struct PidLock {
     directory: Directory,
     name: Name,
-    lock: Option<Published>,
+    lock: Published,
     pid: Pid,
 }
 
@@ -83,14 +82,13 @@ impl Drop for PidLock {
             return;
         }
         for _ in 0..ATTEMPTS {
-            let Some(lock) = self.lock.take() else { return };
-            if let Ok(Withdrawal::Contended(lock)) = self.directory.withdraw(&self.name, lock) {
-                self.lock = Some(lock);
-                std::thread::sleep(std::time::Duration::from_millis(1));
+            let removal = self.directory.withdraw(&self.name, &self.lock);
+            if !matches!(removal, Ok(Removal::Contended)) {
+                return;
             }
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         // Somebody holds flock(2) on it for ever: it is gone past, as far as it is the lock of this process.
-        drop(self.lock.take());
         if let Ok(Found::File(judged)) = self.directory.read(&self.name, CONTENT_BYTES) {
             if judged.content().trim_ascii() == self.pid.to_string().as_bytes() {
                 let _ = self.directory.release(&self.name, judged, "pidlockfile");

@@ -125,7 +125,7 @@ mod directory;
 mod draft;
 mod errno;
 mod error;
-mod excluding;
+mod exchange;
 #[cfg(all(unix, feature = "program"))]
 mod file_size;
 mod flocked;
@@ -136,7 +136,6 @@ mod gate;
 mod guard;
 mod name;
 pub mod process;
-mod publishing;
 mod shown;
 mod status;
 mod sys;
@@ -148,33 +147,18 @@ mod checks {
 }
 #[cfg(test)]
 #[cfg(unix)]
-mod corpus_tests;
-#[cfg(test)]
-#[cfg(unix)]
-mod faults;
-#[cfg(test)]
-#[cfg(unix)]
-mod order_tests;
-#[cfg(test)]
-#[cfg(unix)]
-mod schedule;
-#[cfg(test)]
-#[cfg(unix)]
-mod step_tests;
-#[cfg(test)]
-#[cfg(unix)]
-mod swap_tests;
+mod tests;
 
 /// The example of the README is compiled and run with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use breaking::{Breaking, Removal, Withdrawal};
+pub use breaking::Hold;
 pub use directory::Directory;
-pub use draft::{Claim, Durability, Published};
+pub use draft::{Claim, Durability, Publication, Published};
 pub use error::{Error, Step};
-pub use excluding::Hold;
+pub use exchange::{Breaking, Removal};
 #[cfg(all(unix, feature = "program"))]
 pub use file_size::catch_file_size_signal;
 pub use found::{Found, Judged, Obstacle};
@@ -182,7 +166,6 @@ pub use gate::Gate;
 pub use guard::{PidLock, try_lock};
 pub use name::Name;
 pub use process::Pid;
-pub use publishing::Publication;
 pub use shown::shown;
 pub use status::{Identity, Status};
 

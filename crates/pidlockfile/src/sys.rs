@@ -1,6 +1,6 @@
 //! Every system call this crate makes on lock files, one wrapper each, relative to a directory.
 //!
-//! They are together so that tests can fail, kill or reorder any one of them (`faults`); they
+//! They are together so that tests can fail, kill or reorder any one of them (`faults.rs`); they
 //! decide nothing. Calls that change names are never repeated here after an interruption: only
 //! the caller can tell whether they took place.
 

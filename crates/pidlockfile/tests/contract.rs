@@ -16,7 +16,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Uid, mkfifo, setfsuid};
 use pidlockfile::{
     Breaking, Claim, Directory, Durability, Error, Found, Judged, Name, Obstacle, Pid, Publication,
-    Published, Removal, Step, Withdrawal,
+    Published, Removal, Step,
 };
 use rstest::rstest;
 use tempfile::TempDir;
@@ -296,7 +296,7 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
     let breaking = directory.replace(&name(), to_break, &claim(b"mine")).unwrap();
     assert!(matches!(breaking, Breaking::Changed));
     assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Removal::Changed);
-    assert_eq!(directory.try_release(&name(), to_try).unwrap(), Some(Removal::Changed));
+    assert_eq!(directory.try_release(&name(), to_try).unwrap(), Removal::Changed);
     assert_eq!((std::fs::read(&at).ok(), files(scratch.path())), (before, all));
 }
 
@@ -328,7 +328,7 @@ fn a_strangers_flock_keeps_nobody_from_letting_go_but_a_breaker_steps_back() {
     let stranger = hold(&at);
     let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
     assert!(matches!(breaking, Breaking::Contended));
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
     assert_eq!(std::fs::read(&at).unwrap(), b"mine");
     assert_eq!(files(scratch.path()), [name().as_str()]);
 
@@ -398,10 +398,7 @@ fn a_daemon_that_holds_its_own_lock_keeps_breakers_off_and_withdraws() {
     assert!(matches!(breaking, Breaking::Contended));
     let file = held.unlock().map_err(|(_, e)| e).unwrap();
     let published = Published { file, identity, modified };
-    assert!(matches!(
-        directory.withdraw(&name(), published).unwrap(),
-        Withdrawal::Done(Removal::Removed)
-    ));
+    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Removal::Removed));
     assert_eq!(files(scratch.path()), Vec::<String>::new());
 }
 

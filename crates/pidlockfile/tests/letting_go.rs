@@ -8,7 +8,6 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use pidlockfile::{
     Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Removal,
-    Withdrawal,
 };
 use rstest::rstest;
 
@@ -47,7 +46,7 @@ fn try_release_removes_the_judged_file() {
     let directory = Directory::open(scratch.path()).unwrap();
     publish(&directory, "a");
     let judged = judge(&directory);
-    assert_eq!(directory.try_release(&name(), judged).unwrap(), Some(Removal::Removed));
+    assert_eq!(directory.try_release(&name(), judged).unwrap(), Removal::Removed);
     assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Nothing));
 }
 
@@ -75,11 +74,11 @@ fn try_release_steps_back_from_a_breaker_and_removes_nothing() {
     let directory = Directory::open(scratch.path()).unwrap();
     publish(&directory, "a");
     let breaker = hold(scratch.path());
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
     assert!(matches!(directory.read(&name(), 64).unwrap(), Found::File(_)));
     drop(breaker);
     let removal = directory.try_release(&name(), judge(&directory)).unwrap();
-    assert_eq!(removal, Some(Removal::Removed));
+    assert_eq!(removal, Removal::Removed);
 }
 
 #[rstest]
@@ -94,11 +93,8 @@ fn neither_way_removes_another_file(#[case] successor: Option<&str>) {
     std::fs::remove_file(scratch.path().join("lock")).unwrap();
     let successor = successor.map(|words| publish(&directory, words));
 
-    assert_eq!(directory.try_release(&name(), judged).unwrap(), Some(Removal::Changed));
-    assert!(matches!(
-        directory.withdraw(&name(), published).unwrap(),
-        Withdrawal::Done(Removal::Changed)
-    ));
+    assert_eq!(directory.try_release(&name(), judged).unwrap(), Removal::Changed);
+    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Removal::Changed));
     let there = scratch.path().join("lock").exists();
     assert_eq!(there, successor.is_some());
 }
@@ -109,16 +105,11 @@ fn withdraw_removes_what_was_published_and_hands_it_back_while_a_breaker_is_at_i
     let directory = Directory::open(scratch.path()).unwrap();
     let published = publish(&directory, "a");
     let breaker = hold(scratch.path());
-    let published = match directory.withdraw(&name(), published).unwrap() {
-        Withdrawal::Contended(published) => published,
-        Withdrawal::Done(removal) => panic!("a breaker was at it: {removal:?}"),
-    };
+    let removal = directory.withdraw(&name(), &published).unwrap();
+    assert_eq!(removal, Removal::Contended, "a breaker was at it");
     assert!(scratch.path().join("lock").exists());
     drop(breaker);
-    assert!(matches!(
-        directory.withdraw(&name(), published).unwrap(),
-        Withdrawal::Done(Removal::Removed)
-    ));
+    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Removal::Removed));
     assert!(!scratch.path().join("lock").exists());
 }
 
@@ -128,7 +119,7 @@ fn a_guarded_lock_is_not_broken_until_it_is_released() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap().guarding();
     let published = publish(&directory, "a");
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
     let claim =
         Claim { content: b"b", mode: 0o644, prefix: "t".as_ref(), durability: Durability::Memory };
     let broken = directory.replace(&name(), judge(&directory), &claim).unwrap();
@@ -139,8 +130,8 @@ fn a_guarded_lock_is_not_broken_until_it_is_released() {
         panic!("nobody holds it");
     };
     // So is what takes the place of a stale one, until it is closed.
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), None);
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
     drop(next);
     let removal = directory.try_release(&name(), judge(&directory)).unwrap();
-    assert_eq!(removal, Some(Removal::Removed));
+    assert_eq!(removal, Removal::Removed);
 }

@@ -28,7 +28,7 @@ use nix::sys::signal::{Signal, kill};
 use pidlockfile::process::lives;
 use pidlockfile::{
     Breaking, Claim, Directory, Durability, Found, Judged, Name, Pid, Publication, Published,
-    Removal, Withdrawal,
+    Removal,
 };
 
 const RACERS: usize = 104;
@@ -123,14 +123,11 @@ fn take(directory: &Directory, name: &Name) -> Option<Published> {
 
 fn release(directory: &Directory, name: &Name, published: Published, how: u64) {
     let removal = match how {
-        0 => match directory.withdraw(name, published).unwrap() {
-            Withdrawal::Done(removal) => Some(removal),
-            Withdrawal::Contended(_) => None,
-        },
+        0 => directory.withdraw(name, &published).unwrap(),
         1 => directory.try_release(name, look(directory, name).unwrap()).unwrap(),
-        _ => Some(directory.release(name, look(directory, name).unwrap(), "race").unwrap()),
+        _ => directory.release(name, look(directory, name).unwrap(), "race").unwrap(),
     };
-    assert_eq!(removal, Some(Removal::Removed), "a holder's lock is its to release");
+    assert_eq!(removal, Removal::Removed, "a holder's lock is its to release");
 }
 
 // Rounds.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 fn sources() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["src", "tests"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let folders =
+        ["src", "src/tests", "tests"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
     let sources = files.filter(|path| path.extension().is_some_and(|end| end == "rs"));
     sources.map(|path| std::fs::read_to_string(path).unwrap()).collect()

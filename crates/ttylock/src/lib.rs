@@ -51,6 +51,7 @@ pub use lock::names::is_lock_file;
 #[cfg(target_os = "linux")]
 pub use lock::port_watch::{Examined, PortWatch, Trigger};
 pub use lock::table::{Names, Survey, Table};
+pub use lock::watched::Watched;
 pub use lock::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};
 pub use pidlockfile::Pid;
 

@@ -4,10 +4,6 @@
 
 use std::time::Duration;
 
-/// The most pieces of work that are deferred at one time; clients wait for further ones. Each may be an open file, so
-/// this is far less than a daemon's own descriptors.
-pub const DEFERRED_MOST: usize = 16;
-
 /// Lock files that a daemon keeps open.
 pub const KEPT_FILES: usize = 256;
 

@@ -128,7 +128,7 @@ pub(super) enum Command {
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// For which shell.
-        shell: wrapcmd::Shell,
+        shell: clap_complete::Shell,
     },
 }
 

@@ -75,7 +75,9 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { reach, json, command: wanted } = arguments;
     match wanted {
         Command::Completions { shell } => {
-            print(&wrapcmd::completions(shell, &command()))?;
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command(), "dflock", &mut script);
+            print(&String::from_utf8_lossy(&script))?;
             Ok(0)
         }
         #[cfg(unix)]

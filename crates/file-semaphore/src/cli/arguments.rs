@@ -183,8 +183,8 @@ impl Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// For which shell
-    pub(crate) shell: wrapcmd::Shell,
+    /// bash, elvish, fish, powershell or zsh
+    pub(crate) shell: clap_complete::Shell,
 }
 
 /// Reads a command line, the program's name first.

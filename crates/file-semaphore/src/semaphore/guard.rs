@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use pidlockfile::{Found, Identity, Judged, Name, Pid, Published, Removal, Withdrawal};
+use pidlockfile::{Found, Identity, Judged, Name, Pid, Published, Removal};
 
 use crate::error::Error;
 use crate::limits::LONGEST_FILE;
@@ -139,7 +139,7 @@ impl Guard {
     fn let_go(&mut self) -> Result<(), Error> {
         let Some(published) = self.published.take() else { return Ok(()) };
         let Some(name) = self.inner.names.get(self.slot) else { return Ok(()) };
-        let released = self.inner.located(self.inner.withdraw(name, published));
+        let released = self.inner.located(self.inner.withdraw(name, &published));
         if let Some(semaphore) = &self.shared {
             semaphore.remove_if_empty();
         }
@@ -253,9 +253,9 @@ impl Semaphore {
         for _ in 0..TRIES {
             let judged = self.releasable(name, releaser)?;
             match inner.directory.try_release(name, judged)? {
-                Some(Removal::Removed) => return Ok(()),
-                Some(Removal::Changed) => {}
-                None => std::thread::sleep(PAUSE),
+                Removal::Removed => return Ok(()),
+                Removal::Changed => {}
+                Removal::Contended => std::thread::sleep(PAUSE),
             }
         }
         inner.release_past_a_flock(name, releaser)
@@ -289,26 +289,25 @@ impl Inner {
         self.check_releaser(name, judged.content(), releaser)?;
         match self.directory.release(name, judged, name)? {
             Removal::Removed => Ok(()),
-            Removal::Changed => Err(Error::NotLocked { path: self.path_of(name) }),
+            Removal::Changed | Removal::Contended => {
+                Err(Error::NotLocked { path: self.path_of(name) })
+            }
         }
     }
 
-    fn withdraw(&self, name: &Name, mut published: Published) -> Result<(), Error> {
+    fn withdraw(&self, name: &Name, published: &Published) -> Result<(), Error> {
         for _ in 0..TRIES {
             match self.directory.withdraw(name, published)? {
-                Withdrawal::Done(Removal::Removed) => return Ok(()),
-                Withdrawal::Done(Removal::Changed) => return Err(self.lost(name)),
-                Withdrawal::Contended(back) => {
-                    published = back;
-                    std::thread::sleep(PAUSE);
-                }
+                Removal::Removed => return Ok(()),
+                Removal::Changed => return Err(self.lost(name)),
+                Removal::Contended => std::thread::sleep(PAUSE),
             }
         }
         match self.directory.read(name, LONGEST_FILE + 1)? {
             Found::File(judged) if judged.identity() == published.identity => {
                 match self.directory.release(name, judged, name)? {
                     Removal::Removed => Ok(()),
-                    Removal::Changed => Err(self.lost(name)),
+                    Removal::Changed | Removal::Contended => Err(self.lost(name)),
                 }
             }
             Found::File(_) | Found::Nothing | Found::Obstacle(_) => Err(self.lost(name)),

@@ -232,7 +232,7 @@ impl Files {
 
     fn told(&mut self, mut answer: ttylock::Answer) -> Outcome {
         // The command that runs under the lock may do so for days.
-        answer.events.extend(self.table.flush());
+        answer.events.extend(self.table.take_events());
         let weighty = |weight| matches!(weight, Weight::Notice | Weight::Warning);
         self.reasons = answer
             .events

@@ -3,22 +3,19 @@
 
 use std::ffi::OsStr;
 
-use crate::breaking::Removal;
 use crate::directory::Directory;
 use crate::errno::Errno;
 use crate::error::{Error, Step};
+use crate::exchange::Removal;
 use crate::found::Judged;
 use crate::name::Name;
 
-impl Directory {
-    /// Names the process in the way.
-    #[expect(clippy::unused_self, reason = "on other systems there is more to do")]
-    pub(crate) fn release_past(
-        &self,
-        name: &Name,
-        _judged: &Judged,
-        _prefix: &OsStr,
-    ) -> Result<Removal, Error> {
-        Err(Error::new(Step::Exclude, name, Errno::EBUSY))
-    }
+/// Names the process in the way.
+pub(crate) fn release(
+    _directory: &Directory,
+    name: &Name,
+    _judged: &Judged,
+    _prefix: &OsStr,
+) -> Result<Removal, Error> {
+    Err(Error::new(Step::Exclude, name, Errno::EBUSY))
 }

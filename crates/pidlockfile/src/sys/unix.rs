@@ -13,9 +13,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
 
 use super::Rename;
-#[cfg(test)]
-use crate::faults::call;
 use crate::status::Status;
+#[cfg(test)]
+use crate::tests::faults::call;
 
 /// Outside tests a call is just made.
 #[cfg(not(test))]

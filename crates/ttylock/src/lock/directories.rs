@@ -3,7 +3,7 @@
 //! A directory with several names is searched once. A name that was missing is not looked up again until the
 //! directory changes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -61,10 +61,10 @@ pub(crate) struct Place {
     pub directory: Directory,
     /// The name it was opened by, for the log and for people.
     pub path: PathBuf,
+    /// How it is used.
+    pub role: Role,
     /// The names that need not be looked up again while the directory is unchanged.
     lacking: RefCell<Option<Lacking>>,
-    /// The number of further invented names for which there is room without counting again.
-    room: Cell<usize>,
 }
 
 /// Names that were missing. The directory would have changed if they had appeared.
@@ -101,13 +101,10 @@ impl Directories {
         };
         Self { own: through(self.own), others: self.others.into_iter().map(through).collect() }
     }
-}
 
-impl Directories {
-    /// All directories, with their roles.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&Place, Role)> {
-        let others = self.others.iter().map(|place| (place, Role::Searched));
-        std::iter::once((&self.own, Role::Written)).chain(others)
+    /// All directories, the one that is written first.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Place> {
+        std::iter::once(&self.own).chain(&self.others)
     }
 }
 
@@ -149,7 +146,7 @@ impl Search {
                 Directory::from_handle(handle).ok()?
             }
         };
-        trusted.contains(&directory.owner()).then(|| Place::of(directory, path))
+        trusted.contains(&directory.owner()).then(|| Place::of(directory, path, Role::Searched))
     }
 }
 
@@ -165,17 +162,17 @@ impl Above {
 
 impl Place {
     fn open(path: &Path) -> Result<Self, pidlockfile::Error> {
-        Ok(Self::of(Directory::open(path)?.guarding(), path))
+        Ok(Self::of(Directory::open(path)?.guarding(), path, Role::Written))
     }
 
-    fn of(directory: Directory, path: &Path) -> Self {
-        Self { directory, path: path.to_owned(), lacking: RefCell::default(), room: Cell::new(0) }
+    fn of(directory: Directory, path: &Path, role: Role) -> Self {
+        Self { directory, path: path.to_owned(), role, lacking: RefCell::default() }
     }
 
-    /// Whether all users may put files there, as into `/tmp`.
+    /// Whether it is only searched, and all users may put files there, as into `/tmp`.
     #[must_use]
     pub(crate) fn is_open_to_all(&self) -> bool {
-        self.directory.mode() & 0o002 != 0
+        self.role == Role::Searched && self.directory.mode() & 0o002 != 0
     }
 
     /// The full name of a file in it, for the log.
@@ -214,16 +211,8 @@ impl Place {
 
     /// Whether it contains so many locks that there is no room for invented names.
     pub(super) fn is_crowded(&self) -> bool {
-        // The files are counted again after as many calls as there was room.
-        if let Some(room) = self.room.get().checked_sub(1) {
-            self.room.set(room);
-            return false;
-        }
         let small = Status::of_open(&self.directory).is_ok_and(|stat| stat.size < UNCROWDED);
-        let locks = if small { 0 } else { self.count_locks() };
-        let room = LOCKS_FOR_INVENTED.saturating_sub(locks);
-        self.room.set(room.saturating_sub(1));
-        room == 0
+        !small && self.count_locks() >= LOCKS_FOR_INVENTED
     }
 
     /// The number of locks in it, up to a bound.

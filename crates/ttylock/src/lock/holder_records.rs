@@ -15,9 +15,10 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
-use pidlockfile::process::{Fate, Machine, ProcessIdentity, Start};
-use pidlockfile::{Identity, Name, Pid, Status, process};
+use pidlockfile::process::{Machine, ProcessIdentity, Start};
+use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, process};
 
+use super::directories::may_be_in;
 use super::holder_record::{HolderRecord, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
@@ -25,9 +26,6 @@ use crate::sys::HANDLE;
 /// A state directory with a smaller size than this has few records: a file adds 20 bytes to the size on tmpfs, twice
 /// its name on btrfs, and one byte on ZFS.
 const SMALL: u64 = 256;
-
-#[path = "state_directory.rs"]
-mod state_directory;
 
 /// The state directory, if there is one. Without it, the reuse of a pid is never noticed.
 #[derive(Debug)]
@@ -37,9 +35,6 @@ pub(crate) struct HolderRecords {
     everybodys: bool,
     /// The number of further lock files for which there is room, of any user.
     room: usize,
-    machine: Machine,
-    /// The user of the last process that was looked up, for clients that lock and unlock again and again.
-    owner: Option<(ProcessIdentity, u32)>,
 }
 
 /// The process for which a lock is taken, as it was before the lock existed: a later process with the same number is
@@ -53,6 +48,18 @@ pub(crate) struct Claimant {
 }
 
 impl Claimant {
+    /// Identifies a process before a lock is taken for it.
+    pub(crate) fn of(machine: &mut Machine, pid: Pid) -> Self {
+        let who = machine.identify(pid);
+        let uid = process::owner(pid).filter(|_| matches!(who.start, Start::At(_)));
+        Self { who, uid }
+    }
+
+    /// Whether the process still exists when the lock does. True if there was no such process.
+    pub(crate) fn is_there(&self, machine: &mut Machine) -> bool {
+        !machine.has_ended(&self.who)
+    }
+
     /// Whether there was such a process.
     #[must_use]
     pub(crate) fn was_there(&self) -> bool {
@@ -71,6 +78,12 @@ pub(crate) struct Written {
     pub at: SystemTime,
 }
 
+impl Written {
+    pub(crate) fn of(name: &Name, published: &Published) -> Self {
+        Self { name: name.clone(), file: published.identity, at: published.modified }
+    }
+}
+
 impl HolderRecords {
     /// Opens the state directory if there is one. A directory that every user may write is not used: its content may
     /// be any user's, and `/tmp` is also searched for locks.
@@ -82,33 +95,13 @@ impl HolderRecords {
         let everybodys = stat.is_some_and(|stat| stat.mode & 0o002 != 0);
         let handle = handle.filter(|_| !everybodys);
         let identity = stat.map(|stat| stat.identity);
-        Self { handle, identity, everybodys, ..Self::none() }
+        Self { handle, identity, everybodys, room: 0 }
     }
 
     /// No state directory.
     #[must_use]
     pub(crate) fn none() -> Self {
-        Self {
-            handle: None,
-            identity: None,
-            everybodys: false,
-            room: 0,
-            machine: Machine::default(),
-            owner: None,
-        }
-    }
-
-    /// For tests: from now on, behaves as in another pid namespace that does not see all processes.
-    #[cfg(test)]
-    pub(super) fn pretend_to_be_elsewhere(&mut self) {
-        let mut here = (**self.machine.here()).clone();
-        here.namespace = here.namespace.map(|namespace| namespace.wrapping_add(1));
-        self.machine = Machine::seen_from(here);
-    }
-
-    /// The facts that show whether a process still exists.
-    pub(crate) fn machine(&mut self) -> &mut Machine {
-        &mut self.machine
+        Self { handle: None, identity: None, everybodys: false, room: 0 }
     }
 
     /// The identity of the directory.
@@ -123,25 +116,23 @@ impl HolderRecords {
         self.everybodys
     }
 
-    /// Identifies a process before a lock is taken for it.
-    pub(crate) fn claimant(&mut self, pid: Pid) -> Claimant {
-        let who = self.machine.identify(pid);
-        let known = self.owner.take().filter(|(known, _)| *known == who);
-        let owner = || process::owner(pid).filter(|_| matches!(who.start, Start::At(_)));
-        let uid = known.map(|(_, uid)| uid).or_else(owner);
-        self.owner = uid.map(|uid| (who.clone(), uid));
-        Claimant { who, uid }
+    /// The gate for breaking and removing locks: other users cannot lock a file in the state directory.
+    #[must_use]
+    pub(crate) fn gate(&self) -> Option<Gate> {
+        self.directory()?.into_gate()
     }
 
-    /// Whether the process still exists when the lock does. True if there was no such process.
-    pub(crate) fn is_there(&mut self, claimant: &Claimant) -> bool {
-        !self.machine.has_ended(&claimant.who)
+    /// The state directory, for files that are more than records: their makers hold them by `flock(2)`.
+    #[must_use]
+    pub(crate) fn directory(&self) -> Option<Directory> {
+        let handle = self.handle.as_ref()?.try_clone().ok()?;
+        Some(Directory::from_handle(handle).ok()?.guarding())
     }
 
-    /// Drops the user if the process has ended meanwhile: another process may have had its number when the user was
-    /// looked up.
-    pub(crate) fn as_it_is_now(&mut self, claimant: Claimant) -> Claimant {
-        if self.is_there(&claimant) { claimant } else { Claimant { uid: None, ..claimant } }
+    /// Whether a file of that name may be there.
+    #[must_use]
+    pub(crate) fn may_have(&self, name: &Name) -> bool {
+        self.handle.as_ref().is_some_and(|handle| may_be_in(handle, name))
     }
 
     /// Remembers a lock under the name of each of its files: when its holder started, and all
@@ -154,7 +145,7 @@ impl HolderRecords {
     /// # Errors
     /// If the record cannot be written. The lock is valid nevertheless.
     pub(crate) fn remember(
-        &mut self,
+        &self,
         claimant: &Claimant,
         files: &[Written],
         stands: impl Fn(&Written) -> bool,
@@ -168,7 +159,7 @@ impl HolderRecords {
     }
 
     fn record(
-        &mut self,
+        &self,
         claimant: &Claimant,
         files: &[Written],
         stands: &impl Fn(&Written) -> bool,
@@ -261,21 +252,18 @@ impl HolderRecords {
     /// counted again after as many calls as there was room for locks.
     pub(crate) fn has_room_for_all(&mut self, limit: usize) -> bool {
         if self.room < NAMES_OF_A_LOCK {
-            self.room = limit.saturating_sub(self.entries(limit));
+            let is_small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
+            let entries = match &self.handle {
+                Some(handle) if !is_small(handle) => {
+                    self.listing().map_or(0, |mut it| it.iter().take(limit).count())
+                }
+                Some(_) | None => 0,
+            };
+            self.room = limit.saturating_sub(entries);
         }
         let left = self.room.checked_sub(NAMES_OF_A_LOCK);
         self.room = left.unwrap_or(self.room);
         left.is_some()
-    }
-
-    /// The number of files in the directory, up to a bound.
-    fn entries(&self, most: usize) -> usize {
-        let small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
-        match &self.handle {
-            Some(handle) if small(handle) => 0,
-            Some(_) => self.listing().map_or(0, |mut listing| listing.iter().take(most).count()),
-            None => 0,
-        }
     }
 
     fn listing(&self) -> Option<nix::dir::Dir> {
@@ -291,12 +279,6 @@ impl HolderRecords {
         records.iter().filter(|name| self.read(name).is_some_and(|it| it.uid == uid)).count()
     }
 
-    /// The lock file that a record is about.
-    #[must_use]
-    pub(crate) fn file_of(&self, name: &Name) -> Option<Identity> {
-        self.read(name).map(|record| record.file)
-    }
-
     /// The names of the recorded locks, up to a bound.
     #[must_use]
     pub(crate) fn names_of_records(&self, most: usize) -> Vec<Name> {
@@ -308,23 +290,15 @@ impl HolderRecords {
         names.filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new)).collect()
     }
 
-    fn read(&self, name: &Name) -> Option<HolderRecord> {
+    /// The record of this name, whichever lock it is about.
+    #[must_use]
+    pub(crate) fn read(&self, name: &Name) -> Option<HolderRecord> {
         known(self.handle.as_ref()?, name)
     }
 
-    /// The user of the holder of the lock in `file`, while that file exists.
+    /// The record of the lock in `file`, which names `pid`.
     #[must_use]
-    pub(crate) fn user(
-        &self,
-        name: &Name,
-        pid: Pid,
-        file: Identity,
-        written: SystemTime,
-    ) -> Option<u32> {
-        self.record_of(name, pid, file, written)?.uid
-    }
-
-    fn record_of(
+    pub(crate) fn of_lock(
         &self,
         name: &Name,
         pid: Pid,
@@ -337,45 +311,10 @@ impl HolderRecords {
                 && record.written == nanoseconds(written)
         })
     }
-
-    /// The process that took the lock in `file`, which names `pid`: the recorded process, or else the process with
-    /// that number.
-    #[must_use]
-    pub(crate) fn holder(
-        &self,
-        name: &Name,
-        pid: Pid,
-        file: Identity,
-        written: SystemTime,
-    ) -> ProcessIdentity {
-        let known = self.recorded(name, pid, file, written);
-        known.unwrap_or_else(|| ProcessIdentity::bare(pid))
-    }
-
-    /// The same, if it is recorded.
-    #[must_use]
-    pub(crate) fn recorded(
-        &self,
-        name: &Name,
-        pid: Pid,
-        file: Identity,
-        written: SystemTime,
-    ) -> Option<ProcessIdentity> {
-        self.record_of(name, pid, file, written).map(|record| record.holder)
-    }
-
-    /// What has become of a process.
-    pub(crate) fn fate(&mut self, who: &ProcessIdentity) -> Fate {
-        self.machine.fate(who)
-    }
-
-    /// Whether the process is in another pid namespace.
-    pub(crate) fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
-        who.is_elsewhere(self.machine.here())
-    }
 }
 
-fn record_for(claimant: &Claimant, file: &Written, names: Vec<Name>) -> HolderRecord {
+/// The record of one file of a lock with these names.
+pub(crate) fn record_for(claimant: &Claimant, file: &Written, names: Vec<Name>) -> HolderRecord {
     let Claimant { who, uid } = claimant.clone();
     HolderRecord { holder: who, uid, file: file.file, written: nanoseconds(file.at), names }
 }
@@ -411,7 +350,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use pidlockfile::process::{ClockShift, Here};
+    use pidlockfile::process::{ClockShift, Fate, Here};
     use rstest::rstest;
 
     use super::*;
@@ -435,13 +374,13 @@ mod tests {
 
     /// What has become of the holder of a recorded lock; `None` if it is not recorded.
     fn fate(
-        state: &mut HolderRecords,
+        state: &HolderRecords,
         name: &Name,
         file: Identity,
         written: SystemTime,
     ) -> Option<Fate> {
-        let who = state.holder(name, Pid::this(), file, written);
-        (who != ProcessIdentity::bare(Pid::this())).then(|| state.fate(&who))
+        let record = state.of_lock(name, Pid::this(), file, written)?;
+        Some(Machine::default().fate(&record.holder))
     }
 
     #[rstest]
@@ -498,7 +437,7 @@ mod tests {
     #[test]
     fn a_record_is_about_one_file_only() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let (then, later) = (UNIX_EPOCH + Duration::from_secs(5), SystemTime::now());
@@ -509,18 +448,18 @@ mod tests {
         state.remember(&claimant(pid), &files, |_| true).unwrap();
         assert_eq!(state.names(&name, pid), [name.clone(), other_name.clone()]);
         assert_eq!(state.names(&other_name, pid), [name.clone(), other_name]);
-        assert_eq!(fate(&mut state, &name, file, then), Some(Fate::Same));
-        assert_eq!(fate(&mut state, &name, file, later), None);
+        assert_eq!(fate(&state, &name, file, then), Some(Fate::Same));
+        assert_eq!(fate(&state, &name, file, later), None);
         let other = Identity { inode: 3, ..file };
-        assert_eq!(fate(&mut state, &name, other, then), None);
+        assert_eq!(fate(&state, &name, other, then), None);
         state.forget(&name);
-        assert_eq!(fate(&mut state, &name, file, then), None);
+        assert_eq!(fate(&state, &name, file, then), None);
     }
 
     #[test]
     fn a_lock_for_a_free_number_is_not_the_next_processs() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
@@ -528,7 +467,7 @@ mod tests {
         // This very process came after the lock was taken, and before it was recorded.
         let who = ProcessIdentity { start: Start::Nobody, ..claimant(Pid::this()).who };
         state.remember(&Claimant { who, uid: None }, &files, |_| true).unwrap();
-        assert_eq!(fate(&mut state, &name, file, then), Some(Fate::Replaced));
+        assert_eq!(fate(&state, &name, file, then), Some(Fate::Replaced));
     }
 
     #[rstest]
@@ -538,7 +477,7 @@ mod tests {
     #[case::in_the_future_before_the_clock_was_set_back(LATEST, false)]
     fn only_a_lock_taken_since_keeps_its_record(#[case] distance: Duration, #[case] before: bool) {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, now) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let known = if before { now - distance } else { now + distance };
@@ -551,13 +490,13 @@ mod tests {
             state.remember(&claimant(Pid::this()), &files, stands).unwrap();
         }
         let expected = replaced.then_some(Fate::Same);
-        assert_eq!(fate(&mut state, &name, file, now), expected);
+        assert_eq!(fate(&state, &name, file, now), expected);
     }
 
     #[test]
     fn a_lock_that_is_gone_leaves_no_record() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
@@ -566,25 +505,25 @@ mod tests {
         state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         state.forget_lock(&name, Identity { inode: 3, ..file });
         state.sweep(&name, Identity { inode: 3, ..file });
-        assert_eq!(fate(&mut state, &name, file, at), Some(Fate::Same));
+        assert_eq!(fate(&state, &name, file, at), Some(Fate::Same));
         state.forget_lock(&name, file);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn a_claimant_is_one_process_only() {
-        let mut state = HolderRecords::none();
+        let mut machine = Machine::default();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(i64::from(child.id())).unwrap();
         for pid in [Pid::this(), pid, pid, Pid::this(), pid] {
-            assert_eq!(state.claimant(pid), claimant(pid));
+            assert_eq!(Claimant::of(&mut machine, pid), claimant(pid));
         }
-        let before = state.claimant(pid);
-        assert!(state.is_there(&before));
+        let before = Claimant::of(&mut machine, pid);
+        assert!(before.is_there(&mut machine));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!state.is_there(&before));
-        let gone = state.claimant(pid);
+        assert!(!before.is_there(&mut machine));
+        let gone = Claimant::of(&mut machine, pid);
         assert_eq!((gone.was_there(), gone.uid), (false, None));
     }
 
@@ -592,7 +531,7 @@ mod tests {
     #[test]
     fn a_late_record_is_about_the_process_that_was_there() {
         let dir = tempfile::tempdir().unwrap();
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
@@ -603,7 +542,7 @@ mod tests {
         let who = ProcessIdentity { start: Start::At(ticks - 1), ..here.who.clone() };
         let gone = Claimant { who, ..here };
         state.remember(&gone, &files, |_| true).unwrap();
-        assert_eq!(fate(&mut state, &name, file, at), Some(Fate::Replaced));
+        assert_eq!(fate(&state, &name, file, at), Some(Fate::Replaced));
     }
 
     #[test]
@@ -612,27 +551,27 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at: then }];
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         assert!(state.is_everybodys() && state.directory().is_none());
-        assert_eq!(fate(&mut state, &name, file, then), None);
+        assert_eq!(fate(&state, &name, file, then), None);
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
-        let mut state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path());
         assert!(!state.is_everybodys() && state.directory().is_some());
-        assert_eq!(fate(&mut state, &name, file, then), Some(Fate::Same));
+        assert_eq!(fate(&state, &name, file, then), Some(Fate::Same));
     }
 
     #[test]
     fn without_a_state_directory_nothing_is_guessed() {
-        let mut state = HolderRecords::open(Path::new("/nonexistent/state"));
+        let state = HolderRecords::open(Path::new("/nonexistent/state"));
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
         let files = [Written { name: name.clone(), file, at: then }];
         assert_eq!(state.remember(&claimant(Pid::this()), &files, |_| true), Ok(()));
-        assert_eq!(fate(&mut state, &name, file, then), None);
+        assert_eq!(fate(&state, &name, file, then), None);
         assert!(state.directory().is_none());
     }
 }

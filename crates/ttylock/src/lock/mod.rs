@@ -25,7 +25,7 @@ mod passes;
 pub(crate) mod port_watch;
 mod room;
 pub(crate) mod table;
-mod watched;
+pub(crate) mod watched;
 
 pub use model::{Cause, Contended, Event, Outcome, Pass, Request, Weight};
 pub use table::Answer;

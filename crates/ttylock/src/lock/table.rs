@@ -1,83 +1,65 @@
-//! The locks of a machine. Only this file and those below it combine names, records and disk.
-//!
-//! This file has what all requests share; each kind of request has a file of its own in `table/`.
+//! The locks of a machine: what callers ask for. `table/` has one file of functions for each kind of request.
 //!
 //! Nothing here knows the protocol. The table never takes or releases a lock on its own account: a lock
 //! belongs to the process that asked for it, until that process releases it or ends.
 
-use std::fs::File;
-use std::rc::Rc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
-use pidlockfile::Name;
-use pidlockfile::process::ProcessIdentity;
+use pidlockfile::Pid;
+use pidlockfile::process::{Machine, ProcessIdentity};
 
+use super::backoff::{Backoff, Contention};
 use super::directories::Directories;
-use super::flock::Flocks;
-use super::flock_guards::FlockGuards;
-use super::holder_records::HolderRecords;
 use super::watched::Watched;
-use super::{Cause, Event, Request, Weight};
-use crate::device::links::Links;
+use super::{Cause, Contended, Event, Outcome, Pass, Request};
+use crate::device::name::DeviceName;
+use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
-use crate::limits::DEFERRED_MOST;
-
-/// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
-/// opens a port past a lock that it cannot read.
-const LOCK_MODE: u32 = 0o444;
-
-/// The start of temporary names; no program's lock starts like this.
-const TEMPORARY: &str = "lfpd";
+use crate::lock::holders::Holder;
 
 /// How often a name is tried again if other processes change it between our check and our action. Each change means
 /// that another process has made progress, so this limits trouble, not waiting.
 const ATTEMPTS: usize = 64;
 
-mod attempts;
-mod ends;
+mod classify;
+mod daemon;
 mod handover;
-mod judge;
-mod keeping;
 mod pass;
 mod refuse;
 mod release;
 mod resolve;
+mod state;
 mod survey;
 mod take;
 
 #[cfg(test)]
 mod taking_tests;
 
-pub use attempts::Answer;
+use resolve::Resolver;
+use state::State;
+
 pub use resolve::Names;
 pub use survey::Survey;
 
 /// The locks of this machine, for one session or for a whole daemon.
 #[derive(Debug)]
 pub struct Table {
-    layout: Layout,
-    open: Option<Rc<Directories>>,
-    records: Option<HolderRecords>,
-    links: Links,
-    guards: FlockGuards,
-    /// The lock that was taken last. If the same client releases it, the device need not be resolved again.
-    taken: Option<Taken>,
-    /// The processes that a daemon watches for their end.
-    watched: Watched,
-    events: Vec<Event>,
-    said_unseen: bool,
-    flocks: Flocks,
-    /// Files without a name. They are closed later, because the last close of a file takes as long as two requests.
-    spent: Vec<File>,
+    resolver: Resolver,
+    open: Option<Directories>,
+    state: State,
 }
 
-/// A lock that was taken, with its names.
-#[derive(Debug)]
-struct Taken {
-    request: Request,
-    /// The real name of the device.
-    device: String,
-    names: Vec<Name>,
+/// The answer to one LOCK, UNLOCK or PASS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The result for the client.
+    pub outcome: Outcome,
+    /// With [`Outcome::Busy`]: the process that has the lock, where one is known.
+    pub blocker: Option<ProcessIdentity>,
+    /// The real name below `/dev` of the device that was released.
+    pub released: Option<String>,
+    /// The events for the log, in order.
+    pub events: Vec<Event>,
 }
 
 /// Why a lock or a release has stopped.
@@ -94,126 +76,281 @@ impl Table {
     /// Opens nothing yet; the answers show which directories cannot be opened.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        Self {
-            layout,
-            open: None,
-            records: None,
-            links: Links::default(),
-            guards: FlockGuards::default(),
-            taken: None,
-            watched: Watched::default(),
-            events: Vec::new(),
-            said_unseen: false,
-            flocks: Flocks::default(),
-            spent: Vec::new(),
-        }
+        let state = State::new(layout.dialect.content);
+        Self { resolver: Resolver::new(layout), open: None, state }
     }
 
     /// The directories that it uses.
     #[must_use]
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.resolver.layout
     }
 
     /// Does in advance the work that any request will need. To be called when there is nothing else to do. The
     /// answers show what has failed.
     pub fn prepare(&mut self) {
-        let known = self.events.len();
-        self.records();
-        if self.open().is_err() {
+        let known = self.state.events.len();
+        if self.parts().is_err() {
             // The events are reported when they matter.
-            self.events.truncate(known);
+            self.state.events.truncate(known);
         }
         // If it fails, it is tried again when it matters.
-        let _ = self.links.refresh(&self.layout.dev_dir, SystemTime::now());
+        let Resolver { layout, links } = &mut self.resolver;
+        let _ = links.refresh(&layout.dev_dir, SystemTime::now());
     }
 
-    /// Whether there is anything to [`Table::flush`].
-    #[must_use]
-    pub fn is_unsettled(&self) -> bool {
-        self.deferred() > 0
-    }
-
-    /// The number of deferred pieces of work.
-    #[must_use]
-    pub fn deferred(&self) -> usize {
-        self.spent.len()
-    }
-
-    /// Does the work for which no client waits, and returns its events. Call it when there is time, but soon.
-    pub fn flush(&mut self) -> Vec<Event> {
-        self.spent.clear();
-        std::mem::take(&mut self.events)
+    /// The events that belong to no answer. They are deleted.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.state.events)
     }
 
     /// Opens all directories again at the next request: some may be new, or may have been replaced.
     pub fn reopen(&mut self) {
         self.open = None;
-        self.records = None;
     }
 
     /// The open lock directories, to be watched.
     pub fn directories(&mut self) -> Vec<&pidlockfile::Directory> {
-        let _ = self.open();
-        self.events.clear();
-        let open = self.open.iter();
-        open.flat_map(|open| std::iter::once(&open.own).chain(&open.others))
-            .map(|place| &place.directory)
-            .collect()
+        let _ = self.parts();
+        self.state.events.clear();
+        self.open.iter().flat_map(Directories::each).map(|place| &place.directory).collect()
     }
 
-    fn say(&mut self, weight: Weight, text: String) {
-        self.events.push(Event { weight, text });
+    /// Everything that a request needs. The directories are opened once.
+    fn parts(&mut self) -> Result<(&mut Resolver, &Directories, &mut State), Stop> {
+        let Self { resolver, open, state } = self;
+        let open = match open {
+            Some(open) => open,
+            None => open.insert(state.open(&resolver.layout)?),
+        };
+        Ok((resolver, open, state))
     }
 
-    /// The lock directories, opened once.
-    fn open(&mut self) -> Result<Rc<Directories>, Stop> {
-        if let Some(open) = &self.open {
-            return Ok(Rc::clone(open));
-        }
-        let Layout { lock_dir, search_dirs, .. } = &self.layout;
-        let mut open = Directories::all(lock_dir, search_dirs).map_err(|error| {
-            self.say(Weight::Warning, format!("no lock can be written: {error}"));
-            Stop::Denied
-        })?;
-        self.keep_records_apart(&mut open);
-        let open = open.gated(self.records().gate());
-        Ok(Rc::clone(self.open.insert(Rc::new(open))))
-    }
-
-    /// A record has the name of its lock, so records must not be in a directory of locks.
-    ///
-    /// A link to the records need not come from the administrator: if the lock directory is open to all users, any
-    /// user may put such a link at the name of a searched directory below it.
-    fn keep_records_apart(&mut self, open: &mut Directories) {
-        let identity = self.records().identity();
-        open.others.retain(|place| {
-            Some(place.directory.identity()) != identity || !place.path.is_symlink()
-        });
-        let mut places = std::iter::once(&open.own).chain(&open.others);
-        if identity.is_some() && places.any(|place| Some(place.directory.identity()) == identity) {
-            let dir = self.layout.state_dir.display();
-            let text = format!("no notes are kept in {dir}: it is a directory of locks");
-            self.say(Weight::Warning, text);
-            self.records = Some(HolderRecords::none());
-        }
-    }
-
-    fn records(&mut self) -> &mut HolderRecords {
-        self.records.get_or_insert_with(|| {
-            let state = HolderRecords::open(&self.layout.state_dir);
-            if state.is_everybodys() {
-                let dir = self.layout.state_dir.display();
-                let text = format!("no notes are kept in {dir}: every user may write there");
-                self.events.push(Event { weight: Weight::Warning, text });
-            }
-            state
+    /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds, so it is for
+    /// callers that serve no other client.
+    pub fn lock(&mut self, request: &Request) -> Answer {
+        self.with_pauses(|table, contention, asked| {
+            table.attempt_lock(request, None, contention, asked)
         })
     }
 
-    fn put_off_closing(&mut self, spent: Option<File>) {
-        if self.spent.len() < DEFERRED_MOST {
-            self.spent.extend(spent);
+    /// Removes every lock file of the device that holds this pid or a dead one. Sleeps as
+    /// [`Table::lock`] does.
+    pub fn unlock(&mut self, request: &Request) -> Answer {
+        self.with_pauses(|table, contention, _| table.attempt_unlock(request, contention))
+    }
+
+    /// Makes another process the holder of a lock, in one step for each of its files. Sleeps as [`Table::lock`] does.
+    pub fn pass(&mut self, pass: &Pass) -> Answer {
+        self.with_pauses(|table, contention, _| table.attempt_pass(pass, None, contention))
+    }
+
+    /// Each attempt gets the time of the first one. Otherwise a reading of the kernel's list that takes longer than
+    /// the pause between two attempts would always have begun too early.
+    fn with_pauses(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self, Contention, Instant) -> Result<Answer, Contended>,
+    ) -> Answer {
+        let mut backoff = Backoff::default();
+        let mut events = Vec::new();
+        let asked = Instant::now();
+        loop {
+            match attempt(self, backoff.contention(), asked) {
+                Ok(answer) => {
+                    events.extend(answer.events);
+                    return Answer { events, ..answer };
+                }
+                Err(contended) => {
+                    events.extend(contended.events);
+                    std::thread::sleep(backoff.pause(contended.cause));
+                }
+            }
         }
+    }
+
+    /// One attempt at [`Table::lock`], `asked` for when the first attempt was made. If the device comes from
+    /// [`Table::resolve`], exactly that node is locked. Never sleeps: the caller comes back as [`Backoff`] says.
+    ///
+    /// # Errors
+    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being
+    /// read: nothing was taken.
+    pub fn attempt_lock(
+        &mut self,
+        request: &Request,
+        resolved: Option<ResolvedDevice>,
+        contention: Contention,
+        asked: Instant,
+    ) -> Result<Answer, Contended> {
+        self.state.contention = contention;
+        let taken = self.parts().and_then(|(resolver, open, state)| {
+            take::take(resolver, open, state, request, resolved, asked)
+        });
+        self.answer(taken.map(|()| None))
+    }
+
+    /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
+    ///
+    /// # Errors
+    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being
+    /// read: nothing of the asker's was there.
+    pub fn attempt_unlock(
+        &mut self,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        self.state.contention = contention;
+        let released = self
+            .parts()
+            .and_then(|(resolver, open, state)| release::release(resolver, open, state, request));
+        self.answer(released.map(Some))
+    }
+
+    /// One attempt at [`Table::pass`], of a device from [`Table::resolve`] or of the one that is named. Busy unless
+    /// the giver is alive and holds every lock file of the device; denied if there is no such receiver.
+    ///
+    /// # Errors
+    /// [`Contended`], only with [`Contention::ComesBack`]: nothing was passed.
+    pub fn attempt_pass(
+        &mut self,
+        pass: &Pass,
+        resolved: Option<ResolvedDevice>,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        self.state.contention = contention;
+        let passed = self
+            .parts()
+            .and_then(|(resolver, open, state)| pass::pass(resolver, open, state, pass, resolved));
+        self.answer(passed.map(|()| None))
+    }
+
+    /// What was done may have released a device.
+    fn answer(&mut self, done: Result<Option<String>, Stop>) -> Result<Answer, Contended> {
+        let events = self.take_events();
+        let (outcome, blocker, released) = match done {
+            Ok(released) => (Outcome::Done, None, released),
+            Err(Stop::Busy(blocker)) => (Outcome::Busy, blocker, None),
+            Err(Stop::Denied) => (Outcome::Denied, None, None),
+            Err(Stop::NotYet(cause)) => return Err(Contended { events, cause }),
+        };
+        Ok(Answer { outcome, blocker, released, events })
+    }
+
+    /// Resolves a name once: its node, and every other name of that device. The same result is judged and then locked
+    /// ([`Table::attempt_lock`], [`Table::attempt_pass`]); the name is not resolved again.
+    ///
+    /// # Errors
+    /// The answer, if nothing can be locked by this name.
+    pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
+        let resolved = self.resolver.resolve(&mut self.state, device);
+        resolved.map_err(|_| Answer {
+            outcome: Outcome::Denied,
+            blocker: None,
+            released: None,
+            events: self.take_events(),
+        })
+    }
+
+    /// The real name of a resolved device, and the files that may keep it busy.
+    #[must_use]
+    pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
+        self.resolver.names_of(resolved)
+    }
+
+    /// Whether a resolved device is locked for this number, by its first lock file.
+    pub fn is_locked_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
+        let Ok((resolver, open, _)) = self.parts() else { return false };
+        survey::is_locked_for(resolver, open, resolved, pid)
+    }
+
+    /// The holders of a device, also those that have ended, under any scheme that is visible without opening it.
+    /// Nothing is changed. A name that leads nowhere has no holders.
+    pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
+        let survey = self.surveys(&[Some(device.clone())], None).pop().flatten();
+        survey.map(|survey| survey.holders).unwrap_or_default()
+    }
+
+    /// The holders of all devices, also those that have ended: every lock file in every directory, and every serial
+    /// device that is locked by flock or open.
+    pub fn all_holders(&mut self) -> Vec<Holder> {
+        let survey = self.surveys(&[None], None).pop().flatten();
+        survey.map(|survey| survey.holders).unwrap_or_default()
+    }
+
+    /// The holders of each of these devices; of all serial devices where the question names none. The kernel's list is
+    /// read once for all questions, and so are the processes. The search ends at that moment at the latest, complete or
+    /// not. `None` for a name that leads nowhere.
+    pub fn surveys(
+        &mut self,
+        questions: &[Option<DeviceName>],
+        by: Option<Instant>,
+    ) -> Vec<Option<Survey>> {
+        // Without lock directories, holders of other kinds are found.
+        let _ = self.parts();
+        let Self { resolver, open, state } = self;
+        let surveys = survey::surveys(resolver, open.as_ref(), state, questions, by);
+        self.state.events.clear();
+        surveys
+    }
+
+    /// The living process that has a lock of the device, by the records that are made when a lock is taken. A lock
+    /// file alone proves nothing, because any user may have written it.
+    pub fn holder_on_record(&mut self, device: &DeviceName) -> Option<ProcessIdentity> {
+        let (resolver, open, state) = self.parts().ok()?;
+        survey::holder_on_record(resolver, open, state, device)
+    }
+
+    /// For a process that lives longer than one session. From now on, up to `limit` lock files stay open with
+    /// `flock(2)` on them: those that it writes, and those that an earlier daemon wrote. Every lock in the directory
+    /// for writing is examined, and those of dead processes are removed. Call [`Table::gone`] when a holder has
+    /// ended.
+    pub fn keep_open(&mut self, limit: usize) {
+        match self.parts() {
+            Ok((resolver, open, state)) => daemon::start(&resolver.layout, &open.own, state, limit),
+            // The error is reported when it matters.
+            Err(_) => self.state.events.clear(),
+        }
+    }
+
+    /// A process of this number has ended: its locks are removed, even if another process has the number by now.
+    pub fn gone(&mut self, pid: Pid) -> Vec<Event> {
+        let names = self.state.forget_the_gone(pid);
+        if let (false, Ok((_, open, state))) = (names.is_empty(), self.parts()) {
+            // In the reverse order of taking: a process that meets the first name still finds it held.
+            names.iter().rev().for_each(|name| daemon::remove_dead(&open.own, state, name));
+        }
+        self.take_events()
+    }
+
+    /// The numbers of watched processes that have ended, perhaps without an event.
+    pub fn the_gone(&mut self) -> Vec<Pid> {
+        let State { machine, watched, .. } = &mut self.state;
+        watched.holders().filter(|who| machine.fate(who).is_over()).map(|who| who.pid).collect()
+    }
+
+    /// Removes a lock file that was seen to be stale, if it is still the same one and still stale. May sleep
+    /// for some milliseconds, as [`Table::lock`].
+    ///
+    /// # Errors
+    /// Why it is still there, in words.
+    pub fn clear_away(&mut self, seen: &Holder) -> Result<(), String> {
+        let parts = self.parts();
+        let (_, open, state) = parts.map_err(|_| "its directory cannot be opened".to_owned())?;
+        daemon::clear_away(open, state, seen)
+    }
+
+    /// The processes with locks whose ends matter.
+    #[must_use]
+    pub fn watched(&self) -> &Watched {
+        &self.state.watched
+    }
+
+    /// The new holders of locks since the last call. The caller reports when they end.
+    pub fn take_newly_watched(&mut self) -> Vec<ProcessIdentity> {
+        self.state.watched.take_fresh()
+    }
+
+    /// What the system shows of processes.
+    pub fn machine(&mut self) -> &mut Machine {
+        &mut self.state.machine
     }
 }

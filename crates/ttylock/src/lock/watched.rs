@@ -9,18 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use pidlockfile::process::{ProcessIdentity, Start};
 use pidlockfile::{Name, Pid};
 
+use crate::limits::LOCK_FILES_OF_A_USER;
+
 /// The user of a file; `None` if it is not known: all of these count as one user.
 type User = Option<u32>;
 
-/// The holders, each with its files. With a limit of 0, it stays empty.
-///
-/// The room is shared fairly: if there is none left, files of the user with the most make room for users with fewer.
+/// The holders, each with its files. With a limit of 0, it stays empty. No user but root fills it.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub struct Watched {
     limit: usize,
-    count: usize,
     holders: BTreeMap<ProcessIdentity, BTreeMap<Name, User>>,
-    users: BTreeMap<User, BTreeSet<(ProcessIdentity, Name)>>,
     fresh: BTreeSet<ProcessIdentity>,
 }
 
@@ -30,64 +28,35 @@ impl Watched {
         Self { limit, ..Self::default() }
     }
 
-    /// Lists a file, if there is room for one more of this user.
+    /// Lists a file, if there is room for one more, and for one more of this user.
     pub(super) fn add(&mut self, name: &Name, who: &ProcessIdentity, user: User) {
+        let files = || self.holders.values().flatten();
+        let of_user = || files().filter(|(_, it)| **it == user).count();
+        let has_room =
+            files().count() < self.limit && (user == Some(0) || of_user() < LOCK_FILES_OF_A_USER);
         let is_known = self.holders.get(who).is_some_and(|names| names.contains_key(name));
-        if is_known || (self.count >= self.limit && !self.make_room(user)) {
+        if is_known || !has_room {
             return;
         }
         self.holders.entry(who.clone()).or_default().insert(name.clone(), user);
-        self.users.entry(user).or_default().insert((who.clone(), name.clone()));
-        self.count = self.count.saturating_add(1);
         self.fresh.insert(who.clone());
-    }
-
-    /// Makes room at the expense of the user with the most files.
-    fn make_room(&mut self, user: User) -> bool {
-        let own = self.users.get(&user).map_or(0, BTreeSet::len);
-        let largest = self.users.values().max_by_key(|files| files.len());
-        let price = largest.filter(|files| files.len() > own).and_then(BTreeSet::last);
-        let Some((who, name)) = price.cloned() else { return false };
-        self.drop_of(&who, |it| *it == name);
-        true
     }
 
     /// These files are no longer of a process of this number.
     pub(super) fn forget(&mut self, names: &[Name], pid: Pid) {
         for who in self.of_number(pid) {
-            self.drop_of(&who, |name| names.contains(name));
+            let Some(held) = self.holders.get_mut(&who) else { continue };
+            held.retain(|name, _| !names.contains(name));
+            if held.is_empty() {
+                self.take(&who);
+            }
         }
     }
 
     /// The files of a process, which are not listed any more.
     pub(super) fn take(&mut self, who: &ProcessIdentity) -> BTreeSet<Name> {
-        self.drop_of(who, |_| true)
-    }
-
-    /// Removes the chosen files of a process from the list.
-    fn drop_of(
-        &mut self,
-        who: &ProcessIdentity,
-        is_chosen: impl Fn(&Name) -> bool,
-    ) -> BTreeSet<Name> {
-        let Some(held) = self.holders.get_mut(who) else { return BTreeSet::new() };
-        let (chosen, kept) =
-            std::mem::take(held).into_iter().partition(|(name, _)| is_chosen(name));
-        *held = kept;
-        if held.is_empty() {
-            self.holders.remove(who);
-            self.fresh.remove(who);
-        }
-        let chosen: BTreeMap<Name, User> = chosen;
-        self.count = self.count.saturating_sub(chosen.len());
-        for (name, user) in &chosen {
-            let Some(files) = self.users.get_mut(user) else { continue };
-            files.remove(&(who.clone(), name.clone()));
-            if files.is_empty() {
-                self.users.remove(user);
-            }
-        }
-        chosen.into_keys().collect()
+        self.fresh.remove(who);
+        self.holders.remove(who).unwrap_or_default().into_keys().collect()
     }
 
     /// The holders that have come since this was last asked.
@@ -100,18 +69,23 @@ impl Watched {
     }
 
     /// The holders that have, or had, this number.
-    pub(super) fn of_number(&self, pid: Pid) -> Vec<ProcessIdentity> {
+    #[must_use]
+    pub fn of_number(&self, pid: Pid) -> Vec<ProcessIdentity> {
         // The smallest possible identity with this number.
         let first = ProcessIdentity { start: Start::Nobody, ..ProcessIdentity::bare(pid) };
         let later = self.holders.range(first..).map(|(who, _)| who);
         later.take_while(|who| who.pid == pid).cloned().collect()
     }
 
-    pub(super) fn count_of(&self, who: &ProcessIdentity) -> usize {
+    /// How many files of this process are listed.
+    #[must_use]
+    pub fn count_of(&self, who: &ProcessIdentity) -> usize {
         self.holders.get(who).map_or(0, BTreeMap::len)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether no process is listed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.holders.is_empty()
     }
 }
@@ -149,7 +123,7 @@ mod tests {
         watched.forget(&[name("LCK..c"), name("LCK..x")], pid(6));
         assert!(watched.of_number(pid(6)).is_empty());
         assert_eq!(watched.take(&who(5)), BTreeSet::from([name("LCK..b")]));
-        assert!(watched.is_empty() && watched.count == 0);
+        assert!(watched.is_empty());
     }
 
     #[test]
@@ -180,21 +154,19 @@ mod tests {
         assert!(without.is_empty());
     }
 
-    /// A user that fills the list makes room for all others, up to an equal share.
+    /// A user that plants lock files leaves room for those of all others.
     #[test]
-    fn the_room_is_shared_fairly() {
-        let mut watched = Watched::up_to(10);
+    fn one_user_does_not_fill_the_list() {
+        let mut watched = Watched::up_to(4 * LOCK_FILES_OF_A_USER);
         let add = |watched: &mut Watched, file: usize, user: u32| {
-            watched.add(&name(&format!("LCK..{file}")), &who(i64::from(user)), Some(user));
+            watched.add(&name(&format!("LCK..{file}")), &who(i64::from(user) + 1), Some(user));
         };
-        (0..20).for_each(|file| add(&mut watched, file, 1000));
-        (20..40).for_each(|file| add(&mut watched, file, 1001));
-        assert_eq!([1000, 1001].map(|user| watched.count_of(&who(user))), [5, 5]);
-        add(&mut watched, 40, 1002);
-        assert_eq!((watched.count_of(&who(1002)), watched.count), (1, 10));
-        let files = [1000, 1001, 1002].map(|user| watched.take(&who(user)).len());
-        assert_eq!(files.iter().sum::<usize>(), 10);
-        assert!(watched.is_empty() && watched.users.is_empty() && watched.count == 0);
-        assert_eq!(watched.take_fresh(), []);
+        (0..2 * LOCK_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 1000));
+        assert_eq!(watched.count_of(&who(1001)), LOCK_FILES_OF_A_USER);
+        add(&mut watched, 0, 1001);
+        (0..4 * LOCK_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 0));
+        let files = [1000, 1001, 0].map(|user| watched.take(&who(user + 1)).len());
+        assert_eq!(files, [LOCK_FILES_OF_A_USER, 1, 3 * LOCK_FILES_OF_A_USER - 1]);
+        assert!(watched.is_empty() && watched.take_fresh().is_empty());
     }
 }

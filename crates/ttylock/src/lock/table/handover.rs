@@ -12,14 +12,15 @@ use pidlockfile::{
     Status,
 };
 
-use super::judge::Breakable;
-use super::{ATTEMPTS, LOCK_MODE, Stop, TEMPORARY, Table};
-use crate::dialects::content::{Content, READ_LIMIT};
+use super::classify::pid_in;
+use super::state::{State, TEMPORARY, claim};
+use super::{ATTEMPTS, Stop};
+use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_WITHOUT_DEVICE;
 use crate::lock::backoff::Contention;
 use crate::lock::directories::Place;
 use crate::lock::holder_record::HolderRecord;
-use crate::lock::holder_records::{Claimant, Written};
+use crate::lock::holder_records::{Claimant, Written, record_for};
 use crate::lock::{Cause, Pass, Weight};
 
 /// The beginning of a note's name.
@@ -69,226 +70,210 @@ fn note_of(first: &Name) -> Option<Name> {
     Name::new(format!("{NOTE}{first}"))
 }
 
-impl Table {
-    /// Notes the lock that is going to be passed: from now on, it is given back unless it is passed completely.
-    pub(super) fn begin_handover(
-        &mut self,
-        pass: &Pass,
-        giver: &Claimant,
-        files: &[Written],
-        contention: Contention,
-    ) -> Result<Begun, Stop> {
-        let Some(giver) = self.records().record_for(giver, files) else {
-            return Ok(Begun { undoing: None, note: None });
-        };
-        let handover = Handover { giver, to: pass.to };
-        let note =
-            match (self.records().directory(), files.first().and_then(|it| note_of(&it.name))) {
-                (Some(directory), Some(name)) => {
-                    Self::note(directory, name, &handover, contention)?
-                }
-                _ => None,
-            };
-        Ok(Begun { undoing: Some(handover), note })
-    }
+/// Notes the lock that is going to be passed: from now on, it is given back unless it is passed completely.
+pub(super) fn begin(
+    state: &mut State,
+    pass: &Pass,
+    giver: &Claimant,
+    files: &[Written],
+) -> Result<Begun, Stop> {
+    let names = files.iter().map(|file| file.name.clone()).collect();
+    let giver = files.first().map(|first| record_for(giver, first, names));
+    let Some(giver) = giver.filter(|giver| giver.to_text().is_some()) else {
+        return Ok(Begun { undoing: None, note: None });
+    };
+    let name = giver.names.first().and_then(note_of);
+    let handover = Handover { giver, to: pass.to };
+    let note = match state.records.directory().zip(name) {
+        Some((directory, name)) => note(state, directory, name, &handover)?,
+        None => None,
+    };
+    Ok(Begun { undoing: Some(handover), note })
+}
 
-    /// If the state directory may not be written, there is no note, as with records.
-    fn note(
-        directory: Directory,
-        name: Name,
-        handover: &Handover,
-        contention: Contention,
-    ) -> Result<Option<(Directory, Name, Published)>, Stop> {
-        let text = handover.to_text();
-        let claim = Claim {
-            content: text.as_bytes(),
-            mode: NOTE_MODE,
-            prefix: TEMPORARY.as_ref(),
-            durability: Durability::Memory,
-        };
-        match directory.publish(&name, &claim) {
-            Ok(Publication::Published(note)) => Ok(Some((directory, name, note))),
-            // Another process is passing the lock.
-            Ok(Publication::AlreadyThere) => Err(match contention {
-                Contention::ComesBack => Stop::NotYet(Cause::Breaking),
-                Contention::Decides => Stop::Busy(None),
-            }),
-            Err(error) if error.is_not_permitted() => Ok(None),
-            Err(_) => Err(Stop::Denied),
-        }
+/// If the state directory may not be written, there is no note, as with records.
+fn note(
+    state: &State,
+    directory: Directory,
+    name: Name,
+    handover: &Handover,
+) -> Result<Option<(Directory, Name, Published)>, Stop> {
+    let text = handover.to_text();
+    let claim = Claim {
+        content: text.as_bytes(),
+        mode: NOTE_MODE,
+        prefix: TEMPORARY.as_ref(),
+        durability: Durability::Memory,
+    };
+    match directory.publish(&name, &claim) {
+        Ok(Publication::Published(note)) => Ok(Some((directory, name, note))),
+        // Another process is passing the lock.
+        Ok(Publication::AlreadyThere) => Err(match state.contention {
+            Contention::ComesBack => Stop::NotYet(Cause::Breaking),
+            Contention::Decides => Stop::Busy(None),
+        }),
+        Err(error) if error.is_not_permitted() => Ok(None),
+        Err(_) => Err(Stop::Denied),
     }
+}
 
-    /// All files are the receiver's, and recorded. A note that cannot be removed means nothing any more.
-    pub(super) fn end_handover(&mut self, begun: Begun) {
-        let Some((directory, name, note)) = begun.note else { return };
-        if let Err(error) = directory.withdraw(&name, note) {
-            self.say(Weight::Notice, format!("left a note behind: {error}"));
-        }
+/// All files are the receiver's, and recorded. A note that cannot be removed means nothing any more.
+pub(super) fn end(state: &mut State, begun: Begun) {
+    let Some((directory, name, note)) = begun.note else { return };
+    if let Err(error) = directory.withdraw(&name, &note) {
+        state.say(Weight::Notice, format!("left a note behind: {error}"));
     }
+}
 
-    /// Gives all files back. Files that cannot be given back now are given back by the process that finds the note.
-    pub(super) fn call_off(&mut self, own: &Place, begun: Begun, passed: &[(Name, Published)]) {
-        // Otherwise our own `flock(2)` would be in the way.
-        passed.iter().for_each(|(_, published)| published.let_go());
-        let whole = begun.undoing.is_none_or(|handover| self.give_all_back(own, &handover));
-        if let (true, Some((directory, name, note))) = (whole, begun.note) {
-            let _ = directory.withdraw(&name, note);
-        }
+/// Gives all files back. Files that cannot be given back now are given back by the process that finds the note.
+pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[(Name, Published)]) {
+    // Otherwise our own `flock(2)` would be in the way.
+    passed.iter().for_each(|(_, published)| published.let_go());
+    let whole = begun.undoing.is_none_or(|handover| give_all_back(state, own, &handover));
+    if let (true, Some((directory, name, note))) = (whole, begun.note) {
+        let _ = directory.withdraw(&name, &note);
     }
+}
 
-    /// Gives back a lock of this name that a process began to pass and did not finish. Returns whether no hand-over
-    /// is left: a half passed lock must not be released or passed.
-    pub(super) fn settle(&mut self, own: &Place, name: &Name) -> bool {
-        let first = self.records().first_name(name).filter(|first| first != name);
-        let notes: Vec<Name> = std::iter::once(name).chain(&first).filter_map(note_of).collect();
-        // All notes are tried, even if one cannot be settled.
-        let unsettled = notes.iter().filter(|note| !self.settle_note(own, note)).count();
-        unsettled == 0
+/// Gives back a lock of this name that a process began to pass and did not finish. Returns whether no hand-over
+/// is left: a half passed lock must not be released or passed.
+pub(super) fn settle(state: &mut State, own: &Place, name: &Name) -> bool {
+    let first = state.records.read(name).and_then(|record| record.names.into_iter().next());
+    let first = first.filter(|first| first != name);
+    // All notes are tried, even if one cannot be settled.
+    let named = settle_note_about(state, own, name);
+    first.is_none_or(|first| settle_note_about(state, own, &first)) && named
+}
+
+/// The same for a lock whose first name is known.
+pub(super) fn settle_note_about(state: &mut State, own: &Place, first: &Name) -> bool {
+    note_of(first).is_none_or(|note| settle_note(state, own, &note))
+}
+
+/// The same for all names of a device.
+///
+/// # Errors
+/// Another process is passing the lock.
+pub(super) fn settle_each<'n>(
+    state: &mut State,
+    own: &Place,
+    names: impl IntoIterator<Item = &'n Name>,
+) -> Result<(), Stop> {
+    match names.into_iter().find(|name| !settle(state, own, name)) {
+        None => Ok(()),
+        Some(name) => Err(state.not_yet(own, name, Cause::Breaking)),
     }
+}
 
-    /// The same for a lock that is recorded under these names.
-    pub(super) fn settle_written(&mut self, own: &Place, written: &[Name]) -> bool {
-        let note = written.first().and_then(note_of);
-        note.is_none_or(|note| self.settle_note(own, &note))
+/// The same for every note, at the start of a daemon.
+pub(super) fn settle_all(state: &mut State, own: &Place) {
+    let Some(directory) = state.records.directory() else { return };
+    // Files left by processes that were killed while they made a note, or a file of the gate.
+    for made in [TEMPORARY, "gate"] {
+        let _ = directory.sweep(made, SystemTime::now());
     }
-
-    /// The same for all names of a device.
-    ///
-    /// # Errors
-    /// Another process is passing the lock.
-    pub(super) fn settle_each(
-        &mut self,
-        own: &Place,
-        names: &[Name],
-        contention: Contention,
-    ) -> Result<(), Stop> {
-        match names.iter().find(|name| !self.settle(own, name)) {
-            None => Ok(()),
-            Some(name) => Err(self.not_yet(own, name, contention, Cause::Breaking)),
-        }
+    let names = directory.names().unwrap_or_default();
+    for note in names.iter().filter(|name| name.as_str().starts_with(NOTE)).take(NOTES) {
+        settle_note(state, own, note);
     }
+}
 
-    /// The same for every note, at the start of a daemon.
-    pub(super) fn settle_all(&mut self, own: &Place) {
-        let Some(directory) = self.records().directory() else { return };
-        // Files left by processes that were killed while they made a note, or a file of the gate.
-        for made in [TEMPORARY, "gate"] {
-            let _ = directory.sweep(made, SystemTime::now());
-        }
-        let names = directory.names().unwrap_or_default();
-        for note in names.iter().filter(|name| name.as_str().starts_with(NOTE)).take(NOTES) {
-            self.settle_note(own, note);
-        }
+fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
+    // This way, each release costs one more call, not five.
+    if !state.records.may_have(note) {
+        return true;
     }
-
-    fn settle_note(&mut self, own: &Place, note: &Name) -> bool {
-        // This way, each release costs one more call, not five.
-        if !self.records().may_have(note) {
-            return true;
-        }
-        let Some(directory) = self.records().directory() else { return true };
-        let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return true };
-        // Its maker holds the note during the hand-over, and removes it afterwards.
-        let is_ours = judged.try_hold().is_ok_and(|held| held)
-            && Status::of_name(&directory, note.as_str())
-                .is_ok_and(|seen| seen.identity == judged.identity());
-        if !is_ours {
-            return false;
-        }
-        let text = std::str::from_utf8(judged.content()).ok();
-        let handover = text.and_then(Handover::from_text);
-        let whole = handover.is_none_or(|handover| {
-            if self.has_come_to_its_end(own, &handover) {
-                return true;
-            }
+    let Some(directory) = state.records.directory() else { return true };
+    let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return true };
+    // Its maker holds the note during the hand-over, and removes it afterwards.
+    let is_ours = judged.try_hold().is_ok_and(|held| held)
+        && Status::of_name(&directory, note.as_str())
+            .is_ok_and(|seen| seen.identity == judged.identity());
+    if !is_ours {
+        return false;
+    }
+    let text = std::str::from_utf8(judged.content()).ok();
+    let whole = match text.and_then(Handover::from_text) {
+        Some(handover) if !has_come_to_its_end(state, own, &handover) => {
             let (from, to) = (handover.giver.holder.pid, handover.to);
             let text =
                 format!("a lock that was being passed from pid {from} to pid {to} is given back");
-            self.say(Weight::Notice, text);
-            self.give_all_back(own, &handover)
-        });
-        if whole && !matches!(directory.try_release(note, judged), Ok(Some(Removal::Removed))) {
-            self.say(Weight::Warning, format!("left {note} behind"));
+            state.say(Weight::Notice, text);
+            give_all_back(state, own, &handover)
         }
-        whole
+        Some(_) | None => true,
+    };
+    if whole && !matches!(directory.try_release(note, judged), Ok(Removal::Removed)) {
+        state.say(Weight::Warning, format!("left {note} behind"));
     }
+    whole
+}
 
-    /// Whether the record of the first name is about a valid lock of the receiver.
-    fn has_come_to_its_end(&mut self, own: &Place, handover: &Handover) -> bool {
-        let Some(first) = handover.giver.names.first() else { return true };
-        let seen = Status::of_name(&own.directory, first.as_str()).ok().map(|seen| seen.identity);
-        let is_recorded = seen.is_some() && self.records().file_of(first) == seen;
-        is_recorded && !self.records().names(first, handover.to).is_empty()
-    }
+/// Whether the record of the first name is about a valid lock of the receiver.
+fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> bool {
+    let Some(first) = handover.giver.names.first() else { return true };
+    let seen = Status::of_name(&own.directory, first.as_str()).ok();
+    let record = state.records.read(first).filter(|record| record.holder.pid == handover.to);
+    seen.zip(record).is_some_and(|(seen, record)| record.file == seen.identity)
+}
 
-    /// Returns whether every file is the giver's again, and recorded.
-    fn give_all_back(&mut self, own: &Place, handover: &Handover) -> bool {
-        let Handover { giver, to } = handover;
-        let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
-        let mut files = Vec::new();
-        let mut whole = true;
-        for name in &giver.names {
-            match self.give_one_back(own, name, &claimant, *to) {
-                Ok(file) => files.extend(file),
-                Err(why) => {
-                    whole = false;
-                    self.say(
-                        Weight::Warning,
-                        format!("{} is not given back: {why}", own.name(name)),
-                    );
-                }
+/// Returns whether every file is the giver's again, and recorded.
+fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
+    let Handover { giver, to } = handover;
+    let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
+    let mut files = Vec::new();
+    let mut whole = true;
+    for name in &giver.names {
+        match give_one_back(state, own, name, &claimant, *to) {
+            Ok(file) => files.extend(file),
+            Err(why) => {
+                whole = false;
+                let text = format!("{} is not given back: {why}", own.name(name));
+                state.say(Weight::Warning, text);
             }
         }
-        whole && self.records().remember(&claimant, &files, |_| true).is_ok()
     }
+    whole && state.records.remember(&claimant, &files, |_| true).is_ok()
+}
 
-    /// `None` if the file belongs to neither: another process has removed it, or has put its own lock there.
-    fn give_one_back(
-        &mut self,
-        own: &Place,
-        name: &Name,
-        giver: &Claimant,
-        to: Pid,
-    ) -> Result<Option<Written>, String> {
-        let from = giver.who.pid;
-        let content = self.layout.dialect.content.write(from);
-        let claim = Claim {
-            content: &content,
-            mode: LOCK_MODE,
-            prefix: TEMPORARY.as_ref(),
-            durability: Durability::Memory,
+/// `None` if the file belongs to neither: another process has removed it, or has put its own lock there.
+fn give_one_back(
+    state: &mut State,
+    own: &Place,
+    name: &Name,
+    giver: &Claimant,
+    to: Pid,
+) -> Result<Option<Written>, String> {
+    let from = giver.who.pid;
+    let content = state.content.write(from);
+    for _ in 0..ATTEMPTS {
+        let mut judged = match own.directory.read(name, READ_LIMIT) {
+            Ok(Found::File(judged)) => judged,
+            Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
         };
-        for _ in 0..ATTEMPTS {
-            let mut judged = match own.directory.read(name, READ_LIMIT) {
-                Ok(Found::File(judged)) => judged,
-                Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
-                Err(error) => return Err(error.to_string()),
-            };
-            let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
-            if pid == Some(from) {
-                let (file, at) = (judged.identity(), judged.modified());
-                return Ok(Some(Written { name: name.clone(), file, at }));
-            }
-            if pid != Some(to) {
-                return Ok(None);
-            }
-            // Our own `flock(2)` must not count as that of another process.
-            self.guards.let_go(name, judged.identity());
-            let held = self.hold(own, name, &mut judged, Contention::Decides);
-            if let Ok(Breakable::NotYet(_)) = held {
-                return Err("another process keeps it locked".to_owned());
-            }
-            match own.directory.replace(name, judged, &claim) {
-                Ok(Breaking::Replaced(published)) => {
-                    let (file, at) = (published.identity, published.modified);
-                    self.watched.add(name, &giver.who, giver.uid);
-                    self.guards.keep(name, &giver.who, published, KEPT_WITHOUT_DEVICE);
-                    return Ok(Some(Written { name: name.clone(), file, at }));
-                }
-                Ok(Breaking::Changed | Breaking::Contended) => {}
-                Err(error) => return Err(error.to_string()),
-            }
+        let pid = pid_in(&judged);
+        if pid == Some(from) {
+            let (file, at) = (judged.identity(), judged.modified());
+            return Ok(Some(Written { name: name.clone(), file, at }));
         }
-        Err("it is being changed by others".to_owned())
+        if pid != Some(to) {
+            return Ok(None);
+        }
+        // Our own `flock(2)` must not count as that of another process.
+        state.guards.let_go(name, judged.identity());
+        if state.hold(own, name, &mut judged, Contention::Decides).is_err() {
+            return Err("another process keeps it locked".to_owned());
+        }
+        match own.directory.replace(name, judged, &claim(&content)) {
+            Ok(Breaking::Replaced(published)) => {
+                let file = Written::of(name, &published);
+                state.keep(name, giver, published, KEPT_WITHOUT_DEVICE);
+                return Ok(Some(file));
+            }
+            Ok(Breaking::Changed | Breaking::Contended) => {}
+            Err(error) => return Err(error.to_string()),
+        }
     }
+    Err("it is being changed by others".to_owned())
 }

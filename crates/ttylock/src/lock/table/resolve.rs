@@ -2,15 +2,17 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::{Found, Name, Pid};
+use pidlockfile::Name;
 
-use super::{Answer, Stop, Table};
+use super::Stop;
+use super::state::State;
+use crate::device::links::Links;
 use crate::device::name::DeviceName;
 use crate::device::node::{ResolveError, ResolvedDevice, follow};
 use crate::device::{absent, links, sysfs, udev};
-use crate::dialects::content::{Content, READ_LIMIT};
+use crate::layout::Layout;
+use crate::lock::Weight;
 use crate::lock::names::{LockNames, lock_names};
-use crate::lock::{Outcome, Request, Weight};
 
 /// The facts about a device that are known without reading a lock directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,77 +25,67 @@ pub struct Names {
     pub written: usize,
 }
 
-impl Table {
-    /// Resolves a name once: its node, and every other name of that device. The same result is judged and then locked
-    /// ([`Table::attempt_lock_of`], [`Table::attempt_pass_of`]); the name is not resolved again.
-    ///
-    /// # Errors
-    /// The answer, if nothing can be locked by this name.
-    pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
-        self.look(device).map_err(|_| Answer {
-            outcome: Outcome::Denied,
-            blocker: None,
-            released: None,
-            events: std::mem::take(&mut self.events),
-        })
+/// The names of devices on this machine.
+#[derive(Debug)]
+pub(super) struct Resolver {
+    pub(super) layout: Layout,
+    pub(super) links: Links,
+}
+
+impl Resolver {
+    pub(super) fn new(layout: Layout) -> Self {
+        Self { layout, links: Links::default() }
     }
 
-    /// The real name of a resolved device, and the files that may keep it busy.
-    #[must_use]
-    pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
+    pub(super) fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
         let LockNames { written, searched } = lock_names(self.layout.dialect, resolved).ok()?;
         let count = written.len();
         let files = written.into_iter().chain(searched).collect();
         Some(Names { real: resolved.real().to_owned(), files, written: count })
     }
 
-    /// Whether a resolved device is locked for this number, by its first lock file.
-    pub fn is_locked_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
-        let Some(names) = self.names_of(resolved) else { return false };
-        let (Some(name), Ok(open)) = (names.files.first(), self.open()) else { return false };
-        let Ok(Found::File(judged)) = open.own.directory.read(name, READ_LIMIT) else {
-            return false;
-        };
-        Content::parse(judged.content()).is_ok_and(|content| content.pid == pid)
-    }
-
-    fn look(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
-        let mut resolved = self.follow(device)?;
+    /// The node of a device, and all its other names.
+    pub(super) fn resolve(
+        &mut self,
+        state: &mut State,
+        device: &DeviceName,
+    ) -> Result<ResolvedDevice, Stop> {
+        let mut resolved = self.follow(state, device)?;
         if resolved.node.is_none() {
-            self.refuse_unlikely(&resolved)?;
             let (dialect, dev_dir) = (self.layout.dialect, &self.layout.dev_dir);
+            // A missing device may appear later, but not under a name that devices never have.
+            if !absent::may_come(dev_dir, resolved.real()) {
+                let device = resolved.real();
+                let text = format!(
+                    "refused {device}: it does not exist, and neither the kernel nor udev gives such a name"
+                );
+                state.say(Weight::Notice, text);
+                return Err(Stop::Denied);
+            }
             resolved.namesakes = absent::namesakes(dialect, dev_dir, &resolved);
         }
-        self.add_links(&mut resolved)?;
+        self.add_links(state, &mut resolved)?;
         Ok(resolved)
-    }
-
-    /// A missing device may appear later, but not under a name that devices never have.
-    fn refuse_unlikely(&mut self, resolved: &ResolvedDevice) -> Result<(), Stop> {
-        if absent::may_come(&self.layout.dev_dir, resolved.real()) {
-            return Ok(());
-        }
-        let device = resolved.real();
-        let text = format!(
-            "refused {device}: it does not exist, and neither the kernel nor udev gives such a name"
-        );
-        self.say(Weight::Notice, text);
-        Err(Stop::Denied)
     }
 
     /// All names of a device, without reading a lock directory. The device is resolved unless the caller has done so.
     pub(super) fn names(
         &mut self,
-        request: &Request,
+        state: &mut State,
+        device: &DeviceName,
         resolved: Option<ResolvedDevice>,
     ) -> Result<(ResolvedDevice, LockNames), Stop> {
-        let resolved = resolved.map_or_else(|| self.look(&request.device), Ok)?;
-        let lock_names = self.lock_names(&resolved, &request.device)?;
+        let resolved = resolved.map_or_else(|| self.resolve(state, device), Ok)?;
+        let lock_names = self.lock_names(state, &resolved, device)?;
         Ok((resolved, lock_names))
     }
 
     /// Follows the name to its node; other names of the device are not known yet.
-    pub(super) fn follow(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
+    pub(super) fn follow(
+        &self,
+        state: &mut State,
+        device: &DeviceName,
+    ) -> Result<ResolvedDevice, Stop> {
         follow(&self.layout.dev_dir, device).map_err(|error| {
             let reason = match error {
                 ResolveError::Outside => "leads out of the device directory",
@@ -101,31 +93,36 @@ impl Table {
                 ResolveError::Unreachable => "cannot be looked at",
                 ResolveError::TooLong => "is a link to a longer name than any device has",
             };
-            self.say(Weight::Notice, format!("refused {}: it {reason}", device.as_str()));
+            state.say(Weight::Notice, format!("refused {}: it {reason}", device.as_str()));
             Stop::Denied
         })
     }
 
     pub(super) fn lock_names(
-        &mut self,
+        &self,
+        state: &mut State,
         resolved: &ResolvedDevice,
         asked: &DeviceName,
     ) -> Result<LockNames, Stop> {
         lock_names(self.layout.dialect, resolved).map_err(|_| {
             let device = asked.as_str();
-            self.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
+            state.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
             Stop::Denied
         })
     }
 
     /// Adds the links to the node, because a program locks by the name it was given, which may be any link. If the
     /// links cannot be read now, there is no lock: it would not keep out programs that use them.
-    pub(super) fn add_links(&mut self, resolved: &mut ResolvedDevice) -> Result<(), Stop> {
+    pub(super) fn add_links(
+        &mut self,
+        state: &mut State,
+        resolved: &mut ResolvedDevice,
+    ) -> Result<(), Stop> {
         let complete = self.try_to_add_links(resolved);
         complete.map_err(|error| {
             let device = resolved.real();
             let text = format!("other names of {device} cannot be read: {error}");
-            self.say(Weight::Warning, text);
+            state.say(Weight::Warning, text);
             Stop::Denied
         })
     }

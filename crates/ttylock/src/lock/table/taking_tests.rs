@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::process::Command;
 use std::rc::Rc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
+use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
-use super::judge::Verdict;
+use super::classify::Classification;
 use super::{Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Contention;
@@ -34,7 +35,7 @@ impl Shared {
     /// A service in one of them, which does not see the other's processes.
     fn here(&self) -> Table {
         let mut table = self.service();
-        table.records().pretend_to_be_elsewhere();
+        move_elsewhere(&mut table);
         table
     }
 
@@ -53,9 +54,16 @@ impl Shared {
     /// A service in the other.
     fn elsewhere(&self) -> Table {
         let mut table = self.here();
-        table.records().pretend_to_be_elsewhere();
+        move_elsewhere(&mut table);
         table
     }
+}
+
+/// From now on, it behaves as in another pid namespace that does not see all processes.
+fn move_elsewhere(table: &mut Table) {
+    let mut here = (**table.machine().here()).clone();
+    here.namespace = here.namespace.map(|namespace| namespace.wrapping_add(1));
+    *table.machine() = Machine::seen_from(here);
 }
 
 fn request(pid: Pid) -> Request {
@@ -74,7 +82,7 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     before_record::set(move || {
         let own = request(Pid::this());
         let lock = second
-            .attempt_lock(&own, Contention::Decides, Instant::now())
+            .attempt_lock(&own, None, Contention::Decides, Instant::now())
             .map(|answer| answer.outcome);
         // A process with the same number here does not release it either.
         let unlock =
@@ -127,13 +135,13 @@ fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
     before_record::set(move || std::fs::remove_file(removed).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
-    let first = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
+    let first = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
     assert!(first.is_err(), "{first:?}");
     for left in ["lock", "state"] {
         assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
     }
     assert_eq!(
-        table.attempt_lock(&request, Contention::ComesBack, Instant::now()).unwrap().outcome,
+        table.attempt_lock(&request, None, Contention::ComesBack, Instant::now()).unwrap().outcome,
         Outcome::Done
     );
     assert!(file.exists());
@@ -148,13 +156,13 @@ fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
     before_record::set(move || std::fs::rename(from, to).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
-    let first = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
+    let first = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
     assert!(first.is_err(), "{first:?}");
     for left in ["lock", "state"] {
         assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
     }
     assert_eq!(
-        table.attempt_lock(&request, Contention::ComesBack, Instant::now()).unwrap().outcome,
+        table.attempt_lock(&request, None, Contention::ComesBack, Instant::now()).unwrap().outcome,
         Outcome::Done
     );
     assert!(file.exists());
@@ -174,7 +182,7 @@ fn an_open_port_is_busy_unless_all_locks_are_told(
     let _port = std::fs::File::open(shared.0.path().join("dev/ttyS0")).unwrap();
     let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
     let mut table = shared.here();
-    table.flocks = Flocks::told(Listing { extent, ..Listing::default() });
+    table.state.flocks = Flocks::told(Listing { extent, ..Listing::default() });
     let answer = table.lock(&request(pid_of(&holder)));
     holder.kill().unwrap();
     holder.wait().unwrap();
@@ -191,10 +199,10 @@ fn while_the_list_changes_a_request_comes_back() {
     let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
     let request = request(pid_of(&holder));
     let mut table = shared.here();
-    table.flocks = Flocks::told(Listing { extent: Extent::Changing, ..Listing::default() });
-    let first = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
-    table.flocks = Flocks::told(Listing { extent: Extent::Whole, ..Listing::default() });
-    let second = table.attempt_lock(&request, Contention::ComesBack, Instant::now());
+    table.state.flocks = Flocks::told(Listing { extent: Extent::Changing, ..Listing::default() });
+    let first = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
+    table.state.flocks = Flocks::told(Listing { extent: Extent::Whole, ..Listing::default() });
+    let second = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert!(first.is_err(), "{first:?}");
@@ -212,16 +220,16 @@ fn while_the_list_is_read_everybody_comes_back() {
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let mut table = shared.service();
     let request = request(Pid::this());
-    table.flocks = Flocks::told(None);
+    table.state.flocks = Flocks::told(None);
     for _ in 0..2 {
         let answer = table.attempt_unlock(&request, Contention::Decides);
         let is_read = |it: &Contended| it.cause == Cause::Reading && it.events.is_empty();
         assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
-        let answer = table.attempt_lock(&request, Contention::Decides, Instant::now());
+        let answer = table.attempt_lock(&request, None, Contention::Decides, Instant::now());
         assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
         assert!(path.exists());
     }
-    table.flocks = Flocks::told(Listing::default());
+    table.state.flocks = Flocks::told(Listing::default());
     let answer = table.attempt_unlock(&request, Contention::Decides);
     assert!(answer.is_ok(), "{answer:?}");
 }
@@ -249,11 +257,10 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     let met = Rc::new(RefCell::new(None));
     let note = Rc::clone(&met);
     before_record::set(move || {
-        let open = second.open().unwrap();
+        let (_, open, state) = second.parts().unwrap();
         let name = Name::new("LCK..ttyS0").unwrap();
-        *note.borrow_mut() =
-            Some(second.judge(&open.own, &name, SystemTime::now(), Contention::ComesBack));
+        *note.borrow_mut() = Some(state.examine(&open.own, &name));
     });
     assert_eq!(first.lock(&request(ended())).outcome, Outcome::Done);
-    assert!(matches!(*met.borrow(), Some(Verdict::NotYet(Cause::Breaking))), "{met:?}");
+    assert!(matches!(*met.borrow(), Some(Classification::NotYet(Cause::Breaking))), "{met:?}");
 }

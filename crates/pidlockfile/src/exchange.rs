@@ -1,0 +1,221 @@
+//! Lets a new lock and a judged one change places in one step, and undoes it if something else came out.
+
+use std::fs::File;
+
+use crate::directory::Directory;
+use crate::draft::{Claim, Draft, Given, PrivateName, Publication, Published};
+use crate::errno::Errno;
+use crate::error::{Error, Step};
+use crate::found::Judged;
+use crate::name::Name;
+use crate::sys::{self, Rename};
+
+/// The answer to [`Directory::replace`].
+#[derive(Debug)]
+pub enum Breaking {
+    /// The judged file is gone and the claim stands in its place.
+    Replaced(Published),
+    /// The name leads to another file, or the file says something else by now: judge again.
+    Changed,
+    /// Another process is breaking the same file, or holds it with `flock(2)`.
+    Contended,
+}
+
+/// What became of a lock that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// The file is gone.
+    Removed,
+    /// The name led to another file, or to none, or another process was releasing this lock past a
+    /// `flock(2)` at that moment; nothing was removed.
+    Changed,
+    /// Another process holds `flock(2)` on it, or has moved it aside for a moment: try again.
+    Contended,
+}
+
+/// How often a file that came out instead of the judged one is given back when its place keeps
+/// changing. Each time a foreign program has made a step within microseconds.
+pub(crate) const TRIES_TO_GIVE_BACK: usize = 8;
+
+/// Whether a name leads to the very file that was judged, unchanged.
+pub(crate) fn is_still(directory: &Directory, at: &Name, judged: &Judged) -> Result<bool, Errno> {
+    match sys::inspect(directory, at.as_ref()) {
+        Ok(stat) => judged.is_still(&stat),
+        Err(Errno::ENOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The last step of a removal, under `flock(2)` on the file the name was seen to lead to.
+pub(crate) fn unlink_judged(directory: &Directory, name: &Name) -> Result<Removal, Error> {
+    match sys::unlink(directory, name.as_os_str()) {
+        Ok(()) => Ok(Removal::Removed),
+        Err(Errno::ENOENT) => Ok(Removal::Changed),
+        Err(errno) => Err(Error::new(Step::Remove, name, errno)),
+    }
+}
+
+/// A judged lock, and the claim that is to take its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange<'e> {
+    pub(crate) directory: &'e Directory,
+    pub(crate) name: &'e Name,
+    pub(crate) judged: &'e Judged,
+    pub(crate) claim: &'e Claim<'e>,
+}
+
+impl Exchange<'_> {
+    /// Looks a last time, and lets the draft and the lock change places in one step.
+    pub(crate) fn run(self, draft: Draft<'_>) -> Result<Breaking, Error> {
+        let Self { directory, name, judged, .. } = self;
+        match is_still(directory, name, judged) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Breaking::Changed),
+            Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
+        }
+        let failed = |errno| Error::new(Step::Break, name, errno);
+        match self.swap(&draft.private) {
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+                return self.replace_by_rename(draft).map_err(failed);
+            }
+            // The answer got lost, the deed was done.
+            Err(_) if draft.has_moved() => {}
+            Err(Errno::ENOENT) => return Ok(Breaking::Changed),
+            Err(errno) => return Err(failed(errno)),
+        }
+        self.check(draft).map_err(failed)
+    }
+
+    fn swap(self, private: &PrivateName<'_>) -> Result<(), Errno> {
+        let (from, to) = (private.as_os_str(), self.name.as_os_str());
+        sys::rename_with(self.directory, from, to, Rename::Exchange)
+    }
+
+    /// After the exchange the private name leads to what had the lock's name. If that is not the
+    /// judged file, a program that does not know our rules broke the lock in that moment: it
+    /// gets its place back.
+    fn check(self, draft: Draft<'_>) -> Result<Breaking, Errno> {
+        match self.has_caught(&draft.private) {
+            Ok(true) => Ok(draft
+                .published(self.name, Given::Renamed)
+                .map_or(Breaking::Changed, Breaking::Replaced)),
+            Ok(false) => self.give_back(draft).map(|()| Breaking::Changed),
+            // What came out is unknown, so it goes back, whatever it is.
+            Err(errno) => self.give_back(draft).and(Err(errno)),
+        }
+    }
+
+    /// Whether a private name leads to the judged file, unchanged, after a step that moved there what had the lock's
+    /// name; or to nothing: a sweeper of another pid namespace took the old lock for an orphan.
+    fn has_caught(self, private: &PrivateName<'_>) -> Result<bool, Errno> {
+        match sys::inspect(self.directory, private.as_os_str()) {
+            Ok(stat) => self.judged.is_still(&stat),
+            Err(Errno::ENOENT) => Ok(true),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Exchanges back. Should something else than the draft come out, its place was taken
+    /// meanwhile (the displaced lock was let go, and the next one claimed), and that goes back in
+    /// turn.
+    fn give_back(self, mut draft: Draft<'_>) -> Result<(), Errno> {
+        let mut at_name = Some(draft.identity);
+        let mut displaced = draft.private.leads_to().unwrap_or_default();
+        for _ in 0..TRIES_TO_GIVE_BACK {
+            match self.swap(&draft.private) {
+                Ok(()) => {}
+                // The name is vacant: the displaced lock was let go. Or the private name is.
+                Err(Errno::ENOENT) => return Ok(()),
+                Err(errno) => {
+                    draft.private.forget();
+                    return self.give_back_by_rename(&draft).map_err(|_| errno);
+                }
+            }
+            match draft.private.leads_to() {
+                Ok(out) if out == at_name => return Ok(()),
+                Ok(None) => return Ok(()),
+                Ok(out) => {
+                    at_name = displaced;
+                    displaced = out;
+                }
+                Err(errno) => {
+                    draft.private.forget();
+                    return Err(errno);
+                }
+            }
+        }
+        draft.private.forget();
+        Err(Errno::EAGAIN)
+    }
+
+    /// If the exchange worked once and not again: as long as the name leads to the draft, putting
+    /// the displaced lock over it loses nothing.
+    fn give_back_by_rename(self, draft: &Draft<'_>) -> Result<(), Errno> {
+        if self.directory.identity_of(self.name.as_os_str())? != Some(draft.identity) {
+            return Err(Errno::EAGAIN);
+        }
+        sys::rename(self.directory, draft.private.as_os_str(), self.name.as_os_str())
+    }
+
+    /// Breaking where files cannot be exchanged: away, check, and either give the new lock the
+    /// name or put back what was caught.
+    fn replace_by_rename(self, draft: Draft<'_>) -> Result<Breaking, Errno> {
+        let mut out = PrivateName::fresh(self.directory, self.claim.prefix)?;
+        match sys::rename(self.directory, self.name.as_os_str(), out.as_os_str()) {
+            Ok(()) => {}
+            // The answer got lost, the deed was done.
+            Err(_) if out.leads_to().is_ok_and(|there| there.is_some()) => {}
+            Err(Errno::ENOENT) => return Ok(Breaking::Changed),
+            Err(errno) => return Err(errno),
+        }
+        match self.has_caught(&out) {
+            Ok(true) => out.keep_clean(),
+            Ok(false) => return self.put_back(&mut out).map(|()| Breaking::Changed),
+            Err(errno) => return self.put_back(&mut out).and(Err(errno)),
+        }
+        match draft.publish(self.name, self.claim) {
+            Ok(Publication::Published(published)) => Ok(Breaking::Replaced(published)),
+            Ok(Publication::AlreadyThere) => Ok(Breaking::Changed),
+            Err(errno) => self.put_back(&mut out).and(Err(errno)),
+        }
+    }
+
+    /// Gives a file its lock name back. If that is taken meanwhile, the private name is all that
+    /// is left of a lock that its owner has lost to that party, and goes; if it cannot be given
+    /// back for another reason, the file is left where it is.
+    fn put_back(self, out: &mut PrivateName<'_>) -> Result<(), Errno> {
+        let Self { directory, name, .. } = self;
+        out.forget();
+        let (from, to) = (out.as_os_str().to_owned(), name.as_os_str());
+        let mut put = sys::rename_with(directory, &from, to, Rename::NoReplace);
+        if let Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) = put {
+            put = sys::link(directory, &from, to);
+            match put {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                // Not everybody's file may be linked: proc(5), fs.protected_hardlinks. The last resort where a file
+                // can be neither linked nor renamed without replacing:
+                Err(_) => {
+                    return match directory.identity_of(to)? {
+                        None => sys::rename(directory, &from, to),
+                        Some(_) => Err(Errno::EEXIST),
+                    };
+                }
+            }
+            out.keep_clean();
+        }
+        match put {
+            Err(Errno::EEXIST) => {
+                out.keep_clean();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Whether a published file that is not under its name still has another: then a forced release
+/// has moved it aside for a moment and puts it back.
+pub(crate) fn has_a_name(file: &File) -> bool {
+    sys::stat_open(file).is_ok_and(|stat| stat.links > 0)
+}

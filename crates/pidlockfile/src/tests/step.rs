@@ -1,0 +1,337 @@
+//! Publish, read, replace and release with every single system call failing, losing its answer,
+//! or being the last one before the process dies.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use rstest::rstest;
+
+use super::faults::{Fault, Trace, under};
+use crate::{
+    Breaking, Claim, Directory, Durability, Error, Found, Judged, Name, Publication, Removal,
+    temporary,
+};
+
+type Unknown = &'static [(&'static str, Errno)];
+
+/// The kinds of file system: which calls do not exist there.
+const EVERYTHING: Unknown = &[];
+const NO_RENAME_FLAGS: Unknown =
+    &[("rename-noreplace", Errno::EINVAL), ("rename-exchange", Errno::EINVAL)];
+const NO_LINKS_EITHER: Unknown = &[
+    ("rename-noreplace", Errno::ENOSYS),
+    ("rename-exchange", Errno::EOPNOTSUPP),
+    ("linkat", Errno::EPERM),
+];
+
+/// What any call may answer when it fails.
+const ERRNOS: [Errno; 10] = [
+    Errno::EIO,
+    Errno::ENOSPC,
+    Errno::EACCES,
+    Errno::EPERM,
+    Errno::EINVAL,
+    Errno::EMFILE,
+    Errno::EINTR,
+    Errno::ENOSYS,
+    Errno::ENOENT,
+    Errno::EWOULDBLOCK,
+];
+
+/// What a call may answer although it was done: over a network, or interrupted. A repeated
+/// request finds its own doing.
+fn lost_answers(call: &str) -> Vec<Errno> {
+    let repeated = match call {
+        "create" | "linkat" => Errno::EEXIST,
+        "rename" | "rename-noreplace" | "unlinkat" => Errno::ENOENT,
+        _ => Errno::ESTALE,
+    };
+    vec![Errno::EIO, Errno::EINTR, Errno::ETIMEDOUT, repeated]
+}
+
+const OLD: &str = "the old words\n";
+const NEW: &str = "the new words\n";
+const MODE: u32 = 0o444;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Publish,
+    Replace,
+    Release,
+    TryRelease,
+    Withdraw,
+}
+
+/// What the deed said of itself.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Done,
+    NotDone,
+    Failed(Error),
+}
+
+fn name() -> Name {
+    Name::new("lock").unwrap()
+}
+
+fn claim(content: &str) -> Claim<'_> {
+    Claim {
+        content: content.as_bytes(),
+        mode: MODE,
+        prefix: "t".as_ref(),
+        durability: Durability::Disk,
+    }
+}
+
+fn publish(directory: &Directory, content: &str) -> Publication {
+    directory.publish(&name(), &claim(content)).unwrap()
+}
+
+fn judge(directory: &Directory) -> Result<Option<Judged>, Error> {
+    match directory.read(&name(), 64)? {
+        Found::File(judged) => Ok(Some(judged)),
+        Found::Nothing | Found::Obstacle(_) => Ok(None),
+    }
+}
+
+fn attempt(directory: &Directory, deed: Deed, old: Option<Publication>) -> Result<Said, Error> {
+    let said = |done| if done { Said::Done } else { Said::NotDone };
+    if let (Deed::Withdraw, Some(Publication::Published(published))) = (deed, old) {
+        return Ok(said(directory.withdraw(&name(), &published)? == Removal::Removed));
+    }
+    if deed == Deed::Publish {
+        let publication = directory.publish(&name(), &claim(NEW))?;
+        return Ok(said(matches!(publication, Publication::Published(_))));
+    }
+    let Some(judged) = judge(directory)? else { return Ok(Said::NotDone) };
+    if judged.content() != OLD.as_bytes() {
+        return Ok(Said::NotDone);
+    }
+    Ok(said(match deed {
+        Deed::Replace => {
+            matches!(directory.replace(&name(), judged, &claim(NEW))?, Breaking::Replaced(_))
+        }
+        Deed::Release => directory.release(&name(), judged, "t")? == Removal::Removed,
+        Deed::TryRelease => directory.try_release(&name(), judged)? == Removal::Removed,
+        Deed::Publish | Deed::Withdraw => unreachable!("done above"),
+    }))
+}
+
+/// What is in the directory: each file's words and mode.
+fn contents(path: &Path) -> BTreeMap<String, (String, u32)> {
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o7777;
+        let words = std::fs::read_to_string(entry.path()).unwrap();
+        (entry.file_name().into_string().unwrap(), (words, mode))
+    });
+    entries.collect()
+}
+
+/// Runs one deed in a fresh directory; tells what it said and what was there afterwards.
+fn run(
+    deed: Deed,
+    fault: Fault,
+    unknown: Unknown,
+    check: impl FnOnce(&Trace<Said>, &Path, &Directory),
+) -> Vec<&'static str> {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    let old = (deed != Deed::Publish).then(|| publish(&directory, OLD));
+    // A stranger's flock makes a release take the long way.
+    let stranger = (deed == Deed::Release).then(|| judge(&directory).unwrap().unwrap());
+    if let Some(stranger) = &stranger {
+        assert!(crate::sys::try_lock_inode(&stranger.file).unwrap());
+    }
+    let trace =
+        under(fault, unknown, None, || attempt(&directory, deed, old).unwrap_or_else(Said::Failed));
+    drop(stranger);
+    check(&trace, scratch.path(), &directory);
+    trace.calls
+}
+
+/// The lock is as before, or as the deed makes it; never anything else.
+fn assert_whole(deed: Deed, trace: &Trace<Said>, path: &Path) -> bool {
+    let mut there = contents(path);
+    let mut lock = there.remove("lock");
+    if let (Deed::Release, Some((_, mode))) = (deed, &mut lock) {
+        // The stand-in says the same as the lock it stands for.
+        *mode &= !0o100;
+    }
+    let before = (deed != Deed::Publish).then(|| (OLD.to_owned(), MODE));
+    let after = matches!(deed, Deed::Publish | Deed::Replace).then(|| (NEW.to_owned(), MODE));
+    assert!(lock == before || lock == after, "{trace:?}: {lock:?}");
+    lock == after
+}
+
+fn litter(path: &Path) -> Vec<String> {
+    contents(path).into_keys().filter(|name| name != "lock").collect()
+}
+
+/// The steps whose failing leaves a second name behind: there is no other way to remove it.
+fn is_last_cleaning(trace: &Trace<Said>, at: usize) -> bool {
+    trace.calls.get(at) == Some(&"unlinkat")
+}
+
+/// The second creation is the one under the lock's name.
+fn is_made_in_place(trace: &Trace<Said>, at: usize) -> bool {
+    trace.calls[at] == "create" && trace.calls[..at].contains(&"create")
+}
+
+#[rstest]
+fn every_failing_call_leaves_the_old_lock_or_the_new_one_whole(
+    #[values(Deed::Publish, Deed::Replace, Deed::Release, Deed::TryRelease, Deed::Withdraw)]
+    deed: Deed,
+    #[values(EVERYTHING, NO_RENAME_FLAGS, NO_LINKS_EITHER)] unknown: Unknown,
+    #[values(false, true)] lost: bool,
+) {
+    let calls = run(deed, Fault::None, unknown, |trace, path, _| {
+        assert_eq!(trace.result, Said::Done);
+        assert!(assert_whole(deed, trace, path), "{trace:?}");
+        assert_eq!(litter(path), Vec::<String>::new(), "{trace:?}");
+    });
+    assert!(calls.len() >= 3, "{calls:?}");
+    let faults = calls.iter().enumerate().flat_map(|(at, call)| {
+        let errnos = if lost { lost_answers(call) } else { ERRNOS.to_vec() };
+        errnos.into_iter().map(move |errno| match lost {
+            true => Fault::Lost { at, errno },
+            false => Fault::Fail { at, errno },
+        })
+    });
+    for fault in faults {
+        let (Fault::Fail { at, .. } | Fault::Lost { at, .. }) = fault else { continue };
+        if calls[at] == "unlinkat" && fault == (Fault::Fail { at, errno: Errno::ENOENT }) {
+            // Only true when somebody else has removed the file.
+            continue;
+        }
+        run(deed, fault, unknown, |trace, path, _| {
+            if lost && unknown == NO_LINKS_EITHER && is_made_in_place(trace, at) {
+                // Nobody can tell whose the empty file is; readers break it when it is old.
+                let (words, mode) = &contents(path)["lock"];
+                assert_eq!((words.as_str(), mode & !0o100), ("", MODE));
+                return;
+            }
+            let changed = assert_whole(deed, trace, path);
+            match &trace.result {
+                Said::Done => assert!(changed, "{fault:?} {trace:?}"),
+                // An unlink that answers wrongly, or with "no such file", has removed the lock.
+                Said::NotDone | Said::Failed(_) => assert!(
+                    !changed || (lost && is_last_cleaning(trace, at)),
+                    "{fault:?} {trace:?}"
+                ),
+            }
+            let left = litter(path);
+            let excused = is_last_cleaning(trace, at) || lost && trace.calls[at] == "create";
+            assert!(left.is_empty() || excused, "{fault:?} {trace:?} {left:?}");
+            assert!(left.iter().all(|name| temporary::maker(name, "t").is_some()), "{left:?}");
+        });
+    }
+}
+
+#[rstest]
+fn dying_before_any_call_leaves_a_lock_that_others_can_take(
+    #[values(Deed::Publish, Deed::Replace, Deed::Release, Deed::TryRelease, Deed::Withdraw)]
+    deed: Deed,
+    #[values(EVERYTHING, NO_RENAME_FLAGS)] unknown: Unknown,
+) {
+    let calls = run(deed, Fault::None, unknown, |_, _, _| {});
+    let mut befores = 0;
+    for at in 0..calls.len() {
+        run(deed, Fault::Die { at }, unknown, |trace, path, directory| {
+            assert!(trace.dead, "{trace:?}");
+            let there = contents(path).remove("lock");
+            let old = (OLD.to_owned(), MODE);
+            let stand_in = (OLD.to_owned(), MODE | 0o100);
+            let new = (NEW.to_owned(), MODE);
+            // Where files cannot be exchanged, the stale lock's name may be vacant: it is free.
+            let is_free = there.is_none() && (deed != Deed::Publish || at < calls.len());
+            let whole = is_free
+                || there == Some(new)
+                || (deed != Deed::Publish && there == Some(old.clone()))
+                || (deed == Deed::Release && there == Some(stand_in));
+            assert!(whole, "at {at} of {trace:?}: {there:?}");
+            befores += usize::from(there == Some(old) || there.is_none());
+            if deed == Deed::Replace && unknown == EVERYTHING {
+                assert!(there.is_some(), "the name was vacant at {at} of {trace:?}");
+            }
+            let left = litter(path);
+            assert!(left.len() <= 2, "{left:?}");
+            assert!(left.iter().all(|name| temporary::maker(name, "t").is_some()), "{left:?}");
+            assert_next_one_takes_it(directory);
+        });
+    }
+    assert!(befores > 0);
+}
+
+/// As the holder is dead, the next one breaks what is there, or publishes.
+fn assert_next_one_takes_it(directory: &Directory) {
+    let claim = Claim { content: b"the next one\n", ..claim("") };
+    let taken = match judge(directory).unwrap() {
+        None => matches!(directory.publish(&name(), &claim).unwrap(), Publication::Published(_)),
+        Some(judged) => {
+            matches!(directory.replace(&name(), judged, &claim).unwrap(), Breaking::Replaced(_))
+        }
+    };
+    assert!(taken);
+    assert_eq!(judge(directory).unwrap().unwrap().content(), b"the next one\n");
+}
+
+/// In place there is a moment in which the lock is visible and not full; dying then leaves what
+/// readers take for "somebody is about to write", and break when it is old.
+#[test]
+fn dying_while_creating_in_place_leaves_a_lock_that_is_short_or_private() {
+    let calls = run(Deed::Publish, Fault::None, NO_LINKS_EITHER, |_, _, _| {});
+    for at in 0..calls.len() {
+        run(Deed::Publish, Fault::Die { at }, NO_LINKS_EITHER, |trace, path, directory| {
+            let there = contents(path).remove("lock");
+            let full = there.as_ref().is_none_or(|(words, _)| words == NEW);
+            let empty =
+                there.as_ref().is_some_and(|(words, mode)| words.is_empty() && *mode == MODE);
+            assert!(full || empty, "at {at} of {trace:?}: {there:?}");
+            assert_next_one_takes_it(directory);
+        });
+    }
+}
+
+#[test]
+fn a_free_lock_costs_six_calls_to_take_and_three_to_withdraw() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    let claim = Claim { durability: Durability::Memory, ..claim(NEW) };
+    let taking =
+        under(Fault::None, EVERYTHING, None, || directory.publish(&name(), &claim).unwrap());
+    // Made for its owner alone, and let in to others when it is complete: one call more.
+    let calls = ["create", "write", "fstat", "fchmod", "rename-noreplace", "fstatat"];
+    assert_eq!(taking.calls, calls);
+    let Publication::Published(published) = taking.result else { panic!("it was free") };
+
+    let reading = under(Fault::None, EVERYTHING, None, || judge(&directory).unwrap().unwrap());
+    assert_eq!(reading.calls, ["fstatat", "openat", "fstat", "pread"]);
+
+    let trace =
+        under(Fault::None, EVERYTHING, None, || directory.withdraw(&name(), &published).unwrap());
+    assert_eq!(trace.calls, ["flock", "fstatat", "unlinkat"]);
+}
+
+/// On NFS `flock(2)` is a write lock, which a file that is open for reading cannot have.
+#[rstest]
+#[case::writable(0o644, true)]
+#[case::somebody_elses(0o644, false)]
+fn a_flock_that_asks_for_writing_gets_it(#[case] mode: u32, #[case] same: bool) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    directory.publish(&name(), &Claim { mode, ..claim(OLD) }).unwrap();
+    let judged = judge(&directory).unwrap().unwrap();
+    if !same {
+        std::fs::remove_file(scratch.path().join("lock")).unwrap();
+        directory.publish(&name(), &Claim { mode, ..claim(OLD) }).unwrap();
+    }
+    let trace = under(Fault::Fail { at: 0, errno: Errno::EBADF }, EVERYTHING, None, || {
+        directory.try_release(&name(), judged).unwrap()
+    });
+    assert_eq!(trace.calls[..2], ["flock", "openat"]);
+    assert_eq!(trace.result, if same { Removal::Removed } else { Removal::Changed });
+    assert_eq!(scratch.path().join("lock").exists(), !same);
+}

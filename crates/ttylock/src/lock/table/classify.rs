@@ -1,0 +1,302 @@
+//! Classifies a lock file for a request, and holds or removes a stale one.
+
+use std::time::{Duration, SystemTime};
+
+use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
+use pidlockfile::{Found, Hold, Identity, Judged, Name, Obstacle, Pid, Removal, Status};
+
+use super::handover;
+use super::state::{State, TEMPORARY};
+use crate::dialects::content::{Content, READ_LIMIT};
+use crate::lock::backoff::Contention;
+use crate::lock::directories::{Place, Role};
+use crate::lock::flock;
+use crate::lock::flock_rights::{self, Entitled, Flocker};
+use crate::lock::holder_record::HolderRecord;
+use crate::lock::{Cause, Weight};
+
+/// A lock file without a readable pid is busy until it is this old: a program may be about to write it (FreeBSD's
+/// `uu_lock`, efax, and every program that creates the file first and fills it then).
+const WRITER_GRACE: Duration = Duration::from_secs(30);
+
+/// All users without a number in our user namespace have this one, so it does not tell their files apart. Source:
+/// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
+const UNMAPPED_UID: u32 = 65_534;
+
+/// What a lock file means for the caller.
+#[derive(Debug)]
+pub(super) enum Classification {
+    Free,
+    Busy(Busy),
+    Stale(Judged, Stale),
+    /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
+    /// shows such a process is being read. The next attempt decides.
+    NotYet(Cause),
+}
+
+/// Why a lock file keeps others out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    Held(ProcessIdentity),
+    BeingWritten,
+    Obstacle(Obstacle),
+    /// It is stale, but a process whose `flock(2)` counts holds it.
+    Flock(flock::Holder),
+    Unknown,
+}
+
+/// Why a lock is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stale {
+    Gone(Pid),
+    Reused(Pid),
+    Unreadable,
+}
+
+impl State {
+    /// Reads a lock file and classifies it for a caller that would break it: a stale one is held
+    /// ([`State::hold_if_stale`]).
+    pub(super) fn examine(&mut self, place: &Place, name: &Name) -> Classification {
+        match place.directory.read(name, READ_LIMIT) {
+            Ok(Found::Nothing) => Classification::Free,
+            Ok(Found::Obstacle(obstacle)) => Classification::Busy(Busy::Obstacle(obstacle)),
+            Ok(Found::File(judged)) => self.hold_if_stale(place, name, judged),
+            Err(error) => {
+                self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
+                Classification::Busy(Busy::Unknown)
+            }
+        }
+    }
+
+    /// Classifies a lock file. A stale one is held and classified once more while no other process may break or make
+    /// it: its maker held `flock(2)` on it until the lock was recorded, and without the record, a lock of another pid
+    /// namespace looks dead.
+    pub(super) fn hold_if_stale(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: Judged,
+    ) -> Classification {
+        let mut judged = match self.classify(name, judged) {
+            Classification::Stale(judged, _) => judged,
+            other
+            @ (Classification::Free | Classification::Busy(_) | Classification::NotYet(_)) => {
+                return other;
+            }
+        };
+        // Until one process has a lock that is being passed completely, none of its files is removed.
+        if place.role == Role::Written && !handover::settle(self, place, name) {
+            return Classification::NotYet(Cause::Breaking);
+        }
+        // Our own `flock(2)` must not count as that of another process.
+        self.guards.let_go(name, judged.identity());
+        match self.hold(place, name, &mut judged, self.contention) {
+            Ok(()) => self.classify(name, judged),
+            Err(cause) => Classification::NotYet(cause),
+        }
+    }
+
+    /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
+    /// to break it, without our gate. So a caller that can comes back later, and only then the right of that process
+    /// is checked.
+    ///
+    /// # Errors
+    /// Why the file cannot be held yet.
+    pub(super) fn hold(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: &mut Judged,
+        contention: Contention,
+    ) -> Result<(), Cause> {
+        match (place.directory.hold(name, judged), contention) {
+            // Breaking it will show that it has changed, or why it cannot be held.
+            (Ok(Hold::Ours | Hold::Changed) | Err(_), _) => Ok(()),
+            (Ok(Hold::InTheGate), Contention::Decides) => {
+                let flocker = self.flocker(judged.identity(), judged.owner());
+                let by = match flocker.ok_or(Cause::Reading)? {
+                    Flocker::Entitled(_) => return Err(Cause::Breaking),
+                    Flocker::Outsider(holder) => holder.to_string(),
+                    Flocker::Nobody => "a process that is gone".to_owned(),
+                };
+                judged.go_past();
+                let text = format!("ignored flock(2) of {by} on {}", place.name(name));
+                self.say(Weight::Notice, text);
+                Ok(())
+            }
+            (Ok(Hold::InTheGate | Hold::Others), _) => Err(Cause::Breaking),
+        }
+    }
+
+    /// The holder of `flock(2)` on a lock file of this owner; `None` while the list is being read.
+    pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Option<Flocker> {
+        let Ok(sight) = self.flocks.on_file(file) else {
+            return Some(Flocker::Entitled(flock::Holder::Unseen));
+        };
+        let sight = sight?;
+        let entitled = Entitled { own: nix::unistd::geteuid().as_raw(), owner };
+        let of = |pid| (process::owner(pid), lives(pid));
+        Some(flock_rights::flocker(&sight, flock::sees_all(), entitled, of))
+    }
+
+    /// Whether a lock file that was read is stale. Nothing is held or changed.
+    pub(super) fn classify(&mut self, name: &Name, judged: Judged) -> Classification {
+        let Some(pid) = pid_in(&judged) else {
+            let age = SystemTime::now().duration_since(judged.modified());
+            return match age {
+                Ok(age) if age >= WRITER_GRACE => Classification::Stale(judged, Stale::Unreadable),
+                Ok(_) | Err(_) => Classification::Busy(Busy::BeingWritten),
+            };
+        };
+        let who = self.holder_of(name, pid, &judged);
+        match self.machine.fate(&who) {
+            Fate::Same | Fate::Elsewhere => Classification::Busy(Busy::Held(who)),
+            Fate::Gone => Classification::Stale(judged, Stale::Gone(pid)),
+            Fate::Replaced => Classification::Stale(judged, Stale::Reused(pid)),
+        }
+    }
+
+    /// The process with the lock that names this number: the recorded one, or else the one that has the number.
+    pub(super) fn holder_of(&mut self, name: &Name, pid: Pid, judged: &Judged) -> ProcessIdentity {
+        let record = self.records.of_lock(name, pid, judged.identity(), judged.modified());
+        // For a bare number, all that is known now, because a later process with this number is another one.
+        record.map_or_else(|| self.machine.identify(pid), |record| record.holder)
+    }
+
+    /// Whether a process was identified in another pid namespace, where its number means another process.
+    pub(super) fn is_elsewhere(&mut self, who: &ProcessIdentity) -> bool {
+        who.is_elsewhere(self.machine.here())
+    }
+
+    /// Whether something keeps others out, whatever its content. In a directory that is only searched, and open to
+    /// everybody (`/tmp`, where Qt programs leave locks), only a lock of root's does, or of the process that it
+    /// names. Otherwise any user could block any port for ever, without a process.
+    pub(super) fn counts(&mut self, place: &Place, name: &Name) -> bool {
+        if !place.is_open_to_all() {
+            return true;
+        }
+        let owner = match place.directory.read(name, READ_LIMIT) {
+            Ok(Found::Nothing) => return false,
+            Ok(Found::File(judged)) => {
+                let pid = pid_in(&judged);
+                if pid.is_some_and(|pid| self.machine.fate_of_number(pid).is_over())
+                    || judged.owner() == 0
+                    || (judged.owner() != UNMAPPED_UID
+                        && pid.and_then(process::owner) == Some(judged.owner()))
+                {
+                    return true;
+                }
+                format!("uid {}", judged.owner())
+            }
+            Ok(Found::Obstacle(obstacle)) => Busy::Obstacle(obstacle).to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.say(Weight::Notice, format!("ignored {}, no lock: {owner}", place.name(name)));
+        false
+    }
+
+    /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
+    pub(super) fn remove(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: Judged,
+        stale: Stale,
+    ) -> Removal {
+        match self.take_away(place, name, judged) {
+            Ok(Removal::Removed) => {
+                self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
+                Removal::Removed
+            }
+            Ok(other) => other,
+            Err(error) => {
+                let text = format!("ignored {}: {stale}; {error}", place.name(name));
+                self.say(Weight::Warning, text);
+                Removal::Removed
+            }
+        }
+    }
+
+    /// The same, with its record; a lock that may not be removed keeps its record.
+    pub(super) fn take_away(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        mut judged: Judged,
+    ) -> Result<Removal, pidlockfile::Error> {
+        let record = self.forget_held(place, name, &mut judged);
+        let removal = remove_held(place, name, judged);
+        if let (Err(_), Some(record)) = (&removal, &record) {
+            self.records.put_back(name, record);
+        }
+        removal
+    }
+
+    /// Forgets a lock that is about to be removed, while no other process can put another lock there: afterwards, the
+    /// record of the next lock might be removed instead. Call it only while the file with that name is ours to
+    /// remove.
+    pub(super) fn forget_held(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        judged: &mut Judged,
+    ) -> Option<HolderRecord> {
+        let held =
+            judged.goes_past() || matches!(place.directory.hold(name, judged), Ok(Hold::Ours));
+        let seen = || Status::of_name(&place.directory, name.as_str());
+        let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
+        is_there.then(|| self.records.forget_lock(name, judged.identity()))?
+    }
+}
+
+/// The process that a lock file names.
+pub(super) fn pid_in(judged: &Judged) -> Option<Pid> {
+    Content::parse(judged.content()).ok().map(|content| content.pid)
+}
+
+/// Removes a lock file that is ours to remove.
+pub(super) fn remove_held(
+    place: &Place,
+    name: &Name,
+    judged: Judged,
+) -> Result<Removal, pidlockfile::Error> {
+    if judged.goes_past() {
+        place.directory.release(name, judged, TEMPORARY)
+    } else {
+        place.directory.try_release(name, judged)
+    }
+}
+
+impl std::fmt::Display for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Held(who) => write!(f, "is held by pid {}", who.pid),
+            Self::BeingWritten => f.write_str("has no pid yet"),
+            Self::Obstacle(Obstacle::Link) => f.write_str("is a symbolic link"),
+            Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),
+            Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
+            Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
+            Self::Flock(holder) => write!(f, "is stale, but flock(2) on it is held by {holder}"),
+            Self::Unknown => f.write_str("is being changed by others"),
+        }
+    }
+}
+
+impl Stale {
+    pub(super) fn is_of_the_dead(self) -> bool {
+        match self {
+            Self::Gone(_) | Self::Reused(_) => true,
+            Self::Unreadable => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Stale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gone(pid) => write!(f, "pid {pid} is gone"),
+            Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),
+            Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
+        }
+    }
+}

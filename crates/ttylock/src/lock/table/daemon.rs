@@ -1,0 +1,187 @@
+//! What a daemon does besides requests: it keeps its lock files open, and removes the locks of processes that have
+//! ended. `lfp clean` does the latter, too.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::SystemTime;
+
+use pidlockfile::process::ProcessIdentity;
+use pidlockfile::{Found, Judged, Name, Pid, Removal, Status};
+
+use super::classify::{Busy, Classification, pid_in};
+use super::handover;
+use super::state::{LOCK_MODE, State, TEMPORARY};
+use crate::device::name::DeviceName;
+use crate::device::node::{ResolvedDevice, follow};
+use crate::dialects::Dialect;
+use crate::dialects::content::READ_LIMIT;
+use crate::layout::Layout;
+use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, WATCHED_LOCKS};
+use crate::lock::backoff::{Backoff, Contention};
+use crate::lock::directories::{Directories, Place};
+use crate::lock::flock::Flocks;
+use crate::lock::flock_guards::FlockGuards;
+use crate::lock::holders::Holder;
+use crate::lock::watched::Watched;
+use crate::lock::{Cause, Weight, names};
+
+/// The most records that are examined at the start of a daemon.
+const RECORDS_SWEPT: usize = 10_000;
+
+/// The start of a daemon: see [`super::Table::keep_open`].
+pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usize) {
+    state.guards = FlockGuards::up_to(limit);
+    state.contention = Contention::ComesBack;
+    handover::settle_all(state, own);
+    // Removes drafts of processes that were killed while they wrote a lock.
+    let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
+    forget_what_is_gone(state, own);
+    match Flocks::of_one_who_lives_long() {
+        Ok(flocks) => state.flocks = flocks,
+        Err(error) => {
+            let text = "no thread for reading the kernel's locks, so clients wait for it";
+            state.say(Weight::Warning, format!("{text}: {error}"));
+        }
+    }
+    watch_all(layout, own, state);
+}
+
+/// Removes records of locks that do not exist any more: killed services have left them.
+fn forget_what_is_gone(state: &State, own: &Place) {
+    for name in state.records.names_of_records(RECORDS_SWEPT) {
+        let record = state.records.read(&name);
+        if !own.may_hold(&name) {
+            // Unless the record is about another lock by now. A file that is no record is removed.
+            match record {
+                Some(record) => state.records.sweep(&name, record.file),
+                None => state.records.forget(&name),
+            }
+        }
+    }
+}
+
+/// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the
+/// living that an earlier daemon has written are kept open.
+fn watch_all(layout: &Layout, own: &Place, state: &mut State) {
+    state.watched = Watched::up_to(WATCHED_LOCKS);
+    for name in own.lock_names() {
+        // Our flock(2) would prevent a process that passes the lock from finishing.
+        let whole = handover::settle(state, own, &name);
+        match state.examine(own, &name) {
+            Classification::Busy(Busy::Held(who)) => {
+                if whole {
+                    keep_of_earlier(layout, own, state, &name, &who);
+                }
+                let user = user_of(state, own, &name, who.pid);
+                state.watched.add(&name, &who, user);
+            }
+            Classification::Stale(judged, stale) if stale.is_of_the_dead() => {
+                state.remove(own, &name, judged, stale);
+            }
+            Classification::Stale(..)
+            | Classification::NotYet(_)
+            | Classification::Busy(_)
+            | Classification::Free => {}
+        }
+    }
+}
+
+/// Keeps a lock of a living holder open that an earlier daemon has written.
+fn keep_of_earlier(
+    layout: &Layout,
+    own: &Place,
+    state: &mut State,
+    name: &Name,
+    who: &ProcessIdentity,
+) {
+    let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { return };
+    let form = state.content.write(who.pid);
+    let room = |name: &Name| room(trail_of(layout.dialect, &layout.dev_dir, name).as_ref());
+    state.guards.adopt(own, name, &judged, who, (LOCK_MODE, &form), room);
+}
+
+/// The user of a lock by our own record, or else the owner of the file, whichever process it names.
+fn user_of(state: &State, own: &Place, name: &Name, holder: Pid) -> Option<u32> {
+    let file = Status::of_name(&own.directory, name.as_str()).ok()?;
+    let record = state.records.of_lock(name, holder, file.identity, file.modified);
+    record.and_then(|record| record.uid).or(Some(file.owner))
+}
+
+/// The number of kept lock files above which another one is not kept open; it depends on the device.
+pub(super) fn room(resolved: Option<&ResolvedDevice>) -> usize {
+    resolved.filter(|resolved| resolved.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
+}
+
+/// The device that a lock file is named after.
+fn trail_of(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
+    let device =
+        DeviceName::parse(names::device_of(dialect, name.as_str(), &[])?.as_bytes()).ok()?;
+    follow(dev_dir, &device).ok()
+}
+
+/// Removes the lock of a process that has ended.
+pub(super) fn remove_dead(own: &Place, state: &mut State, name: &Name) {
+    state.contention = Contention::ComesBack;
+    if let Classification::Stale(judged, stale) = state.examine(own, name) {
+        // If another process is breaking the lock, it takes it.
+        state.remove(own, name, judged, stale);
+    }
+}
+
+/// See [`super::Table::clear_away`].
+pub(super) fn clear_away(
+    open: &Directories,
+    state: &mut State,
+    seen: &Holder,
+) -> Result<(), String> {
+    let Some((path, name)) = seen.scheme.file().and_then(split) else { return Ok(()) };
+    let Some(place) = open.each().find(|place| place.path == path) else { return Ok(()) };
+    let mut backoff = Backoff::default();
+    loop {
+        state.contention = backoff.contention();
+        match try_clear(place, state, &name, seen) {
+            Ok(cleared) => return cleared,
+            Err(cause) => std::thread::sleep(backoff.pause(cause)),
+        }
+    }
+}
+
+/// One attempt. On an error, the caller tries again.
+fn try_clear(
+    place: &Place,
+    state: &mut State,
+    name: &Name,
+    seen: &Holder,
+) -> Result<Result<(), String>, Cause> {
+    let judged = match place.directory.read(name, READ_LIMIT) {
+        Ok(Found::File(judged)) if is_the_same(seen, &judged) => judged,
+        Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => return Ok(Ok(())),
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let cause = match state.hold_if_stale(place, name, judged) {
+        Classification::Free | Classification::Busy(_) => return Ok(Ok(())),
+        Classification::NotYet(cause) => cause,
+        Classification::Stale(judged, _) => match state.take_away(place, name, judged) {
+            Ok(Removal::Removed | Removal::Changed) => return Ok(Ok(())),
+            Ok(Removal::Contended) => Cause::Breaking,
+            Err(error) => return Ok(Err(error.to_string())),
+        },
+    };
+    if cause == Cause::Reading || state.contention == Contention::ComesBack {
+        return Err(cause);
+    }
+    let by = state.blocked_by(place, name)?.map(|holder| format!(": {holder}"));
+    Ok(Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default())))
+}
+
+const SOMEBODY_ELSE: &str = "another process is removing it, or keeps it locked";
+
+fn split(path: &Path) -> Option<(&Path, Name)> {
+    let name = path.file_name().and_then(OsStr::to_str)?;
+    Some((path.parent()?, Name::new(name.to_owned())?))
+}
+
+/// Whether the file still has the content by which it was stale.
+fn is_the_same(seen: &Holder, judged: &Judged) -> bool {
+    pid_in(judged) == seen.pid && Some(judged.modified()) == seen.since
+}

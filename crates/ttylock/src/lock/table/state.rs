@@ -1,0 +1,212 @@
+//! What one process knows and keeps of the locks of the machine, and the events of the request that it serves.
+
+use pidlockfile::process::{Machine, ProcessIdentity};
+use pidlockfile::{Claim, Durability, Name, Pid, Published, Status};
+
+use super::Stop;
+use super::classify::{Busy, Stale};
+use crate::dialects::content::ContentForm;
+use crate::layout::Layout;
+use crate::lock::backoff::Contention;
+use crate::lock::directories::{Directories, Place};
+use crate::lock::flock::{self, Flocks};
+use crate::lock::flock_guards::FlockGuards;
+use crate::lock::flock_rights::Flocker;
+use crate::lock::holder_records::{Claimant, HolderRecords};
+use crate::lock::watched::Watched;
+use crate::lock::{Cause, Event, Request, Weight};
+
+/// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
+/// opens a port past a lock that it cannot read.
+pub(super) const LOCK_MODE: u32 = 0o444;
+
+/// The start of temporary names; no program's lock starts like this.
+pub(super) const TEMPORARY: &str = "lfpd";
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(super) struct State {
+    /// How lock files are written.
+    pub(super) content: ContentForm,
+    /// What the attempt that is under way does at a file that another process holds.
+    pub(super) contention: Contention,
+    pub(super) events: Vec<Event>,
+    pub(super) machine: Machine,
+    /// None before the directories are open.
+    pub(super) records: HolderRecords,
+    pub(super) guards: FlockGuards,
+    /// The processes that a daemon watches for their end.
+    pub(super) watched: Watched,
+    pub(super) flocks: Flocks,
+    said_unseen: bool,
+    /// The lock that was taken last. If the same client releases it, the device need not be resolved again.
+    pub(super) taken: Option<Taken>,
+}
+
+/// A lock that was taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) request: Request,
+    /// The real name of the device.
+    pub(super) device: String,
+    pub(super) names: Vec<Name>,
+}
+
+/// A lock file with this content.
+pub(super) fn claim(content: &[u8]) -> Claim<'_> {
+    Claim { content, mode: LOCK_MODE, prefix: TEMPORARY.as_ref(), durability: Durability::Memory }
+}
+
+impl State {
+    pub(super) fn new(content: ContentForm) -> Self {
+        Self {
+            content,
+            contention: Contention::ComesBack,
+            events: Vec::new(),
+            machine: Machine::default(),
+            records: HolderRecords::none(),
+            guards: FlockGuards::default(),
+            watched: Watched::default(),
+            flocks: Flocks::default(),
+            said_unseen: false,
+            taken: None,
+        }
+    }
+
+    /// Opens the lock directories and the state directory.
+    ///
+    /// A record has the name of its lock, so records must not be in a directory of locks. A link to the records need
+    /// not come from the administrator: if the lock directory is open to all users, any user may put such a link at
+    /// the name of a searched directory below it.
+    pub(super) fn open(&mut self, layout: &Layout) -> Result<Directories, Stop> {
+        let Layout { lock_dir, search_dirs, state_dir, .. } = layout;
+        let open = Directories::all(lock_dir, search_dirs);
+        let mut open = open.map_err(|error| self.cannot_write(&error))?;
+        self.records = HolderRecords::open(state_dir);
+        let dir = state_dir.display();
+        if self.records.is_everybodys() {
+            let text = format!("no notes are kept in {dir}: every user may write there");
+            self.say(Weight::Warning, text);
+        }
+        if let Some(identity) = self.records.identity() {
+            let is_it = |place: &Place| place.directory.identity() == identity;
+            open.others.retain(|place| !is_it(place) || !place.path.is_symlink());
+            if open.each().any(is_it) {
+                let text = format!("no notes are kept in {dir}: it is a directory of locks");
+                self.say(Weight::Warning, text);
+                self.records = HolderRecords::none();
+            }
+        }
+        Ok(open.gated(self.records.gate()))
+    }
+
+    pub(super) fn say(&mut self, weight: Weight, text: String) {
+        self.events.push(Event { weight, text });
+    }
+
+    /// Reports once what cannot be seen.
+    pub(super) fn say_unseen(&mut self, which: impl FnOnce() -> Option<String>) {
+        if std::mem::replace(&mut self.said_unseen, true) {
+            return;
+        }
+        if let Some(which) = which() {
+            self.say(Weight::Warning, format!("flock holders cannot be seen {which}"));
+        }
+    }
+
+    pub(super) fn claimant(&mut self, pid: Pid) -> Claimant {
+        Claimant::of(&mut self.machine, pid)
+    }
+
+    /// The names under which this pid's lock was written, if this is the first of them.
+    pub(super) fn names_written(&self, written: &[Name], pid: Pid) -> Vec<Name> {
+        written.first().map(|name| self.records.names(name, pid)).unwrap_or_default()
+    }
+
+    /// Keeps a new lock file of this holder open and watches for the holder's end, as far as there is room.
+    pub(super) fn keep(
+        &mut self,
+        name: &Name,
+        holder: &Claimant,
+        published: Published,
+        room: usize,
+    ) {
+        if holder.was_there() {
+            self.watched.add(name, &holder.who, holder.uid);
+        }
+        self.guards.keep(name, &holder.who, published, room);
+    }
+
+    /// Forgets what processes of this number had that have ended. Returns the names of their lock files.
+    pub(super) fn forget_the_gone(&mut self, pid: Pid) -> Vec<Name> {
+        let Self { guards, watched, machine, .. } = self;
+        guards.forget_the_gone(pid, machine);
+        let gone = watched.of_number(pid).into_iter().filter(|who| machine.fate(who).is_over());
+        gone.flat_map(|who| watched.take(&who)).collect()
+    }
+
+    pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
+        self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
+        Stop::Busy(match busy {
+            Busy::Held(who) => Some(who),
+            Busy::Flock(holder) => self.process_of(holder),
+            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => None,
+        })
+    }
+
+    /// The process that holds a flock, if it is visible.
+    pub(super) fn process_of(&mut self, holder: flock::Holder) -> Option<ProcessIdentity> {
+        match holder {
+            flock::Holder::Process(pid) => Some(self.machine.identify(pid)),
+            flock::Holder::Unseen => None,
+        }
+    }
+
+    /// There is no answer yet about this file. A caller that comes back is told so, and so are all callers while the
+    /// kernel's list is being read. For a caller that decides, the file is busy, and the answer names the holder.
+    pub(super) fn not_yet(&mut self, place: &Place, name: &Name, cause: Cause) -> Stop {
+        if cause == Cause::Reading || self.contention == Contention::ComesBack {
+            return Stop::NotYet(cause);
+        }
+        match self.blocked_by(place, name) {
+            Err(cause) => Stop::NotYet(cause),
+            Ok(holder) => self.busy(place, name, holder.map_or(Busy::Unknown, Busy::Flock)),
+        }
+    }
+
+    /// The known holder of the `flock(2)` that prevents the breaking of a stale lock file.
+    ///
+    /// # Errors
+    /// While the kernel's list is being read.
+    pub(super) fn blocked_by(
+        &mut self,
+        place: &Place,
+        name: &Name,
+    ) -> Result<Option<flock::Holder>, Cause> {
+        let Ok(seen) = Status::of_name(&place.directory, name.as_str()) else { return Ok(None) };
+        Ok(match self.flocker(seen.identity, seen.owner).ok_or(Cause::Reading)? {
+            Flocker::Entitled(holder) => Some(holder),
+            // Without a gate, that `flock(2)` stops all processes.
+            Flocker::Outsider(holder) if !place.directory.is_gated() => Some(holder),
+            Flocker::Outsider(_) | Flocker::Nobody => None,
+        })
+    }
+
+    pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {
+        self.say(Weight::Warning, format!("no lock can be written: {error}"));
+        Stop::Denied
+    }
+
+    pub(super) fn cannot_break(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        stale: Stale,
+        error: &pidlockfile::Error,
+    ) -> Stop {
+        let file = place.name(name);
+        let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
+        self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
+        Stop::Busy(None)
+    }
+}
