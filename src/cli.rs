@@ -12,10 +12,9 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use syslog::Facility;
 
 use crate::limits::{
-    CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, IDLE_TIMEOUT_MAX_SECS,
-    VERSION_CHARS,
+    CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, VERSION_CHARS, WAIT_MAX_SECS,
 };
-use crate::log::{self, Destination, Log, Severity};
+use crate::log::{self, Log, Severity};
 use crate::peer::{Access, Rule};
 use crate::protocol::reply::Version;
 use crate::serve::address::Address;
@@ -23,7 +22,7 @@ use crate::serve::authority::Authority;
 use crate::serve::listen;
 use crate::serve::listener::{self, Listener};
 use crate::serve::settings::{Settings, Stay};
-use crate::serve::{Exclusive, Opens, Service, stdio};
+use crate::serve::{Exclusive, Opens, Service, stdio, wire};
 use crate::sys::STATE_DIR;
 use ttylock::{DeviceName, Dialect, Layout, Table};
 
@@ -65,7 +64,7 @@ struct Options {
 
     /// Close a connection that was idle for this many seconds
     #[arg(long, value_name = "SECS", default_value_t = IDLE_TIMEOUT.as_secs(),
-          value_parser = clap::value_parser!(u64).range(1..=IDLE_TIMEOUT_MAX_SECS))]
+          value_parser = clap::value_parser!(u64).range(1..=WAIT_MAX_SECS.into()))]
     idle_timeout: u64,
 
     /// Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` (repeatable)
@@ -127,21 +126,20 @@ pub fn command() -> clap::Command {
 
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let descriptors = stdio::make_safe();
+    let descriptors = wire::make_safe();
     // A client whose lock cannot be written gets an answer; the session does not end by a signal.
     let _ = pidlockfile::catch_file_size_signal();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // A super-server starts us without arguments for each connection, and what there is to be
     // parsed costs nothing then.
     let parsed = match arguments.as_slice() {
-        [] | [_] => Ok(Options::unspoken()),
+        [] | [_] => Ok(Options::default()),
         _ => Options::try_parse_from(arguments),
     };
     match parsed {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {
-            let destination = Destination::Syslog(Facility::Daemon);
-            Log::new(destination, Severity::Error)
+            Log::new(Facility::Daemon, Severity::Error)
                 .record(Severity::Error, &format_args!("cannot start: {}", error.kind()));
             ExitCode::from(WRONG_USAGE)
         }
@@ -166,9 +164,8 @@ fn print(text: &str) -> io::Result<()> {
     }
 }
 
-impl Options {
-    /// What they are when nothing is said.
-    fn unspoken() -> Self {
+impl Default for Options {
+    fn default() -> Self {
         Self {
             lock_dir: None,
             search_dir: Vec::new(),
@@ -189,10 +186,12 @@ impl Options {
             log_facility: Facility::Daemon,
         }
     }
+}
 
-    fn serve(self, descriptors: stdio::Descriptors) -> ExitCode {
+impl Options {
+    fn serve(self, descriptors: wire::Descriptors) -> ExitCode {
         log::catch_panics(self.log_facility, descriptors.standard_error);
-        let log = Log::new(Destination::Syslog(self.log_facility), self.log_level);
+        let log = Log::new(self.log_facility, self.log_level);
         let authority = self.authority();
         let idle_timeout = Duration::from_secs(self.idle_timeout);
         let version = self.banner_version.clone();
@@ -203,25 +202,25 @@ impl Options {
             limit_per_user: limit(self.max_per_user),
             stay: Stay::Forever,
             opens: if self.watch_opens { Opens::Watched } else { Opens::Ignored },
+            exclusive: if self.exclusive {
+                Exclusive::Locked { except: self.exclusive_except.clone() }
+            } else {
+                Exclusive::Never
+            },
         };
         let mut listeners = listener::from_systemd();
         if let Some(listener) = listener::from_inetd() {
-            stdio::let_go_of_input();
+            wire::let_go_of_input();
             listeners.push(listener);
             settings.stay = Stay::WhileNeeded;
         }
         let opened = open(&self.listen, &mut listeners);
-        let is_exclusive = self.exclusive;
-        let mut exclusive = Exclusive::Never;
-        if is_exclusive {
-            exclusive = Exclusive::Locked { except: self.exclusive_except.clone() };
-        }
         let mut service = Service::new(version, authority, Table::new(self.layout()), log);
         let served = match opened {
             Ok(()) if listeners.is_empty() && settings.opens == Opens::Watched => {
                 Err("--watch-opens is for a daemon: it needs --listen".to_owned())
             }
-            Ok(()) if listeners.is_empty() && is_exclusive => {
+            Ok(()) if listeners.is_empty() && settings.exclusive != Exclusive::Never => {
                 Err("--exclusive is for a daemon: it needs --listen".to_owned())
             }
             Ok(()) if listeners.is_empty() => {
@@ -231,11 +230,8 @@ impl Options {
                 std::mem::forget(service);
                 return ExitCode::SUCCESS;
             }
-            Ok(()) => {
-                service.make_exclusive(exclusive);
-                listen::serve(&mut service, listeners, settings)
-                    .map_err(|error| format!("cannot serve: {error}"))
-            }
+            Ok(()) => listen::serve(&mut service, listeners, settings)
+                .map_err(|error| format!("cannot serve: {error}")),
             Err(complaint) => Err(complaint),
         };
         let Err(complaint) = served else { return ExitCode::SUCCESS };
@@ -352,7 +348,7 @@ mod tests {
     #[test]
     fn the_defaults_without_parsing_equal_the_parsed_ones() {
         let parsed = Options::try_parse_from(["lfpd"]).unwrap();
-        let unspoken = Options::unspoken();
-        assert_eq!(format!("{parsed:?}"), format!("{unspoken:?}"));
+        let default = Options::default();
+        assert_eq!(format!("{parsed:?}"), format!("{default:?}"));
     }
 }

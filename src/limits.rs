@@ -5,12 +5,11 @@
 
 use std::time::Duration;
 
-use ttylock::limits::CLOSINGS;
-
 /// A line of a client with its end, in bytes. A longer one is skipped to its end and answered with one 500.
 pub const LINE_BYTES: usize = 512;
 
-/// The part of a line that a 500 reply repeats, in characters. The rest is left out.
+/// The part of a line that a 500 reply repeats, and the name of a program in the answer to STAT, in characters. The rest
+/// is left out.
 pub const ECHO_CHARS: usize = 64;
 
 /// A line of a reply with its end is shorter than this, in bytes. A key of STAT without room is left out.
@@ -22,14 +21,12 @@ pub const HOST_CHARS: usize = 255;
 /// The text of `--banner-version`, in characters. A longer one is a usage error.
 pub const VERSION_CHARS: usize = 64;
 
-/// Bytes that a session reads at once. The rest is read afterwards.
-pub const READ_BYTES: usize = 4096;
+/// Bytes that are read from a connection in one turn: a few commands. The rest is read in the next turn, after those of
+/// other connections.
+pub const READ_BYTES: usize = 128;
 
 /// Time without a complete command, unless `--idle-timeout` gives another. Then the connection gets 421 and is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// The longest `--idle-timeout`, in seconds: one day. More is a usage error.
-pub const IDLE_TIMEOUT_MAX_SECS: u64 = 86_400;
 
 /// A line in the log, in characters. The rest is left out.
 pub const JOURNAL_CHARS: usize = 1024;
@@ -37,18 +34,9 @@ pub const JOURNAL_CHARS: usize = 1024;
 /// Time for a stalled syslog to take a line. Then the session goes on without the log.
 pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 
-/// Time without logging after syslog was absent or stalled, unless another one has taken its place. Then it is tried
-/// again.
-pub const JOURNAL_REST: Duration = Duration::from_secs(30);
-
-/// Log lines about one user within [`LOG_WINDOW`]. More are counted, and their number is logged later.
-pub const LOG_LINES: u32 = 1000;
-
-/// Time for which a user's log lines are counted together.
-pub const LOG_WINDOW: Duration = Duration::from_secs(60);
-
-/// Users whose log lines are counted at one time. Lines about further users are left out.
-pub const LOG_USERS: usize = 1024;
+/// Log lines about one user in a minute, for as many users at one time. More are counted, and their number is logged
+/// later.
+pub const LOG_LINES: usize = 1000;
 
 /// Bytes read of `/proc/net/tcp` and of `/proc/net/tcp6`. A connection that is listed behind them has no known user.
 pub const PROC_NET_BYTES: u64 = 64 << 20;
@@ -59,7 +47,8 @@ pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
 /// Age at which a session of one client opens the lock directories anew, because others may be there by now.
 pub const SESSION_REOPEN_EVERY: Duration = Duration::from_secs(1);
 
-/// The longest time in a WAIT, in seconds: one day. More is answered with 550.
+/// The longest time in a WAIT and in `--idle-timeout`, in seconds: one day. More is answered with 550, or is a usage
+/// error.
 pub const WAIT_MAX_SECS: u32 = 86_400;
 
 /// Holders in one answer to STAT. More are counted and not shown.
@@ -67,9 +56,6 @@ pub const STATUS_HOLDERS: usize = 64;
 
 /// Waiters in one answer to STAT. More are counted and not shown.
 pub const STATUS_WAITERS: usize = 16;
-
-/// The name of a program in the answer to STAT, in characters. The rest is left out.
-pub const COMMAND_CHARS: usize = 64;
 
 /// Time between two attempts for the waiters of a device without any event: the end of a `flock(2)` causes none.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -88,33 +74,11 @@ pub const CONNECTIONS_PER_USER: usize = 256;
 /// The largest number for both options. More is a usage error.
 pub const CONNECTIONS_MAX: u64 = 10_000;
 
-/// Time from the first byte of a line to its end. Then the connection gets 421 and is closed.
-pub const LINE_TIME: Duration = Duration::from_secs(30);
-
 /// Processes whose end the kernel reports to a daemon. The ends of others are looked for once a second.
 pub const WATCHED_PROCESSES: usize = 512;
 
-/// Descriptors of a daemon besides those of connections and directories: for the files of one request and of the thread
-/// that answers STAT, and for sockets. There are fewer connections if the system gives fewer descriptors.
-pub const IN_PASSING: usize = 10;
-
-/// Lines of the log that are written later than their reply. For one more, all of them are written before it.
-pub const DEFERRED_MOST: usize = 16;
-
-/// Bytes that must be available before a connection is accepted. If they are not, accepting pauses.
-pub const SPARE_MEMORY: usize = 1 << 20;
-
-/// Bytes that a daemon reads from a connection in one turn. The rest is read in the next turn.
-pub const TURN_BYTES: usize = 1024;
-
-/// Commands of a connection in one turn of a daemon. Further commands are served in the next turn.
-pub const TURN_COMMANDS: usize = 2;
-
 /// Connections that a daemon accepts in one turn. More are accepted in the next turn.
 pub const ACCEPTED: usize = 64;
-
-/// Waiters, and contended requests, that a daemon tries in one turn. More are tried in the next turn.
-pub const ATTEMPTED: usize = 1;
 
 /// Users whose first waiter is tried when a device may be free: a lock under a name of his own may refuse the first one
 /// alone. Others are tried when the line has moved.
@@ -126,10 +90,8 @@ pub const FILES_PER_USER: usize = 256;
 /// Time in which a daemon accepts no connection after the system had no descriptor or memory left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// The shortest time between two searches for connections whose time is over.
-pub const SWEEP_EVERY: Duration = Duration::from_millis(250);
-
-/// Age at which a daemon opens the lock directories anew, because others may be there by now.
+/// Age at which a daemon opens the lock directories anew, because others may be there by now. Time without logging after
+/// syslog was absent or stalled, unless another one has taken its place.
 pub const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
 /// How long a port is held open without a lock before one is taken for the process that does
@@ -142,8 +104,9 @@ pub const OPEN_LOOK_MOST: Duration = Duration::from_secs(30);
 /// After the examination of a process with open ports, none of the same user is examined for this many times as long.
 pub const EXAMINATION_SHARE: u32 = 9;
 
-/// Bytes of the kernel's reports on opened ports that are read at once.
-pub const OPEN_EVENT_BYTES: usize = 4096;
+/// Delay before `/dev` is searched for ports after a node has come or changed. Further changes within it cause no other
+/// search.
+pub const PORTS_AFTER: Duration = Duration::from_millis(250);
 
 /// Ports that are watched for processes that open them.
 pub const WATCHED_PORTS: usize = 256;
@@ -151,22 +114,16 @@ pub const WATCHED_PORTS: usize = 256;
 /// Processes that are known to have one port open without a lock.
 pub const OPENERS_OF_PORT: usize = 16;
 
-/// Descriptors of the thread of `--exclusive`, besides its lock directories: its events, a search, and the duplicates
-/// that are being closed.
-pub const EXCLUSIVE_DESCRIPTORS: usize = 16 + CLOSINGS;
-
-/// So long after a lock was taken, its record is on the disk: from then on a lock without a record has ended.
-pub const EXCLUSIVE_RECORD_AFTER: Duration = Duration::from_millis(500);
-
 /// Time for one search for the holders that STAT reports. Then the answers say that they are incomplete. A STAT that
 /// comes during a search waits for its end, a pause and its own search: less than two seconds.
 pub const STATUS_TIME: Duration = Duration::from_millis(900);
 
-/// Searches for holders take at most this part of the time: one in four. The next one waits, up to [`STATUS_PAUSE`].
-pub const STATUS_SHARE: u32 = 4;
-
-/// The longest pause between two searches for holders.
+/// The longest pause between two searches for holders. A pause is three times as long as the search before it, up to
+/// this.
 pub const STATUS_PAUSE: Duration = Duration::from_millis(100);
+
+/// Lines of the log that are written later than their reply. For one more, all of them are written before it.
+pub const DEFERRED_MOST: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The administrator's log: syslog, or standard error if that is surely not the client.
+//! The administrator's log: syslog.
 //!
 //! Never speaks to a client and never stops a session. If there is no `/dev/log`, or the syslog daemon has
 //! stalled, lines are lost, and syslog is tried again after a while. Opens nothing before the first line.
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use syslog::Facility;
 
-use crate::limits::{JOURNAL_CHARS, JOURNAL_REST, JOURNAL_WAIT};
+use crate::limits::{JOURNAL_CHARS, JOURNAL_WAIT, REOPEN_EVERY};
 use crate::sys::SYSLOG;
 use ttylock::Weight;
 
@@ -31,58 +31,32 @@ pub enum Severity {
     Debug,
 }
 
-/// Where a log's lines go.
-#[derive(Clone, Copy, Debug)]
-pub enum Destination {
-    /// The syslog of this host, under this facility.
-    Syslog(Facility),
-    /// Standard error of a program that has no client there.
-    StandardError,
-}
-
-/// Writes one line per event, those up to a threshold.
+/// Writes one line per event to the syslog of this host, those up to a threshold.
 pub struct Log {
+    facility: Facility,
     threshold: Severity,
-    sink: Sink,
-}
-
-enum Sink {
-    Unopened(Facility),
-    Syslog(UnixDatagram, Facility),
-    StandardError,
-    /// It did not work; not to be tried again before then, unless it is another one by then.
-    Resting(Facility, Instant, Option<Receiver>),
-    Off,
+    socket: Option<UnixDatagram>,
+    /// Syslog was absent or stalled; it is not tried again before then, unless it is another one by then.
+    rest: Option<(Instant, Option<Receiver>)>,
 }
 
 impl Log {
-    /// A log that keeps lines of `threshold` and graver.
+    /// A log under this facility that keeps lines of `threshold` and graver.
     #[must_use]
-    pub fn new(destination: Destination, threshold: Severity) -> Self {
-        let sink = match destination {
-            Destination::Syslog(facility) => Sink::Unopened(facility),
-            Destination::StandardError => Sink::StandardError,
-        };
-        Self { threshold, sink }
+    pub fn new(facility: Facility, threshold: Severity) -> Self {
+        Self { facility, threshold, socket: None, rest: None }
     }
 
     /// A log like this one, for another thread.
     #[must_use]
     pub fn another(&self) -> Self {
-        let sink = match self.sink {
-            Sink::Unopened(facility) | Sink::Syslog(_, facility) | Sink::Resting(facility, ..) => {
-                Sink::Unopened(facility)
-            }
-            Sink::StandardError => Sink::StandardError,
-            Sink::Off => Sink::Off,
-        };
-        Self { threshold: self.threshold, sink }
+        Self::new(self.facility, self.threshold)
     }
 
     /// Whether a line of this severity would be written.
     #[must_use]
     pub fn wants(&self, severity: Severity) -> bool {
-        severity <= self.threshold && !matches!(self.sink, Sink::Off)
+        severity <= self.threshold
     }
 
     /// Writes one line, cleaned and cut. Formats nothing when nobody will read it.
@@ -90,58 +64,26 @@ impl Log {
         if !self.wants(severity) {
             return;
         }
-        if let Sink::Resting(facility, until, receiver) = self.sink {
-            if Instant::now() < until && receiver == Receiver::of_now() {
-                return;
-            }
-            self.sink = Sink::Unopened(facility);
+        let rests = |(until, receiver)| Instant::now() < until && receiver == Receiver::of_now();
+        if self.rest.is_some_and(rests) {
+            return;
         }
         let line = clean(line);
-        match self.write(severity, &line) {
-            Written::Yes => {}
-            // A syslog that was restarted listens anew.
-            Written::NobodyThere(facility) => {
-                self.sink = Sink::Unopened(facility);
-                if !matches!(self.write(severity, &line), Written::Yes) {
-                    self.sink = Sink::resting(facility);
+        // A syslog that was restarted listens anew.
+        for _ in 0..2 {
+            let Some(socket) = self.socket.take().or_else(open) else { break };
+            match send(&socket, self.facility, severity, &line) {
+                Ok(()) => {
+                    (self.socket, self.rest) = (Some(socket), None);
+                    return;
                 }
-            }
-            Written::Stalled(facility) => self.sink = Sink::resting(facility),
-            Written::Never => self.sink = Sink::Off,
-        }
-    }
-
-    fn write(&mut self, severity: Severity, line: &str) -> Written {
-        if let Sink::Unopened(facility) = self.sink {
-            match open() {
-                Some(socket) => self.sink = Sink::Syslog(socket, facility),
-                None => return Written::Stalled(facility),
+                Err(error) if is_stalled(&error) => break,
+                Err(_) => {}
             }
         }
-        match &mut self.sink {
-            Sink::Syslog(socket, facility) => match send(socket, *facility, severity, line) {
-                Ok(()) => Written::Yes,
-                Err(error) if is_stalled(&error) => Written::Stalled(*facility),
-                Err(_) => Written::NobodyThere(*facility),
-            },
-            Sink::StandardError => match writeln!(io::stderr(), "lfpd: {line}") {
-                Ok(()) => Written::Yes,
-                Err(_) => Written::Never,
-            },
-            Sink::Unopened(_) | Sink::Resting(..) | Sink::Off => Written::Never,
-        }
+        let until = Instant::now().checked_add(REOPEN_EVERY);
+        self.rest = until.map(|until| (until, Receiver::of_now()));
     }
-}
-
-/// What became of a line.
-#[derive(Clone, Copy)]
-enum Written {
-    Yes,
-    /// Nobody listens on this socket any more.
-    NobodyThere(Facility),
-    /// It was not taken in time, or there is nothing to take it.
-    Stalled(Facility),
-    Never,
 }
 
 /// Which socket syslog listens on: another one after a restart, even under the same number.
@@ -162,13 +104,6 @@ impl Receiver {
 
 fn is_stalled(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-impl Sink {
-    fn resting(facility: Facility) -> Self {
-        let until = Instant::now().checked_add(JOURNAL_REST);
-        until.map_or(Self::Off, |until| Self::Resting(facility, until, Receiver::of_now()))
-    }
 }
 
 /// Sends panics to syslog, and to standard error where that is not the client.

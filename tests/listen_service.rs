@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use conversation::{Ground, TRANSCRIPTS, Transcript, ended};
@@ -350,78 +350,6 @@ fn with_few_descriptors_there_is_room_for_several() {
         for (number, (client, holder)) in clients.iter_mut().zip(&holders).enumerate() {
             assert_eq!(client.ask(&format!("{verb} ttyS{number} {}", holder.pid())), DONE);
         }
-    }
-}
-
-/// With no memory left it takes no connection, instead of ending at one: it goes on when there is some again.
-#[test]
-fn without_memory_it_waits_for_better_times() {
-    let daemon = Daemon::start(&[]);
-    let mut working = daemon.on_unix().greeted();
-    assert_eq!(working.ask("noop"), DONE);
-    // What it does after its first client is done.
-    let mut looks = [0; 5];
-    let at_rest = until(LIMIT, || {
-        looks.rotate_left(1);
-        looks[4] = daemon.kilobytes("voluntary_ctxt_switches") + daemon.kilobytes("VmData");
-        looks.iter().all(|look| *look == looks[0]).then_some(())
-    });
-    at_rest.expect("a daemon that waits");
-    // A limit of addresses would not do: a thread's heap has got many in advance.
-    let limit = (daemon.kilobytes("VmData") + 64) * 1024;
-    daemon.limit(&format!("--data={limit}:"));
-    let mut waiting: Vec<Client> = (0..400).map(|_| daemon.on_unix()).collect();
-    let long = "x".repeat(500);
-    waiting.iter_mut().for_each(|client| client.send(long.as_bytes()));
-    assert_eq!(working.ask("noop"), DONE);
-    assert!(waiting.last().is_some_and(|client| !client.can_be_read()));
-    daemon.limit("--data=unlimited:");
-    assert!(waiting.last_mut().unwrap().line().starts_with("220 "));
-    assert_eq!(working.ask("noop"), DONE);
-}
-
-/// How the service ends that gets so many kilobytes of address space, and is told to end when it is ready.
-#[expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is how a test fails")]
-fn end_with_memory(ground: &Ground, kilobytes: u64, options: &[&str]) -> ExitStatus {
-    let bell = ground.path("bell");
-    let _ = std::fs::remove_file(&bell);
-    let ready = UnixDatagram::bind(&bell).unwrap();
-    ready.set_nonblocking(true).unwrap();
-    let daemon = ground.command();
-    let mut command = Command::new("prlimit");
-    command.arg(format!("--as={}", kilobytes * 1024));
-    command.arg(daemon.get_program()).args(daemon.get_args()).args(options);
-    command.env("NOTIFY_SOCKET", bell);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
-    let ended = until(LIMIT, || {
-        if ready.recv(&mut [0; 64]).is_ok() {
-            nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
-        }
-        child.try_wait().unwrap()
-    });
-    ended.expect("it ends")
-}
-
-/// A daemon that gets too little memory to begin says so and ends, if there is enough for the program
-/// itself: nothing is ended by a piece that it lacks.
-#[test]
-fn with_little_memory_the_daemon_starts_or_reports_why_not() {
-    let ground = Ground::new();
-    let listen = format!("--listen=unix:{}", ground.path("socket").display());
-    let (mut too_little, mut enough) = (0, 1 << 20);
-    while enough - too_little > 64 {
-        let middle = (enough + too_little) / 2;
-        let bare = end_with_memory(&ground, middle, &["--version"]);
-        *(if bare.success() { &mut enough } else { &mut too_little }) = middle;
-    }
-    for kilobytes in (enough + 192..).step_by(16) {
-        let end = end_with_memory(&ground, kilobytes, &[&listen]);
-        if end.success() {
-            return;
-        }
-        assert_eq!(end.code(), Some(1), "{kilobytes}, and {enough} is enough to run at all");
     }
 }
 

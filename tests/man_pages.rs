@@ -15,8 +15,12 @@ fn page(name: &str) -> PathBuf {
 
 /// The page as a reader sees it, in one line.
 fn rendered(name: &str) -> String {
-    let text = run("mandoc", &["-T", "utf8", "-O", "width=200"], &page(name));
-    // Bold is overstruck: a letter, a backspace, the letter again.
+    let text = plain(&run("mandoc", &["-T", "utf8", "-O", "width=200"], &page(name)));
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Without bold, which is overstruck: a letter, a backspace, the letter again.
+fn plain(text: &str) -> String {
     let mut shown = String::new();
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
@@ -26,7 +30,7 @@ fn rendered(name: &str) -> String {
             shown.push(character);
         }
     }
-    shown.split_whitespace().collect::<Vec<_>>().join(" ")
+    shown
 }
 
 #[expect(clippy::expect_used, reason = "a panic is how a test fails")]
@@ -52,6 +56,27 @@ fn the_manual_pages_have_no_formatting_errors(
     assert_eq!(said, "");
     let shown = run("man", &["--warnings", "--encoding=UTF-8", "--local-file"], &page(name));
     assert!(shown.lines().count() > 50, "{shown}");
+}
+
+/// In every reader, on a terminal of the usual width.
+#[rstest]
+#[case::man("man", &["--encoding=UTF-8", "--local-file"])]
+#[case::mandoc("mandoc", &["-T", "utf8", "-O", "width=78"])]
+#[ignore = "needs programs: tests/run"]
+fn no_line_is_wider_than_a_terminal(#[case] program: &str, #[case] arguments: &[&str]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates = fs::read_dir(root.join("crates")).unwrap();
+    let directories =
+        crates.map(|entry| entry.unwrap().path().join("man")).chain([root.join("man")]);
+    let pages = directories.filter_map(|directory| fs::read_dir(directory).ok()).flatten();
+    let pages: Vec<PathBuf> = pages.map(|entry| entry.unwrap().path()).collect();
+    assert!(pages.len() >= 10, "{pages:?}");
+    for page in pages {
+        let text = run(program, arguments, &page);
+        for line in text.lines().map(plain) {
+            assert!(line.chars().count() <= 80, "{}: {line}", page.display());
+        }
+    }
 }
 
 /// Every `--word` and `-X` of a text.

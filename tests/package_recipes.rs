@@ -405,6 +405,42 @@ fn by_hand_all_is_found_below_the_prefix() {
     assert_eq!(installed("").len() + installed("dflockd").len(), place.files("root").len());
 }
 
+/// What each package installs is readable without the others and without the source: a link leads to a file beside it
+/// or to another site, a path of a document is there, and so is each manual page of ours that a text names.
+#[rstest]
+fn the_links_of_a_package_lead_to_what_it_installs(
+    #[values("lfpd", "file-semaphore", "dflockd", "dflock")] package: &str,
+) {
+    let place = Place::new();
+    place.run(&format!(
+        r#"packaging/install --destdir "$PLACE/root" --prefix /usr --built "$BUILT" {package}"#
+    ));
+    let files = place.files("root");
+    let documents =
+        files.iter().filter(|file| file.contains("/share/doc/") && file.ends_with(".md"));
+    let mut links = 0;
+    for document in documents {
+        let here = place.path("root").join(document.trim_start_matches('/'));
+        let text = fs::read_to_string(&here).unwrap();
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            let path = link.split('#').next().unwrap();
+            let target = here.parent().unwrap().join(path);
+            assert!(
+                path.is_empty() || path.contains("://") || target.is_file(),
+                "{document}: {link}"
+            );
+            links += 1;
+        }
+        for path in
+            text.split('`').skip(1).step_by(2).filter(|it| it.starts_with("/usr/share/doc/"))
+        {
+            let of_this = path.contains(&format!("/{package}/"));
+            assert!(!of_this || place.path("root").join(&path[1..]).exists(), "{document}: {path}");
+        }
+    }
+    assert!(links > 1, "{links} links");
+}
+
 /// What was installed by hand goes again, and nothing else.
 #[test]
 fn by_hand_all_of_it_goes_again() {

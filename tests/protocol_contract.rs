@@ -63,12 +63,11 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
                 Some(packet) => input = packet,
                 None => return (said, false),
             },
-            Step::MayName(Demand::Lock(request) | Demand::Unlock(request))
+            Step::Change(Demand::Lock(request) | Demand::Unlock(request))
                 if model.others.contains(&request.pid.as_raw()) =>
             {
-                session.vouch(None);
+                session.answer(Outcome::Denied);
             }
-            Step::MayName(demand) => session.vouch(Some(demand)),
             Step::Change(Demand::Lock(r)) => {
                 session.answer(model.lock(r.device.as_str(), r.pid.as_raw()));
             }
@@ -211,17 +210,17 @@ fn faults_have_an_order(#[case] line: &str, #[case] code: &str) {
     assert_eq!(model.holders.is_empty(), code != "200");
 }
 
-/// What a line leads to, when the peer may name every process.
+/// What a line leads to.
 fn led_to(line: &str) -> Step {
     let mut session = Session::admit(identity()).offering_to_wait();
     let line = format!("{line}\n");
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
     let step = session.next(&mut input);
-    let Step::MayName(demand) = step else { return step };
-    assert_eq!(demand.device(), &device());
-    session.vouch(Some(demand));
-    session.next(&mut input)
+    if let Step::Change(demand) = &step {
+        assert_eq!(demand.device(), &device());
+    }
+    step
 }
 
 #[cfg(test)]
@@ -348,27 +347,6 @@ fn a_line_is_bounded(#[case] length: usize, #[case] code: &str) {
     assert!(said.lines().nth(1).is_some_and(|line| line.starts_with(code)), "{said}");
 }
 
-/// What has begun must end within a time, and a line that is too long is known before it ends.
-#[rstest]
-#[case::nothing(b"", false, false)]
-#[case::ended(b"noop\r\n", false, false)]
-#[case::begun(b"n", true, false)]
-#[case::begun_behind_another(b"noop\nn", true, false)]
-#[case::telnet_begun(b"\xff", true, false)]
-#[case::telnet_ended(b"\xff\xfb\x01", false, false)]
-#[case::longest(&[b'x'; LINE_BYTES - 1], true, false)]
-#[case::too_long(&[b'x'; LINE_BYTES], true, true)]
-#[case::too_long_and_ended(&*[&[b'x'; LINE_BYTES][..], b"\n"].concat(), false, false)]
-fn a_line_that_has_begun_is_known(
-    #[case] sent: &[u8],
-    #[case] within: bool,
-    #[case] skipping: bool,
-) {
-    let mut session = Session::admit(identity());
-    converse(&mut session, &mut Model::default(), &[sent]);
-    assert_eq!((session.is_within_a_line(), session.is_skipping()), (within, skipping));
-}
-
 #[test]
 fn every_other_verb_of_rfc_959_is_answered_202() {
     const RFC_959: &str = "USER PASS ACCT CWD CDUP SMNT REIN PORT PASV TYPE STRU MODE RETR STOR \
@@ -395,14 +373,6 @@ fn outcomes_have_codes(
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
     // A question is asked until it is answered, and an answer to another one changes nothing.
-    let mut demand = None;
-    for _ in 0..2 {
-        let step = session.next(&mut input);
-        let Step::MayName(asked) = step else { panic!("{step:?}") };
-        demand = Some(asked);
-        session.answer(outcome);
-    }
-    session.vouch(demand);
     for _ in 0..2 {
         let step = session.next(&mut input);
         assert!(
@@ -410,7 +380,7 @@ fn outcomes_have_codes(
             "{step:?}"
         );
         assert_eq!(matches!(step, Step::Change(Demand::Lock(_))), verb == "lock");
-        session.vouch(None);
+        session.report(None);
     }
     session.answer(outcome);
     assert_eq!(session.next(&mut input), Step::Send(reply.to_owned()));
@@ -423,14 +393,6 @@ fn a_stranger_is_refused_and_nothing_else_is_said_or_obeyed() {
     let mut session = Session::refuse(identity());
     let (said, closed) = converse(&mut session, &mut Model::default(), &[b"lock ttyS1 5\nquit\n"]);
     assert_eq!((said.concat().as_str(), closed), ("550 : Permission denied.\r\n", true));
-}
-
-#[test]
-fn one_client_too_many_is_turned_away() {
-    let mut session = Session::turn_away(identity());
-    let (said, closed) = converse(&mut session, &mut Model::default(), &[b"quit\n"]);
-    let line = "421 Service not available, closing control connection\r\n";
-    assert_eq!((said.concat().as_str(), closed), (line, true));
 }
 
 #[test]

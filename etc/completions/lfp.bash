@@ -1,648 +1,162 @@
-_lfp() {
-    local i cur prev opts cmd
-    COMPREPLY=()
-    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-        cur="$2"
-    else
-        cur="${COMP_WORDS[COMP_CWORD]}"
-    fi
-    prev="$3"
-    cmd=""
-    opts=""
+# Completions of lfp, made from its command line.
 
-    for i in "${COMP_WORDS[@]:0:COMP_CWORD}"
-    do
-        case "${cmd},${i}" in
-            ",$1")
-                cmd="lfp"
-                ;;
-            lfp,adopt)
-                cmd="lfp__subcmd__adopt"
-                ;;
-            lfp,ask)
-                cmd="lfp__subcmd__ask"
-                ;;
-            lfp,clean)
-                cmd="lfp__subcmd__clean"
-                ;;
-            lfp,completions)
-                cmd="lfp__subcmd__completions"
-                ;;
-            lfp,help)
-                cmd="lfp__subcmd__help"
-                ;;
-            lfp,list)
-                cmd="lfp__subcmd__list"
-                ;;
-            lfp,lock)
-                cmd="lfp__subcmd__lock"
-                ;;
-            lfp,pass)
-                cmd="lfp__subcmd__pass"
-                ;;
-            lfp,run)
-                cmd="lfp__subcmd__run"
-                ;;
-            lfp,shim)
-                cmd="lfp__subcmd__shim"
-                ;;
-            lfp,unlock)
-                cmd="lfp__subcmd__unlock"
-                ;;
-            lfp,wait)
-                cmd="lfp__subcmd__wait"
-                ;;
-            lfp,who)
-                cmd="lfp__subcmd__who"
-                ;;
-            lfp__subcmd__help,adopt)
-                cmd="lfp__subcmd__help__subcmd__adopt"
-                ;;
-            lfp__subcmd__help,ask)
-                cmd="lfp__subcmd__help__subcmd__ask"
-                ;;
-            lfp__subcmd__help,clean)
-                cmd="lfp__subcmd__help__subcmd__clean"
-                ;;
-            lfp__subcmd__help,completions)
-                cmd="lfp__subcmd__help__subcmd__completions"
-                ;;
-            lfp__subcmd__help,help)
-                cmd="lfp__subcmd__help__subcmd__help"
-                ;;
-            lfp__subcmd__help,list)
-                cmd="lfp__subcmd__help__subcmd__list"
-                ;;
-            lfp__subcmd__help,lock)
-                cmd="lfp__subcmd__help__subcmd__lock"
-                ;;
-            lfp__subcmd__help,pass)
-                cmd="lfp__subcmd__help__subcmd__pass"
-                ;;
-            lfp__subcmd__help,run)
-                cmd="lfp__subcmd__help__subcmd__run"
-                ;;
-            lfp__subcmd__help,shim)
-                cmd="lfp__subcmd__help__subcmd__shim"
-                ;;
-            lfp__subcmd__help,unlock)
-                cmd="lfp__subcmd__help__subcmd__unlock"
-                ;;
-            lfp__subcmd__help,wait)
-                cmd="lfp__subcmd__help__subcmd__wait"
-                ;;
-            lfp__subcmd__help,who)
-                cmd="lfp__subcmd__help__subcmd__who"
-                ;;
-            *)
-                ;;
-        esac
-    done
+_lfp_table='* --server .
+* --direct -
+* --json -
+* -h,--help -
+- -V,--version -
+- lock VERB
+- unlock VERB
+- ask VERB
+- pass VERB
+- wait VERB
+- who VERB
+- list VERB
+- run VERB
+- shim VERB
+- adopt VERB
+- clean VERB
+- help VERB
+help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,help
+lock 1 DEVICE
+lock --pid .
+lock -E,--conflict-exit-code .
+unlock 1 DEVICE
+unlock --pid .
+unlock -E,--conflict-exit-code .
+unlock --force -
+unlock --signal .
+unlock --grace .
+ask 1 DEVICE
+ask --timeout .
+ask -E,--conflict-exit-code .
+pass 1 DEVICE
+pass --pid .
+pass -E,--conflict-exit-code .
+pass --to .
+wait 1 DEVICE
+wait --pid .
+wait -E,--conflict-exit-code .
+wait --timeout .
+who + DEVICE
+who -q,--quiet -
+who -w,--watch -
+list -a,--all -
+list -w,--watch -
+run 1 DEVICE
+run -a,--also DEVICE
+run --timeout .
+run --yield-on .
+run --exclusive -
+run --no-fork -
+run --shim -
+run --no-shim -
+run --ports -
+run -E,--conflict-exit-code .
+run + COMMAND
+shim --ports -
+shim --also DEVICE
+shim --exclusive -
+shim --wait .
+shim --or-plain -
+shim + COMMAND
+adopt 1 COMMAND
+adopt --ports -
+adopt --files -
+adopt --undo -'
 
-    case "${cmd}" in
-        lfp)
-            opts="-h -V --server --direct --json --help --version lock unlock ask pass wait who list run shim adopt clean completions help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__adopt)
-            opts="-h --ports --files --undo --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__ask)
-            opts="-E -h --timeout --conflict-exit-code --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__clean)
-            opts="-h --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__completions)
-            opts="-h --server --direct --json --help bash elvish fish powershell zsh"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help)
-            opts="lock unlock ask pass wait who list run shim adopt clean completions help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__adopt)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__ask)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__clean)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__completions)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__help)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__list)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__lock)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__pass)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__run)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__shim)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__unlock)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__wait)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__help__subcmd__who)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__list)
-            opts="-a -w -h --all --watch --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__lock)
-            opts="-E -h --pid --conflict-exit-code --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__pass)
-            opts="-E -h --pid --conflict-exit-code --to --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --to)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__run)
-            opts="-a -E -h --also --timeout --yield-on --exclusive --no-fork --shim --no-shim --ports --conflict-exit-code --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --also)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -a)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --yield-on)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__shim)
-            opts="-h --ports --also --exclusive --wait --or-plain --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --also)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --wait)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__unlock)
-            opts="-E -h --pid --conflict-exit-code --force --signal --grace --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --signal)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --grace)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__wait)
-            opts="-E -h --pid --conflict-exit-code --timeout --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        lfp__subcmd__who)
-            opts="-q -w -h --quiet --watch --server --direct --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-    esac
+# Sets kind to what the row of command $1 says of $2: an option, or the number of a word (+: all further words).
+_lfp_kind() {
+    local row names help
+    while read -r row names kind help; do
+        if [[ $row == "$1" || $row == "*" ]] && [[ ,$names, == *",$2,"* ]]; then
+            return
+        fi
+    done <<<"$_lfp_table"
+    kind=
 }
 
-if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _lfp -o nosort -o bashdefault -o default lfp
-else
-    complete -F _lfp -o bashdefault -o default lfp
-fi
+# Sets kind to that of the word at this place.
+_lfp_place() {
+    _lfp_kind "$command" "$1"
+    [[ -n $kind ]] || _lfp_kind "$command" +
+}
+
+# Reads the words before the cursor. Sets command; kind, what the word at the cursor is; plain, if that word cannot be an
+# option; and wrapped, the number of the first word of the wrapped command, if the cursor is or can be in it.
+_lfp_walk() {
+    local word number=0 place=0 value=
+    command=- kind= plain= wrapped=
+    for word; do
+        number=$((number + 1))
+        if [[ -n $value ]]; then
+            # bash makes three words of --option=value.
+            [[ $word == "=" ]] || value=
+        elif [[ $word == -- && -z $plain ]]; then
+            plain=yes
+            _lfp_kind "$command" +
+            [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
+        elif [[ $word == -?* && -z $plain ]]; then
+            _lfp_kind "$command" "$word"
+            [[ $kind == - ]] || value=$kind
+        else
+            _lfp_kind - "$word"
+            if [[ $command == - && $kind == VERB ]]; then
+                command=$word
+            else
+                place=$((place + 1))
+                _lfp_place "$place"
+                [[ $kind != COMMAND ]] || { plain=yes wrapped=$number; return; }
+            fi
+        fi
+    done
+    if [[ -n $value ]]; then
+        plain=yes kind=$value
+    else
+        _lfp_place $((place + 1))
+        [[ $kind != COMMAND ]] || wrapped=$((number + 1))
+        [[ $command != - || -n $plain$kind ]] || kind=VERB
+    fi
+}
+
+_lfp() {
+    local cur=${COMP_WORDS[COMP_CWORD]} command kind plain wrapped row names takes help word IFS=$' \t\n'
+    local offered=()
+    COMPREPLY=()
+    [[ $cur != "=" ]] || cur=
+    _lfp_walk "${COMP_WORDS[@]:1:COMP_CWORD-1}"
+    [[ -n $plain || $cur != -* ]] || kind=OPTION
+    case $kind in
+    COMMAND)
+        # Of the package bash-completion.
+        if declare -F _command_offset >/dev/null; then
+            _command_offset "$wrapped"
+        elif ((COMP_CWORD == wrapped)); then
+            mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+        else
+            compopt -o default
+        fi
+        return
+        ;;
+    FILE) compopt -o default ;;
+    DIR) compopt -o dirnames ;;
+    DEVICE)
+        for word in /dev/tty[A-Z]* /dev/cu[.a]* /dev/rfcomm* /dev/serial/by-id/*; do
+            [[ -z $cur || $cur == /* ]] || word=${word#/dev/}
+            [[ $word == *[*]* ]] || offered+=("$word")
+        done
+        ;;
+    "="*) IFS=, read -r -a offered <<<"${kind#=}" ;;
+    OPTION | VERB)
+        while read -r row names takes help; do
+            [[ $row == "$command" || $row == "*" ]] || continue
+            [[ $kind != "$takes" && $kind$names != OPTION-* ]] || offered+=("${names##*,}")
+        done <<<"$_lfp_table"
+        ;;
+    esac
+    for word in "${offered[@]}"; do
+        [[ $word != "$cur"* ]] || COMPREPLY+=("$word")
+    done
+}
+
+complete -F _lfp lfp

@@ -1,23 +1,120 @@
-complete -c lfpd -l lock-dir -d 'Write lock files to this directory instead of the system\'s own' -r -F
-complete -c lfpd -l search-dir -d 'Search this directory for locks, instead of the built-in list (repeatable)' -r -F
-complete -c lfpd -l os -d 'Follow this system\'s conventions for lock files [default: this one]' -r
-complete -c lfpd -l state-dir -d 'Keep the start times of lock holders here' -r -F
-complete -c lfpd -l idle-timeout -d 'Close a connection that was idle for this many seconds' -r
-complete -c lfpd -l listen -d 'Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` (repeatable)' -r
-complete -c lfpd -l max-connections -d 'When listening: at most this many connections in all' -r
-complete -c lfpd -l max-per-user -d 'When listening: at most this many connections of one user' -r
-complete -c lfpd -l banner-version -d 'The version in the greeting' -r
-complete -c lfpd -l exclusive-except -d 'With --exclusive: do not make this port exclusive (repeatable)' -r
-complete -c lfpd -l force-group -d 'Let this group (name or number) release any lock by FORCE, as root may' -r
-complete -c lfpd -l log-level -d 'Log level: error, warning, notice, info or debug' -r -f -a "error\t''
-warning\t''
-notice\t''
-info\t''
-debug\t''"
-complete -c lfpd -l log-facility -d 'Log under this syslog facility: daemon, uucp, local0' -r
-complete -c lfpd -l trust-pid -d 'Let any client name any process, as the original server did'
-complete -c lfpd -l anyone -d 'Let processes lock devices that they may not open'
-complete -c lfpd -l watch-opens -d 'When listening: lock ports for programs that open them without a lock'
-complete -c lfpd -l exclusive -d 'When listening: let nobody but its holder open a locked port'
-complete -c lfpd -s h -l help -d 'Print help'
-complete -c lfpd -s V -l version -d 'Print version'
+# Completions of lfpd, made from its command line.
+
+set --global __lfpd_table \
+    '- --lock-dir DIR Write lock files to this directory instead of the system\'s own' \
+    '- --search-dir DIR Search this directory for locks, instead of the built-in list (repeatable)' \
+    '- --os . Follow this system\'s conventions for lock files [default: this one]' \
+    '- --state-dir DIR Keep the start times of lock holders here' \
+    '- --idle-timeout . Close a connection that was idle for this many seconds' \
+    '- --listen . Listen on `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH` (repeatable)' \
+    '- --max-connections . When listening: at most this many connections in all' \
+    '- --max-per-user . When listening: at most this many connections of one user' \
+    '- --banner-version . The version in the greeting' \
+    '- --trust-pid - Let any client name any process, as the original server did' \
+    '- --anyone - Let processes lock devices that they may not open' \
+    '- --watch-opens - When listening: lock ports for programs that open them without a lock' \
+    '- --exclusive - When listening: let nobody but its holder open a locked port' \
+    '- --exclusive-except . With --exclusive: do not make this port exclusive (repeatable)' \
+    '- --force-group . Let this group (name or number) release any lock by FORCE, as root may' \
+    '- --log-level =error,warning,notice,info,debug Log level: error, warning, notice, info or debug' \
+    '- --log-facility . Log under this syslog facility: daemon, uucp, local0' \
+    '* -h,--help - Print help' \
+    '- -V,--version - Print version' \
+
+# What the row of a command says of an option, or of the number of a word (+: all further words).
+function __lfpd_kind --argument-names command name
+    for row in $__lfpd_table
+        set -l cells (string split -m 3 ' ' -- $row)
+        if contains -- $cells[1] $command '*'; and contains -- $name (string split , -- $cells[2])
+            echo $cells[3]
+            return
+        end
+    end
+end
+
+# The kind of the word at a place.
+function __lfpd_place --argument-names command place
+    set -l kind (__lfpd_kind $command $place)
+    test -n "$kind"; or set kind (__lfpd_kind $command +)
+    echo $kind
+end
+
+function __lfpd_complete
+    set -l words (commandline --current-process --tokenize --cut-at-cursor)
+    set -e words[1]
+    set -l cur "$(commandline --current-token --cut-at-cursor)"
+    set -l command -
+    set -l plain no
+    set -l place 0
+    set -l value
+    set -l kind
+    set -l before
+    while set -q words[1]
+        set -l word $words[1]
+        if test -n "$value"
+            set value
+        else if test "$word" = --; and test $plain = no
+            set plain yes
+            set kind (__lfpd_kind $command +)
+            if test "$kind" = COMMAND
+                set -e words[1]
+                break
+            end
+        else if string match -q -- '-?*' $word; and test $plain = no
+            set kind (__lfpd_kind $command $word)
+            test "$kind" = -; or set value $kind
+        else if test $command = -; and test "$(__lfpd_kind - $word)" = VERB
+            set command $word
+        else
+            set place (math $place + 1)
+            set kind (__lfpd_place $command $place)
+            if test "$kind" = COMMAND
+                set plain yes
+                break
+            end
+        end
+        set kind
+        set -e words[1]
+    end
+    if test -n "$value"
+        set plain yes
+        set kind $value
+    else if test -z "$kind"
+        set kind (__lfpd_place $command (math $place + 1))
+        if test -z "$kind"; and test $command = -; and test $plain = no
+            set kind VERB
+        end
+    end
+    if test $plain = no; and string match -q -- '--*=*' $cur
+        set before (string replace -r '=.*' '=' -- $cur)
+        set kind (__lfpd_kind $command (string replace -r '=.*' '' -- $cur))
+        set cur (string replace -r '^[^=]*=' '' -- $cur)
+    else if test $plain = no; and string match -q -- '-*' $cur
+        set kind OPTION
+    end
+    switch "$kind"
+        case COMMAND
+            complete --do-complete (string join ' ' -- (string escape -- $words) "$cur")
+        case FILE
+            string replace -r -- '^' "$before" (__fish_complete_path "$cur")
+        case DIR
+            string replace -r -- '^' "$before" (__fish_complete_directories "$cur")
+        case DEVICE
+            # `set` takes patterns that match nothing.
+            set -l ports /dev/tty* /dev/cu* /dev/rfcomm* /dev/serial/by-id/*
+            set ports (string match -r '^/dev/(?:tty[A-Z]|cu[.a]|rfcomm|serial/by-id/).*' -- $ports)
+            test -z "$cur"; or string match -q -- '/*' $cur; or set ports (string replace /dev/ '' -- $ports)
+            string replace -r -- '^' "$before" $ports
+        case '=*'
+            string replace -r -- '^' "$before" (string split , -- (string sub -s 2 -- $kind))
+        case OPTION VERB
+            for row in $__lfpd_table
+                set -l cells (string split -m 3 ' ' -- $row)
+                contains -- $cells[1] $command '*'; or continue
+                test "$cells[3]" = $kind; or string match -q -- 'OPTION-*' $kind$cells[2]; or continue
+                printf '%s\t%s\n' (string split , -- $cells[2])[-1] "$cells[4]"
+            end
+    end
+end
+
+complete --command lfpd --no-files --arguments '(__lfpd_complete)'

@@ -84,18 +84,6 @@ impl Framer {
         data
     }
 
-    /// Whether a line has begun and not ended, or a telnet sequence.
-    #[must_use]
-    pub fn is_within_a_line(&self) -> bool {
-        self.length > 0 || self.telnet != Telnet::Data
-    }
-
-    /// Whether the line that has begun is too long already, so that its bytes are only skipped.
-    #[must_use]
-    pub fn is_skipping(&self) -> bool {
-        self.length >= LINE_BYTES
-    }
-
     fn keep(&mut self, byte: u8) {
         self.length = self.length.saturating_add(1);
         // The end of the line needs one byte of the limit.

@@ -5,7 +5,6 @@
 
 pub mod command;
 pub mod line;
-pub mod queue;
 pub mod reply;
 pub mod session;
 pub mod status;

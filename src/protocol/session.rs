@@ -14,9 +14,8 @@ use ttylock::{DeviceName, Outcome};
 ///
 /// 1. The first step is the greeting, before any byte has arrived; or, for a peer who may not
 ///    speak ([`Session::refuse`]), the refusal.
-/// 2. A question ([`Step::MayName`], [`Step::Change`], [`Step::Status`]) is answered with [`Session::vouch`],
-///    [`Session::answer`] or [`Session::report`] before the next step. An answer nobody asked for is ignored; a
-///    question left open is asked again.
+/// 2. A question ([`Step::Change`], [`Step::Status`]) is answered with [`Session::answer`] or [`Session::report`] before
+///    the next step. An answer nobody asked for is ignored; a question left open is asked again.
 /// 3. A [`Step::Send`] that fails changes nothing: go on, for what has arrived is still obeyed.
 /// 4. [`Step::Receive`]: all bytes are taken; bring more. At the end of the input, drop the
 ///    session: an unfinished line does nothing.
@@ -35,9 +34,7 @@ pub struct Session {
 pub enum Step {
     /// Send these bytes, in one write.
     Send(String),
-    /// May the peer ask for this, for the processes that it names? [`Session::vouch`].
-    MayName(Demand),
-    /// Change the lock, then [`Session::answer`].
+    /// Change the lock, if the peer may ask for that and for the processes that it names, then [`Session::answer`].
     Change(Demand),
     /// Find the holders of this device, or of any, then [`Session::report`].
     Status(Option<DeviceName>),
@@ -54,7 +51,6 @@ enum State {
     /// Something is to be said before the next line is looked at.
     Saying(Reply, Afterwards),
     Listening,
-    Vouching(Demand),
     Working(Demand),
     Asking(Option<DeviceName>),
     /// What arrived is not for us, and nothing of it is looked at any more.
@@ -81,18 +77,6 @@ impl Session {
         Self::saying(identity, Reply::Denied, Afterwards::Close)
     }
 
-    /// A session there is no room for: one 421, and the end.
-    #[must_use]
-    pub fn turn_away(identity: Identity) -> Self {
-        Self::saying(identity, Reply::Closing, Afterwards::Close)
-    }
-
-    /// Whether what arrives belongs to a line that is too long already.
-    #[must_use]
-    pub fn is_skipping(&self) -> bool {
-        self.framer.is_skipping()
-    }
-
     fn saying(identity: Identity, reply: Reply, afterwards: Afterwards) -> Self {
         let waiting = Waiting::NotOffered;
         Self { identity, waiting, framer: Framer::new(), state: State::Saying(reply, afterwards) }
@@ -103,12 +87,6 @@ impl Session {
     #[must_use]
     pub fn offering_to_wait(self) -> Self {
         Self { waiting: Waiting::Offered, ..self }
-    }
-
-    /// Whether bytes of a line have been taken whose end has not come yet.
-    #[must_use]
-    pub fn is_within_a_line(&self) -> bool {
-        self.framer.is_within_a_line()
     }
 
     /// Whether a LOCK is being answered.
@@ -140,23 +118,11 @@ impl Session {
                 };
                 step
             }
-            State::Vouching(demand) => Step::MayName(demand.clone()),
             State::Working(demand) => Step::Change(demand.clone()),
             State::Asking(device) => Step::Status(device.clone()),
             State::Http => Step::Http,
             State::Listening => Step::Receive,
             State::Closed => Step::Close,
-        }
-    }
-
-    /// Answers [`Step::MayName`]: the demand as it is to be served, with its processes as they are
-    /// numbered here; or `None` when the peer may not.
-    pub fn vouch(&mut self, granted: Option<Demand>) {
-        if matches!(self.state, State::Vouching(_)) {
-            self.state = match granted {
-                Some(demand) => State::Working(demand),
-                None => State::Saying(Reply::Denied, Afterwards::Listen),
-            };
         }
     }
 
@@ -196,7 +162,7 @@ fn judge(line: &Line, waiting: Waiting) -> State {
         Line::Whole(text) => text,
     };
     match command::parse(text, waiting) {
-        Ok(Command::Change(demand)) => State::Vouching(demand),
+        Ok(Command::Change(demand)) => State::Working(demand),
         Ok(Command::Status(device)) => State::Asking(device),
         Ok(Command::Help) => State::Saying(Reply::Help(waiting), Afterwards::Listen),
         Ok(Command::Noop) => State::Saying(Reply::Okay, Afterwards::Listen),

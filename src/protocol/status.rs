@@ -36,7 +36,7 @@ use std::time::UNIX_EPOCH;
 use pidlockfile::Pid;
 use ttylock::Holder;
 
-use crate::limits::{COMMAND_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
+use crate::limits::{ECHO_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
 
 /// The holders of one device, or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ fn line(holder: &Holder) -> String {
         line.text("file", &file.to_string_lossy());
     }
     if let Some(command) = holder.command.as_deref().map(program) {
-        let cut: String = command.chars().take(COMMAND_CHARS).collect();
+        let cut: String = command.chars().take(ECHO_CHARS).collect();
         line.text("command", &cut);
     }
     line.0

@@ -11,7 +11,7 @@
 //!
 //! Pure.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// The user of a connection; `None` if it is not known: all of these count as one user.
 pub(crate) type User = Option<u32>;
@@ -19,20 +19,20 @@ pub(crate) type User = Option<u32>;
 /// Names one connection: the later, the larger.
 pub(crate) type Token = u64;
 
-/// All connections, by user.
-#[derive(Debug)]
-pub(crate) struct Admissions {
-    limit: usize,
-    limit_per_user: usize,
-    count: usize,
-    groups: HashMap<User, Group>,
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caps {
+    pub(crate) all: usize,
+    pub(crate) per_user: usize,
 }
 
-#[derive(Debug, Default)]
-struct Group {
-    count: usize,
-    /// Those that have never completed a command, the oldest first.
-    silent: BTreeSet<Token>,
+/// A connection, as far as the caps are concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Occupant {
+    pub(crate) token: Token,
+    pub(crate) user: User,
+    /// It has never completed a command.
+    pub(crate) is_silent: bool,
 }
 
 /// What is to become of a new connection.
@@ -46,74 +46,42 @@ pub(crate) enum Decision {
     TurnedAway,
 }
 
-impl Admissions {
-    /// Nobody yet; at most so many in all, and so many of one user.
-    #[must_use]
-    pub(crate) fn up_to(limit: usize, limit_per_user: usize) -> Self {
-        Self { limit, limit_per_user, count: 0, groups: HashMap::new() }
-    }
-
-    /// Whether there are no clients.
-    #[must_use]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Whether one more of this user may come in.
-    #[must_use]
-    pub(crate) fn judge(&self, user: User) -> Decision {
-        let own = self.groups.get(&user);
-        let own_count = own.map_or(0, |group| group.count);
-        let price = |group: Option<&Group>| {
-            let oldest = group.and_then(|group| group.silent.first());
-            oldest.map_or(Decision::TurnedAway, |token| Decision::Instead(*token))
-        };
-        if own_count >= self.limit_per_user {
-            return price(own);
-        }
-        if self.count < self.limit {
+impl Caps {
+    /// Whether one more connection of this user may come in, beside these.
+    pub(crate) fn judge(self, present: &[Occupant], user: User) -> Decision {
+        let counts = counts(present.iter());
+        let own = counts.get(&user).copied().unwrap_or(0);
+        if own < self.per_user && present.len() < self.all {
             return Decision::Welcome;
         }
-        let largest = self.groups.values().max_by_key(|group| group.count);
-        match largest {
-            Some(largest) if largest.count > own_count => price(Some(largest)),
-            Some(_) | None => price(own),
-        }
+        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+        let payer = match largest {
+            Some((other, count)) if own < self.per_user && count > own => other,
+            Some(_) | None => user,
+        };
+        oldest_silent(present, payer).map_or(Decision::TurnedAway, Decision::Instead)
     }
+}
 
-    /// The one to close when the system has no descriptor left: the oldest silent one of the user
-    /// who has most of them.
-    #[must_use]
-    pub(crate) fn dispensable(&self) -> Option<Token> {
-        let most = self.groups.values().max_by_key(|group| group.silent.len())?;
-        most.silent.first().copied()
-    }
+/// The one to close when the system has no descriptor left: the oldest silent one of the user that has most of them.
+pub(crate) fn dispensable(present: &[Occupant]) -> Option<Token> {
+    let silent = counts(present.iter().filter(|it| it.is_silent));
+    let (user, _) = silent.into_iter().max_by_key(|(_, count)| *count)?;
+    oldest_silent(present, user)
+}
 
-    /// Somebody came in.
-    pub(crate) fn enter(&mut self, user: User, token: Token) {
-        let group = self.groups.entry(user).or_default();
-        group.count = group.count.saturating_add(1);
-        group.silent.insert(token);
-        self.count = self.count.saturating_add(1);
+fn counts<'o>(present: impl Iterator<Item = &'o Occupant>) -> HashMap<User, usize> {
+    let mut counts = HashMap::new();
+    for occupant in present {
+        let count: &mut usize = counts.entry(occupant.user).or_default();
+        *count = count.saturating_add(1);
     }
+    counts
+}
 
-    /// Somebody has completed a command.
-    pub(crate) fn spoke(&mut self, user: User, token: Token) {
-        if let Some(group) = self.groups.get_mut(&user) {
-            group.silent.remove(&token);
-        }
-    }
-
-    /// Somebody left.
-    pub(crate) fn leave(&mut self, user: User, token: Token) {
-        let Some(group) = self.groups.get_mut(&user) else { return };
-        group.silent.remove(&token);
-        group.count = group.count.saturating_sub(1);
-        if group.count == 0 {
-            self.groups.remove(&user);
-        }
-        self.count = self.count.saturating_sub(1);
-    }
+fn oldest_silent(present: &[Occupant], user: User) -> Option<Token> {
+    let silent = present.iter().filter(|it| it.is_silent && it.user == user);
+    silent.map(|it| it.token).min()
 }
 
 #[cfg(test)]
@@ -123,12 +91,26 @@ mod tests {
     const ALICE: User = Some(1000);
     const BOB: User = Some(1001);
 
-    fn filled(limit: usize, per_user: usize, users: &[User]) -> Admissions {
-        let mut crowd = Admissions::up_to(limit, per_user);
-        for (token, user) in users.iter().enumerate() {
-            crowd.enter(*user, token as Token);
+    struct Crowd {
+        caps: Caps,
+        present: Vec<Occupant>,
+    }
+
+    fn filled(all: usize, per_user: usize, users: &[User]) -> Crowd {
+        let occupant = |(token, user)| Occupant { token, user, is_silent: true };
+        let present = (0..).zip(users.iter().copied()).map(occupant).collect();
+        Crowd { caps: Caps { all, per_user }, present }
+    }
+
+    impl Crowd {
+        fn judge(&self, user: User) -> Decision {
+            self.caps.judge(&self.present, user)
         }
-        crowd
+
+        fn spoke(&mut self, token: Token) {
+            let occupant = self.present.iter_mut().find(|it| it.token == token);
+            occupant.unwrap().is_silent = false;
+        }
     }
 
     #[test]
@@ -141,13 +123,13 @@ mod tests {
     fn at_the_limit_of_a_user_that_users_oldest_silent_connection_is_closed() {
         let mut crowd = filled(10, 3, &[ALICE, BOB, ALICE, ALICE]);
         assert_eq!(crowd.judge(ALICE), Decision::Instead(0));
-        crowd.spoke(ALICE, 0);
+        crowd.spoke(0);
         assert_eq!(crowd.judge(ALICE), Decision::Instead(2));
-        crowd.spoke(ALICE, 2);
-        crowd.spoke(ALICE, 3);
+        crowd.spoke(2);
+        crowd.spoke(3);
         assert_eq!(crowd.judge(ALICE), Decision::TurnedAway);
         assert_eq!(crowd.judge(BOB), Decision::Welcome);
-        crowd.leave(ALICE, 0);
+        crowd.present.remove(0);
         assert_eq!(crowd.judge(ALICE), Decision::Welcome);
     }
 
@@ -158,7 +140,7 @@ mod tests {
         assert_eq!(crowd.judge(None), Decision::Instead(1));
         assert_eq!(crowd.judge(ALICE), Decision::Instead(1));
         for token in 1..=3 {
-            crowd.spoke(ALICE, token);
+            crowd.spoke(token);
         }
         assert_eq!(crowd.judge(BOB), Decision::TurnedAway);
     }
@@ -166,8 +148,8 @@ mod tests {
     #[test]
     fn no_user_pays_for_another_with_as_many() {
         let mut crowd = filled(4, 4, &[ALICE, ALICE, BOB, BOB]);
-        crowd.spoke(BOB, 2);
-        crowd.spoke(BOB, 3);
+        crowd.spoke(2);
+        crowd.spoke(3);
         assert_eq!(crowd.judge(ALICE), Decision::Instead(0));
         assert_eq!(crowd.judge(BOB), Decision::TurnedAway);
     }
@@ -180,19 +162,10 @@ mod tests {
     #[test]
     fn without_descriptors_the_user_with_most_silent_connections_loses_one() {
         let mut crowd = filled(9, 9, &[BOB, BOB, ALICE, ALICE, ALICE]);
-        assert!(!crowd.is_empty());
-        assert_eq!(crowd.dispensable(), Some(2));
-        crowd.spoke(ALICE, 2);
-        crowd.spoke(ALICE, 3);
-        assert_eq!(crowd.dispensable(), Some(0));
-    }
-
-    #[test]
-    fn a_waiter_that_left_does_not_count() {
-        let mut crowd = filled(2, 2, &[ALICE, ALICE]);
-        crowd.leave(ALICE, 0);
-        crowd.leave(ALICE, 1);
-        assert!(crowd.is_empty() && crowd.groups.is_empty());
-        assert_eq!(crowd.dispensable(), None);
+        assert_eq!(dispensable(&crowd.present), Some(2));
+        crowd.spoke(2);
+        crowd.spoke(3);
+        assert_eq!(dispensable(&crowd.present), Some(0));
+        assert_eq!(dispensable(&[]), None);
     }
 }

@@ -34,12 +34,19 @@ pub(super) struct Granted {
     is_foreseen: bool,
 }
 
-impl Granted {
-    /// The process that is to hold it, as it is numbered here.
-    pub(super) fn pid(&self) -> Pid {
-        self.request.pid
-    }
+/// What a peer may do, with the processes as they are numbered here.
+#[derive(Debug)]
+pub(super) enum Permitted {
+    Lock(Granted),
+    /// For so many seconds.
+    Wait(Granted, u32),
+    Unlock(Request),
+    Force(Request),
+    /// From this process to the one of the right.
+    Pass(Granted, Pid),
+}
 
+impl Granted {
     /// Whether there was no such process when that was judged.
     pub(super) fn is_foreseen(&self) -> bool {
         self.is_foreseen
@@ -65,49 +72,43 @@ pub(super) enum Refused {
 }
 
 impl Authority {
-    /// The demand with its processes as they are numbered here, if the peer may make it; and the right to
-    /// the device where it takes one.
+    /// What a peer may do of what it demands.
     pub(super) fn grant(
         &self,
         processes: &mut Processes,
         peer: &Peer,
         demand: Demand,
         table: &mut Table,
-    ) -> Result<(Demand, Option<Granted>), Refused> {
+    ) -> Result<Permitted, Refused> {
         let refused = |(pid, refusal)| Refused::Process(pid, refusal);
         let meant = |pid| peer.meant(pid, self.rule).map_err(|refusal| refused((pid, refusal)));
-        let released = |table: &mut Table, device, pid| {
+        let released = |table: &mut Table, pid| {
             let pid = meant(pid)?;
             let (owner, alive) = (|| process::owner(pid), || table.machine().lives(pid));
             self.named(peer, pid, owner, alive, Purpose::Release).map_err(refused)?;
-            Ok(Request { device, pid })
+            Ok(pid)
         };
-        let mut taken = |table: &mut Table, Request { device, pid }| {
-            self.grant_taking(processes, peer, Request { pid: meant(pid)?, device }, table)
+        let mut taken = |table: &mut Table, device, pid| {
+            self.grant_taking(processes, peer, Request { device, pid: meant(pid)? }, table)
         };
         Ok(match demand {
-            Demand::Lock(request) => {
-                let granted = taken(table, request)?;
-                (Demand::Lock(granted.request.clone()), Some(granted))
-            }
-            Demand::Wait(request, seconds) => {
-                let granted = taken(table, request)?;
-                (Demand::Wait(granted.request.clone(), seconds), Some(granted))
+            Demand::Lock(Request { device, pid }) => Permitted::Lock(taken(table, device, pid)?),
+            Demand::Wait(Request { device, pid }, seconds) => {
+                Permitted::Wait(taken(table, device, pid)?, seconds)
             }
             Demand::Pass(Pass { device, from, to }) => {
-                let Request { device, pid: from } = released(table, device, from)?;
-                let granted = taken(table, Request { device: device.clone(), pid: to })?;
-                (Demand::Pass(Pass { device, from, to: granted.pid() }), Some(granted))
+                let from = released(table, from)?;
+                Permitted::Pass(taken(table, device, to)?, from)
             }
             Demand::Unlock(Request { device, pid }) => {
-                (Demand::Unlock(released(table, device, pid)?), None)
+                Permitted::Unlock(Request { device, pid: released(table, pid)? })
             }
             Demand::Force(Request { device, pid }) => {
                 let pid = meant(pid)?;
                 if !peer.is_root() && !self.force_group.is_some_and(|group| peer.is_in(group)) {
                     return Err(Refused::Process(pid, Refusal::NoForce));
                 }
-                (Demand::Force(Request { device, pid }), None)
+                Permitted::Force(Request { device, pid })
             }
         })
     }

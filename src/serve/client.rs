@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use pidlockfile::process::ProcessIdentity;
-use ttylock::{Backoff, Contended, DeviceName, Outcome};
+use ttylock::{Backoff, Contended, Outcome};
 
 use super::admission::User;
+use super::queue::WaiterId;
 use crate::peer::{Peer, Stranger};
-use crate::protocol::queue::WaiterId;
 use crate::protocol::session::Session;
 
 /// One client: its session and its user.
@@ -24,22 +24,13 @@ pub(crate) struct Client {
     pub(super) holder: Option<ProcessIdentity>,
 }
 
-/// What a connection is to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// Send these bytes, in one write.
-    Send(String),
-    /// Bring more bytes.
-    Receive,
-    /// Wait: the client waits for a device, and `Service::attempt`,
-    /// `Service::expire` or `Service::cancel` will answer it.
-    Wait,
-    /// Call [`super::Service::report`] when there is time for it.
-    Status(Option<DeviceName>),
-    /// Ask again after this time: another process is breaking a lock of the device.
+/// Why a request has no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delay {
+    /// The client waits for a device, and `Service::attempt` or [`Client::answer`] will answer it.
+    Waiting,
+    /// To be tried again after this time: another process is breaking a lock of the device.
     Retry(Duration),
-    /// Close the connection.
-    Close,
 }
 
 impl Client {
@@ -74,15 +65,6 @@ impl Client {
         self.peer.as_ref().is_ok_and(Peer::is_on_tcp)
     }
 
-    pub(super) fn is_within_a_line(&self) -> bool {
-        self.session.is_within_a_line()
-    }
-
-    /// The answer to a WAIT whose time is over.
-    pub(super) fn give_up(&mut self) {
-        self.answer(Outcome::Busy);
-    }
-
     /// The client is gone: a STAT or a LOCK that is being answered is given up. False for other requests.
     pub(super) fn give_up_request(&mut self) -> bool {
         let gives_up = self.session.is_asking() || self.session.is_locking();
@@ -92,10 +74,5 @@ impl Client {
             self.answer(Outcome::Busy);
         }
         gives_up
-    }
-
-    /// The service ends the session: the next [`Need`] says so, and then it closes.
-    pub(crate) fn dismiss(&mut self) {
-        self.session.dismiss();
     }
 }

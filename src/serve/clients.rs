@@ -1,181 +1,115 @@
-//! The clients of a daemon: their connections, the limits for each user, and which clients have more to do.
-//! Knows neither epoll nor the service.
+//! The connections of a daemon, and when each of them has its next moment. Makes no system call, and knows nothing of
+//! the service.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use super::admission::{Admissions, Decision, Token, User};
+use nix::sys::epoll::EpollFlags;
+
+use super::admission::{self, Caps, Decision, Occupant, Token, User};
 use super::connection::Connection;
-
-/// A token's lower bits are a place among the connections.
-const PLACE_BITS: u32 = 20;
 
 /// Every client.
 #[derive(Debug)]
 pub(super) struct Clients {
-    admissions: Admissions,
-    connections: Connections,
-    /// Those with more to do than fitted into a turn, each once.
-    unfinished: VecDeque<Token>,
-    /// The clients with a request that is tried again, and when.
-    retries: BTreeSet<(Instant, Token)>,
+    caps: Caps,
+    idle_timeout: Duration,
+    members: BTreeMap<Token, Member>,
+    last: Token,
+    /// No connection has its moment before.
+    next: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Member {
+    connection: Connection,
+    /// What epoll was asked to report, if anything.
+    interest: Option<EpollFlags>,
 }
 
 impl Clients {
-    /// Nobody yet; at most so many in all, and so many of one user.
-    pub(super) fn up_to(limit: usize, limit_per_user: usize) -> Self {
-        Self {
-            admissions: Admissions::up_to(limit, limit_per_user),
-            connections: Connections::default(),
-            unfinished: VecDeque::new(),
-            retries: BTreeSet::new(),
-        }
+    pub(super) fn within(caps: Caps, idle_timeout: Duration) -> Self {
+        Self { caps, idle_timeout, members: BTreeMap::new(), last: 0, next: None }
     }
 
-    /// The token of a client that comes.
+    /// The token of a client that comes: larger than all before it.
     pub(super) fn token(&mut self) -> Token {
-        self.connections.token()
+        self.last = self.last.saturating_add(1);
+        self.last
     }
 
-    /// It did not come after all.
-    pub(super) fn give_back(&mut self, token: Token) {
-        self.connections.free.push(Connections::place(token));
-    }
-
+    /// Whether a client of this user may come in.
     pub(super) fn judge(&self, user: User) -> Decision {
-        self.admissions.judge(user)
+        self.caps.judge(&self.occupants(), user)
     }
 
     /// The one to close when the system has no descriptor left.
     pub(super) fn dispensable(&self) -> Option<Token> {
-        self.admissions.dispensable()
+        admission::dispensable(&self.occupants())
     }
 
-    pub(super) fn enter(&mut self, connection: Connection) {
-        self.admissions.enter(connection.client.user(), connection.token);
-        self.connections.put(connection);
+    fn occupants(&self) -> Vec<Occupant> {
+        let occupant = |(token, member): (&Token, &Member)| Occupant {
+            token: *token,
+            user: member.connection.client.user(),
+            is_silent: !member.connection.spoke,
+        };
+        self.members.iter().map(occupant).collect()
     }
 
-    pub(super) fn spoke(&mut self, user: User, token: Token) {
-        self.admissions.spoke(user, token);
+    pub(super) fn enter(&mut self, token: Token, connection: Connection) {
+        self.members.insert(token, Member { connection, interest: None });
     }
 
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
-        let connection = self.connections.take(token)?;
-        self.admissions.leave(connection.client.user(), token);
-        Some(connection)
+        self.members.remove(&token).map(|member| member.connection)
     }
 
     pub(super) fn find(&mut self, token: Token) -> Option<&mut Connection> {
-        self.connections.find(token)
+        self.members.get_mut(&token).map(|member| &mut member.connection)
+    }
+
+    /// A connection, and the events that epoll was asked to report about it, if any.
+    pub(super) fn find_watched(
+        &mut self,
+        token: Token,
+    ) -> Option<(&Connection, &mut Option<EpollFlags>)> {
+        self.members.get_mut(&token).map(|member| (&member.connection, &mut member.interest))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.admissions.is_empty()
+        self.members.is_empty()
     }
 
     pub(super) fn tokens(&self) -> Vec<Token> {
-        self.connections.tokens()
+        self.members.keys().copied().collect()
     }
 
-    pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.places.iter().flatten()
-    }
-
-    /// It has more to do, after all others that have.
-    pub(super) fn defer(&mut self, token: Token) {
-        self.unfinished.push_back(token);
-    }
-
-    pub(super) fn next_unfinished(&mut self) -> Option<Token> {
-        self.unfinished.pop_front()
-    }
-
-    /// How many have more to do than fitted into a turn.
-    pub(super) fn unfinished(&self) -> usize {
-        self.unfinished.len()
-    }
-
-    pub(super) fn retry_at(&mut self, moment: Instant, token: Token) {
-        self.retries.insert((moment, token));
-    }
-
-    /// The next one whose request is to be tried again now.
-    pub(super) fn due_retry(&mut self, now: Instant) -> Option<Token> {
-        let (moment, token) = self.retries.first().copied()?;
-        (moment <= now && self.retries.remove(&(moment, token))).then_some(token)
-    }
-
-    /// The request of this client is not tried again.
-    pub(super) fn retry_no_more(&mut self, token: Token) {
-        self.retries.retain(|(_, waiting)| *waiting != token);
-    }
-
-    /// When a client that waits for a moment has something to do.
+    /// When the next connection has something to do, or its time is over, if no client does anything.
     pub(super) fn next_moment(&self) -> Option<Instant> {
-        self.retries.first().map(|(moment, _)| *moment)
-    }
-}
-
-/// The connections, each at the place its token tells.
-#[derive(Debug, Default)]
-struct Connections {
-    places: Vec<Option<Connection>>,
-    free: Vec<usize>,
-    serial: u64,
-}
-
-impl Connections {
-    /// A new token: larger than all before it.
-    fn token(&mut self) -> Token {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len().saturating_sub(1)
-        });
-        self.serial = self.serial.saturating_add(1);
-        self.serial << PLACE_BITS | u64::try_from(place).unwrap_or_default()
+        self.next
     }
 
-    fn place(token: Token) -> usize {
-        usize::try_from(token & ((1 << PLACE_BITS) - 1)).unwrap_or(usize::MAX)
+    /// A connection may have another moment than before.
+    pub(super) fn changed(&mut self, token: Token) {
+        let member = self.members.get(&token);
+        let moment = member.and_then(|member| member.connection.moment(self.idle_timeout));
+        self.next = self.next.into_iter().chain(moment).min();
     }
 
-    fn put(&mut self, connection: Connection) {
-        let place = Self::place(connection.token);
-        if let Some(free) = self.places.get_mut(place) {
-            *free = Some(connection);
+    /// The connections that have their moment, the earliest first.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Token> {
+        if self.next.is_none_or(|next| next > now) {
+            return Vec::new();
         }
-    }
-
-    fn find(&mut self, token: Token) -> Option<&mut Connection> {
-        let connection = self.places.get_mut(Self::place(token))?.as_mut();
-        connection.filter(|connection| connection.token == token)
-    }
-
-    fn take(&mut self, token: Token) -> Option<Connection> {
-        self.find(token)?;
-        let place = Self::place(token);
-        let connection = self.places.get_mut(place)?.take();
-        self.free.push(place);
-        connection
-    }
-
-    fn tokens(&self) -> Vec<Token> {
-        self.places.iter().flatten().map(|connection| connection.token).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_grows_though_places_are_used_again() {
-        let mut connections = Connections::default();
-        let first = connections.token();
-        connections.free.push(Connections::place(first));
-        let second = connections.token();
-        assert_eq!(Connections::place(first), Connections::place(second));
-        assert!(second > first && second >> 63 == 0);
+        let moment = |(token, member): (&Token, &Member)| {
+            Some((member.connection.moment(self.idle_timeout)?, *token))
+        };
+        let mut moments: Vec<(Instant, Token)> = self.members.iter().filter_map(moment).collect();
+        moments.sort_unstable();
+        let due = moments.partition_point(|(moment, _)| *moment <= now);
+        self.next = moments.get(due).map(|(moment, _)| *moment);
+        moments.truncate(due);
+        moments.into_iter().map(|(_, token)| token).collect()
     }
 }

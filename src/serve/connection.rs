@@ -1,183 +1,132 @@
-//! One of many connections: its socket, its unsent output, and its unread input. Never waits, and does a
-//! bounded piece of work at a time.
+//! One connection: its session, its unsent replies, and its unread input. Never waits but in [`Connection::wait`], and
+//! does a bounded piece of work at a time. A session under inetd is one of these, a daemon has many.
 
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::epoll::EpollFlags;
-use nix::sys::socket::{self, MsgFlags, Shutdown, sockopt};
+use nix::sys::socket::{self, sockopt};
 
-use super::admission::Token;
-use super::{Client, Need, Service};
-use crate::limits::{LINE_TIME, TURN_COMMANDS};
+use super::client::{Client, Delay};
+use super::service::Service;
+use super::wire::Wire;
+use crate::protocol::session::Step;
 use ttylock::DeviceName;
 
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) token: Token,
     pub(super) client: Client,
     pub(super) phase: Phase,
-    /// What epoll was asked to tell of it, if anything.
-    pub(super) interest: Option<EpollFlags>,
-    pub(super) stream: OwnedFd,
-    /// Has completed a command, or waits for the answer to one.
+    pub(super) wire: Wire,
+    /// It has completed a command, or waits for the answer to one.
     pub(super) spoke: bool,
     hears: bool,
     output: Vec<u8>,
     pending: Vec<u8>,
-    /// When it got its last answer.
+    /// When it got its last reply.
     served: Instant,
-    line_began: Option<Instant>,
 }
 
-/// What a connection is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Reading, since its last answer.
-    Open,
-    /// It does not take what it is told, since then.
-    Sending(Instant),
-    /// In the line for a device.
-    Waiting,
-    /// In the line of the clients that wait for an answer to STAT.
-    Asking,
-    /// Its request is tried again a moment later.
-    Retrying,
-}
-
-/// How one turn ended.
+/// What a connection needs before its next turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// All that was read is done.
-    Quiet,
-    /// There is more to do with what has been read.
-    More,
-    /// The client must take its answer first.
-    Blocked,
-    /// The client waits for a device.
-    Waits,
-    /// A thread has to find the holders of this.
-    Asks(Option<DeviceName>),
-    /// The request is to be tried again after this time.
-    Retries(Duration),
-    /// It is over.
+pub(super) enum Phase {
+    /// The client sends something.
+    Reading,
+    /// The client takes the replies that it has not taken since this moment.
+    Sending(Instant),
+    /// The client is given the device that it waits for, or an answer without it.
+    Waiting,
+    /// The holders of this device, or of any, are found.
+    Asking(Option<DeviceName>),
+    /// This moment comes: the request met a contended lock, and is tried again.
+    Retrying(Instant),
+    /// It has no other turn, and is to be closed.
     Over,
 }
 
 impl Connection {
-    pub(super) fn new(stream: OwnedFd, client: Client, token: Token, now: Instant) -> Self {
+    pub(super) fn new(wire: Wire, client: Client, now: Instant) -> Self {
         // Interrupts of telnet clients stay where they belong in the stream. Fails on Unix sockets.
         if client.is_on_tcp() {
-            let _ = socket::setsockopt(&stream, sockopt::OobInline, &true);
+            let _ = socket::setsockopt(&wire, sockopt::OobInline, &true);
         }
         Self {
-            token,
             client,
-            phase: Phase::Open,
-            interest: None,
-            stream,
+            phase: Phase::Reading,
+            wire,
             spoke: false,
             hears: true,
             output: Vec::new(),
             pending: Vec::new(),
             served: now,
-            line_began: None,
         }
     }
 
     /// Says hello, before anything is read.
-    pub(super) fn greet(&mut self, service: &mut Service) -> Turn {
-        match service.attend(&mut self.client, &mut &[][..]) {
-            Need::Send(line) => self.say(line.as_bytes()),
-            Need::Receive | Need::Close | Need::Wait | Need::Status(_) | Need::Retry(_) => {}
-        }
-        match service.attend(&mut self.client, &mut &[][..]) {
-            Need::Close => Turn::Over,
-            _ if !self.output.is_empty() => Turn::Blocked,
-            Need::Send(_) | Need::Receive | Need::Wait | Need::Status(_) | Need::Retry(_) => {
-                Turn::Quiet
-            }
-        }
+    pub(super) fn greet(&mut self, service: &mut Service, now: Instant) {
+        self.phase = self.obey(service, &mut &[][..], now).unwrap_or(Phase::Reading);
+        self.spoke = false;
     }
 
-    /// One turn: what is left over from the last one, or else one reading; a few commands.
-    pub(super) fn turn(&mut self, service: &mut Service, buffer: &mut [u8], now: Instant) -> Turn {
+    /// One turn: what is left over from the last one, and one reading.
+    pub(super) fn turn(&mut self, service: &mut Service, buffer: &mut [u8], now: Instant) {
         self.flush();
         if !self.output.is_empty() {
-            return Turn::Blocked;
+            return;
         }
-        self.phase = Phase::Open;
         let left = std::mem::take(&mut self.pending);
         let mut input: &[u8] = &left;
-        let mut commands = 0;
-        let turn = match self.obey(service, &mut input, &mut commands, now) {
-            Some(turn) => turn,
-            None => match self.receive(buffer) {
-                Ok(0) => return Turn::Over,
+        self.phase = match self.obey(service, &mut input, now) {
+            Some(phase) => phase,
+            None => match self.wire.receive(buffer) {
+                Ok(0) => Phase::Over,
                 Ok(length) => {
                     input = buffer.get(..length).unwrap_or_default();
-                    self.obey(service, &mut input, &mut commands, now).unwrap_or(Turn::Quiet)
+                    self.obey(service, &mut input, now).unwrap_or(Phase::Reading)
                 }
-                Err(Errno::EAGAIN | Errno::EINTR) => Turn::Quiet,
-                Err(_) => return Turn::Over,
+                Err(Errno::EAGAIN | Errno::EINTR) => Phase::Reading,
+                Err(_) => Phase::Over,
             },
         };
         self.pending = input.to_vec();
-        let within = self.client.is_within_a_line();
-        let began = self.line_began.filter(|_| commands == 0).unwrap_or(now);
-        self.line_began = within.then_some(began);
-        turn
     }
 
     /// Does what the bytes say; `None` when they are used up.
-    fn obey(
-        &mut self,
-        service: &mut Service,
-        input: &mut &[u8],
-        commands: &mut usize,
-        now: Instant,
-    ) -> Option<Turn> {
+    fn obey(&mut self, service: &mut Service, input: &mut &[u8], now: Instant) -> Option<Phase> {
         loop {
-            match service.attend(&mut self.client, input) {
-                Need::Receive => return None,
-                Need::Wait => {
-                    // A client in a line has made its request, and is not to lose its place to
-                    // clients that have not.
-                    self.spoke = true;
-                    return Some(Turn::Waits);
-                }
-                Need::Status(_) if !self.hears => {
-                    self.client.give_up_request();
-                }
-                Need::Status(device) => return Some(Turn::Asks(device)),
-                Need::Retry(pause) => {
-                    self.spoke = true;
-                    return Some(Turn::Retries(pause));
-                }
-                Need::Close => return Some(Turn::Over),
-                Need::Send(line) => {
+            match self.client.session.next(input) {
+                Step::Receive => return None,
+                Step::Close => return Some(Phase::Over),
+                Step::Send(line) => {
                     self.say(line.as_bytes());
                     self.served = now;
                     self.spoke = true;
-                    *commands = commands.saturating_add(1);
                     if !self.output.is_empty() {
-                        return Some(Turn::Blocked);
-                    }
-                    if *commands >= TURN_COMMANDS {
-                        return Some(Turn::More);
+                        return Some(Phase::Sending(now));
                     }
                 }
+                Step::Change(demand) => {
+                    let Some(delay) = service.change(&mut self.client, demand) else { continue };
+                    // A client in a line has made its request, and is not to lose its place to
+                    // clients that have not.
+                    self.spoke = true;
+                    return Some(match delay {
+                        Delay::Waiting => Phase::Waiting,
+                        Delay::Retry(pause) => {
+                            Phase::Retrying(now.checked_add(pause).unwrap_or(now))
+                        }
+                    });
+                }
+                Step::Status(_) if !self.hears => {
+                    self.client.give_up_request();
+                }
+                Step::Status(device) => return Some(Phase::Asking(device)),
+                Step::Http => service.dismiss_a_browser(&mut self.client),
             }
         }
     }
 
-    fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        socket::recv(self.stream.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)
-    }
-
-    /// One write, as long as the client takes what it is told.
+    /// One write, as long as the client takes what it is sent.
     fn say(&mut self, line: &[u8]) {
         if !self.output.is_empty() {
             self.output.extend_from_slice(line);
@@ -195,14 +144,12 @@ impl Connection {
         }
     }
 
-    /// How much of it is done with: sent, or for nobody. A client that no longer hears is
-    /// obeyed all the same.
+    /// How many bytes are done with: sent, or dropped. A client that no longer hears is obeyed all the same.
     fn send(&mut self, bytes: &[u8]) -> usize {
         if !self.hears {
             return bytes.len();
         }
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        match socket::send(self.stream.as_raw_fd(), bytes, flags) {
+        match self.wire.send(bytes) {
             Ok(sent) => sent,
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM) => 0,
             Err(_) => {
@@ -212,13 +159,31 @@ impl Connection {
         }
     }
 
-    /// It has not taken its answers for too long: they go nowhere from now on.
-    pub(super) fn stop_talking(&mut self) {
+    /// Waits for what the next turn needs of the client. False if that has not come by then.
+    pub(super) fn wait(&self, until: Option<Instant>) -> bool {
+        if matches!(self.phase, Phase::Sending(_)) {
+            self.wire.wait_for_room(until)
+        } else {
+            self.wire.wait_for_input(until)
+        }
+    }
+
+    /// The time of a client that does not take its replies is over: they are dropped from now on, and what it has sent
+    /// is still obeyed, as if it had gone. False if there are no replies: then the session is over.
+    pub(super) fn drop_replies(&mut self) -> bool {
+        let drops = matches!(self.phase, Phase::Sending(_));
+        if drops {
+            self.stop_talking();
+        }
+        drops
+    }
+
+    fn stop_talking(&mut self) {
         self.hears = false;
         self.output = Vec::new();
     }
 
-    /// Whether the client still takes what it is told.
+    /// Whether the client still takes what it is sent.
     pub(super) fn hears(&self) -> bool {
         self.hears
     }
@@ -227,23 +192,16 @@ impl Connection {
     /// what arrived behind them is obeyed. False for other requests: these go on.
     pub(super) fn hang_up(&mut self) -> bool {
         self.stop_talking();
-        let gives_up = self.client.give_up_request();
-        if gives_up {
-            self.phase = Phase::Open;
-        }
-        gives_up
+        self.client.give_up_request()
     }
 
-    /// When its time is over, if it goes on as it does.
-    pub(super) fn deadline(&self, idle_timeout: Duration) -> Option<Instant> {
+    /// When it needs another turn, or its time is over, if its client does nothing.
+    pub(super) fn moment(&self, idle_timeout: Duration) -> Option<Instant> {
         match self.phase {
-            Phase::Waiting | Phase::Asking | Phase::Retrying => None,
+            Phase::Waiting | Phase::Asking(_) | Phase::Over => None,
+            Phase::Retrying(moment) => Some(moment),
             Phase::Sending(since) => since.checked_add(idle_timeout),
-            Phase::Open => {
-                let idle = self.served.checked_add(idle_timeout);
-                let line = self.line_began.and_then(|began| began.checked_add(LINE_TIME));
-                idle.into_iter().chain(line).min()
-            }
+            Phase::Reading => self.served.checked_add(idle_timeout),
         }
     }
 
@@ -253,16 +211,13 @@ impl Connection {
         if self.output.is_empty() && self.hears {
             self.send(farewell.as_bytes());
         }
-        close(&self.stream);
+        self.close();
     }
-}
 
-/// Closes so that what was said last arrives: what is closed with unread bytes is reset, and a
-/// reset overtakes what was said.
-pub(super) fn close(stream: &OwnedFd) {
-    let _ = socket::shutdown(stream.as_raw_fd(), Shutdown::Write);
-    let mut rest = [0; 4096];
-    let _ = socket::recv(stream.as_raw_fd(), &mut rest, MsgFlags::MSG_DONTWAIT);
+    /// Closes so that the last reply arrives.
+    pub(super) fn close(self) {
+        self.wire.close();
+    }
 }
 
 #[cfg(test)]
@@ -275,12 +230,12 @@ mod tests {
     use syslog::Facility;
 
     use super::*;
-    use crate::limits::{LINE_BYTES, TURN_BYTES};
-    use crate::log::{Destination, Log, Severity};
+    use crate::limits::{LINE_BYTES, READ_BYTES};
+    use crate::log::{Log, Severity};
     use crate::peer::{Access, Rule};
-    use crate::protocol::queue::WaiterId;
     use crate::protocol::reply::Version;
     use crate::serve::authority::Authority;
+    use crate::serve::queue::WaiterId;
     use ttylock::{Dialect, Layout, Table};
 
     const IDLE: Duration = Duration::from_secs(300);
@@ -306,7 +261,7 @@ mod tests {
                 search_dirs: Vec::new(),
                 state_dir: path("state"),
             };
-            let log = Log::new(Destination::Syslog(Facility::Daemon), Severity::Error);
+            let log = Log::new(Facility::Daemon, Severity::Error);
             let table = Table::new(layout);
             let authority = Authority {
                 rule: Rule::Own,
@@ -318,47 +273,31 @@ mod tests {
             let (client, stream) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
             let now = Instant::now();
-            let welcome = service.welcome_to_wait(stream.as_fd(), WaiterId(1));
-            let mut connection = Connection::new(stream.into(), welcome, 1, now);
-            assert_eq!(connection.greet(&mut service), Turn::Quiet);
+            let welcome = service.welcome(stream.as_fd(), Some(WaiterId(1)));
+            let mut connection = Connection::new(Wire::Socket(stream.into()), welcome, now);
+            connection.greet(&mut service, now);
+            assert_eq!(connection.phase, Phase::Reading);
             Self { service, client, connection, now, _root: root }
         }
 
-        fn send(&mut self, bytes: &[u8]) -> Turn {
+        fn send(&mut self, bytes: &[u8]) -> Phase {
             self.client.write_all(bytes).unwrap();
             self.turn()
         }
 
-        fn turn(&mut self) -> Turn {
-            let mut buffer = [0; TURN_BYTES];
-            self.connection.turn(&mut self.service, &mut buffer, self.now)
+        fn turn(&mut self) -> Phase {
+            let mut buffer = [0; READ_BYTES];
+            self.connection.turn(&mut self.service, &mut buffer, self.now);
+            self.connection.phase.clone()
         }
 
         fn left(&self) -> Duration {
-            self.connection.deadline(IDLE).unwrap() - self.now
+            self.connection.moment(IDLE).unwrap() - self.now
         }
 
         fn pass(&mut self, seconds: u64) {
             self.now += Duration::from_secs(seconds);
         }
-    }
-
-    #[test]
-    fn a_line_has_its_time_from_its_first_byte() {
-        let mut scene = Scene::new();
-        assert_eq!(scene.left(), IDLE);
-        scene.pass(10);
-        assert_eq!(scene.send(b"no"), Turn::Quiet);
-        assert_eq!(scene.left(), LINE_TIME);
-        scene.pass(20);
-        scene.send(b"o");
-        assert_eq!(scene.left(), LINE_TIME - Duration::from_secs(20));
-        scene.send(b"p\r\n");
-        assert_eq!(scene.left(), IDLE);
-        // The next line has a time of its own.
-        scene.pass(50);
-        scene.send(b"noop\nno");
-        assert_eq!(scene.left(), LINE_TIME);
     }
 
     #[test]
@@ -371,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_serves_one_read_and_a_few_commands() {
+    fn a_turn_serves_one_read() {
         let mut scene = Scene::new();
         let answers = |scene: &mut Scene| {
             let mut said = [0; 65536];
@@ -379,14 +318,13 @@ mod tests {
             said[..length].iter().filter(|byte| **byte == b'\n').count()
         };
         assert_eq!(answers(&mut scene), 1);
-        assert_eq!(scene.send(&b"noop\n".repeat(2 * TURN_COMMANDS + 1)), Turn::More);
-        assert_eq!(answers(&mut scene), TURN_COMMANDS);
-        assert_eq!(scene.turn(), Turn::More);
-        assert_eq!(answers(&mut scene), TURN_COMMANDS);
-        assert_eq!(scene.turn(), Turn::Quiet);
-        assert_eq!(answers(&mut scene), 1);
-        assert_eq!(scene.send(&vec![b'x'; 3 * TURN_BYTES]), Turn::Quiet);
-        assert!(scene.connection.pending.capacity() <= TURN_BYTES);
+        let [one_read, less] = [READ_BYTES, READ_BYTES / 2].map(|bytes| bytes / 5);
+        assert_eq!(scene.send(&b"noop\n".repeat(one_read + less)), Phase::Reading);
+        assert_eq!(answers(&mut scene), one_read);
+        assert_eq!(scene.turn(), Phase::Reading);
+        assert_eq!(answers(&mut scene), less);
+        assert_eq!(scene.send(&vec![b'x'; 3 * READ_BYTES]), Phase::Reading);
+        assert!(scene.connection.pending.capacity() <= READ_BYTES);
     }
 
     /// What is held of a connection that sends without end, and never takes its answers.
@@ -397,16 +335,16 @@ mod tests {
         let mut blocked = false;
         for _ in 0..100_000 {
             let _ = scene.client.write(&b"help\n".repeat(50));
-            blocked = scene.turn() == Turn::Blocked;
+            blocked = matches!(scene.turn(), Phase::Sending(_));
             let held = scene.connection.output.len() + scene.connection.pending.len();
-            assert!(held <= TURN_BYTES + LINE_BYTES, "{held}");
+            assert!(held <= READ_BYTES + LINE_BYTES, "{held}");
             if blocked {
                 break;
             }
         }
         assert!(blocked);
         scene.connection.stop_talking();
-        assert_eq!(scene.turn(), Turn::More);
+        assert_eq!(scene.turn(), Phase::Reading);
         assert!(scene.connection.output.is_empty());
     }
 
@@ -414,6 +352,6 @@ mod tests {
     fn a_connection_ends_when_its_client_closes_it() {
         let mut scene = Scene::new();
         scene.client.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(scene.turn(), Turn::Over);
+        assert_eq!(scene.turn(), Phase::Over);
     }
 }

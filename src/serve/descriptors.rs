@@ -1,13 +1,16 @@
-//! How many descriptors a daemon may have, how they are divided, and whether there is memory for more.
+//! How many descriptors a daemon may have, and how they are divided.
 
-use std::hint::black_box;
-use std::io;
-
-use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
-use ttylock::limits::KEPT_FILES;
+use ttylock::limits::{CLOSINGS, KEPT_FILES};
 
-use crate::limits::{IN_PASSING, SPARE_MEMORY, WATCHED_PROCESSES};
+use crate::limits::WATCHED_PROCESSES;
+
+/// Descriptors for the files of one request and of the thread that answers STAT, and for sockets.
+const IN_PASSING: usize = 10;
+
+/// Descriptors of the thread of `--exclusive`, besides its lock directories: its events, a search, and the duplicates
+/// that are being closed.
+const OF_EXCLUSIVE: usize = 16 + CLOSINGS;
 
 /// How the descriptors are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +32,14 @@ impl Shares {
 }
 
 /// How many descriptors a daemon needs for itself, which has opened so many lock directories: those that are
-/// open now, the directories once more, for the thread that answers STAT, so many for looks at other
-/// processes, and what comes and goes.
-pub(super) fn own(directories: usize, looks: usize) -> usize {
+/// open now, the directories once more, for the thread that answers STAT, those of the thread of `--exclusive`, and what
+/// comes and goes.
+pub(super) fn own(directories: usize, makes_exclusive: bool) -> usize {
+    let of_exclusive = if makes_exclusive { OF_EXCLUSIVE } else { 0 };
     let open = std::fs::read_dir("/proc/self/fd").map_or(IN_PASSING, Iterator::count);
     // The records and their gate.
     let of_thread = directories.saturating_add(2);
-    open.saturating_add(of_thread).saturating_add(looks).saturating_add(IN_PASSING)
+    open.saturating_add(of_thread).saturating_add(of_exclusive).saturating_add(IN_PASSING)
 }
 
 /// How many descriptors this process may have, after asking for enough.
@@ -52,19 +56,6 @@ pub(super) fn descriptors(own: usize, connections: usize) -> usize {
         Err(_) => soft,
     };
     usize::try_from(given).unwrap_or(usize::MAX)
-}
-
-/// Whether there is memory for what comes next. A program that is refused a little of it cannot go on, so
-/// more is asked for while it still can say no.
-///
-/// # Errors
-/// [`Errno::ENOMEM`].
-pub(super) fn spare_memory() -> io::Result<()> {
-    let mut probe: Vec<u8> = Vec::new();
-    let reserved = probe.try_reserve_exact(SPARE_MEMORY);
-    // Or the compiler sees that nobody uses it, and leaves it out.
-    black_box(&probe);
-    reserved.map_err(|_| Errno::ENOMEM.into())
 }
 
 #[cfg(test)]

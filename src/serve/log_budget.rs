@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::admission::User;
-use crate::limits::{LOG_LINES, LOG_USERS, LOG_WINDOW};
+use crate::limits::LOG_LINES;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// How many lines each user has caused.
 #[derive(Debug, Default)]
@@ -18,7 +20,7 @@ pub(super) struct LogBudget {
 #[derive(Clone, Copy, Debug)]
 struct Window {
     began: Instant,
-    lines: u32,
+    lines: usize,
     left_out: u64,
 }
 
@@ -33,9 +35,9 @@ pub(super) enum Verdict {
 impl LogBudget {
     /// One line about this user.
     pub(super) fn spend(&mut self, user: User, now: Instant) -> Verdict {
-        if self.users.len() >= LOG_USERS && !self.users.contains_key(&user) {
+        if self.users.len() >= LOG_LINES && !self.users.contains_key(&user) {
             self.users.retain(|_, window| !window.is_over(now));
-            if self.users.len() >= LOG_USERS {
+            if self.users.len() >= LOG_LINES {
                 return Verdict::LeaveOut;
             }
         }
@@ -55,7 +57,7 @@ impl LogBudget {
 
 impl Window {
     fn is_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.began) >= LOG_WINDOW.max(Duration::from_nanos(1))
+        now.saturating_duration_since(self.began) >= MINUTE
     }
 }
 
@@ -74,7 +76,7 @@ mod tests {
         }
         assert_eq!(budget.spend(Some(2), now), Verdict::Log(0));
         assert_eq!(budget.spend(None, now), Verdict::Log(0));
-        let later = now + LOG_WINDOW;
+        let later = now + MINUTE;
         assert_eq!(budget.spend(Some(1), later), Verdict::Log(3));
         assert_eq!(budget.spend(Some(1), later), Verdict::Log(0));
     }
@@ -82,12 +84,12 @@ mod tests {
     #[test]
     fn the_budget_remembers_a_bounded_number_of_users() {
         let (mut budget, now) = (LogBudget::default(), Instant::now());
-        for uid in (0..).take(LOG_USERS) {
+        for uid in (0..).take(LOG_LINES) {
             assert_eq!(budget.spend(Some(uid), now), Verdict::Log(0));
         }
         assert_eq!(budget.spend(None, now), Verdict::LeaveOut);
         assert_eq!(budget.spend(Some(0), now), Verdict::Log(0));
-        assert_eq!(budget.spend(None, now + LOG_WINDOW), Verdict::Log(0));
+        assert_eq!(budget.spend(None, now + MINUTE), Verdict::Log(0));
         assert_eq!(budget.users.len(), 1);
     }
 }

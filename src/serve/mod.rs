@@ -1,5 +1,5 @@
 //! Clients and their connections: `stdio` serves one connection on descriptors 0 and 1, `listen` many in one
-//! process (on Linux only, so far). `service` answers the requests of both.
+//! process (on Linux only, so far); each is a `connection`. `service` answers the requests of both.
 #![cfg_attr(
     not(target_os = "linux"),
     expect(dead_code, reason = "only a daemon needs it, which needs Linux")
@@ -11,11 +11,11 @@ pub(crate) mod authority;
 mod client;
 #[cfg(target_os = "linux")]
 mod clients;
-#[cfg(target_os = "linux")]
 mod connection;
 #[cfg(target_os = "linux")]
 mod descriptors;
 mod foreseen;
+mod journal;
 #[cfg(target_os = "linux")]
 pub(crate) mod listen;
 #[cfg(not(target_os = "linux"))]
@@ -25,17 +25,19 @@ pub(crate) mod listener;
 mod log_budget;
 #[cfg(target_os = "linux")]
 mod notify;
+#[cfg(target_os = "linux")]
+mod opened;
 mod ports;
+mod queue;
 mod quota;
 mod service;
 pub(crate) mod settings;
 mod status_queries;
 mod status_worker;
 pub(crate) mod stdio;
-mod waiting;
 #[cfg(target_os = "linux")]
 mod watches;
+pub(crate) mod wire;
 
-pub(crate) use client::{Client, Need};
 pub(crate) use ports::{Exclusive, Opens};
 pub(crate) use service::Service;

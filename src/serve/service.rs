@@ -1,59 +1,48 @@
-//! Answers the questions of a session with the peer, the lock table, the queue of waiters, and the log. Reads
-//! and writes no connection.
+//! Answers the requests of sessions from the peer, the lock table, the queue of waiters, and the log. Reads and writes
+//! no connection.
 
-mod daemon;
-mod exclusive;
-mod foreseen;
-mod opener;
-mod rights;
-
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use ttylock::{
-    Answer, Backoff, Contended, Contention, DeviceName, Event, Layout, Outcome, Pass, Request,
-    Table,
+    Answer, Backoff, Cause, Contended, Contention, DeviceName, Outcome, Pass, Request,
+    ResolvedDevice, Table,
 };
 
 use super::admission::User;
-use super::authority::{Authority, Granted};
-use super::client::{Client, Need};
-use super::foreseen::Foreseen;
-use super::log_budget::{LogBudget, Verdict};
-use super::ports::{Exclusive, ExclusivePorts, OpenPorts};
+use super::authority::{Authority, Granted, Permitted, Refused};
+use super::client::{Client, Delay};
+use super::foreseen::{Foreseen, Lock};
+use super::journal::Journal;
+use super::ports::PortThreads;
+use super::queue::{Attempt, Queue, WaiterId};
 use super::quota::Quota;
 use super::status_worker::{self, Seen};
-use super::waiting::Waiting;
-use crate::limits::DEFERRED_MOST;
+use crate::limits::{DEFERRED_MOST, FILES_PER_USER, FLUSH_AFTER};
 use crate::log::{Log, Severity};
-use crate::peer::{Inquiry, Peer, Processes, Stranger};
+use crate::peer::{Inquiry, Peer, Processes};
 use crate::protocol::command::Demand;
-use crate::protocol::queue::WaiterId;
 use crate::protocol::reply::{Identity, Reply, Version};
-use crate::protocol::session::{Session, Step};
+use crate::protocol::session::Session;
 use crate::protocol::status::{Report, Scope, Waiter};
 
 /// What all clients of one process share.
 #[derive(Debug)]
 pub(crate) struct Service {
     identity: Identity,
-    authority: Authority,
-    processes: Processes,
-    table: Table,
-    log: Log,
-    /// What the log is still to be told.
-    untold: Vec<(Severity, String)>,
+    pub(super) authority: Authority,
+    pub(super) processes: Processes,
+    pub(super) table: Table,
+    pub(super) journal: Journal,
+    /// When deferred work is to be done, if there is any.
+    flush_by: Option<Instant>,
     inquiry: Inquiry,
-    waiting: Waiting,
-    log_budget: LogBudget,
+    /// The clients that wait for a device.
+    pub(super) queue: Queue,
     quota: Quota,
-    /// The processes that have ports open without a lock, where a daemon watches that.
-    opens: Option<OpenPorts>,
-    foreseen: Foreseen,
-    wants_exclusive: Exclusive,
-    exclusive: Option<ExclusivePorts>,
+    pub(super) foreseen: Foreseen,
+    pub(super) ports: PortThreads,
 }
 
 impl Service {
@@ -61,115 +50,67 @@ impl Service {
     #[must_use]
     pub(crate) fn new(version: Version, authority: Authority, table: Table, log: Log) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
-        let identity = Identity::new(host.as_encoded_bytes(), version);
-        let (inquiry, waiting) = (Inquiry::default(), Waiting::default());
         Self {
-            identity,
+            identity: Identity::new(host.as_encoded_bytes(), version),
             authority,
             processes: Processes::default(),
             table,
-            log,
-            untold: Vec::new(),
-            inquiry,
-            waiting,
-            log_budget: LogBudget::default(),
+            journal: Journal::of(log),
+            flush_by: None,
+            inquiry: Inquiry::default(),
+            queue: Queue::default(),
             quota: Quota::default(),
-            opens: None,
             foreseen: Foreseen::default(),
-            wants_exclusive: Exclusive::Never,
-            exclusive: None,
+            ports: PortThreads::default(),
         }
     }
 
-    /// Does beforehand what most requests need, while a client reads its greeting.
-    pub(crate) fn prepare(&mut self) {
-        self.table.prepare();
-    }
-
-    /// Whether there is anything to [`Service::flush`].
-    #[must_use]
-    pub(crate) fn has_deferred_work(&self) -> bool {
-        self.deferred() > 0
+    /// Does deferred work, if there has been any for [`FLUSH_AFTER`]. Returns when that will be.
+    pub(super) fn flush_due(&mut self, now: Instant) -> Option<Instant> {
+        if self.deferred() == 0 {
+            self.flush_by = None;
+            return None;
+        }
+        let by = *self.flush_by.get_or_insert(now.checked_add(FLUSH_AFTER).unwrap_or(now));
+        if by > now {
+            return Some(by);
+        }
+        self.flush();
+        None
     }
 
     fn deferred(&self) -> usize {
-        self.untold.len()
+        self.journal.deferred()
     }
 
-    /// However much is asked, so much is put off and no more.
-    fn flush_if_much(&mut self) {
-        if self.deferred() >= DEFERRED_MOST {
-            self.flush();
-        }
-    }
-
-    /// Opens all directories anew at the next request.
-    pub(crate) fn reopen(&mut self) {
-        self.table.reopen();
-    }
-
-    /// Does what no client need wait for: records and the log. To be called when there is
-    /// nothing else to do, or [`crate::limits::FLUSH_AFTER`] after it became necessary.
+    /// Does what no client need wait for: closing files, and the log.
     pub(crate) fn flush(&mut self) {
-        let events = self.table.take_events();
-        self.untold.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
-        for (severity, line) in std::mem::take(&mut self.untold) {
-            self.log.record(severity, &line);
-        }
-    }
-
-    fn tell(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
-        if self.log.wants(severity) {
-            self.untold.push((severity, line.to_string()));
-        }
-    }
-
-    /// The same for what a user has caused. One user cannot bury the lines of others.
-    fn tell_of(&mut self, user: User, severity: Severity, line: fmt::Arguments<'_>) {
-        if !self.log.wants(severity) {
-            return;
-        }
-        if let Verdict::Log(left_out) = self.log_budget.spend(user, Instant::now()) {
-            if left_out > 0 {
-                let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
-                let line = format!("{left_out} lines about {uid} were left out");
-                self.untold.push((Severity::Warning, line));
-            }
-            self.untold.push((severity, line.to_string()));
-        }
-    }
-
-    /// Looks at a new connection, before anything is said on it.
-    pub(crate) fn welcome(&mut self, stream: BorrowedFd<'_>) -> Client {
-        self.admit(stream, WaiterId(0))
-    }
-
-    /// The same for one of many, each with a number of its own.
-    pub(super) fn welcome_to_wait(&mut self, stream: BorrowedFd<'_>, id: WaiterId) -> Client {
-        let client = self.admit(stream, id);
-        Client { session: client.session.offering_to_wait(), ..client }
-    }
-
-    fn admit(&mut self, stream: BorrowedFd<'_>, id: WaiterId) -> Client {
-        let peer = Peer::told_by(&mut self.inquiry, stream);
-        let session = match &peer {
-            Ok(_) => Session::admit(self.identity.clone()),
-            Err(stranger) => {
-                self.tell_of(
-                    None,
-                    Severity::Warning,
-                    format_args!("connection refused: {stranger}"),
-                );
-                Session::refuse(self.identity.clone())
-            }
-        };
-        Client { session, peer, id, backoff: Backoff::default(), asked: None, holder: None }
+        self.flush_by = None;
+        self.journal.write(self.table.take_events());
     }
 
     /// Tells the log why nothing can be served.
     pub(crate) fn complain(&mut self, complaint: &str) {
         self.flush();
-        self.log.record(Severity::Error, &complaint);
+        self.journal.now(Severity::Error, format_args!("{complaint}"));
+    }
+
+    /// Looks at a new connection, before anything is said on it. A client with a number may wait for a device.
+    pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: Option<WaiterId>) -> Client {
+        let peer = Peer::told_by(&mut self.inquiry, stream);
+        let mut session = match &peer {
+            Ok(_) => Session::admit(self.identity.clone()),
+            Err(stranger) => {
+                let refused = format_args!("connection refused: {stranger}");
+                self.journal.of_user(None, Severity::Warning, refused);
+                Session::refuse(self.identity.clone())
+            }
+        };
+        if id.is_some() {
+            session = session.offering_to_wait();
+        }
+        let id = id.unwrap_or(WaiterId(0));
+        Client { session, peer, id, backoff: Backoff::default(), asked: None, holder: None }
     }
 
     /// What is said to those there is no room or time for.
@@ -177,166 +118,95 @@ impl Service {
         Reply::Closing.encode(&self.identity)
     }
 
-    /// Goes on with a client until its connection has something to do. The bytes that are needed
-    /// are taken off the front of `input`.
-    pub(crate) fn attend(&mut self, client: &mut Client, input: &mut &[u8]) -> Need {
-        // Of the demand that was judged in the step before.
-        let mut right = None;
-        loop {
-            self.flush_if_much();
-            match client.session.next(input) {
-                Step::Send(line) => return Need::Send(line),
-                Step::Receive => return Need::Receive,
-                Step::Close => return Need::Close,
-                Step::Status(device) => return Need::Status(device),
-                Step::MayName(demand) => {
-                    let (granted, to_device) = self.grant(&client.peer, demand).unzip();
-                    right = to_device.flatten();
-                    client.session.vouch(granted);
-                }
-                Step::Change(demand) => {
-                    if let Some(need) = self.change(client, demand, right.take()) {
-                        return need;
-                    }
-                }
-                Step::Http => self.dismiss_a_browser(client),
-            }
-        }
+    /// Ends the session of a web browser: a web page can make it say anything.
+    pub(super) fn dismiss_a_browser(&mut self, client: &mut Client) {
+        let said = format_args!("the client is a web browser: session ended");
+        self.journal.of_user(client.user(), Severity::Warning, said);
+        client.session.dismiss();
     }
 
-    /// Serves a demand that was granted. `None` if the client has its answer.
-    fn change(
-        &mut self,
-        client: &mut Client,
-        demand: Demand,
-        right: Option<Granted>,
-    ) -> Option<Need> {
-        let answer = match demand {
-            Demand::Lock(request) => match self.right(client, right, &request) {
-                Some(granted) => self.lock(client, granted),
-                None => Ok(Outcome::Denied),
-            },
-            Demand::Unlock(request) => {
-                self.unlock(&client.peer, &request, client.backoff.contention())
-            }
-            Demand::Force(request) => self.force(client, &request),
-            Demand::Pass(pass) => {
-                let request = Request { device: pass.device.clone(), pid: pass.to };
-                match self.right(client, right, &request) {
-                    Some(granted) => self.pass(client, &pass, granted),
-                    None => Ok(Outcome::Denied),
-                }
-            }
-            Demand::Wait(request, seconds) => {
-                let granted = self.right(client, right, &request);
-                match granted.and_then(|granted| self.table.names_of(granted.device())) {
+    /// Serves a demand, if the client may make it. None if the client has its answer.
+    pub(super) fn change(&mut self, client: &mut Client, demand: Demand) -> Option<Delay> {
+        if self.deferred() >= DEFERRED_MOST {
+            self.flush();
+        }
+        let outcome = match self.grant(client, demand) {
+            None => Ok(Outcome::Denied),
+            Some(Permitted::Lock(granted)) => self.lock(client, granted),
+            Some(Permitted::Unlock(request)) => self.unlock(client, &request),
+            Some(Permitted::Force(request)) => self.force(client, &request),
+            Some(Permitted::Pass(granted, from)) => self.pass(client, granted, from),
+            Some(Permitted::Wait(granted, seconds)) => {
+                match self.table.names_of(granted.device()) {
                     Some(names) => {
+                        let (request, _) = granted.into_parts();
                         let time = Duration::from_secs(seconds.into());
                         client.holder = Some(self.table.machine().identify(request.pid));
                         let (user, now) = (client.user(), Instant::now());
-                        self.waiting.enter(client.id, names, request, user, time, now);
-                        return Some(Need::Wait);
+                        self.queue.enter(client.id, names, request, user, time, now);
+                        return Some(Delay::Waiting);
                     }
                     None => Ok(Outcome::Denied),
                 }
             }
         };
-        client.take(answer).err().map(Need::Retry)
+        client.take(outcome).err().map(Delay::Retry)
     }
 
-    fn dismiss_a_browser(&mut self, client: &mut Client) {
-        let said = format_args!("the client is a web browser: session ended");
-        self.tell_of(client.user(), Severity::Warning, said);
-        client.session.dismiss();
+    fn grant(&mut self, client: &Client, demand: Demand) -> Option<Permitted> {
+        let peer = client.peer.as_ref().ok()?;
+        let device = demand.device().clone();
+        let granted = self.authority.grant(&mut self.processes, peer, demand, &mut self.table);
+        granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
     }
 
     /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
     fn lock(&mut self, client: &mut Client, granted: Granted) -> Result<Outcome, Contended> {
         let contention = client.backoff.contention();
         let asked = *client.asked.get_or_insert_with(Instant::now);
-        let real = granted.device().real();
-        if !self.those_before_were_tried(real, asked) {
+        let (real, now) = (granted.device().real(), Instant::now());
+        if !self.queue.was_busy_since(real, asked, now) {
+            self.queue.wake(real, now);
             if contention == Contention::ComesBack {
                 return Err(Contended::default());
             }
-            self.tell_of(
-                client.user(),
-                Severity::Info,
-                format_args!("{real} is busy: a client waits for it"),
-            );
+            let busy = format_args!("{real} is busy: a client waits for it");
+            self.journal.of_user(client.user(), Severity::Info, busy);
             return Ok(Outcome::Busy);
         }
         if self.holds_too_many(client) {
             return Ok(Outcome::Denied);
         }
-        let pid = granted.pid();
         let answer = self.take(client.user(), granted, contention, asked);
-        let outcome = self.told(&client.peer, answer);
-        self.note_holder(client, pid, &outcome);
-        outcome
+        self.report_to_log(client, answer)
     }
 
-    fn pass(
-        &mut self,
-        client: &Client,
-        pass: &Pass,
-        granted: Granted,
-    ) -> Result<Outcome, Contended> {
-        let (Request { pid: to, .. }, device) = granted.into_parts();
-        let (pass, real) = (Pass { to, ..pass.clone() }, device.real().to_owned());
-        let exclusive = self.may_become_exclusive(&device);
+    fn pass(&mut self, client: &Client, granted: Granted, from: Pid) -> Result<Outcome, Contended> {
+        let (Request { pid: to, device: name }, device) = granted.into_parts();
+        let kept = device.clone();
+        let pass = Pass { device: name, from, to };
         let answer = self.table.attempt_pass(&pass, Some(device), client.backoff.contention());
-        let outcome = self.told(&client.peer, answer);
-        self.note_holder(client, to, &outcome);
+        let outcome = self.report_to_log(client, answer);
         if matches!(outcome, Ok(Outcome::Done)) {
-            self.forget_lock_of_opener(&real, pass.from);
-            self.lock_has_ended(&real);
-            let request = Request { device: pass.device, pid: to };
-            self.locked_for(&request, exclusive.as_ref());
+            self.ports.released(kept.real(), from);
+            self.has_lock(client.user(), to, &kept);
         }
         outcome
     }
 
-    fn those_before_were_tried(&mut self, real: &str, asked: Instant) -> bool {
-        let now = Instant::now();
-        let queue = &mut self.waiting.queue;
-        let tried = queue.is_empty() || queue.was_busy_since(real, asked, now);
-        if !tried {
-            queue.wake(real, now);
-        }
-        tried
-    }
-
-    fn unlock(
-        &mut self,
-        peer: &Result<Peer, Stranger>,
-        request: &Request,
-        contention: Contention,
-    ) -> Result<Outcome, Contended> {
-        self.before_release(request);
-        let answer = self.table.attempt_unlock(request, contention);
-        if let Ok(answer) = &answer {
-            self.was_released(answer, request.pid);
-        }
-        self.told(peer, answer)
-    }
-
-    /// What follows the end of a lock that was this process's, if the answer tells of one.
-    fn was_released(&mut self, answer: &Answer, pid: Pid) {
-        let Some(real) = &answer.released else { return };
-        self.lock_has_ended(real);
-        self.forget_lock_of_opener(real, pid);
-        self.waiting.queue.wake(real, Instant::now());
+    fn unlock(&mut self, client: &Client, request: &Request) -> Result<Outcome, Contended> {
+        let answer = self.release(request, client.backoff.contention());
+        self.report_to_log(client, answer)
     }
 
     /// The log names both users and the lock.
     fn force(&mut self, client: &Client, request: &Request) -> Result<Outcome, Contended> {
         let owner = pidlockfile::process::owner(request.pid);
-        let outcome = self.unlock(&client.peer, request, client.backoff.contention());
+        let outcome = self.unlock(client, request);
         if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
             let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
             let (device, pid) = (request.device.as_str(), request.pid);
-            self.tell(
+            self.journal.later(
                 Severity::Warning,
                 format_args!("{peer}: took {device} from pid {pid}{from} by force"),
             );
@@ -344,9 +214,181 @@ impl Service {
         outcome
     }
 
-    /// Finds the holders of a device, or of any: the answer to [`Need::Status`]. It takes a while, as
-    /// every process of the machine is looked at.
-    pub(crate) fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
+    /// Takes what was granted, at the very device that was judged.
+    pub(super) fn take(
+        &mut self,
+        user: User,
+        granted: Granted,
+        contention: Contention,
+        asked: Instant,
+    ) -> Result<Answer, Contended> {
+        let is_foreseen = granted.is_foreseen();
+        let (request, device) = granted.into_parts();
+        let kept = device.clone();
+        let answer = self.table.attempt_lock(&request, Some(device), contention, asked);
+        if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
+            self.has_lock(user, request.pid, &kept);
+            if is_foreseen {
+                let files = self.table.names_of(&kept).map_or(1, |names| names.written);
+                self.foreseen.note(Lock { user, request, device: kept, files });
+            }
+        }
+        answer
+    }
+
+    /// A process has got a lock that this user asked for.
+    fn has_lock(&mut self, user: User, pid: Pid, device: &ResolvedDevice) {
+        let who = self.table.machine().identify(pid);
+        self.ports.locked(device, &who);
+        if self.table.watched().count_of(&who) > 0 {
+            self.quota.note(user, who);
+        }
+    }
+
+    pub(super) fn release(
+        &mut self,
+        request: &Request,
+        contention: Contention,
+    ) -> Result<Answer, Contended> {
+        self.ports.before_release(request, &mut self.table);
+        let answer = self.table.attempt_unlock(request, contention);
+        if let Ok(Answer { released: Some(real), .. }) = &answer {
+            self.ports.released(real, request.pid);
+            self.queue.wake(real, Instant::now());
+        }
+        answer
+    }
+
+    fn holds_too_many(&mut self, client: &Client) -> bool {
+        let (user, table) = (client.user(), &mut self.table);
+        let held = self.quota.files(user, |who| table.watched().count_of(who));
+        let room = FILES_PER_USER.saturating_sub(held);
+        if self.foreseen.files(user) >= room {
+            // Those that are gone by now do not count.
+            self.foreseen.retain(|lock| table.is_locked_for(&lock.device, lock.request.pid));
+        }
+        let foreseen = if user == Some(0) { 0 } else { self.foreseen.files(user) };
+        if foreseen < room {
+            return false;
+        }
+        let files = held.saturating_add(foreseen);
+        let refused =
+            format_args!("refused: the processes of this user already have {files} lock files");
+        self.journal.of_user(user, Severity::Notice, refused);
+        true
+    }
+
+    /// Tries to take a device for one who waits for it. The client has its answer unless the
+    /// outcome is busy.
+    pub(super) fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
+        // A day may have gone by since it was asked.
+        let has_ended =
+            client.holder.as_ref().is_some_and(|who| self.table.machine().has_ended(who));
+        let granted = self.grant_again(client, &attempt.request).filter(|_| !has_ended);
+        let names = granted.as_ref().and_then(|it| self.table.names_of(it.device()));
+        let (Some(granted), Some(names), false) = (granted, names, self.holds_too_many(client))
+        else {
+            self.queue.tried(attempt, Outcome::Denied, None, Instant::now());
+            client.answer(Outcome::Denied);
+            return Outcome::Denied;
+        };
+        if names.real != *attempt.device {
+            // The name that it waited for is another device now, and others wait for that.
+            self.queue.change(attempt.waiter, names, Instant::now());
+            return Outcome::Busy;
+        }
+        // The next look is the next attempt.
+        let asked = client.asked.take().unwrap_or_else(Instant::now);
+        let answer = self.take(client.user(), granted, Contention::Decides, asked);
+        let is_pending = matches!(&answer, Err(it) if it.cause == Cause::Reading);
+        let blocker = answer.as_ref().ok().and_then(|answer| answer.blocker.clone());
+        let outcome = match answer {
+            // Asked again and again, it would fill the log.
+            Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
+            Ok(answer) => self.report_to_log(client, Ok(answer)).unwrap_or(Outcome::Busy),
+        };
+        self.queue.tried(attempt, outcome, blocker, Instant::now());
+        if is_pending {
+            client.asked = Some(asked);
+            self.queue.wake(&attempt.device, Instant::now());
+        }
+        if outcome != Outcome::Busy {
+            client.answer(outcome);
+        }
+        outcome
+    }
+
+    /// The right to what was granted before, for another attempt.
+    fn grant_again(&mut self, client: &Client, request: &Request) -> Option<Granted> {
+        let peer = client.peer.as_ref().ok()?;
+        let Self { authority, processes, table, .. } = self;
+        let granted = authority.grant_taking(processes, peer, request.clone(), table);
+        granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).ok()
+    }
+
+    fn tell_refused(&mut self, peer: &Peer, device: &DeviceName, refused: Refused) {
+        match refused {
+            Refused::Process(pid, refusal) => {
+                let device = device.as_str();
+                self.journal.of_user(
+                    peer.uid(),
+                    Severity::Notice,
+                    format_args!("{peer}: refused to name process {pid} for {device}: {refusal}"),
+                );
+            }
+            Refused::Device(answer) => self.journal.of_peer(peer, answer.events),
+        }
+    }
+
+    /// Logs what happened, and returns what the client is told.
+    fn report_to_log(
+        &mut self,
+        client: &Client,
+        answer: Result<Answer, Contended>,
+    ) -> Result<Outcome, Contended> {
+        let (outcome, events) = match answer {
+            Ok(Answer { outcome, events, .. }) => (Ok(outcome), events),
+            Err(Contended { events, cause }) => {
+                (Err(Contended { events: Vec::new(), cause }), events)
+            }
+        };
+        if let Ok(peer) = &client.peer {
+            self.journal.of_peer(peer, events);
+        }
+        outcome
+    }
+
+    /// A process is gone: what it held is for everybody.
+    pub(super) fn process_gone(&mut self, pid: Pid) {
+        self.ports.process_gone(pid, &mut self.table);
+        for event in self.table.gone(pid) {
+            self.journal.later(event.weight.into(), format_args!("{}", event.text));
+        }
+        self.queue.process_gone(pid, Instant::now());
+    }
+
+    /// A process that has got a number with a lock keeps the lock if it may hold the port.
+    pub(super) fn judge_the_newcomers(&mut self) {
+        let came = self.foreseen.take(|lock| pidlockfile::process::lives(lock.request.pid));
+        for Lock { user, request, device, .. } in came {
+            let right = self.authority.grant_opener(&mut self.processes, request.clone(), device);
+            let Err(refusal) = right else { continue };
+            if self.release(&request, Contention::Decides).is_ok() {
+                let (device, pid) = (request.device.as_str(), request.pid);
+                self.journal.of_user(
+                    user,
+                    Severity::Notice,
+                    format_args!(
+                        "released {device} of pid {pid}, which has started since: {refusal}"
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Finds the holders of a device, or of any: the answer to STAT. It takes a while, as every process of the machine
+    /// is looked at.
+    pub(super) fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
         let seen = status_worker::look(&mut self.table, device);
         self.report_seen(client, seen);
     }
@@ -356,52 +398,16 @@ impl Service {
         let Some(Seen { port, mut holders, is_complete }) = seen else {
             return client.session.report(None);
         };
-        self.add_openers(&mut holders, port.as_deref());
+        self.ports.add_openers(&mut holders, port.as_deref());
         let scope = if port.is_some() { Scope::Device } else { Scope::All };
-        let waiters = self.waiters(port.as_deref());
-        let report = Report::new(scope, &holders, &waiters);
-        client.session.report(Some(if is_complete { report } else { report.incomplete() }));
-    }
-
-    /// Where locks are, for callers that look by themselves.
-    pub(super) fn layout(&self) -> &Layout {
-        self.table.layout()
-    }
-
-    /// The waiters for a device, or for any.
-    fn waiters(&self, real: Option<&str>) -> Vec<Waiter> {
-        let waiters = self.waiting.queue.waiters(real);
         let waiter = |(device, request, user): (&str, &Request, Option<u32>)| Waiter {
             device: device.to_owned(),
             pid: request.pid,
             user,
         };
-        waiters.map(waiter).collect()
-    }
-
-    /// Tells the log what happened, and returns what the client is told.
-    fn told(
-        &mut self,
-        peer: &Result<Peer, Stranger>,
-        answer: Result<Answer, Contended>,
-    ) -> Result<Outcome, Contended> {
-        let (outcome, events) = match answer {
-            Ok(Answer { outcome, events, .. }) => (Ok(outcome), events),
-            Err(Contended { events, cause }) => {
-                (Err(Contended { events: Vec::new(), cause }), events)
-            }
-        };
-        if let Ok(peer) = peer {
-            self.tell_events(peer, events);
-        }
-        outcome
-    }
-
-    fn tell_events(&mut self, peer: &Peer, events: Vec<Event>) {
-        for event in events {
-            let weight = event.weight.into();
-            self.tell_of(peer.uid(), weight, format_args!("{peer}: {}", event.text));
-        }
+        let waiters: Vec<_> = self.queue.waiters(port.as_deref()).map(waiter).collect();
+        let report = Report::new(scope, &holders, &waiters);
+        client.session.report(Some(if is_complete { report } else { report.incomplete() }));
     }
 }
 

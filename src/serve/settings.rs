@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::ports::Opens;
+use super::ports::{Exclusive, Opens};
 
 /// How a daemon behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// How long a connection may ask nothing.
     pub idle_timeout: Duration,
@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub stay: Stay,
     /// Whether ports that are held open without a lock get one.
     pub opens: Opens,
+    /// Which ports are made exclusive while they are locked.
+    pub exclusive: Exclusive,
 }
 
 /// When a daemon ends without being told.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ttylock::DeviceName;
 
 use super::admission::Token;
-use crate::limits::{STATUS_PAUSE, STATUS_SHARE};
+use crate::limits::STATUS_PAUSE;
 
 /// A question, and who asks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl StatusQueries {
     /// A survey has ended: the next one begins after a pause that is a multiple of its time, up to a limit.
     pub(super) fn answered(&mut self, began: Instant, ended: Instant) {
         let spent: Duration = ended.saturating_duration_since(began);
-        let pause = spent.saturating_mul(STATUS_SHARE.saturating_sub(1)).min(STATUS_PAUSE);
+        let pause = spent.saturating_mul(3).min(STATUS_PAUSE);
         self.not_before = ended.checked_add(pause).unwrap_or(ended);
     }
 
@@ -88,7 +88,7 @@ mod tests {
         queries.push(5, None);
         let took = Duration::from_millis(10);
         queries.answered(now, now + took);
-        let next = now + took * STATUS_SHARE;
+        let next = now + took * 4;
         assert_eq!(queries.next_moment(), Some(next));
         assert_eq!(queries.due(next - Duration::from_nanos(1)), []);
         assert_eq!(queries.due(next), [query(None, &[5])]);

@@ -30,18 +30,47 @@ fn store() -> daemon::Store {
 mod tests {
     use crate::daemon::Daemon;
     use crate::site::Site;
+    use clap::{Arg, ArgAction};
+    use dflockd::config::{FLAGS, Flag, Kind};
+    use rstest::rstest;
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
     use std::process::Command;
     use testbed::{peer, program};
+    use wrapcmd::Shell;
 
     const ETC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/etc");
     const RULES: &str = "prometheus/dflockd.rules.yml";
 
     fn read(file: &str) -> String {
         fs::read_to_string(format!("{ETC}/{file}")).unwrap()
+    }
+
+    /// With LFPD_UPDATE in the environment, the files are written anew instead.
+    #[rstest]
+    fn the_completions_are_current(#[values(Shell::Bash, Shell::Fish, Shell::Zsh)] shell: Shell) {
+        let option = |flag: &Flag| {
+            let value = match flag.name {
+                "tls-cert" | "tls-key" | "etcd-ca" | "etcd-cert" | "etcd-key" | "unix-socket" => {
+                    "FILE"
+                }
+                "state-dir" => "DIR",
+                name if name.ends_with("-file") => "FILE",
+                _ => "TEXT",
+            };
+            let takes = if flag.kind == Kind::Switch { ArgAction::SetTrue } else { ArgAction::Set };
+            Arg::new(flag.name).long(flag.name).help(flag.help).action(takes).value_name(value)
+        };
+        let command = clap::Command::new("dflockd").args(FLAGS.iter().map(option));
+        let made = wrapcmd::completions(shell, &command);
+        let file = format!("completions/dflockd.{shell:?}").to_lowercase();
+        if std::env::var_os("LFPD_UPDATE").is_some() {
+            fs::write(format!("{ETC}/{file}"), &made).unwrap();
+        }
+        let advice = "the options have changed: LFPD_UPDATE=1 cargo test --test deployment";
+        assert!(read(&file) == made, "{advice}");
     }
 
     /// Runs a program that must find nothing wrong.

@@ -13,21 +13,30 @@ const FILES: &str = "\
 /usr/lib/systemd/system/dflockd.socket
 /usr/sbin/dflockd
 /usr/share/bash-completion/completions/dflock
-/usr/share/doc/dflock/README.md
+/usr/share/bash-completion/completions/dflockd
 /usr/share/doc/dflock/changelog.Debian.gz
 /usr/share/doc/dflock/copyright
-/usr/share/doc/dflockd/README.md
+/usr/share/doc/dflock/dflock.md
+/usr/share/doc/dflock/kubernetes.md
+/usr/share/doc/dflock/lock-server.md
+/usr/share/doc/dflock/what-happens-when.md
 /usr/share/doc/dflockd/changelog.Debian.gz
 /usr/share/doc/dflockd/copyright
+/usr/share/doc/dflockd/dflock.md
 /usr/share/doc/dflockd/examples/Dockerfile
 /usr/share/doc/dflockd/examples/compose.yaml
 /usr/share/doc/dflockd/examples/dflockd.json
 /usr/share/doc/dflockd/examples/dflockd.rules.yml
 /usr/share/doc/dflockd/examples/dflockd@.service
+/usr/share/doc/dflockd/kubernetes.md
+/usr/share/doc/dflockd/lock-server.md
+/usr/share/doc/dflockd/what-happens-when.md
 /usr/share/fish/vendor_completions.d/dflock.fish
+/usr/share/fish/vendor_completions.d/dflockd.fish
 /usr/share/man/man1/dflock.1.gz
 /usr/share/man/man8/dflockd.8.gz
 /usr/share/zsh/vendor-completions/_dflock
+/usr/share/zsh/vendor-completions/_dflockd
 ";
 
 /// Both packages, built once.

@@ -51,8 +51,8 @@
 //! Locks are advisory and local. The users of a lock must trust its directory. On a network file
 //! system the machines must have different host names. See `sema(5)`.
 
-/// The README's examples run as tests.
-#[doc = include_str!("../README.md")]
+/// The examples of the guide run as tests.
+#[doc = include_str!("../../../docs/sema.md")]
 #[cfg(doctest)]
 struct Readme;
 

@@ -1,12 +1,14 @@
-//! The manual pages and the README against the programs: every option is in both.
+//! The manual pages and the guide against the programs: every option is in both.
 
 mod scratch;
 
 use std::fs;
 use std::path::Path;
 
+use clap::ArgAction;
 use rstest::rstest;
 use scratch::{Scratch, finish};
+use wrapcmd::Shell;
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -45,8 +47,50 @@ fn sema_1_has_every_option_and_no_other() {
 #[case::fish("fish")]
 fn the_completions_to_install_are_the_programs_own(#[case] shell: &str) {
     let own = Scratch::new().sema(&["completions", shell]).out;
-    let again = format!("sema completions {shell} >etc/completions/sema.{shell}");
-    assert!(own == document(&format!("etc/completions/sema.{shell}")), "make it anew: {again}");
+    assert_current(&format!("etc/completions/sema.{shell}"), &own);
+}
+
+/// With LFPD_UPDATE in the environment, the file is written anew instead.
+#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+fn assert_current(file: &str, made: &str) {
+    if std::env::var_os("LFPD_UPDATE").is_some() {
+        fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(file), made).unwrap();
+    }
+    let advice = "the options have changed: LFPD_UPDATE=1 cargo test --test documents";
+    assert!(document(file) == made, "{file}: {advice}");
+}
+
+/// The command line of `semats`, as its help has it.
+#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+fn semats_command() -> clap::Command {
+    let help: &'static str = Scratch::new().semats(&["--help"]).out.leak();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let (commands, options) = commands.split_once("\n\nOptions:\n").unwrap();
+    let (options, _) = options.split_once("\n\n").unwrap();
+    let mut semats = clap::Command::new("semats").disable_help_subcommand(true);
+    for line in commands.lines() {
+        let (name, about) = line.trim().split_once(" <path>").unwrap();
+        let path = clap::Arg::new("path").value_name("PATH");
+        semats = semats.subcommand(clap::Command::new(name).about(about.trim()).arg(path));
+    }
+    for line in options.lines().filter(|line| !line.contains("--help")) {
+        let (names, help) = line.trim().split_once("  ").unwrap();
+        let long = names.split([' ', ',']).find_map(|word| word.strip_prefix("--")).unwrap();
+        let short =
+            names.strip_prefix('-').and_then(|rest| rest.chars().next()).filter(|it| *it != '-');
+        let takes = if names.contains('<') { ArgAction::Set } else { ArgAction::SetTrue };
+        let option = clap::Arg::new(long).long(long).short(short);
+        semats = semats.arg(option.action(takes).global(true).help(help.trim()));
+    }
+    semats
+}
+
+#[rstest]
+fn the_completions_of_semats_are_current(
+    #[values(Shell::Bash, Shell::Fish, Shell::Zsh)] shell: Shell,
+) {
+    let made = wrapcmd::completions(shell, &semats_command());
+    assert_current(&format!("etc/completions/semats.{shell:?}").to_lowercase(), &made);
 }
 
 #[test]
@@ -56,9 +100,9 @@ fn semats_1_has_every_option_and_no_other() {
 }
 
 #[test]
-fn the_readme_knows_only_real_options() {
+fn the_guide_knows_only_real_options() {
     let manual = options(&document("man/sema.1"));
-    let readme = document("README.md");
+    let readme = document("../../docs/sema.md");
     let ours: Vec<&str> = readme.lines().filter(|line| !line.contains("cargo ")).collect();
     let readme = options(&ours.join("\n"));
     assert!(readme.len() >= 5);
@@ -100,6 +144,7 @@ fn sema_5_shows_a_file_that_parses() {
 fn the_shell_of_sema_5_takes_part() {
     let scratch = Scratch::new();
     let manual = document("man/sema.5").replace("\\-", "-").replace("\\en", "\\n");
+    let manual = manual.replace(" ||\n ", " ||");
     let line = manual.lines().find(|line| line.starts_with("(set -C;")).unwrap().to_owned();
     let ran = scratch.sh(&format!("{line}\nsema status my.lock | head -1\n{line}"));
     assert_eq!((ran.code(), ran.out.as_str()), (1, "locked: true\n"), "{ran:?}");

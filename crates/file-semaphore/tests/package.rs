@@ -8,15 +8,19 @@ const FILES: &str = "\
 /usr/bin/sema
 /usr/bin/semats
 /usr/share/bash-completion/completions/sema
-/usr/share/doc/file-semaphore/README.md
+/usr/share/bash-completion/completions/semats
 /usr/share/doc/file-semaphore/changelog.Debian.gz
 /usr/share/doc/file-semaphore/copyright
+/usr/share/doc/file-semaphore/sema.md
+/usr/share/doc/file-semaphore/semaphores.md
 /usr/share/fish/vendor_completions.d/sema.fish
+/usr/share/fish/vendor_completions.d/semats.fish
 /usr/share/lintian/overrides/file-semaphore
 /usr/share/man/man1/sema.1.gz
 /usr/share/man/man1/semats.1.gz
 /usr/share/man/man5/sema.5.gz
 /usr/share/zsh/vendor-completions/_sema
+/usr/share/zsh/vendor-completions/_semats
 ";
 
 #[test]

@@ -16,11 +16,11 @@
 //! This crate holds nothing itself, writes nothing to any descriptor but its pipe, and never
 //! starts a command by way of a shell.
 //!
-//! On Windows a process cannot become another program; of this crate there are the exit codes, JSON and the
-//! output.
+//! On Windows a process cannot become another program; of this crate there are the exit codes, JSON, the
+//! completions and the output.
 //!
-//! Programs that wrap commands also share their exit codes ([`exit`]), JSON ([`Value`]), and tips for words of other
-//! lock programs ([`with_tip`]).
+//! Programs that wrap commands also share their exit codes ([`exit`]), JSON ([`Value`]), tips for words of other
+//! lock programs ([`with_tip`]), and completions for shells ([`completions`]).
 //!
 //! ```no_run
 //! use std::ffi::OsString;
@@ -50,6 +50,7 @@
 mod background;
 #[cfg(unix)]
 mod command;
+mod completions;
 pub mod exit;
 mod json;
 mod output;
@@ -65,6 +66,7 @@ mod tip;
 pub use background::{Background, Began, in_background};
 #[cfg(unix)]
 pub use command::{Refusal, execute, take_over};
+pub use completions::{Shell, completions};
 pub use json::Value;
 pub use output::print;
 #[cfg(unix)]

@@ -1,41 +1,41 @@
-//! Serves many connections in one process and one thread: which connection is served when, and for how long.
+//! Serves many connections in one process and one thread: accepts them, and gives turns to those that have something to
+//! do.
 //!
-//! There is no thread or process for each connection, and nothing in memory that a restart would lose,
-//! because locks are files. Every piece of work is bounded (one read, a few commands, a few new connections),
-//! and the connections take turns, so one client never keeps another waiting for long. Only the answer to STAT takes
-//! longer: a thread prepares it for all clients that ask.
+//! There is no thread or process for each connection, and nothing in memory that a restart would lose, because locks
+//! are files. Every piece of work is bounded, so one client never keeps another waiting for long. Only the answer to
+//! STAT takes longer: a thread prepares it for all clients that ask.
 
-mod arrivals;
-mod sweep;
 mod turns;
-mod waiters;
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
 
-use arrivals::Arrivals;
-use sweep::Schedule;
-
+use super::admission::{Caps, Decision};
 use super::clients::Clients;
-use super::descriptors::{Shares, descriptors, own, spare_memory};
-use super::listener::Listener;
+use super::connection::{Connection, Phase};
+use super::descriptors::{Shares, descriptors, own};
+use super::listener::{Listener, Origin};
 use super::notify::Notify;
-use super::ports::Opens;
+use super::opened::serve_openers;
+use super::ports::{Exclusive, ExclusivePorts, OpenPorts, Opens};
+use super::queue::WaiterId;
 use super::service::Service;
-use super::settings::Settings;
+use super::settings::{Settings, Stay};
 use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
-use crate::limits::EXCLUSIVE_DESCRIPTORS;
+use super::wire::{Wire, timeout_until};
+use crate::limits::{ACCEPT_PAUSE, ACCEPTED, CONNECTIONS, REOPEN_EVERY};
 use crate::log::Severity;
 
-/// Events that are not about a connection have the highest bit; the rest tells which.
+/// Events that are not about a connection have the highest bit; the rest is their kind.
 const SPECIAL: u64 = 1 << 63;
 const SIGNALS: u64 = SPECIAL;
 const CHANGES: u64 = SPECIAL | 1 << 62;
@@ -54,12 +54,18 @@ struct Daemon<'s> {
     epoll: Epoll,
     signals: SignalFd,
     notify: Notify,
-    arrivals: Arrivals,
+    listeners: Vec<Listener>,
+    /// The end of the pause after a connection that could not be accepted.
+    accept_after: Option<Instant>,
     clients: Clients,
     queries: StatusQueries,
     status_worker: StatusWorker,
     watches: Watches,
-    schedule: Schedule,
+    /// When to search for what the kernel does not report.
+    search_at: Option<Instant>,
+    reopened: Instant,
+    /// There has been no client since.
+    quiet: Instant,
     ending: bool,
 }
 
@@ -89,7 +95,6 @@ impl<'s> Daemon<'s> {
         listeners: Vec<Listener>,
         settings: Settings,
     ) -> io::Result<Self> {
-        spare_memory()?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let handled = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
         handled.thread_block()?;
@@ -101,58 +106,88 @@ impl<'s> Daemon<'s> {
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENERS | number))?;
         }
         if settings.opens == Opens::Watched {
-            epoll.add(service.watch_opens()?, EpollEvent::new(EpollFlags::EPOLLIN, OPENS))?;
+            let log = service.journal.log_of_thread();
+            let opens = OpenPorts::start(&service.authority.dev_dir, log)?;
+            epoll.add(&opens, EpollEvent::new(EpollFlags::EPOLLIN, OPENS))?;
+            service.ports.opens = Some(opens);
         }
-        let looks = if service.makes_exclusive() { EXCLUSIVE_DESCRIPTORS } else { 0 };
-        let own = own(service.directories().len(), looks);
+        let makes_exclusive = settings.exclusive != Exclusive::Never;
+        let own = own(service.table.directories().len(), makes_exclusive);
         let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
         if shares.connections < settings.limit {
-            service.note(
+            service.journal.now(
                 Severity::Warning,
                 format_args!("descriptors for {} connections only", shares.connections),
             );
         }
-        service.keep_open(shares.kept);
+        service.table.keep_open(shares.kept);
+        let caps = Caps { all: shares.connections, per_user: settings.limit_per_user };
         let now = Instant::now();
         // After signals were blocked and capabilities given up, which a thread inherits.
-        let status_worker = StatusWorker::start(service.layout().clone())?;
+        let status_worker = StatusWorker::start(service.table.layout().clone())?;
         epoll.add(&status_worker, EpollEvent::new(EpollFlags::EPOLLIN, SURVEYS))?;
         let mut daemon = Self {
             service,
-            settings,
             epoll,
             signals,
             notify: Notify::from_env(now),
-            arrivals: Arrivals::at(listeners),
-            clients: Clients::up_to(shares.connections, settings.limit_per_user),
+            listeners,
+            accept_after: None,
+            clients: Clients::within(caps, settings.idle_timeout),
             queries: StatusQueries::none(now),
             status_worker,
             watches: Watches::of_up_to(shares.watched),
-            schedule: Schedule::since(now),
+            search_at: None,
+            reopened: now,
+            quiet: now,
             ending: false,
+            settings,
         };
         daemon.watch_holders();
-        daemon.service.begin_exclusive()?;
+        if makes_exclusive {
+            let Service { table, authority, journal, ports, .. } = &mut *daemon.service;
+            let (layout, log) = (table.layout().clone(), journal.log_of_thread());
+            let wanted = &daemon.settings.exclusive;
+            ports.exclusive = Some(ExclusivePorts::start(wanted, layout, authority.clone(), log)?);
+        }
         daemon.notify.ready();
         Ok(daemon)
     }
 
     fn run(mut self) -> io::Result<()> {
-        loop {
-            let timeout = self.timeout();
-            let now = self.take_events(timeout)?;
-            self.work(now);
-            if self.ending || self.is_no_longer_needed(now) {
-                self.drain();
-                return Ok(());
+        while !self.ending {
+            let now = self.take_events()?;
+            self.notify.alive(now);
+            self.serve_due(now);
+            self.try_waiters();
+            self.ask_queries(now);
+            self.search(now);
+            self.refresh(now);
+            if self.accept_after.take_if(|moment| *moment <= now).is_some() {
+                self.listen_for(EpollFlags::EPOLLIN);
             }
+            let is_idle = self.idle_end().is_some_and(|end| end <= now);
+            self.ending |= is_idle && self.service.table.watched().is_empty();
         }
+        self.drain();
+        Ok(())
     }
 
     /// Serves the clients that have sent something, each once. Those that do not fit into one call come first in the
     /// next one.
-    fn take_events(&mut self, timeout: EpollTimeout) -> io::Result<Instant> {
+    fn take_events(&mut self) -> io::Result<Instant> {
+        let moments = [
+            self.clients.next_moment(),
+            self.queries.next_moment().filter(|_| !self.status_worker.is_looking()),
+            self.idle_end(),
+            self.accept_after,
+            self.search_at,
+            self.notify.next_moment(),
+            self.service.queue.next_moment(),
+            self.service.flush_due(Instant::now()),
+        ];
         let mut events = [EpollEvent::empty(); EVENTS];
+        let timeout = timeout_until(moments.into_iter().flatten().min());
         let count = match self.epoll.wait(&mut events, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
@@ -169,39 +204,6 @@ impl<'s> Daemon<'s> {
         Ok(now)
     }
 
-    /// The work besides; each part of it is bounded.
-    fn work(&mut self, now: Instant) {
-        self.notify.alive(now);
-        self.serve_unfinished(now);
-        self.retry(now);
-        self.try_waiters();
-        self.ask_query(now);
-        self.sweep(now);
-        self.flush(now);
-    }
-
-    /// How long there is nothing to do if nothing happens.
-    fn timeout(&mut self) -> EpollTimeout {
-        if self.clients.unfinished() > 0 {
-            return EpollTimeout::ZERO;
-        }
-        let moments = [
-            self.clients.next_moment(),
-            self.queries.next_moment().filter(|_| !self.status_worker.is_looking()),
-            self.idle_end(),
-            self.arrivals.next_moment(),
-            self.schedule.next_moment(),
-            self.notify.next_moment(),
-            self.service.next_look(),
-        ];
-        let Some(moment) = moments.into_iter().flatten().min() else { return EpollTimeout::NONE };
-        let left = moment.saturating_duration_since(Instant::now());
-        // Rounded up, lest the last part of a millisecond be spent in turning round.
-        let up = left.saturating_add(Duration::from_micros(999));
-        let up = Duration::from_millis(u64::try_from(up.as_millis()).unwrap_or(u64::MAX));
-        EpollTimeout::try_from(up).unwrap_or(EpollTimeout::MAX)
-    }
-
     fn happened(&mut self, number: u64, now: Instant) {
         if number == SIGNALS {
             self.signalled();
@@ -209,14 +211,14 @@ impl<'s> Daemon<'s> {
             self.answer_queries();
         } else if number == CHANGES {
             let changes = self.watches.changes();
-            changes.iter().for_each(|change| self.service.changed(change));
+            changes.iter().for_each(|change| self.service.queue.changed(None, change, now));
         } else if number == OPENS {
-            self.service.serve_openers();
+            serve_openers(self.service);
             self.watch_holders();
         } else if number & LISTENERS == LISTENERS {
             self.accept(usize::try_from(number & NUMBER).unwrap_or(usize::MAX), now);
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {
-            self.watches.end_was_told(pid);
+            self.watches.forget_process(pid);
             self.service.process_gone(pid);
         }
     }
@@ -225,8 +227,8 @@ impl<'s> Daemon<'s> {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
             if Signal::try_from(number) == Ok(Signal::SIGHUP) {
-                self.service.reopen();
-                self.service.note(
+                self.service.table.reopen();
+                self.service.journal.now(
                     Severity::Notice,
                     format_args!("SIGHUP: opening the lock directories again"),
                 );
@@ -234,5 +236,130 @@ impl<'s> Daemon<'s> {
                 self.ending = true;
             }
         }
+    }
+
+    fn accept(&mut self, number: usize, now: Instant) {
+        self.refresh(now);
+        for _ in 0..ACCEPTED {
+            let Some(listener) = self.listeners.get(number) else { return };
+            let error = match listener.accept() {
+                Ok(stream) => {
+                    self.enter(stream, now);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let has_no_room = match error.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::EAGAIN) => return,
+                Some(Errno::EINTR | Errno::ECONNABORTED) => continue,
+                Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => true,
+                _ => false,
+            };
+            match self.clients.dispensable().filter(|_| has_no_room) {
+                Some(token) => self.end(token),
+                None => return self.pause_accepting(&error, now),
+            }
+        }
+    }
+
+    fn pause_accepting(&mut self, error: &io::Error, now: Instant) {
+        self.service
+            .journal
+            .now(Severity::Error, format_args!("cannot accept a connection: {error}"));
+        self.accept_after = now.checked_add(ACCEPT_PAUSE);
+        self.listen_for(EpollFlags::empty());
+    }
+
+    fn listen_for(&self, flags: EpollFlags) {
+        for (number, listener) in (0_u64..).zip(&self.listeners) {
+            let mut event = EpollEvent::new(flags, LISTENERS | number);
+            // It can fail only for a descriptor that is not registered, and each is.
+            let _ = self.epoll.modify(listener, &mut event);
+        }
+    }
+
+    fn enter(&mut self, stream: OwnedFd, now: Instant) {
+        let token = self.clients.token();
+        let client = self.service.welcome(stream.as_fd(), Some(WaiterId(token)));
+        let user = client.user();
+        let mut connection = Connection::new(Wire::Socket(stream), client, now);
+        let decision = self.clients.judge(user);
+        if decision != Decision::Welcome {
+            let crowded = format_args!("too many connections: one is refused or closed");
+            self.service.journal.of_user(user, Severity::Warning, crowded);
+        }
+        match decision {
+            Decision::Welcome => {}
+            Decision::Instead(other) => self.end(other),
+            Decision::TurnedAway => return connection.end(&self.service.farewell()),
+        }
+        connection.greet(self.service, now);
+        self.clients.enter(token, connection);
+        self.after(token);
+    }
+
+    /// The directories may be others by now, and those that are watched too.
+    fn refresh(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.reopened) >= REOPEN_EVERY {
+            self.reopened = now;
+            self.service.table.reopen();
+            self.watches.forget_directories();
+        }
+    }
+
+    /// Searches once a second for ended holders that the kernel does not report, and for processes that have got a
+    /// number with a lock.
+    fn search(&mut self, now: Instant) {
+        if self.search_at.take_if(|moment| *moment <= now).is_none() {
+            return;
+        }
+        if self.watches.polls_for_ends {
+            for pid in self.service.table.the_gone() {
+                self.service.process_gone(pid);
+            }
+            self.watches.polls_for_ends = !self.service.table.watched().is_empty();
+        }
+        self.service.judge_the_newcomers();
+        if self.watches.polls_for_ends || !self.service.foreseen.is_empty() {
+            self.search_at = now.checked_add(Duration::from_secs(1));
+        }
+    }
+
+    /// When a daemon that is not needed any more ends, unless a client comes.
+    fn idle_end(&self) -> Option<Instant> {
+        let may_end = self.settings.stay == Stay::WhileNeeded && self.clients.is_empty();
+        let end = || self.quiet.checked_add(self.settings.idle_timeout);
+        may_end.then(end).flatten()
+    }
+
+    /// The end: new clients of our own listeners are told so; what has arrived is done; all clients are
+    /// told. A listener that was handed over stays open for the next daemon.
+    fn drain(&mut self) {
+        for listener in std::mem::take(&mut self.listeners) {
+            let Origin::Ours(file) = &listener.origin else { continue };
+            if let Some(file) = file {
+                file.remove();
+            }
+            for _ in 0..CONNECTIONS {
+                let Ok(stream) = listener.accept() else { break };
+                let client = self.service.welcome(stream.as_fd(), None);
+                let connection = Connection::new(Wire::Socket(stream), client, Instant::now());
+                connection.end(&self.service.farewell());
+            }
+        }
+        for token in self.clients.tokens() {
+            if let Some(connection) = self.clients.find(token) {
+                if matches!(connection.phase, Phase::Retrying(_)) {
+                    connection.client.retry_no_more();
+                }
+                if matches!(connection.phase, Phase::Reading | Phase::Retrying(_)) {
+                    self.turn(token, Instant::now());
+                }
+            }
+            self.end(token);
+        }
+        self.service.ports.end();
+        self.service.flush();
+        self.service.journal.now(Severity::Info, format_args!("ends"));
     }
 }

@@ -1,14 +1,20 @@
-//! Serves one ready connection, and handles the result.
+//! Serves the connections that have something to do, the waiters of a device that may be free, and the questions of
+//! STAT that have an answer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
+use pidlockfile::process::ProcessIdentity;
+use ttylock::Outcome;
+
 use super::super::admission::Token;
-use super::super::connection::{Connection, Phase, Turn, close};
-use super::super::status_worker::{Ended, Seen};
-use super::Daemon;
-use crate::limits::{ATTEMPTED, TURN_BYTES};
+use super::super::connection::{Connection, Phase};
+use super::super::queue::{Attempt, Change, WaiterId};
+use super::super::service::Service;
+use super::super::status_worker::Ended;
+use super::{CHANGES, Daemon, PROCESSES};
+use crate::limits::READ_BYTES;
 use crate::log::Severity;
 
 impl Daemon<'_> {
@@ -16,74 +22,50 @@ impl Daemon<'_> {
         let Some(connection) = self.clients.find(token) else { return };
         match connection.phase {
             // Events other than a hang-up are not of interest.
-            Phase::Asking => {
+            Phase::Asking(_) => {
                 self.queries.forget(token);
                 connection.hang_up();
             }
-            Phase::Retrying => {
+            Phase::Retrying(_) => {
                 if !connection.hang_up() {
                     // A release is done all the same.
                     self.listen_to(token, None);
                     return;
                 }
-                self.clients.retry_no_more(token);
             }
             Phase::Waiting => {
                 let gone = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
                 if !flags.intersects(gone) {
                     return;
                 }
-                self.service.cancel(&mut connection.client);
-                connection.phase = Phase::Open;
+                self.service.queue.leave(connection.client.id, now);
+                connection.client.answer(Outcome::Busy);
             }
-            Phase::Open | Phase::Sending(_) => {}
+            Phase::Reading | Phase::Sending(_) | Phase::Over => {}
         }
         self.turn(token, now);
     }
 
     pub(super) fn turn(&mut self, token: Token, now: Instant) {
         let Some(connection) = self.clients.find(token) else { return };
-        let was_silent = !connection.spoke;
-        let mut buffer = [0; TURN_BYTES];
-        let turn = connection.turn(self.service, &mut buffer, now);
-        if was_silent && connection.spoke {
-            let user = connection.client.user();
-            self.clients.spoke(user, token);
-        }
-        self.after(token, turn, now);
+        connection.turn(self.service, &mut [0; READ_BYTES], now);
+        self.after(token);
         self.watch_holders();
     }
 
     /// What a connection does after a turn.
-    pub(super) fn after(&mut self, token: Token, turn: Turn, now: Instant) {
+    pub(super) fn after(&mut self, token: Token) {
         let Some(connection) = self.clients.find(token) else { return };
-        let hears = connection.hears();
-        match &turn {
-            Turn::Blocked if !matches!(connection.phase, Phase::Sending(_)) => {
-                connection.phase = Phase::Sending(now);
-            }
-            Turn::Waits => connection.phase = Phase::Waiting,
-            Turn::Retries(_) => connection.phase = Phase::Retrying,
-            Turn::Asks(_) => connection.phase = Phase::Asking,
-            Turn::Blocked | Turn::Quiet | Turn::More | Turn::Over => {}
-        }
-        let deadline = connection.deadline(self.settings.idle_timeout);
-        self.schedule.sweep_by(deadline);
+        let (phase, hears) = (connection.phase.clone(), connection.hears());
+        self.clients.changed(token);
         let reading = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
-        let interest = match turn {
-            Turn::Over => return self.close(token),
-            Turn::Quiet => Some(reading),
-            Turn::More => {
-                self.clients.defer(token);
-                None
-            }
-            Turn::Blocked => Some(EpollFlags::EPOLLOUT),
-            Turn::Waits => Some(EpollFlags::EPOLLRDHUP),
-            Turn::Retries(pause) => {
-                self.clients.retry_at(now.checked_add(pause).unwrap_or(now), token);
-                hears.then_some(EpollFlags::empty())
-            }
-            Turn::Asks(device) => {
+        let interest = match phase {
+            Phase::Over => return self.close(token),
+            Phase::Reading => Some(reading),
+            Phase::Sending(_) => Some(EpollFlags::EPOLLOUT),
+            Phase::Waiting => Some(EpollFlags::EPOLLRDHUP),
+            Phase::Retrying(_) => hears.then_some(EpollFlags::empty()),
+            Phase::Asking(device) => {
                 self.queries.push(token, device);
                 Some(EpollFlags::empty())
             }
@@ -96,25 +78,23 @@ impl Daemon<'_> {
     /// Tells epoll what is of interest; with no flags, that is a hang-up alone. Those of no interest are taken out of it,
     /// for it always tells of hang-ups, again and again.
     pub(super) fn listen_to(&mut self, token: Token, interest: Option<EpollFlags>) -> bool {
-        let Some(connection) = self.clients.find(token) else { return true };
-        let known = std::mem::replace(&mut connection.interest, interest);
+        let Some((connection, of_interest)) = self.clients.find_watched(token) else { return true };
+        let known = std::mem::replace(of_interest, interest);
         let outcome = match (known, interest) {
             (None, None) => return true,
             (Some(before), Some(after)) if before == after => return true,
             (Some(_), Some(flags)) => {
-                self.epoll.modify(&connection.stream, &mut EpollEvent::new(flags, token))
+                self.epoll.modify(&connection.wire, &mut EpollEvent::new(flags, token))
             }
-            (None, Some(flags)) => {
-                self.epoll.add(&connection.stream, EpollEvent::new(flags, token))
-            }
-            (Some(_), None) => self.epoll.delete(&connection.stream),
+            (None, Some(flags)) => self.epoll.add(&connection.wire, EpollEvent::new(flags, token)),
+            (Some(_), None) => self.epoll.delete(&connection.wire),
         };
         outcome.is_ok()
     }
 
     pub(super) fn close(&mut self, token: Token) {
         if let Some(connection) = self.leave(token) {
-            close(&connection.stream);
+            connection.close();
         }
     }
 
@@ -127,31 +107,35 @@ impl Daemon<'_> {
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
         let connection = self.clients.leave(token)?;
         self.queries.forget(token);
-        self.service.forget(&connection.client);
+        self.service.queue.leave(connection.client.id, Instant::now());
         if self.clients.is_empty() {
-            self.schedule.last_client_left(Instant::now());
+            self.quiet = Instant::now();
         }
         Some(connection)
     }
 
-    /// The requests that were contended, those of the earliest moment first, some in each round.
-    pub(super) fn retry(&mut self, now: Instant) {
-        for _ in 0..ATTEMPTED {
-            let Some(token) = self.clients.due_retry(now) else { return };
-            self.turn(token, now);
-        }
-    }
-
-    /// A turn for each client that had more to do. Those that still have come again in the next round.
-    pub(super) fn serve_unfinished(&mut self, now: Instant) {
-        for _ in 0..self.clients.unfinished() {
-            let Some(token) = self.clients.next_unfinished() else { return };
-            self.turn(token, now);
+    /// The connections that have their moment: the time of a client is over, or a contended request is tried again.
+    /// One request in each round, so that other clients are served in between.
+    pub(super) fn serve_due(&mut self, now: Instant) {
+        let mut has_retried = false;
+        for token in self.clients.due(now) {
+            let Some(connection) = self.clients.find(token) else { continue };
+            if matches!(connection.phase, Phase::Retrying(_)) {
+                if std::mem::replace(&mut has_retried, true) {
+                    self.clients.changed(token);
+                } else {
+                    self.turn(token, now);
+                }
+            } else if connection.drop_replies() {
+                self.turn(token, now);
+            } else {
+                self.end(token);
+            }
         }
     }
 
     /// Has all questions of STAT looked into, if it is time for that.
-    pub(super) fn ask_query(&mut self, now: Instant) {
+    pub(super) fn ask_queries(&mut self, now: Instant) {
         if !self.status_worker.is_looking() {
             let queries = self.queries.due(now);
             if !queries.is_empty() {
@@ -166,24 +150,111 @@ impl Daemon<'_> {
             Ok(Some(surveys)) => surveys,
             Ok(None) => return,
             Err(Ended) => {
-                self.service
-                    .note(Severity::Error, format_args!("the thread that answers STAT has ended"));
+                let why = format_args!("the thread that answers STAT has ended");
+                self.service.journal.now(Severity::Error, why);
                 self.ending = true;
                 return;
             }
         };
         self.queries.answered(surveys.began, surveys.ended);
         for (token, seen) in surveys.answers {
-            self.answer_query(token, seen);
+            let connection = self.clients.find(token);
+            let asks = |it: &&mut Connection| matches!(it.phase, Phase::Asking(_));
+            if let Some(connection) = connection.filter(asks) {
+                self.service.report_seen(&mut connection.client, seen);
+                self.turn(token, Instant::now());
+            }
         }
     }
 
-    fn answer_query(&mut self, token: Token, seen: Option<Seen>) {
-        let connection = self.clients.find(token).filter(|it| it.phase == Phase::Asking);
-        if let Some(connection) = connection {
-            self.service.report_seen(&mut connection.client, seen);
-            connection.phase = Phase::Open;
-            self.turn(token, Instant::now());
+    /// Tries the first waiter of a device that may be free, and answers those that have waited long enough.
+    pub(super) fn try_waiters(&mut self) {
+        if self.service.queue.is_empty() {
+            self.watches.forget_directories();
+            return;
         }
+        let now = Instant::now();
+        if let Some(attempt) = self.service.queue.due(now) {
+            self.try_heads(attempt, now);
+        }
+        for WaiterId(token) in self.service.queue.expire(now) {
+            if let Some(connection) = self.clients.find(token) {
+                connection.client.answer(Outcome::Busy);
+                self.turn(token, now);
+            }
+        }
+        if self.service.queue.is_empty() || self.watches.watches_directories() {
+            return;
+        }
+        // Without it, each device is looked at once a second.
+        let directories = self.service.table.directories();
+        if self.watches.watch_directories(&directories, &self.epoll, CHANGES).is_ok() {
+            // What went between the look and the watch.
+            self.service.queue.changed(None, &Change::Everything, now);
+        }
+    }
+
+    /// Tries the first waiter, and if the port is busy for it, the first waiter of the next user.
+    fn try_heads(&mut self, first: Attempt, now: Instant) {
+        let mut next = Some(first);
+        while let Some(attempt) = next {
+            let token = attempt.waiter.0;
+            let Some(connection) = self.clients.find(token) else {
+                self.service.queue.leave(attempt.waiter, now);
+                return;
+            };
+            // Looked up before: an attempt that is not busy removes the waiter from the line.
+            next = self.service.queue.next_head(&attempt);
+            if self.service.attempt(&mut connection.client, &attempt) != Outcome::Busy {
+                return self.turn(token, now);
+            }
+            self.watch_blocker(&attempt.device);
+            // A device that is asked for by another name has several lock files. Those that an attempt
+            // took before it met a conflict, it has given back: that is no news.
+            if attempt.request.device.below_dev().as_os_str() != &*attempt.device {
+                for change in self.watches.changes() {
+                    let own = Some(&*attempt.device);
+                    self.service.queue.changed(own, &change, Instant::now());
+                }
+            }
+        }
+    }
+
+    fn watch_blocker(&mut self, device: &str) {
+        let Some(who) = self.service.queue.blocker(device).cloned() else { return };
+        // An end that was known is no event: the device is looked at once a second.
+        if !self.watch_end(&who) && self.service.queue.note_gone(device, &who) {
+            self.service.process_gone(who.pid);
+        }
+    }
+
+    /// The holders of locks: these are removed when they end.
+    pub(super) fn watch_holders(&mut self) {
+        if !self.service.foreseen.is_empty() {
+            self.search_within(Duration::from_secs(1));
+        }
+        for who in self.service.table.take_newly_watched() {
+            if !self.watch_end(&who) {
+                self.service.process_gone(who.pid);
+            }
+        }
+    }
+
+    /// Watches for the end of a process. False if it has ended.
+    fn watch_end(&mut self, who: &ProcessIdentity) -> bool {
+        let polled = self.watches.polls_for_ends;
+        let number = PROCESSES | u64::try_from(who.pid.as_raw()).unwrap_or_default();
+        let Service { table, queue, .. } = &*self.service;
+        let wanted = |pid| !table.watched().of_number(pid).is_empty() || queue.is_blocked_by(pid);
+        let lives = self.watches.watch_end(who, &self.epoll, number, wanted);
+        if self.watches.polls_for_ends && !polled {
+            self.search_within(Duration::ZERO);
+        }
+        lives
+    }
+
+    fn search_within(&mut self, time: Duration) {
+        let moment = Instant::now().checked_add(time);
+        self.search_at = self.search_at.into_iter().chain(moment).min();
     }
 }

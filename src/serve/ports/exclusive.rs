@@ -21,7 +21,6 @@ use ttylock::{
 
 use super::model::Exclusive;
 use super::worker::{Waker, Work};
-use crate::limits::EXCLUSIVE_RECORD_AFTER;
 use crate::log::{Log, Severity};
 use crate::peer::Processes;
 use crate::serve::authority::Authority;
@@ -58,7 +57,6 @@ struct Port {
 #[derive(Clone, Debug)]
 struct Holder {
     who: ProcessIdentity,
-    since: Instant,
     set: Option<Set>,
 }
 
@@ -111,10 +109,6 @@ impl ExclusivePorts {
         Ok(ports)
     }
 
-    pub(in crate::serve) fn are_possible_for(&self, port: &ResolvedDevice) -> bool {
-        self.wanted.applies_to(port)
-    }
-
     /// A process has got the lock of a port.
     pub(in crate::serve) fn port_locked(&self, port: &ResolvedDevice, who: &ProcessIdentity) {
         if !self.wanted.applies_to(port) {
@@ -124,7 +118,7 @@ impl ExclusivePorts {
         let port = state.ports.entry(port.real().to_owned()).or_default();
         if port.holder.as_ref().is_none_or(|holder| holder.who != *who) {
             port.release();
-            port.holder = Some(Holder { who: who.clone(), since: Instant::now(), set: None });
+            port.holder = Some(Holder { who: who.clone(), set: None });
             self.waker.wake();
         }
     }
@@ -152,7 +146,7 @@ impl ExclusivePorts {
     }
 
     /// A process has ended, and its locks with it.
-    pub(in crate::serve) fn holder_gone(&self, is_gone: impl Fn(&ProcessIdentity) -> bool) {
+    pub(in crate::serve) fn holder_gone(&self, mut is_gone: impl FnMut(&ProcessIdentity) -> bool) {
         let mut state = lock(&self.state);
         for port in state.ports.values_mut() {
             if port.holder.as_ref().is_some_and(|holder| is_gone(&holder.who)) {
@@ -254,9 +248,8 @@ impl Examiner {
     fn examine(&mut self, port: &str, trigger: Trigger) -> Examined {
         self.end_left(port);
         let holder = lock(&self.state).ports.get(port).and_then(|port| port.holder.clone());
-        let Some(Holder { who, since, set }) = holder else { return Examined::Unchanged };
-        let is_new = since.elapsed() < EXCLUSIVE_RECORD_AFTER;
-        if !is_new && !self.is_on_record(port, &who) {
+        let Some(Holder { who, set }) = holder else { return Examined::Unchanged };
+        if !self.is_on_record(port, &who) {
             // Anybody who may write the lock directory can remove a lock file without a word.
             if let Some(port) = lock(&self.state).ports.get_mut(port) {
                 port.left = port.holder.as_mut().and_then(|it| it.set.take()).map(|it| it.node);

@@ -1,28 +1,34 @@
 //! Work about open ports, beside the service: which processes have a port open, and what follows from that. Examining
 //! processes takes time, so this work has threads of its own, and no client waits for it.
 //!
-//! `worker` is such a thread; `exclusive` is the work of `--exclusive`, `opens` that of `--watch-opens`, which hears from
-//! the kernel by `open_watch` and keeps what it has seen in `openers`.
+//! `threads` is what the service has of them, `worker` is such a thread; `exclusive` is the work of `--exclusive`,
+//! `opens` that of `--watch-opens`, which hears from the kernel by `open_watch` and keeps what it has seen in `openers`.
 
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
 mod events;
 #[cfg(target_os = "linux")]
-mod exclusive;
-#[cfg(not(target_os = "linux"))]
-#[path = "exclusive_elsewhere.rs"]
 mod exclusive;
 mod model;
 #[cfg(target_os = "linux")]
 mod open_watch;
+#[cfg(target_os = "linux")]
 mod openers;
 #[cfg(target_os = "linux")]
 mod opens;
-#[cfg(not(target_os = "linux"))]
-#[path = "opens_elsewhere.rs"]
-mod opens;
+#[cfg(target_os = "linux")]
+mod threads;
 #[cfg(target_os = "linux")]
 mod worker;
 
-pub(super) use exclusive::ExclusivePorts;
+#[cfg(not(target_os = "linux"))]
+pub(super) use elsewhere::PortThreads;
 pub(crate) use model::{Exclusive, Opens};
-pub(super) use openers::{Verdict, Wish};
-pub(super) use opens::OpenPorts;
+#[cfg(target_os = "linux")]
+pub(super) use {
+    exclusive::ExclusivePorts,
+    openers::{Verdict, Wish},
+    opens::OpenPorts,
+    threads::PortThreads,
+};

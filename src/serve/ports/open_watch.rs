@@ -20,7 +20,10 @@ use ttylock::{Node, Numbers, serial_devices};
 
 use super::events::{self, Handle, Happening};
 use super::openers::Sight;
-use crate::limits::{OPEN_EVENT_BYTES, SWEEP_EVERY, WATCHED_PORTS};
+use crate::limits::{PORTS_AFTER, WATCHED_PORTS};
+
+/// Bytes of events that are read at once.
+const EVENT_BYTES: usize = 4096;
 
 /// The events of one reading.
 #[derive(Debug, Default)]
@@ -71,7 +74,7 @@ impl OpenWatch {
 
     /// What has happened, as much as fits into one reading.
     pub(super) fn news(&mut self, now: Instant) -> News {
-        let mut buffer = [0; OPEN_EVENT_BYTES];
+        let mut buffer = [0; EVENT_BYTES];
         let length = nix::unistd::read(&self.group, &mut buffer).unwrap_or(0);
         let mut news = News::default();
         for event in events::parse(buffer.get(..length).unwrap_or_default()) {
@@ -89,7 +92,7 @@ impl OpenWatch {
     }
 
     fn look_soon(&mut self, now: Instant) {
-        let soon = now.checked_add(SWEEP_EVERY).unwrap_or(now);
+        let soon = now.checked_add(PORTS_AFTER).unwrap_or(now);
         self.look_again.get_or_insert(soon);
     }
 

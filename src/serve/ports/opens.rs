@@ -60,6 +60,14 @@ impl OpenPorts {
         self.openers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the state after a lock or a process has ended: other openers may have their lock now.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Openers)) {
+        let mut openers = self.openers();
+        change(&mut openers);
+        openers.retry(Instant::now());
+        self.waker.wake();
+    }
+
     /// The service has changed something.
     pub(in crate::serve) fn wake(&self) {
         self.waker.wake();

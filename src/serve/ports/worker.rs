@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use ttylock::limits::THREAD_STACK;
+
+use crate::serve::wire::timeout_until;
 
 /// What a thread does.
 pub(super) trait Work {
@@ -64,13 +66,6 @@ fn turn(work: &mut impl Work, wakes: &EventFd) {
     let bell = work.bell().map(|bell| PollFd::new(bell, PollFlags::POLLIN));
     let mut awaited: Vec<PollFd<'_>> = std::iter::once(own).chain(bell).collect();
     // An error is a signal, after which there is as much to do as after an event.
-    let _ = poll(&mut awaited, timeout(next));
+    let _ = poll(&mut awaited, timeout_until(next));
     let _ = wakes.read();
-}
-
-fn timeout(next: Option<Instant>) -> PollTimeout {
-    let Some(moment) = next else { return PollTimeout::NONE };
-    // Rounded up: otherwise the thread would be busy for the last part of a millisecond.
-    let millis = moment.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
-    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
 }

@@ -60,7 +60,6 @@ const VALUES: &[&str] = &[
 /// What a pure file may name of other crates: values, tables and codecs.
 const OUTSIDE: &[&str] = &[
     "clap",
-    "clap_complete::Shell",
     "crc32fast",
     "hashbrown",
     "hyper::Method",

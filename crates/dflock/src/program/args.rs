@@ -128,7 +128,7 @@ pub(super) enum Command {
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// For which shell.
-        shell: clap_complete::Shell,
+        shell: wrapcmd::Shell,
     },
 }
 

@@ -75,9 +75,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { reach, json, command: wanted } = arguments;
     match wanted {
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command(), "dflock", &mut script);
-            print(&String::from_utf8_lossy(&script))?;
+            print(&wrapcmd::completions(shell, &command()))?;
             Ok(0)
         }
         #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! The manual, the completions and the README against the program: every option and code is told,
+//! The manual, the completions and the guide against the program: every option and code is told,
 //! nothing is told that does not exist, and the examples work.
 
 use crate::daemon::Daemon;
@@ -113,12 +113,16 @@ fn every_exit_code_is_described() {
     }
 }
 
+/// With LFPD_UPDATE in the environment, the file is written anew instead.
 #[rstest]
 fn completions_are_current(#[values("bash", "zsh", "fish")] shell: &str) {
-    let kept = fs::read_to_string(format!("{ROOT}/etc/completions/dflock.{shell}")).unwrap();
-    let made = run(&mut bare(&["completions", shell]));
-    let advice = format!("dflock completions {shell} >etc/completions/dflock.{shell}");
-    assert!(kept == made.stdout, "the options have changed; now: {advice}");
+    let file = format!("{ROOT}/etc/completions/dflock.{shell}");
+    let made = run(&mut bare(&["completions", shell])).stdout;
+    if std::env::var_os("LFPD_UPDATE").is_some() {
+        fs::write(&file, &made).unwrap();
+    }
+    let advice = "the options have changed: LFPD_UPDATE=1 cargo test --test client completions";
+    assert!(fs::read_to_string(&file).unwrap() == made, "{advice}");
 }
 
 #[rstest]
@@ -135,11 +139,11 @@ fn bash_completes(#[case] begun: &str, #[case] at: usize, #[case] offered: &str)
     assert_eq!(end.stdout.trim(), offered, "{end:?}");
 }
 
-/// The README's resource that checks fences, as it stands there: it lets the latest holder publish
+/// The guide's resource that checks fences, as it stands there: it lets the latest holder publish
 /// as often as it likes, and turns away one who was overtaken.
 #[test]
 fn the_example_of_a_fence_turns_the_late_away() {
-    let readme = fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
+    let readme = fs::read_to_string(format!("{ROOT}/../../docs/dflock.md")).unwrap();
     let (_, rest) = readme.split_once("    #!/bin/sh\n    # publish FENCE FILE").unwrap();
     let (body, _) = rest.split_once("\n\n").unwrap();
     let page = fs::read_to_string(page("dflock.1")).unwrap();

@@ -1,6 +1,6 @@
 //! Two `dflock run` on one key, or on two keys in opposite orders, each behind a proxy of its own, through faults that come as they may:
 //! one side of a connection reset, a connection that swallows, a slow network, a proxy that is
-//! killed, a server that stands still, ends and is killed. With the settings that the README calls
+//! killed, a server that stands still, ends and is killed. With the settings that the guide calls
 //! safe their commands never run at the same time; and when all is well again, both get their turn.
 //!
 //! `FAULT_RUNS` says how many runs (15), `FAULT_SEED` where they begin (0): each is made by its number.

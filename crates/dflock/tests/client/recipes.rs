@@ -1,4 +1,4 @@
-//! The recipes of the README, as they stand there, each in a network of its own, with a server on
+//! The recipes of the guide, as they stand there, each in a network of its own, with a server on
 //! the port that clients look for.
 
 use crate::program::{End, PATH, run};
@@ -9,7 +9,8 @@ use std::process::Command;
 
 /// The block behind `<!-- run: NAME -->`, as one would copy it.
 pub(crate) fn recipe(name: &str) -> String {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let readme =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dflock.md")).unwrap();
     let (_, rest) = readme.split_once(&format!("<!-- run: {name} -->\n\n")).expect(name);
     let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
     lines.map(|line| line.strip_prefix("    ").unwrap_or_default().to_owned() + "\n").collect()
@@ -60,22 +61,24 @@ impl Kitchen {
     }
 }
 
-/// The commands of docs/dflockd.md, with stand-ins for the programs that they run.
+/// The first commands of docs/dflock.md, with stand-ins for the programs that they run.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_page_of_the_book_runs_with_a_server() {
-    let commands = ["rsync", "ffmpeg", "make-report", "count-stock"];
+    let commands = ["rsync", "ffmpeg", "make-report", "load-data", "count-stock"];
     let scripts = commands.map(|name| (name, format!("echo {name} $* >>ran")));
     let scripts = scripts.each_ref().map(|(name, script)| (*name, script.as_str()));
     let kitchen = Kitchen::new(&scripts);
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dflockd.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dflock.md");
     let page = fs::read_to_string(page).unwrap();
-    let lines = page.lines().filter_map(|line| line.strip_prefix("    dflock "));
+    let (first, _) = page.split_once("\n\nTo install").unwrap();
+    let lines = first.lines().filter_map(|line| line.strip_prefix("    dflock "));
     let script: String = lines.map(|words| format!("dflock {words}\n")).collect();
     let end = kitchen.cook(&script);
     assert_eq!(end.code, 0, "{end:?}");
-    let ran = ["rsync -a /srv /backup", "ffmpeg -i in.avi out.mp4", "make-report", "count-stock"];
-    assert_eq!(kitchen.lines("ran"), ran);
+    let ran = kitchen.lines("ran");
+    let with_words = ["rsync -a /srv /backup", "ffmpeg -i in.avi out.mp4"];
+    assert_eq!(ran, [&with_words[..], &commands[2..]].concat());
 }
 
 /// The second host's clock is late: the job is done by then, and is not done again.

@@ -95,7 +95,7 @@ fn watch_once_prints_the_present_holder() {
     assert_eq!((end.code, &*end.stdout), (0, "\"value\":\"10.0.0.1:8080\"\nfree\n"), "{end:?}");
 }
 
-/// The recipe of README as it stands there, with stand-ins for the service and for what needs its address.
+/// The recipe of the guide as it stands there, with stand-ins for the service and for what needs its address.
 #[test]
 fn the_recipe_finds_the_leader() {
     let daemon = Daemon::start(&[]);

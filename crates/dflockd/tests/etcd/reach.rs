@@ -276,7 +276,7 @@ fn with_etcd_full_holds_are_renewed_and_released_but_not_granted() {
     assert!(waiter.line().starts_with("ok "));
     assert_eq!(adopter.ask("r", "kept", &kept), "ok");
     assert_eq!(holder.ask("n", "kept", &kept), "error");
-    // As README tells operators.
+    // As the guide tells operators.
     cluster.control("del --prefix fill-");
     let revision = cluster.control("get nothing -w fields").concat();
     let revision = revision.split("\"Revision\" : ").nth(1).expect("a revision");

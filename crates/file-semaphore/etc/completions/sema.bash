@@ -1,612 +1,193 @@
-_sema() {
-    local i cur prev opts cmd
-    COMPREPLY=()
-    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-        cur="$2"
-    else
-        cur="${COMP_WORDS[COMP_CWORD]}"
-    fi
-    prev="$3"
-    cmd=""
-    opts=""
+# Completions of sema, made from its command line.
 
-    for i in "${COMP_WORDS[@]:0:COMP_CWORD}"
-    do
-        case "${cmd},${i}" in
-            ",$1")
-                cmd="sema"
-                ;;
-            sema,acquire)
-                cmd="sema__subcmd__acquire"
-                ;;
-            sema,clean)
-                cmd="sema__subcmd__clean"
-                ;;
-            sema,completions)
-                cmd="sema__subcmd__completions"
-                ;;
-            sema,help)
-                cmd="sema__subcmd__help"
-                ;;
-            sema,list)
-                cmd="sema__subcmd__list"
-                ;;
-            sema,release)
-                cmd="sema__subcmd__release"
-                ;;
-            sema,run)
-                cmd="sema__subcmd__run"
-                ;;
-            sema,status)
-                cmd="sema__subcmd__status"
-                ;;
-            sema,touch)
-                cmd="sema__subcmd__touch"
-                ;;
-            sema,try)
-                cmd="sema__subcmd__try"
-                ;;
-            sema,wait)
-                cmd="sema__subcmd__wait"
-                ;;
-            sema__subcmd__help,acquire)
-                cmd="sema__subcmd__help__subcmd__acquire"
-                ;;
-            sema__subcmd__help,clean)
-                cmd="sema__subcmd__help__subcmd__clean"
-                ;;
-            sema__subcmd__help,completions)
-                cmd="sema__subcmd__help__subcmd__completions"
-                ;;
-            sema__subcmd__help,help)
-                cmd="sema__subcmd__help__subcmd__help"
-                ;;
-            sema__subcmd__help,list)
-                cmd="sema__subcmd__help__subcmd__list"
-                ;;
-            sema__subcmd__help,release)
-                cmd="sema__subcmd__help__subcmd__release"
-                ;;
-            sema__subcmd__help,run)
-                cmd="sema__subcmd__help__subcmd__run"
-                ;;
-            sema__subcmd__help,status)
-                cmd="sema__subcmd__help__subcmd__status"
-                ;;
-            sema__subcmd__help,touch)
-                cmd="sema__subcmd__help__subcmd__touch"
-                ;;
-            sema__subcmd__help,try)
-                cmd="sema__subcmd__help__subcmd__try"
-                ;;
-            sema__subcmd__help,wait)
-                cmd="sema__subcmd__help__subcmd__wait"
-                ;;
-            *)
-                ;;
-        esac
-    done
+_sema_table='* -h,--help -
+- -V,--version -
+- try VERB
+- acquire VERB
+- release VERB
+- touch VERB
+- status VERB
+- wait VERB
+- list VERB
+- clean VERB
+- run VERB
+- help VERB
+help 1 =try,acquire,release,touch,status,wait,list,clean,run,help
+try 1 FILE
+try --slots .
+try --stale .
+try --stale-when =dead,host,age
+try --json -
+try -q,--quiet -
+try --pid .
+try --persist -
+try --tag .
+try -s,--shared -
+try --mode .
+acquire 1 FILE
+acquire --slots .
+acquire --stale .
+acquire --stale-when =dead,host,age
+acquire --json -
+acquire -q,--quiet -
+acquire -w,--timeout .
+acquire --pid .
+acquire --persist -
+acquire --tag .
+acquire -s,--shared -
+acquire --mode .
+release 1 FILE
+release --slots .
+release --stale .
+release --stale-when =dead,host,age
+release --json -
+release -q,--quiet -
+release --pid .
+release -f,--force -
+release --slot .
+touch 1 FILE
+touch --slots .
+touch --stale .
+touch --stale-when =dead,host,age
+touch --json -
+touch -q,--quiet -
+touch --pid .
+status 1 FILE
+status --slots .
+status --stale .
+status --stale-when =dead,host,age
+status --json -
+status -q,--quiet -
+wait 1 FILE
+wait --slots .
+wait --stale .
+wait --stale-when =dead,host,age
+wait --json -
+wait -q,--quiet -
+wait -w,--timeout .
+wait --all -
+list 1 DIR
+list --stale .
+list --stale-when =dead,host,age
+list --only-stale -
+list --json -
+list -q,--quiet -
+clean 1 FILE
+clean --slots .
+clean --stale .
+clean --stale-when =dead,host,age
+clean --json -
+clean -q,--quiet -
+run 1 FILE
+run --slots .
+run --stale .
+run --stale-when =dead,host,age
+run --json -
+run -q,--quiet -
+run -w,--timeout .
+run --tag .
+run -s,--shared -
+run --mode .
+run -n,--nonblock -
+run -E,--conflict-exit-code .
+run --with FILE
+run -v,--verbose -
+run --bg -
+run -c,--command .
+run + COMMAND'
 
-    case "${cmd}" in
-        sema)
-            opts="-h -V --help --version try acquire release touch status wait list clean run completions help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__acquire)
-            opts="-q -w -s -h --slots --stale --stale-when --json --quiet --timeout --pid --persist --tag --shared --mode --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -w)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --tag)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__clean)
-            opts="-q -h --slots --stale --stale-when --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__completions)
-            opts="-h --help bash elvish fish powershell zsh"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help)
-            opts="try acquire release touch status wait list clean run completions help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__acquire)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__clean)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__completions)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__help)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__list)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__release)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__run)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__status)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__touch)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__try)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__help__subcmd__wait)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__list)
-            opts="-q -h --stale --stale-when --only-stale --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__release)
-            opts="-q -f -h --slots --stale --stale-when --json --quiet --pid --force --slot --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --slot)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__run)
-            opts="-q -w -s -n -E -v -c -h --slots --stale --stale-when --json --quiet --timeout --tag --shared --mode --nonblock --conflict-exit-code --with --verbose --bg --command --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -w)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --tag)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --conflict-exit-code)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -E)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --with)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --command)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -c)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__status)
-            opts="-q -h --slots --stale --stale-when --json --quiet --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__touch)
-            opts="-q -h --slots --stale --stale-when --json --quiet --pid --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__try)
-            opts="-q -s -h --slots --stale --stale-when --json --quiet --pid --persist --tag --shared --mode --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                --pid)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --tag)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --mode)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        sema__subcmd__wait)
-            opts="-q -w -h --slots --stale --stale-when --json --quiet --timeout --all --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --slots)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --stale-when)
-                    COMPREPLY=($(compgen -W "dead host age" -- "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -w)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-    esac
+# Sets kind to what the row of command $1 says of $2: an option, or the number of a word (+: all further words).
+_sema_kind() {
+    local row names help
+    while read -r row names kind help; do
+        if [[ $row == "$1" || $row == "*" ]] && [[ ,$names, == *",$2,"* ]]; then
+            return
+        fi
+    done <<<"$_sema_table"
+    kind=
 }
 
-if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _sema -o nosort -o bashdefault -o default sema
-else
-    complete -F _sema -o bashdefault -o default sema
-fi
+# Sets kind to that of the word at this place.
+_sema_place() {
+    _sema_kind "$command" "$1"
+    [[ -n $kind ]] || _sema_kind "$command" +
+}
+
+# Reads the words before the cursor. Sets command; kind, what the word at the cursor is; plain, if that word cannot be an
+# option; and wrapped, the number of the first word of the wrapped command, if the cursor is or can be in it.
+_sema_walk() {
+    local word number=0 place=0 value=
+    command=- kind= plain= wrapped=
+    for word; do
+        number=$((number + 1))
+        if [[ -n $value ]]; then
+            # bash makes three words of --option=value.
+            [[ $word == "=" ]] || value=
+        elif [[ $word == -- && -z $plain ]]; then
+            plain=yes
+            _sema_kind "$command" +
+            [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
+        elif [[ $word == -?* && -z $plain ]]; then
+            _sema_kind "$command" "$word"
+            [[ $kind == - ]] || value=$kind
+        else
+            _sema_kind - "$word"
+            if [[ $command == - && $kind == VERB ]]; then
+                command=$word
+            else
+                place=$((place + 1))
+                _sema_place "$place"
+                [[ $kind != COMMAND ]] || { plain=yes wrapped=$number; return; }
+            fi
+        fi
+    done
+    if [[ -n $value ]]; then
+        plain=yes kind=$value
+    else
+        _sema_place $((place + 1))
+        [[ $kind != COMMAND ]] || wrapped=$((number + 1))
+        [[ $command != - || -n $plain$kind ]] || kind=VERB
+    fi
+}
+
+_sema() {
+    local cur=${COMP_WORDS[COMP_CWORD]} command kind plain wrapped row names takes help word IFS=$' \t\n'
+    local offered=()
+    COMPREPLY=()
+    [[ $cur != "=" ]] || cur=
+    _sema_walk "${COMP_WORDS[@]:1:COMP_CWORD-1}"
+    [[ -n $plain || $cur != -* ]] || kind=OPTION
+    case $kind in
+    COMMAND)
+        # Of the package bash-completion.
+        if declare -F _command_offset >/dev/null; then
+            _command_offset "$wrapped"
+        elif ((COMP_CWORD == wrapped)); then
+            mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+        else
+            compopt -o default
+        fi
+        return
+        ;;
+    FILE) compopt -o default ;;
+    DIR) compopt -o dirnames ;;
+    DEVICE)
+        for word in /dev/tty[A-Z]* /dev/cu[.a]* /dev/rfcomm* /dev/serial/by-id/*; do
+            [[ -z $cur || $cur == /* ]] || word=${word#/dev/}
+            [[ $word == *[*]* ]] || offered+=("$word")
+        done
+        ;;
+    "="*) IFS=, read -r -a offered <<<"${kind#=}" ;;
+    OPTION | VERB)
+        while read -r row names takes help; do
+            [[ $row == "$command" || $row == "*" ]] || continue
+            [[ $kind != "$takes" && $kind$names != OPTION-* ]] || offered+=("${names##*,}")
+        done <<<"$_sema_table"
+        ;;
+    esac
+    for word in "${offered[@]}"; do
+        [[ $word != "$cur"* ]] || COMPREPLY+=("$word")
+    done
+}
+
+complete -F _sema sema

@@ -1,150 +1,196 @@
-# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
-function __fish_sema_global_optspecs
-    string join \n h/help V/version
-end
+# Completions of sema, made from its command line.
 
-function __fish_sema_needs_command
-    # Figure out if the current invocation already has a command.
-    set -l cmd (commandline -opc)
-    set -e cmd[1]
-    argparse -s (__fish_sema_global_optspecs) -- $cmd 2>/dev/null
-    or return
-    if set -q argv[1]
-        # Also print the command, so this can be used to figure out what it is.
-        echo $argv[1]
-        return 1
+set --global __sema_table \
+    '* -h,--help - Print help' \
+    '- -V,--version - Print version' \
+    '- try VERB Take a lock if it is free or stale' \
+    '- acquire VERB Wait until a lock can be taken, and take it' \
+    '- release VERB Release a lock' \
+    '- touch VERB Renew a lock, so that it does not count as old' \
+    '- status VERB Show who holds a lock' \
+    '- wait VERB Wait until a lock is free or stale, without taking it' \
+    '- list VERB Show all locks in a directory' \
+    '- clean VERB Remove a lock if it is stale, or everything stale in a directory' \
+    '- run VERB Run a command while holding a lock' \
+    '- help VERB Print this message or the help of the given subcommand(s)' \
+    'help 1 =try,acquire,release,touch,status,wait,list,clean,run,help ' \
+    'try 1 FILE The lock file; its directory must exist' \
+    'try --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'try --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'try --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'try --json - Print one JSON value' \
+    'try -q,--quiet - Print only errors; the exit code has the result' \
+    'try --pid . The process that holds the lock [default: the calling process]' \
+    'try --persist - Take the lock without an owner: it is held until `sema release`' \
+    'try --tag . The purpose of the lock; `sema status` shows it' \
+    'try -s,--shared - Share the lock with others that use --shared; without it, there is one holder' \
+    'try --mode . Permission bits of the lock file, octal' \
+    'acquire 1 FILE The lock file; its directory must exist' \
+    'acquire --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'acquire --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'acquire --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'acquire --json - Print one JSON value' \
+    'acquire -q,--quiet - Print only errors; the exit code has the result' \
+    'acquire -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]' \
+    'acquire --pid . The process that holds the lock [default: the calling process]' \
+    'acquire --persist - Take the lock without an owner: it is held until `sema release`' \
+    'acquire --tag . The purpose of the lock; `sema status` shows it' \
+    'acquire -s,--shared - Share the lock with others that use --shared; without it, there is one holder' \
+    'acquire --mode . Permission bits of the lock file, octal' \
+    'release 1 FILE The lock file; its directory must exist' \
+    'release --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'release --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'release --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'release --json - Print one JSON value' \
+    'release -q,--quiet - Print only errors; the exit code has the result' \
+    'release --pid . The process that holds the lock [default: the calling process]' \
+    'release -f,--force - Release the lock even if another process holds it' \
+    'release --slot . Only this one of several slots' \
+    'touch 1 FILE The lock file; its directory must exist' \
+    'touch --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'touch --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'touch --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'touch --json - Print one JSON value' \
+    'touch -q,--quiet - Print only errors; the exit code has the result' \
+    'touch --pid . The process that holds the lock [default: the calling process]' \
+    'status 1 FILE The lock file; its directory must exist' \
+    'status --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'status --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'status --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'status --json - Print one JSON value' \
+    'status -q,--quiet - Print only errors; the exit code has the result' \
+    'wait 1 FILE The lock file; its directory must exist' \
+    'wait --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'wait --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'wait --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'wait --json - Print one JSON value' \
+    'wait -q,--quiet - Print only errors; the exit code has the result' \
+    'wait -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]' \
+    'wait --all - Wait until nobody holds the lock: with several slots, until all are free' \
+    'list 1 DIR The directory' \
+    'list --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'list --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'list --only-stale - Show stale locks only' \
+    'list --json - Print one JSON value' \
+    'list -q,--quiet - Print only errors; the exit code has the result' \
+    'clean 1 FILE The lock file; its directory must exist' \
+    'clean --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'clean --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'clean --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'clean --json - Print one JSON value' \
+    'clean -q,--quiet - Print only errors; the exit code has the result' \
+    'run 1 FILE The lock file; its directory must exist' \
+    'run --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
+    'run --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
+    'run --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' \
+    'run --json - Print one JSON value' \
+    'run -q,--quiet - Print only errors; the exit code has the result' \
+    'run -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]' \
+    'run --tag . The purpose of the lock; `sema status` shows it' \
+    'run -s,--shared - Share the lock with others that use --shared; without it, there is one holder' \
+    'run --mode . Permission bits of the lock file, octal' \
+    'run -n,--nonblock - Give up at once if the lock is held' \
+    'run -E,--conflict-exit-code . The exit code when the lock is held or the time is up, instead of 1' \
+    'run --with FILE One more lock to hold; may be given several times' \
+    'run -v,--verbose - Print to standard error the holder, how long the wait took, and the command' \
+    'run --bg - Return as soon as the command runs; it continues in the background, without input' \
+    'run -c,--command . Run this line in a shell' \
+    'run + COMMAND The command and its arguments; `--` before them is optional' \
+
+# What the row of a command says of an option, or of the number of a word (+: all further words).
+function __sema_kind --argument-names command name
+    for row in $__sema_table
+        set -l cells (string split -m 3 ' ' -- $row)
+        if contains -- $cells[1] $command '*'; and contains -- $name (string split , -- $cells[2])
+            echo $cells[3]
+            return
+        end
     end
-    return 0
 end
 
-function __fish_sema_using_subcommand
-    set -l cmd (__fish_sema_needs_command)
-    test -z "$cmd"
-    and return 1
-    contains -- $cmd[1] $argv
+# The kind of the word at a place.
+function __sema_place --argument-names command place
+    set -l kind (__sema_kind $command $place)
+    test -n "$kind"; or set kind (__sema_kind $command +)
+    echo $kind
 end
 
-complete -c sema -n "__fish_sema_needs_command" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_needs_command" -s V -l version -d 'Print version'
-complete -c sema -n "__fish_sema_needs_command" -f -a "try" -d 'Take a lock if it is free or stale'
-complete -c sema -n "__fish_sema_needs_command" -f -a "acquire" -d 'Wait until a lock can be taken, and take it'
-complete -c sema -n "__fish_sema_needs_command" -f -a "release" -d 'Release a lock'
-complete -c sema -n "__fish_sema_needs_command" -f -a "touch" -d 'Renew a lock, so that it does not count as old'
-complete -c sema -n "__fish_sema_needs_command" -f -a "status" -d 'Show who holds a lock'
-complete -c sema -n "__fish_sema_needs_command" -f -a "wait" -d 'Wait until a lock is free or stale, without taking it'
-complete -c sema -n "__fish_sema_needs_command" -f -a "list" -d 'Show all locks in a directory'
-complete -c sema -n "__fish_sema_needs_command" -f -a "clean" -d 'Remove a lock if it is stale, or everything stale in a directory'
-complete -c sema -n "__fish_sema_needs_command" -f -a "run" -d 'Run a command while holding a lock'
-complete -c sema -n "__fish_sema_needs_command" -f -a "completions" -d 'Print completions for a shell'
-complete -c sema -n "__fish_sema_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c sema -n "__fish_sema_using_subcommand try" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand try" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand try" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand try" -l pid -d 'The process that holds the lock [default: the calling process]' -r
-complete -c sema -n "__fish_sema_using_subcommand try" -l tag -d 'The purpose of the lock; `sema status` shows it' -r
-complete -c sema -n "__fish_sema_using_subcommand try" -l mode -d 'Permission bits of the lock file, octal' -r
-complete -c sema -n "__fish_sema_using_subcommand try" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand try" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand try" -l persist -d 'Take the lock without an owner: it is held until `sema release`'
-complete -c sema -n "__fish_sema_using_subcommand try" -s s -l shared -d 'Share the lock with others that use --shared; without it, there is one holder'
-complete -c sema -n "__fish_sema_using_subcommand try" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand acquire" -s w -l timeout -d 'Give up after this many seconds, such as 10 or 0.5 [default: never]' -r
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l pid -d 'The process that holds the lock [default: the calling process]' -r
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l tag -d 'The purpose of the lock; `sema status` shows it' -r
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l mode -d 'Permission bits of the lock file, octal' -r
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand acquire" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand acquire" -l persist -d 'Take the lock without an owner: it is held until `sema release`'
-complete -c sema -n "__fish_sema_using_subcommand acquire" -s s -l shared -d 'Share the lock with others that use --shared; without it, there is one holder'
-complete -c sema -n "__fish_sema_using_subcommand acquire" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand release" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand release" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand release" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand release" -l pid -d 'The process that holds the lock [default: the calling process]' -r
-complete -c sema -n "__fish_sema_using_subcommand release" -l slot -d 'Only this one of several slots' -r
-complete -c sema -n "__fish_sema_using_subcommand release" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand release" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand release" -s f -l force -d 'Release the lock even if another process holds it'
-complete -c sema -n "__fish_sema_using_subcommand release" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand touch" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand touch" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand touch" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand touch" -l pid -d 'The process that holds the lock [default: the calling process]' -r
-complete -c sema -n "__fish_sema_using_subcommand touch" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand touch" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand touch" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand status" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand status" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand status" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand status" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand status" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand status" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand wait" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand wait" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand wait" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand wait" -s w -l timeout -d 'Give up after this many seconds, such as 10 or 0.5 [default: never]' -r
-complete -c sema -n "__fish_sema_using_subcommand wait" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand wait" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand wait" -l all -d 'Wait until nobody holds the lock: with several slots, until all are free'
-complete -c sema -n "__fish_sema_using_subcommand wait" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand list" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand list" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand list" -l only-stale -d 'Show stale locks only'
-complete -c sema -n "__fish_sema_using_subcommand list" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand list" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand list" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand clean" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand clean" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand clean" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand clean" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand clean" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand clean" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand run" -l slots -d 'How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' -r
-complete -c sema -n "__fish_sema_using_subcommand run" -l stale -d 'A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' -r
-complete -c sema -n "__fish_sema_using_subcommand run" -l stale-when -d 'When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives' -r -f -a "dead\t''
-host\t''
-age\t''"
-complete -c sema -n "__fish_sema_using_subcommand run" -s w -l timeout -d 'Give up after this many seconds, such as 10 or 0.5 [default: never]' -r
-complete -c sema -n "__fish_sema_using_subcommand run" -l tag -d 'The purpose of the lock; `sema status` shows it' -r
-complete -c sema -n "__fish_sema_using_subcommand run" -l mode -d 'Permission bits of the lock file, octal' -r
-complete -c sema -n "__fish_sema_using_subcommand run" -s E -l conflict-exit-code -d 'The exit code when the lock is held or the time is up, instead of 1' -r
-complete -c sema -n "__fish_sema_using_subcommand run" -l with -d 'One more lock to hold; may be given several times' -r -F
-complete -c sema -n "__fish_sema_using_subcommand run" -s c -l command -d 'Run this line in a shell' -r
-complete -c sema -n "__fish_sema_using_subcommand run" -l json -d 'Print one JSON value'
-complete -c sema -n "__fish_sema_using_subcommand run" -s q -l quiet -d 'Print only errors; the exit code has the result'
-complete -c sema -n "__fish_sema_using_subcommand run" -s s -l shared -d 'Share the lock with others that use --shared; without it, there is one holder'
-complete -c sema -n "__fish_sema_using_subcommand run" -s n -l nonblock -d 'Give up at once if the lock is held'
-complete -c sema -n "__fish_sema_using_subcommand run" -s v -l verbose -d 'Print to standard error the holder, how long the wait took, and the command'
-complete -c sema -n "__fish_sema_using_subcommand run" -l bg -d 'Return as soon as the command runs; it continues in the background, without input'
-complete -c sema -n "__fish_sema_using_subcommand run" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "try" -d 'Take a lock if it is free or stale'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "acquire" -d 'Wait until a lock can be taken, and take it'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "release" -d 'Release a lock'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "touch" -d 'Renew a lock, so that it does not count as old'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "status" -d 'Show who holds a lock'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "wait" -d 'Wait until a lock is free or stale, without taking it'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "list" -d 'Show all locks in a directory'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "clean" -d 'Remove a lock if it is stale, or everything stale in a directory'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "run" -d 'Run a command while holding a lock'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "completions" -d 'Print completions for a shell'
-complete -c sema -n "__fish_sema_using_subcommand help; and not __fish_seen_subcommand_from try acquire release touch status wait list clean run completions help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+function __sema_complete
+    set -l words (commandline --current-process --tokenize --cut-at-cursor)
+    set -e words[1]
+    set -l cur "$(commandline --current-token --cut-at-cursor)"
+    set -l command -
+    set -l plain no
+    set -l place 0
+    set -l value
+    set -l kind
+    set -l before
+    while set -q words[1]
+        set -l word $words[1]
+        if test -n "$value"
+            set value
+        else if test "$word" = --; and test $plain = no
+            set plain yes
+            set kind (__sema_kind $command +)
+            if test "$kind" = COMMAND
+                set -e words[1]
+                break
+            end
+        else if string match -q -- '-?*' $word; and test $plain = no
+            set kind (__sema_kind $command $word)
+            test "$kind" = -; or set value $kind
+        else if test $command = -; and test "$(__sema_kind - $word)" = VERB
+            set command $word
+        else
+            set place (math $place + 1)
+            set kind (__sema_place $command $place)
+            if test "$kind" = COMMAND
+                set plain yes
+                break
+            end
+        end
+        set kind
+        set -e words[1]
+    end
+    if test -n "$value"
+        set plain yes
+        set kind $value
+    else if test -z "$kind"
+        set kind (__sema_place $command (math $place + 1))
+        if test -z "$kind"; and test $command = -; and test $plain = no
+            set kind VERB
+        end
+    end
+    if test $plain = no; and string match -q -- '--*=*' $cur
+        set before (string replace -r '=.*' '=' -- $cur)
+        set kind (__sema_kind $command (string replace -r '=.*' '' -- $cur))
+        set cur (string replace -r '^[^=]*=' '' -- $cur)
+    else if test $plain = no; and string match -q -- '-*' $cur
+        set kind OPTION
+    end
+    switch "$kind"
+        case COMMAND
+            complete --do-complete (string join ' ' -- (string escape -- $words) "$cur")
+        case FILE
+            string replace -r -- '^' "$before" (__fish_complete_path "$cur")
+        case DIR
+            string replace -r -- '^' "$before" (__fish_complete_directories "$cur")
+        case DEVICE
+            # `set` takes patterns that match nothing.
+            set -l ports /dev/tty* /dev/cu* /dev/rfcomm* /dev/serial/by-id/*
+            set ports (string match -r '^/dev/(?:tty[A-Z]|cu[.a]|rfcomm|serial/by-id/).*' -- $ports)
+            test -z "$cur"; or string match -q -- '/*' $cur; or set ports (string replace /dev/ '' -- $ports)
+            string replace -r -- '^' "$before" $ports
+        case '=*'
+            string replace -r -- '^' "$before" (string split , -- (string sub -s 2 -- $kind))
+        case OPTION VERB
+            for row in $__sema_table
+                set -l cells (string split -m 3 ' ' -- $row)
+                contains -- $cells[1] $command '*'; or continue
+                test "$cells[3]" = $kind; or string match -q -- 'OPTION-*' $kind$cells[2]; or continue
+                printf '%s\t%s\n' (string split , -- $cells[2])[-1] "$cells[4]"
+            end
+    end
+end
+
+complete --command sema --no-files --arguments '(__sema_complete)'

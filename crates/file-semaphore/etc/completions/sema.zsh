@@ -1,402 +1,191 @@
 #compdef sema
+# Completions of sema, made from its command line.
 
-autoload -U is-at-least
+typeset -g _sema_table='* -h,--help - Print help
+- -V,--version - Print version
+- try VERB Take a lock if it is free or stale
+- acquire VERB Wait until a lock can be taken, and take it
+- release VERB Release a lock
+- touch VERB Renew a lock, so that it does not count as old
+- status VERB Show who holds a lock
+- wait VERB Wait until a lock is free or stale, without taking it
+- list VERB Show all locks in a directory
+- clean VERB Remove a lock if it is stale, or everything stale in a directory
+- run VERB Run a command while holding a lock
+- help VERB Print this message or the help of the given subcommand(s)
+help 1 =try,acquire,release,touch,status,wait,list,clean,run,help 
+try 1 FILE The lock file; its directory must exist
+try --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+try --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+try --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+try --json - Print one JSON value
+try -q,--quiet - Print only errors; the exit code has the result
+try --pid . The process that holds the lock [default: the calling process]
+try --persist - Take the lock without an owner: it is held until `sema release`
+try --tag . The purpose of the lock; `sema status` shows it
+try -s,--shared - Share the lock with others that use --shared; without it, there is one holder
+try --mode . Permission bits of the lock file, octal
+acquire 1 FILE The lock file; its directory must exist
+acquire --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+acquire --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+acquire --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+acquire --json - Print one JSON value
+acquire -q,--quiet - Print only errors; the exit code has the result
+acquire -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
+acquire --pid . The process that holds the lock [default: the calling process]
+acquire --persist - Take the lock without an owner: it is held until `sema release`
+acquire --tag . The purpose of the lock; `sema status` shows it
+acquire -s,--shared - Share the lock with others that use --shared; without it, there is one holder
+acquire --mode . Permission bits of the lock file, octal
+release 1 FILE The lock file; its directory must exist
+release --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+release --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+release --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+release --json - Print one JSON value
+release -q,--quiet - Print only errors; the exit code has the result
+release --pid . The process that holds the lock [default: the calling process]
+release -f,--force - Release the lock even if another process holds it
+release --slot . Only this one of several slots
+touch 1 FILE The lock file; its directory must exist
+touch --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+touch --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+touch --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+touch --json - Print one JSON value
+touch -q,--quiet - Print only errors; the exit code has the result
+touch --pid . The process that holds the lock [default: the calling process]
+status 1 FILE The lock file; its directory must exist
+status --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+status --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+status --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+status --json - Print one JSON value
+status -q,--quiet - Print only errors; the exit code has the result
+wait 1 FILE The lock file; its directory must exist
+wait --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+wait --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+wait --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+wait --json - Print one JSON value
+wait -q,--quiet - Print only errors; the exit code has the result
+wait -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
+wait --all - Wait until nobody holds the lock: with several slots, until all are free
+list 1 DIR The directory
+list --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+list --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+list --only-stale - Show stale locks only
+list --json - Print one JSON value
+list -q,--quiet - Print only errors; the exit code has the result
+clean 1 FILE The lock file; its directory must exist
+clean --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+clean --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+clean --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+clean --json - Print one JSON value
+clean -q,--quiet - Print only errors; the exit code has the result
+run 1 FILE The lock file; its directory must exist
+run --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
+run --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
+run --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
+run --json - Print one JSON value
+run -q,--quiet - Print only errors; the exit code has the result
+run -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
+run --tag . The purpose of the lock; `sema status` shows it
+run -s,--shared - Share the lock with others that use --shared; without it, there is one holder
+run --mode . Permission bits of the lock file, octal
+run -n,--nonblock - Give up at once if the lock is held
+run -E,--conflict-exit-code . The exit code when the lock is held or the time is up, instead of 1
+run --with FILE One more lock to hold; may be given several times
+run -v,--verbose - Print to standard error the holder, how long the wait took, and the command
+run --bg - Return as soon as the command runs; it continues in the background, without input
+run -c,--command . Run this line in a shell
+run + COMMAND The command and its arguments; `--` before them is optional'
+
+# Sets kind to what the row of command $1 says of $2: an option, or the number of a word (+: all further words).
+_sema_kind() {
+    local row names help
+    while read -r row names kind help; do
+        if [[ $row == "$1" || $row == "*" ]] && [[ ,$names, == *",$2,"* ]]; then
+            return
+        fi
+    done <<<"$_sema_table"
+    kind=
+}
+
+# Sets kind to that of the word at this place.
+_sema_place() {
+    _sema_kind "$command" "$1"
+    [[ -n $kind ]] || _sema_kind "$command" +
+}
+
+# Reads the words before the cursor. Sets command; kind, what the word at the cursor is; plain, if that word cannot be an
+# option; and wrapped, the number of the first word of the wrapped command, if the cursor is or can be in it.
+_sema_walk() {
+    local word number=0 place=0 value=
+    command=- kind= plain= wrapped=
+    for word; do
+        number=$((number + 1))
+        if [[ -n $value ]]; then
+            # bash makes three words of --option=value.
+            [[ $word == "=" ]] || value=
+        elif [[ $word == -- && -z $plain ]]; then
+            plain=yes
+            _sema_kind "$command" +
+            [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
+        elif [[ $word == -?* && -z $plain ]]; then
+            _sema_kind "$command" "$word"
+            [[ $kind == - ]] || value=$kind
+        else
+            _sema_kind - "$word"
+            if [[ $command == - && $kind == VERB ]]; then
+                command=$word
+            else
+                place=$((place + 1))
+                _sema_place "$place"
+                [[ $kind != COMMAND ]] || { plain=yes wrapped=$number; return; }
+            fi
+        fi
+    done
+    if [[ -n $value ]]; then
+        plain=yes kind=$value
+    else
+        _sema_place $((place + 1))
+        [[ $kind != COMMAND ]] || wrapped=$((number + 1))
+        [[ $command != - || -n $plain$kind ]] || kind=VERB
+    fi
+}
 
 _sema() {
-    typeset -A opt_args
-    typeset -a _arguments_options
-    local ret=1
-
-    if is-at-least 5.2; then
-        _arguments_options=(-s -S -C)
-    else
-        _arguments_options=(-s -C)
+    local cur=${words[CURRENT]} command kind plain wrapped row names takes help
+    local -a offered
+    _sema_walk "${(@)words[2,CURRENT-1]}"
+    if [[ -z $plain && $cur == --*=* ]]; then
+        _sema_kind "$command" "${cur%%=*}"
+        compset -P 1 '*='
+    elif [[ -z $plain && $cur == -* ]]; then
+        kind=OPTION
     fi
-
-    local context curcontext="$curcontext" state line
-    _arguments "${_arguments_options[@]}" : \
-'-h[Print help]' \
-'--help[Print help]' \
-'-V[Print version]' \
-'--version[Print version]' \
-":: :_sema_commands" \
-"*::: :->sema" \
-&& ret=0
-    case $state in
-    (sema)
-        words=($line[1] "${words[@]}")
-        (( CURRENT += 1 ))
-        curcontext="${curcontext%:*:*}:sema-command-$line[1]:"
-        case $line[1] in
-            (try)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
-'--tag=[The purpose of the lock; \`sema status\` shows it]:TAG:_default' \
-'--mode=[Permission bits of the lock file, octal]:MODE:_default' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'(--pid)--persist[Take the lock without an owner\: it is held until \`sema release\`]' \
-'-s[Share the lock with others that use --shared; without it, there is one holder]' \
-'--shared[Share the lock with others that use --shared; without it, there is one holder]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-&& ret=0
-;;
-(acquire)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'-w+[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--timeout=[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
-'--tag=[The purpose of the lock; \`sema status\` shows it]:TAG:_default' \
-'--mode=[Permission bits of the lock file, octal]:MODE:_default' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'(--pid)--persist[Take the lock without an owner\: it is held until \`sema release\`]' \
-'-s[Share the lock with others that use --shared; without it, there is one holder]' \
-'--shared[Share the lock with others that use --shared; without it, there is one holder]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-&& ret=0
-;;
-(release)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
-'--slot=[Only this one of several slots]:NUMBER:_default' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'-f[Release the lock even if another process holds it]' \
-'--force[Release the lock even if another process holds it]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-&& ret=0
-;;
-(touch)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'--pid=[The process that holds the lock \[default\: the calling process\]]:PID:_default' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-&& ret=0
-;;
-(status)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-&& ret=0
-;;
-(wait)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'-w+[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--timeout=[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'--all[Wait until nobody holds the lock\: with several slots, until all are free]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-&& ret=0
-;;
-(list)
-_arguments "${_arguments_options[@]}" : \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'--only-stale[Show stale locks only]' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':directory -- The directory:_files' \
-&& ret=0
-;;
-(clean)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-&& ret=0
-;;
-(run)
-_arguments "${_arguments_options[@]}" : \
-'--slots=[How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N]:N:_default' \
-'--stale=[A lock older than this counts as old; 0\: no lock is ever stale \[default\: 3600\]]:SECS:_default' \
-'--stale-when=[When a lock is stale. dead\: its holder is dead. host\: also if it was taken under this host name in a container that is not visible here. age\: also if it is old, even if its holder lives]:WHEN:(dead host age)' \
-'-w+[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--timeout=[Give up after this many seconds, such as 10 or 0.5 \[default\: never\]]:SECS:_default' \
-'--tag=[The purpose of the lock; \`sema status\` shows it]:TAG:_default' \
-'--mode=[Permission bits of the lock file, octal]:MODE:_default' \
-'-E+[The exit code when the lock is held or the time is up, instead of 1]:CODE:_default' \
-'--conflict-exit-code=[The exit code when the lock is held or the time is up, instead of 1]:CODE:_default' \
-'*--with=[One more lock to hold; may be given several times]:PATH:_files' \
-'()-c+[Run this line in a shell]:LINE:_default' \
-'()--command=[Run this line in a shell]:LINE:_default' \
-'--json[Print one JSON value]' \
-'-q[Print only errors; the exit code has the result]' \
-'--quiet[Print only errors; the exit code has the result]' \
-'-s[Share the lock with others that use --shared; without it, there is one holder]' \
-'--shared[Share the lock with others that use --shared; without it, there is one holder]' \
-'(-w --timeout)-n[Give up at once if the lock is held]' \
-'(-w --timeout)--nonblock[Give up at once if the lock is held]' \
-'-v[Print to standard error the holder, how long the wait took, and the command]' \
-'--verbose[Print to standard error the holder, how long the wait took, and the command]' \
-'--bg[Return as soon as the command runs; it continues in the background, without input]' \
-'-h[Print help]' \
-'--help[Print help]' \
-':path -- The lock file; its directory must exist:_files' \
-'*::command -- The command and its arguments; `--` before them is optional:_default' \
-&& ret=0
-;;
-(completions)
-_arguments "${_arguments_options[@]}" : \
-'-h[Print help]' \
-'--help[Print help]' \
-':shell -- bash, elvish, fish, powershell or zsh:(bash elvish fish powershell zsh)' \
-&& ret=0
-;;
-(help)
-_arguments "${_arguments_options[@]}" : \
-":: :_sema__subcmd__help_commands" \
-"*::: :->help" \
-&& ret=0
-
-    case $state in
-    (help)
-        words=($line[1] "${words[@]}")
-        (( CURRENT += 1 ))
-        curcontext="${curcontext%:*:*}:sema-help-command-$line[1]:"
-        case $line[1] in
-            (try)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(acquire)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(release)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(touch)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(status)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(wait)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(list)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(clean)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(run)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(completions)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-(help)
-_arguments "${_arguments_options[@]}" : \
-&& ret=0
-;;
-        esac
-    ;;
-esac
-;;
-        esac
-    ;;
-esac
+    case $kind in
+    COMMAND)
+        words=("${(@)words[wrapped+1,-1]}")
+        CURRENT=$((CURRENT - wrapped))
+        _normal
+        ;;
+    FILE) _files ;;
+    DIR) _files -/ ;;
+    DEVICE)
+        offered=(/dev/tty[A-Z]*(N) /dev/cu[.a]*(N) /dev/rfcomm*(N) /dev/serial/by-id/*(N))
+        [[ -z $cur || $cur == (/|--)* ]] || offered=("${(@)offered#/dev/}")
+        compadd -a offered
+        ;;
+    "="*) compadd -- "${(@s:,:)kind#=}" ;;
+    OPTION | VERB)
+        while read -r row names takes help; do
+            [[ $row == "$command" || $row == "*" ]] || continue
+            [[ $kind != "$takes" && $kind$names != OPTION-* ]] || offered+=("${names##*,}:$help")
+        done <<<"$_sema_table"
+        _describe sema offered
+        ;;
+    esac
 }
 
-(( $+functions[_sema_commands] )) ||
-_sema_commands() {
-    local commands; commands=(
-'try:Take a lock if it is free or stale' \
-'acquire:Wait until a lock can be taken, and take it' \
-'release:Release a lock' \
-'touch:Renew a lock, so that it does not count as old' \
-'status:Show who holds a lock' \
-'wait:Wait until a lock is free or stale, without taking it' \
-'list:Show all locks in a directory' \
-'clean:Remove a lock if it is stale, or everything stale in a directory' \
-'run:Run a command while holding a lock' \
-'completions:Print completions for a shell' \
-'help:Print this message or the help of the given subcommand(s)' \
-    )
-    _describe -t commands 'sema commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__acquire_commands] )) ||
-_sema__subcmd__acquire_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema acquire commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__clean_commands] )) ||
-_sema__subcmd__clean_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema clean commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__completions_commands] )) ||
-_sema__subcmd__completions_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema completions commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help_commands] )) ||
-_sema__subcmd__help_commands() {
-    local commands; commands=(
-'try:Take a lock if it is free or stale' \
-'acquire:Wait until a lock can be taken, and take it' \
-'release:Release a lock' \
-'touch:Renew a lock, so that it does not count as old' \
-'status:Show who holds a lock' \
-'wait:Wait until a lock is free or stale, without taking it' \
-'list:Show all locks in a directory' \
-'clean:Remove a lock if it is stale, or everything stale in a directory' \
-'run:Run a command while holding a lock' \
-'completions:Print completions for a shell' \
-'help:Print this message or the help of the given subcommand(s)' \
-    )
-    _describe -t commands 'sema help commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__acquire_commands] )) ||
-_sema__subcmd__help__subcmd__acquire_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help acquire commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__clean_commands] )) ||
-_sema__subcmd__help__subcmd__clean_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help clean commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__completions_commands] )) ||
-_sema__subcmd__help__subcmd__completions_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help completions commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__help_commands] )) ||
-_sema__subcmd__help__subcmd__help_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help help commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__list_commands] )) ||
-_sema__subcmd__help__subcmd__list_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help list commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__release_commands] )) ||
-_sema__subcmd__help__subcmd__release_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help release commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__run_commands] )) ||
-_sema__subcmd__help__subcmd__run_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help run commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__status_commands] )) ||
-_sema__subcmd__help__subcmd__status_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help status commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__touch_commands] )) ||
-_sema__subcmd__help__subcmd__touch_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help touch commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__try_commands] )) ||
-_sema__subcmd__help__subcmd__try_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help try commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__help__subcmd__wait_commands] )) ||
-_sema__subcmd__help__subcmd__wait_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema help wait commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__list_commands] )) ||
-_sema__subcmd__list_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema list commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__release_commands] )) ||
-_sema__subcmd__release_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema release commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__run_commands] )) ||
-_sema__subcmd__run_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema run commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__status_commands] )) ||
-_sema__subcmd__status_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema status commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__touch_commands] )) ||
-_sema__subcmd__touch_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema touch commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__try_commands] )) ||
-_sema__subcmd__try_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema try commands' commands "$@"
-}
-(( $+functions[_sema__subcmd__wait_commands] )) ||
-_sema__subcmd__wait_commands() {
-    local commands; commands=()
-    _describe -t commands 'sema wait commands' commands "$@"
-}
-
-if [ "$funcstack[1]" = "_sema" ]; then
+if [[ ${funcstack[1]} == _sema ]]; then
     _sema "$@"
 else
     compdef _sema sema

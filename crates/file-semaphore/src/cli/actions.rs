@@ -177,9 +177,8 @@ fn perform_command(command: Command, began: Option<Began>) -> End {
         }
         Command::Run(words) => run_command(&words, began),
         Command::Completions(Completions { shell }) => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "sema", &mut text);
-            End::Code(written("sema", print(&String::from_utf8_lossy(&text))))
+            let script = wrapcmd::completions(shell, &Arguments::command());
+            End::Code(written("sema", print(&script)))
         }
     }
 }

@@ -183,8 +183,8 @@ impl Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// bash, elvish, fish, powershell or zsh
-    pub(crate) shell: clap_complete::Shell,
+    /// For which shell
+    pub(crate) shell: wrapcmd::Shell,
 }
 
 /// Reads a command line, the program's name first.

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-use clap_complete::{Shell, generate};
 use pidlockfile::Pid;
 use pidlockfile::process::{NoCaller, lives, of_caller};
 use wrapcmd::Value;
@@ -198,9 +197,7 @@ pub(super) fn done(request: &Request, remarks: Vec<String>, output: &Output) -> 
     exit::DONE
 }
 
-pub(super) fn completions(shell: Shell, output: &Output) -> Result<u8, Failure> {
-    let mut script = Vec::new();
-    generate(shell, &mut arguments::command(), "lfp", &mut script);
-    output.print(&String::from_utf8_lossy(&script));
+pub(super) fn completions(shell: wrapcmd::Shell, output: &Output) -> Result<u8, Failure> {
+    output.print(&wrapcmd::completions(shell, &arguments::command()));
     Ok(exit::DONE)
 }

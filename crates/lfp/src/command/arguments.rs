@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
+use wrapcmd::Shell;
 
 use super::spelling::device;
 use super::values::{pid, seconds, signal};

@@ -11,18 +11,21 @@
 //! otherwise clients that ask again and again would overtake them. Other programs do not know the queue and
 //! may still be faster.
 //!
-//! Pure.
+//! Values in, values out; the clock is an argument.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pidlockfile::Pid;
+use pidlockfile::process::ProcessIdentity;
+
 use crate::limits::{HEADS, LOOK_EVERY, LOOK_GAP};
-use ttylock::{Outcome, Request};
+use ttylock::{Names, Outcome, Request};
 
 /// Names one waiter: unique in the life of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaiterId(pub u64);
+pub(super) struct WaiterId(pub(super) u64);
 
 /// All waiters.
 ///
@@ -31,51 +34,86 @@ pub struct WaiterId(pub u64);
 ///    the waiter unless the device was busy.
 /// 3. Then [`Queue::expire`] removes and names the waiters that have run out of time. The first of a line gets
 ///    a last look when its time is over, so call it after [`Queue::due`] has nothing more.
-/// 4. [`Queue::wake`] when a device may have become free; without it each is looked at every
-///    [`LOOK_EVERY`]. However often it is called, there are [`LOOK_GAP`] between two looks.
+/// 4. [`Queue::wake`] when a device may have become free, [`Queue::changed`] and [`Queue::process_gone`] when something
+///    has happened that may free one; without them each device is looked at every [`LOOK_EVERY`]. However often they are
+///    called, there are [`LOOK_GAP`] between two looks.
 /// 5. [`Queue::leave`] when a waiter's client is gone.
 /// 6. [`Queue::next_moment`] is when there is something to do again, all else staying as it is.
 #[derive(Debug, Default)]
-pub struct Queue {
-    lines: HashMap<Arc<str>, Line>,
-    whereabouts: HashMap<WaiterId, Arc<str>>,
-    looks: BTreeSet<(Instant, Arc<str>)>,
-    deadlines: BTreeSet<(Instant, WaiterId)>,
-}
-
-/// The line for one device. Never empty.
-#[derive(Debug)]
-struct Line {
-    waiters: VecDeque<Waiter>,
-    last_look: Option<Instant>,
-    look_at: Instant,
+pub(super) struct Queue {
+    /// In the order in which they came to their device.
+    waiters: Vec<Waiter>,
+    /// The devices that are waited for.
+    devices: HashMap<Arc<str>, Device>,
 }
 
 #[derive(Clone, Debug)]
 struct Waiter {
     id: WaiterId,
+    device: Arc<str>,
     request: Request,
     user: Option<u32>,
     deadline: Instant,
 }
 
+#[derive(Debug)]
+struct Device {
+    last_look: Option<Instant>,
+    look_at: Instant,
+    /// The lock files that may keep it busy.
+    files: HashSet<String>,
+    /// The process that keeps it busy.
+    blocker: Option<ProcessIdentity>,
+    /// The process that was known to have ended when it kept the device busy: one that inherited its descriptor has
+    /// the `flock(2)` now.
+    gone: Option<ProcessIdentity>,
+}
+
 /// One try to take a device for the first of its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub(super) struct Attempt {
     /// The waiter that was tried.
-    pub waiter: WaiterId,
+    pub(super) waiter: WaiterId,
     /// The real device.
-    pub device: Arc<str>,
+    pub(super) device: Arc<str>,
     /// What the waiter asked for.
-    pub request: Request,
+    pub(super) request: Request,
+}
+
+/// What has changed in the lock directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A file of this name went, or another came in its place.
+    Name(String),
+    /// More than the kernel keeps in mind, or a directory itself.
+    Everything,
+}
+
+impl Waiter {
+    fn attempt(&self) -> Attempt {
+        let (device, request) = (Arc::clone(&self.device), self.request.clone());
+        Attempt { waiter: self.id, device, request }
+    }
+}
+
+impl Device {
+    fn wake(&mut self, now: Instant) {
+        let earliest = self.last_look.and_then(|last| last.checked_add(LOOK_GAP));
+        let moment = earliest.map_or(now, |earliest| earliest.max(now));
+        self.look_at = self.look_at.min(moment);
+    }
+
+    fn is_blocked_by(&self, pid: Pid) -> bool {
+        self.blocker.as_ref().is_some_and(|blocker| blocker.pid == pid)
+    }
 }
 
 impl Queue {
     /// Puts a waiter at the end of the line for a device. It is tried at once if it is the first.
-    pub fn enter(
+    pub(super) fn enter(
         &mut self,
         id: WaiterId,
-        device: &str,
+        names: Names,
         request: Request,
         user: Option<u32>,
         time: Duration,
@@ -83,217 +121,196 @@ impl Queue {
     ) {
         // A time that no clock can show never comes; limits are far below.
         let deadline = now.checked_add(time).unwrap_or(now);
-        self.join(device, Waiter { id, request, user, deadline }, now, now);
+        let device = Arc::from(names.real.as_str());
+        self.join(Waiter { id, device, request, user, deadline }, names, now, now);
     }
 
     /// The waiter's name leads to another device by now: there it is the last.
-    pub fn change(&mut self, id: WaiterId, device: &str, now: Instant) {
-        let Some(line) = self.whereabouts.get(&id).and_then(|line| self.lines.get(line)) else {
+    pub(super) fn change(&mut self, id: WaiterId, names: Names, now: Instant) {
+        let Some(waiter) = self.waiters.iter().find(|waiter| waiter.id == id).cloned() else {
             return;
         };
-        let waiter = line.waiters.iter().find(|waiter| waiter.id == id).cloned();
-        if let Some(waiter) = waiter {
-            // A user that changes the target of a name all the time does not cause looks all the time.
-            let first_look = now.checked_add(LOOK_GAP).unwrap_or(now);
-            self.join(device, waiter, first_look, now);
-        }
+        // A user that changes the target of a name all the time does not cause looks all the time.
+        let first_look = now.checked_add(LOOK_GAP).unwrap_or(now);
+        let device = Arc::from(names.real.as_str());
+        self.join(Waiter { device, ..waiter }, names, first_look, now);
     }
 
-    fn join(&mut self, device: &str, waiter: Waiter, first_look: Instant, now: Instant) {
-        let (id, deadline) = (waiter.id, waiter.deadline);
-        self.leave(id, now);
-        let device = match self.lines.get_key_value(device) {
-            Some((device, _)) => Arc::clone(device),
-            None => Arc::from(device),
-        };
-        self.deadlines.insert((deadline, id));
-        self.whereabouts.insert(id, Arc::clone(&device));
-        if let Some(line) = self.lines.get_mut(&device) {
-            line.waiters.push_back(waiter);
-            return;
-        }
-        self.looks.insert((first_look, Arc::clone(&device)));
-        let waiters = VecDeque::from([waiter]);
-        self.lines.insert(device, Line { waiters, last_look: None, look_at: first_look });
+    fn join(&mut self, waiter: Waiter, names: Names, first_look: Instant, now: Instant) {
+        self.leave(waiter.id, now);
+        let known = self.devices.get(&waiter.device);
+        let (last_look, look_at) =
+            known.map_or((None, first_look), |known| (known.last_look, known.look_at));
+        // The latest names count: links come and go.
+        let files = names.files.iter().map(|name| name.as_str().to_owned()).collect();
+        let device = Device { last_look, look_at, files, blocker: None, gone: None };
+        self.devices.insert(Arc::clone(&waiter.device), device);
+        self.waiters.push(waiter);
     }
 
     /// Removes a waiter. False when it does not wait.
-    pub fn leave(&mut self, id: WaiterId, now: Instant) -> bool {
-        let Some(device) = self.whereabouts.remove(&id) else { return false };
-        let Some(line) = self.lines.get_mut(&device) else { return false };
-        let Some(place) = line.waiters.iter().position(|waiter| waiter.id == id) else {
+    pub(super) fn leave(&mut self, id: WaiterId, now: Instant) -> bool {
+        let Some(place) = self.waiters.iter().position(|waiter| waiter.id == id) else {
             return false;
         };
-        if let Some(waiter) = line.waiters.remove(place) {
-            self.deadlines.remove(&(waiter.deadline, id));
-        }
-        if line.waiters.is_empty() {
-            self.looks.remove(&(line.look_at, Arc::clone(&device)));
-            self.lines.remove(&device);
-        } else if place == 0 {
+        let waiter = self.waiters.remove(place);
+        let first = self.waiters.iter().position(|other| other.device == waiter.device);
+        match first {
+            None => drop(self.devices.remove(&waiter.device)),
             // The next one asks for another process, so it is another question.
-            self.wake(&device, now);
+            Some(first) if first >= place => self.wake(&waiter.device, now),
+            Some(_) => {}
         }
         true
     }
 
-    /// Whether somebody waits for this device.
-    #[must_use]
-    pub fn is_waited_for(&self, device: &str) -> bool {
-        self.lines.contains_key(device)
-    }
-
     /// Whether nobody waits for anything.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
-    }
-
-    /// How many wait.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.whereabouts.len()
-    }
-
-    /// The devices that are waited for, in no order.
-    pub fn devices(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.lines.keys()
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
     }
 
     /// The device may be free now.
-    pub fn wake(&mut self, device: &str, now: Instant) {
-        let Some((device, line)) = self.lines.get_key_value(device) else { return };
-        let earliest = line.last_look.and_then(|last| last.checked_add(LOOK_GAP));
-        let moment = earliest.map_or(now, |earliest| earliest.max(now));
-        if moment < line.look_at {
-            self.look_at(&Arc::clone(device), moment);
+    pub(super) fn wake(&mut self, device: &str, now: Instant) {
+        if let Some(device) = self.devices.get_mut(device) {
+            device.wake(now);
         }
     }
 
-    fn look_at(&mut self, device: &Arc<str>, moment: Instant) {
-        if let Some(line) = self.lines.get_mut(device) {
-            self.looks.remove(&(line.look_at, Arc::clone(device)));
-            line.look_at = moment;
-            self.looks.insert((moment, Arc::clone(device)));
+    /// The devices may be free that this change is about, except this one.
+    pub(super) fn changed(&mut self, except: Option<&str>, change: &Change, now: Instant) {
+        for (name, device) in &mut self.devices {
+            let is_concerned = match change {
+                Change::Name(file) => device.files.contains(file),
+                Change::Everything => true,
+            };
+            if is_concerned && except != Some(&**name) {
+                device.wake(now);
+            }
         }
+    }
+
+    /// The devices that this process kept busy may be free.
+    pub(super) fn process_gone(&mut self, pid: Pid, now: Instant) {
+        self.devices.values_mut().filter(|it| it.is_blocked_by(pid)).for_each(|it| it.wake(now));
+    }
+
+    /// Whether this process keeps a device busy.
+    #[must_use]
+    pub(super) fn is_blocked_by(&self, pid: Pid) -> bool {
+        self.devices.values().any(|device| device.is_blocked_by(pid))
+    }
+
+    /// The process that keeps a device busy.
+    #[must_use]
+    pub(super) fn blocker(&self, device: &str) -> Option<&ProcessIdentity> {
+        self.devices.get(device)?.blocker.as_ref()
+    }
+
+    /// Notes that the process that keeps the device busy has ended. False if that was known: then the device is as busy
+    /// as before, and no event will tell when it is free.
+    pub(super) fn note_gone(&mut self, device: &str, who: &ProcessIdentity) -> bool {
+        let device = self.devices.get_mut(device);
+        device.is_some_and(|device| device.gone.replace(who.clone()).as_ref() != Some(who))
+    }
+
+    fn line<'q>(&'q self, device: &'q str) -> impl Iterator<Item = &'q Waiter> {
+        self.waiters.iter().filter(move |waiter| *waiter.device == *device)
     }
 
     /// The waiter to try now, the longest overdue first.
     #[must_use]
-    pub fn due(&self, now: Instant) -> Option<Attempt> {
-        let (moment, device) = self.looks.first()?;
-        if *moment > now {
-            return None;
-        }
-        let first = self.lines.get(device)?.waiters.front()?;
-        let (waiter, request) = (first.id, first.request.clone());
-        Some(Attempt { waiter, device: Arc::clone(device), request })
+    pub(super) fn due(&self, now: Instant) -> Option<Attempt> {
+        let due = self.devices.iter().filter(|(_, device)| device.look_at <= now);
+        let (name, _) = due.min_by_key(|(_, device)| device.look_at)?;
+        self.line(name).next().map(Waiter::attempt)
     }
 
     /// The waiter to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
     /// most. Only names of his own may have kept the one before from a device that is free.
     #[must_use]
-    pub fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
-        let line = self.lines.get(&attempt.device)?;
-        let mut users = Vec::with_capacity(HEADS);
-        let mut passed = false;
-        for waiter in &line.waiters {
-            if users.contains(&waiter.user) {
-                continue;
+    pub(super) fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
+        let mut heads: Vec<&Waiter> = Vec::with_capacity(HEADS);
+        for waiter in self.line(&attempt.device) {
+            if heads.len() < HEADS && !heads.iter().any(|head| head.user == waiter.user) {
+                heads.push(waiter);
             }
-            if users.len() >= HEADS {
-                return None;
-            }
-            users.push(waiter.user);
-            if passed {
-                let (waiter, request) = (waiter.id, waiter.request.clone());
-                return Some(Attempt { waiter, device: Arc::clone(&attempt.device), request });
-            }
-            passed = waiter.id == attempt.waiter;
         }
-        None
+        let mut after = heads.into_iter().skip_while(|head| head.id != attempt.waiter);
+        after.nth(1).map(Waiter::attempt)
     }
 
     /// Whether the device was looked at since that moment, for the next in line, and nothing
     /// has told of a change since.
     #[must_use]
-    pub fn was_busy_since(&self, device: &str, moment: Instant, now: Instant) -> bool {
-        self.lines.get(device).is_none_or(|line| {
+    pub(super) fn was_busy_since(&self, device: &str, moment: Instant, now: Instant) -> bool {
+        self.devices.get(device).is_none_or(|device| {
             let soon = now.checked_add(LOOK_GAP).unwrap_or(now);
-            line.last_look.is_some_and(|last| last >= moment) && line.look_at > soon
+            device.last_look.is_some_and(|last| last >= moment) && device.look_at > soon
         })
     }
 
     /// The waiters for a device, or for any, each line in its order.
-    pub fn waiters(
+    pub(super) fn waiters(
         &self,
         device: Option<&str>,
     ) -> impl Iterator<Item = (&str, &Request, Option<u32>)> {
-        let lines = self.lines.iter().filter(move |(of, _)| device.is_none_or(|it| it == &***of));
-        lines.flat_map(|(device, line)| {
-            line.waiters.iter().map(move |waiter| (&**device, &waiter.request, waiter.user))
-        })
+        let wanted =
+            self.waiters.iter().filter(move |it| device.is_none_or(|of| of == &*it.device));
+        wanted.map(|waiter| (&*waiter.device, &waiter.request, waiter.user))
     }
 
-    /// What came of an attempt. Unless the device was busy, the waiter has its answer and is gone
-    /// from the line.
-    pub fn tried(&mut self, attempt: &Attempt, outcome: Outcome, now: Instant) {
-        let Some(line) = self.lines.get_mut(&attempt.device) else { return };
-        line.last_look = Some(now);
+    /// What came of an attempt, and which process keeps the device busy. Unless the device was busy, the waiter has its
+    /// answer and is gone from the line.
+    pub(super) fn tried(
+        &mut self,
+        attempt: &Attempt,
+        outcome: Outcome,
+        blocker: Option<ProcessIdentity>,
+        now: Instant,
+    ) {
+        let Some(device) = self.devices.get_mut(&attempt.device) else { return };
         let next = now.checked_add(LOOK_EVERY).unwrap_or(now);
+        (device.last_look, device.look_at, device.blocker) = (Some(now), next, blocker);
+        if outcome != Outcome::Busy {
+            self.leave(attempt.waiter, now);
+        }
+        let last = self.line(&attempt.device).next().map(|first| first.deadline);
+        let Some(device) = self.devices.get_mut(&attempt.device) else { return };
         match outcome {
             Outcome::Busy => {
-                let last = line.waiters.front().map(|first| first.deadline);
-                let moment = last.filter(|last| *last > now).map_or(next, |last| last.min(next));
-                self.look_at(&attempt.device, moment);
+                device.look_at =
+                    last.filter(|last| *last > now).map_or(next, |last| last.min(next));
             }
-            Outcome::Done | Outcome::Denied => {
-                self.look_at(&attempt.device, next);
-                self.leave_served(attempt, outcome, now);
-            }
-        }
-    }
-
-    fn leave_served(&mut self, attempt: &Attempt, outcome: Outcome, now: Instant) {
-        let next = now.checked_add(LOOK_EVERY).unwrap_or(now);
-        self.leave(attempt.waiter, now);
-        if outcome == Outcome::Done {
             // Just taken: there is no hurry to look again.
-            let deadline = self.lines.get(&attempt.device).and_then(|line| line.waiters.front());
-            let moment = deadline.map_or(next, |first| first.deadline.max(now).min(next));
-            self.look_at(&attempt.device, moment);
+            Outcome::Done => device.look_at = last.map_or(next, |last| last.max(now).min(next)),
+            Outcome::Denied => {}
         }
     }
 
     /// Removes and names the waiters that have run out of time. The first of a line that is due to be looked
     /// at stays until then.
-    pub fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
-        let over: Vec<WaiterId> = self
-            .deadlines
-            .iter()
-            .take_while(|(deadline, _)| *deadline <= now)
-            .map(|(_, id)| *id)
-            .filter(|id| !self.is_due(*id, now))
-            .collect();
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
+        let is_due = |waiter: &Waiter| {
+            let device = self.devices.get(&waiter.device);
+            device.is_some_and(|device| device.look_at <= now)
+                && self.line(&waiter.device).next().is_some_and(|first| first.id == waiter.id)
+        };
+        let over = self.waiters.iter().filter(|waiter| waiter.deadline <= now && !is_due(waiter));
+        let mut over: Vec<_> = over.map(|waiter| (waiter.deadline, waiter.id)).collect();
+        over.sort_unstable();
+        let over: Vec<WaiterId> = over.into_iter().map(|(_, id)| id).collect();
         for id in &over {
             self.leave(*id, now);
         }
         over
     }
 
-    fn is_due(&self, id: WaiterId, now: Instant) -> bool {
-        let line = self.whereabouts.get(&id).and_then(|device| self.lines.get(device));
-        line.is_some_and(|line| {
-            line.look_at <= now && line.waiters.front().is_some_and(|first| first.id == id)
-        })
-    }
-
     /// When there is something to do next.
     #[must_use]
-    pub fn next_moment(&self) -> Option<Instant> {
-        let look = self.looks.first().map(|(moment, _)| *moment);
-        let deadline = self.deadlines.first().map(|(moment, _)| *moment);
-        look.into_iter().chain(deadline).min()
+    pub(super) fn next_moment(&self) -> Option<Instant> {
+        let looks = self.devices.values().map(|device| device.look_at);
+        looks.chain(self.waiters.iter().map(|waiter| waiter.deadline)).min()
     }
 }
 
@@ -308,6 +325,10 @@ mod tests {
     fn request(pid: u64) -> Request {
         let device = DeviceName::parse(b"ttyS0").unwrap();
         Request { device, pid: Pid::new(i64::try_from(pid).unwrap()).unwrap() }
+    }
+
+    fn names(device: &str) -> Names {
+        Names { real: device.to_owned(), files: Vec::new(), written: 1 }
     }
 
     fn secs(seconds: u64) -> Duration {
@@ -325,7 +346,14 @@ mod tests {
         }
 
         fn enter(&mut self, id: u64, device: &str, seconds: u64) {
-            self.queue.enter(WaiterId(id), device, request(id), None, secs(seconds), self.now);
+            self.queue.enter(
+                WaiterId(id),
+                names(device),
+                request(id),
+                None,
+                secs(seconds),
+                self.now,
+            );
         }
 
         /// Tries all waiters that are due, each with this outcome; returns them.
@@ -334,10 +362,14 @@ mod tests {
             while let Some(attempt) = self.queue.due(self.now) {
                 assert_eq!(attempt.request, request(attempt.waiter.0));
                 tried.push(attempt.waiter.0);
-                self.queue.tried(&attempt, outcome, self.now);
+                self.queue.tried(&attempt, outcome, None, self.now);
                 assert!(tried.len() < 1000, "an endless look");
             }
             tried
+        }
+
+        fn is_waited_for(&self, device: &str) -> bool {
+            self.queue.devices.contains_key(device)
         }
 
         fn expire(&mut self) -> Vec<u64> {
@@ -367,7 +399,7 @@ mod tests {
             scene.now += LOOK_GAP;
             scene.queue.wake("a", scene.now);
             assert_eq!(scene.look(Outcome::Done), [id]);
-            assert_eq!(scene.queue.is_waited_for("a"), id < 3);
+            assert_eq!(scene.is_waited_for("a"), id < 3);
         }
         assert!(scene.queue.is_empty() && scene.queue.next_moment().is_none());
     }
@@ -392,7 +424,7 @@ mod tests {
         let mut scene = Scene::new();
         for (id, user) in [(1, 1000), (2, 1000), (3, 1001), (4, 1002)] {
             let (id, time) = (WaiterId(id), secs(100));
-            scene.queue.enter(id, "a", request(id.0), Some(user), time, scene.now);
+            scene.queue.enter(id, names("a"), request(id.0), Some(user), time, scene.now);
         }
         let first = scene.queue.due(scene.now).unwrap();
         let second = scene.queue.next_head(&first).unwrap();
@@ -401,8 +433,8 @@ mod tests {
         assert_eq!(heads, [1, 3, 4]);
         assert_eq!(scene.queue.next_head(&third), None);
         // The waiter that got it is gone from the middle of the line.
-        scene.queue.tried(&first, Outcome::Busy, scene.now);
-        scene.queue.tried(&second, Outcome::Done, scene.now);
+        scene.queue.tried(&first, Outcome::Busy, None, scene.now);
+        scene.queue.tried(&second, Outcome::Done, None, scene.now);
         let left: Vec<i32> =
             scene.queue.waiters(Some("a")).map(|(_, request, _)| request.pid.as_raw()).collect();
         assert_eq!(left, [1, 2, 4]);
@@ -416,15 +448,15 @@ mod tests {
         scene.enter(2, "a", 100);
         scene.enter(3, "b", 100);
         scene.look(Outcome::Busy);
-        scene.queue.change(WaiterId(1), "b", scene.now);
-        scene.queue.change(WaiterId(9), "b", scene.now);
+        scene.queue.change(WaiterId(1), names("b"), scene.now);
+        scene.queue.change(WaiterId(9), names("b"), scene.now);
         let in_line = |scene: &Scene, device| -> Vec<i32> {
             let waiters = scene.queue.waiters(Some(device));
             waiters.map(|(_, request, _)| request.pid.as_raw()).collect()
         };
         assert_eq!((in_line(&scene, "a"), in_line(&scene, "b")), (vec![2], vec![3, 1]));
         // To and fro, without end: it is tried only now and then.
-        scene.queue.change(WaiterId(2), "c", scene.now);
+        scene.queue.change(WaiterId(2), names("c"), scene.now);
         assert_eq!(scene.queue.due(scene.now), None);
         scene.now += LOOK_GAP;
         assert_eq!(scene.queue.due(scene.now).unwrap().waiter, WaiterId(2));
@@ -439,7 +471,7 @@ mod tests {
         let mut scene = Scene::new();
         for (id, user) in (1..).zip(0..=u32::try_from(HEADS).unwrap()) {
             let time = secs(100);
-            scene.queue.enter(WaiterId(id), "a", request(id), Some(user), time, scene.now);
+            scene.queue.enter(WaiterId(id), names("a"), request(id), Some(user), time, scene.now);
         }
         let mut tried = 0;
         let mut attempt = scene.queue.due(scene.now);
@@ -558,7 +590,7 @@ mod tests {
         scene.now += LOOK_GAP;
         scene.queue.wake("b", scene.now);
         assert_eq!(scene.look(Outcome::Done), [2]);
-        assert!(scene.queue.is_waited_for("a") && !scene.queue.is_waited_for("b"));
+        assert!(scene.is_waited_for("a") && !scene.is_waited_for("b"));
     }
 
     #[test]
@@ -567,9 +599,9 @@ mod tests {
         for (id, device) in [(1, "a"), (2, "b"), (3, "a")] {
             scene.enter(id, device, 100);
         }
-        let mut devices: Vec<&str> = scene.queue.devices().map(|device| &**device).collect();
+        let mut devices: Vec<&str> = scene.queue.devices.keys().map(|device| &**device).collect();
         devices.sort_unstable();
-        assert_eq!((devices, scene.queue.len()), (vec!["a", "b"], 3));
+        assert_eq!((devices, scene.queue.waiters.len()), (vec!["a", "b"], 3));
         assert!(!scene.queue.is_empty());
         let waiters = |device| -> Vec<(String, i32)> {
             let waiters = scene.queue.waiters(device);
@@ -642,7 +674,7 @@ mod tests {
                     if is_free {
                         line.remove(0);
                     }
-                    scene.queue.tried(&attempt, outcome, scene.now);
+                    scene.queue.tried(&attempt, outcome, None, scene.now);
                 }
                 for id in scene.expire() {
                     for line in lines.values_mut() {
@@ -651,7 +683,7 @@ mod tests {
                 }
                 let waiting: Vec<_> = lines.values().flatten().collect();
                 prop_assert!(waiting.iter().all(|(_, deadline)| *deadline > scene.now));
-                prop_assert_eq!(scene.queue.len(), waiting.len());
+                prop_assert_eq!(scene.queue.waiters.len(), waiting.len());
                 prop_assert_eq!(scene.queue.next_moment().is_none(), waiting.is_empty());
             }
             prop_assert!(scene.queue.is_empty());

@@ -1,0 +1,98 @@
+
+# What the row of a command says of an option, or of the number of a word (+: all further words).
+function __NAME_kind --argument-names command name
+    for row in $__NAME_table
+        set -l cells (string split -m 3 ' ' -- $row)
+        if contains -- $cells[1] $command '*'; and contains -- $name (string split , -- $cells[2])
+            echo $cells[3]
+            return
+        end
+    end
+end
+
+# The kind of the word at a place.
+function __NAME_place --argument-names command place
+    set -l kind (__NAME_kind $command $place)
+    test -n "$kind"; or set kind (__NAME_kind $command +)
+    echo $kind
+end
+
+function __NAME_complete
+    set -l words (commandline --current-process --tokenize --cut-at-cursor)
+    set -e words[1]
+    set -l cur "$(commandline --current-token --cut-at-cursor)"
+    set -l command -
+    set -l plain no
+    set -l place 0
+    set -l value
+    set -l kind
+    set -l before
+    while set -q words[1]
+        set -l word $words[1]
+        if test -n "$value"
+            set value
+        else if test "$word" = --; and test $plain = no
+            set plain yes
+            set kind (__NAME_kind $command +)
+            if test "$kind" = COMMAND
+                set -e words[1]
+                break
+            end
+        else if string match -q -- '-?*' $word; and test $plain = no
+            set kind (__NAME_kind $command $word)
+            test "$kind" = -; or set value $kind
+        else if test $command = -; and test "$(__NAME_kind - $word)" = VERB
+            set command $word
+        else
+            set place (math $place + 1)
+            set kind (__NAME_place $command $place)
+            if test "$kind" = COMMAND
+                set plain yes
+                break
+            end
+        end
+        set kind
+        set -e words[1]
+    end
+    if test -n "$value"
+        set plain yes
+        set kind $value
+    else if test -z "$kind"
+        set kind (__NAME_place $command (math $place + 1))
+        if test -z "$kind"; and test $command = -; and test $plain = no
+            set kind VERB
+        end
+    end
+    if test $plain = no; and string match -q -- '--*=*' $cur
+        set before (string replace -r '=.*' '=' -- $cur)
+        set kind (__NAME_kind $command (string replace -r '=.*' '' -- $cur))
+        set cur (string replace -r '^[^=]*=' '' -- $cur)
+    else if test $plain = no; and string match -q -- '-*' $cur
+        set kind OPTION
+    end
+    switch "$kind"
+        case COMMAND
+            complete --do-complete (string join ' ' -- (string escape -- $words) "$cur")
+        case FILE
+            string replace -r -- '^' "$before" (__fish_complete_path "$cur")
+        case DIR
+            string replace -r -- '^' "$before" (__fish_complete_directories "$cur")
+        case DEVICE
+            # `set` takes patterns that match nothing.
+            set -l ports /dev/tty* /dev/cu* /dev/rfcomm* /dev/serial/by-id/*
+            set ports (string match -r '^/dev/(?:tty[A-Z]|cu[.a]|rfcomm|serial/by-id/).*' -- $ports)
+            test -z "$cur"; or string match -q -- '/*' $cur; or set ports (string replace /dev/ '' -- $ports)
+            string replace -r -- '^' "$before" $ports
+        case '=*'
+            string replace -r -- '^' "$before" (string split , -- (string sub -s 2 -- $kind))
+        case OPTION VERB
+            for row in $__NAME_table
+                set -l cells (string split -m 3 ' ' -- $row)
+                contains -- $cells[1] $command '*'; or continue
+                test "$cells[3]" = $kind; or string match -q -- 'OPTION-*' $kind$cells[2]; or continue
+                printf '%s\t%s\n' (string split , -- $cells[2])[-1] "$cells[4]"
+            end
+    end
+end
+
+complete --command NAME --no-files --arguments '(__NAME_complete)'

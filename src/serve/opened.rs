@@ -1,0 +1,87 @@
+//! Takes and releases locks for processes that hold a port open without one (`--watch-opens`).
+
+use std::time::Instant;
+
+use pidlockfile::Pid;
+use pidlockfile::process::{ProcessIdentity, owner};
+use ttylock::{Answer, Cause, Contended, Contention, DeviceName, Node, Outcome, Request};
+
+use super::ports::{Verdict, Wish};
+use super::service::Service;
+
+/// Programs that hold a port open and wait, without keeping others from it: they take a lock
+/// themselves when a call comes in, or give way to programs that dial out. Logins follow them on the line.
+const WAITING: [&str; 12] = [
+    "agetty", "getty", "mingetty", "mgetty", "vgetty", "uugetty", "fbgetty", "faxgetty", "efax",
+    "hfaxd", "login", "sulogin",
+];
+
+/// Takes or releases a lock for a process that has a port open, if there is one to be taken or released.
+pub(super) fn serve_openers(service: &mut Service) {
+    let Some(ports) = service.ports.opens.clone() else { return };
+    match ports.next_wish() {
+        Some(Wish::Release { port, pid }) => release(service, &port, pid),
+        Some(Wish::Lock { port, who, node, asked }) => {
+            let verdict = lock(service, &port, &who, node, asked);
+            let is_open = ports.openers().settle(&port, &who, verdict, Instant::now());
+            if !is_open && verdict == Verdict::Locked {
+                release(service, &port, who.pid);
+            }
+        }
+        None => {}
+    }
+    ports.wake();
+}
+
+fn release(service: &mut Service, port: &str, pid: Pid) {
+    let Ok(device) = DeviceName::parse(port.as_bytes()) else { return };
+    if let Ok(answer) = service.release(&Request { device, pid }, Contention::Decides) {
+        log(service, pid, answer);
+    }
+}
+
+fn lock(
+    service: &mut Service,
+    port: &str,
+    who: &ProcessIdentity,
+    node: Node,
+    asked: Option<Instant>,
+) -> Verdict {
+    let pid = who.pid;
+    let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
+    // The node that was examined is the one that is locked.
+    let resolved = service.table.resolve(&device).ok().filter(|it| it.node == Some(node));
+    let Some(resolved) = resolved else { return Verdict::Later };
+    let request = Request { device, pid };
+    let granted = service.authority.grant_opener(&mut service.processes, request, resolved);
+    let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
+    let asked = asked.unwrap_or_else(Instant::now);
+    match service.take(None, granted, Contention::Decides, asked) {
+        Err(Contended { cause: Cause::Reading, .. }) => Verdict::Pending,
+        Ok(Answer { outcome: Outcome::Busy, blocker: Some(it), .. }) if it == *who => Verdict::Left,
+        Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Verdict::Later,
+        Ok(answer) => {
+            let is_locked = answer.outcome == Outcome::Done;
+            log(service, pid, answer);
+            if is_locked { Verdict::Locked } else { Verdict::Left }
+        }
+    }
+}
+
+fn log(service: &mut Service, pid: Pid, answer: Answer) {
+    let user = owner(pid);
+    for event in answer.events {
+        service.journal.of_user(
+            user,
+            event.weight.into(),
+            format_args!("pid {pid} opened it without a lock: {}", event.text),
+        );
+    }
+}
+
+/// Whether it is one of those programs, by the name that it goes by; systemd puts a name that is
+/// yet to become the program's in parentheses.
+fn waits(pid: Pid) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    WAITING.contains(&name.trim_end().trim_matches(['(', ')']))
+}

@@ -1,0 +1,22 @@
+//! The threads of `--exclusive` and `--watch-opens` on systems that do not show which process has a port open: there
+//! are none.
+
+use pidlockfile::Pid;
+use pidlockfile::process::ProcessIdentity;
+use ttylock::{Holder, Request, ResolvedDevice, Table};
+
+/// No threads.
+#[derive(Debug, Default)]
+pub(in crate::serve) struct PortThreads;
+
+impl PortThreads {
+    pub(in crate::serve) fn locked(&self, _: &ResolvedDevice, _: &ProcessIdentity) {}
+
+    pub(in crate::serve) fn before_release(&self, _: &Request, _: &mut Table) {}
+
+    pub(in crate::serve) fn released(&self, _: &str, _: Pid) {}
+
+    pub(in crate::serve) fn process_gone(&self, _: Pid, _: &mut Table) {}
+
+    pub(in crate::serve) fn add_openers(&self, _: &mut Vec<Holder>, _: Option<&str>) {}
+}

@@ -1,0 +1,74 @@
+//! The threads of `--exclusive` and `--watch-opens`, if there are any: they are told of each lock and of its end.
+
+use pidlockfile::Pid;
+use pidlockfile::process::{ProcessIdentity, lives};
+use ttylock::{Holder, Request, ResolvedDevice, Table, opener};
+
+use super::{ExclusivePorts, OpenPorts};
+
+/// The threads that follow the locks of ports.
+#[derive(Debug, Default)]
+pub(in crate::serve) struct PortThreads {
+    pub(in crate::serve) opens: Option<OpenPorts>,
+    pub(in crate::serve) exclusive: Option<ExclusivePorts>,
+}
+
+impl PortThreads {
+    /// A process has got the lock of a port.
+    pub(in crate::serve) fn locked(&self, port: &ResolvedDevice, who: &ProcessIdentity) {
+        if let Some(exclusive) = &self.exclusive {
+            exclusive.port_locked(port, who);
+        }
+    }
+
+    /// A lock is about to be released.
+    pub(in crate::serve) fn before_release(&self, request: &Request, table: &mut Table) {
+        let Some(ports) = self.exclusive.as_ref().filter(|it| it.is_held_by(request.pid)) else {
+            return;
+        };
+        if let Ok(port) = table.resolve(&request.device) {
+            ports.before_release(port.real(), request.pid);
+        }
+    }
+
+    /// The lock of a port has been released or passed on.
+    pub(in crate::serve) fn released(&self, real: &str, pid: Pid) {
+        if let Some(exclusive) = &self.exclusive {
+            exclusive.port_released(real);
+        }
+        if let Some(opens) = &self.opens {
+            opens.change(|openers| openers.released(real, pid));
+        }
+    }
+
+    /// A process has ended, and its locks with it.
+    pub(in crate::serve) fn process_gone(&self, pid: Pid, table: &mut Table) {
+        let mut is_gone =
+            |who: &ProcessIdentity| who.pid == pid && table.machine().fate(who).is_over();
+        if let Some(exclusive) = self.exclusive.as_ref().filter(|it| it.is_held_by(pid)) {
+            exclusive.holder_gone(&mut is_gone);
+        }
+        if let Some(opens) = &self.opens {
+            opens.change(|openers| openers.gone(&mut is_gone));
+        }
+    }
+
+    /// Adds the processes that were seen to open a port, if they are not listed yet.
+    pub(in crate::serve) fn add_openers(&self, holders: &mut Vec<Holder>, port: Option<&str>) {
+        let Some(ports) = &self.opens else { return };
+        for (port, who) in ports.openers().of(port) {
+            let pid = who.pid;
+            let is_listed = holders.iter().any(|it| it.device == port && it.pid == Some(pid));
+            if !is_listed && lives(pid) {
+                holders.push(opener(port, pid));
+            }
+        }
+    }
+
+    /// An orderly end.
+    pub(in crate::serve) fn end(&self) {
+        if let Some(exclusive) = &self.exclusive {
+            exclusive.end();
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The descriptors of a connection: one socket, or descriptors 0 and 1 as inetd and similar programs pass them.
+//! Reading and writing never wait for the client.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{self, MsgFlags, Shutdown};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
+
+use crate::log::StandardError;
+use crate::sys::QUIETLY;
+
+/// The descriptors of one connection.
+#[derive(Debug)]
+pub(super) enum Wire {
+    /// A socket of this process's own.
+    Socket(OwnedFd),
+    /// Descriptors 0 and 1.
+    Standard(Descriptors),
+}
+
+/// The three standard descriptors, made safe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptors {
+    input: Kind,
+    output: Kind,
+    /// Where descriptor 2 led before it was made safe.
+    pub standard_error: StandardError,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Socket,
+    Other,
+}
+
+impl Wire {
+    /// Brings what has arrived; nothing at the end of the input.
+    ///
+    /// # Errors
+    /// The system's; [`Errno::EAGAIN`] if nothing has arrived.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match self.input() {
+            (input, Kind::Socket) => {
+                socket::recv(input.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)
+            }
+            (input, Kind::Other) if is_ready(input, PollFlags::POLLIN) => {
+                nix::unistd::read(input, buffer)
+            }
+            (_, Kind::Other) => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// One write. Returns how many bytes were taken.
+    ///
+    /// # Errors
+    /// The system's; [`Errno::EAGAIN`] if the client must read first.
+    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match self.output() {
+            (output, Kind::Socket) => {
+                socket::send(output.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | QUIETLY)
+            }
+            // A pipe that can be written to has room for a whole reply.
+            (output, Kind::Other) if is_ready(output, PollFlags::POLLOUT) => {
+                nix::unistd::write(output, bytes)
+            }
+            (_, Kind::Other) => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Waits until something has arrived, or the connection has ended. False if neither has happened by then.
+    pub(super) fn wait_for_input(&self, until: Option<Instant>) -> bool {
+        wait(self.input().0, PollFlags::POLLIN, timeout_until(until))
+    }
+
+    /// Waits until the client has taken a reply, or the connection has ended. False if neither has happened by then.
+    pub(super) fn wait_for_room(&self, until: Option<Instant>) -> bool {
+        wait(self.output().0, PollFlags::POLLOUT, timeout_until(until))
+    }
+
+    /// Says that nothing more will be sent. A socket that is closed with unread bytes is reset, and a reset overtakes
+    /// what was sent last, so these bytes are read.
+    pub(super) fn close(&self) {
+        let _ = socket::shutdown(self.output().0.as_raw_fd(), Shutdown::Write);
+        let mut rest = [0; 4096];
+        let _ = socket::recv(self.input().0.as_raw_fd(), &mut rest, MsgFlags::MSG_DONTWAIT);
+    }
+
+    fn input(&self) -> (BorrowedFd<'_>, Kind) {
+        match self {
+            Self::Socket(socket) => (socket.as_fd(), Kind::Socket),
+            Self::Standard(descriptors) => (input(), descriptors.input),
+        }
+    }
+
+    fn output(&self) -> (BorrowedFd<'_>, Kind) {
+        match self {
+            Self::Socket(socket) => (socket.as_fd(), Kind::Socket),
+            Self::Standard(descriptors) => (output(), descriptors.output),
+        }
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Socket(socket) => socket.as_fd(),
+            Self::Standard(descriptors) => descriptors.identity(),
+        }
+    }
+}
+
+fn is_ready(descriptor: BorrowedFd<'_>, event: PollFlags) -> bool {
+    wait(descriptor, event, PollTimeout::ZERO)
+}
+
+/// An event that cannot be waited for shows in the read or write that follows.
+fn wait(descriptor: BorrowedFd<'_>, event: PollFlags, timeout: PollTimeout) -> bool {
+    poll(&mut [PollFd::new(descriptor, event)], timeout) != Ok(0)
+}
+
+/// Until that moment, rounded up: otherwise the caller would be busy for the last part of a millisecond.
+pub(super) fn timeout_until(moment: Option<Instant>) -> PollTimeout {
+    let Some(moment) = moment else { return PollTimeout::NONE };
+    let millis = moment.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}
+
+/// Makes the process safe before it reads its first byte.
+///
+/// The standard library has done two things before `main`: opened `/dev/null` on those of the
+/// descriptors 0, 1 and 2 that were closed, so that no lock file can ever get one of these
+/// numbers, and ignored SIGPIPE. Here: lock files are readable by all whatever umask inetd had,
+/// and where descriptor 2 leads to the client, it leads to `/dev/null` from now on, so that not
+/// even the C library's last words reach the client.
+#[must_use]
+pub(crate) fn make_safe() -> Descriptors {
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    let [input, output, error] =
+        [io::stdin().as_fd(), io::stdout().as_fd(), io::stderr().as_fd()].map(|fd| fstat(fd).ok());
+    let standard_error = leads_to(&error, &[&input, &output]);
+    if standard_error == StandardError::Clients {
+        if let Ok(null) = File::options().write(true).open("/dev/null") {
+            // Where this fails, nothing is lost but the last line of defence.
+            let _ = nix::unistd::dup2_stderr(null);
+        }
+    }
+    Descriptors { input: kind(&input), output: kind(&output), standard_error }
+}
+
+fn kind(stat: &Option<FileStat>) -> Kind {
+    match stat {
+        Some(stat)
+            if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFSOCK =>
+        {
+            Kind::Socket
+        }
+        _ => Kind::Other,
+    }
+}
+
+fn leads_to(error: &Option<FileStat>, others: &[&Option<FileStat>]) -> StandardError {
+    let same = |other: &FileStat| {
+        error.is_none_or(|error| error.st_dev == other.st_dev && error.st_ino == other.st_ino)
+    };
+    let clients =
+        kind(error) == Kind::Socket || others.iter().any(|other| other.is_none_or(|o| same(&o)));
+    if clients { StandardError::Clients } else { StandardError::Ours }
+}
+
+/// Lets `/dev/null` take the place of what was handed over as input, once it is held elsewhere.
+pub(crate) fn let_go_of_input() {
+    if let Ok(null) = File::open("/dev/null") {
+        // Where this fails, a listening socket stays open a second time, and closes with us.
+        let _ = nix::unistd::dup2_stdin(null);
+    }
+}
+
+impl Descriptors {
+    /// Whether anything that is printed may reach a client.
+    #[must_use]
+    pub(crate) fn lead_to_a_client(&self) -> bool {
+        self.input == Kind::Socket || self.output == Kind::Socket
+    }
+
+    /// Tells the caller of the program why it does not serve; nobody where the caller may be a client.
+    /// Only for before anything is said on these descriptors: where descriptor 2 was the same as
+    /// 1, as on a terminal or behind `2>&1`, it has been taken away, and 1 is as good.
+    pub(crate) fn explain(&self, why: &str) {
+        // Where even the complaint cannot be written, the exit code says it.
+        let _ = match self.standard_error {
+            StandardError::Ours => io::stderr().write_all(why.as_bytes()),
+            StandardError::Clients if self.lead_to_a_client() => Ok(()),
+            StandardError::Clients => io::stdout().write_all(why.as_bytes()),
+        };
+    }
+
+    /// The descriptor that shows the client's user: the socket among the two, if there is one.
+    fn identity(&self) -> BorrowedFd<'static> {
+        match (self.input, self.output) {
+            (Kind::Other, Kind::Socket) => output(),
+            (Kind::Socket | Kind::Other, _) => input(),
+        }
+    }
+}
+
+fn input() -> BorrowedFd<'static> {
+    static INPUT: std::sync::LazyLock<io::Stdin> = std::sync::LazyLock::new(io::stdin);
+    INPUT.as_fd()
+}
+
+fn output() -> BorrowedFd<'static> {
+    static OUTPUT: std::sync::LazyLock<io::Stdout> = std::sync::LazyLock::new(io::stdout);
+    OUTPUT.as_fd()
+}
