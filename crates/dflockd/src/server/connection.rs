@@ -71,6 +71,8 @@ enum Input {
 enum End {
     /// The peer has left, or cannot be reached.
     Gone,
+    /// The same, while it waited.
+    GoneWaiting,
     /// The last answers are in the output.
     Orderly,
     /// The peer sent something after which the connection cannot go on.
@@ -140,7 +142,7 @@ pub(super) async fn serve(
     };
     drop(access);
     poll_fn(|cx| {
-        connection.shared.core().register(id, cx.waker());
+        connection.shared.core().connections.register(id, cx.waker());
         Poll::Ready(())
     })
     .await;
@@ -197,7 +199,7 @@ impl Connection {
         poll_fn(|cx| {
             if self.shared.is_kicked() {
                 // A server that comes again must find what its clients still hold.
-                if self.shared.core().has_record() {
+                if self.shared.core().recording.is_kept() {
                     self.auto = AutoRelease::Off;
                 }
                 return Poll::Ready(Err(End::Gone));
@@ -211,7 +213,7 @@ impl Connection {
                 if std::mem::take(&mut is_first) {
                     core.set_deadline(self.id, deadline);
                 }
-                if core.is_kicked(self.id) {
+                if core.connections.is_kicked(self.id) {
                     drop(core);
                     let (peer, conn_id) = (&self.peer, self.serial);
                     tracing::warn!(%peer, conn_id, "ended by an administrator");
@@ -221,7 +223,7 @@ impl Connection {
                     drop(core);
                     return Poll::Ready(Err(self.send_away()));
                 }
-                let lost = core.take_lost(self.id);
+                let lost = core.connections.take_lost(self.id);
                 if !lost.is_empty() {
                     // The news had made the deadline the present.
                     core.set_deadline(self.id, deadline);
@@ -229,7 +231,7 @@ impl Connection {
                     self.tell_lost(&lost);
                     continue;
                 }
-                if !core.is_late(self.id, self.shared.now()) {
+                if !core.connections.is_late(self.id, self.shared.now()) {
                     return Poll::Pending;
                 }
                 drop(core);
@@ -308,7 +310,7 @@ impl Connection {
 
     /// The peer has left in the middle of a frame.
     fn note_cut_off(&self) {
-        self.shared.core().count_fault(Fault::Disconnected);
+        self.shared.core().tallies.count_fault(Fault::Disconnected);
         let code = Fault::Disconnected.code();
         tracing::debug!(peer = %self.peer, code, "client disconnected");
     }
@@ -344,7 +346,7 @@ impl Connection {
     async fn send(&mut self) -> Result<(), End> {
         while let Some(mark) = self.rests_on {
             let poll =
-                |this: &mut Self, cx: &mut Context<'_>| this.shared.core().poll_recorded(mark, cx);
+                |this: &mut Self, cx: &mut Context<'_>| this.shared.core().recording.poll(mark, cx);
             match self.wait_until(Moment::NEVER, poll).await? {
                 Ok(Ok(())) => self.rests_on = None,
                 Ok(Err(Failed)) => return Err(self.send_away()),
@@ -407,8 +409,8 @@ impl Connection {
         let poll = |this: &mut Self, cx: &mut Context<'_>| {
             let now = this.shared.now();
             let mut core = this.shared.core();
-            if let Some(answer) = core.take_answer(this.id, now) {
-                this.rests_on = core.mark();
+            if let Some(answer) = core.connections.take_answer(this.id, now) {
+                this.rests_on = core.recording.mark();
                 drop(core);
                 this.restart_reading(now);
                 return Poll::Ready(Some(answer));
@@ -418,13 +420,8 @@ impl Connection {
         };
         match self.wait_until(Moment::NEVER, poll).await? {
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) | Err(Late) => Err(self.gone_while_waiting()),
+            Ok(None) | Err(Late) => Err(End::GoneWaiting),
         }
-    }
-
-    fn gone_while_waiting(&self) -> End {
-        self.shared.core().tallies.gone_while_waiting += 1;
-        End::Gone
     }
 
     /// Ready when the peer of a waiting connection is gone, even if it sent more requests before it left.
@@ -457,7 +454,7 @@ impl Connection {
             };
             match self.wait_until(deadline, poll).await? {
                 Ok(Some(sight)) => return sight,
-                Ok(None) => return Err(self.gone_while_waiting()),
+                Ok(None) => return Err(End::GoneWaiting),
                 // The store has to ask for the state first. The answer comes by itself.
                 Err(Late) => deadline = Moment::NEVER,
             }
@@ -476,7 +473,7 @@ impl Connection {
         };
         core.end_watch(self.id);
         // The client is told nothing that would be false after a restart.
-        self.rests_on = core.mark();
+        self.rests_on = core.recording.mark();
         drop(core);
         self.restart_reading(now);
         Some(match sight {
@@ -525,6 +522,10 @@ impl Connection {
     async fn finish(&mut self, end: End) {
         match end {
             End::Gone => return,
+            End::GoneWaiting => {
+                self.shared.core().tallies.gone_while_waiting += 1;
+                return;
+            }
             End::Orderly => {}
             End::Fault(fault) if self.scope.is_some() => {
                 self.note_fault(fault);
@@ -535,7 +536,7 @@ impl Connection {
                 tracing::warn!(peer = %self.peer, conn_id = self.serial, "auth failed");
                 // The answer is delayed, so that guessing is slow.
                 let now = self.shared.now();
-                let due = self.shared.core().penalty(now);
+                let due = self.shared.core().penalties.next(now);
                 let never = |_: &mut Self, _: &mut Context<'_>| Poll::<()>::Pending;
                 if self.wait_until(due, never).await.is_err() {
                     return;

@@ -1,7 +1,8 @@
 //! The state that all connections share: the engine, one seat for each connection, and their
 //! deadlines. Everything here happens under one lock that no thread holds across a system call.
 
-mod people;
+mod connections;
+mod penalties;
 mod recording;
 mod shared;
 mod watching;
@@ -9,22 +10,24 @@ mod watching;
 use super::access::Access;
 use super::settings::Settings;
 use super::state::{Doubt, Health};
-use super::store::Store;
+use super::store::{Forced, Store};
 use super::tls::Tls;
-use leases::wire::{Fault, StatsCursor, push_stats};
+use connections::Connections;
+use leases::journal::Mark;
+use leases::wire::{Fault, StatsCursor, push_sight, push_stats, tag_of};
 use leases::{
-    Answer, AutoRelease, ConnId, Effect, KeyLine, Label, Moment, Progress, Refusal, Request,
-    Timers, Token, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Key, KeyLine, Label, Moment, Progress, Refusal, Request,
+    Unreachable, Verdict,
 };
+use penalties::Penalties;
 use recording::Recording;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
-use watching::{WOKEN_PER_TURN, Watchers};
+use watching::{SightLine, WOKEN_PER_TURN, Watchers};
 
 /// The number of bytes of a `stats` body that are made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
@@ -50,43 +53,24 @@ pub struct Tallies {
     pub gone_while_waiting: u64,
 }
 
-/// What the core knows of a connection.
-struct Seat {
-    id: ConnId,
-    /// The number that is shown to people.
-    serial: u64,
-    /// The term in which it came.
-    term: u64,
-    /// The name and value that the client has sent.
-    label: Option<Arc<Label>>,
-    /// An administrator has ended it.
-    kicked: bool,
-    /// Its client understands the line `lost`.
-    hears_lost: bool,
-    /// The holds that were taken from it and that its client does not know of.
-    lost: Vec<Token>,
-    address: Option<IpAddr>,
-    waker: Option<Waker>,
-    deadline: Moment,
-    /// When the timer fires. That may be before the deadline: the timer is moved only when it fires.
-    timer_at: Moment,
-    answer: Option<Answer>,
+impl Tallies {
+    pub(super) fn count_fault(&mut self, fault: Fault) {
+        if let Some(count) = self.faults.get_mut(usize::from(fault.code())) {
+            *count += 1;
+        }
+    }
 }
 
+/// What all connections share.
 pub(super) struct Core {
     pub(super) store: Store,
-    recording: Recording,
-    seats: Vec<Option<Seat>>,
-    timers: Timers<ConnId>,
-    watchers: Watchers,
+    pub(super) recording: Recording,
+    pub(super) connections: Connections,
+    pub(super) watchers: Watchers,
+    pub(super) penalties: Penalties,
     /// When the driver runs next.
     armed: Moment,
     driver: Option<Waker>,
-    connections: usize,
-    addresses: HashMap<IpAddr, usize>,
-    last_serial: u64,
-    /// When the last wrong secret is answered.
-    last_penalty: Moment,
     pub(super) draining: bool,
     pub(super) tallies: Tallies,
 }
@@ -136,62 +120,18 @@ impl Core {
         settings: &Settings,
         address: Option<IpAddr>,
     ) -> Result<(ConnId, u64), TurnedAway> {
-        if settings.max_connections > 0 && self.connections >= settings.max_connections {
+        let has_room = self.connections.has_room_for(address, settings.max_connections_per_address);
+        let is_full =
+            settings.max_connections > 0 && self.connections.len() >= settings.max_connections;
+        if is_full || !has_room {
             self.tallies.turned_away += 1;
-            return Err(TurnedAway::Full);
+            return Err(if is_full { TurnedAway::Full } else { TurnedAway::AddressFull });
         }
-        if let (Some(address), cap @ 1..) = (address, settings.max_connections_per_address) {
-            let count = self.addresses.entry(address).or_insert(0);
-            if *count >= cap {
-                self.tallies.turned_away += 1;
-                return Err(TurnedAway::AddressFull);
-            }
-            *count += 1;
-        }
-        self.last_serial += 1;
-        let serial = self.last_serial;
+        let serial = self.connections.next_serial();
         let id = self.store.connect(serial);
-        let seat = Seat {
-            id,
-            serial,
-            term: self.recording.term(),
-            label: None,
-            kicked: false,
-            hears_lost: false,
-            lost: Vec::new(),
-            address,
-            waker: None,
-            deadline: Moment::NEVER,
-            timer_at: Moment::NEVER,
-            answer: None,
-        };
-        if self.seats.len() <= id.place() {
-            self.seats.resize_with(id.place() + 1, || None);
-        }
-        if let Some(place) = self.seats.get_mut(id.place()) {
-            *place = Some(seat);
-        }
-        self.connections += 1;
+        self.connections.add(id, serial, self.recording.commits.term(), address);
         self.tallies.accepted += 1;
         Ok((id, serial))
-    }
-
-    /// The address of the peer; `None` for a Unix socket.
-    pub(super) fn address(&self, id: ConnId) -> Option<IpAddr> {
-        self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)?.address
-    }
-
-    fn seat(&mut self, id: ConnId) -> Option<&mut Seat> {
-        self.seats.get_mut(id.place())?.as_mut().filter(|seat| seat.id == id)
-    }
-
-    /// The task to wake when something happens to this connection.
-    pub(super) fn register(&mut self, id: ConnId, waker: &Waker) {
-        if let Some(seat) = self.seat(id) {
-            if !seat.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                seat.waker = Some(waker.clone());
-            }
-        }
     }
 
     /// Passes a request to the store, and its effects to the connections concerned.
@@ -207,35 +147,16 @@ impl Core {
 
     /// When the connection is to be woken next if nothing else happens.
     pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Moment) {
-        let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
-        let Some(seat) = place.filter(|seat| seat.id == id) else { return };
-        // News wait for nothing.
-        let deadline = if seat.lost.is_empty() { deadline } else { Moment::from_micros(0) };
-        seat.deadline = deadline;
-        if deadline < seat.timer_at {
-            self.timers.reset(id, seat.timer_at, deadline);
-            seat.timer_at = deadline;
-            self.rearm();
-        }
-    }
-
-    pub(super) fn is_late(&mut self, id: ConnId, now: Moment) -> bool {
-        self.seat(id).is_some_and(|seat| seat.kicked || seat.deadline <= now)
-    }
-
-    /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count.
-    pub(super) fn take_answer(&mut self, id: ConnId, now: Moment) -> Option<Answer> {
-        let answer = self.seat(id)?.answer.take()?;
-        let over = answer.grants().iter().any(|grant| grant.expires <= now);
-        Some(if over { Answer::Refused(Refusal::LeaseExpired) } else { answer })
+        self.connections.set_deadline(id, deadline);
+        self.rearm();
     }
 
     /// Removes the holds and waits of a connection. Call it until it is done.
     pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) -> Progress {
         self.store.cancel(now, id);
         self.end_watch(id);
-        let untold = self.seat(id).and_then(|seat| seat.answer.take());
-        for grant in untold.iter().flat_map(Answer::grants) {
+        let unseen = self.connections.take_unseen(id);
+        for grant in unseen.iter().flat_map(Answer::grants) {
             // No client was told this token. With auto-release off, the hold would block the key for a whole lease.
             self.store.take_back(now, id, grant.token);
         }
@@ -243,25 +164,9 @@ impl Core {
         self.deliver(now);
         self.rearm();
         if progress == Progress::Done {
-            self.vacate(id);
+            self.connections.remove(id);
         }
         progress
-    }
-
-    fn vacate(&mut self, id: ConnId) {
-        let place = self.seats.get_mut(id.place());
-        let is_its = |seat: &mut Seat| seat.id == id;
-        let Some(seat) = place.and_then(|place| place.take_if(is_its)) else { return };
-        self.timers.reset(id, seat.timer_at, Moment::NEVER);
-        self.connections -= 1;
-        if let Some(address) = seat.address {
-            if let Some(count) = self.addresses.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.addresses.remove(&address);
-                }
-            }
-        }
     }
 
     /// Delivers effects to their connections.
@@ -271,26 +176,14 @@ impl Core {
         }
         while let Some(effect) = self.store.take_effect() {
             match effect {
-                Effect::Answer(id, answer) => {
-                    if let Some(seat) = self.seat(id) {
-                        seat.answer = Some(answer);
-                    }
-                    self.wake(id);
-                }
-                Effect::Wake(id) => self.wake(id),
+                Effect::Answer(id, answer) => self.connections.answer(id, answer),
+                Effect::Wake(id) => self.connections.wake(id),
                 Effect::Taken(id, token) => self.note_taken(id, token),
-                Effect::Moved(key) => self.wake_watchers(&key),
+                Effect::Moved(key) => self.watchers.begin_sweep(&key),
                 Effect::Expired { serial, key } => {
                     tracing::info!(key = %key.escape_ascii(), conn = serial, "lease expired");
                 }
             }
-        }
-    }
-
-    fn wake(&self, id: ConnId) {
-        let seat = self.seats.get(id.place()).and_then(Option::as_ref).filter(|it| it.id == id);
-        if let Some(waker) = seat.and_then(|seat| seat.waker.as_ref()) {
-            waker.wake_by_ref();
         }
     }
 
@@ -315,7 +208,7 @@ impl Core {
         if self.watchers.has_work() {
             return Moment::default();
         }
-        self.store.next_deadline().min(self.timers.next())
+        self.store.next_deadline().min(self.connections.next_deadline())
     }
 
     /// One turn of the driver: serves what is due and returns the time of the next turn.
@@ -325,57 +218,21 @@ impl Core {
         }
         self.store.advance(now);
         self.deliver(now);
-        for _ in 0..WOKEN_PER_TURN {
-            let Some(id) = self.timers.pop(now) else { break };
-            self.ring(id, now);
-        }
+        self.connections.wake_late(now, WOKEN_PER_TURN);
         for id in self.watchers.next_portion(WOKEN_PER_TURN) {
-            self.wake(id);
+            self.connections.wake(id);
         }
         self.armed = self.next_deadline();
         self.armed
-    }
-
-    fn ring(&mut self, id: ConnId, now: Moment) {
-        let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
-        let Some(seat) = place.filter(|seat| seat.id == id) else { return };
-        seat.timer_at = Moment::NEVER;
-        if seat.deadline <= now {
-            if let Some(waker) = &seat.waker {
-                waker.wake_by_ref();
-            }
-        } else if seat.deadline < Moment::NEVER {
-            seat.timer_at = seat.deadline;
-            self.timers.reset(id, Moment::NEVER, seat.deadline);
-        }
     }
 
     /// Ends all waits and refuses new holds from now on.
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
         self.store.drain(now);
-        self.wake_all_watchers();
+        self.watchers.sweep_all();
         self.deliver(now);
         self.rearm();
-    }
-
-    /// Wakes every connection.
-    fn wake_all(&self) {
-        self.seats
-            .iter()
-            .flatten()
-            .filter_map(|seat| seat.waker.as_ref())
-            .for_each(Waker::wake_by_ref);
-    }
-
-    pub(super) const fn connections(&self) -> usize {
-        self.connections
-    }
-
-    pub(super) fn count_fault(&mut self, fault: Fault) {
-        if let Some(count) = self.tallies.faults.get_mut(usize::from(fault.code())) {
-            *count += 1;
-        }
     }
 
     pub(super) fn stats(
@@ -386,12 +243,90 @@ impl Core {
         room: usize,
     ) -> Progress {
         let names = cursor.has_names();
-        push_stats(out, room, cursor, self.connections, |place, note| {
+        push_stats(out, room, cursor, self.connections.len(), |place, note| {
             self.store.look_over(now, place, STATS_PLACES, |line| {
-                let label = line.conn.filter(|_| names).and_then(|conn| self.label(conn));
+                let label =
+                    line.conn.filter(|_| names).and_then(|conn| self.connections.label(conn));
                 let name = label.map(|label| &*label.name).filter(|name| !name.is_empty());
                 note(&KeyLine { owner_name: name, ..*line })
             })
         })
+    }
+
+    /// Takes away all holds of a key; returns when their number may be reported, too.
+    pub(super) fn force_release(
+        &mut self,
+        now: Moment,
+        key: Key<'_>,
+    ) -> Result<(Forced, Option<Mark>), Unreachable> {
+        if !self.recording.commits.has_term() {
+            return Err(Unreachable);
+        }
+        let forced = self.store.force_release(now, key);
+        self.deliver(now);
+        self.rearm();
+        Ok((forced, self.recording.mark()))
+    }
+
+    /// Changes a part of the label of a connection.
+    pub(super) fn relabel(&mut self, id: ConnId, change: impl FnOnce(&mut Label)) {
+        if let Some(label) = self.connections.relabel(id, change) {
+            self.store.introduce(id, label);
+        }
+    }
+
+    /// From now on, a connection that watches nothing yet is woken when this key's holders change. At most `most`
+    /// connections may watch at the same time; 0 for no limit.
+    pub(super) fn begin_watch(
+        &mut self,
+        id: ConnId,
+        key: Key<'_>,
+        most: usize,
+    ) -> Result<(), Refusal> {
+        if most > 0 && self.watchers.len() >= most {
+            return Err(Refusal::MaxWaiters);
+        }
+        if self.watchers.add(id, key.bytes()) {
+            self.store.watch(key, true);
+        }
+        Ok(())
+    }
+
+    /// Does nothing for a connection that watches no key.
+    pub(super) fn end_watch(&mut self, id: ConnId) {
+        if self.watchers.len() == 0 {
+            return;
+        }
+        if let Some(name) = self.watchers.remove(id) {
+            if let Some(key) = Key::new(&name) {
+                self.store.watch(key, false);
+            }
+        }
+    }
+
+    /// The reply to a client that watches a key; `None` while the store has to ask for it. It is built once for each
+    /// change of a key, however many clients watch the key. See [`Store::sight`](Store::sight).
+    pub(super) fn sight(
+        &mut self,
+        now: Moment,
+        key: Key<'_>,
+    ) -> Result<Option<Arc<SightLine>>, Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        if !self.is_available() {
+            return Err(Refusal::Unavailable);
+        }
+        if let Some(Some(line)) = self.watchers.sweep_line(key) {
+            return Ok(Some(Arc::clone(line)));
+        }
+        let Some(sight) = self.store.sight(now, key) else { return Ok(None) };
+        let mut text = Vec::new();
+        push_sight(&mut text, sight.as_ref());
+        let line = Arc::new(SightLine { tag: tag_of(sight.as_ref()), text });
+        if let Some(kept) = self.watchers.sweep_line(key) {
+            *kept = Some(Arc::clone(&line));
+        }
+        Ok(Some(line))
     }
 }

@@ -131,7 +131,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Resul
     let mut complaint = Complaint::default();
     loop {
         while shared.is_full() {
-            complaint.tell(shared.core().connections());
+            complaint.tell(shared.core().connections.len());
             tokio::time::sleep(PAUSE).await;
         }
         match door.next().await {

@@ -108,7 +108,7 @@ impl Server {
         if !shared.settings.is_shared() {
             leave_in_time(&shared).await;
         }
-        shared.core().close_record();
+        shared.core().recording.close();
         if let Some(recorder) = recorder {
             recorder.await?;
         }
@@ -134,7 +134,7 @@ async fn leave_in_time(shared: &Arc<Shared>) {
 }
 
 async fn all_left(shared: &Arc<Shared>) {
-    while shared.core().connections() > 0 {
+    while shared.core().connections.len() > 0 {
         shared.changed().notified().await;
     }
 }
@@ -171,7 +171,7 @@ impl Handle {
     /// How long a client that has just shown a wrong secret has to wait for the answer.
     pub fn penalty(&self) -> Duration {
         let now = self.0.now();
-        Duration::from_micros(self.0.core().penalty(now).micros_since(now))
+        Duration::from_micros(self.0.core().penalties.next(now).micros_since(now))
     }
 
     /// Takes away all holds of a key; returns their number.
@@ -184,7 +184,7 @@ impl Handle {
         match forced {
             Forced::Done(count) => match mark {
                 Some(mark) => {
-                    let recorded = poll_fn(|cx| self.0.core().poll_recorded(mark, cx)).await;
+                    let recorded = poll_fn(|cx| self.0.core().recording.poll(mark, cx)).await;
                     recorded.map(|()| count).map_err(|Failed| Unreachable)
                 }
                 None => Ok(count),
@@ -196,7 +196,7 @@ impl Handle {
 
     /// Ends the connection with this number; false if there is none.
     pub fn kick(&self, serial: u64) -> bool {
-        self.0.core().kick(serial)
+        self.0.core().connections.kick(serial)
     }
 
     /// Whether clients should use this server.
@@ -207,7 +207,7 @@ impl Handle {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.0.core().connections()
+        self.0.core().connections.len()
     }
 
     /// The metrics now.
@@ -216,8 +216,8 @@ impl Handle {
         Numbers {
             engine: *core.store.counters(),
             connections: core.tallies,
-            open_connections: core.connections(),
-            watchers: core.watchers(),
+            open_connections: core.connections.len(),
+            watchers: core.watchers.len(),
             census: *core.store.census(),
             etcd: core.store.etcd_numbers(),
             draining: core.draining,

@@ -54,7 +54,7 @@ async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
 async fn load(shared: &Shared, journal: &mut impl Journal) -> Option<Recovered> {
     tokio::select! {
         recovered = journal.load() => Some(recovered),
-        () = poll_fn(|cx| shared.core().poll_closing(cx)) => None,
+        () = poll_fn(|cx| shared.core().recording.poll_closing(cx)) => None,
     }
 }
 
@@ -63,7 +63,7 @@ async fn serve_term(shared: &Shared, journal: &mut impl Journal) -> Result<(), F
     loop {
         let has_room = journal.has_room();
         shared.core().set_room(has_room);
-        let next = poll_fn(|cx| shared.core().poll_call(cx));
+        let next = poll_fn(|cx| shared.core().recording.poll_call(cx));
         let call = if has_room { Ok(next.await) } else { timeout(CHECK, next).await };
         let (outcome, records) = match call {
             Ok(Some(Call::Commit(records))) => (journal.commit(&records).await, records),

@@ -166,8 +166,8 @@ impl Handle {
         let core = self.0.core();
         let view = core.store.view(now, key, most_parties)?;
         let client = |party: &Party| Client {
-            address: party.conn.and_then(|conn| core.address(conn)),
-            label: party.conn.and_then(|conn| core.label(conn)).cloned(),
+            address: party.conn.and_then(|conn| core.connections.address(conn)),
+            label: party.conn.and_then(|conn| core.connections.label(conn)).cloned(),
         };
         let clients = Clients {
             holders: view.holders.iter().map(client).collect(),

@@ -91,11 +91,11 @@ impl Connection {
             Request::Ping | Request::Hello { .. } | Request::Stats(_)
                 if !self.shared.core().is_available() =>
             {
-                return self.answer_now(&Answer::Refused(Refusal::Unavailable));
+                return self.answer(&Answer::Refused(Refusal::Unavailable)).err().map(Next::End);
             }
             Request::Ping => self.say(status::OK),
             Request::Hello { hears_lost } => {
-                self.shared.core().hear_lost(self.id, hears_lost);
+                self.shared.core().connections.hear_lost(self.id, hears_lost);
                 self.say(status::HELLO);
             }
             Request::Stats(detail) => {
@@ -138,23 +138,16 @@ impl Connection {
         self.restart_reading(self.shared.now());
     }
 
-    fn answer_now(&mut self, answer: &Answer) -> Option<Next> {
-        match self.answer(answer) {
-            Ok(()) => None,
-            Err(end) => Some(Next::End(end)),
-        }
-    }
-
     /// Passes a request to the store; the answer comes at once or later.
     fn ask(&mut self, request: leases::Request<'_>) -> Option<Next> {
         let now = self.shared.now();
         let mut core = self.shared.core();
         match core.ask(now, self.id, request) {
             Verdict::Now(answer) => {
-                self.rests_on = core.mark();
+                self.rests_on = core.recording.mark();
                 drop(core);
                 self.restart_reading(now);
-                self.answer_now(&answer)
+                self.answer(&answer).err().map(Next::End)
             }
             Verdict::Later => Some(Next::Answer),
         }
@@ -172,7 +165,7 @@ impl Connection {
             }),
             Err(refusal) => {
                 self.restart_reading(now);
-                self.answer_now(&Answer::Refused(refusal))
+                self.answer(&Answer::Refused(refusal)).err().map(Next::End)
             }
         }
     }
@@ -199,7 +192,7 @@ impl Connection {
     }
 
     pub(super) fn note_fault(&self, fault: Fault) {
-        self.shared.core().count_fault(fault);
+        self.shared.core().tallies.count_fault(fault);
         let (code, msg) = (fault.code(), fault.words());
         tracing::warn!(peer = %self.peer, code, msg, "protocol error");
     }
@@ -210,7 +203,7 @@ impl Connection {
         let now = self.shared.now();
         let mut core = self.shared.core();
         let progress = core.stats(now, cursor, &mut piece, STATS_PIECE_BYTES);
-        self.rests_on = core.mark();
+        self.rests_on = core.recording.mark();
         drop(core);
         if is_first && cursor.has_begun() {
             self.output.extend_from_slice(status::OK_BODY);

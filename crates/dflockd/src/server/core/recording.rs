@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 /// The answers and lines that wait for the journal, and the task that drives it.
 #[derive(Default)]
-pub(super) struct Recording {
+pub(in crate::server) struct Recording {
     pub(super) commits: Commits,
     /// `None` if holds are not recorded.
     leases: Option<LeaseStart>,
@@ -43,10 +43,6 @@ impl Recording {
         Self { commits: Commits::of::<J>(), leases: Some(leases), ..Self::default() }
     }
 
-    pub(super) const fn term(&self) -> u64 {
-        self.commits.term()
-    }
-
     /// Notes the changes of a request.
     pub(super) fn note<M: Mint>(&mut self, engine: &mut Engine<M>, now: Moment) {
         if engine.has_changes() {
@@ -57,11 +53,56 @@ impl Recording {
         }
     }
 
-    fn mark(&mut self) -> Option<Mark> {
+    /// When an answer that is decided now may be sent; `None` for at once.
+    pub(in crate::server) fn mark(&mut self) -> Option<Mark> {
         // Between two terms nothing is decided, and clients are sent away at once.
         let mark = if self.commits.has_term() { self.commits.mark() } else { None };
         self.wake_driver();
         mark
+    }
+
+    /// Whether holds outlive this process.
+    pub(in crate::server) const fn is_kept(&self) -> bool {
+        self.leases.is_some()
+    }
+
+    /// Ready when the answer may be sent.
+    ///
+    /// # Errors
+    /// The term is over, so it may be wrong.
+    pub(in crate::server) fn poll(
+        &mut self,
+        mark: Mark,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Failed>> {
+        match self.commits.may_send(mark) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => {
+                self.waiting.push(cx.waker().clone());
+                Poll::Pending
+            }
+            Err(Failed) => Poll::Ready(Err(Failed)),
+        }
+    }
+
+    /// The next call of the journal; `None` if the server ends.
+    pub(in crate::server) fn poll_call(&mut self, cx: &Context<'_>) -> Poll<Option<Call>> {
+        self.register(cx);
+        match self.commits.begin() {
+            None if !self.is_closing => Poll::Pending,
+            call => Poll::Ready(call),
+        }
+    }
+
+    pub(in crate::server) fn poll_closing(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.register(cx);
+        if self.is_closing { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The term is to end after the last commit.
+    pub(in crate::server) fn close(&mut self) {
+        self.is_closing = true;
+        self.driver.iter().for_each(Waker::wake_by_ref);
     }
 
     fn wake_driver(&self) {
@@ -76,64 +117,15 @@ impl Recording {
 }
 
 impl Core {
-    /// Whether holds outlive this process.
-    pub(in crate::server) const fn has_record(&self) -> bool {
-        self.recording.leases.is_some()
-    }
-
     /// Whether requests about locks can be served.
     pub(in crate::server) fn is_available(&self) -> bool {
         self.recording.commits.has_term() && self.store.is_available()
     }
 
-    /// When an answer that is decided now may be sent; `None` for at once.
-    pub(in crate::server) fn mark(&mut self) -> Option<Mark> {
-        self.recording.mark()
-    }
-
-    /// Ready when the answer may be sent.
-    ///
-    /// # Errors
-    /// The term is over, so it may be wrong.
-    pub(in crate::server) fn poll_recorded(
-        &mut self,
-        mark: Mark,
-        cx: &Context<'_>,
-    ) -> Poll<Result<(), Failed>> {
-        match self.recording.commits.may_send(mark) {
-            Ok(true) => Poll::Ready(Ok(())),
-            Ok(false) => {
-                self.recording.waiting.push(cx.waker().clone());
-                Poll::Pending
-            }
-            Err(Failed) => Poll::Ready(Err(Failed)),
-        }
-    }
-
     /// Whether the term has ended in which a connection came.
     pub(in crate::server) fn is_over(&mut self, id: ConnId) -> bool {
-        let term = self.recording.term();
-        self.seat(id).is_some_and(|seat| seat.term != term)
-    }
-
-    /// The next call of the journal; `None` if the server ends.
-    pub(in crate::server) fn poll_call(&mut self, cx: &Context<'_>) -> Poll<Option<Call>> {
-        self.recording.register(cx);
-        match self.recording.commits.begin() {
-            None if !self.recording.is_closing => Poll::Pending,
-            call => Poll::Ready(call),
-        }
-    }
-
-    pub(in crate::server) fn poll_closing(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.recording.register(cx);
-        if self.recording.is_closing { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// The term is to end after the last commit.
-    pub(in crate::server) fn close_record(&mut self) {
-        self.recording.is_closing = true;
-        self.recording.driver.iter().for_each(Waker::wake_by_ref);
+        let term = self.recording.commits.term();
+        self.connections.get_mut(id).is_some_and(|seat| seat.term != term)
     }
 
     /// A call of the journal has ended.
@@ -166,10 +158,15 @@ impl Core {
 
     /// A hold was taken from a connection: it is told when that is recorded.
     pub(super) fn note_taken(&mut self, id: ConnId, token: Token) {
-        match self.mark() {
+        match self.recording.mark() {
             Some(mark) => self.report_taken(mark, id, token),
             None => self.note_lost(id, token),
         }
+    }
+
+    fn note_lost(&mut self, id: ConnId, token: Token) {
+        self.connections.note_lost(id, token);
+        self.rearm();
     }
 
     fn report_taken(&mut self, mark: Mark, id: ConnId, token: Token) {
@@ -190,8 +187,8 @@ impl Core {
         }
         self.recording.waiting.drain(..).for_each(Waker::wake);
         self.recording.taken.clear();
-        self.seats.iter_mut().flatten().for_each(|seat| seat.answer = None);
-        self.wake_all();
+        self.connections.drop_answers();
+        self.connections.wake_all();
     }
 
     /// The engine continues with the recorded holds.

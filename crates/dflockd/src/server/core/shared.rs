@@ -1,6 +1,8 @@
 //! State that all tasks of a server share besides the core: the clock, the secrets, the shutdown.
 
 use super::Tallies;
+use super::connections::Connections;
+use super::penalties::Penalties;
 use super::recording::Recording;
 use super::watching::Watchers;
 use super::{Core, Shared};
@@ -9,9 +11,7 @@ use crate::server::settings::Settings;
 use crate::server::store::Store;
 use crate::server::tls::Tls;
 use leases::Host;
-use leases::Timers;
 use leases::{Moment, Seconds};
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,15 +27,11 @@ impl Shared {
         let core = Core {
             store,
             recording: Recording::new(&settings),
-            seats: Vec::new(),
-            timers: Timers::default(),
+            connections: Connections::default(),
             watchers: Watchers::default(),
+            penalties: Penalties::default(),
             armed: Moment::NEVER,
             driver: None,
-            connections: 0,
-            addresses: HashMap::new(),
-            last_serial: 0,
-            last_penalty: Moment::default(),
             draining: false,
             tallies: Tallies::default(),
         };
@@ -75,13 +71,13 @@ impl Shared {
     /// Makes every connection end now.
     pub(in crate::server) fn kick(&self) {
         self.kicked.store(true, Ordering::Relaxed);
-        self.core().wake_all();
+        self.core().connections.wake_all();
     }
 
     /// Whether there are as many connections as the system's limits allow.
     pub(in crate::server) fn is_full(&self) -> bool {
         let most = self.settings.max_descriptors;
-        most > 0 && self.core().connections() >= most
+        most > 0 && self.core().connections.len() >= most
     }
 
     pub(in crate::server) fn is_kicked(&self) -> bool {

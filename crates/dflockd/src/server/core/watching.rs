@@ -3,9 +3,7 @@
 //! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the driver wakes
 //! a portion of bounded size. Other clients are served between the portions.
 
-use super::Core;
-use leases::wire::{push_sight, tag_of};
-use leases::{ConnId, Key, Label, Moment, Refusal};
+use leases::{ConnId, Key};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -22,7 +20,7 @@ pub(in crate::server) struct SightLine {
 
 /// All watchers, by key and by connection.
 #[derive(Debug, Default)]
-pub(super) struct Watchers {
+pub(in crate::server) struct Watchers {
     of_key: HashMap<Arc<[u8]>, Watched>,
     /// The key of each connection, and the number that the watch got when it began.
     keys: HashMap<ConnId, (Arc<[u8]>, u64)>,
@@ -53,7 +51,7 @@ struct Sweep {
 
 impl Watchers {
     /// Returns whether it is the first watcher of the key.
-    fn add(&mut self, id: ConnId, key: &[u8]) -> bool {
+    pub(super) fn add(&mut self, id: ConnId, key: &[u8]) -> bool {
         let known = self.of_key.get_key_value(key).map(|(key, _)| Arc::clone(key));
         let is_first = known.is_none();
         let key = known.unwrap_or_else(|| key.into());
@@ -64,7 +62,7 @@ impl Watchers {
     }
 
     /// Returns the key if it has no watcher any more.
-    fn remove(&mut self, id: ConnId) -> Option<Arc<[u8]>> {
+    pub(super) fn remove(&mut self, id: ConnId) -> Option<Arc<[u8]>> {
         let (key, number) = self.keys.remove(&id)?;
         let others = self.of_key.get_mut(&key)?;
         others.ids.remove(&number);
@@ -72,8 +70,19 @@ impl Watchers {
         Some(key)
     }
 
+    /// The number of connections that watch.
+    pub(in crate::server) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Something has changed that concerns all keys.
+    pub(super) fn sweep_all(&mut self) {
+        let keys: Vec<_> = self.of_key.keys().map(Arc::clone).collect();
+        keys.iter().for_each(|key| self.begin_sweep(key));
+    }
+
     /// Begins a sweep over the watchers of a key.
-    fn begin_sweep(&mut self, key: &[u8]) {
+    pub(super) fn begin_sweep(&mut self, key: &[u8]) {
         let Some((name, _)) = self.of_key.get_key_value(key) else { return };
         let name = Arc::clone(name);
         let Some(watched) = self.of_key.get_mut(key) else { return };
@@ -121,91 +130,9 @@ impl Watchers {
     }
 
     /// The line of the sweep over a key, if there is one.
-    fn sweep_line(&mut self, key: Key<'_>) -> Option<&mut Option<Arc<SightLine>>> {
+    pub(super) fn sweep_line(&mut self, key: Key<'_>) -> Option<&mut Option<Arc<SightLine>>> {
         let sweep = self.of_key.get_mut(key.bytes())?.sweep.as_mut()?;
         Some(&mut sweep.line)
-    }
-}
-
-impl Core {
-    /// From now on, a connection that watches nothing yet is woken when this key's holders change. At most `most`
-    /// connections may watch at the same time; 0 for no limit.
-    pub(in crate::server) fn begin_watch(
-        &mut self,
-        id: ConnId,
-        key: Key<'_>,
-        most: usize,
-    ) -> Result<(), Refusal> {
-        if most > 0 && self.watchers.keys.len() >= most {
-            return Err(Refusal::MaxWaiters);
-        }
-        if self.watchers.add(id, key.bytes()) {
-            self.store.watch(key, true);
-        }
-        Ok(())
-    }
-
-    /// Does nothing for a connection that watches no key.
-    pub(in crate::server) fn end_watch(&mut self, id: ConnId) {
-        if self.watchers.keys.is_empty() {
-            return;
-        }
-        if let Some(name) = self.watchers.remove(id) {
-            if let Some(key) = Key::new(&name) {
-                self.store.watch(key, false);
-            }
-        }
-    }
-
-    /// The reply to a client that watches a key; `None` while the store has to ask for it. It is built once for each
-    /// change of a key, however many clients watch the key. See [`Store::sight`](crate::server::store::Store::sight).
-    pub(in crate::server) fn sight(
-        &mut self,
-        now: Moment,
-        key: Key<'_>,
-    ) -> Result<Option<Arc<SightLine>>, Refusal> {
-        if self.draining {
-            return Err(Refusal::Draining);
-        }
-        if !self.is_available() {
-            return Err(Refusal::Unavailable);
-        }
-        if let Some(Some(line)) = self.watchers.sweep_line(key) {
-            return Ok(Some(Arc::clone(line)));
-        }
-        let Some(sight) = self.store.sight(now, key) else { return Ok(None) };
-        let mut text = Vec::new();
-        push_sight(&mut text, sight.as_ref());
-        let line = Arc::new(SightLine { tag: tag_of(sight.as_ref()), text });
-        if let Some(kept) = self.watchers.sweep_line(key) {
-            *kept = Some(Arc::clone(&line));
-        }
-        Ok(Some(line))
-    }
-
-    pub(in crate::server) fn watchers(&self) -> usize {
-        self.watchers.keys.len()
-    }
-
-    /// The holders of a key may have changed.
-    pub(super) fn wake_watchers(&mut self, key: &[u8]) {
-        self.watchers.begin_sweep(key);
-    }
-
-    /// Something has changed that concerns all keys.
-    pub(super) fn wake_all_watchers(&mut self) {
-        let keys: Vec<_> = self.watchers.of_key.keys().map(Arc::clone).collect();
-        keys.iter().for_each(|key| self.watchers.begin_sweep(key));
-    }
-
-    /// Changes a part of the label of a connection.
-    pub(in crate::server) fn relabel(&mut self, id: ConnId, change: impl FnOnce(&mut Label)) {
-        let Some(seat) = self.seat(id) else { return };
-        let mut label = seat.label.as_deref().cloned().unwrap_or_default();
-        change(&mut label);
-        let label = Arc::new(label);
-        seat.label = Some(Arc::clone(&label));
-        self.store.introduce(id, &label);
     }
 }
 
@@ -233,14 +160,14 @@ mod tests {
         core.begin_watch(conns[1], key("b"), 2).unwrap();
         assert_eq!(core.begin_watch(conns[2], key("a"), 2), Err(Refusal::MaxWaiters));
         core.end_watch(conns[2]);
-        assert_eq!(core.watchers(), 2);
+        assert_eq!(core.watchers.len(), 2);
         let _ = core.leave(conns[0], shared.now(), AutoRelease::On);
         core.begin_watch(conns[2], key("b"), 2).unwrap();
         core.end_watch(conns[1]);
         core.begin_watch(conns[3], key("b"), 0).unwrap();
-        assert_eq!(core.watchers(), 2);
+        assert_eq!(core.watchers.len(), 2);
         conns.iter().for_each(|id| core.end_watch(*id));
-        assert_eq!(core.watchers(), 0);
+        assert_eq!(core.watchers.len(), 0);
     }
 
     /// Counts how often a connection is woken.
@@ -268,7 +195,7 @@ mod tests {
             let watchers = (0..watchers).map(|_| (admit(), Arc::new(Woken::default()))).collect();
             let scene = Self { watchers, changer, shared: Arc::clone(&shared) };
             for (id, woken) in &scene.watchers {
-                shared.core().register(*id, &Waker::from(Arc::clone(woken)));
+                shared.core().connections.register(*id, &Waker::from(Arc::clone(woken)));
                 scene.watch(*id);
             }
             scene

@@ -1,0 +1,242 @@
+//! The table of connections: what the server knows of each one, and their deadlines.
+
+use leases::{Answer, ConnId, Label, Moment, Refusal, Timers, Token};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// What is known of one connection.
+pub(super) struct Seat {
+    id: ConnId,
+    /// The number that is shown to people.
+    serial: u64,
+    /// The term in which it came.
+    pub(super) term: u64,
+    /// The name and value that the client has sent.
+    label: Option<Arc<Label>>,
+    /// An administrator has ended it.
+    kicked: bool,
+    /// Its client understands the line `lost`.
+    hears_lost: bool,
+    /// The holds that were taken from it and that its client does not know of.
+    lost: Vec<Token>,
+    address: Option<IpAddr>,
+    waker: Option<Waker>,
+    deadline: Moment,
+    /// When the timer fires. That may be before the deadline: the timer is moved only when it fires.
+    timer_at: Moment,
+    answer: Option<Answer>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(in crate::server) struct Connections {
+    seats: Vec<Option<Seat>>,
+    timers: Timers<ConnId>,
+    count: usize,
+    addresses: HashMap<IpAddr, usize>,
+    last_serial: u64,
+}
+
+impl Connections {
+    pub(in crate::server) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether an address may have one more connection; 0 for no cap.
+    pub(super) fn has_room_for(&self, address: Option<IpAddr>, cap: usize) -> bool {
+        let present = address.and_then(|address| self.addresses.get(&address));
+        cap == 0 || present.is_none_or(|count| *count < cap)
+    }
+
+    /// The number of the next connection.
+    pub(super) const fn next_serial(&mut self) -> u64 {
+        self.last_serial += 1;
+        self.last_serial
+    }
+
+    pub(super) fn add(&mut self, id: ConnId, serial: u64, term: u64, address: Option<IpAddr>) {
+        let seat = Seat {
+            id,
+            serial,
+            term,
+            label: None,
+            kicked: false,
+            hears_lost: false,
+            lost: Vec::new(),
+            address,
+            waker: None,
+            deadline: Moment::NEVER,
+            timer_at: Moment::NEVER,
+            answer: None,
+        };
+        if let Some(address) = address {
+            *self.addresses.entry(address).or_insert(0) += 1;
+        }
+        if self.seats.len() <= id.place() {
+            self.seats.resize_with(id.place() + 1, || None);
+        }
+        if let Some(place) = self.seats.get_mut(id.place()) {
+            *place = Some(seat);
+        }
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, id: ConnId) {
+        let place = self.seats.get_mut(id.place());
+        let is_its = |seat: &mut Seat| seat.id == id;
+        let Some(seat) = place.and_then(|place| place.take_if(is_its)) else { return };
+        self.timers.reset(id, seat.timer_at, Moment::NEVER);
+        self.count -= 1;
+        if let Some(address) = seat.address {
+            if let Some(count) = self.addresses.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.addresses.remove(&address);
+                }
+            }
+        }
+    }
+
+    fn get(&self, id: ConnId) -> Option<&Seat> {
+        self.seats.get(id.place())?.as_ref().filter(|seat| seat.id == id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ConnId) -> Option<&mut Seat> {
+        self.seats.get_mut(id.place())?.as_mut().filter(|seat| seat.id == id)
+    }
+
+    /// The address of the peer; `None` for a Unix socket.
+    pub(in crate::server) fn address(&self, id: ConnId) -> Option<IpAddr> {
+        self.get(id)?.address
+    }
+
+    /// The description that a connection gives of itself.
+    pub(in crate::server) fn label(&self, id: ConnId) -> Option<&Arc<Label>> {
+        self.get(id)?.label.as_ref()
+    }
+
+    /// Changes a part of the label; returns the new one.
+    pub(super) fn relabel(
+        &mut self,
+        id: ConnId,
+        change: impl FnOnce(&mut Label),
+    ) -> Option<&Arc<Label>> {
+        let seat = self.get_mut(id)?;
+        let mut label = seat.label.as_deref().cloned().unwrap_or_default();
+        change(&mut label);
+        Some(seat.label.insert(Arc::new(label)))
+    }
+
+    /// The task to wake when something happens to this connection.
+    pub(in crate::server) fn register(&mut self, id: ConnId, waker: &Waker) {
+        if let Some(seat) = self.get_mut(id) {
+            if !seat.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                seat.waker = Some(waker.clone());
+            }
+        }
+    }
+
+    pub(super) fn wake(&self, id: ConnId) {
+        self.get(id).and_then(|seat| seat.waker.as_ref()).iter().for_each(|it| it.wake_by_ref());
+    }
+
+    pub(super) fn wake_all(&self) {
+        let seats = self.seats.iter().flatten();
+        seats.filter_map(|seat| seat.waker.as_ref()).for_each(Waker::wake_by_ref);
+    }
+
+    /// When the connection is to be woken next if nothing else happens.
+    pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Moment) {
+        let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
+        let Some(seat) = place.filter(|seat| seat.id == id) else { return };
+        // News wait for nothing.
+        let deadline = if seat.lost.is_empty() { deadline } else { Moment::from_micros(0) };
+        seat.deadline = deadline;
+        if deadline < seat.timer_at {
+            self.timers.reset(id, seat.timer_at, deadline);
+            seat.timer_at = deadline;
+        }
+    }
+
+    pub(in crate::server) fn is_late(&mut self, id: ConnId, now: Moment) -> bool {
+        self.get(id).is_some_and(|seat| seat.kicked || seat.deadline <= now)
+    }
+
+    pub(super) fn next_deadline(&self) -> Moment {
+        self.timers.next()
+    }
+
+    /// Wakes connections whose deadline has come, at most `most` of them.
+    pub(super) fn wake_late(&mut self, now: Moment, most: usize) {
+        for _ in 0..most {
+            let Some(id) = self.timers.pop(now) else { break };
+            let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
+            let Some(seat) = place.filter(|seat| seat.id == id) else { continue };
+            seat.timer_at = Moment::NEVER;
+            if seat.deadline <= now {
+                seat.waker.iter().for_each(Waker::wake_by_ref);
+            } else if seat.deadline < Moment::NEVER {
+                seat.timer_at = seat.deadline;
+                self.timers.reset(id, Moment::NEVER, seat.deadline);
+            }
+        }
+    }
+
+    /// Gives a waiting connection its answer.
+    pub(super) fn answer(&mut self, id: ConnId, answer: Answer) {
+        if let Some(seat) = self.get_mut(id) {
+            seat.answer = Some(answer);
+        }
+        self.wake(id);
+    }
+
+    /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count.
+    pub(in crate::server) fn take_answer(&mut self, id: ConnId, now: Moment) -> Option<Answer> {
+        let answer = self.take_unseen(id)?;
+        let over = answer.grants().iter().any(|grant| grant.expires <= now);
+        Some(if over { Answer::Refused(Refusal::LeaseExpired) } else { answer })
+    }
+
+    /// The answer that a connection has not seen.
+    pub(super) fn take_unseen(&mut self, id: ConnId) -> Option<Answer> {
+        self.get_mut(id)?.answer.take()
+    }
+
+    pub(super) fn drop_answers(&mut self) {
+        self.seats.iter_mut().flatten().for_each(|seat| seat.answer = None);
+    }
+
+    pub(in crate::server) fn is_kicked(&mut self, id: ConnId) -> bool {
+        self.get(id).is_some_and(|seat| seat.kicked)
+    }
+
+    /// Ends a connection when it is idle next; false if there is none with this number.
+    pub(in crate::server) fn kick(&mut self, serial: u64) -> bool {
+        let seat = self.seats.iter_mut().flatten().find(|seat| seat.serial == serial);
+        let Some(seat) = seat else { return false };
+        seat.kicked = true;
+        seat.waker.iter().for_each(Waker::wake_by_ref);
+        true
+    }
+
+    pub(in crate::server) fn hear_lost(&mut self, id: ConnId, hears_lost: bool) {
+        if let Some(seat) = self.get_mut(id) {
+            seat.hears_lost = hears_lost;
+        }
+    }
+
+    /// A hold was taken from a connection: its deadline is now, so that it says so.
+    pub(super) fn note_lost(&mut self, id: ConnId, token: Token) {
+        let Some(seat) = self.get_mut(id).filter(|seat| seat.hears_lost) else { return };
+        seat.lost.push(token);
+        self.set_deadline(id, Moment::from_micros(0));
+        self.wake(id);
+    }
+
+    /// The holds of which its client is to be told, once.
+    pub(in crate::server) fn take_lost(&mut self, id: ConnId) -> Vec<Token> {
+        self.get_mut(id).map(|seat| std::mem::take(&mut seat.lost)).unwrap_or_default()
+    }
+}
