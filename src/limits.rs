@@ -38,9 +38,6 @@ pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 /// later.
 pub const LOG_LINES: usize = 1000;
 
-/// Bytes read of `/proc/net/tcp` and of `/proc/net/tcp6`. A connection that is listed behind them has no known user.
-pub const PROC_NET_BYTES: u64 = 64 << 20;
-
 /// Delay before deferred work is done while clients are busy: closing files, and the log.
 pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
@@ -134,6 +131,6 @@ mod tests {
     #[test]
     fn the_tables_of_connections_are_read_whole() {
         let needed = 2 * 150 * CONNECTIONS_MAX;
-        assert!((needed..).contains(&PROC_NET_BYTES));
+        assert!((needed..).contains(&ttylock::limits::PROC_NET_BYTES));
     }
 }

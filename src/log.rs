@@ -10,6 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use std::panic::{self, PanicHookInfo};
 use std::time::Instant;
 
+use pidlockfile::ascii;
 use syslog::Facility;
 
 use crate::limits::{JOURNAL_CHARS, JOURNAL_WAIT, REOPEN_EVERY};
@@ -203,8 +204,7 @@ impl fmt::Write for Cleaned {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             self.room = self.room.checked_sub(1).ok_or(fmt::Error)?;
-            let printable = character == ' ' || character.is_ascii_graphic();
-            self.line.push(if printable { character } else { '?' });
+            self.line.push(ascii(character));
         }
         Ok(())
     }

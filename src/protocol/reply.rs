@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use pidlockfile::ascii;
+
 use super::command::{self, Waiting};
 use super::status::Report;
 use crate::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
@@ -150,9 +152,5 @@ fn lines(code: u16, first: &str, between: impl Iterator<Item = String>, last: &s
 
 /// At most `limit` characters; every byte outside printable ASCII shows as `?`.
 fn clean(bytes: &[u8], limit: usize) -> String {
-    bytes.iter().take(limit).map(|byte| shown(*byte)).collect()
-}
-
-fn shown(byte: u8) -> char {
-    if byte == b' ' || byte.is_ascii_graphic() { char::from(byte) } else { '?' }
+    bytes.iter().take(limit).map(|byte| ascii(char::from(*byte))).collect()
 }

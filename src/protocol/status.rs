@@ -33,7 +33,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use pidlockfile::Pid;
+use pidlockfile::{Pid, ascii};
 use ttylock::Holder;
 
 use crate::limits::{ECHO_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
@@ -189,9 +189,7 @@ fn quoted(text: &str) -> String {
     for character in text.chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            ' ' => quoted.push(' '),
-            shown if shown.is_ascii_graphic() => quoted.push(shown),
-            _ => quoted.push('?'),
+            character => quoted.push(ascii(character)),
         }
     }
     quoted.push('"');

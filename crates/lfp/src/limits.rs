@@ -3,6 +3,3 @@
 /// The longest time that one WAIT to a service may name, in seconds: one day (the service's own
 /// limit). A client that waits longer asks again.
 pub(crate) const WAIT_MAX_SECS: u32 = 86_400;
-
-/// What is read of `/proc/net/tcp` and `/proc/net/tcp6` each, in bytes.
-pub(crate) const PROC_NET_BYTES: u64 = 64 << 20;

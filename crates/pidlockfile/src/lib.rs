@@ -166,7 +166,7 @@ pub use gate::Gate;
 pub use guard::{PidLock, try_lock};
 pub use name::Name;
 pub use process::Pid;
-pub use shown::shown;
+pub use shown::{ascii, shown};
 pub use status::{Identity, Status};
 
 /// For the fuzz target alone, which cargo-fuzz compiles with `--cfg fuzzing`: whatever is read here must be

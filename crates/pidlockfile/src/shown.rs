@@ -32,6 +32,12 @@ fn escape(text: &mut String, bytes: &[u8]) {
     }
 }
 
+/// A character of text from outside, for a line of printable ASCII: all others show as `?`.
+#[must_use]
+pub fn ascii(character: char) -> char {
+    if character == ' ' || character.is_ascii_graphic() { character } else { '?' }
+}
+
 #[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::ffi::OsStrExt;

@@ -29,6 +29,7 @@ mod layout;
 pub mod limits;
 mod lock;
 mod sys;
+pub mod tcp;
 
 pub use age::age;
 pub use device::links::Links;

@@ -51,6 +51,9 @@ pub(crate) const PORT_EXAMINATION_SHARE: u32 = 9;
 /// Interval of the examinations without an event, and the longest rest.
 pub const PORT_SCAN_EVERY: Duration = Duration::from_secs(1);
 
+/// Bytes read of `/proc/net/tcp` and of `/proc/net/tcp6`. A connection that is listed behind them has no known user.
+pub const PROC_NET_BYTES: u64 = 64 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,6 @@
 //! Finds the user of a TCP socket of this host: by netlink, or more slowly by `/proc/net`.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,9 +10,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::Uid;
 
-use super::proc_net;
 use super::sock_diag::{self, Told};
-use crate::limits::PROC_NET_BYTES;
 use crate::sys::values::Connection;
 
 /// Any but 0.
@@ -52,7 +49,7 @@ impl Inquiry {
         if self.proven {
             return None;
         }
-        ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|path| look_up(path, socket))
+        ttylock::tcp::user(socket.near, socket.far)
     }
 
     /// Tries it with a socket of our own. RXTX closes at once after its UNLOCK, so it may be gone
@@ -111,9 +108,4 @@ fn receive_from(
     let mut place = [io::IoSliceMut::new(buffer)];
     let message = socket::recvmsg::<NetlinkAddr>(netlink, &mut place, None, flags)?;
     Ok((message.bytes, message.address))
-}
-
-fn look_up(path: &str, socket: &Connection) -> Option<u32> {
-    let table = BufReader::new(File::open(path).ok()?.take(PROC_NET_BYTES));
-    table.lines().map_while(Result::ok).find_map(|line| proc_net::uid_on(&line, socket))
 }

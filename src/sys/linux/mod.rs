@@ -2,7 +2,6 @@
 
 mod inquiry;
 mod namespace;
-mod proc_net;
 mod sock_diag;
 mod status;
 

@@ -21,9 +21,6 @@ const NLM_F_REQUEST: u16 = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
-/// States of a connection between two living programs: neither listening, nor half open, nor
-/// what the kernel keeps of a closed one (whose uid it shows as 0). Source: `net/tcp_states.h`.
-pub(super) const CONNECTED: [u8; 6] = [1, 4, 5, 8, 9, 11];
 
 /// Where the socket's `inet_diag_sockid` stands in an answer.
 const ANSWER_ID: usize = HEADER_BYTES + 4;
@@ -91,7 +88,7 @@ pub(super) fn told(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<T
     }
     match inode {
         0 => CLOSING.contains(&state).then_some(Told::Closed(uid)),
-        _ => CONNECTED.contains(&state).then_some(Told::Open(uid)),
+        _ => ttylock::tcp::is_connected(state).then_some(Told::Open(uid)),
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod address;
 mod error;
-mod far_end;
 mod guard;
 mod patience;
 mod reply;
@@ -13,14 +12,14 @@ pub(crate) mod route;
 mod status;
 mod usual;
 
-use std::io::{self, Read};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{self, UnixAddr, sockopt};
+use nix::sys::socket::{self, MsgFlags, SetSockOpt, UnixAddr, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use pidlockfile::Pid;
 
@@ -33,7 +32,7 @@ pub use patience::{PATIENCE, RELEASE_PATIENCE};
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
 #[cfg(feature = "cli")]
-pub(crate) use usual::{chosen_by_root, is_outside};
+pub(crate) use usual::{is_outside, is_trusted};
 
 use crate::limits::WAIT_MAX_SECS;
 use crate::sys;
@@ -46,16 +45,12 @@ const READ_BYTES: usize = 4096;
 /// A connection to a service that has greeted us.
 #[derive(Debug)]
 pub struct Client {
-    stream: Stream,
+    socket: OwnedFd,
+    /// The addresses of a TCP connection: this end and the other.
+    ends: Option<[SocketAddr; 2]>,
     replies: Assembler,
     patience: Duration,
     greeting: String,
-}
-
-#[derive(Debug)]
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
 }
 
 /// What WAIT can be told: whole seconds, rounded up, at most [`WAIT_MAX_SECS`].
@@ -73,17 +68,16 @@ impl Client {
     /// [`Error::Dismissed`] when the service says so instead of greeting; and as
     /// [`Client::lock`].
     pub fn connect(address: &Address, patience: Duration) -> Result<Self, Error> {
-        // The kernel takes a time of zero for none at all.
+        // A service has a moment to answer even at the end of the user's time.
         let patience = patience.max(Duration::from_millis(1));
         let begin = Instant::now();
-        let stream = match address {
-            Address::Unix(path) => connect_unix(path, patience).map(Stream::Unix),
-            Address::Tcp(address) => TcpStream::connect_timeout(address, patience).map(Stream::Tcp),
+        let connected = match address {
+            Address::Unix(path) => connect_unix(path, patience).map(|socket| (socket, None)),
+            Address::Tcp(address) => connect_tcp(address, patience),
         };
-        let stream = stream.map_err(Error::Unreachable)?;
-        stream.write_at_once();
-        let mut client =
-            Self { stream, replies: Assembler::default(), patience, greeting: String::new() };
+        let (socket, ends) = connected.map_err(Error::Unreachable)?;
+        let (replies, greeting) = (Assembler::default(), String::new());
+        let mut client = Self { socket, ends, replies, patience, greeting };
         let reply = client.receive(patience.saturating_sub(begin.elapsed()))?;
         match reply.code {
             220 => reply.text().clone_into(&mut client.greeting),
@@ -96,7 +90,6 @@ impl Client {
 
     /// From now on every exchange may take as long as this.
     pub fn be_patient(&mut self, patience: Duration) {
-        // The kernel takes a time of zero for none at all.
         self.patience = patience.max(Duration::from_millis(1));
     }
 
@@ -114,9 +107,9 @@ impl Client {
     /// # Errors
     /// The kernel's, which a connected socket gives no reason for.
     pub fn listener(&self) -> io::Result<Option<u32>> {
-        match &self.stream {
-            Stream::Tcp(stream) => Ok(far_end::owner(stream.local_addr()?, stream.peer_addr()?)),
-            Stream::Unix(stream) => sys::peer(stream),
+        match self.ends {
+            Some([near, far]) => Ok(ttylock::tcp::user(far, near)),
+            None => sys::peer(&self.socket),
         }
     }
 
@@ -278,13 +271,29 @@ impl Client {
         if reply.code == 421 { Err(Error::Dismissed) } else { Ok(reply) }
     }
 
-    /// Says one line, in one write.
+    /// Says one line, in one write. Never raises SIGPIPE: a library does not know what its program does about that
+    /// signal.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Closed`] and [`Error::Broken`].
     fn send(&mut self, line: &str) -> Result<(), Error> {
-        self.stream.write_within(self.patience).map_err(Error::Broken)?;
-        self.stream.write_all(format!("{line}\r\n").as_bytes()).map_err(Error::of)
+        self.limit(sockopt::SendTimeout, self.patience)?;
+        let line = format!("{line}\r\n");
+        let mut bytes = line.as_bytes();
+        while !bytes.is_empty() {
+            match socket::send(self.socket.as_raw_fd(), bytes, sys::QUIETLY) {
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::of(errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Limits the time of a system call on the socket.
+    fn limit(&self, call: impl SetSockOpt<Val = TimeVal>, time: Duration) -> Result<(), Error> {
+        let set = socket::setsockopt(&self.socket, call, &time_value(time));
+        set.map_err(|errno| Error::Broken(errno.into()))
     }
 
     /// Takes one reply, of one line or of many.
@@ -310,12 +319,12 @@ impl Client {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(Error::TimedOut);
             }
-            self.stream.read_within(left).map_err(Error::Broken)?;
-            match self.stream.read(buffer) {
+            self.limit(sockopt::ReceiveTimeout, left.unwrap_or(Duration::MAX))?;
+            match socket::recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
                 Ok(0) => return Err(Error::Closed),
                 Ok(length) => return Ok(length),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::of(error)),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::of(errno.into())),
             }
         }
     }
@@ -324,10 +333,7 @@ impl Client {
 /// Readable when there may be a reply to receive.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Stream::Unix(stream) => stream.as_fd(),
-            Stream::Tcp(stream) => stream.as_fd(),
-        }
+        self.socket.as_fd()
     }
 }
 
@@ -351,15 +357,14 @@ fn refusal(code: u16) -> Error {
 
 /// A listener whose queue is full blocks connect(2) on a Unix socket for ever, unless the time
 /// for sending is limited beforehand (unix(7), socket(7)).
-fn connect_unix(path: &std::path::Path, patience: Duration) -> io::Result<UnixStream> {
-    let fd = sys::unix_socket()?;
-    let milliseconds = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
-    socket::setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(milliseconds))?;
+fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
+    let socket = sys::unix_socket()?;
+    socket::setsockopt(&socket, sockopt::SendTimeout, &time_value(patience))?;
     let address = UnixAddr::new(path)?;
     let begin = Instant::now();
     loop {
-        match socket::connect(fd.as_raw_fd(), &address) {
-            Ok(()) => return Ok(UnixStream::from(fd)),
+        match socket::connect(socket.as_raw_fd(), &address) {
+            Ok(()) => return Ok(socket),
             // A signal of the program that waits for a place in the queue: nothing has begun.
             Err(Errno::EINTR) if begin.elapsed() < patience => {}
             Err(errno) => return Err(errno.into()),
@@ -367,50 +372,21 @@ fn connect_unix(path: &std::path::Path, patience: Duration) -> io::Result<UnixSt
     }
 }
 
-impl Stream {
-    /// A request is one small write: it is not to wait for company. Only a matter of speed.
-    fn write_at_once(&self) {
-        if let Self::Tcp(stream) = self {
-            let _ = stream.set_nodelay(true);
-        }
-    }
+fn connect_tcp(
+    address: &SocketAddr,
+    patience: Duration,
+) -> io::Result<(OwnedFd, Option<[SocketAddr; 2]>)> {
+    let stream = TcpStream::connect_timeout(address, patience)?;
+    // A request is one small write: it is not to wait for company. Only a matter of speed.
+    let _ = stream.set_nodelay(true);
+    let ends = [stream.local_addr()?, *address];
+    Ok((stream.into(), Some(ends)))
+}
 
-    fn read_within(&self, time: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.set_read_timeout(time),
-            Self::Tcp(stream) => stream.set_read_timeout(time),
-        }
-    }
-
-    fn write_within(&self, time: Duration) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.set_write_timeout(Some(time)),
-            Self::Tcp(stream) => stream.set_write_timeout(Some(time)),
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream) => stream.read(buffer),
-        }
-    }
-
-    /// Never raises SIGPIPE: a library does not know what its program does about that signal.
-    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        let descriptor = match self {
-            Self::Unix(stream) => stream.as_raw_fd(),
-            Self::Tcp(stream) => stream.as_raw_fd(),
-        };
-        while !bytes.is_empty() {
-            match socket::send(descriptor, bytes, sys::QUIETLY) {
-                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
+/// At least a microsecond: the kernel takes zero for no limit. At most what a [`TimeVal`] takes.
+fn time_value(time: Duration) -> TimeVal {
+    const MOST: i64 = i64::MAX / 2;
+    TimeVal::microseconds(i64::try_from(time.as_micros()).unwrap_or(MOST).clamp(1, MOST))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Source: RFC 959, section 4.2: a reply of many lines begins with its code and a hyphen, and ends with the
 //! line that begins with the same code and a blank.
 
+use pidlockfile::ascii;
+
 /// The longest line of a reply, in bytes with its end. The service keeps below 512.
 pub(super) const LINE_LIMIT: usize = 4096;
 
@@ -110,10 +112,7 @@ fn head(line: &[u8]) -> Option<(u16, Mark, &[u8])> {
 }
 
 fn clean(bytes: &[u8]) -> String {
-    let shown = |byte: &u8| {
-        if *byte == b' ' || byte.is_ascii_graphic() { char::from(*byte) } else { '?' }
-    };
-    bytes.iter().map(shown).collect()
+    bytes.iter().map(|byte| ascii(char::from(*byte))).collect()
 }
 
 #[cfg(test)]

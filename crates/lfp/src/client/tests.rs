@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{self, JoinHandle};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType};

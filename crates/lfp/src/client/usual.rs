@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Address, Client, Error, UNIX_SOCKET};
+use super::{Address, Client, Error};
 
 impl Client {
     /// Connects to the usual socket, if the listener is root (a super-server), this user, or the user
@@ -16,17 +16,24 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`] where another user listens; and as [`Client::connect`].
     pub fn usual(patience: Duration) -> Result<Self, Error> {
-        let client = Self::connect(&Address::default(), patience)?;
+        let address = Address::default();
+        let client = Self::connect(&address, patience)?;
         let listener = client.listener().map_err(Error::Unreachable)?;
-        let own = nix::unistd::geteuid().as_raw();
-        let is_trusted =
-            |uid| uid == 0 || uid == own || chosen_by_root(Path::new(UNIX_SOCKET)) == Some(uid);
-        if listener.is_some_and(is_trusted) {
+        if listener.is_some_and(|listener| is_trusted(&address, listener)) {
             Ok(client)
         } else {
             Err(Error::Unreachable(io::ErrorKind::PermissionDenied.into()))
         }
     }
+}
+
+/// Whether a listener there may be the service.
+pub(crate) fn is_trusted(address: &Address, listener: u32) -> bool {
+    let is_chosen = match address {
+        Address::Unix(path) => chosen_by_root(path) == Some(listener),
+        Address::Tcp(_) => false,
+    };
+    listener == 0 || listener == nix::unistd::geteuid().as_raw() || is_chosen
 }
 
 /// The owner of the socket's directory, if only root can have made or given it: then its own mode
@@ -35,7 +42,7 @@ impl Client {
 /// In a user namespace (bubblewrap, Flatpak, rootless containers) all users from outside have one number, root too.
 /// Then the directory must be closed as well, so that the listener is its owner; the one above may be ours: the user
 /// that started the namespace has put it there.
-pub(crate) fn chosen_by_root(socket: &Path) -> Option<u32> {
+fn chosen_by_root(socket: &Path) -> Option<u32> {
     const OTHERS_WRITE: u32 = 0o022;
     let is_closed = |it: &Metadata| it.permissions().mode() & OTHERS_WRITE == 0;
     let directory = socket.parent()?;

@@ -12,7 +12,7 @@ use ttylock::{DeviceName, Holder, Layout, Outcome, Pass, Request, Table, Weight}
 /// What is asked: a service, or the lock files.
 #[derive(Debug)]
 pub(super) enum Broker {
-    Service(Service),
+    Service(Box<Service>),
     Files(Box<Files>),
 }
 
@@ -101,7 +101,7 @@ impl Broker {
             Route::Usual => (Address::usual().to_vec(), Choice::Usual),
         };
         let queue = Queue::Supposed;
-        Self::Service(Service { addresses, choice, client: None, queue, patience })
+        Self::Service(Box::new(Service { addresses, choice, client: None, queue, patience }))
     }
 
     /// From now on the service may take so long for each answer.
@@ -295,15 +295,9 @@ impl Service {
     }
 
     fn doubt(&self, client: &Client, address: &Address) -> Option<Reason> {
-        match (self.choice, address) {
-            (Choice::Told, _) => None,
-            (Choice::Usual, Address::Tcp(_)) => {
-                listener::trusted_port(client.listener().ok().flatten()).err()
-            }
-            (Choice::Usual, Address::Unix(path)) => {
-                let owner = client.listener().ok().flatten();
-                listener::trusted_socket(path, owner).err()
-            }
+        match self.choice {
+            Choice::Told => None,
+            Choice::Usual => listener::doubt(address, client.listener().ok().flatten()),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Makes foreign text safe to print on a terminal. Pure.
 
+use pidlockfile::ascii;
+
 /// Text that can do nothing to a terminal: what is neither a letter, a digit nor printable ASCII
 /// shows as `?`.
 pub(super) fn printable(text: &str) -> String {
-    let shown = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
-    text.chars().map(|c| if shown(c) { c } else { '?' }).collect()
+    text.chars().map(|c| if c.is_alphanumeric() { c } else { ascii(c) }).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 #[cfg(feature = "cli")]
 use std::path::Path;
 
@@ -20,14 +19,14 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 
 /// The user at the other end of a Unix socket: the one that called listen(2) (getpeereid(3)).
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
-pub(crate) fn peer(stream: &UnixStream) -> io::Result<Option<u32>> {
-    let (user, _) = nix::unistd::getpeereid(stream)?;
+pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Option<u32>> {
+    let (user, _) = nix::unistd::getpeereid(socket)?;
     Ok(Some(user.as_raw()))
 }
 
 /// That cannot be seen.
 #[cfg(any(target_os = "illumos", target_os = "solaris"))]
-pub(crate) fn peer(_stream: &UnixStream) -> io::Result<Option<u32>> {
+pub(crate) fn peer(_: &OwnedFd) -> io::Result<Option<u32>> {
     Ok(None)
 }
 

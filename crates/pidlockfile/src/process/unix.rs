@@ -39,9 +39,9 @@ pub(super) fn look(pid: Pid) -> Seen {
 /// there is one, and that much is told.
 #[cfg(target_os = "linux")]
 fn has_ended(pid: Pid) -> Option<bool> {
-    match open(pid) {
+    match handle(pid) {
         Ok(process) => has_ended_at(&process),
-        Err(rustix::io::Errno::SRCH) => Some(true),
+        Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Some(true),
         // A kernel before 5.3, the number of a thread, or no descriptor left.
         Err(_) => is_nobodys(pid).then_some(true),
     }
@@ -63,12 +63,17 @@ fn has_ended(pid: Pid) -> Option<bool> {
     is_nobodys(pid).then_some(true)
 }
 
+/// A descriptor for exactly one process, never for a later one with its number (pidfd_open(2)). Readable once the
+/// process has ended.
+///
+/// # Errors
+/// `ESRCH` where there is no such process; otherwise the system's reason.
 #[cfg(target_os = "linux")]
-fn open(pid: Pid) -> rustix::io::Result<std::os::fd::OwnedFd> {
+pub fn handle(pid: Pid) -> io::Result<std::os::fd::OwnedFd> {
     use rustix::process::{PidfdFlags, pidfd_open};
 
     let process = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(rustix::io::Errno::SRCH)?;
-    pidfd_open(process, PidfdFlags::empty())
+    Ok(pidfd_open(process, PidfdFlags::empty())?)
 }
 
 fn is_nobodys(pid: Pid) -> bool {
@@ -92,7 +97,8 @@ pub fn lives(pid: Pid) -> bool {
 pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
     let name = rustix::process::Signal::from_named_raw(signal as i32).ok_or(Errno::EINVAL)?;
     let raw = |errno: rustix::io::Errno| Errno::from_raw(errno.raw_os_error());
-    let process = open(who.pid).map_err(raw)?;
+    let process = handle(who.pid)
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
     // A process that is the same now was so when it was opened, or the descriptor is of one that has ended.
     is_surely(who)?;
     rustix::process::pidfd_send_signal(process, name).map_err(raw)
@@ -142,7 +148,7 @@ impl Shown {
             return None;
         }
         #[cfg(target_os = "linux")]
-        let handle = open(pid).ok();
+        let handle = handle(pid).ok();
         let file = File::open(format!("/proc/{pid}/stat")).ok()?;
         let start = stat_in(&file).filter(|stat| !stat.has_ended())?.start;
         // The number was that process's when the file was opened if it has not ended since.

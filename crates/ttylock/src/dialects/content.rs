@@ -1,5 +1,6 @@
 //! The contents of lock files: reads and writes pids in every known dialect. Pure.
 
+use pidlockfile::ascii;
 use pidlockfile::process::Pid;
 
 /// The most bytes of a lock file that are read. The longest form, Qt's, has its pid first.
@@ -87,8 +88,7 @@ fn note(rest: &[u8]) -> String {
     let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
     let words = rest.get(..end).unwrap_or_default().iter().map(|byte| match byte {
         b'\n' | b'\t' => ' ',
-        byte if byte.is_ascii_graphic() || *byte == b' ' => char::from(*byte),
-        _ => '?',
+        byte => ascii(char::from(*byte)),
     });
     words.collect::<String>().trim().to_owned()
 }

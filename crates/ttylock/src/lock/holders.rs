@@ -7,8 +7,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pidlockfile::Pid;
 use pidlockfile::process::{lives, owner};
+use pidlockfile::{Pid, ascii};
 
 pub use super::holder::{Holder, Scheme, Standing, held_by};
 pub use super::open::{NoLook, has_open};
@@ -185,8 +185,7 @@ pub(crate) fn command(pid: Pid) -> Option<String> {
         .iter()
         .map(|byte| match byte {
             0 | b'\n' => ' ',
-            byte if byte.is_ascii_graphic() || *byte == b' ' => char::from(*byte),
-            _ => '?',
+            byte => ascii(char::from(*byte)),
         })
         .take(COMMAND_CHARS)
         .collect();

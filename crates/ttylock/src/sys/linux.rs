@@ -68,8 +68,7 @@ pub(crate) struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {
     pub(crate) fn open(pid: Pid) -> io::Result<Self> {
-        let pid = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(Errno::ESRCH)?;
-        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+        Ok(Self(pidlockfile::process::handle(pid)?))
     }
 
     /// A thread by its number, or an error of the system: older kernels know processes only.
