@@ -71,7 +71,7 @@ fn the_page_of_the_book_runs_with_a_server() {
     let kitchen = Kitchen::new(&scripts);
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dflock.md");
     let page = fs::read_to_string(page).unwrap();
-    let (first, _) = page.split_once("\n\nTo install").unwrap();
+    let (first, _) = page.split_once("\n\nWho has it?").unwrap();
     let lines = first.lines().filter_map(|line| line.strip_prefix("    dflock "));
     let script: String = lines.map(|words| format!("dflock {words}\n")).collect();
     let end = kitchen.cook(&script);
