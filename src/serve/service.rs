@@ -238,6 +238,10 @@ impl Service {
 
     /// A process has got a lock that this user asked for.
     fn has_lock(&mut self, user: User, pid: Pid, device: &ResolvedDevice) {
+        if self.table.watched().is_empty() && self.ports.exclusive.is_none() {
+            // A session follows no locks.
+            return;
+        }
         let who = self.table.machine().identify(pid);
         self.ports.locked(device, &who);
         if self.table.watched().count_of(&who) > 0 {
