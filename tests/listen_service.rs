@@ -612,6 +612,34 @@ fn a_daemon_that_inetd_waits_for_ends_when_it_is_idle() {
     assert_eq!(ended(child).code(), Some(0));
 }
 
+/// It stays for the sake of a lock, and sleeps meanwhile.
+#[test]
+fn a_daemon_that_stays_for_a_lock_does_nothing() {
+    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = door.local_addr().unwrap();
+    let ground = Ground::new();
+    let fd = |door: &std::net::TcpListener| Stdio::from(OwnedFd::from(door.try_clone().unwrap()));
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "1"]);
+    command.stdin(fd(&door)).stdout(fd(&door)).stderr(fd(&door));
+    let child = command.spawn().unwrap();
+    let mut client = Client::new(std::net::TcpStream::connect(port).unwrap().into()).greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", holder.pid())), DONE);
+    assert!(client.ask("quit").starts_with("221 "));
+    // Its idle time is over.
+    daemon::pause(Duration::from_secs(2));
+    let stat = format!("/proc/{}/stat", child.id());
+    let sleeps = |_: &usize| {
+        daemon::pause(Duration::from_millis(20));
+        std::fs::read_to_string(&stat).unwrap().contains(") S ")
+    };
+    // One that spins never does.
+    assert!((0..20).filter(sleeps).count() > 10);
+    drop(holder);
+    assert_eq!(ended(child).code(), Some(0));
+}
+
 #[test]
 fn systemd_hands_over_listening_sockets() {
     let ground = Ground::new();

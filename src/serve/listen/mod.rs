@@ -166,8 +166,7 @@ impl<'s> Daemon<'s> {
             if self.accept_after.take_if(|moment| *moment <= now).is_some() {
                 self.listen_for(EpollFlags::EPOLLIN);
             }
-            let is_idle = self.idle_end().is_some_and(|end| end <= now);
-            self.ending |= is_idle && self.service.table.watched().is_empty();
+            self.ending |= self.idle_end().is_some_and(|end| end <= now);
         }
         self.drain();
         Ok(())
@@ -327,9 +326,11 @@ impl<'s> Daemon<'s> {
 
     /// When a daemon that is not needed any more ends, unless a client comes.
     fn idle_end(&self) -> Option<Instant> {
-        let may_end = self.settings.stay == Stay::WhileNeeded && self.clients.is_empty();
-        let end = || self.quiet.checked_add(self.settings.idle_timeout);
-        may_end.then(end).flatten()
+        let is_needed = !self.clients.is_empty() || !self.service.table.watched().is_empty();
+        if self.settings.stay == Stay::Forever || is_needed {
+            return None;
+        }
+        self.quiet.checked_add(self.settings.idle_timeout)
     }
 
     /// The end: new clients of our own listeners are told so; what has arrived is done; all clients are
