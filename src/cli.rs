@@ -129,14 +129,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let descriptors = wire::make_safe();
     // A client whose lock cannot be written gets an answer; the session does not end by a signal.
     let _ = pidlockfile::catch_file_size_signal();
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    // A super-server starts us without arguments for each connection, and what there is to be
-    // parsed costs nothing then.
-    let parsed = match arguments.as_slice() {
-        [] | [_] => Ok(Options::default()),
-        _ => Options::try_parse_from(arguments),
-    };
-    match parsed {
+    match Options::try_parse_from(arguments) {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {
             Log::new(Facility::Daemon, Severity::Error)
@@ -161,30 +154,6 @@ fn print(text: &str) -> io::Result<()> {
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome,
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            lock_dir: None,
-            search_dir: Vec::new(),
-            os: None,
-            state_dir: PathBuf::from(STATE_DIR),
-            idle_timeout: IDLE_TIMEOUT.as_secs(),
-            listen: Vec::new(),
-            max_connections: CONNECTIONS as u64,
-            max_per_user: CONNECTIONS_PER_USER as u64,
-            banner_version: Version::original(),
-            trust_pid: false,
-            anyone: false,
-            watch_opens: false,
-            exclusive: false,
-            exclusive_except: Vec::new(),
-            force_group: None,
-            log_level: Severity::Info,
-            log_facility: Facility::Daemon,
-        }
     }
 }
 
@@ -343,12 +312,5 @@ mod tests {
         assert_eq!(group_in(groups, "broken"), None);
         assert_eq!(group_in(groups, "ad"), None);
         assert_eq!(group("20"), Ok(20));
-    }
-
-    #[test]
-    fn the_defaults_without_parsing_equal_the_parsed_ones() {
-        let parsed = Options::try_parse_from(["lfpd"]).unwrap();
-        let default = Options::default();
-        assert_eq!(format!("{parsed:?}"), format!("{default:?}"));
     }
 }

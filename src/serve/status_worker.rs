@@ -12,7 +12,7 @@ pub(super) use ttylock::Survey as Seen;
 use ttylock::{DeviceName, Layout, Table, limits::THREAD_STACK};
 
 use super::admission::Token;
-use super::status_queries::Query;
+use super::status_queries::{Query, StatusQueries};
 use crate::limits::STATUS_TIME;
 
 /// The thread, and what it is asked and answers.
@@ -23,6 +23,8 @@ pub(super) struct StatusWorker {
     /// Readable when there is a survey, or when the thread is no more.
     bell: UnixStream,
     is_looking: bool,
+    /// What it is to be asked next.
+    pub(super) queries: StatusQueries,
 }
 
 /// What was seen, for each connection that asked.
@@ -30,8 +32,8 @@ pub(super) struct StatusWorker {
 pub(super) struct Surveys {
     /// `None` where the device may not be named.
     pub(super) answers: Vec<(Token, Option<Seen>)>,
-    pub(super) began: Instant,
-    pub(super) ended: Instant,
+    began: Instant,
+    ended: Instant,
 }
 
 /// The thread has ended, which it does only by a fault of ours.
@@ -51,16 +53,20 @@ impl StatusWorker {
         let look = move || look_and_tell(Table::new(layout), &asked, &seen, ringer);
         let thread = thread::Builder::new().name("lfpd-stat".to_owned());
         thread.stack_size(THREAD_STACK).spawn(look)?;
-        Ok(Self { questions, surveys, bell, is_looking: false })
+        let queries = StatusQueries::none(Instant::now());
+        Ok(Self { questions, surveys, bell, is_looking: false, queries })
     }
 
-    pub(super) fn is_looking(&self) -> bool {
-        self.is_looking
+    /// When [`Self::ask`] has something to do.
+    pub(super) fn next_moment(&self) -> Option<Instant> {
+        self.queries.next_moment().filter(|_| !self.is_looking)
     }
 
-    /// Asks for a survey; to be called only while it [is not looking](Self::is_looking).
-    pub(super) fn ask(&mut self, queries: Vec<Query>) {
-        self.is_looking = self.questions.try_send(queries).is_ok();
+    /// Asks for a survey, if it is time for one.
+    pub(super) fn ask(&mut self, now: Instant) {
+        if self.next_moment().is_some_and(|moment| moment <= now) {
+            self.is_looking = self.questions.try_send(self.queries.due(now)).is_ok();
+        }
     }
 
     /// What it has seen, if anything.
@@ -74,6 +80,7 @@ impl StatusWorker {
         match self.surveys.try_recv() {
             Ok(surveys) => {
                 self.is_looking = false;
+                self.queries.answered(surveys.began, surveys.ended);
                 Ok(Some(surveys))
             }
             Err(TryRecvError::Empty) => Ok(None),

@@ -28,7 +28,6 @@ use super::ports::{Exclusive, ExclusivePorts, OpenPorts, Opens};
 use super::queue::WaiterId;
 use super::service::Service;
 use super::settings::{Settings, Stay};
-use super::status_queries::StatusQueries;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use super::wire::{Wire, timeout_until};
@@ -58,7 +57,6 @@ struct Daemon<'s> {
     /// The end of the pause after a connection that could not be accepted.
     accept_after: Option<Instant>,
     clients: Clients,
-    queries: StatusQueries,
     status_worker: StatusWorker,
     watches: Watches,
     /// When to search for what the kernel does not report.
@@ -134,7 +132,6 @@ impl<'s> Daemon<'s> {
             listeners,
             accept_after: None,
             clients: Clients::within(caps, settings.idle_timeout),
-            queries: StatusQueries::none(now),
             status_worker,
             watches: Watches::of_up_to(shares.watched),
             search_at: None,
@@ -160,7 +157,7 @@ impl<'s> Daemon<'s> {
             self.notify.alive(now);
             self.serve_due(now);
             self.try_waiters();
-            self.ask_queries(now);
+            self.status_worker.ask(now);
             self.search(now);
             self.refresh(now);
             if self.accept_after.take_if(|moment| *moment <= now).is_some() {
@@ -177,7 +174,7 @@ impl<'s> Daemon<'s> {
     fn take_events(&mut self) -> io::Result<Instant> {
         let moments = [
             self.clients.next_moment(),
-            self.queries.next_moment().filter(|_| !self.status_worker.is_looking()),
+            self.status_worker.next_moment(),
             self.idle_end(),
             self.accept_after,
             self.search_at,

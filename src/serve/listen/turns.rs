@@ -23,7 +23,7 @@ impl Daemon<'_> {
         match connection.phase {
             // Events other than a hang-up are not of interest.
             Phase::Asking(_) => {
-                self.queries.forget(token);
+                self.status_worker.queries.forget(token);
                 connection.hang_up();
             }
             Phase::Retrying(_) => {
@@ -66,7 +66,7 @@ impl Daemon<'_> {
             Phase::Waiting => Some(EpollFlags::EPOLLRDHUP),
             Phase::Retrying(_) => hears.then_some(EpollFlags::empty()),
             Phase::Asking(device) => {
-                self.queries.push(token, device);
+                self.status_worker.queries.push(token, device);
                 Some(EpollFlags::empty())
             }
         };
@@ -106,7 +106,7 @@ impl Daemon<'_> {
 
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
         let connection = self.clients.leave(token)?;
-        self.queries.forget(token);
+        self.status_worker.queries.forget(token);
         self.service.queue.leave(connection.client.id, Instant::now());
         if self.clients.is_empty() {
             self.quiet = Instant::now();
@@ -134,16 +134,6 @@ impl Daemon<'_> {
         }
     }
 
-    /// Has all questions of STAT looked into, if it is time for that.
-    pub(super) fn ask_queries(&mut self, now: Instant) {
-        if !self.status_worker.is_looking() {
-            let queries = self.queries.due(now);
-            if !queries.is_empty() {
-                self.status_worker.ask(queries);
-            }
-        }
-    }
-
     /// The answers to STAT.
     pub(super) fn answer_queries(&mut self) {
         let surveys = match self.status_worker.surveys() {
@@ -156,7 +146,6 @@ impl Daemon<'_> {
                 return;
             }
         };
-        self.queries.answered(surveys.began, surveys.ended);
         for (token, seen) in surveys.answers {
             let connection = self.clients.find(token);
             let asks = |it: &&mut Connection| matches!(it.phase, Phase::Asking(_));
