@@ -136,7 +136,7 @@ impl Core {
 
     /// Passes a request to the store, and its effects to the connections concerned.
     pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
-        if self.is_over(id) || !self.is_available() {
+        if self.is_over(id) || !self.recording.commits.has_term() {
             return Verdict::Now(Answer::Refused(Refusal::Unavailable));
         }
         let verdict = self.store.ask(now, id, request);
