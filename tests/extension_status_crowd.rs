@@ -7,6 +7,7 @@ mod conversation;
 mod daemon;
 
 use std::fs::File;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ const CLIENTS: usize = 200;
 
 /// The time that an answer may take.
 const BOUND: Duration = Duration::from_secs(2);
+
+/// A search by `lfp` ends after two seconds and one read of the list. Without a limit it takes half a minute.
+const SEARCH_BOUND: Duration = Duration::from_secs(8);
 
 /// One test at a time: each measures.
 fn alone() -> MutexGuard<'static, ()> {
@@ -89,6 +93,7 @@ fn beside_very_many_kernel_locks_an_answer_is_in_time_and_incomplete() -> std::i
     let _alone = alone();
     daemon::many_descriptors();
     let daemon = Daemon::start(&[]);
+    let lfp = testbed::program("lfp", "lfp", &["cli"]);
     let _locks = lock_ranges(1000, 200)?;
     let mut others: Vec<_> = (0..8).map(|_| daemon.on_unix().greeted()).collect();
     let mut asking = daemon.on_unix().greeted();
@@ -101,5 +106,10 @@ fn beside_very_many_kernel_locks_an_answer_is_in_time_and_incomplete() -> std::i
     let time = began.elapsed();
     assert!(time < BOUND, "{time:?}: {answer:?}");
     assert!(answer[0].ends_with(" incomplete=yes"), "{answer:?}");
+    let began = Instant::now();
+    let who = Command::new(lfp).args(["--direct", "who", "--json", "null"]).output()?;
+    let time = began.elapsed();
+    assert!(time < SEARCH_BOUND, "{time:?}");
+    assert!(who.stdout.starts_with(br#"{"complete":false,"#), "{}", who.status);
     Ok(())
 }

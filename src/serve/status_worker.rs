@@ -107,7 +107,7 @@ fn look_and_tell(
         // Seldom enough that other directories may be there by now.
         table.reopen();
         let devices: Vec<_> = queries.iter().map(|query| query.device.clone()).collect();
-        let seen = table.surveys(&devices, began.checked_add(STATUS_TIME));
+        let seen = table.surveys(&devices, began + STATUS_TIME);
         let answer = |(query, seen): (Query, Option<Seen>)| {
             query.tokens.into_iter().map(move |token| (token, seen.clone()))
         };
@@ -122,6 +122,5 @@ fn look_and_tell(
 
 /// The holders of a device, or of any; `None` where the device may not be named.
 pub(super) fn look(table: &mut Table, device: Option<&DeviceName>) -> Option<Seen> {
-    let by = Instant::now().checked_add(STATUS_TIME);
-    table.surveys(&[device.cloned()], by).pop().flatten()
+    table.surveys(&[device.cloned()], Instant::now() + STATUS_TIME).pop().flatten()
 }

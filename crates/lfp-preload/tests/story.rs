@@ -1,4 +1,4 @@
-//! Users in ten ways on two ports, with kills at random, while one user without rights floods the service with
+//! Users in ten ways, ten on each port, with kills at random, while one user without rights floods the service with
 //! connections and the kernel's list with locks: no program that locks has a port beside another one, and none has a
 //! port without its lock.
 //!
@@ -85,10 +85,16 @@ while time.monotonic() < end:
                 try: once(dies=True)
                 finally: os._exit(0)
             os.waitpid(child, 0)
-        elif once(): had += 1
+        elif once():
+            had += 1
+            # Who asks without waiting has no turn while somebody waits.
+            if way in ('wait', 'run', 'runflock'): time.sleep(random.random())
+        else: time.sleep(random.random())
+        # It reads the kernel's list itself, and the kernel serves one reader at a time.
+        if way == 'direct': time.sleep(seconds / 20 * random.random())
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.EEXIST, errno.EACCES, errno.EAGAIN): print('ODD', way, error, flush=True)
-        time.sleep(random.random() / 20)
+        time.sleep(random.random() / 2)
 print('had', way, had, flush=True)
 ";
 
@@ -119,7 +125,6 @@ while True:
     for peer in peers: peer.close()
 ";
 
-const PORTS: [&str; 2] = ["ttyW0", "ttyW1"];
 const WAYS: [&str; 10] =
     ["open", "flock", "file", "lock", "wait", "pass", "run", "runflock", "direct", "bare"];
 
@@ -132,8 +137,8 @@ fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str) -> Comma
         _ => ground.python(WORKER, User::Alice),
     };
     let command = command.args([way, port, seconds]);
-    // Its ports are locked by being opened, with the usual limit of time.
-    let command = command.env("LFP_PORTS", "1:/dev/ttyW0:/dev/ttyW1").env("LFP_TIMEOUT", "");
+    // Its port is locked by being opened, with the usual limit of time.
+    let command = command.env("LFP_PORTS", &format!("1:/dev/{port}")).env("LFP_TIMEOUT", "");
     command.env("WORKER", WORKER)
 }
 
@@ -143,11 +148,13 @@ fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
     let time = std::time::Duration::from_secs(number("LFP_TEST_SECONDS", 20));
     let seconds = time.as_secs().to_string();
     let locks = number("LFP_TEST_LOCKS", 5000).to_string();
-    let ground = Ground::new();
+    let users = number("LFP_TEST_USERS", 20);
+    let ports = usize::div_ceil(users, WAYS.len());
+    let ground = Ground::with_ports(ports, &[]);
     assert!(ground.sandbox.path(LFP).exists());
-    let prepare = "mkdir -m 777 /tmp/inside; for port in ttyW0 ttyW1; do \
-                   install -m 666 /dev/null /tmp/inside/$port; done";
-    let end = ground.sandbox.command("sh").args(["-ec", prepare]).run();
+    let prepare = "mkdir -m 777 /tmp/inside; for port in $(seq 0 $1); do \
+                   install -m 666 /dev/null /tmp/inside/ttyW$port; done";
+    let end = ground.sandbox.command("sh").args(["-ec", prepare, "sh", &ports.to_string()]).run();
     assert_eq!(end.code(), 0, "{end}");
     let daemon = ground.serve();
     let descriptors = format!("/proc/{}/fd", daemon.pid());
@@ -160,9 +167,9 @@ fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
     let mut flood = flood.user(User::Bob).spawn();
     flood.expect("flooding");
     let mut workers = Vec::new();
-    for (index, way) in WAYS.into_iter().cycle().take(number("LFP_TEST_USERS", 20)).enumerate() {
-        let port = PORTS[index / WAYS.len() % PORTS.len()];
-        workers.push(worker(&ground, way, port, &seconds).spawn());
+    for (index, way) in WAYS.into_iter().cycle().take(users).enumerate() {
+        let port = format!("ttyW{}", index / WAYS.len());
+        workers.push(worker(&ground, way, &port, &seconds).spawn());
     }
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.wait(time + LIMIT)).collect();
     flood.kill();
@@ -181,6 +188,10 @@ fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
     assert!(had.len() == WAYS.len() && had.values().sum::<u32>() > 0, "{had:?}");
     let is_left = until(LIMIT, || (connections() <= before).then_some(()));
     assert!(is_left.is_some(), "{} sockets, {before} before", connections());
-    let free = until(LIMIT, || ground.sandbox.locks().is_empty().then_some(()));
+    // Nobody removes the file of a process that took it without the service, and was killed.
+    let free = until(LIMIT, || {
+        let _ = ground.sandbox.command(LFP).arg("clean").run();
+        ground.sandbox.locks().is_empty().then_some(())
+    });
     assert!(free.is_some(), "{:?}", ground.sandbox.locks());
 }

@@ -8,13 +8,17 @@
 //! who holds a device:
 //!
 //! ```no_run
+//! use std::time::Duration;
 //! use ttylock::{Outcome, Pid, Layout, Request, Table};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut table = Table::new(Layout::native());
 //! let request = Request { device: "/dev/ttyUSB0".parse()?, pid: Pid::this() };
 //! match table.lock(&request).outcome {
 //!     Outcome::Done => { /* The port is this process's. */ }
-//!     Outcome::Busy => println!("{:?}", table.holders(&request.device)),
+//!     Outcome::Busy => {
+//!         let survey = table.holders(&request.device, Duration::from_secs(1));
+//!         println!("{:?}", survey.holders);
+//!     }
 //!     Outcome::Denied => println!("the lock directory cannot be written"),
 //! }
 //! table.unlock(&request);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
 
-use testbed::{Command, LIMIT, Process, Sandbox, User, until};
+use testbed::{Command, LIMIT, Layout, Process, Sandbox, User, until};
 
 pub(crate) const PORT: &str = "/dev/ttyW0";
 pub(crate) const OTHER_PORT: &str = "/dev/ttyW1";
@@ -50,10 +50,15 @@ impl Ground {
 
     /// With more files or directories from outside, as `/run/test/NAME`: where they lie may be hidden in there.
     pub(crate) fn with(brought: &[(&str, &Path)]) -> Self {
+        Self::with_ports(2, brought)
+    }
+
+    /// The ports are `/dev/ttyW0` and so on.
+    pub(crate) fn with_ports(ports: usize, brought: &[(&str, &Path)]) -> Self {
         let etc = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/tmpfiles.d/lfpd.conf");
-        let sandbox = Sandbox::layout()
-            .port("ttyW0")
-            .port("ttyW1")
+        let with_port = |layout: Layout, index| layout.port(&format!("ttyW{index}"));
+        let sandbox = (0..ports)
+            .fold(Sandbox::layout(), with_port)
             .lock_dir("0755", "root:root")
             .bring("lfpd", testbed::program("lfpd", "lfpd", &[]))
             .bring("liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))

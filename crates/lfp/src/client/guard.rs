@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::route::{WithoutService, how_to_start, without_service};
-use super::{Address, Client, Error, PATIENCE};
+use super::{Address, COMPLAINT_PATIENCE, Client, Error, PATIENCE};
 use pidlockfile::Pid;
 use ttylock::{
     Answer, DeviceName, Holder, Layout, NotADevice, Outcome, Request, Table, Weight, held_by,
@@ -250,7 +250,7 @@ fn take_directly(
             Outcome::Done => return Ok(PortLock { request, taken: Taken::LockFiles(layout) }),
             Outcome::Busy if !left.is_zero() => std::thread::sleep(PAUSE.min(left)),
             Outcome::Busy => {
-                let holders = table.holders(&device);
+                let holders = table.holders(&device, COMPLAINT_PATIENCE).holders;
                 return Err(LockError::Busy { device, holders });
             }
             Outcome::Denied => {

@@ -26,8 +26,9 @@ use pidlockfile::Pid;
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
 pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout};
+pub(crate) use patience::COMPLAINT_PATIENCE;
 #[cfg(feature = "cli")]
-pub(crate) use patience::{COMPLAINT_PATIENCE, STATUS_PATIENCE};
+pub(crate) use patience::STATUS_PATIENCE;
 pub use patience::{PATIENCE, RELEASE_PATIENCE};
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;

@@ -18,12 +18,11 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// any case.
 pub const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// For what a service can add to what `lfp` shows, and for a search for locks of our own ancestors.
+/// For a search for holders that are to be shown, by ourselves and by the service, and for locks of our own ancestors.
 #[cfg(feature = "cli")]
 pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// For the names of holders in a complaint.
-#[cfg(feature = "cli")]
+/// The same for the names of holders in a complaint.
 pub(crate) const COMPLAINT_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Error {

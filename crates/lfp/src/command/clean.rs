@@ -17,6 +17,7 @@ use super::output::Output;
 use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{self, Row};
+use crate::client::STATUS_PATIENCE;
 use ttylock::{
     Content, DeviceName, Holder, Layout, READ_LIMIT, Request, Standing, Table, is_lock_file,
     limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
@@ -84,7 +85,7 @@ fn round(report: &mut Report, route: &Route) -> bool {
 
 /// The stale lock files, and whether there were more in a directory than are looked at.
 fn stale() -> (Vec<Holder>, bool) {
-    let mut holders = Table::new(layout()).all_holders();
+    let mut holders = Table::new(layout()).all_holders(STATUS_PATIENCE).holders;
     let mut listed: HashMap<PathBuf, usize> = HashMap::new();
     for directory in holders.iter().filter_map(|holder| holder.scheme.file()?.parent()) {
         let count = listed.entry(directory.to_owned()).or_default();

@@ -38,6 +38,8 @@ enum Question<'a> {
 struct Picture {
     devices: Vec<Device>,
     service: Service,
+    /// Whether the searches came to their ends.
+    is_complete: bool,
 }
 
 pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -111,6 +113,7 @@ impl Picture {
             Question::All => (serial_names(&layout.dev_dir), vec![report::look(None, route)?]),
         };
         let service = sights.iter().map(|sight| sight.service).max().unwrap_or(Service::NotThere);
+        let is_complete = sights.iter().all(|sight| sight.is_complete);
         let (mut holders, mut waiters) = (Vec::new(), Vec::new());
         for (index, sight) in sights.into_iter().enumerate() {
             let device = match question {
@@ -130,7 +133,7 @@ impl Picture {
                 device.waiters.push(waiter);
             }
         }
-        Ok(Self { devices, service })
+        Ok(Self { devices, service, is_complete })
     }
 
     fn text(&self, question: Question<'_>, colour: Colour) -> String {
@@ -155,7 +158,7 @@ impl Picture {
 
     fn to_json(&self) -> Value {
         Value::Object(vec![
-            ("complete", Value::Bool(sees_all())),
+            ("complete", Value::Bool(self.is_complete && sees_all())),
             ("service", Value::Bool(self.service == Service::Asked)),
             ("devices", Value::List(self.devices.iter().map(report::device_in_json).collect())),
         ])
@@ -169,6 +172,11 @@ impl Picture {
         let is_free = |device: &Device| device.holders.is_empty();
         if matches!(question, Question::All) && !sees_all() && self.devices.iter().any(is_free) {
             output.remark("free, as far as you may see; root sees more: sudo lfp list --all");
+        }
+        if !self.is_complete {
+            output.remark(
+                "the search for holders was cut short after two seconds: there may be more",
+            );
         }
         if self.service == Service::Silent {
             output.remark(

@@ -15,8 +15,8 @@ use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, Colour, Style, aligned};
-use crate::client::{Client, Error, STATUS_PATIENCE, Waiter};
-use ttylock::{DeviceName, Holder, Standing, Table, age, openers_of, tell_exclusive};
+use crate::client::{COMPLAINT_PATIENCE, Client, Error, STATUS_PATIENCE, Waiter};
+use ttylock::{DeviceName, Holder, Standing, Survey, Table, age, openers_of, tell_exclusive};
 
 /// As many lock files of one holder are named in one line for people.
 const FILES_SHOWN: usize = 2;
@@ -30,6 +30,8 @@ pub(super) struct Sight {
     pub(super) waiters: Vec<Waiter>,
     /// Whether a service told us what it sees.
     pub(super) service: Service,
+    /// Whether the search of ours came to its end.
+    pub(super) is_complete: bool,
 }
 
 /// Whether a service was asked.
@@ -43,7 +45,7 @@ pub(super) enum Service {
 
 impl Sight {
     fn nothing(service: Service) -> Self {
-        Self { holders: Vec::new(), waiters: Vec::new(), service }
+        Self { holders: Vec::new(), waiters: Vec::new(), service, is_complete: true }
     }
 }
 
@@ -53,22 +55,22 @@ impl Sight {
 /// Only when the service that was named on the command line does not answer.
 pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
     let mut table = Table::new(layout());
-    let mut holders = match device {
-        Some(device) => table.holders(device),
-        None => table.all_holders(),
+    let Survey { mut holders, is_complete, .. } = match device {
+        Some(device) => table.holders(device, STATUS_PATIENCE),
+        None => table.all_holders(STATUS_PATIENCE),
     };
-    let Sight { holders: more, waiters, service } = ask_service(device, route)?;
+    let Sight { holders: more, waiters, service, .. } = ask_service(device, route)?;
     merge(&mut holders, more);
     tell_exclusive(&layout().dev_dir, &mut holders);
     holders.sort_by_key(|holder| holder.standing != Standing::Alive);
-    Ok(Sight { holders, waiters, service })
+    Ok(Sight { holders, waiters, service, is_complete })
 }
 
 /// The holders that keep a device busy, for complaints: the living, or else the stale lock files that
 /// cannot be taken over, each with what would remove it. Never fails: what cannot be seen is not
 /// shown.
 pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
-    let holders = Table::new(layout()).holders(device);
+    let holders = Table::new(layout()).holders(device, COMPLAINT_PATIENCE).holders;
     let (stale, mut living): (Vec<_>, Vec<_>) =
         holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
     living.retain(|holder| holder.standing.is_standing());
@@ -121,7 +123,7 @@ fn ask_service(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Fail
     };
     match (service.ask(question), route) {
         (Ok(Some((holders, waiters))), _) => {
-            Ok(Sight { holders, waiters, service: Service::Asked })
+            Ok(Sight { holders, waiters, ..Sight::nothing(Service::Asked) })
         }
         (Err(trouble), Route::Server(_)) => {
             Err(Failure { device: None, kind: Kind::Unreachable(trouble.reasons()) })

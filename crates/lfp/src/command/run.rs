@@ -13,7 +13,7 @@ use wrapcmd::{Beside, Signals, Standby};
 
 use super::actions::{busy, came_of, denied, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
-use super::broker::{Broker, layout};
+use super::broker::{Broker, Trouble, layout};
 use super::exclusive::Exclusion;
 use super::news::News;
 use super::outcome::{Failure, Kind};
@@ -22,9 +22,12 @@ use super::printable::printable;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
-use crate::client::STATUS_PATIENCE;
 use crate::client::route::how_to_start;
+use crate::client::{PATIENCE, STATUS_PATIENCE};
 use ttylock::{DeviceName, Outcome, Request, Standing, Table, follow};
+
+/// How long the service may take for the first answer where we can wait for the lock.
+const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// Takes the locks, runs the command, releases the locks, and tells the command's exit code.
 ///
@@ -146,17 +149,23 @@ fn take_all(
     let mut taken: Vec<Request> = Vec::new();
     for device in in_order(asked) {
         let request = Request { device, pid };
-        if is_an_ancestors(&request.device) {
+        // A wait is interrupted by signals, a question is not: so it is a short one where we may wait.
+        let patience = asked.timeout.map_or(PATIENCE, |_| waiting::patience(deadline).min(ATTEMPT));
+        broker.be_patient(patience);
+        let outcome = broker.lock(&request);
+        broker.be_patient(PATIENCE);
+        let is_taken = matches!(outcome, Ok(Outcome::Done));
+        if !is_taken && is_an_ancestors(&request.device) {
             // A process that started this one has it for both.
             continue;
         }
         let outcome = match asked.timeout {
-            None => take(broker, &request),
-            Some(_) => {
+            Some(_) if !is_taken => {
                 let mut news = News::look(&request, output);
                 let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
                 came_of(waited, broker, &request)
             }
+            _ => taken_or_why(outcome, broker, &request),
         };
         if let Err(failure) = outcome {
             give_back(broker, &taken);
@@ -191,19 +200,19 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 }
 
 /// Whether we have the lock, or a process that we descend from: then it is ours, too, as long as that lives. A
-/// lock file alone is believed only where we wrote it ourselves. The search has a limit of time: a lock that it does not
-/// find is asked for as any other, and its holder keeps it.
+/// lock file alone is believed only where we wrote it ourselves. To be asked only after the lock was refused: the
+/// kernel's list may be long. A lock that the search does not find in its time remains its holder's.
 fn is_an_ancestors(device: &DeviceName) -> bool {
     let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
     let mut table = Table::new(layout());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
+    if on_record.is_some_and(|pid| !process::descends_from(pid, parent)) {
+        return false;
+    }
     let own = nix::unistd::geteuid().as_raw();
-    let by = Instant::now() + STATUS_PATIENCE;
-    let survey = table.surveys(&[Some(device.clone())], Some(by)).pop().flatten();
-    let locks = survey
-        .into_iter()
-        .flat_map(|survey| survey.holders)
-        .filter(|holder| holder.scheme.is_lock() && holder.standing != Standing::Stale);
+    let holders = table.holders(device, STATUS_PATIENCE).holders.into_iter();
+    let locks =
+        holders.filter(|holder| holder.scheme.is_lock() && holder.standing != Standing::Stale);
     let mut locks = locks.peekable();
     locks.peek().is_some()
         && locks.all(|holder| {
@@ -212,8 +221,12 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
         })
 }
 
-fn take(broker: &mut Broker, request: &Request) -> Result<(), Failure> {
-    match broker.lock(request) {
+fn taken_or_why(
+    outcome: Result<Outcome, Trouble>,
+    broker: &mut Broker,
+    request: &Request,
+) -> Result<(), Failure> {
+    match outcome {
         Ok(Outcome::Done) => Ok(()),
         Ok(Outcome::Busy) => Err(busy(broker, request, Kind::Busy)),
         Ok(Outcome::Denied) => Err(denied(broker, request)),

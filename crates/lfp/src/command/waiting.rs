@@ -49,7 +49,7 @@ pub(super) fn wait(
         Wait { request, deadline, signals, news, reached: false, absences: 0, pause: FIRST_PAUSE };
     let patient = wait.left().is_none_or(|left| !left.is_zero());
     let waited = loop {
-        broker.be_patient(wait.patience());
+        broker.be_patient(patience(wait.deadline));
         let step = match broker {
             Broker::Service(service) if patient && service.queue == Queue::Supposed => {
                 wait.queue(service)
@@ -70,6 +70,17 @@ pub(super) fn wait(
     waited
 }
 
+/// How long the service may take for its next answer.
+pub(super) fn patience(deadline: Option<Instant>) -> Duration {
+    let limit = left(deadline).map(|left| left.saturating_add(GRACE));
+    limit.map_or(PATIENCE, |limit| limit.min(PATIENCE))
+}
+
+/// `None` without end.
+fn left(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+}
+
 /// One wait for one lock.
 struct Wait<'a, 'news> {
     request: &'a Request,
@@ -86,17 +97,11 @@ struct Wait<'a, 'news> {
 impl Wait<'_, '_> {
     /// `None` without end.
     fn left(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+        left(self.deadline)
     }
 
     fn is_over(&self) -> bool {
         self.left().is_some_and(|left| left.is_zero())
-    }
-
-    /// How long the service may take for its next answer.
-    fn patience(&self) -> Duration {
-        let limit = self.left().map(|left| left.saturating_add(GRACE));
-        limit.map_or(PATIENCE, |limit| limit.min(PATIENCE))
     }
 
     /// Waits in the service's queue. `None`: not decided yet.

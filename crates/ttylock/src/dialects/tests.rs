@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use pidlockfile::Pid;
 
@@ -16,6 +17,8 @@ use crate::test_processes::{ended, pid_of};
 use crate::{Layout, Table};
 use content::Content;
 use forms::{Spelling, base};
+
+const LONG: Duration = Duration::from_secs(30);
 
 const DEVICES: [&str; 3] = ["ttyS0", "pts/3", "serial/by-id/usb-X"];
 
@@ -232,10 +235,10 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
                 let mut table = machine.table(system);
                 assert_eq!(table.lock(&request).outcome, Outcome::Busy, "{said}");
                 let is_shown = |it: &crate::Holder| it.scheme.file() == Some(&file);
-                assert!(table.holders(&device).iter().any(is_shown), "{said}");
+                assert!(table.holders(&device, LONG).holders.iter().any(is_shown), "{said}");
 
                 fs::write(&file, row.content.write(ended())).unwrap();
-                let listed = table.all_holders();
+                let listed = table.all_holders(LONG).holders;
                 let stale = listed.iter().find(|holder| is_shown(holder)).unwrap();
                 assert_eq!(table.clear_away(stale), Ok(()), "{said}");
                 assert!(!file.exists(), "{said}");

@@ -150,18 +150,15 @@ fn is_serial(name: &str) -> bool {
 
 /// Holders by flock of the devices, from one reading of the kernel's list, and programs that merely have one of them
 /// open, from one search. Both end at that moment at the latest. Also returns whether they came to their ends.
-pub(super) fn without_lock_files(
-    devices: &[(String, Node)],
-    by: Option<Instant>,
-) -> (Vec<Holder>, bool) {
+pub(super) fn without_lock_files(devices: &[(String, Node)], by: Instant) -> (Vec<Holder>, bool) {
     if devices.is_empty() {
         return (Vec::new(), true);
     }
     let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
     // The processes first: their number is bounded, that of the locks is not.
-    let openers = openers(&nodes, by);
+    let openers = openers(&nodes, Some(by));
     let mut flocks = Flocks::default();
-    flocks.end_by(by);
+    flocks.end_by(Some(by));
     let listing = flocks.list(&nodes).unwrap_or_default();
     let is_whole = flock::completeness(&listing) == Completeness::Whole;
     let mut holders: Vec<Holder> =

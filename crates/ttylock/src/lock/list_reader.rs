@@ -1,6 +1,6 @@
 //! Reads the lines of `/proc/locks`, the kernel's list of locks, that are about some nodes. The limit is an
-//! amount of work, because a clock would measure the other work of the machine rather than the list. Only a list for
-//! people has a limit of time too.
+//! amount of work, because a clock would measure the other work of the machine rather than the list. A limit of time
+//! stands behind it: the kernel serves one reader at a time, and others may keep it busy.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::kernel_list::{self, ASKED_ROOMS, Extent, Listing, PAGE_BYTES, Source, WIDE_BYTES};
 use super::last_lock::LastLock;
@@ -22,6 +22,9 @@ const LIST: &str = "/proc/locks";
 /// locks before it. So two readings of 100,000 locks, ten for each of 10,000 users, count through some 300 million
 /// locks, which takes the kernel a second or two.
 const LOCKS_COUNTED_THROUGH: usize = 1 << 29;
+
+/// Time for one reading where the caller names no end. A client waits ten seconds for a lock.
+const READING_TIME: Duration = Duration::from_secs(4);
 
 /// A line of flock(2) without its number. Source: proc(5).
 const FLOCK: &str = "FLOCK ";
@@ -144,7 +147,8 @@ impl ListReader {
                 self.widen()?;
             }
         }
-        let mut allowance = Allowance { by: self.by, ..Allowance::new(LOCKS_COUNTED_THROUGH) };
+        let by = self.by.or_else(|| Instant::now().checked_add(READING_TIME));
+        let mut allowance = Allowance { by, ..Allowance::new(LOCKS_COUNTED_THROUGH) };
         self.read_while(wants, last, |work| allowance.spend(work))
     }
 

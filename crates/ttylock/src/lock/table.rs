@@ -3,7 +3,7 @@
 //! Nothing here knows the protocol. The table never takes or releases a lock on its own account: a lock
 //! belongs to the process that asked for it, until that process releases it or ends.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pidlockfile::Pid;
 use pidlockfile::process::{Machine, ProcessIdentity};
@@ -263,17 +263,17 @@ impl Table {
     }
 
     /// The holders of a device, also those that have ended, under any scheme that is visible without opening it.
-    /// Nothing is changed. A name that leads nowhere has no holders.
-    pub fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
-        let survey = self.surveys(&[Some(device.clone())], None).pop().flatten();
-        survey.map(|survey| survey.holders).unwrap_or_default()
+    /// Nothing is changed. A name that leads nowhere has no holders. The search ends after that time at the latest.
+    pub fn holders(&mut self, device: &DeviceName, time: Duration) -> Survey {
+        let survey = self.surveys(&[Some(device.clone())], Instant::now() + time).pop().flatten();
+        survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
     }
 
     /// The holders of all devices, also those that have ended: every lock file in every directory, and every serial
-    /// device that is locked by flock or open.
-    pub fn all_holders(&mut self) -> Vec<Holder> {
-        let survey = self.surveys(&[None], None).pop().flatten();
-        survey.map(|survey| survey.holders).unwrap_or_default()
+    /// device that is locked by flock or open. The search ends after that time at the latest.
+    pub fn all_holders(&mut self, time: Duration) -> Survey {
+        let survey = self.surveys(&[None], Instant::now() + time).pop().flatten();
+        survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
     }
 
     /// The holders of each of these devices; of all serial devices where the question names none. The kernel's list is
@@ -282,7 +282,7 @@ impl Table {
     pub fn surveys(
         &mut self,
         questions: &[Option<DeviceName>],
-        by: Option<Instant>,
+        by: Instant,
     ) -> Vec<Option<Survey>> {
         // Without lock directories, holders of other kinds are found.
         let _ = self.parts();

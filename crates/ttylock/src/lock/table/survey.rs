@@ -33,9 +33,9 @@ pub(super) fn surveys(
     open: Option<&Directories>,
     state: &mut State,
     questions: &[Option<DeviceName>],
-    by: Option<Instant>,
+    by: Instant,
 ) -> Vec<Option<Survey>> {
-    state.flocks.end_by(by);
+    state.flocks.end_by(Some(by));
     let mut serial = Vec::new();
     if questions.contains(&None) {
         serial = holders::serial_devices(&resolver.layout.dev_dir);
@@ -76,10 +76,6 @@ fn names_of(
     Some((resolved, lock_names))
 }
 
-fn is_before(by: Option<Instant>) -> bool {
-    by.is_none_or(|by| Instant::now() < by)
-}
-
 /// The holders of one device by lock files; its node is added to those that are to be searched for.
 fn survey_lock_files(
     resolver: &mut Resolver,
@@ -87,12 +83,12 @@ fn survey_lock_files(
     state: &mut State,
     device: &DeviceName,
     nodes: &mut Vec<(String, Node)>,
-    by: Option<Instant>,
+    by: Instant,
 ) -> Option<Survey> {
     let (resolved, lock_names) = names_of(resolver, state, device)?;
     let real = resolved.real().to_owned();
     let mut holders = Vec::new();
-    let is_complete = is_before(by);
+    let is_complete = Instant::now() < by;
     for place in open.into_iter().filter(|_| is_complete).flat_map(Directories::each) {
         for name in lock_names.all() {
             holders.extend(holders_by_file(state, place, name, &real));
@@ -109,14 +105,14 @@ fn survey_all_lock_files(
     open: Option<&Directories>,
     state: &mut State,
     devices: &[(String, Node)],
-    by: Option<Instant>,
+    by: Instant,
 ) -> Survey {
     let (mut holders, mut is_complete) = (Vec::new(), true);
     for place in open.into_iter().flat_map(Directories::each) {
         for name in place.lock_names() {
             let device = names::device_of(resolver.layout.dialect, name.as_str(), devices);
             let Some(device) = device else { continue };
-            is_complete = is_before(by);
+            is_complete = Instant::now() < by;
             if !is_complete {
                 break;
             }
