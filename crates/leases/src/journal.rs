@@ -14,12 +14,13 @@ mod commits;
 pub use commits::{Call, Commits, Mark};
 
 use crate::{Change, Claim, Engine, Hold, Key, Label, Mint, Moment, Token, Ttl};
+use std::sync::Arc;
 
 /// A hold in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The key.
-    pub key: Box<[u8]>,
+    pub key: Arc<[u8]>,
     /// What is held of the key.
     pub claim: Claim,
     /// The token of the hold.
@@ -176,7 +177,7 @@ mod tests {
         let (key, ttl) = (Key::new(b"nightly").unwrap(), Ttl::new(33));
         let mut first = engine();
         let conn = first.connect(1);
-        first.introduce(conn, &std::sync::Arc::new(Label { name: "al".into(), value: "1".into() }));
+        first.introduce(conn, &Arc::new(Label { name: "al".into(), value: "1".into() }));
         let acquire =
             Request::Acquire { key, claim: Claim::Shared, timeout: crate::Seconds::ZERO, ttl };
         let Verdict::Now(Answer::Granted(grant)) = first.ask(at(0), conn, acquire) else {

@@ -159,7 +159,8 @@ impl<M: Mint> Engine<M> {
 
     /// The hold of the key that was granted last.
     pub(super) fn newest(&self, key: Id<KeyEntry>) -> Id<Holder> {
-        self.keys[key].holders.first().unwrap_or(Id::NIL)
+        let Some(id) = self.keys[key].holders.first() else { unreachable!("it has a holder") };
+        id
     }
 
     /// Whether the caps leave room for this many more slots, places or records of a connection.

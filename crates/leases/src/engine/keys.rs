@@ -63,8 +63,12 @@ impl KeyEntry {
     }
 
     /// The claim of its holders.
-    pub(super) fn claim(&self) -> Option<Claim> {
-        if self.shared { Some(Claim::Shared) } else { Limit::new(self.limit).map(Claim::Slot) }
+    pub(super) fn claim(&self) -> Claim {
+        if self.shared {
+            return Claim::Shared;
+        }
+        let Some(limit) = Limit::new(self.limit) else { unreachable!("it came from a limit") };
+        Claim::Slot(limit)
     }
 
     pub(super) const fn is_idle(&self) -> bool {

@@ -102,19 +102,19 @@ impl<M: Mint> Engine<M> {
                     }
                 }
                 Noted::Ended(name, token, label) => {
-                    if let Some(key) = Key::new(&name) {
-                        note(Change::Ended { key, token, label: label.as_deref() });
-                    }
+                    let key = named(&name);
+                    note(Change::Ended { key, token, label: label.as_deref() });
                 }
             }
         }
         self.changes = Some(changes);
     }
 
+    /// The hold, if it has not ended.
     fn hold(&self, now: Moment, id: Id<Holder>, token: Token) -> Option<Hold<'_>> {
         let holder = self.holders.get(id).filter(|holder| holder.token == token)?;
-        let entry = self.keys.get(holder.key)?;
-        let (key, claim) = (Key::new(&entry.name)?, entry.claim()?);
+        let entry = &self.keys[holder.key];
+        let (key, claim) = (named(&entry.name), entry.claim());
         let (ttl, label, left_micros) =
             (holder.ttl, holder.label.as_deref(), holder.left_micros(now));
         Some(Hold { key, claim, token, ttl, left_micros, label })
@@ -248,4 +248,10 @@ impl<M: Mint> Engine<M> {
             changes.push_back(Noted::Ended(name, holder.token, holder.label.clone()));
         }
     }
+}
+
+/// The key with this name. To lose a record of a hold because of its name would be to lose the hold.
+fn named(name: &[u8]) -> Key<'_> {
+    let Some(key) = Key::new(name) else { unreachable!("requests name keys only") };
+    key
 }

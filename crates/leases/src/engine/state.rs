@@ -227,10 +227,10 @@ impl<M: Mint> Engine<M> {
         Some(ConnId { place: id.place(), generation })
     }
 
+    /// Answers a connection that waits, which therefore has not ended.
     pub(super) fn answer(&mut self, conn: Id<Conn>, answer: Answer) {
-        if let Some(conn) = self.conn_id(conn) {
-            self.effects.push_back(Effect::Answer(conn, answer));
-        }
+        let generation = self.conns[conn].generation;
+        self.effects.push_back(Effect::Answer(ConnId { place: conn.place(), generation }, answer));
     }
 
     /// Serves a request of a connection. An unknown connection is refused as one that holds nothing.
