@@ -242,6 +242,37 @@ fn a_limit_on_the_size_of_files_while_it_serves() {
     daemon.logged("File too large");
 }
 
+/// A server that can write again continues with what was recorded: clients that were sent away find their holds, nobody
+/// else got them meanwhile, and a grant that was not answered holds nothing.
+#[test]
+fn a_server_that_can_write_again_continues() {
+    let state = TempDir::new().unwrap();
+    let daemon = start(state.path(), &[]);
+    let limit = |soft: &str| {
+        let arguments =
+            [format!("--fsize={soft}:unlimited"), "--pid".into(), daemon.pid().to_string()];
+        assert!(Command::new("prlimit").args(arguments).status().unwrap().success());
+    };
+    let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
+    let token = holder.take("k", "0 60");
+    waiter.say(b"l\nk\n60\n");
+    daemon.until_stats("\"waiters\":1");
+    limit("0");
+    let mut refused = daemon.talk();
+    assert_eq!(refused.ask("l", "a", "0"), "error_draining");
+    assert_eq!((holder.line(), waiter.line()), ("error_draining".into(), "error_draining".into()));
+    assert_eq!(daemon.talk().ask("n", "k", &token), "error_draining");
+    limit("unlimited");
+    until("it serves", || daemon.talk().ask("ping", "_", "_") == "ok");
+    let mut client = daemon.talk();
+    assert_eq!(client.ask("l", "k", "0"), "timeout");
+    assert_eq!(client.ask("n", "k", &format!("{token} 60")), "ok 60");
+    assert_eq!(client.ask("r", "k", &token), "ok");
+    for key in ["k", "a"] {
+        client.take(key, "0 60");
+    }
+}
+
 /// Bytes of a file of holds that say how new it is.
 const GENERATION: std::ops::Range<usize> = 40..48;
 

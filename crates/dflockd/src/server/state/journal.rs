@@ -60,17 +60,18 @@ impl Journal for DiskJournal {
     async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
         let times = times();
         records.iter().for_each(|record| self.ledger.note(record, times));
-        let outcome = self.ledger.flush(times);
-        self.log_failure();
-        outcome?;
-        if self.dir.origin().synced == Synced::Yes {
+        let mut outcome = self.ledger.flush(times);
+        if outcome.is_ok() && self.dir.origin().synced == Synced::Yes {
             if let Err(err) = self.sync().await {
                 self.ledger.fail(err, times.now);
-                self.log_failure();
-                return Err(Failed);
+                outcome = Err(Failed);
             }
         }
-        Ok(())
+        self.log_failure();
+        if outcome.is_err() {
+            self.ledger.take_back(records);
+        }
+        outcome
     }
 
     fn has_room(&mut self) -> bool {

@@ -182,6 +182,15 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
+    /// Forgets grants that could not be written: no client was told of them.
+    pub(super) fn take_back(&mut self, records: &[Record]) {
+        for record in records {
+            if let Record::Granted(kept) = record {
+                self.forget(kept.token.fence());
+            }
+        }
+    }
+
     fn hold(&mut self, held: Held) {
         self.live += held_bytes(&held.kept.key);
         self.labels += label_bytes(held.kept.label.as_ref());
