@@ -11,7 +11,7 @@ use super::route::Route;
 use super::session::{Sessions, Wish};
 use super::settings::Settings;
 use super::shard::Servers;
-use super::terms::{Key, Kind, Proof, Seconds, Token, Wanted};
+use super::terms::{Key, Kind, Proof, Seconds, Token, Wanted, semaphore};
 use super::ticket::Entry;
 use super::watch::Watch;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Term`] for a key or limit that no server accepts.
     pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Result<Claim, ClientError> {
-        self.claim(key, Kind::semaphore(limit)?)
+        self.claim(key, semaphore(limit)?)
     }
 
     /// Watches a key. Nothing is sent before [`Watch::next`].

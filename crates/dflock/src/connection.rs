@@ -5,12 +5,13 @@
 
 use super::address::ServerAddress;
 use super::conversation::{Conversation, MAX_ANSWER_BYTES, MAX_STATS_BYTES};
-use super::dialogue::{self, Abilities, Grace, Grant, Place, Request};
+use super::dialogue::{self, Abilities, Grace, Grant, Place};
 use super::error::ClientError;
 use super::observer::Sight;
 use super::settings::Settings;
 use super::terms::{Key, Kind, Seconds, Token};
 use super::transport::{self, Stream};
+use leases::wire::Ask;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -49,9 +50,8 @@ impl Connection {
         let Settings { auth_token, name, value, .. } = settings;
         let greeting =
             dialogue::greeting(auth_token.as_deref(), name.as_deref(), value.as_deref())?;
-        for request in greeting {
-            let line = connection.exchange(&request, Duration::ZERO).await?;
-            dialogue::welcome(&request, &line)?;
+        for ask in greeting {
+            dialogue::welcome(&ask, &connection.exchange(&ask, Duration::ZERO).await?)?;
         }
         Ok(connection)
     }
@@ -69,8 +69,9 @@ impl Connection {
     ) -> Result<Option<Grant>, ClientError> {
         let (timeout, ttl) = (Seconds::to_wait(timeout)?, Seconds::of_some_lease(ttl)?);
         let abilities = self.hello().await?;
-        let request = Request::Acquire { key, kind, timeout, ttl };
-        let answer = self.exchange(&request, timeout.time()).await?;
+        let (key, ttl) = (key.as_bytes(), ttl.map(Seconds::count));
+        let ask = Ask::Acquire { key, kind, timeout: timeout.count(), ttl };
+        let answer = self.exchange(&ask, timeout.time()).await?;
         dialogue::grant(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
@@ -81,8 +82,10 @@ impl Connection {
         ttl: Option<Duration>,
     ) -> Result<Option<Vec<Grant>>, ClientError> {
         let abilities = self.hello().await?;
-        let request = Request::AcquireAll { keys, ttl: Seconds::of_some_lease(ttl)? };
-        dialogue::grants(&self.exchange(&request, Duration::ZERO).await?, keys.len(), abilities)
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        let ttl = Seconds::of_some_lease(ttl)?.map(Seconds::count);
+        let answer = self.exchange(&Ask::AcquireAll { keys: &keys, ttl }, Duration::ZERO).await?;
+        dialogue::grants(&answer, keys.len(), abilities)
     }
 
     /// `e`, `re` or `se`: joins the queue and does not wait.
@@ -96,8 +99,9 @@ impl Connection {
         ttl: Option<Duration>,
     ) -> Result<Place, ClientError> {
         let abilities = self.hello().await?;
-        let request = Request::Enqueue { key, kind, ttl: Seconds::of_some_lease(ttl)? };
-        let answer = self.exchange(&request, Duration::ZERO).await?;
+        let ttl = Seconds::of_some_lease(ttl)?.map(Seconds::count);
+        let ask = Ask::Enqueue { key: key.as_bytes(), kind, ttl };
+        let answer = self.exchange(&ask, Duration::ZERO).await?;
         dialogue::place(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
@@ -114,8 +118,8 @@ impl Connection {
     ) -> Result<Option<Grant>, ClientError> {
         let timeout = Seconds::to_wait(timeout)?;
         let abilities = self.hello().await?;
-        let request = Request::Wait { key, kind, timeout };
-        dialogue::grant(&self.exchange(&request, timeout.time()).await?, abilities)
+        let ask = Ask::Wait { key: key.as_bytes(), kind, timeout: timeout.count() };
+        dialogue::grant(&self.exchange(&ask, timeout.time()).await?, abilities)
     }
 
     /// `r` or `sr`. Works for a token from any connection.
@@ -128,8 +132,8 @@ impl Connection {
         kind: Kind,
         token: &Token,
     ) -> Result<(), ClientError> {
-        let request = Request::Release { key, kind, token };
-        dialogue::done(&self.exchange(&request, Duration::ZERO).await?)
+        let ask = Ask::Release { key: key.as_bytes(), kind, token: token.as_str() };
+        dialogue::done(&self.exchange(&ask, Duration::ZERO).await?)
     }
 
     /// `n` or `sn`: the lease starts over; returns its length. Without `ttl` that is the server's default, not the
@@ -146,8 +150,9 @@ impl Connection {
         ttl: Option<Duration>,
     ) -> Result<Duration, ClientError> {
         let ttl = Seconds::of_some_lease(ttl)?;
-        let request = Request::Renew { key, kind, token, ttl };
-        dialogue::renewal(&self.exchange(&request, Duration::ZERO).await?, ttl)
+        let (key, token, count) = (key.as_bytes(), token.as_str(), ttl.map(Seconds::count));
+        let ask = Ask::Renew { key, kind, token, ttl: count };
+        dialogue::renewal(&self.exchange(&ask, Duration::ZERO).await?, ttl)
     }
 
     /// `grace`: how long holds of this connection stay after it closes. `None` from servers that do not know the
@@ -156,7 +161,7 @@ impl Connection {
     /// # Errors
     /// A refusal, or a connection that broke or stayed silent.
     pub async fn grace(&mut self) -> Result<Option<Grace>, ClientError> {
-        dialogue::grace(&self.exchange(&Request::Grace, Duration::ZERO).await?)
+        dialogue::grace(&self.exchange(&Ask::Grace, Duration::ZERO).await?)
     }
 
     /// `ping`: also keeps the server from closing an idle connection.
@@ -164,7 +169,7 @@ impl Connection {
     /// # Errors
     /// A refusal, or a connection that broke or stayed silent.
     pub async fn ping(&mut self) -> Result<(), ClientError> {
-        dialogue::done(&self.exchange(&Request::Ping, Duration::ZERO).await?)
+        dialogue::done(&self.exchange(&Ask::Ping, Duration::ZERO).await?)
     }
 
     /// `stats`: one JSON object as text.
@@ -172,7 +177,8 @@ impl Connection {
     /// # Errors
     /// A refusal, or a connection that broke or stayed silent.
     pub async fn stats(&mut self) -> Result<String, ClientError> {
-        let line = self.exchange_up_to(&Request::Stats, Duration::ZERO, MAX_STATS_BYTES).await?;
+        let ask = Ask::Stats { has_names: false };
+        let line = self.exchange_up_to(&ask, Duration::ZERO, MAX_STATS_BYTES).await?;
         dialogue::stats(&line).map(str::to_owned)
     }
 
@@ -181,8 +187,8 @@ impl Connection {
     /// # Errors
     /// As for [`Self::stats`].
     pub async fn stats_with_names(&mut self) -> Result<String, ClientError> {
-        let request = Request::StatsWithNames;
-        let line = self.exchange_up_to(&request, Duration::ZERO, MAX_STATS_BYTES).await?;
+        let ask = Ask::Stats { has_names: true };
+        let line = self.exchange_up_to(&ask, Duration::ZERO, MAX_STATS_BYTES).await?;
         dialogue::stats(&line).map(str::to_owned)
     }
 
@@ -194,8 +200,8 @@ impl Connection {
         last: Option<&str>,
     ) -> Result<Sight, ClientError> {
         let timeout = Seconds::to_wait(timeout)?;
-        let request = Request::Watch { key, timeout, last };
-        Sight::read(&self.exchange(&request, timeout.time()).await?)
+        let ask = Ask::Watch { key: key.as_bytes(), timeout: timeout.count(), last };
+        Sight::read(&self.exchange(&ask, timeout.time()).await?)
     }
 
     /// Learns what the server can do, once. Then it is also known that the other end answers.
@@ -203,7 +209,7 @@ impl Connection {
         if let Some(known) = self.abilities {
             return Ok(known);
         }
-        let answer = self.exchange(&Request::Hello, Duration::ZERO).await?;
+        let answer = self.exchange(&Ask::Hello, Duration::ZERO).await?;
         Ok(*self.abilities.insert(Abilities::read(&answer)?))
     }
 
@@ -264,23 +270,18 @@ impl Connection {
         self.stream
     }
 
-    async fn exchange(&mut self, request: &Request<'_>, wait: Duration) -> Answer {
-        self.exchange_up_to(request, wait, MAX_ANSWER_BYTES).await
+    async fn exchange(&mut self, ask: &Ask<'_>, wait: Duration) -> Answer {
+        self.exchange_up_to(ask, wait, MAX_ANSWER_BYTES).await
     }
 
-    async fn exchange_up_to(
-        &mut self,
-        request: &Request<'_>,
-        wait: Duration,
-        most_bytes: usize,
-    ) -> Answer {
+    async fn exchange_up_to(&mut self, ask: &Ask<'_>, wait: Duration, most_bytes: usize) -> Answer {
         self.conversation.ask()?;
         let limit = self.answer_limit.saturating_add(wait);
-        timeout(limit, self.converse(request, most_bytes)).await.map_err(|_| ClientError::Silent)?
+        timeout(limit, self.converse(ask, most_bytes)).await.map_err(|_| ClientError::Silent)?
     }
 
-    async fn converse(&mut self, request: &Request<'_>, most_bytes: usize) -> Answer {
-        self.stream.write_all(&request.to_bytes()).await?;
+    async fn converse(&mut self, ask: &Ask<'_>, most_bytes: usize) -> Answer {
+        self.stream.write_all(&ask.to_bytes()).await?;
         self.stream.flush().await?;
         self.answer(most_bytes).await
     }

@@ -6,6 +6,7 @@
 
 use super::error::ClientError;
 use super::terms::Token;
+use leases::wire;
 
 /// All answers to lock commands are much shorter than this.
 pub(super) const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -14,10 +15,6 @@ pub(super) const MAX_STATS_BYTES: usize = 256 * 1024 * 1024;
 
 /// The first byte with which a TLS server answers a client without TLS (RFC 8446, 5.1): an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
-
-/// The beginning of a line that answers no request: an administrator has taken away the hold with the token that
-/// follows. The next request for it says the same.
-const NEWS: &str = "lost ";
 
 /// Call [`Self::ask`], send the request, and then call [`Self::hear`] with the received bytes until there is an
 /// answer. An error of either, or of the socket, ends the conversation.
@@ -75,7 +72,7 @@ impl Conversation {
         }
         let line =
             String::from_utf8(line).map_err(|_| ClientError::strange("bytes that are not text"))?;
-        if let Some(token) = line.strip_prefix(NEWS) {
+        if let Some(token) = wire::read_lost(&line) {
             self.news.extend(Token::new(token));
             return Ok((part.len() + 1, None));
         }

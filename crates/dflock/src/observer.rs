@@ -4,6 +4,7 @@ use super::backoff::Patience;
 use super::dialogue::refused;
 use super::error::{ClientError, Refusal};
 use super::schedule::RENEWALS_PER_LEASE;
+use leases::wire::{self, Seen};
 use std::time::{Duration, Instant};
 
 /// A watched server is asked again after this time at the latest, so that one that is gone is noticed.
@@ -40,48 +41,17 @@ pub(super) struct Sight {
 impl Sight {
     /// Reads the answer.
     pub(super) fn read(line: &str) -> Result<Self, ClientError> {
-        let mut words = line.split(' ');
-        let (word, tag, rest) = (words.next(), words.next(), words.collect::<Vec<_>>());
-        let tag = tag.map(|tag| Tag(tag.to_owned()));
-        match (word, tag, &*rest) {
-            (Some("free"), Some(tag), []) => Ok(Self { tag, holder: None }),
-            (Some("held"), Some(tag), words) => {
-                let holder = holder(words).ok_or_else(|| ClientError::strange(line))?;
-                Ok(Self { tag, holder: Some(holder) })
-            }
-            _ => Err(refused(line).of_watching("watch")),
-        }
+        let seen = wire::read_sight(line);
+        let (tag, seen) = seen.ok_or_else(|| refused(line).of_watching("watch"))?;
+        let holder = seen.map(|Seen { fence, age_ms, holders, name, value }| Holder {
+            fence,
+            age: Duration::from_millis(age_ms),
+            holders,
+            name,
+            value,
+        });
+        Ok(Self { tag: Tag(tag.to_owned()), holder })
     }
-}
-
-fn holder(words: &[&str]) -> Option<Holder> {
-    let [fence, age, holders, name, value] = *words else { return None };
-    Some(Holder {
-        fence: fence.parse().ok()?,
-        age: Duration::from_millis(age.parse().ok()?),
-        holders: holders.parse().ok()?,
-        name: text(name)?,
-        value: text(value)?,
-    })
-}
-
-/// One word of an answer as text; `-` is none.
-fn text(word: &str) -> Option<Option<String>> {
-    if word == "-" {
-        return Some(None);
-    }
-    let mut bytes = Vec::new();
-    let mut rest = word.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    Some(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// How long a server may wait for a change before it answers in any case.

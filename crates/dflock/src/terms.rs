@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The longest line of the protocol, without its newline.
-pub const MAX_LINE_BYTES: usize = 256;
+pub use leases::wire::{Kind, MAX_LINE_BYTES};
 
 /// A key that every server accepts: 1 to 256 bytes without blank, tab, carriage return or newline.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -117,22 +116,9 @@ impl Seconds {
     }
 }
 
-/// Lock, shared lock, or semaphore with its limit. Semaphores of limit 1, locks and shared locks exclude each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One holder.
-    Lock,
-    /// A lock that several holders share. The Go server does not know this.
-    Shared,
-    /// This many holders, at least 1. The first request for a key fixes the number.
-    Semaphore(u32),
-}
-
-impl Kind {
-    /// A semaphore of so many slots.
-    pub(super) fn semaphore(limit: u32) -> Result<Self, TermError> {
-        if limit == 0 { Err(TermError::Limit) } else { Ok(Self::Semaphore(limit)) }
-    }
+/// A semaphore of so many slots.
+pub(super) fn semaphore(limit: u32) -> Result<Kind, TermError> {
+    if limit == 0 { Err(TermError::Limit) } else { Ok(Kind::Semaphore(limit)) }
 }
 
 /// A value that the protocol cannot express.

@@ -1,6 +1,8 @@
-//! The protocol's text, both ways: bytes → three lines → [`Request`], answer → bytes. Pure. No state is kept between
-//! calls.
+//! The protocol's text, both ways. For servers: bytes → three lines → [`Request`], answer → bytes. For clients: [`Ask`] →
+//! bytes, line → words of an answer. Pure. No state is kept between calls.
 
+mod answer;
+mod ask;
 mod frame;
 mod json;
 mod reply;
@@ -8,6 +10,11 @@ mod request;
 mod stats;
 mod watch;
 
+pub use answer::{
+    Granted, Seen, is_ok, read_body, read_grace, read_grants, read_hello, read_lost, read_place,
+    read_renewal, read_sight,
+};
+pub use ask::{Ask, Kind};
 pub use frame::{Caps, Scan, scan};
 pub use json::{Decimal, push_json_string};
 pub use reply::{MAX_REPLY_BYTES, push_answer, push_grace, push_lost, refusal_status, status};

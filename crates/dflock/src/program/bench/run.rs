@@ -7,10 +7,11 @@ use super::super::outcome::Failure;
 use super::ledger::Ledger;
 use super::plan::{Keys, Length, Plan};
 use super::report::Report;
-use crate::dialogue::{self, Abilities, Request};
+use crate::dialogue::{self, Abilities};
 use crate::terms::{Key, Kind, Seconds, Token};
 use crate::transport::Stream;
 use crate::{ClientError, Connection, ServerAddress, Settings};
+use leases::wire::Ask;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
 use nix::sys::time::TimeVal;
 use std::collections::VecDeque;
@@ -203,10 +204,10 @@ impl Lanes {
         }
         (lane.started, lane.is_releasing) = (Instant::now(), false);
         let Some(key) = course.keys.get(lane.key) else { return };
-        let timeout = Seconds::to_wait(self.plan.timeout).unwrap_or_default();
-        let ttl = Seconds::of_lease(self.plan.ttl).ok();
-        let request = Request::Acquire { key, kind: self.kind, timeout, ttl };
-        self.outbox.extend(request.to_bytes());
+        let timeout = Seconds::to_wait(self.plan.timeout).unwrap_or_default().count();
+        let ttl = Seconds::of_lease(self.plan.ttl).ok().map(Seconds::count);
+        let ask = Ask::Acquire { key: key.as_bytes(), kind: self.kind, timeout, ttl };
+        self.outbox.extend(ask.to_bytes());
         self.expected.push_back(at);
     }
 
@@ -245,7 +246,8 @@ impl Lanes {
 
     fn release(&mut self, at: usize, key: usize, token: &Token, course: &Course) {
         let Some(key) = course.keys.get(key) else { return };
-        self.outbox.extend(Request::Release { key, kind: self.kind, token }.to_bytes());
+        let (key, token) = (key.as_bytes(), token.as_str());
+        self.outbox.extend(Ask::Release { key, kind: self.kind, token }.to_bytes());
         self.expected.push_back(at);
     }
 }

@@ -1,0 +1,200 @@
+//! Lines → the words of answers, for clients: the inverse of what `reply.rs` and `watch.rs` write. `None` is a line that
+//! is no such answer; it may be a refusal. Pure.
+
+/// A grant: the token, and the seconds of its lease.
+pub type Granted<'a> = (&'a str, u32);
+
+/// The beginning of a line that answers no request: an administrator has taken away the hold with the token that
+/// follows. The next request for it says the same.
+const LOST: &str = "lost ";
+
+/// The answer to `l`, `rl`, `sl`, `w`, `sw` and, for so many keys, `al`; `Some(None)` if the time was over first, or
+/// one of them is in use.
+#[must_use]
+pub fn read_grants(line: &str, many: usize) -> Option<Option<Vec<Granted<'_>>>> {
+    if line == "timeout" {
+        return Some(None);
+    }
+    let words: Vec<&str> = line.strip_prefix("ok ")?.split(' ').collect();
+    let grants: Option<Vec<_>> = words.chunks(2).map(granted).collect();
+    grants.filter(|grants| grants.len() == many).map(Some)
+}
+
+/// The answer to `e`, `re` or `se`; `Some(None)` for a place in the queue.
+#[must_use]
+pub fn read_place(line: &str) -> Option<Option<Granted<'_>>> {
+    if line == "queued" {
+        return Some(None);
+    }
+    let words: Vec<&str> = line.strip_prefix("acquired ")?.split(' ').collect();
+    granted(&words).map(Some)
+}
+
+fn granted<'a>(words: &[&'a str]) -> Option<Granted<'a>> {
+    match words {
+        [token, ttl] if !token.is_empty() => Some((token, seconds(ttl).filter(|ttl| *ttl > 0)?)),
+        _ => None,
+    }
+}
+
+/// The answer to `n` or `sn`: the length of the lease; `Some(None)` for a bare `ok`, which some servers send.
+#[must_use]
+pub fn read_renewal(line: &str) -> Option<Option<u32>> {
+    if is_ok(line) { Some(None) } else { seconds(line.strip_prefix("ok ")?).map(Some) }
+}
+
+/// The answer to `grace`: so many seconds; `Some(None)`: until the end of the lease.
+#[must_use]
+pub fn read_grace(line: &str) -> Option<Option<u32>> {
+    match line.strip_prefix("ok ")? {
+        "lease" => Some(None),
+        count => seconds(count).map(Some),
+    }
+}
+
+/// The words with which a server says what it can do: none for the reference, and for servers that are older than
+/// `ping`.
+pub fn read_hello(line: &str) -> Option<impl Iterator<Item = &str>> {
+    let mut words = line.split(' ');
+    match words.next() {
+        Some("ok") => Some(words),
+        Some("error") if line == "error" => Some(words),
+        _ => None,
+    }
+}
+
+/// The JSON text that `stats` gives.
+#[must_use]
+pub fn read_body(line: &str) -> Option<&str> {
+    line.strip_prefix("ok ")
+}
+
+/// The answer to `r`, `sr`, `ping`, `auth`, `name` and `value`.
+#[must_use]
+pub fn is_ok(line: &str) -> bool {
+    line == "ok"
+}
+
+/// The token of a hold that was taken away.
+#[must_use]
+pub fn read_lost(line: &str) -> Option<&str> {
+    line.strip_prefix(LOST)
+}
+
+/// A number of whole seconds, as servers write it.
+fn seconds(text: &str) -> Option<u32> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
+/// A holder as `watch` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The fence of its grant.
+    pub fence: u64,
+    /// How long it has held the key.
+    pub age_ms: u64,
+    /// How many hold the key.
+    pub holders: u32,
+    /// What it calls itself.
+    pub name: Option<String>,
+    /// What it tells programs.
+    pub value: Option<String>,
+}
+
+/// The answer to `watch`: the tag of the state, and the holder.
+#[must_use]
+pub fn read_sight(line: &str) -> Option<(&str, Option<Seen>)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    match *words {
+        ["free", tag] => Some((tag, None)),
+        ["held", tag, fence, age_ms, holders, name, value] => {
+            let (fence, age_ms) = (fence.parse().ok()?, age_ms.parse().ok()?);
+            let (holders, name, value) = (holders.parse().ok()?, word(name)?, word(value)?);
+            Some((tag, Some(Seen { fence, age_ms, holders, name, value })))
+        }
+        _ => None,
+    }
+}
+
+/// One word of an answer as text; `-` is none.
+fn word(word: &str) -> Option<Option<String>> {
+    if word == "-" {
+        return Some(None);
+    }
+    let mut bytes = Vec::new();
+    let mut rest = word.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let (high, low) = (digit()?, digit()?);
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    Some(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{push_answer, push_grace, push_lost, push_sight, tag_of};
+    use super::*;
+    use crate::{Answer, Grant, Label, Moment, Seconds, Sight, Token, Ttl};
+    use rstest::rstest;
+    use std::sync::Arc;
+
+    const TOKEN: &str = "00000000000000010123456789abcdef";
+
+    fn line(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        assert_eq!(bytes.pop(), Some(b'\n'));
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// A client reads what the server meant.
+    #[test]
+    fn what_is_written_is_read() {
+        let (token, ttl) = (Token::parse(TOKEN.as_bytes()).unwrap(), Ttl::new(33).unwrap());
+        let answer = |answer: Answer| line(|out| push_answer(out, &answer));
+        let grant = Grant { token, ttl, expires: Moment::NEVER };
+        assert_eq!(read_grants(&answer(Answer::Granted(grant)), 1), Some(Some(vec![(TOKEN, 33)])));
+        assert_eq!(read_grants(&answer(Answer::TimedOut), 1), Some(None));
+        assert_eq!(read_place(&answer(Answer::Acquired(grant))), Some(Some((TOKEN, 33))));
+        assert_eq!(read_place(&answer(Answer::Queued)), Some(None));
+        assert_eq!(read_renewal(&answer(Answer::Renewed(ttl))), Some(Some(33)));
+        assert!(is_ok(&answer(Answer::Released)));
+        assert_eq!(read_lost(&line(|out| push_lost(out, token))), Some(TOKEN));
+        let grace = |grace| line(|out| push_grace(out, grace));
+        assert_eq!(read_grace(&grace(None)), Some(None));
+        assert_eq!(read_grace(&grace(Seconds::new(60))), Some(Some(60)));
+        let label = Label { name: "a% b".into(), value: "-".into() };
+        let label = Some(Arc::new(label));
+        let sight = Sight { holders: 2, fence: 7, since_micros: 1_999_999, label };
+        let written = line(|out| push_sight(out, Some(&sight)));
+        let (tag, seen) = read_sight(&written).unwrap();
+        assert_eq!(tag, format!("{:016x}", tag_of(Some(&sight))));
+        let (name, value) = (Some("a% b".to_owned()), Some("-".to_owned()));
+        assert_eq!(seen, Some(Seen { fence: 7, age_ms: 1999, holders: 2, name, value }));
+        assert_eq!(read_sight(&line(|out| push_sight(out, None))).unwrap().1, None);
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("ok")]
+    #[case("ok ")]
+    #[case("ok  33")]
+    #[case("ok token")]
+    #[case("ok token x")]
+    #[case("ok token 0")]
+    #[case("ok token -1")]
+    #[case("ok token +1")]
+    #[case("ok token 33 more")]
+    #[case("OK token 33")]
+    #[case("queued")]
+    #[case("HTTP/1.1 400 Bad Request")]
+    fn other_lines_grant_nothing(#[case] line: &str) {
+        assert_eq!(read_grants(line, 1), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! Requests → bytes, for clients: the inverse of [`super::parse`]. Pure.
+
+use super::MAX_NAME_BYTES;
+
+/// Lock, shared lock, or semaphore with its limit. Semaphores of limit 1, locks and shared locks exclude each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One holder.
+    Lock,
+    /// A lock that several holders share. The Go server does not know this.
+    Shared,
+    /// This many holders, at least 1. The first request for a key fixes the number.
+    Semaphore(u32),
+}
+
+impl Kind {
+    fn command(self, [lock, shared, semaphore]: [&'static str; 3]) -> &'static str {
+        match self {
+            Self::Lock => lock,
+            Self::Shared => shared,
+            Self::Semaphore(_) => semaphore,
+        }
+    }
+
+    fn limit(self) -> Option<u32> {
+        match self {
+            Self::Lock | Self::Shared => None,
+            Self::Semaphore(limit) => Some(limit),
+        }
+    }
+}
+
+/// A request as a client means it; times in seconds. Keys, tokens and values are what the protocol allows.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask<'a> {
+    /// The secret of the server.
+    Auth(&'a [u8]),
+    /// The name of the client, of which [`MAX_NAME_BYTES`] are sent.
+    Name(&'a str),
+    /// What programs that watch a key are told about its holder.
+    Value(&'a str),
+    /// Is the server there?
+    Ping,
+    /// What can it do beyond the reference? With the words that this client understands; other servers take it for
+    /// `ping`.
+    Hello,
+    /// The figures; with names of holders, of which servers that do not know the request say nothing.
+    Stats {
+        /// With names.
+        has_names: bool,
+    },
+    /// How long holds stay after their connection.
+    Grace,
+    /// `l`, `rl` or `sl`.
+    Acquire {
+        /// The key.
+        key: &'a [u8],
+        /// Of which kind.
+        kind: Kind,
+        /// The longest wait.
+        timeout: u32,
+        /// The length of the lease; the server's default without.
+        ttl: Option<u32>,
+    },
+    /// `al`.
+    AcquireAll {
+        /// The keys.
+        keys: &'a [&'a [u8]],
+        /// The length of the leases.
+        ttl: Option<u32>,
+    },
+    /// `e`, `re` or `se`.
+    Enqueue {
+        /// The key.
+        key: &'a [u8],
+        /// Of which kind.
+        kind: Kind,
+        /// The length of the lease.
+        ttl: Option<u32>,
+    },
+    /// `w` or `sw`.
+    Wait {
+        /// The key.
+        key: &'a [u8],
+        /// Of which kind.
+        kind: Kind,
+        /// The longest wait.
+        timeout: u32,
+    },
+    /// `r` or `sr`.
+    Release {
+        /// The key.
+        key: &'a [u8],
+        /// Of which kind.
+        kind: Kind,
+        /// The token of the hold.
+        token: &'a str,
+    },
+    /// `n` or `sn`.
+    Renew {
+        /// The key.
+        key: &'a [u8],
+        /// Of which kind.
+        kind: Kind,
+        /// The token of the hold.
+        token: &'a str,
+        /// The length of the lease.
+        ttl: Option<u32>,
+    },
+    /// `watch`.
+    Watch {
+        /// The key.
+        key: &'a [u8],
+        /// The longest wait for a change.
+        timeout: u32,
+        /// The tag of the state that was seen last.
+        last: Option<&'a str>,
+    },
+}
+
+impl Ask<'_> {
+    /// The three lines.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match *self {
+            Self::Auth(token) => frame("auth", b"_", token),
+            Self::Name(name) => frame("name", b"_", one_line(name).as_bytes()),
+            Self::Value(value) => frame("value", b"_", value.as_bytes()),
+            Self::Ping => frame("ping", b"_", b"_"),
+            Self::Hello => frame("ping", b"hello", b"lost"),
+            Self::Stats { has_names: false } => frame("stats", b"_", b"_"),
+            Self::Stats { has_names: true } => frame("stats", b"long", b"_"),
+            Self::Grace => frame("grace", b"_", b"_"),
+            Self::Acquire { key, kind, timeout, ttl } => {
+                let numbers = numbers([Some(timeout), kind.limit(), ttl]);
+                frame(kind.command(["l", "rl", "sl"]), key, numbers.as_bytes())
+            }
+            Self::AcquireAll { keys, ttl } => {
+                frame("al", &keys.join(&b' '), numbers([None, None, ttl]).as_bytes())
+            }
+            Self::Enqueue { key, kind, ttl } => {
+                let numbers = numbers([None, kind.limit(), ttl]);
+                frame(kind.command(["e", "re", "se"]), key, numbers.as_bytes())
+            }
+            Self::Wait { key, kind, timeout } => {
+                let timeout = timeout.to_string();
+                frame(kind.command(["w", "w", "sw"]), key, timeout.as_bytes())
+            }
+            Self::Release { key, kind, token } => {
+                frame(kind.command(["r", "r", "sr"]), key, token.as_bytes())
+            }
+            Self::Renew { key, kind, token, ttl } => {
+                let ttl = ttl.map(|ttl| ttl.to_string());
+                let words = words(token, ttl.as_deref());
+                frame(kind.command(["n", "n", "sn"]), key, words.as_bytes())
+            }
+            Self::Watch { key, timeout, last } => {
+                frame("watch", key, words(&timeout.to_string(), last).as_bytes())
+            }
+        }
+    }
+}
+
+fn frame(command: &str, key: &[u8], argument: &[u8]) -> Vec<u8> {
+    [command.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat()
+}
+
+/// As much of a name as the line of a request can hold.
+fn one_line(name: &str) -> String {
+    let shown = name.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut bytes = 0;
+    shown
+        .take_while(|c| {
+            bytes += c.len_utf8();
+            bytes <= MAX_NAME_BYTES
+        })
+        .collect()
+}
+
+fn numbers(numbers: [Option<u32>; 3]) -> String {
+    let words: Vec<String> = numbers.iter().flatten().map(u32::to_string).collect();
+    words.join(" ")
+}
+
+fn words(first: &str, second: Option<&str>) -> String {
+    second.map_or_else(|| first.to_owned(), |second| format!("{first} {second}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Caps, Detail, Request, Scan, Watch, parse, scan};
+    use super::{Ask, Kind};
+    use crate::{Claim, Key, Keys, Limit, Seconds, Token, Ttl};
+    use rstest::rstest;
+
+    const TOKEN: &str = "00000000000000010123456789abcdef";
+
+    #[rstest]
+    #[case(Ask::Ping, "ping\n_\n_\n")]
+    #[case(Ask::Hello, "ping\nhello\nlost\n")]
+    #[case(Ask::Stats { has_names: false }, "stats\n_\n_\n")]
+    #[case(Ask::Stats { has_names: true }, "stats\nlong\n_\n")]
+    #[case(Ask::Grace, "grace\n_\n_\n")]
+    #[case(Ask::Name("me\n\u{1b}"), "name\n_\nme  \n")]
+    #[case(Ask::Auth(b"s3cret"), "auth\n_\ns3cret\n")]
+    fn requests_without_a_key(#[case] ask: Ask<'_>, #[case] bytes: &str) {
+        assert_eq!(ask.to_bytes(), bytes.as_bytes());
+    }
+
+    #[rstest]
+    #[case(Kind::Lock, Some(60), "l\nk\n10 60\n", "e\nk\n60\n", "w\nk\n10\n")]
+    #[case(Kind::Lock, None, "l\nk\n10\n", "e\nk\n\n", "w\nk\n10\n")]
+    #[case(Kind::Shared, Some(60), "rl\nk\n10 60\n", "re\nk\n60\n", "w\nk\n10\n")]
+    #[case(Kind::Semaphore(3), Some(60), "sl\nk\n10 3 60\n", "se\nk\n3 60\n", "sw\nk\n10\n")]
+    #[case(Kind::Semaphore(3), None, "sl\nk\n10 3\n", "se\nk\n3\n", "sw\nk\n10\n")]
+    fn requests_for_a_place(
+        #[case] kind: Kind,
+        #[case] ttl: Option<u32>,
+        #[case] acquire: &str,
+        #[case] enqueue: &str,
+        #[case] wait: &str,
+    ) {
+        let (key, timeout) = (&b"k"[..], 10);
+        let text = |ask: Ask<'_>| String::from_utf8(ask.to_bytes()).unwrap();
+        assert_eq!(text(Ask::Acquire { key, kind, timeout, ttl }), acquire);
+        assert_eq!(text(Ask::Enqueue { key, kind, ttl }), enqueue);
+        assert_eq!(text(Ask::Wait { key, kind, timeout }), wait);
+    }
+
+    /// The server reads what a client meant.
+    #[rstest]
+    fn what_is_written_is_read(
+        #[values(Kind::Lock, Kind::Shared, Kind::Semaphore(3))] kind: Kind,
+        #[values(None, Some(60))] ttl: Option<u32>,
+    ) {
+        let claim = match kind {
+            Kind::Lock => Claim::LOCK,
+            Kind::Shared => Claim::Shared,
+            Kind::Semaphore(limit) => Claim::Slot(Limit::new(limit.into()).unwrap()),
+        };
+        let (key, timeout, token) = (&b"k"[..], 10, TOKEN);
+        let its = Key::new(key).unwrap();
+        let seconds = Seconds::new(10).unwrap();
+        let lease = ttl.map(|ttl| Ttl::new(ttl.into()).unwrap());
+        let its_token = Token::parse(TOKEN.as_bytes());
+        let keys: &[&[u8]] = &[b"a", b"b"];
+        let lock = |request| Request::Lock(request);
+        for (ask, want) in [
+            (
+                Ask::Acquire { key, kind, timeout, ttl },
+                lock(crate::Request::Acquire { key: its, claim, timeout: seconds, ttl: lease }),
+            ),
+            (
+                Ask::AcquireAll { keys, ttl },
+                lock(crate::Request::AcquireAll { keys: Keys::new(b"a b").unwrap(), ttl: lease }),
+            ),
+            (
+                Ask::Enqueue { key, kind, ttl },
+                lock(crate::Request::Enqueue { key: its, claim, ttl: lease }),
+            ),
+            (
+                Ask::Wait { key, kind, timeout },
+                lock(crate::Request::Wait { key: its, timeout: seconds }),
+            ),
+            (
+                Ask::Release { key, kind, token },
+                lock(crate::Request::Release { key: its, token: its_token }),
+            ),
+            (
+                Ask::Renew { key, kind, token, ttl },
+                lock(crate::Request::Renew { key: its, token: its_token, ttl: lease }),
+            ),
+            (
+                Ask::Watch { key, timeout, last: Some("00000000000000ff") },
+                Request::Watch(Watch { key: its, timeout: seconds, last: Some(255) }),
+            ),
+            (Ask::Auth(b"s3cret"), Request::Auth(b"s3cret")),
+            (Ask::Name("me"), Request::Name(b"me")),
+            (Ask::Value("10.0.0.1:80"), Request::Value(b"10.0.0.1:80")),
+            (Ask::Ping, Request::Ping),
+            (Ask::Hello, Request::Hello { hears_lost: true }),
+            (Ask::Stats { has_names: false }, Request::Stats(Detail::Usual)),
+            (Ask::Stats { has_names: true }, Request::Stats(Detail::Long)),
+            (Ask::Grace, Request::Grace),
+        ] {
+            let bytes = ask.to_bytes();
+            let Scan::Frame { lines, used } = scan(&bytes, Caps::Usual) else { panic!("{ask:?}") };
+            assert_eq!((parse(lines), used), (Ok(want), bytes.len()), "{ask:?}");
+        }
+    }
+}
