@@ -2,7 +2,7 @@
 
 use super::address::ServerAddress;
 use super::connection::Connection;
-use super::dialogue::{Grant, Releasing};
+use super::dialogue::Grant;
 use super::error::ClientError;
 use super::lease::{Lease, Taken};
 use super::line::Line;
@@ -274,8 +274,7 @@ impl Claim {
     /// # Errors
     /// [`ClientError::Refused`] if the token holds nothing.
     pub async fn release(&self, token: &Token) -> Result<(), ClientError> {
-        let (releasing, patience) = (Releasing::first(), self.route.patience());
-        self.route.release(&self.proof(token), releasing, patience).await
+        self.route.release(&self.proof(token), false, self.route.patience()).await
     }
 
     /// Renews the lease by its token. Returns its length from now.

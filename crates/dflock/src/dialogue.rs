@@ -35,35 +35,6 @@ pub(super) fn welcome(ask: &Ask<'_>, line: &str) -> Result<(), ClientError> {
     }
 }
 
-/// A release over several connections. One that broke may have carried it, so "holds nothing" then counts as
-/// released.
-pub(super) struct Releasing {
-    may_be_done: bool,
-}
-
-impl Releasing {
-    /// Nothing has been sent yet.
-    pub(super) fn first() -> Self {
-        Self { may_be_done: false }
-    }
-
-    /// An earlier connection may have carried it.
-    pub(super) fn again() -> Self {
-        Self { may_be_done: true }
-    }
-
-    /// What the outcome on the next connection means.
-    pub(super) fn heard(&mut self, outcome: Result<(), ClientError>) -> Result<(), ClientError> {
-        match outcome {
-            Err(error) if self.may_be_done && error.is_not_held() => Ok(()),
-            outcome => {
-                self.may_be_done = true;
-                outcome
-            }
-        }
-    }
-}
-
 /// What a server can do beyond the reference. Only the server itself can say it: the random tokens of the reference
 /// look like tokens with a fence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

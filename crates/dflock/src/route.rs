@@ -2,7 +2,6 @@
 
 use super::backoff::Patience;
 use super::connection::Connection;
-use super::dialogue::Releasing;
 use super::error::ClientError;
 use super::rotation::{Failures, HEAD_START, Rotation};
 use super::settings::Settings;
@@ -42,13 +41,7 @@ impl Route {
 
     /// A connection to a server that may be away for a moment.
     pub(super) async fn open_patiently(&self) -> Result<Connection, ClientError> {
-        let mut patience = self.patience();
-        loop {
-            match self.open().await {
-                Err(error) if outlasts(&mut patience, &error).await => {}
-                outcome => return outcome,
-            }
-        }
+        self.ask(self.patience(), |connection| async { Ok(connection) }).await
     }
 
     /// A connection on which the server has answered. Otherwise a server that is about to end, or does not speak the
@@ -85,43 +78,51 @@ impl Route {
         ttl: Option<Duration>,
     ) -> Result<Duration, ClientError> {
         let Proof { key, kind, token } = proof;
-        let mut patience = self.patience();
-        loop {
-            let outcome = match self.open().await {
-                Ok(mut connection) => connection.renew(key, *kind, token, ttl).await,
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Err(error) if self.outlasts(&mut patience, &error).await => {}
-                outcome => return outcome,
-            }
-        }
+        let renew = |mut connection: Connection| async move {
+            connection.renew(key, *kind, token, ttl).await
+        };
+        self.ask(self.patience(), renew).await
     }
 
-    /// Releases by token, at any server that answers.
+    /// Releases by token, at any server that answers. If an earlier connection may have carried the request, "holds
+    /// nothing" counts as released.
     pub(super) async fn release(
         &self,
         proof: &Proof,
-        mut releasing: Releasing,
-        mut patience: Patience,
+        mut may_be_done: bool,
+        patience: Patience,
     ) -> Result<(), ClientError> {
         let Proof { key, kind, token } = proof;
-        loop {
-            let outcome = match self.open().await {
-                Ok(mut connection) => releasing.heard(connection.release(key, *kind, token).await),
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Err(error) if self.outlasts(&mut patience, &error).await => {}
-                outcome => return outcome,
+        let release = |mut connection: Connection| {
+            let may_be_done = std::mem::replace(&mut may_be_done, true);
+            async move {
+                match connection.release(key, *kind, token).await {
+                    Err(error) if may_be_done && error.is_not_held() => Ok(()),
+                    outcome => outcome,
+                }
             }
-        }
+        };
+        self.ask(patience, release).await
     }
 
-    /// Whether to ask again, and then the next server first.
-    async fn outlasts(&self, patience: &mut Patience, error: &ClientError) -> bool {
-        self.turn();
-        outlasts(patience, error).await
+    /// Asks any server that answers. After a failure that may pass, the next server is asked first.
+    async fn ask<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        mut patience: Patience,
+        mut ask: impl FnMut(Connection) -> F,
+    ) -> Result<T, ClientError> {
+        loop {
+            let outcome = match self.open().await {
+                Ok(connection) => ask(connection).await,
+                Err(error) => Err(error),
+            };
+            let Err(error) = outcome else { return outcome };
+            self.turn();
+            match patience.outlasts(&error, Instant::now().into_std()) {
+                Some(pause) => sleep(pause).await,
+                None => return Err(error),
+            }
+        }
     }
 
     pub(super) fn patience(&self) -> Patience {
@@ -136,19 +137,8 @@ impl Route {
     ) -> Result<(), ClientError> {
         let end = Instant::now() + self.settings.answer_limit;
         let patience = Patience::until(end.into_std());
-        let released = self.release(proof, Releasing::again(), patience);
+        let released = self.release(proof, true, patience);
         timeout_at(end, released).await.unwrap_or(Err(error))
-    }
-}
-
-/// Pauses before another attempt, if there is one.
-async fn outlasts(patience: &mut Patience, error: &ClientError) -> bool {
-    match patience.outlasts(error, Instant::now().into_std()) {
-        Some(pause) => {
-            sleep(pause).await;
-            true
-        }
-        None => false,
     }
 }
 
