@@ -192,6 +192,17 @@ impl Connection {
         dialogue::stats(&line).map(str::to_owned)
     }
 
+    /// `stats` of one key: its holders and the line, as one JSON object; from servers that do not know this, the same as
+    /// [`Self::stats`].
+    ///
+    /// # Errors
+    /// As for [`Self::stats`].
+    pub async fn key_stats(&mut self, key: &Key) -> Result<String, ClientError> {
+        let ask = Ask::KeyStats(key.as_bytes());
+        let line = self.exchange_up_to(&ask, Duration::ZERO, MAX_STATS_BYTES).await?;
+        dialogue::stats(&line).map(str::to_owned)
+    }
+
     /// `watch`: the holder of a key, when it is another than the last one seen, or after this time.
     pub(super) async fn watch(
         &mut self,

@@ -1,7 +1,7 @@
 //! What must hold for any bytes: used by the fuzz targets and by ordinary tests.
 
 use crate::model::{Event, Pair};
-use leases::wire::{Caps, MAX_AUTH_LINE_BYTES, Request, Scan, parse, scan};
+use leases::wire::{Caps, MAX_AUTH_LINE_BYTES, Request, Scan, Watch, parse, scan};
 use leases::{AutoRelease, MAX_KEY_BYTES, MAX_KEYS};
 
 /// A stream of requests: every byte is used once, cutting the stream anywhere changes nothing.
@@ -27,8 +27,8 @@ pub(crate) fn requests(bytes: &[u8]) {
                     Request::Auth(_) | Request::Ping | Request::Hello { .. } | Request::Stats(_),
                 ) => {}
                 Ok(Request::Name(_) | Request::Value(_) | Request::Grace) => {}
-                Ok(Request::Watch(watch)) => {
-                    assert!(!watch.key.bytes().iter().any(|b| b" \t\r\n".contains(b)));
+                Ok(Request::Watch(Watch { key, .. }) | Request::KeyStats(key)) => {
+                    assert!(!key.bytes().iter().any(|b| b" \t\r\n".contains(b)));
                 }
                 Err(fault) => assert!((3..=13).contains(&fault.code())),
             }

@@ -1,9 +1,6 @@
-//! The roster as JSON. It cannot contain a token, because a [`Party`] has none.
+//! The roster as JSON.
 
-use crate::server::{Client, Numbers, Roster};
-use leases::wire::{Decimal, push_json_string};
-use leases::{KeyView, Party};
-use std::fmt::Write as _;
+use crate::server::{Numbers, Roster, push_key};
 
 /// The approximate length of the longest body. Further keys are left out, and the body says so.
 const MOST_BYTES: usize = 512 * 1024;
@@ -22,13 +19,7 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
             entries.push(',');
         }
         shown += 1;
-        push_key(&mut entries, view);
-        // Writing to a String cannot fail.
-        let holders = view.holders.iter().zip(&clients.holders).rev();
-        push_list(&mut entries, ",\"holders\":[", "held_s", holders);
-        let waiting = view.waiting.iter().zip(&clients.waiting);
-        push_list(&mut entries, ",\"queue\":[", "waiting_s", waiting);
-        entries.push('}');
+        push_key(&mut entries, view, clients);
     }
     let census = &numbers.census;
     format!(
@@ -46,55 +37,11 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
     )
 }
 
-fn push_key(out: &mut String, view: &KeyView) {
-    out.push_str("{\"key\":");
-    push_json_string(out, &view.name);
-    let (limit, held, waiters) = (view.limit, view.held, view.waiters);
-    let _ = write!(out, ",\"limit\":{limit},\"held\":{held},\"waiters\":{waiters}");
-}
-
-fn push_list<'a>(
-    out: &mut String,
-    head: &str,
-    since: &str,
-    parties: impl Iterator<Item = (&'a Party, &'a Client)>,
-) {
-    out.push_str(head);
-    for (count, (party, client)) in parties.enumerate() {
-        if count > 0 {
-            out.push(',');
-        }
-        let _ = write!(out, "{{\"connection\":{},\"address\":", party.serial);
-        let _ = match client.address {
-            Some(address) => write!(out, "\"{address}\""),
-            None => write!(out, "null"),
-        };
-        if let Some(label) = &client.label {
-            for (field, text) in [("name", &label.name), ("value", &label.value)] {
-                if !text.is_empty() {
-                    let _ = write!(out, ",\"{field}\":");
-                    push_json_string(out, text.as_bytes());
-                }
-            }
-        }
-        if party.is_reader {
-            out.push_str(",\"reader\":true");
-        }
-        let _ = write!(out, ",\"{since}\":{}", Decimal(party.since_micros));
-        if let Some(left) = party.left_micros {
-            let here = party.conn.is_some();
-            let _ = write!(out, ",\"lease_left_s\":{},\"connected\":{here}", Decimal(left));
-        }
-        out.push('}');
-    }
-    out.push(']');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Clients, Tallies};
-    use leases::{Census, Counters, Label};
+    use crate::server::{Client, Clients, Tallies};
+    use leases::{Census, Counters, KeyView, Label, Party};
     use serde_json::{Value, json};
     use std::net::IpAddr;
     use std::sync::Arc;

@@ -8,6 +8,7 @@ mod shared;
 mod watching;
 
 use super::access::Access;
+use super::key_json::{Client, Clients};
 use super::settings::Settings;
 use super::state::{Doubt, Health};
 use super::store::{Forced, Store};
@@ -16,8 +17,8 @@ use connections::Connections;
 use leases::journal::Mark;
 use leases::wire::{Fault, StatsCursor, push_sight, push_stats, tag_of};
 use leases::{
-    Answer, AutoRelease, ConnId, Effect, Key, KeyLine, Label, Moment, Progress, Refusal, Request,
-    Unreachable, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Key, KeyLine, KeyView, Label, Moment, Party, Progress,
+    Refusal, Request, Unreachable, Verdict,
 };
 use penalties::Penalties;
 use recording::Recording;
@@ -111,6 +112,23 @@ pub enum Readiness {
 pub(super) enum TurnedAway {
     Full,
     AddressFull,
+}
+
+/// One key, if it is in use, with at most so many holders and waiters.
+pub(super) fn view(
+    core: &Core,
+    now: Moment,
+    key: Key<'_>,
+    most_parties: usize,
+) -> Option<(KeyView, Clients)> {
+    let view = core.store.view(now, key, most_parties)?;
+    let client = |party: &Party| Client {
+        address: party.conn.and_then(|conn| core.connections.address(conn)),
+        label: party.conn.and_then(|conn| core.connections.label(conn)).cloned(),
+    };
+    let holders = view.holders.iter().map(client).collect();
+    let waiting = view.waiting.iter().map(client).collect();
+    Some((view, Clients { holders, waiting }))
 }
 
 impl Core {

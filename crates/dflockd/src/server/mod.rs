@@ -7,6 +7,7 @@ mod access;
 mod connection;
 mod core;
 mod driver;
+mod key_json;
 mod listener;
 mod mint;
 mod recorder;
@@ -20,8 +21,11 @@ mod transport;
 
 pub use self::core::{Readiness, Tallies};
 pub use access::{Access, AuthToken, Scope};
+#[cfg(feature = "http")]
+pub(crate) use key_json::push_key;
+pub use key_json::{Client, Clients};
 pub use listener::Listener;
-pub use roster::{Client, Clients, Roster, Search, Wanted};
+pub use roster::{Roster, Search, Wanted};
 pub use settings::{Settings, StoreChoice};
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
 use store::Forced;

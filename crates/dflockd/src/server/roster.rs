@@ -2,13 +2,13 @@
 //! serves others, so no request of a lock client waits for it.
 
 use super::Handle;
-use leases::{Cursor, Key, KeyLine, KeyView, Label, Party, Progress};
+use super::core::view;
+use super::key_json::Clients;
+use leases::{Cursor, Key, KeyLine, KeyView, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 /// The number of places of the table that are read in one step, which takes some 10 to 50 microseconds.
 const PLACES_PER_STEP: u32 = 512;
@@ -33,24 +33,6 @@ pub struct Roster {
     pub keys: Vec<(KeyView, Clients)>,
     /// The number of keys in use that match, shown or not.
     pub matching: usize,
-}
-
-/// The clients of a [`KeyView`], in its order.
-#[derive(Clone, Debug, Default)]
-pub struct Clients {
-    /// The holders.
-    pub holders: Vec<Client>,
-    /// The waiters.
-    pub waiting: Vec<Client>,
-}
-
-/// A client that holds a key or waits for it. Nothing is known of one whose connection is gone.
-#[derive(Clone, Debug, Default)]
-pub struct Client {
-    /// The address that it is connected from; none for a Unix socket.
-    pub address: Option<IpAddr>,
-    /// The description that it gives of itself.
-    pub label: Option<Arc<Label>>,
 }
 
 /// A search for keys. Call [`Handle::search`] until it is done, then [`Search::found`].
@@ -154,26 +136,13 @@ impl Handle {
             Stage::Showing(keys) => {
                 for name in keys.by_ref().take(VIEWS_PER_STEP) {
                     let key = Key::new(&name);
-                    roster.keys.extend(key.and_then(|key| self.view(key, *most_parties)));
+                    roster.keys.extend(
+                        key.and_then(|key| view(&self.0.core(), self.0.now(), key, *most_parties)),
+                    );
                 }
                 if keys.as_slice().is_empty() { Progress::Done } else { Progress::More }
             }
         }
-    }
-
-    fn view(&self, key: Key<'_>, most_parties: usize) -> Option<(KeyView, Clients)> {
-        let now = self.0.now();
-        let core = self.0.core();
-        let view = core.store.view(now, key, most_parties)?;
-        let client = |party: &Party| Client {
-            address: party.conn.and_then(|conn| core.connections.address(conn)),
-            label: party.conn.and_then(|conn| core.connections.label(conn)).cloned(),
-        };
-        let clients = Clients {
-            holders: view.holders.iter().map(client).collect(),
-            waiting: view.waiting.iter().map(client).collect(),
-        };
-        Some((view, clients))
     }
 }
 

@@ -49,6 +49,9 @@ pub enum Ask<'a> {
         /// With names.
         has_names: bool,
     },
+    /// The holders of one key, and the clients that wait for it. Servers that do not know the request take it for
+    /// `stats`.
+    KeyStats(&'a [u8]),
     /// How long holds stay after their connection.
     Grace,
     /// `l`, `rl` or `sl`.
@@ -130,6 +133,7 @@ impl Ask<'_> {
             Self::Hello => frame("ping", b"hello", b"lost"),
             Self::Stats { has_names: false } => frame("stats", b"_", b"_"),
             Self::Stats { has_names: true } => frame("stats", b"long", b"_"),
+            Self::KeyStats(key) => frame("stats", b"key", key),
             Self::Grace => frame("grace", b"_", b"_"),
             Self::Acquire { key, kind, timeout, ttl } => {
                 let numbers = numbers([Some(timeout), kind.limit(), ttl]);
@@ -200,6 +204,7 @@ mod tests {
     #[case(Ask::Hello, "ping\nhello\nlost\n")]
     #[case(Ask::Stats { has_names: false }, "stats\n_\n_\n")]
     #[case(Ask::Stats { has_names: true }, "stats\nlong\n_\n")]
+    #[case(Ask::KeyStats(b"k"), "stats\nkey\nk\n")]
     #[case(Ask::Grace, "grace\n_\n_\n")]
     #[case(Ask::Name("me\n\u{1b}"), "name\n_\nme  \n")]
     #[case(Ask::Auth(b"s3cret"), "auth\n_\ns3cret\n")]
@@ -281,6 +286,7 @@ mod tests {
             (Ask::Hello, Request::Hello { hears_lost: true }),
             (Ask::Stats { has_names: false }, Request::Stats(Detail::Usual)),
             (Ask::Stats { has_names: true }, Request::Stats(Detail::Long)),
+            (Ask::KeyStats(key), Request::KeyStats(its)),
             (Ask::Grace, Request::Grace),
         ] {
             let bytes = ask.to_bytes();

@@ -20,6 +20,8 @@ pub enum Request<'a> {
     },
     /// `stats`; with `long` as its key line, it also shows the names that holders give themselves.
     Stats(Detail),
+    /// `stats` with `key` as its key line: the holders of one key, and the clients that wait for it.
+    KeyStats(Key<'a>),
     /// `name`: the name of the client, for people.
     Name(&'a [u8]),
     /// `value`: a text for programs that watch the holds of this client.
@@ -136,6 +138,9 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         }
         b"ping" => return Ok(Request::Ping),
         b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),
+        b"stats" if key == b"key" => {
+            return Key::new(arg).map(Request::KeyStats).ok_or(Fault::BadKey);
+        }
         b"stats" => return Ok(Request::Stats(Detail::Usual)),
         b"name" => return Ok(Request::Name(trim(arg))),
         b"value" => return Ok(Request::Value(trim(arg))),

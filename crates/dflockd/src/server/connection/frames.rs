@@ -2,12 +2,16 @@
 
 use super::{Connection, End, LONGEST_WATCH, REPLY_BYTES};
 use crate::server::access::Scope;
-use crate::server::core::STATS_PIECE_BYTES;
+use crate::server::core::{STATS_PIECE_BYTES, view};
+use crate::server::key_json::{Clients, push_key};
 use leases::wire::{
     self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
 };
-use leases::{Answer, AutoRelease, Moment, Progress, Refusal, Verdict};
+use leases::{Answer, AutoRelease, Key, KeyView, Moment, Progress, Refusal, Verdict};
 use std::sync::Arc;
+
+/// The most holders, and the most waiters, that `stats` shows of one key.
+const MOST_PARTIES: usize = 1000;
 
 /// What a connection does next.
 pub(super) enum Next {
@@ -88,7 +92,7 @@ impl Connection {
                 );
                 return self.ask(request);
             }
-            Request::Ping | Request::Hello { .. } | Request::Stats(_)
+            Request::Ping | Request::Hello { .. } | Request::Stats(_) | Request::KeyStats(_)
                 if !self.shared.core().is_available() =>
             {
                 return self.answer(&Answer::Refused(Refusal::Unavailable)).err().map(Next::End);
@@ -105,6 +109,8 @@ impl Connection {
                 };
                 return Some(Next::Report(cursor));
             }
+            Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
+            Request::KeyStats(key) => self.push_key_stats(key),
             Request::Name(name) => {
                 let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
                 let name: Arc<str> = String::from_utf8_lossy(name).into();
@@ -195,6 +201,23 @@ impl Connection {
         self.shared.core().tallies.count_fault(fault);
         let (code, msg) = (fault.code(), fault.words());
         tracing::warn!(peer = %self.peer, code, msg, "protocol error");
+    }
+
+    /// Appends the reply to `stats` for one key; a key that nobody holds or waits for is shown so.
+    fn push_key_stats(&mut self, key: Key<'_>) {
+        let found = view(&self.shared.core(), self.shared.now(), key, MOST_PARTIES);
+        let (view, clients) = found.unwrap_or_else(|| {
+            let (name, limit) = (key.bytes().to_vec(), 1);
+            let (holders, waiting) = (Vec::new(), Vec::new());
+            let free = KeyView { name, limit, held: 0, waiters: 0, holders, waiting };
+            (free, Clients::default())
+        });
+        let mut body = String::new();
+        push_key(&mut body, &view, &clients);
+        self.rests_on = self.shared.core().recording.mark();
+        self.output.extend_from_slice(status::OK_BODY);
+        self.output.extend_from_slice(body.as_bytes());
+        self.say(b"\n");
     }
 
     /// Appends the next piece of a `stats` body.
