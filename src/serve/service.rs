@@ -238,14 +238,14 @@ impl Service {
 
     /// A process has got a lock that this user asked for.
     fn has_lock(&mut self, user: User, pid: Pid, device: &ResolvedDevice) {
-        if self.table.watched().is_empty() && self.ports.exclusive.is_none() {
-            // A session follows no locks.
-            return;
-        }
-        let who = self.table.machine().identify(pid);
-        self.ports.locked(device, &who);
-        if self.table.watched().count_of(&who) > 0 {
-            self.quota.note(user, who);
+        let Self { table, ports, quota, .. } = self;
+        ports.locked(device, || table.machine().identify(pid));
+        // A session watches no process, and need not identify this one.
+        if !table.watched().is_empty() {
+            let who = table.machine().identify(pid);
+            if table.watched().count_of(&who) > 0 {
+                quota.note(user, who);
+            }
         }
     }
 

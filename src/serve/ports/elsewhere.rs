@@ -10,7 +10,8 @@ use ttylock::{Holder, Request, ResolvedDevice, Table};
 pub(in crate::serve) struct PortThreads;
 
 impl PortThreads {
-    pub(in crate::serve) fn locked(&self, _: &ResolvedDevice, _: &ProcessIdentity) {}
+    pub(in crate::serve) fn locked(&self, _: &ResolvedDevice, _: impl FnOnce() -> ProcessIdentity) {
+    }
 
     pub(in crate::serve) fn before_release(&self, _: &Request, _: &mut Table) {}
 

@@ -15,9 +15,13 @@ pub(in crate::serve) struct PortThreads {
 
 impl PortThreads {
     /// A process has got the lock of a port.
-    pub(in crate::serve) fn locked(&self, port: &ResolvedDevice, who: &ProcessIdentity) {
+    pub(in crate::serve) fn locked(
+        &self,
+        port: &ResolvedDevice,
+        who: impl FnOnce() -> ProcessIdentity,
+    ) {
         if let Some(exclusive) = &self.exclusive {
-            exclusive.port_locked(port, who);
+            exclusive.port_locked(port, &who());
         }
     }
 
