@@ -52,6 +52,7 @@ renew 2 .
 renew --ttl .
 watch 1 .
 watch --once -
+stats 1 .
 stats -l,--long -
 force-release 1 .
 force-release --http-port .

@@ -53,6 +53,7 @@ renew 2 . What acquire printed
 renew --ttl . Length of the lease from now in seconds, instead of the server'\''s default
 watch 1 . The name of the lock
 watch --once - Print the present state, and end
+stats 1 . Only this lock: all its holders, and the line of those that wait for it
 stats -l,--long - Also show the names of the holders
 force-release 1 . The name of the lock
 force-release --http-port . The servers'\'' --http-port

@@ -229,6 +229,8 @@ pub(super) struct Watch {
 
 #[derive(Args, Debug)]
 pub(super) struct Stats {
+    /// Only this lock: all its holders, and the line of those that wait for it.
+    pub(super) key: Option<OsString>,
     /// Also show the names of the holders.
     #[arg(long, short = 'l')]
     pub(super) long: bool,

@@ -187,8 +187,24 @@ pub(super) async fn ping(client: &Client, json: bool) -> Result<(), Failure> {
     answers.show(&text)
 }
 
+/// One key: its holders and its line.
+async fn key_stats(key: &OsStr, client: &Client, json: bool) -> Result<(), Failure> {
+    let key = Key::new(reach::bytes(key)?).map_err(ClientError::Term)?;
+    let body = async { client.connect(&key).await?.key_stats(&key).await };
+    let body = holder::answered(body, &client.servers_of(&key), client, json).await?;
+    let stats: Value = serde_json::from_str(&body).unwrap_or_default();
+    if stats.get("key").is_none() {
+        let words = "the server does not know the request `stats` of one key";
+        return Err(ClientError::Strange(words.to_owned()).into());
+    }
+    if json { print(&format!("{body}\n")) } else { print(&holder::of_key(&stats)) }
+}
+
 /// Of servers that are one service the first that answers knows everything.
 pub(super) async fn stats(wanted: &Stats, client: &Client, json: bool) -> Result<(), Failure> {
+    if let Some(key) = &wanted.key {
+        return key_stats(key, client, json).await;
+    }
     let is_one_service = client.is_one_service();
     let mut answers = Answers::new();
     for server in client.servers() {

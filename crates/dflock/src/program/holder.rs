@@ -151,6 +151,39 @@ pub(super) fn of_semaphore(row: &Value) -> String {
     format!("{holders} of {limit} held, {waiters} waiting")
 }
 
+/// One key, with a line for each holder and each waiter.
+pub(super) fn of_key(stats: &Value) -> String {
+    let [key, held, limit, waiters] =
+        ["key", "held", "limit", "waiters"].map(|name| text(stats, name));
+    let state = match (&*held, &*limit) {
+        ("0", _) => "free".to_owned(),
+        (_, "1") => "held".to_owned(),
+        _ => format!("{held} of {limit} held"),
+    };
+    let mut lines = format!("{key}: {state}, {waiters} waiting\n");
+    for (list, word, since) in [("holders", "holder", "held_s"), ("queue", "waiting", "waiting_s")]
+    {
+        let rows = stats.get(list).and_then(Value::as_array);
+        for row in rows.into_iter().flatten() {
+            let is_reader = row.get("reader") == Some(&Value::Bool(true));
+            let shared = if is_reader { " shared" } else { "" };
+            lines += &format!("  {word:<7}{shared}  {}\n", of_party(row, since));
+        }
+    }
+    lines
+}
+
+fn of_party(row: &Value, since: &str) -> String {
+    let whole = |name: &str| row.get(name).and_then(Value::as_f64).map(f64::floor);
+    let (connection, age) = (text(row, "connection"), whole(since).unwrap_or_default());
+    let name = match row.get("name") {
+        Some(_) => format!("{} (connection {connection})", text(row, "name")),
+        None => format!("connection {connection}"),
+    };
+    let left = whole("lease_left_s").map_or_else(String::new, |left| format!(", {left} s left"));
+    format!("{name} for {age} s{left}")
+}
+
 /// A member of a row, without control characters.
 pub(super) fn text(row: &Value, name: &str) -> String {
     match row.get(name) {

@@ -366,6 +366,35 @@ pub(crate) fn administered(place: &std::path::Path, options: &[&str]) -> (Daemon
     (Daemon::start(&[&admin, options].concat()), port)
 }
 
+/// All readers, and the line behind them.
+#[test]
+fn stats_of_one_key_show_its_holders_and_its_line() {
+    let daemon = Daemon::start(&[]);
+    let mut clients = ["alice", "bob", "carol"].map(|name| {
+        let mut talker = daemon.talk();
+        assert_eq!(talker.ask("name", "_", name), "ok");
+        talker
+    });
+    for reader in &mut clients[..2] {
+        assert!(reader.ask("rl", "k", "0").starts_with("ok "));
+    }
+    assert_eq!(clients[2].ask("e", "k", ""), "queued");
+    let end = run(&mut dflock(&daemon, &["stats", "k"]));
+    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    let lines: Vec<&str> = end.stdout.lines().collect();
+    let [state, alice, bob, carol] = *lines else { panic!("{end:?}") };
+    assert_eq!(state, "k: held, 1 waiting");
+    assert!(alice.starts_with("  holder  shared  alice (connection 1) for "), "{alice}");
+    assert!(
+        bob.starts_with("  holder  shared  bob (connection 2) for ") && bob.ends_with(" s left")
+    );
+    assert!(carol.starts_with("  waiting  carol (connection 3) for "), "{carol}");
+    let json = json(&run(&mut dflock(&daemon, &["stats", "k", "--json"])).stdout);
+    assert_eq!(json["holders"].as_array().unwrap().len(), 2);
+    let free = run(&mut dflock(&daemon, &["stats", "free"]));
+    assert_eq!(&*free.stdout, "free: free, 0 waiting\n");
+}
+
 /// Only a client with the secret can take a lock away or end a connection.
 #[test]
 fn only_administrators_take_locks_away_and_end_connections() {
