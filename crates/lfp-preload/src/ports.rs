@@ -8,7 +8,9 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use lfp::Holder;
 use pidlockfile::Pid;
-use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Stat, openat, readlinkat, stat};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, accessat, openat, readlinkat, stat,
+};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use ttylock::{DeviceName, Numbers, Outcome};
@@ -60,7 +62,7 @@ pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
         Ok((_, Outcome::Done)) => locked(&name, number),
         Ok(_) | Err(_) if is_in_file => Opening::Plain,
         Ok((service, Outcome::Busy)) => busy(service, &name, number),
-        Ok((_, Outcome::Denied)) => without(&device(), "the service denies it"),
+        Ok((_, Outcome::Denied)) => denied(&device()),
         // A port is opened without a lock only where no service keeps locks for others.
         Err(NoAnswer::Absent) => without(&device(), "the service does not answer"),
         Err(NoAnswer::Busy) => {
@@ -133,6 +135,17 @@ fn without(device: &str, why: &str) -> Opening {
     match settings().ports {
         Ports::Must => Opening::Refused(NO_LOCK),
         Ports::Locked | Ports::Left => Opening::Plain,
+    }
+}
+
+/// The service refuses the lock to a user who may not read and write the port, and to everybody if it cannot make lock
+/// files. In the second case, several programs would open the port at once.
+fn denied(device: &str) -> Opening {
+    let opening = without(device, "the service denies it");
+    let both = Access::READ_OK | Access::WRITE_OK;
+    match accessat(CWD, device, both, AtFlags::empty()) {
+        Ok(()) => Opening::Refused(NO_LOCK),
+        Err(_) => opening,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ground::{Ground, LFP};
 use rstest::rstest;
-use testbed::{LIMIT, Process, User};
+use testbed::{LIMIT, Process, User, until};
 
 /// A service that does what it is told with each connection.
 const SERVICE: &str = "
@@ -34,10 +34,11 @@ def serve(peer):
     for line in peer.makefile():
         verb = line.split()[0]
         print(line.strip(), flush=True)
-        if verb == 'LOCK': time.sleep(3)
+        if verb == 'LOCK' and what != 'denies': time.sleep(3)
         if verb == 'LOCK' and what == 'slow': open(LOCK, 'w').write('%10d\\n' % int(line.split()[2]))
         if verb == 'UNLOCK' and os.path.exists(LOCK): os.unlink(LOCK)
         if verb == 'LOCK' and what == 'busy': answer = b'450 : File busy'
+        elif verb == 'LOCK' and what == 'denies': answer = b'550 Denied.'
         elif verb == 'STAT': answer = b'211-holders=0 shown=0\\r\\n211 End of status.'
         else: answer = b'200 Command okay.'
         peer.sendall(answer + b'\\r\\n')
@@ -53,6 +54,11 @@ const OPEN: &str = "
 import os, errno
 try: fd = os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); print('opened'); os.close(fd)
 except OSError as error: print(errno.errorcode[error.errno])
+";
+/// Of a port that this user may only read: it cannot be locked for him.
+const READ: &str = "
+import os
+os.open('/dev/ttyW0', os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK); print('opened')
 ";
 const TAKE: &str = "
 import os, errno
@@ -76,6 +82,7 @@ fn service<'s>(ground: &'s Ground, what: &str) -> Process<'s> {
 }
 
 const SILENT: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in time\n";
+const DENIED: &str = "lfp: no lock for /dev/ttyW0: the service denies it\n";
 const ABSENT: &str = "lfp: no lock for /dev/ttyW0: the service does not answer\n";
 
 /// The empty limit is the usual one, ten seconds.
@@ -90,6 +97,8 @@ const ABSENT: &str = "lfp: no lock for /dev/ttyW0: the service does not answer\n
 #[case::hangs_up(OPEN, "hangs-up", "2", &format!("{SILENT}EBUSY\n"), 1)]
 #[case::too_slow(OPEN, "slow", "2", &format!("{SILENT}EBUSY\n"), 2)]
 #[case::refuses(OPEN, "refuses", "", &format!("{ABSENT}opened\n"), 0)]
+#[case::denies(OPEN, "denies", "", &format!("{DENIED}ENOLCK\n"), 0)]
+#[case::denies_to_a_reader(READ, "denies", "", &format!("{DENIED}opened\n"), 0)]
 #[case::a_directory_behind_a_silent_service(ASK, "silent", "2", "True\n", 2)]
 #[case::a_directory_without_a_service(ASK, "refuses", "2", "False\n", 0)]
 #[case::a_temporary_behind_a_silent_service(TRY, "silent", "2", "EBUSY\n", 2)]
@@ -103,6 +112,10 @@ fn only_a_service_that_is_not_there_counts_as_none(
     #[case] seconds: u64,
 ) {
     let ground = Ground::new();
+    if program == READ {
+        let closed = ground.sandbox.command("chmod").args(["0644", "/dev/ttyW0"]).run();
+        assert_eq!(closed.code(), 0, "{closed}");
+    }
     let service = service(&ground, what);
     let begin = Instant::now();
     let alice = ground.python(program, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
@@ -111,11 +124,14 @@ fn only_a_service_that_is_not_there_counts_as_none(
     assert_eq!(end.output(), expected, "{end}{}", service.output());
     let [least, most] = [seconds, seconds + 20].map(Duration::from_secs);
     assert!((least..most).contains(&took), "{took:?}");
-    let has_asked = ["slow", "busy"].contains(&what);
-    assert_eq!(service.output().contains("LOCK ttyW0"), has_asked, "{}", service.output());
+    let has_asked = ["slow", "busy", "denies"].contains(&what);
+    let says = |text: &str, expected| {
+        let is_so = || (service.output().contains(text) == expected).then_some(());
+        assert!(until(LIMIT, is_so).is_some(), "{text}: {}", service.output());
+    };
+    says("LOCK ttyW0", has_asked);
     // Whatever it has locked, or may have locked, is released.
-    let is_released = service.output().contains("UNLOCK ttyW0");
-    assert_eq!(is_released, expected == "opened\n" && has_asked, "{}", service.output());
+    says("UNLOCK ttyW0", expected == "opened\n" && has_asked);
 }
 
 /// A program that was never changed. It holds the port until its input ends.
@@ -147,11 +163,13 @@ fn rxtx_waits_for_a_slow_service_and_has_its_lock_until_it_closes() {
     let (mut rxtx, _) = rxtx(&ground);
     rxtx.expect("OPENED");
     // It locks the port a first time only to see whether it is there.
-    assert_eq!(count("LOCK"), count("UNLOCK") + 1, "{}", service.output());
+    let has_lock = || (count("LOCK") == count("UNLOCK") + 1).then_some(());
+    assert!(until(LIMIT, has_lock).is_some(), "{}", service.output());
     rxtx.end_input();
     let end = rxtx.wait(LIMIT);
     assert!(end.code() == 0 && end.said("CLOSED"), "{end}");
-    assert_eq!(count("LOCK"), count("UNLOCK"), "{}", service.output());
+    let has_none = || (count("LOCK") == count("UNLOCK")).then_some(());
+    assert!(until(LIMIT, has_none).is_some(), "{}", service.output());
 }
 
 #[rstest]
