@@ -3,6 +3,7 @@
 _lfp_table='* --server .
 * --direct -
 * --json -
+* -q,--quiet -
 * -h,--help -
 - -V,--version -
 - lock VERB
@@ -28,7 +29,7 @@ unlock --force -
 unlock --signal .
 unlock --grace .
 ask 1 DEVICE
-ask --timeout .
+ask -t,--timeout .
 ask -E,--conflict-exit-code .
 pass 1 DEVICE
 pass --pid .
@@ -37,15 +38,14 @@ pass --to .
 wait 1 DEVICE
 wait --pid .
 wait -E,--conflict-exit-code .
-wait --timeout .
+wait -t,--timeout .
 who + DEVICE
-who -q,--quiet -
 who -w,--watch -
 list -a,--all -
 list -w,--watch -
 run 1 DEVICE
 run -a,--also DEVICE
-run --timeout .
+run -t,--timeout .
 run --yield-on .
 run --exclusive -
 run --no-fork -

@@ -3,7 +3,8 @@
 set --global __lfp_table \
     '* --server . Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]' \
     '* --direct - Ask no service; use the lock files themselves' \
-    '* --json - Print JSON instead of text' \
+    '* --json - Print JSON instead of text, also if it fails: one value on one line' \
+    '* -q,--quiet - Print no answer, and no message if another process has the device: the exit code says it' \
     '* -h,--help - Print help' \
     '- -V,--version - Print version' \
     '- lock VERB Lock a device for a process, or name the holder' \
@@ -29,7 +30,7 @@ set --global __lfp_table \
     'unlock --signal . Send the holder this signal first' \
     'unlock --grace . Wait this many seconds for the holder to release it' \
     'ask 1 DEVICE /dev/NAME or NAME' \
-    'ask --timeout . Wait this many seconds for the holder to release it' \
+    'ask -t,--timeout . Wait this many seconds for the holder to release it' \
     'ask -E,--conflict-exit-code . The exit code if another process has the device' \
     'pass 1 DEVICE /dev/NAME or NAME' \
     'pass --pid . The process that holds the lock [default: the shell or program that called lfp]' \
@@ -38,15 +39,14 @@ set --global __lfp_table \
     'wait 1 DEVICE /dev/NAME or NAME' \
     'wait --pid . The process that holds the lock [default: the shell or program that called lfp]' \
     'wait -E,--conflict-exit-code . The exit code if another process has the device' \
-    'wait --timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]' \
+    'wait -t,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]' \
     'who + DEVICE /dev/NAME or NAME [default: every device with a holder]' \
-    'who -q,--quiet - Print nothing; exit with 0 if one of them has a holder, with 1 if none has' \
     'who -w,--watch - Show the table again whenever it changes' \
     'list -a,--all - Show free devices too' \
     'list -w,--watch - Show the table again whenever it changes' \
     'run 1 DEVICE /dev/NAME or NAME' \
     'run -a,--also DEVICE Hold this device as well: all of them, or none' \
-    'run --timeout . Wait for the device, for this many seconds [default: do not wait]' \
+    'run -t,--timeout . Wait for the device, for this many seconds [default: do not wait]' \
     'run --yield-on . Send the command this signal when another process waits for the device' \
     'run --exclusive - While the command has the device open, have the kernel refuse it to all other programs (TIOCEXCL)' \
     'run --no-fork - Become the command instead of waiting for its end, so that the process number stays' \

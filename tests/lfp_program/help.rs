@@ -103,27 +103,111 @@ fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[c
 
 const COMMANDS: [&str; 3] = ["lfp", "sema", "dflock"];
 
-/// The cells of the row of docs/conventions.md that begins with these words, one for each command.
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-fn row(first: &str) -> [String; 3] {
+fn help(program: &str, words: &[&str]) -> String {
+    String::from_utf8(run(program, &[words, &["--help"]].concat()).unwrap().stdout).unwrap()
+}
+
+/// The options that a help lists: the letter, if there is one, and the name.
+fn options(help: &str) -> Vec<(&str, &str)> {
+    let is_option =
+        |line: &&str| ["  -", "      --"].into_iter().any(|begin| line.starts_with(begin));
+    help.lines()
+        .filter(is_option)
+        .filter_map(|line| {
+            let mut words = line.trim_start().split([' ', ',', '=']).filter(|it| !it.is_empty());
+            let first = words.next()?;
+            if first.starts_with("--") { Some(("", first)) } else { Some((first, words.next()?)) }
+        })
+        .collect()
+}
+
+/// The options that mean the same everywhere, by docs/conventions.md.
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+fn options_of_the_page() -> Vec<(String, String)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conventions.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let row = page.lines().find_map(|line| line.strip_prefix(&format!("| {first} |"))).unwrap();
-    let cells: Vec<String> =
-        row.trim_end_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-    cells.try_into().unwrap()
+    let rows = page.lines().filter(|line| line.starts_with("| `-"));
+    let options = rows.map(|row| {
+        let words: Vec<&str> = row.split('`').filter(|word| word.starts_with('-')).collect();
+        match words.as_slice() {
+            [letter, name] => ((*letter).to_owned(), (*name).to_owned()),
+            [name] => (String::new(), (*name).to_owned()),
+            other => panic!("{other:?}"),
+        }
+    });
+    options.collect()
+}
+
+/// Every command of a program, and its help.
+fn commands_of(program: &str) -> Vec<(String, String)> {
+    let names = commands(&help(program, &[]));
+    let names = names.into_iter().filter(|name| name != "help");
+    names.map(|name| (name.clone(), help(program, &[&name]))).collect()
 }
 
 #[rstest]
-fn run_has_the_options_of_the_page(
-    #[values("one JSON object instead of text", "longest wait, in seconds", "exit code when busy")]
-    first: &str,
-) {
-    for (program, cell) in COMMANDS.into_iter().zip(row(first)) {
-        let help = String::from_utf8(run(program, &["run", "--help"]).unwrap().stdout).unwrap();
-        for option in cell.split(", ").map(|option| option.trim_matches('`')) {
-            let is_there = help.split([' ', ',', '\n', '=']).any(|word| word == option);
-            assert!(is_there, "{program} run has no {option}: {help}");
+fn options_are_those_of_the_page(#[values("lfp", "sema", "dflock")] program: &str) {
+    let page = options_of_the_page();
+    assert!(page.len() >= 4, "{page:?}");
+    for (command, help) in commands_of(program) {
+        let options = options(&help);
+        for (letter, name) in &page {
+            let found = options.iter().find(|(_, its)| its == name);
+            if let Some((its, _)) = found {
+                assert_eq!(its, letter, "{program} {command} {name}");
+            }
+            let is_everywhere = ["--json", "--quiet"].contains(&&**name);
+            assert!(found.is_some() || (command != "run" && !is_everywhere), "{command} {name}");
+        }
+        let usage = help.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default();
+        assert!(!usage.contains(" -- "), "{program}: {usage}");
+    }
+}
+
+/// An option of one name has one letter, where it has any.
+#[test]
+fn options_of_one_name_have_one_letter() {
+    let mut letters = std::collections::BTreeMap::new();
+    for program in COMMANDS {
+        for (command, help) in commands_of(program) {
+            for (letter, name) in
+                options(&help).into_iter().filter(|(letter, _)| !letter.is_empty())
+            {
+                let first = letters.entry(name.to_owned()).or_insert_with(|| letter.to_owned());
+                assert_eq!(first, letter, "{program} {command} {name}");
+            }
+        }
+    }
+}
+
+/// The last two letters of a word, the other way round.
+fn swapped(word: &str) -> String {
+    let mut letters: Vec<char> = word.chars().collect();
+    if let [.., a, b] = letters.as_mut_slice() {
+        std::mem::swap(a, b);
+    }
+    letters.into_iter().collect()
+}
+
+#[rstest]
+fn every_mistyped_command_and_option_gets_a_tip(#[values("lfp", "sema", "dflock")] program: &str) {
+    let tip = |words: &[&str], right: &str| {
+        let told = String::from_utf8(run(program, words).unwrap().stderr).unwrap();
+        let (_, tip) = told.split_once("tip: ").unwrap_or_default();
+        // `--slost` may mean `--slot` as well as `--slots`.
+        let is_near = tip.contains(&format!("'{}", right.trim_end_matches('s')));
+        assert!(is_near, "{program} {words:?}: {told}");
+    };
+    for (command, help) in commands_of(program) {
+        if swapped(&command) != command {
+            tip(&[&swapped(&command)], &command);
+        }
+        let options = options(&help);
+        // `lfp shim --porst` starts a program of that name.
+        let is_typed = |name: &&str| name.len() > 6 && swapped(name) != *name && command != "shim";
+        for name in options.iter().map(|(_, name)| *name).filter(is_typed) {
+            tip(&[&command, &swapped(name)], name);
         }
     }
 }
@@ -138,5 +222,46 @@ fn wrong_usage_has_the_code_of_the_page(#[case] words: &[&str]) {
         let told = run(program, words).unwrap();
         assert_eq!(told.status.code(), Some(64), "{program} {words:?}: {told:?}");
         assert_eq!(told.stdout, b"", "{program} {words:?}: {told:?}");
+    }
+}
+
+/// What is wrong stands before or after `--json`.
+#[rstest]
+#[case::no_command(&["--json"])]
+#[case::unknown_command(&["aquire-it", "--json"])]
+#[case::json_first(&["--json", "aquire-it"])]
+#[case::unknown_option(&["run", "--jsno", "--json"])]
+#[case::nothing_to_run(&["run", "--json"])]
+#[case::negative_time(&["run", "-t", "-1", "--json", "x", "true"])]
+fn wrong_usage_is_one_object(#[case] words: &[&str]) {
+    for program in COMMANDS {
+        let told = run(program, words).unwrap();
+        let object = String::from_utf8(told.stdout).unwrap();
+        assert_eq!((told.status.code(), &*told.stderr), (Some(64), &b""[..]), "{object}");
+        assert!(object.starts_with('{') && object.ends_with("}\n"), "{program}: {object}");
+        assert_eq!(object.lines().count(), 1, "{program}: {object}");
+        let (_, message) = object.split_once("\"message\":\"").unwrap();
+        let unlike_a_sentence = [";;", "  ", ":;", "error:", "tip:", "Usage"];
+        let found = unlike_a_sentence.into_iter().find(|text| message.contains(text));
+        assert_eq!(found, None, "{program}: {object}");
+    }
+}
+
+/// `--json` after the first word of the command is the command's.
+#[test]
+fn json_of_the_command_is_the_commands() {
+    for program in COMMANDS {
+        let told = run(program, &["run", "-t", "soon", "x", "true", "--json"]).unwrap();
+        assert_eq!((told.status.code(), &*told.stdout), (Some(64), &b""[..]), "{told:?}");
+    }
+}
+
+#[rstest]
+fn a_time_that_is_none_is_explained(#[values("-1", "soon", "+5", "1e3", "")] time: &str) {
+    for program in COMMANDS {
+        let told = run(program, &["run", "-t", time, "x", "true"]).unwrap();
+        let text = String::from_utf8(told.stderr).unwrap();
+        assert_eq!(told.status.code(), Some(64), "{text}");
+        assert!(text.contains("needs a ") && text.contains("number of seconds"), "{text}");
     }
 }

@@ -56,7 +56,6 @@
 #[cfg(doctest)]
 struct Readme;
 
-mod cleaning;
 /// The programs. No part of the library's API: it may change at any time.
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -67,16 +66,13 @@ mod error;
 mod future;
 mod judge;
 pub mod limits;
-mod many;
 mod path;
 mod record;
 mod semaphore;
-mod shared;
 mod stale;
 mod sys;
 mod temporary;
 
-pub use cleaning::{Listed, Swept, clean_all, list};
 pub use config::{Config, Slots};
 pub use error::{Error, PathProblem};
 #[cfg(feature = "async")]
@@ -85,5 +81,6 @@ pub use judge::HeldStatus;
 pub use pidlockfile::process::{ClockShift, Seen};
 pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
+pub use semaphore::cleaning::{Listed, Swept, clean_all, list};
 pub use semaphore::{Cancel, Guard, Releaser, Request, Semaphore, SlotStatus};
 pub use stale::{Here, Judgement, StaleRule, Standing};

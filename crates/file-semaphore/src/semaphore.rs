@@ -1,32 +1,34 @@
-//! A semaphore: combines the record, the rule for stale locks, and the lock file. It never removes a file
-//! that it did not read and judge a moment ago, and never waits while it holds anything.
+//! A semaphore: what its users may ask of it. The files, the wait and the readers are elsewhere.
 
+pub(crate) mod cleaning;
+pub(crate) mod files;
 mod guard;
+pub(crate) mod many;
+mod readers;
+mod release;
 mod request;
 mod waiting;
 
-pub use guard::{Guard, Releaser};
+pub use guard::Guard;
+pub use release::Releaser;
 pub(crate) use request::Sharing;
 pub use request::{Cancel, Request};
-pub(crate) use waiting::Patience;
+pub(crate) use waiting::{Patience, Waiting};
+
+use waiting::attempt_beside;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
-
-use pidlockfile::{
-    Breaking, Claim, Directory, Found, Name, Obstacle, Pid, Publication, Published, Step,
-};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::{Error, InTheWay, PathProblem};
-use crate::judge::{HeldStatus, Judge};
-use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS};
-use crate::path::{self, Place};
-use crate::record::{Holder, LockInfo, Tag};
-use crate::sys::line::Line;
-use crate::sys::now_seconds;
-use crate::temporary::beside;
+use crate::error::{Error, InTheWay};
+use crate::judge::HeldStatus;
+use crate::record::LockInfo;
+use crate::semaphore::cleaning::{Swept, sweep};
+use crate::semaphore::files::{Claimant, Files};
+use crate::semaphore::many::Wish;
+use crate::semaphore::readers::Readers;
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
 /// same path, in whatever language they are written.
@@ -56,17 +58,7 @@ use crate::temporary::beside;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    pub(crate) inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) directory: Directory,
-    pub(crate) place: Place,
-    pub(crate) names: Vec<Name>,
-    pub(crate) config: Config,
-    pub(crate) judge: Judge,
-    own: Mutex<Option<Holder>>,
+    pub(crate) files: Arc<Files>,
 }
 
 /// One slot as it was seen.
@@ -80,19 +72,6 @@ pub enum SlotStatus {
     /// There is something that is no lock file and is never touched: a directory, a fifo, a
     /// device, a link.
     Obstacle,
-}
-
-/// Gives the holder to record; called only when the lock is about to be taken.
-pub(crate) type Claimant<'a> = &'a mut dyn FnMut() -> Result<Holder, Error>;
-
-pub(crate) enum Attempt {
-    Taken(Guard),
-    Held(InTheWay),
-}
-
-enum Slot {
-    Taken(Published, LockInfo),
-    Held(InTheWay),
 }
 
 impl Semaphore {
@@ -110,15 +89,7 @@ impl Semaphore {
     /// # Errors
     /// [`Error::InvalidPath`]; [`Error::System`] when the directory cannot be opened.
     pub fn with_config(path: impl AsRef<Path>, config: Config) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let place = path::resolve(path)?;
-        let names = slot_names(&place.name, config.slots.count()).ok_or_else(|| {
-            Error::InvalidPath { path: path.to_owned(), problem: PathProblem::TooLong }
-        })?;
-        let directory = Directory::open(&place.directory)?;
-        let judge = Judge::new(config);
-        let inner = Inner { directory, place, names, config, judge, own: Mutex::new(None) };
-        Ok(Self { inner: Arc::new(inner) })
+        Files::open(path.as_ref(), config).map(|files| Self { files })
     }
 
     /// Takes the semaphore for this process if it is free or stale.
@@ -130,7 +101,7 @@ impl Semaphore {
     /// [`Error::AlreadyLocked`] with the holder, also when a stale lock is somebody else's file in a
     /// directory where only its owner may remove it; [`Error::Obstacle`]; [`Error::System`].
     pub fn try_acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
-        self.try_acquire_as(tag, &mut || self.inner.own_holder(), Sharing::Alone)
+        Request { tag, ..self.request() }.try_acquire()
     }
 
     /// Waits until the semaphore can be taken for this process, at most the configured
@@ -146,9 +117,7 @@ impl Semaphore {
     /// # Errors
     /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).
     pub fn acquire(&self, tag: Option<&str>) -> Result<Guard, Error> {
-        let patience =
-            Patience { timeout: self.inner.config.acquire_timeout, ..Patience::default() };
-        self.acquire_as(tag, &mut || self.inner.own_holder(), &patience, Sharing::Alone)
+        Request { tag, ..self.request() }.acquire()
     }
 
     /// Waits until the semaphore could be taken (free, or stale), without taking it.
@@ -156,8 +125,8 @@ impl Semaphore {
     /// # Errors
     /// [`Error::Timeout`] after the configured [`acquire_timeout`](Config::acquire_timeout).
     pub fn wait(&self) -> Result<(), Error> {
-        let timeout = self.inner.config.acquire_timeout;
-        self.wait_with(&Patience { timeout, ..Patience::default() })
+        let timeout = self.files.config.acquire_timeout;
+        Waiting::begin(&self.files, Patience { timeout, ..Patience::default() }).until_free()
     }
 
     /// Every slot as it is now, slot 1 first.
@@ -165,245 +134,139 @@ impl Semaphore {
     /// # Errors
     /// [`Error::System`].
     pub fn status(&self) -> Result<Vec<SlotStatus>, Error> {
-        let inner = &self.inner;
-        inner.names.iter().map(|name| inner.located(inner.slot_status(name))).collect()
+        self.files.status()
+    }
+
+    /// The readers that share the semaphore, dead ones among them until a process wants it alone.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn readers(&self) -> Result<Vec<HeldStatus>, Error> {
+        self.shared().status()
+    }
+
+    fn shared(&self) -> Readers<'_> {
+        Readers::of(&self.files)
+    }
+
+    /// Begins to take the semaphore, with what the [`Config`] says of waiting.
+    pub fn request(&self) -> Request<'_> {
+        let timeout = self.files.config.acquire_timeout;
+        let sharing = Sharing::Alone;
+        Request { semaphore: self, tag: None, timeout, cancel: None, sharing }
     }
 
     pub(crate) fn try_acquire_as(
         &self,
-        tag: Option<&str>,
-        claimant: Claimant<'_>,
+        claimant: &mut Claimant<'_>,
         sharing: Sharing,
     ) -> Result<Guard, Error> {
-        let guard = match self.attempt_beside(tag, claimant)? {
-            Attempt::Taken(guard) => guard,
-            Attempt::Held(in_the_way) => return Err(in_the_way.refused(self.path())),
-        };
-        if sharing == Sharing::Shared {
-            return self.share(guard, tag, claimant);
-        }
-        match self.reader_in_the_way()? {
-            None => Ok(guard),
-            Some(reader) => {
-                guard.release()?;
-                Err(reader.refused(self.path()))
-            }
-        }
-    }
-
-    /// Takes the lock itself, even if others share it.
-    pub(crate) fn attempt_alone(
-        &self,
-        tag: Option<&str>,
-        claimant: Claimant<'_>,
-    ) -> Result<Guard, Error> {
-        match self.attempt(tag, claimant)? {
-            Attempt::Taken(guard) => Ok(guard),
-            Attempt::Held(in_the_way) => Err(in_the_way.refused(self.path())),
-        }
-    }
-
-    fn share(
-        &self,
-        held: Guard,
-        tag: Option<&str>,
-        claimant: Claimant<'_>,
-    ) -> Result<Guard, Error> {
-        let reader = self.join_readers(tag, claimant)?;
-        held.release()?;
-        Ok(reader)
-    }
-
-    pub(crate) fn acquire_as(
-        &self,
-        tag: Option<&str>,
-        claimant: Claimant<'_>,
-        patience: &Patience<'_>,
-        sharing: Sharing,
-    ) -> Result<Guard, Error> {
-        let begin = Instant::now();
-        let guard = self.acquire_turn(begin, tag, claimant, patience)?;
-        if sharing == Sharing::Shared {
-            return self.share(guard, tag, claimant);
-        }
-        // Should that fail, the guard lets go.
-        self.await_readers(begin, patience)?;
-        Ok(guard)
-    }
-
-    pub(crate) fn attempt(
-        &self,
-        tag: Option<&str>,
-        claimant: Claimant<'_>,
-    ) -> Result<Attempt, Error> {
-        let mut first = InTheWay::default();
-        for (index, name) in self.inner.names.iter().enumerate() {
-            match self.inner.located(self.inner.attempt_slot(name, tag, claimant))? {
-                Slot::Taken(published, info) => {
-                    let guard = Guard::new(Arc::clone(&self.inner), index, published, info);
-                    return Ok(Attempt::Taken(guard));
+        let refused = |in_the_way: InTheWay| in_the_way.refused(self.path());
+        let guard = attempt_beside(&self.files, claimant)?.map_err(refused)?;
+        match sharing {
+            Sharing::Shared => self.shared().join(guard, claimant),
+            Sharing::Alone => match self.shared().in_the_way()? {
+                None => Ok(guard),
+                Some(reader) => {
+                    guard.release()?;
+                    Err(refused(reader))
                 }
-                Slot::Held(in_the_way) => first = first.or(in_the_way),
-            }
+            },
         }
-        Ok(Attempt::Held(first))
+    }
+
+    /// Takes all of these semaphores for this process if all are free or stale, or none. The
+    /// guards are in the order of the semaphores.
+    ///
+    /// ```
+    /// use file_semaphore::Semaphore;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let scratch = tempfile::tempdir()?;
+    /// let [a, b] = ["a", "b"].map(|name| Semaphore::open(scratch.path().join(name)));
+    /// let (a, b) = (a?, b?);
+    /// let both = Semaphore::try_acquire_many(&[&a, &b], Some("move"))?;
+    /// assert!(a.try_acquire(None).is_err() && b.try_acquire(None).is_err());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire), for the first that cannot be taken;
+    /// [`Error::InvalidPath`] when two are the same.
+    pub fn try_acquire_many(semaphores: &[&Self], tag: Option<&str>) -> Result<Vec<Guard>, Error> {
+        many::in_order(semaphores, |semaphore| semaphore.try_acquire(tag))
+    }
+
+    /// Waits until it has taken all of these semaphores for this process; those that it has
+    /// already are let go when it gives up.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); [`Error::InvalidPath`] when two are the same.
+    pub fn acquire_many(
+        semaphores: &[&Self],
+        tag: Option<&str>,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<Guard>, Error> {
+        let mut own = |semaphore: &Self| semaphore.files.own_holder();
+        let patience = Patience { timeout, ..Patience::default() };
+        let wish = Wish { tag, patience, sharing: Sharing::Alone };
+        many::acquire(semaphores, &wish, &mut own)
+    }
+
+    /// Releases a slot that is recorded for the releaser (the first such slot), even if another
+    /// process took it in its name; where there is none, its share of a semaphore that it shares. For
+    /// [`Releaser::Anyone`] everybody's share, where nobody has it alone.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`]; [`Error::NotHolder`] with a holder; [`Error::Parse`] when a file
+    /// does not name its owner ([`Releaser::Anyone`] removes it all the same); [`Error::Obstacle`];
+    /// [`Error::System`].
+    pub fn release_for(&self, releaser: Releaser<'_>) -> Result<(), Error> {
+        let alone = self.files.release(releaser);
+        let release = |files: &Files| files.release(releaser);
+        let everybody = matches!((releaser, &alone), (Releaser::Anyone, Err(_)));
+        self.or_shared(alone, release)?;
+        while everybody && self.shared().first(release)?.is_some() {}
+        Ok(())
+    }
+
+    /// Renews a slot that is recorded for the releaser, even if another process took it: by
+    /// [`StaleRule::Age`](crate::StaleRule::Age) it is as young as if it were taken now. The
+    /// original tools do not see that.
+    ///
+    /// # Errors
+    /// As [`release_for`](Self::release_for).
+    pub fn renew_for(&self, releaser: Releaser<'_>) -> Result<LockInfo, Error> {
+        self.or_shared(self.files.renew(releaser), |files| files.renew(releaser))
+    }
+
+    /// What is not the releaser's alone may be shared by it.
+    fn or_shared<T>(
+        &self,
+        alone: Result<T, Error>,
+        deed: impl Fn(&Files) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match alone {
+            Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
+                self.shared().first(deed)?.ok_or(error)
+            }
+            other => other,
+        }
+    }
+
+    /// Removes the semaphore's stale locks, and the temporary files beside them whose maker is
+    /// dead. Files of living processes stay, however old they are.
+    ///
+    /// # Errors
+    /// [`Error::System`]; a temporary file that cannot be removed is passed over.
+    pub fn clean(&self) -> Result<Swept, Error> {
+        sweep(&self.files)
     }
 
     /// Where the lock file is, links followed; with several slots the name they begin with.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.inner.place.directory.join(&self.inner.place.name)
+        self.files.path()
     }
-
-    pub(crate) fn obstacle(&self) -> Error {
-        Error::Obstacle { path: self.path() }
-    }
-}
-
-/// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
-pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Inner {
-    /// Where a slot's lock file is.
-    pub(crate) fn path_of(&self, name: &Name) -> PathBuf {
-        self.place.directory.join(name)
-    }
-
-    /// The line of its waiters.
-    pub(crate) fn line(&self) -> Line<'_> {
-        Line { directory: &self.directory, lock: &self.place.name, mode: self.config.mode }
-    }
-
-    /// Errors of a file in the directory name it whole.
-    pub(crate) fn located<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        result.map_err(|error| error.within(&self.place.directory))
-    }
-
-    /// This process as a holder. A fork changes the number, so that is checked every time.
-    pub(crate) fn own_holder(&self) -> Result<Holder, Error> {
-        let pid = Pid::this();
-        let number = crate::sys::number(pid);
-        let mut own = guarded(&self.own);
-        if let Some(holder) = own.as_ref().filter(|holder| holder.pid() == number) {
-            return Ok(holder.clone());
-        }
-        let holder = Holder::of(pid, self.judge.here()).ok_or(Error::NoHolder { pid: number })?;
-        *own = Some(holder.clone());
-        Ok(holder)
-    }
-
-    /// Takes one slot if it is free or stale. Repeats itself only when the file changed between
-    /// the look and the deed, which is somebody else's progress.
-    fn attempt_slot(
-        &self,
-        name: &Name,
-        tag: Option<&str>,
-        claimant: Claimant<'_>,
-    ) -> Result<Slot, Error> {
-        for _ in 0..MOST_LOOKS {
-            match self.directory.read(name, LONGEST_FILE + 1)? {
-                Found::Nothing => {
-                    if let Some(taken) = self.publish(name, tag, claimant)? {
-                        return Ok(taken);
-                    }
-                }
-                Found::File(judged) => {
-                    let seen = self.judge.judge(&judged);
-                    if !seen.stale {
-                        return Ok(Slot::Held(seen.in_the_way(|| self.path_of(name))?));
-                    }
-                    let in_the_way = InTheWay::of(seen.lock_info());
-                    let owner = judged.owner();
-                    let info = self.claim(tag, claimant)?;
-                    let text = info.to_text();
-                    match self.directory.replace(name, judged, &self.words(name, &text)) {
-                        Ok(Breaking::Replaced(published)) => {
-                            return Ok(Slot::Taken(published, info));
-                        }
-                        Ok(Breaking::Changed) => {}
-                        // The process that is breaking it is about to hold it.
-                        Ok(Breaking::Contended) => return Ok(Slot::Held(in_the_way)),
-                        Err(error) if may_go(&error) => {
-                            return Ok(Slot::Held(InTheWay { left_by: Some(owner), ..in_the_way }));
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                Found::Obstacle(Obstacle::Unreadable) => {
-                    return Ok(Slot::Held(InTheWay::default()));
-                }
-                Found::Obstacle(Obstacle::Link | Obstacle::Directory | Obstacle::Special) => {
-                    let path = self.place.directory.join(name);
-                    return Err(Error::Obstacle { path });
-                }
-            }
-        }
-        Ok(Slot::Held(InTheWay::default()))
-    }
-
-    fn publish(
-        &self,
-        name: &Name,
-        tag: Option<&str>,
-        claimant: Claimant<'_>,
-    ) -> Result<Option<Slot>, Error> {
-        let info = self.claim(tag, claimant)?;
-        let text = info.to_text();
-        match self.directory.publish(name, &self.words(name, &text)) {
-            Ok(Publication::Published(published)) => Ok(Some(Slot::Taken(published, info))),
-            Ok(Publication::AlreadyThere) => Ok(None),
-            // A cleaner in another pid namespace took our temporary file for an orphan.
-            Err(error) if error.step == Step::Publish && is_absent(&error) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn claim(&self, tag: Option<&str>, claimant: Claimant<'_>) -> Result<LockInfo, Error> {
-        let tag = tag.and_then(|tag| Tag::clean_to(tag, self.config.longest_tag));
-        Ok(LockInfo::new(claimant()?, now_seconds(), tag))
-    }
-
-    fn words<'a>(&self, name: &'a Name, text: &'a str) -> Claim<'a> {
-        Claim {
-            content: text.as_bytes(),
-            mode: self.config.mode & MODE_BITS,
-            prefix: name.as_os_str(),
-            durability: self.config.durability,
-        }
-    }
-
-    pub(crate) fn slot_status(&self, name: &Name) -> Result<SlotStatus, Error> {
-        Ok(match self.directory.read(name, LONGEST_FILE + 1)? {
-            Found::Nothing => SlotStatus::Free,
-            Found::File(judged) => SlotStatus::Held(self.judge.judge(&judged)),
-            Found::Obstacle(Obstacle::Unreadable) => SlotStatus::Held(HeldStatus::UNREADABLE),
-            Found::Obstacle(Obstacle::Link | Obstacle::Directory | Obstacle::Special) => {
-                SlotStatus::Obstacle
-            }
-        })
-    }
-}
-
-/// Whether a stale lock could not be broken because it is another user's, in a sticky directory: that
-/// one, or root, may yet remove it. On Windows nobody can be told apart so.
-fn may_go(error: &pidlockfile::Error) -> bool {
-    cfg!(unix) && error.step == Step::Break && error.is_not_permitted()
-}
-
-fn is_absent(error: &pidlockfile::Error) -> bool {
-    error.kind() == std::io::ErrorKind::NotFound
-}
-
-/// The lock files of a semaphore, with room for the temporary name beside each.
-fn slot_names(name: &Name, count: u32) -> Option<Vec<Name>> {
-    let fits = |name: &Name| name.as_os_str().len() <= LONGEST_NAME;
-    if count == 1 {
-        return fits(name).then(|| vec![name.clone()]);
-    }
-    let slot = |number| beside(name, &format!(".{number}")).filter(fits);
-    (1..=count).map(slot).collect()
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use pidlockfile::Pid;
 use rstest::rstest;
 
 use super::*;
-use crate::{Here, Releaser, Slots, StaleRule};
+use crate::sys::now_seconds;
+use crate::{Here, Holder, Slots, StaleRule};
 
 /// A number no process has: above the largest the kernel gives out (proc(5), pid_max).
 const NOBODY: u64 = 4_194_305;
@@ -400,7 +402,7 @@ fn a_temporary_file_of_a_number_used_again(#[case] age: u64, #[case] swept: bool
 fn cleaning_leaves_a_live_lock() {
     let (_scratch, path) = scratch();
     let guard = open(&path).try_acquire(None).unwrap();
-    assert_eq!(open(&path).clean().unwrap(), crate::Swept::default());
+    assert_eq!(open(&path).clean().unwrap(), Swept::default());
     guard.release().unwrap();
 }
 
@@ -482,13 +484,13 @@ fn threads_of_one_process_wait_for_each_other_without_more_threads() {
 fn a_try_lets_waiters_go_first(#[case] take: fn(&Semaphore) -> Result<Guard, Error>) {
     let (_scratch, path) = scratch();
     let semaphore = open(&path);
-    let ticket = semaphore.inner.line().join().unwrap();
+    let ticket = semaphore.files.line().join().unwrap();
     let begin = Instant::now();
     let held = take(&semaphore).unwrap();
     assert!(begin.elapsed() >= crate::limits::LINE_INTERVAL, "{:?}", begin.elapsed());
     held.release().unwrap();
     drop(ticket);
-    assert!(!semaphore.inner.line().stands());
+    assert!(!semaphore.files.line().stands());
 }
 
 /// All in one process, which lives on: nothing is left to sweep but the lock.

@@ -756,6 +756,34 @@ fn bad_arguments_are_json_if_asked_for() {
     assert!(ran.out.contains("--slots") && ran.out.lines().count() == 1, "{ran:?}");
 }
 
+#[rstest]
+#[case::option(&["try", "--slost", "2", "a", "--json"], 64, "USAGE", "unexpected argument '--slost' found; a similar argument exists: '--slots'")]
+#[case::command(&["lock", "a", "--json"], 64, "USAGE", "unrecognized subcommand 'lock'; the command for this is 'sema acquire'")]
+#[case::nothing_to_run(&["run", "a", "--json"], 64, "USAGE", "the following required arguments were not provided: <COMMAND>...")]
+#[case::contradiction(&["try", "a", "--json", "--shared", "--slots", "2"], 64, "USAGE", "--shared and --slots cannot be used together")]
+#[case::slot(&["release", "a", "--json", "--slot", "2"], 64, "USAGE", "--slot needs a number from 1 to that of --slots")]
+#[case::no_such_command(&["run", "a", "--json", "no-such-command"], 127, "NOT_FOUND", "no-such-command: command not found")]
+#[case::not_executable(&["run", "a", "--json", "/dev/null"], 126, "NOT_EXECUTABLE", "/dev/null: Permission denied")]
+fn every_failure_is_one_object(
+    #[case] words: &[&str],
+    #[case] code: i32,
+    #[case] kind: &str,
+    #[case] message: &str,
+) {
+    let ran = Scratch::new().sema(words);
+    let object =
+        format!("{{\"status\":\"failed\",\"type\":\"{kind}\",\"message\":\"{message}\"}}\n");
+    assert_eq!((ran.code(), &*ran.out, &*ran.err), (code, &*object, ""));
+}
+
+/// The option belongs to the command that is run, which does not begin.
+#[test]
+fn json_of_the_command_is_not_ours() {
+    let ran = Scratch::new().sema(&["run", "--slots", "many", "a", "true", "--json"]);
+    assert_eq!((ran.code(), &*ran.out), (64, ""));
+    assert!(!ran.err.is_empty());
+}
+
 #[test]
 fn a_name_that_is_too_long_is_called_so() {
     let scratch = Scratch::new();

@@ -149,6 +149,12 @@ impl Client {
         }
     }
 
+    /// The addresses of all members.
+    pub(crate) fn members(&self) -> String {
+        let members: Vec<String> = self.members.iter().map(|it| it.uri().to_string()).collect();
+        members.join(",")
+    }
+
     /// The number of calls so far.
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)

@@ -5,6 +5,17 @@
 
 use std::fmt::Write;
 
+/// The form of what a program says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// For programs: one value on one line.
+    Json,
+    /// No answer, and nothing about a lock that is busy: the exit code says it. Errors as text.
+    Quiet,
+}
+
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {

@@ -16,11 +16,10 @@
 //! This crate holds nothing itself, writes nothing to any descriptor but its pipe, and never
 //! starts a command by way of a shell.
 //!
-//! On Windows a process cannot become another program; of this crate there are the exit codes, JSON, the
-//! completions and the output.
+//! On Windows a process cannot become another program; of this crate there is what concerns words and exit codes.
 //!
-//! Programs that wrap commands also share their exit codes ([`exit`]), JSON ([`Value`]), tips for words of other
-//! lock programs ([`with_tip`]), and completions for shells ([`completions`]).
+//! Programs that wrap commands also share their exit codes ([`exit`]), JSON ([`Value`]), completions for shells
+//! ([`completions`]), and how they parse a command line and say what is wrong with it ([`usage`]).
 //!
 //! ```no_run
 //! use std::ffi::OsString;
@@ -29,13 +28,13 @@
 //! # fn release(pid: u32) {}
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // First of all: are we the process that stands by?
-//! if let Some(refusal) = wrapcmd::take_over(std::env::args_os().skip(1)) {
+//! if let Some((refusal, _)) = wrapcmd::take_over(std::env::args_os().skip(1)) {
 //!     eprintln!("hold: {refusal}");
 //!     std::process::exit(refusal.code().unwrap_or(1).into());
 //! }
 //! let command: Vec<OsString> = std::env::args_os().skip(1).collect();
 //! let signals = wrapcmd::Signals::catch()?;
-//! let standby = wrapcmd::Standby::start("hold", &command, &signals)?;
+//! let standby = wrapcmd::Standby::start("hold", &command, wrapcmd::Form::Text, &signals)?;
 //! let pid = standby.pid();
 //! take(pid);
 //! let running = standby.go(&[("HELD", "yes")]);
@@ -54,23 +53,24 @@ mod completions;
 pub mod exit;
 mod json;
 mod output;
+mod refusal;
 #[cfg(unix)]
 mod signals;
 #[cfg(unix)]
 mod standby;
 #[cfg(unix)]
 mod sys;
-mod tip;
+pub mod usage;
 
 #[cfg(unix)]
 pub use background::{Background, Began, in_background};
 #[cfg(unix)]
-pub use command::{Refusal, execute, take_over};
+pub use command::{execute, take_over};
 pub use completions::{Shell, completions};
-pub use json::Value;
+pub use json::{Form, Value};
 pub use output::print;
+pub use refusal::Refusal;
 #[cfg(unix)]
 pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause};
 #[cfg(unix)]
 pub use standby::{Beside, Running, Standby};
-pub use tip::with_tip;

@@ -14,8 +14,9 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::command::{WHEN_TOLD, word};
+use crate::command::{role, word};
 use crate::exit::End;
+use crate::json::Form;
 use crate::signals::{Sender, Signals, Woken, has_ended, is_ignored, stop_here, was_stopped};
 use crate::sys;
 
@@ -39,15 +40,21 @@ pub struct Running(Child);
 impl Standby {
     /// Starts this very program again, under the name `program`, as a process
     /// that stands by; its `main` must begin with [`crate::take_over`]. It lets those signals
-    /// through that `signals` holds off, and its end is among them from now on.
+    /// through that `signals` holds off, and its end is among them from now on. `form` is that of its message if
+    /// the command cannot be executed.
     ///
     /// # Errors
     /// No pipe or no process can be had.
-    pub fn start(program: &str, command: &[OsString], signals: &Signals) -> io::Result<Self> {
+    pub fn start(
+        program: &str,
+        command: &[OsString],
+        form: Form,
+        signals: &Signals,
+    ) -> io::Result<Self> {
         let (listen, tell) = sys::line()?;
+        let mut child = once_more(program, role(form), &listen, signals)?;
         // The child closes its end before it becomes the command.
-        let running =
-            Running(once_more(program, WHEN_TOLD, &listen, signals)?.args(command).spawn()?);
+        let running = Running(child.args(command).spawn()?);
         running.number().into_iter().for_each(|child| signals.expect(child));
         Ok(Self { tell, running })
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use wrapcmd::{Signals, Standby, exit, take_over};
+use wrapcmd::{Form, Signals, Standby, exit, take_over};
 
 /// What this program ends with when it stood by and was never told.
 const UNTOLD: u8 = 99;
@@ -25,7 +25,7 @@ const UNTOLD: u8 = 99;
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    if let Some(refusal) = take_over(std::env::args_os().skip(1)) {
+    if let Some((refusal, _)) = take_over(std::env::args_os().skip(1)) {
         eprintln!("test: {refusal}");
         return ExitCode::from(refusal.code().unwrap_or(UNTOLD));
     }
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 /// The wrapper. Goes on as soon as the file is there.
 fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
     let signals = Signals::catch().unwrap();
-    let standby = Standby::start("a name", command, &signals).unwrap();
+    let standby = Standby::start("a name", command, Form::Text, &signals).unwrap();
     let pid = standby.pid();
     while until.is_some_and(|file| !file.exists()) {
         signals.pause(None, Some(Duration::from_millis(5)));

@@ -9,6 +9,7 @@ _dflock_table='* -s,--server .
 * --patience .
 * --read-timeout .
 * --json -
+* -q,--quiet -
 * -h,--help -
 - -V,--version -
 - run VERB
@@ -35,7 +36,7 @@ run --value .
 run --grace .
 run --reclaim .
 run --hold-for .
-run -E,--busy-exit-code .
+run -E,--conflict-exit-code .
 run + COMMAND
 acquire 1 .
 acquire -t,--timeout .

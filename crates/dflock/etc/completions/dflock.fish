@@ -9,7 +9,8 @@ set --global __dflock_table \
     '* --tls-name . The name in the server\'s certificate, if it is not the host. Turns TLS on' \
     '* --patience . Seconds to look for a server that is away, to wait for a connection, and to wait for an answer that is overdue. `ping` and `stats` ask once' \
     '* --read-timeout . The servers\' --read-timeout: a server that hears nothing for this time gives the lock away' \
-    '* --json - Answer in JSON, one object on one line' \
+    '* --json - Answer in JSON, also if it fails: one value on one line of standard output' \
+    '* -q,--quiet - Print no answer, and no message if the lock is held: the exit code says it' \
     '* -h,--help - Print help' \
     '- -V,--version - Print version' \
     '- run VERB Hold a lock while a command runs' \
@@ -25,7 +26,7 @@ set --global __dflock_table \
     '- completions VERB Print a completion script' \
     '- help VERB Print this message or the help of the given subcommand(s)' \
     'help 1 =run,acquire,release,renew,watch,stats,force-release,kick,ping,bench,completions,help ' \
-    'run 1 . The name of the lock: 1 to 256 bytes without blanks' \
+    'run 1 . The name of the lock: 1 to 256 bytes without blanks. After --key, the first word is the command' \
     'run -k,--key . Hold this lock, too. May be given more than once; then all are held, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock' \
     'run -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever' \
     'run --ttl . Length of the lease in seconds, instead of the server\'s default' \
@@ -36,8 +37,8 @@ set --global __dflock_table \
     'run --grace . Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of --read-timeout, counts. If the server cannot be reached, TERM comes this long before the lease ends' \
     'run --reclaim . Seconds to look for the server after the connection broke. Not given: as long as the lease lasts, less --grace. A server with its default settings has given the lock away by then' \
     'run --hold-for . Hold the lock for at least this many seconds, even if the command ends sooner: for a job that several hosts start at about the same time, and that only one of them should do' \
-    'run -E,--busy-exit-code . Exit code for busy and timed out, instead of 1 and 75; without --json no message either' \
-    'run + COMMAND The command and its arguments' \
+    'run -E,--conflict-exit-code . Exit code for busy and timed out, instead of 1 and 75; without --json no message either' \
+    'run + COMMAND The command and its arguments; `--` before them is optional' \
     'acquire 1 . The name of the lock: 1 to 256 bytes without blanks' \
     'acquire -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever' \
     'acquire --ttl . Length of the lease in seconds, instead of the server\'s default' \

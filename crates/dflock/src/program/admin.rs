@@ -4,23 +4,24 @@
 use super::args::{Admin, ForceRelease, Kick, Reach};
 use super::http;
 use super::outcome::Failure;
-use super::{holder, print, reach};
+use super::{answer, holder, reach};
 use crate::transport;
 use crate::{Client, ClientError, Key, Refusal, ServerAddress};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
+use wrapcmd::Form;
 
 pub(super) async fn force_release(
     wish: &ForceRelease,
     reach: &Reach,
     client: &Client,
-    json: bool,
+    form: Form,
 ) -> Result<(), Failure> {
     let key = Key::new(reach::bytes(&wish.key)?).map_err(ClientError::Term)?;
     let path = format!("/v1/admin/release?key={}", http::escaped(key.as_bytes()));
-    let door = Door { admin: &wish.admin, reach, client, json };
+    let door = Door { admin: &wish.admin, reach, client, form };
     let mut outcome = Err(Failure::Client(ClientError::NoServer));
     for server in client.servers_of(&key) {
         outcome = door.post(server, &path, "nobody holds it").await;
@@ -30,15 +31,14 @@ pub(super) async fn force_release(
     }
     let body = outcome?;
     let released = body.get("released").and_then(Value::as_u64).unwrap_or(0);
-    let answer = json!({ "released": released }).to_string();
-    print(&if json { format!("{answer}\n") } else { format!("released: {released}\n") })
+    answer(form, || format!("released: {released}\n"), || json!({ "released": released }))
 }
 
 pub(super) async fn kick(
     wish: &Kick,
     reach: &Reach,
     client: &Client,
-    json: bool,
+    form: Form,
 ) -> Result<(), Failure> {
     let [server] = client.servers() else {
         return Err(Failure::Usage(
@@ -46,13 +46,10 @@ pub(super) async fn kick(
         ));
     };
     let path = format!("/v1/admin/kick?connection={}", wish.connection);
-    let door = Door { admin: &wish.admin, reach, client, json };
+    let door = Door { admin: &wish.admin, reach, client, form };
     door.post(server, &path, "there is no such connection").await?;
-    if json {
-        print("{\"kicked\":true}\n")
-    } else {
-        print(&format!("ended: connection {}\n", wish.connection))
-    }
+    let connection = wish.connection;
+    answer(form, || format!("ended: connection {connection}\n"), || json!({ "kicked": true }))
 }
 
 /// The HTTP port of a server, as the administrator reaches it.
@@ -60,7 +57,7 @@ struct Door<'a> {
     admin: &'a Admin,
     reach: &'a Reach,
     client: &'a Client,
-    json: bool,
+    form: Form,
 }
 
 impl Door<'_> {
@@ -81,7 +78,7 @@ impl Door<'_> {
         };
         let request = http::post(&server.to_string(), path, &secret);
         let answer = self.converse(&server, &request);
-        let (status, body) = holder::answered(answer, &[&server], self.client, self.json).await?;
+        let (status, body) = holder::answered(answer, &[&server], self.client, self.form).await?;
         match status {
             200 => Ok(serde_json::from_str(&body).unwrap_or(Value::Null)),
             401 => Err(ClientError::Refused(Refusal::Auth).into()),

@@ -5,6 +5,7 @@ use crate::ServerAddress;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use wrapcmd::Form;
 
 /// Leases on named locks and semaphores, from a dflockd server.
 #[derive(Parser, Debug)]
@@ -12,11 +13,24 @@ use std::path::PathBuf;
 pub(super) struct Arguments {
     #[command(flatten)]
     pub(super) reach: Reach,
-    /// Answer in JSON, one object on one line.
+    /// Answer in JSON, also if it fails: one value on one line of standard output.
     #[arg(long, global = true)]
-    pub(super) json: bool,
+    json: bool,
+    /// Print no answer, and no message if the lock is held: the exit code says it.
+    #[arg(long, short = 'q', global = true)]
+    quiet: bool,
     #[command(subcommand)]
     pub(super) command: Command,
+}
+
+impl Arguments {
+    pub(super) fn form(&self) -> Form {
+        match (self.quiet, self.json) {
+            (true, _) => Form::Quiet,
+            (false, true) => Form::Json,
+            (false, false) => Form::Text,
+        }
+    }
 }
 
 /// How to reach the servers.
@@ -60,12 +74,10 @@ pub(super) struct Reach {
     pub(super) tls_name: Option<String>,
     /// Seconds to look for a server that is away, to wait for a connection, and to wait for an answer
     /// that is overdue. `ping` and `stats` ask once.
-    #[arg(long, value_name = "S", global = true, default_value = "10",
-          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "S", global = true, default_value = "10", value_parser = patience)]
     pub(super) patience: u32,
     /// The servers' --read-timeout: a server that hears nothing for this time gives the lock away.
-    #[arg(long, value_name = "S", global = true, default_value = "23",
-          value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "S", global = true, default_value = "23", value_parser = some_seconds)]
     pub(super) read_timeout: u32,
 }
 
@@ -78,7 +90,8 @@ pub(super) enum Command {
     /// has DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE. The fence is a number that grows with every
     /// grant of the key, so that storage can refuse late writers. DFLOCK_KEYS, DFLOCK_TOKENS and
     /// DFLOCK_FENCES list those of all keys, separated by blanks.
-    #[command(after_help = examples::RUN)]
+    #[command(after_help = examples::RUN, override_usage = "\
+        dflock run [OPTIONS] KEY COMMAND...\n       dflock run [OPTIONS] --key KEY [--key KEY]... COMMAND...")]
     Run(Run),
     /// Take a lock and print its token.
     ///
@@ -136,10 +149,10 @@ pub(super) enum Command {
 #[derive(Args, Debug)]
 pub(super) struct Terms {
     /// Seconds to wait in line. 0: do not wait. Not given: wait for ever.
-    #[arg(long, short = 't', value_name = "S")]
+    #[arg(long, short = 't', value_name = "S", value_parser = seconds)]
     pub(super) timeout: Option<u32>,
     /// Length of the lease in seconds, instead of the server's default.
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "S", value_parser = some_seconds)]
     pub(super) ttl: Option<u32>,
     /// Share the lock with others that give this option. Without it, the lock has one holder alone.
     #[arg(long, conflicts_with = "limit")]
@@ -159,7 +172,7 @@ pub(super) struct Terms {
 
 #[derive(Args, Debug)]
 pub(super) struct Run {
-    /// The name of the lock: 1 to 256 bytes without blanks.
+    /// The name of the lock: 1 to 256 bytes without blanks. After --key, the first word is the command.
     #[arg(required_unless_present = "keys")]
     pub(super) key: Option<OsString>,
     /// Hold this lock, too. May be given more than once; then all are held, or none: if one of them
@@ -171,20 +184,20 @@ pub(super) struct Run {
     /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of
     /// --read-timeout, counts. If the server cannot be reached, TERM comes this long before the
     /// lease ends.
-    #[arg(long, value_name = "S", default_value = "5")]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub(super) grace: u32,
     /// Seconds to look for the server after the connection broke. Not given: as long as the lease
     /// lasts, less --grace. A server with its default settings has given the lock away by then.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     pub(super) reclaim: Option<u32>,
     /// Hold the lock for at least this many seconds, even if the command ends sooner: for a job that
     /// several hosts start at about the same time, and that only one of them should do.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     pub(super) hold_for: Option<u32>,
     /// Exit code for busy and timed out, instead of 1 and 75; without --json no message either.
-    #[arg(long, short = 'E', value_name = "N")]
+    #[arg(long = "conflict-exit-code", alias = "busy-exit-code", short = 'E', value_name = "N")]
     pub(super) busy_exit_code: Option<u8>,
-    /// The command and its arguments.
+    /// The command and its arguments; `--` before them is optional.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 }
@@ -214,7 +227,7 @@ pub(super) struct Renew {
     #[command(flatten)]
     pub(super) held: Held,
     /// Length of the lease from now in seconds, instead of the server's default.
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "S", value_parser = some_seconds)]
     pub(super) ttl: Option<u32>,
 }
 
@@ -272,7 +285,7 @@ pub(super) struct Bench {
     #[arg(long, short = 'c', value_name = "N", default_value = "10")]
     pub(super) connections: u32,
     /// Seconds to measure.
-    #[arg(long, short = 'd', value_name = "S", default_value = "5")]
+    #[arg(long, short = 'd', value_name = "S", default_value = "5", value_parser = seconds)]
     pub(super) duration: u32,
     /// Stop after this many pairs instead.
     #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration")]
@@ -290,10 +303,10 @@ pub(super) struct Bench {
     #[arg(long, conflicts_with = "limit")]
     pub(super) shared: bool,
     /// Seconds an acquire may wait.
-    #[arg(long, short = 't', value_name = "S", default_value = "30")]
+    #[arg(long, short = 't', value_name = "S", default_value = "30", value_parser = seconds)]
     pub(super) timeout: u32,
     /// Length of the leases in seconds.
-    #[arg(long, value_name = "S", default_value = "33")]
+    #[arg(long, value_name = "S", default_value = "33", value_parser = some_seconds)]
     pub(super) ttl: u32,
     /// Milliseconds of load before measuring starts.
     #[arg(long, value_name = "MS", default_value = "200")]
@@ -301,4 +314,21 @@ pub(super) struct Bench {
     /// The prefix of the keys.
     #[arg(long, value_name = "TEXT", default_value = "bench")]
     pub(super) prefix: String,
+}
+
+/// Whole seconds, as the protocol has them.
+fn seconds(text: &str) -> Result<u32, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = text.parse().ok().filter(|_| is_number);
+    count.ok_or_else(|| format!("needs a whole number of seconds, 0 to {}", u32::MAX))
+}
+
+fn some_seconds(text: &str) -> Result<u32, String> {
+    let count = seconds(text).ok().filter(|count| *count > 0);
+    count.ok_or_else(|| format!("needs a whole number of seconds, 1 to {}", u32::MAX))
+}
+
+fn patience(text: &str) -> Result<u32, String> {
+    let count = some_seconds(text).ok().filter(|count| *count <= 3600);
+    count.ok_or_else(|| "needs a whole number of seconds, 1 to 3600".to_owned())
 }

@@ -3,12 +3,13 @@
 use super::args::{Acquire, Held, Renew, Stats, Terms};
 use super::outcome::Failure;
 use super::sys::Endings;
-use super::{complain, holder, mention, print, print_all, reach};
+use super::{answer, complain, holder, mention, print, print_all, reach};
 use crate::{Claim, Client, ClientError, Grant, Key, Lease, Refusal, ServerAddress, Token};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
+use wrapcmd::Form;
 
 /// A number of the command line.
 pub(super) fn seconds(count: u32) -> Duration {
@@ -29,8 +30,8 @@ pub(super) fn claim(key: &OsStr, terms: &Terms, client: &Client) -> Result<Claim
 }
 
 /// Says that the line was left by force.
-pub(super) fn left_the_line(error: &ClientError, json: bool) {
-    mention(&format!("{error}; waiting for the server to join the line again"), json);
+pub(super) fn left_the_line(error: &ClientError, form: Form) {
+    mention(&format!("{error}; waiting for the server to join the line again"), form);
 }
 
 /// Busy or timed out: not getting it without and after waiting.
@@ -38,10 +39,10 @@ pub(super) fn not_granted(terms: &Terms, holder: Option<String>) -> Failure {
     if terms.timeout == Some(0) { Failure::Busy(holder) } else { Failure::TimedOut(holder) }
 }
 
-pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> Result<(), Failure> {
+pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> Result<(), Failure> {
     let Acquire { key, terms, hold: is_held } = acquire;
     let claim = claim(key, terms, client)?;
-    let (timeout, left) = (terms.timeout.map(seconds), |error: &_| left_the_line(error, json));
+    let (timeout, left) = (terms.timeout.map(seconds), |error: &_| left_the_line(error, form));
     let key = || Some(claim.key().clone());
     let refused = async || {
         let holder = holder::in_the_way(claim.key(), client).await;
@@ -49,20 +50,20 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
     };
     if *is_held {
         let wait = claim.acquire_persistently(timeout, left);
-        let lease = holder::waited_for(wait, key, client, json).await?;
+        let lease = holder::waited_for(wait, key, client, form).await?;
         let Some(lease) = lease else { return refused().await };
         let endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
         let grant = Grant { token: lease.token().clone(), fence: lease.fence(), ttl: lease.ttl() };
-        if let Err(failure) = show_grant(claim.key(), &grant, json) {
+        if let Err(failure) = show_grant(claim.key(), &grant, form) {
             lease.release().await?;
             return Err(failure);
         }
         return hold(lease, endings).await;
     }
     let wait = claim.acquire_detached(timeout, left);
-    let grant = holder::waited_for(wait, key, client, json).await?;
+    let grant = holder::waited_for(wait, key, client, form).await?;
     let Some(grant) = grant else { return refused().await };
-    let shown = show_grant(claim.key(), &grant, json);
+    let shown = show_grant(claim.key(), &grant, form);
     if shown.is_err() {
         // A token that nobody has read would keep the lock for a whole lease.
         claim.release(&grant.token).await?;
@@ -70,18 +71,18 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, json: bool) -> R
     shown
 }
 
-fn show_grant(key: &Key, grant: &Grant, json: bool) -> Result<(), Failure> {
-    let text = if json {
-        json!({
+fn show_grant(key: &Key, grant: &Grant, form: Form) -> Result<(), Failure> {
+    let text = match form {
+        Form::Quiet => return Ok(()),
+        Form::Json => json!({
             "key": String::from_utf8_lossy(key.as_bytes()),
             "token": grant.token.as_str(),
             // As text: the number is larger than what JavaScript and jq count exactly.
             "fence": grant.fence.map(|fence| fence.to_string()),
             "ttl_s": grant.ttl.as_secs(),
         })
-        .to_string()
-    } else {
-        grant.token.as_str().to_owned()
+        .to_string(),
+        Form::Text => grant.token.as_str().to_owned(),
     };
     print_all(format!("{text}\n").as_bytes())
 }
@@ -102,24 +103,23 @@ async fn end_of_input() {
     while matches!(input.read(&mut buffer).await, Ok(1..)) {}
 }
 
-pub(super) async fn release(held: &Held, client: &Client, json: bool) -> Result<(), Failure> {
+pub(super) async fn release(held: &Held, client: &Client, form: Form) -> Result<(), Failure> {
     let (key, token) = named(held)?;
     let claim = client.lock(key.as_bytes())?;
-    holder::answered(claim.release(&token), &client.servers_of(&key), client, json).await?;
-    if json { print("{\"released\":true}\n") } else { Ok(()) }
+    holder::answered(claim.release(&token), &client.servers_of(&key), client, form).await?;
+    answer(form, String::new, || json!({ "released": true }))
 }
 
-pub(super) async fn renew(renew: &Renew, client: &Client, json: bool) -> Result<(), Failure> {
+pub(super) async fn renew(renew: &Renew, client: &Client, form: Form) -> Result<(), Failure> {
     let (key, token) = named(&renew.held)?;
     let mut claim = client.lock(key.as_bytes())?;
     if let Some(ttl_s) = renew.ttl {
         claim = claim.ttl(seconds(ttl_s))?;
     }
     let servers = client.servers_of(&key);
-    let ttl = holder::answered(claim.renew(&token), &servers, client, json).await?;
+    let ttl = holder::answered(claim.renew(&token), &servers, client, form).await?;
     let ttl_s = ttl.as_secs();
-    let text = if json { json!({ "ttl_s": ttl_s }).to_string() } else { ttl_s.to_string() };
-    print(&format!("{text}\n"))
+    answer(form, || format!("{ttl_s}\n"), || json!({ "ttl_s": ttl_s }))
 }
 
 fn named(held: &Held) -> Result<(Key, Token), Failure> {
@@ -128,110 +128,121 @@ fn named(held: &Held) -> Result<(Key, Token), Failure> {
     Ok((key, token))
 }
 
-/// `error` to a request without a token: the server does not know the word (`ping` is younger than
-/// the protocol).
-fn unknown_word(error: ClientError) -> ClientError {
+/// `error` to a request without a token: the server does not know the word (`ping` is younger than the protocol).
+fn unknown_word(error: ClientError, request: &str) -> ClientError {
     if matches!(error, ClientError::Refused(Refusal::Error)) {
-        return ClientError::Strange("the server does not know this request".to_owned());
+        let words = format!("the server does not know this request: `{request}`");
+        return ClientError::Strange(words);
     }
     error
 }
 
-/// What the servers that answered said, and what was wrong with the last of the others, whose
-/// predecessors have been complained of.
-struct Answers<T> {
-    rows: Vec<(String, T)>,
-    failure: Option<Failure>,
-}
+/// What each of the servers answered.
+struct Answers<T>(Vec<(ServerAddress, Result<T, Failure>)>);
 
 impl<T> Answers<T> {
-    fn new() -> Self {
-        Self { rows: Vec::new(), failure: None }
+    fn add(&mut self, server: &ServerAddress, answer: Result<T, ClientError>, request: &str) {
+        let failed = |error| Failure::Asked(server.clone(), unknown_word(error, request));
+        self.0.push((server.clone(), answer.map_err(failed)));
     }
 
-    fn add(&mut self, server: &ServerAddress, answer: Result<T, ClientError>, json: bool) {
-        match answer {
-            Ok(answer) => self.rows.push((server.to_string(), answer)),
-            Err(error) => {
-                let failure = Failure::Asked(server.clone(), unknown_word(error));
-                if let Some(earlier) = self.failure.replace(failure) {
-                    complain(&earlier, json);
+    /// Prints all that was answered, and tells the exit code: that of the last failure. In JSON the failures are among
+    /// the rows; a single one takes the place of the answer.
+    fn show(
+        self,
+        form: Form,
+        text: impl Fn(&ServerAddress, &T) -> String,
+        row: impl Fn(&ServerAddress, &T) -> Value,
+    ) -> Result<u8, Failure> {
+        let failures = || self.0.iter().filter_map(|(_, answer)| answer.as_ref().err());
+        let code = failures().last().map_or(0, Failure::exit_code);
+        let mut rows = Vec::new();
+        let mut lines = String::new();
+        for (server, answer) in &self.0 {
+            match answer {
+                Ok(answer) => {
+                    lines += &text(server, answer);
+                    rows.push(row(server, answer));
                 }
+                Err(failure) if form == Form::Json => rows.push(json!({
+                    "server": server.to_string(),
+                    "error": failure.word(),
+                    "message": failure.to_string(),
+                })),
+                Err(_) => {}
             }
         }
-    }
-
-    fn show(self, text: &str) -> Result<(), Failure> {
-        if !self.rows.is_empty() {
-            print(text)?;
+        if let ([(_, Err(_))], Form::Json) = (self.0.as_slice(), form) {
+            failures().for_each(|failure| complain(failure, form));
+            return Ok(code);
         }
-        self.failure.map_or(Ok(()), Err)
+        answer(form, || lines, || Value::from(rows))?;
+        if form != Form::Json {
+            failures().for_each(|failure| complain(failure, form));
+        }
+        Ok(code)
     }
 }
 
-pub(super) async fn ping(client: &Client, json: bool) -> Result<(), Failure> {
-    let mut answers = Answers::new();
+pub(super) async fn ping(client: &Client, form: Form) -> Result<u8, Failure> {
+    let mut answers = Answers(Vec::new());
     for server in client.servers() {
         let began = Instant::now();
         let pong = async { client.connect_to(server).await?.ping().await };
-        let pong = holder::answered(pong, &[server], client, json).await;
-        let pong = pong.map(|()| began.elapsed().as_secs_f64() * 1e3);
-        answers.add(server, pong, json);
+        let pong = holder::answered(pong, &[server], client, form).await;
+        answers.add(server, pong.map(|()| began.elapsed().as_secs_f64() * 1e3), "ping");
     }
-    let text = if json {
-        let rows = answers.rows.iter().map(|(server, ms)| json!({ "server": server, "ms": ms }));
-        format!("{}\n", Value::from_iter(rows))
-    } else {
-        answers.rows.iter().map(|(server, ms)| format!("{server}: ok, {ms:.1} ms\n")).collect()
-    };
-    answers.show(&text)
+    let text = |server: &ServerAddress, ms: &f64| format!("{server}: ok, {ms:.1} ms\n");
+    let row = |server: &ServerAddress, ms: &f64| json!({ "server": server.to_string(), "ms": ms });
+    answers.show(form, text, row)
 }
 
 /// One key: its holders and its line.
-async fn key_stats(key: &OsStr, client: &Client, json: bool) -> Result<(), Failure> {
+async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failure> {
     let key = Key::new(reach::bytes(key)?).map_err(ClientError::Term)?;
     let body = async { client.connect(&key).await?.key_stats(&key).await };
-    let body = holder::answered(body, &client.servers_of(&key), client, json).await?;
+    let body = holder::answered(body, &client.servers_of(&key), client, form).await?;
     let stats: Value = serde_json::from_str(&body).unwrap_or_default();
     if stats.get("key").is_none() {
         let words = "the server does not know the request `stats` of one key";
         return Err(ClientError::Strange(words.to_owned()).into());
     }
-    if json { print(&format!("{body}\n")) } else { print(&holder::of_key(&stats)) }
+    match form {
+        Form::Text => print(&holder::of_key(&stats)),
+        Form::Json => print(&format!("{body}\n")),
+        Form::Quiet => Ok(()),
+    }
 }
 
 /// Of servers that are one service the first that answers knows everything.
-pub(super) async fn stats(wanted: &Stats, client: &Client, json: bool) -> Result<(), Failure> {
+pub(super) async fn stats(wanted: &Stats, client: &Client, form: Form) -> Result<u8, Failure> {
     if let Some(key) = &wanted.key {
-        return key_stats(key, client, json).await;
+        return key_stats(key, client, form).await.map(|()| 0);
     }
     let is_one_service = client.is_one_service();
-    let mut answers = Answers::new();
+    let mut answers = Answers(Vec::new());
     for server in client.servers() {
         let body = async {
             let mut connection = client.connect_to(server).await?;
             if wanted.long { connection.stats_with_names().await } else { connection.stats().await }
         };
-        let body = holder::answered(body, &[server], client, json).await;
-        answers.add(server, body, json);
-        if is_one_service && !answers.rows.is_empty() {
-            answers.failure = None;
+        let body = holder::answered(body, &[server], client, form).await;
+        answers.add(server, body, "stats");
+        if is_one_service && answers.0.last().is_some_and(|(_, answer)| answer.is_ok()) {
+            answers.0.retain(|(_, answer)| answer.is_ok());
             break;
         }
     }
-    let is_alone = client.servers().len() == 1 || is_one_service;
-    let text = match (&*answers.rows, json) {
-        ([(_, body)], true) if is_alone => format!("{body}\n"),
-        (several, true) => {
-            let rows = several.iter().map(|(server, body)| {
-                let body: Value = serde_json::from_str(body).unwrap_or(Value::Null);
-                json!({ "server": server, "stats": body })
-            });
-            format!("{}\n", Value::from_iter(rows))
+    if let ([(_, Ok(body))], Form::Json) = (answers.0.as_slice(), form) {
+        if client.servers().len() == 1 || is_one_service {
+            return print(&format!("{body}\n")).map(|()| 0);
         }
-        (several, false) => several.iter().map(|(server, body)| table(server, body)).collect(),
+    }
+    let row = |server: &ServerAddress, body: &String| {
+        let body: Value = serde_json::from_str(body).unwrap_or(Value::Null);
+        json!({ "server": server.to_string(), "stats": body })
     };
-    answers.show(&text)
+    answers.show(form, |server, body| table(&server.to_string(), body), row)
 }
 
 /// The figures of one server for people. Keys are shown without control characters.

@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
+use wrapcmd::Form;
 
 /// A wait that is shorter needs no words.
 const FIRST: Duration = Duration::from_millis(500);
@@ -28,9 +29,9 @@ pub(super) async fn waited_for<T>(
     wait: impl Future<Output = T>,
     key: impl Fn() -> Option<Key>,
     client: &Client,
-    json: bool,
+    form: Form,
 ) -> T {
-    if json {
+    if form != Form::Text {
         return wait.await;
     }
     // A job of cron that gets its lock after a short wait succeeds, and prints nothing.
@@ -38,11 +39,11 @@ pub(super) async fn waited_for<T>(
     let say = async || {
         let Some(key) = key() else { return Said::Nothing };
         let servers = client.servers_of(&key);
-        match answered(ask(&key, client), &servers, client, json).await {
+        match answered(ask(&key, client), &servers, client, form).await {
             Some(_) if is_silent.replace(false) => Said::Holder,
             Some(holder) => {
                 let holder = words(&holder).unwrap_or_else(|| NAMELESS.to_owned());
-                mention(&format!("waiting for {key}: {holder}"), json);
+                mention(&format!("waiting for {key}: {holder}"), form);
                 Said::Holder
             }
             None => Said::Nothing,
@@ -56,9 +57,9 @@ pub(super) async fn answered<T>(
     answer: impl Future<Output = T>,
     servers: &[&ServerAddress],
     client: &Client,
-    json: bool,
+    form: Form,
 ) -> T {
-    if json {
+    if form != Form::Text {
         return answer.await;
     }
     let limit = if io::stderr().is_terminal() { FIRST } else { LATE };
@@ -71,7 +72,7 @@ pub(super) async fn answered<T>(
     }
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
     let (servers, patience_s) = (servers.join(", "), client.patience().as_secs());
-    mention(&format!("no answer yet from {servers}; trying for {patience_s} s in all"), json);
+    mention(&format!("no answer yet from {servers}; trying for {patience_s} s in all"), form);
     answer.await
 }
 

@@ -21,9 +21,12 @@ mod watch;
 use args::{Arguments, Command};
 use clap::CommandFactory;
 use outcome::Failure;
+use serde_json::Value;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
+use wrapcmd::Form;
+use wrapcmd::usage::{self, OwnWords};
 
 /// Exit code for arguments that cannot be read (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
@@ -40,46 +43,35 @@ pub fn main() -> ExitCode {
     if let Some(code) = step::become_command() {
         return ExitCode::from(code);
     }
-    let arguments = match reach::arguments() {
-        Ok(arguments) => arguments,
+    let words = reach::separated(std::env::args_os().collect());
+    let (form, outcome) = match reach::arguments(&words) {
+        Ok(arguments) => (arguments.form(), perform(arguments)),
+        Err(error) if !error.use_stderr() => (Form::Text, print(&error.to_string()).map(|()| 0)),
+        Err(error) if OwnWords::of(&command(), &words).have("json") => {
+            (Form::Json, Err(Failure::Usage(usage::message(&error))))
+        }
         Err(error) => {
-            return ExitCode::from(show(&error));
+            // Where even the complaint cannot be written, the exit code says it.
+            let _ = error.print();
+            return ExitCode::from(USAGE);
         }
     };
-    let json = arguments.json;
-    match perform(arguments) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            complain(&failure, json);
-            ExitCode::from(failure.exit_code())
-        }
-    }
-}
-
-/// Complaints and what `--help` and `--version` ask for; the latter must not get lost unnoticed.
-fn show(error: &clap::Error) -> u8 {
-    if error.use_stderr() {
-        let _ = error.print();
-        return USAGE;
-    }
-    match print(&error.to_string()) {
-        Ok(()) => 0,
-        Err(failure) => {
-            complain(&failure, false);
-            failure.exit_code()
-        }
-    }
+    ExitCode::from(outcome.unwrap_or_else(|failure| {
+        complain(&failure, form);
+        failure.exit_code()
+    }))
 }
 
 fn perform(arguments: Arguments) -> Result<u8, Failure> {
-    let Arguments { reach, json, command: wanted } = arguments;
+    let form = arguments.form();
+    let Arguments { reach, command: wanted, .. } = arguments;
     match wanted {
         Command::Completions { shell } => {
             print(&wrapcmd::completions(shell, &command()))?;
             Ok(0)
         }
         #[cfg(unix)]
-        Command::Bench(bench) => with_runtime(bench::bench(&bench, &reach, json)),
+        Command::Bench(bench) => with_runtime(bench::bench(&bench, &reach, form)),
         Command::Run(_)
         | Command::Acquire(_)
         | Command::Release(_)
@@ -88,7 +80,7 @@ fn perform(arguments: Arguments) -> Result<u8, Failure> {
         | Command::Stats(_)
         | Command::ForceRelease(_)
         | Command::Kick(_)
-        | Command::Ping => with_runtime(converse(wanted, &reach, json)),
+        | Command::Ping => with_runtime(converse(wanted, &reach, form)),
     }
 }
 
@@ -103,7 +95,7 @@ fn with_runtime(conversation: impl Future<Output = Result<u8, Failure>>) -> Resu
     outcome
 }
 
-async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u8, Failure> {
+async fn converse(command: Command, reach: &args::Reach, form: Form) -> Result<u8, Failure> {
     let mut settings = reach::settings(reach)?;
     match command {
         Command::Run(run) => {
@@ -111,24 +103,24 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
             settings.reclaim = run.reclaim.map(|s| Duration::from_secs(s.into()));
             settings.name = Some(named(&run.terms, &name::of_command(&run.command)));
             settings.value.clone_from(&run.terms.value);
-            return run::run(&run, reach::client(settings)?, json).await;
+            return run::run(&run, reach::client(settings)?, form).await;
         }
         Command::Acquire(acquire) => {
             settings.name = Some(named(&acquire.terms, "dflock acquire"));
             settings.value.clone_from(&acquire.terms.value);
-            ask::acquire(&acquire, &reach::client(settings)?, json).await?
+            ask::acquire(&acquire, &reach::client(settings)?, form).await?
         }
-        Command::Release(held) => ask::release(&held, &reach::client(settings)?, json).await?,
-        Command::Renew(renew) => ask::renew(&renew, &reach::client(settings)?, json).await?,
+        Command::Release(held) => ask::release(&held, &reach::client(settings)?, form).await?,
+        Command::Renew(renew) => ask::renew(&renew, &reach::client(settings)?, form).await?,
         Command::Watch(watch) => {
-            return watch::watch(&watch, &reach::client(settings)?, json).await;
+            return watch::watch(&watch, &reach::client(settings)?, form).await;
         }
-        Command::Stats(stats) => ask::stats(&stats, &reach::client(settings)?, json).await?,
-        Command::Ping => ask::ping(&reach::client(settings)?, json).await?,
+        Command::Stats(stats) => return ask::stats(&stats, &reach::client(settings)?, form).await,
+        Command::Ping => return ask::ping(&reach::client(settings)?, form).await,
         Command::ForceRelease(wish) => {
-            admin::force_release(&wish, reach, &reach::client(settings)?, json).await?
+            admin::force_release(&wish, reach, &reach::client(settings)?, form).await?
         }
-        Command::Kick(wish) => admin::kick(&wish, reach, &reach::client(settings)?, json).await?,
+        Command::Kick(wish) => admin::kick(&wish, reach, &reach::client(settings)?, form).await?,
         #[cfg(unix)]
         Command::Bench(_) => {}
         Command::Completions { .. } => {}
@@ -138,6 +130,19 @@ async fn converse(command: Command, reach: &args::Reach, json: bool) -> Result<u
 
 fn named(terms: &args::Terms, command: &str) -> String {
     terms.name.clone().unwrap_or_else(|| name::of_this_process(command))
+}
+
+/// Prints an answer in the form that was asked for.
+fn answer(
+    form: Form,
+    text: impl FnOnce() -> String,
+    json: impl FnOnce() -> Value,
+) -> Result<(), Failure> {
+    match form {
+        Form::Text => print(&text()),
+        Form::Json => print(&format!("{}\n", json())),
+        Form::Quiet => Ok(()),
+    }
 }
 
 /// Writes to standard output; a reader that went away is no failure.
@@ -153,19 +158,33 @@ fn print_all(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Says on standard error what is not the end of it.
-fn mention(text: &str, json: bool) {
-    if !json {
+fn mention(text: &str, form: Form) {
+    if form == Form::Text {
         let _ = writeln!(io::stderr(), "dflock: {text}");
     }
 }
 
-fn complain(failure: &Failure, json: bool) {
-    let line = if json {
-        let message = failure.to_string();
-        serde_json::json!({ "error": failure.word(), "message": message }).to_string()
-    } else {
-        format!("dflock: {failure}")
-    };
-    // Standard error may be closed; the exit code says it too.
-    let _ = writeln!(io::stderr(), "{line}");
+/// Says why it was not done. JSON takes the place of an answer.
+fn complain(failure: &Failure, form: Form) {
+    match form {
+        Form::Json => {
+            if let Err(unwritten) = print(&format!("{}\n", failure.to_json())) {
+                let _ = writeln!(io::stderr(), "dflock: {unwritten}");
+            }
+        }
+        Form::Quiet if failure.is_about_holders() => {}
+        Form::Text | Form::Quiet => {
+            let _ = writeln!(io::stderr(), "dflock: {failure}");
+        }
+    }
+}
+
+/// The same of a command that has begun: standard output is its own.
+fn complain_beside_command(failure: &Failure, form: Form) {
+    match form {
+        Form::Json => {
+            let _ = writeln!(io::stderr(), "{}", failure.to_json());
+        }
+        Form::Text | Form::Quiet => complain(failure, form),
+    }
 }

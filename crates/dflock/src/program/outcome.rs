@@ -1,8 +1,10 @@
 //! The outcomes of `dflock` as a closed list, with their exit codes and words.
 
 use crate::{ClientError, Key, Loss, Refusal, ServerAddress};
+use serde_json::{Value, json};
 use std::fmt;
 use std::io;
+use wrapcmd::exit;
 
 /// What is said of a holder whose name the server does not know.
 pub(super) const NAMELESS: &str = "held by another client";
@@ -25,6 +27,8 @@ pub(super) enum Failure {
     Settings(String),
     /// A step the system refused.
     System(&'static str, io::Error),
+    /// The command cannot be executed.
+    NotStarted(wrapcmd::Refusal),
     /// Whatever the client library reports.
     Client(ClientError),
     /// The same of one of several servers that were asked.
@@ -41,8 +45,19 @@ impl Failure {
             Self::Lost(..) => 74,
             Self::TimedOut(_) => 75,
             Self::Settings(_) => 78,
+            Self::NotStarted(refusal) => refusal.code().unwrap_or(exit::NOT_EXECUTABLE),
             Self::Client(error) | Self::Asked(_, error) => client_code(error),
         }
+    }
+
+    /// Whether somebody holds what was asked for, or nobody does: the exit code alone may say that.
+    pub(super) fn is_about_holders(&self) -> bool {
+        self.exit_code() == 1 || matches!(self, Self::TimedOut(_))
+    }
+
+    /// One object for programs.
+    pub(super) fn to_json(&self) -> Value {
+        json!({ "error": self.word(), "message": self.to_string() })
     }
 
     /// A word for programs.
@@ -55,6 +70,8 @@ impl Failure {
             Self::Usage(_) => "usage",
             Self::Settings(_) => "settings",
             Self::System(..) => "system",
+            Self::NotStarted(refusal) if refusal.is_not_found() => "not_found",
+            Self::NotStarted(_) => "not_executable",
             Self::Client(error) | Self::Asked(_, error) => client_word(error),
         }
     }
@@ -109,6 +126,7 @@ impl fmt::Display for Failure {
             Self::Lost(Some(key), loss) => write!(f, "lease lost: {key}: {loss}"),
             Self::Usage(what) | Self::Settings(what) => f.write_str(what),
             Self::System(step, error) => write!(f, "{step}: {error}"),
+            Self::NotStarted(refusal) => refusal.fmt(f),
             Self::Client(ClientError::Refused(Refusal::Error)) => {
                 f.write_str("the token does not hold this key")
             }

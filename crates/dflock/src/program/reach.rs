@@ -8,25 +8,30 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use std::cmp::Ordering;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
+use wrapcmd::usage::{self, OwnWords};
 
 /// The protocol has room for this much on the line of an auth token.
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 
-/// The arguments of this process. Of the two lists of servers the one that counts is left: what is typed
+/// Reads a command line ([`separated`]). Of the two lists of servers the one that counts is left: what is typed
 /// beats the environment.
 ///
 /// # Errors
-/// What is wrong with them, or help or the version that was asked for.
-pub(super) fn arguments() -> Result<Arguments, clap::Error> {
-    let mut command = without_empty_variables(Arguments::command());
-    let matches = command
-        .try_get_matches_from_mut(std::env::args_os())
-        .map_err(|error| wrapcmd::with_tip(error, "dflock", &WORDS_ELSEWHERE))?;
+/// What is wrong with it, or help or the version that was asked for.
+pub(super) fn arguments(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let command = without_empty_variables(Arguments::command());
+    let matches = usage::parse(command, words, &WORDS_ELSEWHERE)?;
+    if let Some(word) = matches.subcommand_matches("run").and_then(doubtful_key) {
+        let words = format!(
+            "is '{word}' a key or the command? Write --key {word} if it is a key, and -- {word} if it is the command"
+        );
+        return Err(Arguments::command().error(ErrorKind::ArgumentConflict, words));
+    }
     let mut arguments = Arguments::from_arg_matches(&matches)?;
     let Reach { servers, any_of, .. } = &mut arguments.reach;
     match weight(&matches, "servers").cmp(&weight(&matches, "any_of")) {
@@ -36,10 +41,39 @@ pub(super) fn arguments() -> Result<Arguments, clap::Error> {
         Ordering::Equal => {
             let words = "--server (DFLOCK_SERVERS) names shards, --any-of (DFLOCK_ANY_OF) one service: \
                          say one of them";
-            return Err(command.error(ErrorKind::ArgumentConflict, words));
+            return Err(Arguments::command().error(ErrorKind::ArgumentConflict, words));
         }
     }
     Ok(arguments)
+}
+
+/// The words of this process, with `--` before the command of `run`. The first operand of `run` is the key, unless
+/// `--key` stands before it; then the command begins with it.
+pub(super) fn separated(mut words: Vec<OsString>) -> Vec<OsString> {
+    let program = Arguments::command();
+    let own = OwnWords::of(&program, &words);
+    if own.command.as_deref() != Some("run") {
+        return words;
+    }
+    let begin = match own.operands.as_slice() {
+        [first, ..] if own.options.iter().all(|(at, id)| *id != "keys" || at > first) => {
+            own.operands.get(1)
+        }
+        // Refused later: see `doubtful_key`.
+        [_] if own.separator.is_some() => None,
+        operands => operands.first(),
+    };
+    if let Some(begin) = begin.copied() {
+        words.insert(begin, "--".into());
+    }
+    words
+}
+
+/// `--key a b -- make`: whoever overlooks the rule would run without the lock `b`.
+fn doubtful_key(run: &ArgMatches) -> Option<String> {
+    let is_after = run.index_of("keys")? < run.index_of("key")?;
+    let key = run.get_one::<OsString>("key").filter(|_| is_after)?;
+    Some(key.to_string_lossy().into_owned())
 }
 
 /// Words for the commands in other lock programs, and the command of this one.

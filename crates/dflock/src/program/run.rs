@@ -5,12 +5,13 @@ use super::ask;
 use super::outcome::{Failure, NAMELESS};
 use super::step;
 use super::sys::{Attended, bytes, told_to_end};
-use super::{complain, holder, mention};
+use super::{complain, complain_beside_command, holder, mention};
 use crate::{Claims, Client, Key, Lease, Leases, Progress};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
+use wrapcmd::Form;
 
 /// What KILL may take, so that the command is gone when the lease ends and not a little later.
 const KILL_TIME: Duration = Duration::from_millis(200);
@@ -27,8 +28,8 @@ fn grace(run: &Run, leases: &Leases) -> Duration {
     margin(run).min(leases.renewal_interval()).saturating_sub(KILL_TIME)
 }
 
-pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Failure> {
-    let wanted = Wanted::of(run, &client, json)?;
+pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Failure> {
+    let wanted = Wanted::of(run, &client, form)?;
     // Until the lock is ours, signals end this process as they end any other, and the place in
     // the line with it. Of several locks some may be held by then.
     let leases = tokio::select! {
@@ -42,11 +43,11 @@ pub(super) async fn run(run: &Run, client: Client, json: bool) -> Result<u8, Fai
     };
     let Some(leases) = leases else { return wanted.not_granted(run, &client).await };
     let granted_at = Instant::now();
-    match start(run, &leases) {
+    match start(run, &leases, form) {
         Ok(command) => {
             let grace = grace(run, &leases);
             let hold_until = run.hold_for.map(|s| granted_at + Duration::from_secs(s.into()));
-            Held { leases, command, grace, hold_until }.see_through(json).await
+            Held { leases, command, grace, hold_until }.see_through(form).await
         }
         Err(failure) => give_up(leases, failure).await,
     }
@@ -61,14 +62,14 @@ fn names(run: &Run) -> impl Iterator<Item = &OsString> {
 struct Wanted {
     claims: Claims,
     asked: RefCell<Option<Key>>,
-    json: bool,
+    form: Form,
 }
 
 impl Wanted {
-    fn of(run: &Run, client: &Client, json: bool) -> Result<Self, Failure> {
+    fn of(run: &Run, client: &Client, form: Form) -> Result<Self, Failure> {
         let claims = names(run).map(|key| ask::claim(key, &run.terms, client));
         let claims = Claims::of(claims.collect::<Result<Vec<_>, _>>()?)?;
-        Ok(Self { claims, asked: RefCell::new(None), json })
+        Ok(Self { claims, asked: RefCell::new(None), form })
     }
 
     /// Waits for all keys, also if servers go away meanwhile. `None` if they are not granted in time.
@@ -78,7 +79,7 @@ impl Wanted {
         if run.busy_exit_code.is_some() {
             return Ok(wait.await?);
         }
-        Ok(holder::waited_for(wait, || self.asked.borrow().clone(), client, self.json).await?)
+        Ok(holder::waited_for(wait, || self.asked.borrow().clone(), client, self.form).await?)
     }
 
     fn are_several(&self) -> bool {
@@ -88,17 +89,17 @@ impl Wanted {
     fn told(&self, key: &Key, progress: Progress<'_>) {
         match progress {
             Progress::Asked => *self.asked.borrow_mut() = Some(key.clone()),
-            Progress::Left(error) => ask::left_the_line(error, self.json),
+            Progress::Left(error) => ask::left_the_line(error, self.form),
             Progress::Lost(loss) => {
                 let lost = Failure::Lost(Some(key.clone()), loss);
-                mention(&format!("{lost}; asking for all keys again"), self.json);
+                mention(&format!("{lost}; asking for all keys again"), self.form);
             }
         }
     }
 
     /// An exit code that the user chose says it all, so that cron sends no mail about it.
     async fn not_granted(&self, run: &Run, client: &Client) -> Result<u8, Failure> {
-        if let (Some(code), false) = (run.busy_exit_code, self.json) {
+        if let (Some(code), false) = (run.busy_exit_code, self.form == Form::Json) {
             return Ok(code);
         }
         let asked = self.asked.borrow().clone();
@@ -116,7 +117,7 @@ impl Wanted {
         match run.busy_exit_code {
             None => Err(failure),
             Some(code) => {
-                complain(&failure, self.json);
+                complain(&failure, self.form);
                 Ok(code)
             }
         }
@@ -155,8 +156,8 @@ fn environment(run: &Run, leases: &[Lease]) -> [(&'static str, Option<OsString>)
     ]
 }
 
-fn start(run: &Run, leases: &Leases) -> Result<Attended, Failure> {
-    step::command(&run.command, &environment(run, leases.as_slice()))
+fn start(run: &Run, leases: &Leases, form: Form) -> Result<Attended, Failure> {
+    step::command(&run.command, &environment(run, leases.as_slice()), form)
         .and_then(Attended::start)
         .map_err(|error| Failure::System("starting the command", error))
 }
@@ -171,10 +172,10 @@ struct Held {
 }
 
 impl Held {
-    async fn see_through(mut self, json: bool) -> Result<u8, Failure> {
+    async fn see_through(mut self, form: Form) -> Result<u8, Failure> {
         match self.wait().await {
             Err(lost) => {
-                complain(&lost, json);
+                complain_beside_command(&lost, form);
                 self.command.stop(self.grace).await;
                 // The other leases; a failure is not reported.
                 let _ = self.leases.release().await;
@@ -183,7 +184,7 @@ impl Held {
             Ok(code) => {
                 self.linger().await;
                 if let Err(error) = self.leases.release().await {
-                    complain(&Failure::Client(error), json);
+                    complain_beside_command(&Failure::Client(error), form);
                 }
                 Ok(code)
             }

@@ -3,15 +3,19 @@
 //! It makes sure that the command ends when `dflock run` is killed. Otherwise the lock would be free while
 //! the command continues.
 
+use super::complain;
+use super::outcome::Failure;
 use super::sys::Tie;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use wrapcmd::exit;
+use wrapcmd::{Form, Refusal};
 
-/// The first argument of the step; no subcommand has this name.
-const STEP_WORD: &str = "become-command-of";
+/// The first argument of the step, and the form of its message if the command cannot be executed; no subcommand has
+/// such a name.
+const ROLES: [(&str, Form); 2] =
+    [("become-command-of", Form::Text), ("become-command-or-json-of", Form::Json)];
 /// The parent is gone already: what KILL would have given.
 const ORPHANED: u8 = 137;
 
@@ -19,9 +23,12 @@ const ORPHANED: u8 = 137;
 pub(super) fn command(
     command: &[OsString],
     changes: &[(&str, Option<OsString>)],
+    form: Form,
 ) -> io::Result<Command> {
+    let [(text, _), (json, _)] = ROLES;
+    let role = if form == Form::Json { json } else { text };
     let mut step = Command::new(itself()?);
-    step.arg(STEP_WORD).arg(std::process::id().to_string()).args(command);
+    step.arg(role).arg(std::process::id().to_string()).args(command);
     for (name, value) in changes {
         match value {
             Some(value) => step.env(name, value),
@@ -44,9 +51,8 @@ fn itself() -> io::Result<PathBuf> {
 /// code, which says why not when it could not.
 pub(super) fn become_command() -> Option<u8> {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != STEP_WORD {
-        return None;
-    }
+    let first = arguments.next()?;
+    let (_, form) = ROLES.into_iter().find(|(word, _)| first == *word)?;
     let parent = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
     let Some(tie) = parent.and_then(Tie::to_parent) else { return Some(ORPHANED) };
     let name = arguments.next()?;
@@ -56,10 +62,7 @@ pub(super) fn become_command() -> Option<u8> {
         Ok(code) => return Some(code),
         Err(error) => error,
     };
-    let _ = writeln!(io::stderr(), "dflock: {}: {error}", name.to_string_lossy());
-    Some(if error.kind() == io::ErrorKind::NotFound {
-        exit::NOT_FOUND
-    } else {
-        exit::NOT_EXECUTABLE
-    })
+    let failure = Failure::NotStarted(Refusal::Command { program: name, error });
+    complain(&failure, form);
+    Some(failure.exit_code())
 }

@@ -10,8 +10,9 @@ use serde_json::json;
 use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wrapcmd::Form;
 
-pub(super) async fn watch(wanted: &Watch, client: &Client, json: bool) -> Result<u8, Failure> {
+pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result<u8, Failure> {
     let key = Key::new(reach::bytes(&wanted.key)?).map_err(ClientError::Term)?;
     let servers = client.servers_of(&key);
     let mut watch = client.watch(key.as_bytes())?;
@@ -22,7 +23,7 @@ pub(super) async fn watch(wanted: &Watch, client: &Client, json: bool) -> Result
         // Only the first answer comes at once.
         let next = async {
             let next = watch.next();
-            if is_first { holder::answered(next, &servers, client, json).await } else { next.await }
+            if is_first { holder::answered(next, &servers, client, form).await } else { next.await }
         };
         let holder = tokio::select! {
             holder = next => holder?,

@@ -231,7 +231,7 @@ fn every_answer_can_be_json() {
     assert_eq!(report["pairs"], 50);
 }
 
-/// Failures go to standard error, as everywhere.
+/// A failure takes the place of the answer, as in all our programs.
 #[rstest]
 #[case(&["release", "k", "nothing"], 1, "not_held")]
 #[case(&["acquire", "held", "-t", "0"], 1, "busy")]
@@ -242,13 +242,21 @@ fn every_answer_can_be_json() {
 #[case(&["acquire", "k"], 78, "released_on_disconnect")]
 #[case(&["acquire", ""], 64, "usage")]
 #[case(&["ping", "--auth-token-file", "/nowhere"], 78, "settings")]
+#[case::option(&["acquire", "--tiemout", "5", "k"], 64, "usage")]
+#[case::command(&["acquier", "k"], 64, "usage")]
+#[case::json_after_what_is_wrong(&["acquire", "--tiemout", "k", "--json"], 64, "usage")]
+#[case::no_command(&["run", "free"], 64, "usage")]
+#[case::negative(&["acquire", "k", "-t", "-1"], 64, "usage")]
+#[case::no_such_command(&["run", "free", "no-such-command"], 127, "not_found")]
+#[case::not_executable(&["run", "free", "/dev/null"], 126, "not_executable")]
 fn a_failure_in_json(#[case] words: &[&str], #[case] code: i32, #[case] word: &str) {
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
     holder.take("held", "0");
-    let end = run(&mut dflock(&daemon, &[&["--json"], words].concat()));
-    assert_eq!((end.code, &*end.stdout), (code, ""), "{end:?}");
-    let failure = json(&end.stderr);
+    let first: &[&str] = if words.contains(&"--json") { &[] } else { &["--json"] };
+    let end = run(&mut dflock(&daemon, &[first, words].concat()));
+    assert_eq!((end.code, &*end.stderr), (code, ""), "{end:?}");
+    let failure = json(&end.stdout);
     assert_eq!(members(&failure), ["error", "message"]);
     assert_eq!(failure["error"], word);
 }
@@ -262,7 +270,7 @@ fn a_failure_in_json(#[case] words: &[&str], #[case] code: i32, #[case] word: &s
 #[case::key_with_newline(&["run", "a\nb", "--", "true"])]
 #[case::key_too_long(&["acquire", LONG_KEY])]
 #[case::no_command(&["run", "k"])]
-#[case::no_dashes(&["run", "k", "true"])]
+#[case::key_or_command(&["run", "--key", "k", "true", "--", "true"])]
 #[case::negative_timeout(&["acquire", "k", "--timeout=-1"])]
 #[case::plus_is_no_digit(&["acquire", "k", "--limit=+"])]
 #[case::no_lease(&["acquire", "k", "--ttl", "0"])]
@@ -459,7 +467,7 @@ fn a_user_without_the_lock_learns_who_holds_it() {
     {
         let plain = said(&words);
         assert!(plain.starts_with("dflock: busy: held by alice at work for "), "{plain}");
-        let json = json(&said(&[&["--json"][..], &words].concat()));
+        let json = json(&run(&mut dflock(&daemon, &[&["--json"][..], &words].concat())).stdout);
         let message = json["message"].as_str().unwrap();
         assert!(message.starts_with("busy: held by alice at work for "), "{message}");
     }

@@ -128,7 +128,7 @@ fn completions_are_current(#[values("bash", "zsh", "fish")] shell: &str) {
 #[rstest]
 #[case::command("acq", 1, "acquire")]
 #[case::option("--auth", 1, "--auth-token-file")]
-#[case::option_of_a_command("run --busy", 2, "--busy-exit-code")]
+#[case::option_of_a_command("run --conf", 2, "--conflict-exit-code")]
 fn bash_completes(#[case] begun: &str, #[case] at: usize, #[case] offered: &str) {
     let last = begun.split(' ').next_back().unwrap();
     let script = format!(

@@ -325,6 +325,10 @@ fn every_server_is_asked_for_ping_and_stats() {
         let end = run(&mut bare(&[word, "--json", "--server", &list]));
         let rows: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();
         assert_eq!(rows.as_array().unwrap().len(), 2, "{end:?}");
+        let end = run(&mut bare(&[word, "--json", "--server", &format!("{list},127.0.0.1:1")]));
+        let rows: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();
+        assert_eq!((end.code, rows[2]["error"].as_str()), (69, Some("unreachable")), "{end:?}");
+        assert_eq!(end.stderr, "");
     }
 }
 

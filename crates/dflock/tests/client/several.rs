@@ -51,6 +51,31 @@ fn the_command_learns_of_all_keys(#[case] keys: &[&str]) {
     assert_free(&daemon);
 }
 
+/// The first operand is the key, unless `--key` stands before it. After the command, no option is ours.
+#[rstest]
+#[case::a_key("k sh -c 'echo $DFLOCK_KEYS $*' x -t --json --key c", "k -t --json --key c")]
+#[case::options_between("-t 5 k --ttl 60 sh -c 'echo $DFLOCK_KEYS $*' x -q", "k -q")]
+#[case::keys("--key a -k b sh -c 'echo $DFLOCK_KEYS $*' x --key c -- d", "a b --key c -- d")]
+#[case::joined("-ka --key=b -qt5 sh -c 'echo $DFLOCK_KEYS $*' x -k", "a b -k")]
+#[case::keys_and_dashes("--key a -k b -- sh -c 'echo $DFLOCK_KEYS $*' x -- -k", "a b -- -k")]
+#[case::a_key_and_keys("a --key b sh -c 'echo $DFLOCK_KEYS $*' x -k", "a b -k")]
+#[case::a_value_like_a_command("k --name run sh -c 'echo $DFLOCK_KEYS $*' x", "k")]
+fn the_command_needs_no_dashes(#[case] words: &str, #[case] told: &str) {
+    let daemon = Daemon::start(&[]);
+    let end = run(&mut shell(&daemon, &format!("dflock run {words}")));
+    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    assert_eq!(end.stdout.trim_end(), told);
+    assert_free(&daemon);
+}
+
+/// Somebody may mean a second key, and would run a command without its lock.
+#[test]
+fn an_operand_between_key_and_dashes_is_refused() {
+    let end = run(&mut bare(&["run", "--key", "a", "b", "--", "echo", "it ran"]));
+    assert_eq!((end.code, &*end.stdout), (64, ""), "{end:?}");
+    assert!(end.stderr.contains("is 'b' a key or the command? Write --key b"), "{end:?}");
+}
+
 /// A script that reads the lists works for one key as well.
 #[test]
 fn the_lists_of_keys_are_set_for_one_key_too() {

@@ -1,7 +1,9 @@
 #compdef sema
 # Completions of sema, made from its command line.
 
-typeset -g _sema_table='* -h,--help - Print help
+typeset -g _sema_table='* --json - Print JSON instead of text, also if it fails: one value on one line
+* -q,--quiet - Print no answer, and no message if the lock is held: the exit code says it
+* -h,--help - Print help
 - -V,--version - Print version
 - try VERB Take a lock if it is free or stale
 - acquire VERB Wait until a lock can be taken, and take it
@@ -18,8 +20,6 @@ try 1 FILE The lock file; its directory must exist
 try --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 try --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 try --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-try --json - Print one JSON value
-try -q,--quiet - Print only errors; the exit code has the result
 try --pid . The process that holds the lock [default: the calling process]
 try --persist - Take the lock without an owner: it is held until `sema release`
 try --tag . The purpose of the lock; `sema status` shows it
@@ -29,9 +29,7 @@ acquire 1 FILE The lock file; its directory must exist
 acquire --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 acquire --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 acquire --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-acquire --json - Print one JSON value
-acquire -q,--quiet - Print only errors; the exit code has the result
-acquire -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
+acquire -t,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
 acquire --pid . The process that holds the lock [default: the calling process]
 acquire --persist - Take the lock without an owner: it is held until `sema release`
 acquire --tag . The purpose of the lock; `sema status` shows it
@@ -41,8 +39,6 @@ release 1 FILE The lock file; its directory must exist
 release --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 release --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 release --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-release --json - Print one JSON value
-release -q,--quiet - Print only errors; the exit code has the result
 release --pid . The process that holds the lock [default: the calling process]
 release -f,--force - Release the lock even if another process holds it
 release --slot . Only this one of several slots
@@ -50,42 +46,30 @@ touch 1 FILE The lock file; its directory must exist
 touch --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 touch --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 touch --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-touch --json - Print one JSON value
-touch -q,--quiet - Print only errors; the exit code has the result
 touch --pid . The process that holds the lock [default: the calling process]
 status 1 FILE The lock file; its directory must exist
 status --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 status --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 status --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-status --json - Print one JSON value
-status -q,--quiet - Print only errors; the exit code has the result
 wait 1 FILE The lock file; its directory must exist
 wait --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 wait --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 wait --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-wait --json - Print one JSON value
-wait -q,--quiet - Print only errors; the exit code has the result
-wait -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
+wait -t,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
 wait --all - Wait until nobody holds the lock: with several slots, until all are free
 list 1 DIR The directory
 list --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 list --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
 list --only-stale - Show stale locks only
-list --json - Print one JSON value
-list -q,--quiet - Print only errors; the exit code has the result
 clean 1 FILE The lock file; its directory must exist
 clean --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 clean --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 clean --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-clean --json - Print one JSON value
-clean -q,--quiet - Print only errors; the exit code has the result
 run 1 FILE The lock file; its directory must exist
 run --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 run --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
 run --stale-when =dead,host,age When a lock is stale. dead: its holder is dead. host: also if it was taken under this host name in a container that is not visible here. age: also if it is old, even if its holder lives
-run --json - Print one JSON value
-run -q,--quiet - Print only errors; the exit code has the result
-run -w,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
+run -t,--timeout . Give up after this many seconds, such as 10 or 0.5 [default: never]
 run --tag . The purpose of the lock; `sema status` shows it
 run -s,--shared - Share the lock with others that use --shared; without it, there is one holder
 run --mode . Permission bits of the lock file, octal

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use pidlockfile::Pid;
-use pidlockfile::process::{NoCaller, of_caller};
+use pidlockfile::process::of_caller;
 use wrapcmd::exit::End;
+use wrapcmd::usage::{self, OwnWords};
 use wrapcmd::{Value, print};
 
 use super::arguments::{
@@ -17,28 +18,30 @@ use super::arguments::{
 use super::outcome::{Failure, HEADER, Outcome, exit};
 use super::run::Began;
 use super::telling::{Verbosity, teller};
-use super::{caller, complain, run, signals, warn};
+use super::{caller, complain, holder, run, signals, warn};
 use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::record::{Holder, LockInfo};
-use crate::semaphore::{Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus};
+use crate::semaphore::Releaser;
+use crate::semaphore::files::Claimant;
+use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus, Waiting};
 use crate::stale::Here;
 use crate::sys::watch::Alarm as _;
 
 /// Does what a command line says, reports, and tells the exit code.
 /// `began`: this process is the one of `run --bg` in the background.
 pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
-    let options = words.split(|word| word == "--").next().unwrap_or_default();
-    let json = options.iter().any(|word| word == "--json");
-    match arguments::parse(words.clone()) {
-        Ok(Command::Run(Run { bg: true, lock, .. })) if began.is_none() => {
+    match arguments::parse(&words) {
+        Ok(Arguments { command: Command::Run(Run { bg: true, lock, .. }), output })
+            if began.is_none() =>
+        {
             run::in_background(&words)
-                .unwrap_or_else(|error| report_failure(&lock.path, lock.output.form(), &error))
+                .unwrap_or_else(|error| report_failure(&lock.path, output.form(), &error))
         }
-        Ok(command) => dispatch(command, began),
+        Ok(Arguments { command, output }) => dispatch(command, output.form(), began),
         Err(error) if error.use_stderr() => {
-            if json {
-                usage_in_json(&error);
+            if OwnWords::of(&Arguments::command(), &words).have("json") {
+                fail_in_json("USAGE", &usage::message(&error));
                 return End::Code(exit::USAGE);
             }
             // Where even the complaint cannot be written, the exit code says it.
@@ -50,14 +53,24 @@ pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
     }
 }
 
-/// Bad arguments, for callers that asked for JSON.
-fn usage_in_json(error: &clap::Error) {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(first);
+/// A failure that is not the answer to a request for a lock, for callers that asked for JSON.
+pub(crate) fn fail_in_json(kind: &str, message: &str) {
+    written("sema", print(&failure_in_json(kind, message)));
+}
+
+pub(crate) fn failure_in_json(kind: &str, message: &str) -> String {
     let members =
-        vec![("status", "failed".into()), ("type", "USAGE".into()), ("message", message.into())];
-    written("sema", print(&(Value::Object(members).compact() + "\n")));
+        vec![("status", "failed".into()), ("type", kind.into()), ("message", message.into())];
+    Value::Object(members).compact() + "\n"
+}
+
+/// Options that contradict each other.
+fn wrong_usage(form: Form, message: &str) -> End {
+    match form {
+        Form::Text | Form::Quiet => complain(&format!("sema: {message}\n")),
+        Form::Json => fail_in_json("USAGE", message),
+    }
+    End::Code(exit::USAGE)
 }
 
 /// Users of a counting semaphore must agree on its slots: warns of a lock that only a user with another
@@ -88,7 +101,7 @@ fn warn_of_other_slots(lock: &Lock) {
     }
 }
 
-fn dispatch(command: Command, began: Option<Began>) -> End {
+fn dispatch(command: Command, form: Form, began: Option<Began>) -> End {
     let shared_slots = match &command {
         Command::Try(Try { lock, taking, .. })
         | Command::Acquire(Acquire { lock, taking, .. })
@@ -102,8 +115,7 @@ fn dispatch(command: Command, began: Option<Began>) -> End {
         | Command::Completions(_) => false,
     };
     if shared_slots {
-        complain("sema: --shared and --slots cannot be used together\n");
-        return End::Code(exit::USAGE);
+        return wrong_usage(form, "--shared and --slots cannot be used together");
     }
     match &command {
         Command::Try(Try { lock, .. })
@@ -117,65 +129,63 @@ fn dispatch(command: Command, began: Option<Began>) -> End {
         | Command::Clean(_)
         | Command::Completions(_) => {}
     }
-    perform_command(command, began)
+    perform_command(command, form, began)
 }
 
-fn perform_command(command: Command, began: Option<Began>) -> End {
+fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
     match command {
         Command::Try(words) => {
             signals::hold_off();
             let outcome = try_acquire(&words.lock, words.holder, &words.taking);
-            report(&words.lock.path, words.lock.output.form(), outcome)
+            report(&words.lock.path, form, outcome)
         }
         Command::Acquire(words) => {
-            let outcome = acquire(&words);
-            report(&words.lock.path, words.lock.output.form(), outcome)
+            let outcome = acquire(&words, form);
+            report(&words.lock.path, form, outcome)
         }
         Command::Release(words) => {
             let lock = &words.lock;
             if words.force && words.slot.is_none() && lock.slots.count() > 1 {
-                complain("sema: --force releases one file: name it with --slot\n");
-                return End::Code(exit::USAGE);
+                return wrong_usage(form, "--force releases one file: name it with --slot");
             }
             if words.slot.is_some_and(|slot| slot > lock.slots || lock.slots == Slots::ONE) {
-                complain("sema: --slot needs a number from 1 to that of --slots\n");
-                return End::Code(exit::USAGE);
+                return wrong_usage(form, "--slot needs a number from 1 to that of --slots");
             }
             signals::hold_off();
-            report(&lock.path, lock.output.form(), release(&words))
+            report(&lock.path, form, release(&words))
         }
         Command::Touch(Touch { lock, holder }) => {
             let outcome = open(&lock).and_then(|semaphore| touch(&semaphore, holder.pid));
-            report(&lock.path, lock.output.form(), outcome.map(|_| Outcome::Renewed))
+            report(&lock.path, form, outcome.map(|_| Outcome::Renewed))
         }
         Command::Status(Status { lock }) => {
             let outcome = open(&lock).and_then(|semaphore| status(&semaphore));
-            report(&lock.path, lock.output.form(), outcome)
+            report(&lock.path, form, outcome)
         }
         Command::Wait(Wait { lock, patience, all }) => {
             let patience = Patience { timeout: patience.timeout, ..Patience::default() };
-            let outcome = open(&lock).and_then(|semaphore| match all {
-                true => semaphore.wait_for_all(&patience),
-                false => semaphore.wait_with(&patience),
+            let outcome = open(&lock).and_then(|semaphore| {
+                let wait = Waiting::begin(&semaphore.files, patience);
+                if all { wait.until_all_free() } else { wait.until_free() }
             });
-            report(&lock.path, lock.output.form(), outcome.map(|()| Outcome::Free))
+            report(&lock.path, form, outcome.map(|()| Outcome::Free))
         }
-        Command::List(List { directory, stale, only_stale, output }) => {
-            let mut outcome = crate::cleaning::list(&directory, stale.config());
+        Command::List(List { directory, stale, only_stale }) => {
+            let mut outcome = crate::semaphore::cleaning::list(&directory, stale.config());
             if let (true, Ok(listed)) = (only_stale, &mut outcome) {
                 listed.retain(|lock| lock.status.stale);
             }
-            report(&directory, output.form(), outcome.map(Outcome::Listed))
+            report(&directory, form, outcome.map(Outcome::Listed))
         }
         Command::Clean(Clean { lock }) => {
             let outcome = if lock.path.is_dir() {
-                crate::cleaning::clean_all(&lock.path, lock.config())
+                crate::semaphore::cleaning::clean_all(&lock.path, lock.config())
             } else {
                 open(&lock).and_then(|semaphore| semaphore.clean())
             };
-            report(&lock.path, lock.output.form(), outcome.map(Outcome::Cleaned))
+            report(&lock.path, form, outcome.map(Outcome::Cleaned))
         }
-        Command::Run(words) => run_command(&words, began),
+        Command::Run(words) => run_command(&words, form, began),
         Command::Completions(Completions { shell }) => {
             let script = wrapcmd::completions(shell, &Arguments::command());
             End::Code(written("sema", print(&script)))
@@ -183,15 +193,15 @@ fn perform_command(command: Command, began: Option<Began>) -> End {
     }
 }
 
-fn run_command(words: &Run, began: Option<Began>) -> End {
-    let failure = match run::run(words, began) {
+fn run_command(words: &Run, form: Form, began: Option<Began>) -> End {
+    let failure = match run::run(words, form, began) {
         Ok(end) => return end,
         Err(failure) => failure,
     };
     // Of several locks, the one that is in the way.
     let named = failure.error.path().filter(|_| !words.with.is_empty());
     let path = failure.path.as_deref().or(named).unwrap_or(&words.lock.path);
-    let told = report_failure(path, words.lock.output.form(), &failure.error);
+    let told = report_failure(path, form, &failure.error);
     match words.conflict_exit_code {
         Some(code) if told == End::Code(exit::HELD) => End::Code(code),
         Some(_) | None => told,
@@ -211,23 +221,21 @@ fn status(semaphore: &Semaphore) -> Result<Outcome, Error> {
 
 fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
-    let recorded = semaphore.holder_to_record(holder)?;
-    let guard = semaphore.try_acquire_as(
-        taking.tag.as_deref(),
-        &mut || Ok(recorded.clone()),
-        taking.sharing(),
-    )?;
+    let recorded = holder::to_record(holder, semaphore.files.judge.here())?;
+    let mut claimant =
+        Claimant { tag: taking.tag.as_deref(), holder: &mut || Ok(recorded.clone()) };
+    let guard = semaphore.try_acquire_as(&mut claimant, taking.sharing())?;
     Ok(acquired(lock, holder, guard))
 }
 
-fn acquire(words: &Acquire) -> Result<Outcome, Error> {
+fn acquire(words: &Acquire, form: Form) -> Result<Outcome, Error> {
     let Acquire { lock, patience, holder, taking } = words;
     // The holder is settled before the wait: if the caller dies meanwhile, the lock will name a dead
     // process, not the one that adopts the orphan.
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
-    let recorded = semaphore.holder_to_record(*holder)?;
+    let recorded = holder::to_record(*holder, semaphore.files.judge.here())?;
     let wish = (taking.tag.as_deref(), taking.sharing());
-    let hears = teller(vec![&lock.path], lock.output.form(), Verbosity::Usual);
+    let hears = teller(vec![&lock.path], form, Verbosity::Usual);
     let patience = Patience { timeout: patience.timeout, alarm: None, hears: hears.as_deref() };
     let guard = wait_for(&semaphore, wish, &recorded, patience)?;
     Ok(acquired(lock, *holder, guard))
@@ -243,7 +251,8 @@ pub(crate) fn wait_for(
 ) -> Result<Guard, Error> {
     let signals = signals::catch()?;
     let patience = Patience { alarm: Some(&signals), ..patience };
-    let guard = semaphore.acquire_as(tag, &mut || Ok(holder.clone()), &patience, sharing)?;
+    let mut claimant = Claimant { tag, holder: &mut || Ok(holder.clone()) };
+    let guard = Waiting::begin(&semaphore.files, patience).acquire(&mut claimant, sharing)?;
     if let Some(interrupted) = signals.ring() {
         guard.release()?;
         return Err(interrupted);
@@ -287,62 +296,27 @@ fn release(words: &Release) -> Result<Outcome, Error> {
 }
 
 fn touch(semaphore: &Semaphore, named: Option<Pid>) -> Result<LockInfo, Error> {
-    let holder = semaphore.named_holder(named)?;
+    let holder = holder::named(named, semaphore.files.judge.here())?;
     semaphore.renew_for(Releaser::Holder(&holder))
 }
-
-const ENDED: &str = "the process that started sema has ended: name the holder (--pid), or take the lock \
-                     without an owner (--persist)";
 
 /// The calling process is the holder, or this very process is: a shell often becomes the last
 /// command of a script or a subshell (execve(2)) instead of starting it.
 fn release_as_holder(semaphore: &Semaphore, named: Option<Pid>) -> Result<(), Error> {
-    let holder = match semaphore.named_holder_or_number(named) {
+    let here = semaphore.files.judge.here();
+    let holder = match holder::named_or_number(named, here) {
         // It may still release what has no owner.
-        Err(Error::Process { message: ENDED }) => semaphore.named_holder(Some(Pid::this()))?,
+        Err(Error::Process { message: holder::ENDED }) => holder::named(Some(Pid::this()), here)?,
         other => other?,
     };
     let denied = match semaphore.release_for(Releaser::Holder(&holder)) {
         Err(error @ Error::NotHolder { .. }) if named.is_none() => error,
         result => return result,
     };
-    let own = semaphore.named_holder(Some(Pid::this()))?;
+    let own = holder::named(Some(Pid::this()), here)?;
     match semaphore.release_for(Releaser::Holder(&own)) {
         Err(Error::NotHolder { .. }) => Err(denied),
         result => result,
-    }
-}
-
-impl Semaphore {
-    fn holder_to_record(&self, holder: HolderArguments) -> Result<Holder, Error> {
-        if !holder.persist {
-            return self.named_holder(holder.named.pid);
-        }
-        let taker = of_caller(|pid| pid).unwrap_or_else(|_| Pid::this());
-        let host = self.inner.judge.here().host.as_deref();
-        Ok(Holder::nobody(crate::sys::number(taker), host))
-    }
-
-    /// The process named on the command line, or the calling one.
-    fn named_holder(&self, pid: Option<Pid>) -> Result<Holder, Error> {
-        let here = self.inner.judge.here();
-        let describe =
-            |pid| Holder::of(pid, here).ok_or(Error::NoHolder { pid: crate::sys::number(pid) });
-        match pid {
-            Some(pid) => describe(pid),
-            None => of_caller(describe).map_err(|none| match none {
-                NoCaller::Outside => Error::NoHolder { pid: 0 },
-                NoCaller::Ended => Error::Process { message: ENDED },
-            })?,
-        }
-    }
-
-    /// The same for releasing, where a process that has ended may be named as well.
-    fn named_holder_or_number(&self, pid: Option<Pid>) -> Result<Holder, Error> {
-        match self.named_holder(pid) {
-            Err(Error::NoHolder { pid }) if pid != 0 => Ok(Holder::bare(pid)),
-            other => other,
-        }
     }
 }
 

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use pidlockfile::Pid;
+pub(crate) use wrapcmd::Form;
+use wrapcmd::usage::seconds;
 
 use crate::config::{Config, Slots};
-use crate::limits::{LONGEST_SPAN_SECONDS, MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
+use crate::limits::{MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
 use crate::semaphore::Sharing;
 use crate::stale::StaleRule;
 
@@ -17,6 +19,8 @@ use crate::stale::StaleRule;
 #[derive(Debug, Parser)]
 #[command(name = "sema", version, after_help = examples::ALL, max_term_width = 100)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) output: Output,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -126,8 +130,6 @@ pub(crate) struct List {
     /// Show stale locks only
     #[arg(long)]
     pub(crate) only_stale: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -188,10 +190,9 @@ pub(crate) struct Completions {
 }
 
 /// Reads a command line, the program's name first.
-pub(crate) fn parse(words: Vec<OsString>) -> Result<Command, clap::Error> {
-    Arguments::try_parse_from(words)
-        .map(|it| it.command)
-        .map_err(|error| wrapcmd::with_tip(error, "sema", &WORDS_ELSEWHERE))
+pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let matches = wrapcmd::usage::parse(Arguments::command(), words, &WORDS_ELSEWHERE)?;
+    Arguments::from_arg_matches(&matches)
 }
 
 /// Words for the commands in other lock programs, and the command of this one.
@@ -208,8 +209,6 @@ pub(crate) struct Lock {
     pub(crate) slots: Slots,
     #[command(flatten)]
     stale: Stale,
-    #[command(flatten)]
-    pub(crate) output: Output,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -232,26 +231,18 @@ enum When {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Output {
-    /// Print one JSON value
-    #[arg(long)]
+    /// Print JSON instead of text, also if it fails: one value on one line
+    #[arg(long, global = true)]
     json: bool,
-    /// Print only errors; the exit code has the result
-    #[arg(short, long)]
+    /// Print no answer, and no message if the lock is held: the exit code says it
+    #[arg(short, long, global = true)]
     quiet: bool,
-}
-
-/// How to report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Text,
-    Json,
-    Quiet,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Patience {
     /// Give up after this many seconds, such as 10 or 0.5 [default: never]
-    #[arg(short = 'w', long, alias = "wait", value_name = "SECS", value_parser = ValueParser::new(seconds))]
+    #[arg(short, visible_short_alias = 'w', long, alias = "wait", value_name = "SECS", value_parser = ValueParser::new(seconds))]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -323,25 +314,6 @@ impl Output {
             Form::Text
         }
     }
-}
-
-/// Decimal seconds with an optional fraction: `5`, `0.25`, `.5`. No sign, no exponent.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let refused = || "needs a number of seconds, such as 10 or 0.5".to_owned();
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.len() + fraction.len() == 0 || !digits(whole) || !digits(fraction) {
-        return Err(refused());
-    }
-    let whole = if whole.is_empty() { "0" } else { whole };
-    let whole: u64 = whole
-        .parse()
-        .ok()
-        .filter(|n| *n <= LONGEST_SPAN_SECONDS)
-        .ok_or_else(|| format!("at most {LONGEST_SPAN_SECONDS} seconds"))?;
-    // Nanoseconds: nine digits, cut or filled up.
-    let nanoseconds: String = fraction.chars().chain("000000000".chars()).take(9).collect();
-    Ok(Duration::new(whole, nanoseconds.parse().map_err(|_| refused())?))
 }
 
 fn slots(text: &str) -> Result<Slots, String> {

@@ -1,12 +1,12 @@
 //! The command line, word by word.
 
-use clap::CommandFactory;
 use rstest::rstest;
 
 use super::*;
 
 fn read(line: &str) -> Result<Command, clap::Error> {
-    parse(line.split(' ').map(OsString::from).collect())
+    let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+    parse(&words).map(|it| it.command)
 }
 
 #[test]
@@ -38,6 +38,7 @@ fn clap_finds_no_fault_with_the_definition() {
 #[case::run_a_line("sema run a -c true")]
 #[case::run_with_more("sema run a --with b --with c --verbose -- true")]
 #[case::completions("sema completions bash")]
+#[case::output_first("sema --json -q status a")]
 fn valid_arguments_are_accepted(#[case] line: &str) {
     read(line).unwrap();
 }
@@ -62,29 +63,6 @@ fn valid_arguments_are_accepted(#[case] line: &str) {
 #[case::stale_when("sema try a --stale-when never")]
 fn invalid_arguments_are_refused(#[case] line: &str) {
     assert!(read(line).unwrap_err().use_stderr());
-}
-
-#[rstest]
-#[case::whole("5", Some(5_000))]
-#[case::fraction("0.25", Some(250))]
-#[case::bare_fraction(".5", Some(500))]
-#[case::bare_point("5.", Some(5_000))]
-#[case::zero("0", Some(0))]
-#[case::many_digits("1.0000000009", Some(1_000))]
-#[case::longest("31557600000", Some(31_557_600_000_000))]
-#[case::too_long("31557600001", None)]
-#[case::far_too_long("99999999999999999999999999", None)]
-#[case::point_alone(".", None)]
-#[case::empty("", None)]
-#[case::minus("-1", None)]
-#[case::plus("+1", None)]
-#[case::exponent("1e3", None)]
-#[case::unit("5s", None)]
-#[case::blank(" 5", None)]
-#[case::not_a_number("nan", None)]
-#[case::infinite("inf", None)]
-fn seconds_are_parsed(#[case] text: &str, #[case] milliseconds: Option<u64>) {
-    assert_eq!(seconds(text).ok(), milliseconds.map(Duration::from_millis));
 }
 
 #[rstest]

@@ -5,9 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::arguments::Run;
+use wrapcmd::Refusal;
+use wrapcmd::exit::End;
+
+use super::actions::{fail_in_json, failure_in_json};
+use super::arguments::{Form, Run};
+use super::outcome::{exit, printable};
 use super::telling::{Hears, Verbosity, teller};
-use super::warn;
+use super::{complain, warn};
 use crate::error::Error;
 use crate::limits::STALE_TIMEOUT;
 use crate::semaphore::{Guard, Semaphore};
@@ -38,11 +43,25 @@ pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
     std::iter::once(Ok(first)).chain(more).collect()
 }
 
+/// The command did not begin: says why, and tells the exit code.
+pub(super) fn refused(refusal: &Refusal, form: Form) -> u8 {
+    // A caller that never gave the word has said why.
+    let Some(code) = refusal.code() else { return exit::SYSTEM };
+    match form {
+        Form::Text | Form::Quiet => complain(&(printable(&format!("sema: {refusal}")) + "\n")),
+        Form::Json => {
+            let kind = if refusal.is_not_found() { "NOT_FOUND" } else { "NOT_EXECUTABLE" };
+            fail_in_json(kind, &refusal.to_string());
+        }
+    }
+    code
+}
+
 /// What names the holder of the lock that is waited for.
-pub(super) fn hears(words: &Run) -> Option<Hears<'_>> {
+pub(super) fn hears(words: &Run, form: Form) -> Option<Hears<'_>> {
     let verbosity = if words.verbose { Verbosity::More } else { Verbosity::Usual };
     let paths = std::iter::once(&words.lock.path).chain(&words.with);
-    teller(paths.map(PathBuf::as_path).collect(), words.lock.output.form(), verbosity)
+    teller(paths.map(PathBuf::as_path).collect(), form, verbosity)
 }
 
 /// How often a lock is renewed, so that it never counts as old for users with the same timeout.
@@ -78,20 +97,43 @@ pub(super) enum Kept {
     Lost,
 }
 
-/// Releases all; says of each that was lost, or cannot be released.
-pub(super) fn let_go(words: &Run, guards: Vec<Guard>) -> Kept {
-    let mut kept = Kept::All;
-    for guard in guards {
-        match guard.release() {
-            Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
-                warn(&words.lock.path, &format!("lost while the command ran: {}", error.reason()));
-                kept = Kept::Lost;
+impl Kept {
+    /// Says once that a lock was lost. In JSON too that goes to standard error: the standard output is the command's.
+    pub(super) fn lose(&mut self, words: &Run, form: Form, what: &str, error: &Error) {
+        if *self == Self::Lost {
+            return;
+        }
+        *self = Self::Lost;
+        let (path, reason) = (&words.lock.path, error.reason());
+        match form {
+            Form::Text | Form::Quiet => warn(path, &format!("{what}: {reason}")),
+            Form::Json => {
+                let message = format!("{}: {what}: {reason}", pidlockfile::shown(path));
+                complain(&failure_in_json("LOST", &message));
             }
-            Err(error) => {
-                warn(&words.lock.path, &format!("cannot be released: {}", error.reason()));
-            }
-            Ok(()) => {}
         }
     }
-    kept
+
+    /// Releases all; says of each that was lost, or cannot be released.
+    pub(super) fn let_go(&mut self, words: &Run, form: Form, guards: Vec<Guard>) {
+        for guard in guards {
+            match guard.release() {
+                Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) => {
+                    self.lose(words, form, "lost while the command ran", &error);
+                }
+                Err(error) => {
+                    warn(&words.lock.path, &format!("cannot be released: {}", error.reason()));
+                }
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// How `sema run` ends if its command ended like this.
+    pub(super) fn end(self, end: End) -> End {
+        match self {
+            Self::All => end,
+            Self::Lost => End::Code(exit::LOST),
+        }
+    }
 }

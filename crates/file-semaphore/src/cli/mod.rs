@@ -4,6 +4,7 @@ mod actions;
 mod arguments;
 #[cfg_attr(windows, path = "caller/windows.rs")]
 mod caller;
+mod holder;
 mod locks;
 mod outcome;
 #[cfg_attr(windows, path = "run/windows.rs")]
@@ -24,8 +25,8 @@ use outcome::printable;
 pub fn sema() -> ExitCode {
     // First of all: is this the process that stands by to become a command?
     #[cfg(unix)]
-    if let Some(refusal) = wrapcmd::take_over(std::env::args_os().skip(1)) {
-        return ExitCode::from(run::refused(&refusal));
+    if let Some((refusal, form)) = wrapcmd::take_over(std::env::args_os().skip(1)) {
+        return ExitCode::from(locks::refused(&refusal, form));
     }
     #[cfg(unix)]
     let _ = pidlockfile::catch_file_size_signal();

@@ -7,11 +7,11 @@ use std::path::{Component, Path};
 use pidlockfile::shown;
 use wrapcmd::Value;
 
-use crate::cleaning::{Listed, Swept};
 use crate::error::{Error, PathProblem};
 use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
+use crate::semaphore::cleaning::{Listed, Swept};
 use crate::stale::Standing;
 
 /// Exit codes of `sema`, besides those that a shell has too ([`wrapcmd::exit`]).

@@ -11,16 +11,15 @@ use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 pub(crate) use wrapcmd::Began;
 use wrapcmd::exit::End;
-use wrapcmd::{Background, Refusal, Running, Signals, Standby};
+use wrapcmd::{Background, Running, Signals, Standby};
 
-use super::arguments::Run;
-use super::locks::{Failure, Kept, hears, let_go, open, renewal, taken, tell_held};
-use super::outcome::{exit, printable};
-use super::warn;
-use super::{complain, signals};
+use super::arguments::{Form, Run};
+use super::locks::{Failure, Kept, hears, open, renewal, taken, tell_held};
+use super::outcome::exit;
+use super::signals;
 use crate::error::Error;
-use crate::many::Wish;
 use crate::record::Holder;
+use crate::semaphore::many::{self, Wish};
 use crate::semaphore::{Guard, Patience, Semaphore};
 use crate::sys::watch::Alarm;
 
@@ -37,14 +36,17 @@ pub(crate) fn in_background(words: &[OsString]) -> Result<End, Error> {
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(crate) fn run(words: &Run, began: Option<Began>) -> Result<End, Failure> {
+pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, Failure> {
     let semaphores = open(words)?;
     let signals = signals::catch()?;
     let begin = Instant::now();
     let command = words.command();
     let mut standby = None;
-    let mut claimant = |semaphore: &Semaphore| claim(semaphore, &mut standby, &command, &signals);
-    let hears = hears(words);
+    let mut claimant = |semaphore: &Semaphore| {
+        let start = || Standby::start("sema", &command, form, &signals).map_err(cannot_start);
+        claim(semaphore, &mut standby, start)
+    };
+    let hears = hears(words, form);
     let wish = Wish {
         tag: words.taking.tag.as_deref(),
         patience: Patience {
@@ -55,7 +57,7 @@ pub(crate) fn run(words: &Run, began: Option<Began>) -> Result<End, Failure> {
         sharing: words.taking.sharing(),
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
-    let taken = taken(words, Semaphore::acquire_many_as(&all, &wish, &mut claimant));
+    let taken = taken(words, many::acquire(&all, &wish, &mut claimant));
     // What ends the process that stands by is news, too.
     let ring = match &taken {
         Ok(_) | Err(Error::NoHolder { .. }) => signals.ring(),
@@ -85,17 +87,18 @@ pub(crate) fn run(words: &Run, began: Option<Began>) -> Result<End, Failure> {
     guards.iter().for_each(Guard::shield);
     let slot = guards.first().map_or(1, Guard::slot);
     let running = standby.go(&[("SEMA_SLOT", &slot.to_string())]);
-    Ok(attend(words, running, guards, &signals)?)
+    Ok(attend(words, form, running, guards, &signals)?)
 }
 
 /// While the command runs, renews what it holds; releases when it has ended.
 fn attend(
     words: &Run,
+    form: Form,
     running: Running,
     guards: Vec<Guard>,
     signals: &Signals,
 ) -> Result<End, Error> {
-    let mut lost = false;
+    let mut kept = Kept::All;
     let every = renewal(words.lock.config().stale_timeout);
     let mut on_disk = false;
     running.attend_and(signals, Some(DISK_DELAY.min(every)), || {
@@ -105,24 +108,18 @@ fn attend(
             return every;
         }
         for guard in &guards {
-            match guard.renew() {
-                Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) if !lost => {
-                    lost = true;
-                    warn(
-                        &words.lock.path,
-                        &format!("lost while the command runs: {}", error.reason()),
-                    );
-                }
-                Ok(()) | Err(_) => {}
+            let renewed = guard.renew();
+            if let Err(error @ (Error::NotLocked { .. } | Error::NotHolder { .. })) = renewed {
+                kept.lose(words, form, "lost while the command runs", &error);
             }
         }
         every
     });
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
-    lost |= let_go(words, guards) == Kept::Lost;
+    kept.let_go(words, form, guards);
     let end = ended(running.outcome())?;
-    Ok(if lost { End::Code(exit::LOST) } else { end })
+    Ok(kept.end(end))
 }
 
 /// A lock is written to the disk when its command has run for so long: a shorter one leaves no lock
@@ -136,16 +133,15 @@ const CHILD: i32 = Signal::SIGCHLD as i32;
 fn claim(
     semaphore: &Semaphore,
     standby: &mut Option<Standby>,
-    command: &[OsString],
-    signals: &Signals,
+    start: impl FnOnce() -> Result<Standby, Error>,
 ) -> Result<Holder, Error> {
     let standby = match standby {
         Some(standby) => standby,
-        None => standby.insert(Standby::start("sema", command, signals).map_err(cannot_start)?),
+        None => standby.insert(start()?),
     };
     let number = standby.pid();
     let holder =
-        Pid::new(number.into()).and_then(|pid| Holder::of(pid, semaphore.inner.judge.here()));
+        Pid::new(number.into()).and_then(|pid| Holder::of(pid, semaphore.files.judge.here()));
     holder.ok_or(Error::NoHolder { pid: number.into() })
 }
 
@@ -163,12 +159,4 @@ fn cannot_start(error: io::Error) -> Error {
 
 fn ended(end: io::Result<End>) -> Result<End, Error> {
     end.map_err(|_| Error::Process { message: "cannot wait for the command" })
-}
-
-/// The process that stood by did not become the command: the exit code that says so.
-pub(crate) fn refused(refusal: &Refusal) -> u8 {
-    // A caller that never gave the word has said why.
-    let Some(code) = refusal.code() else { return exit::SYSTEM };
-    complain(&(printable(&format!("sema: {refusal}")) + "\n"));
-    code
 }

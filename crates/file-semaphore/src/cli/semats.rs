@@ -16,7 +16,9 @@ use super::{actions, complain, signals};
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
-use crate::semaphore::{Guard, Patience, Releaser, Semaphore, Sharing, SlotStatus};
+use crate::semaphore::Releaser;
+use crate::semaphore::files::Claimant;
+use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\
@@ -265,12 +267,9 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
     match request.command {
         Command::TryAcquire => {
             signals::hold_off();
-            let guard = semaphore.try_acquire_as(
-                request.tag.as_deref(),
-                &mut || Ok(own.clone()),
-                Sharing::Alone,
-            )?;
-            Ok(acquired(guard))
+            let tag = request.tag.as_deref();
+            let mut claimant = Claimant { tag, holder: &mut || Ok(own.clone()) };
+            Ok(acquired(semaphore.try_acquire_as(&mut claimant, Sharing::Alone)?))
         }
         Command::Acquire => {
             let tag = request.tag.as_deref();
@@ -302,7 +301,7 @@ fn status(semaphore: &Semaphore, own: &Holder) -> Result<Members, Error> {
     let slots = semaphore.status()?;
     let (info, stale): (Option<LockInfo>, bool) = match slots.into_iter().next() {
         None | Some(SlotStatus::Free) => (None, false),
-        Some(SlotStatus::Obstacle) => return Err(semaphore.obstacle()),
+        Some(SlotStatus::Obstacle) => return Err(semaphore.files.obstacle()),
         Some(SlotStatus::Held(held)) => match held.info {
             Some(Ok(info)) => (Some(info), held.stale),
             Some(Err(problem)) => {

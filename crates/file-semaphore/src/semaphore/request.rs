@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::semaphore::{Guard, Patience, Semaphore, guarded};
+use crate::semaphore::files::{Claimant, guarded};
+use crate::semaphore::{Guard, Patience, Semaphore, Waiting};
 use crate::sys::bell::Bell;
 use crate::sys::watch::Alarm;
 
@@ -49,15 +50,6 @@ pub(crate) enum Sharing {
     Shared,
 }
 
-impl Semaphore {
-    /// Begins to take the semaphore, with what the [`Config`](crate::Config) says of waiting.
-    pub fn request(&self) -> Request<'_> {
-        let timeout = self.inner.config.acquire_timeout;
-        let sharing = Sharing::Alone;
-        Request { semaphore: self, tag: None, timeout, cancel: None, sharing }
-    }
-}
-
 impl<'a> Request<'a> {
     /// What it is for.
     pub fn tag(self, tag: &'a str) -> Self {
@@ -90,8 +82,9 @@ impl<'a> Request<'a> {
     /// # Errors
     /// As [`Semaphore::try_acquire`].
     pub fn try_acquire(self) -> Result<Guard, Error> {
-        let inner = &self.semaphore.inner;
-        self.semaphore.try_acquire_as(self.tag, &mut || inner.own_holder(), self.sharing)
+        let mut holder = || self.semaphore.files.own_holder();
+        let mut claimant = Claimant { tag: self.tag, holder: &mut holder };
+        self.semaphore.try_acquire_as(&mut claimant, self.sharing)
     }
 
     /// Waits until the semaphore can be taken, and takes it.
@@ -103,9 +96,11 @@ impl<'a> Request<'a> {
         if let Some(error) = alarm.and_then(|alarm| alarm.ring()) {
             return Err(error);
         }
+        let files = &self.semaphore.files;
+        let mut holder = || files.own_holder();
+        let mut claimant = Claimant { tag: self.tag, holder: &mut holder };
         let patience = Patience { timeout: self.timeout, alarm, hears: None };
-        let inner = &self.semaphore.inner;
-        self.semaphore.acquire_as(self.tag, &mut || inner.own_holder(), &patience, self.sharing)
+        Waiting::begin(files, patience).acquire(&mut claimant, self.sharing)
     }
 }
 

@@ -163,7 +163,11 @@ impl Inner {
     fn note_silence(&self) {
         let now = self.now();
         if self.state().note_silence(now, SILENCE_MICROS) {
-            tracing::warn!("etcd does not answer");
+            let members = self.client.members();
+            tracing::warn!(
+                members,
+                "etcd does not answer: start it there, or see --etcd-endpoints"
+            );
             self.state().tell_all();
             self.stir();
             self.session_changed.send_modify(|count| *count += 1);

@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
-use wrapcmd::Shell;
+use wrapcmd::usage::seconds;
+use wrapcmd::{Form, Shell};
 
 use super::spelling::device;
-use super::values::{pid, seconds, signal};
+use super::values::{pid, signal};
 use super::{examples, exit};
 use crate::client::Address;
 use ttylock::DeviceName;
@@ -45,9 +46,13 @@ pub(super) struct RouteOptions {
 
 #[derive(Args, Debug)]
 pub(super) struct FormatOptions {
-    /// Print JSON instead of text
+    /// Print JSON instead of text, also if it fails: one value on one line
     #[arg(long, global = true)]
     json: bool,
+
+    /// Print no answer, and no message if another process has the device: the exit code says it
+    #[arg(short, long, global = true)]
+    quiet: bool,
 }
 
 /// What to ask: a service, or the lock files.
@@ -59,13 +64,6 @@ pub(super) enum Route {
     Server(Address),
     /// The files themselves.
     Direct,
-}
-
-/// How to answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    Text,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -160,7 +158,7 @@ pub(super) struct AskedFor {
     pub(super) device: DeviceName,
 
     /// Wait this many seconds for the holder to release it
-    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5")]
+    #[arg(short, long, value_name = "SECS", value_parser = seconds, default_value = "5")]
     pub(super) timeout: Duration,
 
     #[command(flatten)]
@@ -183,7 +181,7 @@ pub(super) struct AskedInTime {
     pub(super) asked: Asked,
 
     /// Give up after this many seconds, such as 10 or 0.5 [default: never]
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
 }
 
@@ -192,10 +190,6 @@ pub(super) struct Who {
     /// /dev/NAME or NAME [default: every device with a holder]
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) devices: Vec<DeviceName>,
-
-    /// Print nothing; exit with 0 if one of them has a holder, with 1 if none has
-    #[arg(short, long, conflicts_with = "watch")]
-    pub(super) quiet: bool,
 
     #[command(flatten)]
     watch: WatchOption,
@@ -214,7 +208,7 @@ pub(super) struct List {
 #[derive(Args, Debug)]
 struct WatchOption {
     /// Show the table again whenever it changes
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "quiet")]
     watch: bool,
 }
 
@@ -285,9 +279,13 @@ impl From<RouteOptions> for Route {
     }
 }
 
-impl From<FormatOptions> for Format {
+impl From<FormatOptions> for Form {
     fn from(options: FormatOptions) -> Self {
-        if options.json { Self::Json } else { Self::Text }
+        match (options.quiet, options.json) {
+            (true, _) => Self::Quiet,
+            (false, true) => Self::Json,
+            (false, false) => Self::Text,
+        }
     }
 }
 
@@ -300,32 +298,6 @@ mod tests {
     #[test]
     fn clap_finds_no_fault() {
         command().debug_assert();
-    }
-
-    #[rstest]
-    #[case("0", 0)]
-    #[case("10", 10_000)]
-    #[case("0.5", 500)]
-    #[case(".5", 500)]
-    #[case("1.0015", 1001)]
-    #[case("1000000000", 1_000_000_000_000)]
-    fn seconds_are_parsed(#[case] text: &str, #[case] milliseconds: u128) {
-        assert_eq!(seconds(text).map(|time| time.as_millis()), Ok(milliseconds));
-    }
-
-    #[rstest]
-    #[case("")]
-    #[case(".")]
-    #[case("5.")]
-    #[case("+5")]
-    #[case("-1")]
-    #[case("1e3")]
-    #[case("1.2.3")]
-    #[case("1000000001")]
-    #[case("99999999999999999999999")]
-    #[case("inf")]
-    fn invalid_seconds_are_refused(#[case] text: &str) {
-        assert!(seconds(text).is_err());
     }
 
     #[rstest]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use wrapcmd::Value;
+use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Route, Times, Who};
 use super::broker::layout;
@@ -47,7 +47,7 @@ pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Fai
         [] => Question::Held,
         devices => Question::Named(devices),
     };
-    if asked.quiet {
+    if output.form() == Form::Quiet {
         let held = Picture::take(question, route)?.devices.iter().any(is_held);
         return Ok(if held { exit::DONE } else { exit::BUSY });
     }

@@ -37,28 +37,29 @@ mod waiting;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
+use wrapcmd::Form;
+use wrapcmd::usage::{self, OwnWords};
 
 pub use arguments::command;
 
-use arguments::{Action, Format, Options, Whose};
+use arguments::{Action, Options, Whose};
 use outcome::{Failure, Kind};
 use output::Output;
 
 /// Runs the program to its end. The arguments are with the program's name.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some(refusal) = wrapcmd::take_over(arguments.iter().skip(1)) {
-        return ExitCode::from(output::refused(&refusal));
+    if let Some((refusal, form)) = wrapcmd::take_over(arguments.iter().skip(1)) {
+        return ExitCode::from(Output::new(form).refused(refusal));
     }
     let _ = pidlockfile::catch_file_size_signal();
-    let wants_json = asks_for_json(&arguments);
-    match Options::try_parse_from(arguments).map_err(with_advice) {
+    match options(&arguments) {
         Ok(options) => ExitCode::from(act(options)),
-        Err(error) if error.use_stderr() && wants_json => {
-            let kind = Kind::Usage(error.to_string().trim_end().to_owned());
-            Output::new(Format::Json).complain(&Failure { device: None, kind });
+        Err(error) if error.use_stderr() && OwnWords::of(&command(), &arguments).have("json") => {
+            let kind = Kind::Usage(usage::message(&error));
+            Output::new(Form::Json).complain(&Failure { device: None, kind });
             ExitCode::from(exit::USAGE)
         }
         Err(error) if error.use_stderr() => {
@@ -68,7 +69,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         // Help, or the version.
         Err(answer) => {
-            let output = Output::new(Format::Text);
+            let output = Output::new(Form::Text);
             output.print(&answer.render().to_string());
             ExitCode::from(if output.is_lost() { exit::OUTPUT } else { exit::DONE })
         }
@@ -84,9 +85,13 @@ const WORDS_ELSEWHERE: [(&str, &str); 5] = [
     ("watch", "who --watch"),
 ];
 
+fn options(arguments: &[OsString]) -> Result<Options, clap::Error> {
+    let matches = usage::parse(command(), arguments, &WORDS_ELSEWHERE).map_err(with_advice)?;
+    Options::from_arg_matches(&matches)
+}
+
 /// A device in the place of a command: most users who write this want to know which program has it.
-fn with_advice(error: clap::Error) -> clap::Error {
-    let mut error = wrapcmd::with_tip(error, "lfp", &WORDS_ELSEWHERE);
+fn with_advice(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
         if word.starts_with("/dev/") {
             let tip = format!("'lfp who {word}' shows which program has the port");
@@ -94,11 +99,6 @@ fn with_advice(error: clap::Error) -> clap::Error {
         }
     }
     error
-}
-
-/// Whether `--json` is among the options, which cannot be read.
-fn asks_for_json(arguments: &[OsString]) -> bool {
-    arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
 fn act(options: Options) -> u8 {
@@ -118,7 +118,7 @@ fn act(options: Options) -> u8 {
         Action::Who(asked) => looking::who(&asked, &route, &output),
         Action::List(asked) => looking::list(&asked, &route, &output),
         Action::Run(asked) => run::run(&asked, &route, &output),
-        Action::Shim(asked) => shim::run(asked, &route),
+        Action::Shim(asked) => shim::run(asked, &route, &output),
         Action::Adopt(asked) => adopt::adopt(&asked, &output),
         Action::Clean => clean::clean(&route, &output),
         Action::Completions { shell } => actions::completions(shell, &output),

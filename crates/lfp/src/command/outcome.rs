@@ -8,6 +8,7 @@ use super::denial::Reason;
 use super::exit;
 use super::row::Row;
 use ttylock::Scheme;
+use wrapcmd::Refusal;
 
 /// Why it was not done.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) enum Kind {
     Left,
     /// What was typed makes no sense, for this reason.
     Usage(String),
+    /// The command could not be executed.
+    NotStarted(Refusal),
 }
 
 impl Failure {
@@ -57,7 +60,13 @@ impl Failure {
             Kind::Interrupted(signal) => wrapcmd::exit::by_signal(*signal as i32),
             Kind::System(_) => exit::SYSTEM,
             Kind::Usage(_) => exit::USAGE,
+            Kind::NotStarted(refusal) => refusal.code().unwrap_or(exit::SYSTEM),
         }
+    }
+
+    /// Whether somebody has the device, or nobody: the exit code alone may say that.
+    pub(super) fn is_about_holders(&self) -> bool {
+        matches!(self.kind, Kind::Busy(_) | Kind::NotHeld(_) | Kind::TimedOut(..))
     }
 
     /// One word for JSON.
@@ -71,6 +80,8 @@ impl Failure {
             Kind::Interrupted(_) => "interrupted",
             Kind::System(_) => "system-error",
             Kind::Usage(_) => "usage",
+            Kind::NotStarted(refusal) if refusal.is_not_found() => "not-found",
+            Kind::NotStarted(_) => "not-executable",
         }
     }
 
@@ -83,6 +94,7 @@ impl Failure {
             | Kind::Interrupted(_)
             | Kind::System(_)
             | Kind::Usage(_)
+            | Kind::NotStarted(_)
             | Kind::Left => &[],
         }
     }
@@ -98,7 +110,11 @@ impl Failure {
             Kind::TimedOut(rows, reasons) => {
                 rows.iter().map(Row::sentence).chain(reasons.iter().cloned()).collect()
             }
-            Kind::Interrupted(_) | Kind::System(_) | Kind::Usage(_) | Kind::Left => Vec::new(),
+            Kind::Interrupted(_)
+            | Kind::System(_)
+            | Kind::Usage(_)
+            | Kind::NotStarted(_)
+            | Kind::Left => Vec::new(),
         }
     }
 }
@@ -129,6 +145,7 @@ impl fmt::Display for Failure {
             Kind::Unreachable(_) => f.write_str("no lock file service can be reached")?,
             Kind::Interrupted(signal) => write!(f, "interrupted by {signal}")?,
             Kind::System(text) | Kind::Usage(text) => f.write_str(text)?,
+            Kind::NotStarted(refusal) => refusal.fmt(f)?,
             Kind::Left => f.write_str("some stale locks could not be removed")?,
         }
         self.reasons().iter().try_for_each(|reason| write!(f, "\n  {reason}"))

@@ -3,11 +3,11 @@
 use std::cell::Cell as Slot;
 use std::io::{self, IsTerminal, Write};
 
-use wrapcmd::{Refusal, Value};
+use wrapcmd::usage::in_one_line;
+use wrapcmd::{Form, Refusal, Value};
 
-use super::arguments::Format;
 use super::exit;
-use super::outcome::Failure;
+use super::outcome::{Failure, Kind};
 use super::printable::printable;
 use super::row::Row;
 use super::table::Colour;
@@ -16,20 +16,25 @@ use super::table::Colour;
 /// and failures alike, to standard output.
 #[derive(Debug)]
 pub(super) struct Output {
-    format: Format,
+    form: Form,
     lost: Slot<bool>,
 }
 
 impl Output {
-    pub(super) fn new(format: Format) -> Self {
-        Self { format, lost: Slot::new(false) }
+    pub(super) fn new(form: Form) -> Self {
+        Self { form, lost: Slot::new(false) }
+    }
+
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
 
     /// Prints an answer in the form that was asked for.
     pub(super) fn answer(&self, text: impl FnOnce(Colour) -> String, json: impl FnOnce() -> Value) {
-        match self.format {
-            Format::Text => self.print(&text(colour())),
-            Format::Json => self.print(&(json().compact() + "\n")),
+        match self.form {
+            Form::Text => self.print(&text(colour())),
+            Form::Json => self.print(&(json().compact() + "\n")),
+            Form::Quiet => {}
         }
     }
 
@@ -37,7 +42,7 @@ impl Output {
     pub(super) fn begin_anew(&self) {
         /// Home, and everything after it erased (ECMA-48: CUP, ED).
         const CLEAR: &str = "\x1b[H\x1b[J";
-        if self.format == Format::Text && io::stdout().is_terminal() {
+        if self.form == Form::Text && io::stdout().is_terminal() {
             self.print(CLEAR);
         }
     }
@@ -52,9 +57,9 @@ impl Output {
 
     /// Says what else people may want to know of what was done.
     pub(super) fn remark(&self, text: &str) {
-        match self.format {
-            Format::Text => warn(text),
-            Format::Json => {}
+        match self.form {
+            Form::Text => warn(text),
+            Form::Json | Form::Quiet => {}
         }
     }
 
@@ -67,24 +72,33 @@ impl Output {
 
     /// Whether somebody sits before the terminal and reads text.
     pub(super) fn has_people(&self) -> bool {
-        self.format == Format::Text && io::stderr().is_terminal()
+        self.form == Form::Text && io::stderr().is_terminal()
     }
 
     /// Says that it was not done.
     pub(super) fn complain(&self, failure: &Failure) {
-        match self.format {
-            Format::Text => warn(&failure.to_string()),
-            Format::Json => {
+        match self.form {
+            Form::Quiet if failure.is_about_holders() => {}
+            Form::Text | Form::Quiet => warn(&failure.to_string()),
+            Form::Json => {
                 let holders = failure.holders().iter().map(Row::to_json).collect();
                 let value = Value::Object(vec![
                     ("outcome", failure.word().into()),
                     ("device", failure.device.as_deref().map_or(Value::Null, Value::from)),
-                    ("message", printable(&failure.to_string().replace('\n', ";")).as_str().into()),
+                    ("message", printable(&in_one_line(&failure.to_string())).as_str().into()),
                     ("holders", Value::List(holders)),
                 ]);
                 self.print(&(value.compact() + "\n"));
             }
         }
+    }
+
+    /// The process that stood by did not become the command: the exit code that says so.
+    pub(super) fn refused(&self, refusal: Refusal) -> u8 {
+        // A caller that never gave the word has said why.
+        let Some(code) = refusal.code() else { return exit::SYSTEM };
+        self.complain(&Failure { device: None, kind: Kind::NotStarted(refusal) });
+        code
     }
 
     /// Whether something could not be written: a full disk, say.
@@ -104,12 +118,4 @@ fn colour() -> Colour {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let plain = set("NO_COLOR").is_some() || set("TERM").is_none_or(|term| term == "dumb");
     if io::stdout().is_terminal() && !plain { Colour::Always } else { Colour::Never }
-}
-
-/// The process that stood by did not become the command: the exit code that says so.
-pub(super) fn refused(refusal: &Refusal) -> u8 {
-    // A caller that never gave the word has said why.
-    let Some(code) = refusal.code() else { return exit::SYSTEM };
-    warn(&refusal.to_string());
-    code
 }

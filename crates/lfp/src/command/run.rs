@@ -17,7 +17,7 @@ use super::broker::{Broker, Trouble, layout};
 use super::exclusive::Exclusion;
 use super::news::News;
 use super::outcome::{Failure, Kind};
-use super::output::{Output, refused, warn};
+use super::output::{Output, warn};
 use super::printable::printable;
 use super::shim;
 use super::taking::Yielding;
@@ -55,7 +55,7 @@ fn check_order(asked: &Run) -> Result<(), Failure> {
 
 fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
     let signals = Signals::catch().map_err(system)?;
-    let standby = Standby::start("lfp", &asked.command, &signals)
+    let standby = Standby::start("lfp", &asked.command, output.form(), &signals)
         .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
     let additions = shim::additions(asked, route, pid)?;
@@ -133,7 +133,7 @@ fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fa
     let Some(program) = words.next() else { return Err(Failure::system("no command")) };
     let refusal = wrapcmd::execute(program, words, &additions.owned());
     give_back(&mut broker, &requests);
-    Ok(refused(&refusal))
+    Ok(output.refused(refusal))
 }
 
 /// All the locks, or none. They are taken in one order by everybody, so that no two wait for each

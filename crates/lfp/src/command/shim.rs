@@ -12,7 +12,7 @@ use ttylock::DeviceName;
 use super::arguments::{Route, Run, Shim, ShimOnly};
 use super::executable::{Executable, Obstacle, Starter};
 use super::outcome::Failure;
-use super::output::{Output, refused, warn};
+use super::output::{Output, warn};
 
 /// The library, as the package installs it.
 const LIBRARY: &str = "liblfp_preload.so";
@@ -78,11 +78,14 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
     Ok(Additions(variables))
 }
 
+/// The longest `LFP_WAIT` that the library knows.
+const WAIT_MAX_SECS: u64 = 1_000_000_000;
+
 /// Becomes a command that holds nothing yet, and locks what it uses.
 ///
 /// # Errors
 /// The library is not installed, or cannot be loaded into the command.
-pub(super) fn run(asked: ShimOnly, route: &Route) -> Result<u8, Failure> {
+pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8, Failure> {
     let otherwise = if asked.or_plain { Otherwise::RunWithout } else { Otherwise::Fail };
     let mut words = asked.command.into_iter();
     let program = words.next().unwrap_or_default();
@@ -98,10 +101,11 @@ pub(super) fn run(asked: ShimOnly, route: &Route) -> Result<u8, Failure> {
     }
     if let Some(time) = asked.wait {
         // Whole seconds, as the protocol has them; it is not to give up before.
-        let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1);
+        let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
+        let seconds = seconds.clamp(1, WAIT_MAX_SECS);
         variables.push(("LFP_WAIT", seconds.to_string()));
     }
-    Ok(refused(&wrapcmd::execute(program, words, &Additions(variables).owned())))
+    Ok(output.refused(wrapcmd::execute(program, words, &Additions(variables).owned())))
 }
 
 /// The library for a program that is to have it. None: it runs without, which is said.
@@ -162,11 +166,14 @@ pub(super) fn caution(asked: &Run, output: &Output) {
         (None, None) => format!("{LIBRARY} would help (package lfp-preload)"),
     };
     if executable.makes_lock_files() {
-        let program = program.to_string_lossy();
-        output.remark(&format!(
-            "{program} seems to make lock files itself: it may refuse the port because of the lock of lfp\n  \
-             {why}"
-        ));
+        let shown = program.to_string_lossy();
+        let mut remark = format!(
+            "{shown} seems to make lock files itself: it may refuse the port because of the lock of lfp\n  {why}"
+        );
+        if Path::new(program).file_name() == Some(OsStr::new("minicom")) {
+            remark += "\n  `minicom -o` checks no lock files";
+        }
+        output.remark(&remark);
     }
 }
 

@@ -8,11 +8,12 @@ mod run;
 
 use super::args::{Bench, Reach};
 use super::outcome::Failure;
-use super::{print, reach};
+use super::{answer, reach};
 use plan::{Keys, Length, Plan};
 use std::time::Duration;
+use wrapcmd::Form;
 
-pub(super) async fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8, Failure> {
+pub(super) async fn bench(bench: &Bench, reach: &Reach, form: Form) -> Result<u8, Failure> {
     let settings = reach::settings(reach)?;
     let [server] = settings.servers.addresses() else {
         return Err(Failure::Usage("bench loads one server; give --server once".to_owned()));
@@ -32,7 +33,6 @@ pub(super) async fn bench(bench: &Bench, reach: &Reach, json: bool) -> Result<u8
     };
     plan.check().map_err(|error| Failure::Usage(error.to_string()))?;
     let report = run::run(plan, server, &settings).await?;
-    let text = if json { format!("{}\n", report.to_json()) } else { report.to_string() };
-    print(&text)?;
+    answer(form, || report.to_string(), || report.to_json())?;
     Ok(u8::from(report.overlaps > 0))
 }

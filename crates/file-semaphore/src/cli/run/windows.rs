@@ -7,14 +7,13 @@ use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
-use wrapcmd::exit::{End, NOT_EXECUTABLE, NOT_FOUND};
+use wrapcmd::Refusal;
+use wrapcmd::exit::End;
 
-use super::arguments::Run;
-use super::complain;
-use super::locks::{Failure, Kept, hears, let_go, open, renewal, taken, tell_held};
-use super::outcome::{exit, printable};
+use super::arguments::{Form, Run};
+use super::locks::{Failure, Kept, hears, open, refused, renewal, taken, tell_held};
 use crate::error::Error;
-use crate::many::Wish;
+use crate::semaphore::many::{self, Wish};
 use crate::semaphore::{Guard, Patience, Semaphore};
 
 /// Nobody goes on in the background here.
@@ -30,18 +29,18 @@ pub(crate) fn in_background(_words: &[OsString]) -> Result<End, Error> {
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(crate) fn run(words: &Run, _began: Option<Began>) -> Result<End, Failure> {
+pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End, Failure> {
     let semaphores = open(words)?;
     let begin = Instant::now();
-    let hears = hears(words);
+    let hears = hears(words, form);
     let wish = Wish {
         tag: words.taking.tag.as_deref(),
         patience: Patience { timeout: words.timeout(), alarm: None, hears: hears.as_deref() },
         sharing: words.taking.sharing(),
     };
     let all: Vec<&Semaphore> = semaphores.iter().collect();
-    let mut own = |semaphore: &Semaphore| semaphore.inner.own_holder();
-    let guards = taken(words, Semaphore::acquire_many_as(&all, &wish, &mut own))?;
+    let mut own = |semaphore: &Semaphore| semaphore.files.own_holder();
+    let guards = taken(words, many::acquire(&all, &wish, &mut own))?;
     let line = words.command();
     let [program, arguments @ ..] = line.as_slice() else {
         return Err(Error::NoHolder { pid: 0 }.into());
@@ -53,16 +52,13 @@ pub(crate) fn run(words: &Run, _began: Option<Began>) -> Result<End, Failure> {
     let end = match command.spawn() {
         Ok(child) => attend(words, child, &guards)?,
         Err(error) => {
-            let program = program.to_string_lossy();
-            complain(&(printable(&format!("sema: {program}: {error}")) + "\n"));
-            let absent = error.kind() == io::ErrorKind::NotFound;
-            End::Code(if absent { NOT_FOUND } else { NOT_EXECUTABLE })
+            let refusal = Refusal::Command { program: program.clone(), error };
+            End::Code(refused(&refusal, form))
         }
     };
-    Ok(match let_go(words, guards) {
-        Kept::Lost => End::Code(exit::LOST),
-        Kept::All => end,
-    })
+    let mut kept = Kept::All;
+    kept.let_go(words, form, guards);
+    Ok(kept.end(end))
 }
 
 /// Waits for the command, and renews what it holds.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::signal::Signal;
 use ttylock::DeviceName;
+use wrapcmd::usage::seconds;
 
 use super::BusyCode;
 use crate::command::spelling::device;
-use crate::command::values::{program, seconds, signal};
+use crate::command::values::{program, signal};
 
 #[derive(Args, Debug)]
 pub(in crate::command) struct Run {
@@ -22,7 +23,7 @@ pub(in crate::command) struct Run {
     pub(in crate::command) also: Vec<DeviceName>,
 
     /// Wait for the device, for this many seconds [default: do not wait]
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
     pub(in crate::command) timeout: Option<Duration>,
 
     /// Send the command this signal when another process waits for the device

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::LockInfo;
-use crate::semaphore::Semaphore;
+use crate::semaphore::files::Files;
 use crate::temporary::{maker, temporary_of, ticket_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
@@ -43,57 +43,49 @@ pub struct Listed {
     pub status: HeldStatus,
 }
 
-impl Semaphore {
-    /// Removes the semaphore's stale locks, and the temporary files beside them whose maker is
-    /// dead. Files of living processes stay, however old they are.
-    ///
-    /// # Errors
-    /// [`Error::System`]; a temporary file that cannot be removed is passed over.
-    pub fn clean(&self) -> Result<Swept, Error> {
-        self.inner.located(self.sweep())
-    }
+/// Removes stale locks, and the temporary files beside them of dead makers.
+pub(crate) fn sweep(files: &Files) -> Result<Swept, Error> {
+    files.located(sweep_all(files))
+}
 
-    fn sweep(&self) -> Result<Swept, Error> {
-        let inner = &self.inner;
-        let mut swept = Swept::default();
-        for name in &inner.names {
-            let Found::File(judged) = inner.directory.read(name, LONGEST_FILE + 1)? else {
-                continue;
-            };
-            if inner.judge.judge(&judged).stale {
-                let removal = inner.directory.try_release(name, judged)?;
-                swept.locks += usize::from(removal == Removal::Removed);
-            }
+fn sweep_all(files: &Files) -> Result<Swept, Error> {
+    let mut swept = Swept::default();
+    for name in &files.names {
+        let Found::File(judged) = files.directory.read(name, LONGEST_FILE + 1)? else {
+            continue;
+        };
+        if files.judge.judge(&judged).stale {
+            let removal = files.directory.try_release(name, judged)?;
+            swept.locks += usize::from(removal == Removal::Removed);
         }
-        swept.temporaries += usize::from(inner.line().sweep());
-        let lock_names = || inner.names.iter().chain([&inner.place.name]);
-        for name in inner.directory.names()? {
-            let maker =
-                lock_names().find_map(|lock| maker(name.as_os_str().as_encoded_bytes(), lock));
-            if let Some(maker) = maker {
-                swept.temporaries += usize::from(self.sweep_one(&name, maker));
-            }
+    }
+    swept.temporaries += usize::from(files.line().sweep());
+    let lock_names = || files.names.iter().chain([&files.place.name]);
+    for name in files.directory.names()? {
+        let maker = lock_names().find_map(|lock| maker(name.as_os_str().as_encoded_bytes(), lock));
+        if let Some(maker) = maker {
+            swept.temporaries += usize::from(sweep_one(files, &name, maker));
         }
-        Ok(swept)
     }
+    Ok(swept)
+}
 
-    fn sweep_one(&self, name: &Name, maker: Pid) -> bool {
-        let directory = &self.inner.directory;
-        let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
-        let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-        // A ticket without flock(2) belongs to no waiter, which the removal finds out; but as long as there is a
-        // line, a waiter behind may have to read it.
-        let line = self.inner.line();
-        let left = line.is_ticket(judged.content()) && !line.exists();
-        let orphan = left || (is_gone(maker, age) && !self.is_foreign(&judged, age));
-        orphan && matches!(directory.try_release(name, judged), Ok(Removal::Removed))
-    }
+fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
+    let directory = &files.directory;
+    let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
+    let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
+    // A ticket without flock(2) belongs to no waiter, which the removal finds out; but as long as there is a
+    // line, a waiter behind may have to read it.
+    let line = files.line();
+    let left = line.is_ticket(judged.content()) && !line.exists();
+    let orphan = left || (is_gone(maker, age) && !is_foreign(files, &judged, age));
+    orphan && matches!(directory.try_release(name, judged), Ok(Removal::Removed))
+}
 
-    /// Whether the maker's number means a process of another namespace, or may do so.
-    fn is_foreign(&self, judged: &Judged, age: Duration) -> bool {
-        let Ok(info) = LockInfo::parse(judged.content()) else { return false };
-        !info.holder().is_from_here(self.inner.judge.here()) && age < FOREIGN_ORPHAN
-    }
+/// Whether the maker's number means a process of another namespace, or may do so.
+fn is_foreign(files: &Files, judged: &Judged, age: Duration) -> bool {
+    let Ok(info) = LockInfo::parse(judged.content()) else { return false };
+    !info.holder().is_from_here(files.judge.here()) && age < FOREIGN_ORPHAN
 }
 
 /// Whether the maker of a file of that age is gone: there is no such process, or only one that
@@ -136,7 +128,7 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
     Ok(listed)
 }
 
-/// [`Semaphore::clean`] for all locks in a directory, and for those of which only temporary files
+/// [`Semaphore::clean`](crate::Semaphore::clean) for all locks in a directory, and for those of which only temporary files
 /// are left.
 ///
 /// # Errors
@@ -153,8 +145,8 @@ pub fn clean_all(directory: impl AsRef<Path>, config: Config) -> Result<Swept, E
     let mut swept = Swept::default();
     let config = Config { slots: Slots::ONE, ..config };
     for lock in locks {
-        let one = Semaphore::with_config(directory.join(lock), config);
-        if let Ok(one) = one.and_then(|semaphore| semaphore.clean()) {
+        let one = Files::open(&directory.join(lock), config);
+        if let Ok(one) = one.and_then(|files| sweep(&files)) {
             swept.locks += one.locks;
             swept.temporaries += one.temporaries;
         }

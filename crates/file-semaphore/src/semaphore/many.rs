@@ -1,0 +1,58 @@
+//! Takes several semaphores, all or none, always in the same order, so that two callers never wait for each
+//! other.
+
+use std::time::Instant;
+
+use crate::error::{Error, PathProblem};
+use crate::record::Holder;
+use crate::semaphore::files::Claimant;
+use crate::semaphore::{Guard, Patience, Semaphore, Sharing, Waiting};
+
+/// What several semaphores are taken for, and how.
+pub(crate) struct Wish<'a> {
+    pub(crate) tag: Option<&'a str>,
+    pub(crate) patience: Patience<'a>,
+    pub(crate) sharing: Sharing,
+}
+
+/// Waits until it has taken all. Each is taken in the name that `holder` gives for it.
+pub(crate) fn acquire(
+    semaphores: &[&Semaphore],
+    wish: &Wish<'_>,
+    holder: &mut dyn FnMut(&Semaphore) -> Result<Holder, Error>,
+) -> Result<Vec<Guard>, Error> {
+    let begin = Instant::now();
+    in_order(semaphores, |semaphore| {
+        let timeout = wish.patience.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
+        let patience = Patience { timeout, ..wish.patience };
+        let mut holder = || holder(semaphore);
+        let mut claimant = Claimant { tag: wish.tag, holder: &mut holder };
+        Waiting::begin(&semaphore.files, patience).acquire(&mut claimant, wish.sharing)
+    })
+}
+
+/// Takes one after the other, in the order of directory and name. A failure lets go of all.
+pub(crate) fn in_order(
+    semaphores: &[&Semaphore],
+    mut take: impl FnMut(&Semaphore) -> Result<Guard, Error>,
+) -> Result<Vec<Guard>, Error> {
+    let key = |semaphore: &Semaphore| {
+        let place = semaphore.files.directory.identity();
+        (place.device, place.inode, semaphore.files.place.name.as_os_str().to_owned())
+    };
+    let mut sorted: Vec<(usize, &Semaphore)> = semaphores.iter().copied().enumerate().collect();
+    sorted.sort_by_key(|(_, semaphore)| key(semaphore));
+    let twice = sorted.windows(2).find_map(|pair| match pair {
+        [(_, one), (_, other)] if key(one) == key(other) => Some(other.path()),
+        _ => None,
+    });
+    if let Some(path) = twice {
+        return Err(Error::InvalidPath { path, problem: PathProblem::Twice });
+    }
+    let mut guards = Vec::with_capacity(sorted.len());
+    for (index, semaphore) in sorted {
+        guards.push((index, take(semaphore)?));
+    }
+    guards.sort_by_key(|(index, _)| *index);
+    Ok(guards.into_iter().map(|(_, guard)| guard).collect())
+}

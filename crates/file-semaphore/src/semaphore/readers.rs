@@ -1,0 +1,168 @@
+//! Sharing a semaphore: many readers, or one holder alone.
+//!
+//! A reader takes the lock for the moment in which it puts a lock file of its own into the directory
+//! `LOCK.shared`. A process that wants the lock alone takes it and waits until the directory has no more
+//! readers. No new reader can enter while it waits, so it does not wait for ever. A directory without readers
+//! is removed. The directory has the same permissions as the one around it, so every user who can take the
+//! lock can share it.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pidlockfile::{Directory, Pid};
+
+use crate::error::{Error, InTheWay};
+use crate::judge::HeldStatus;
+use crate::semaphore::Guard;
+use crate::semaphore::cleaning::{self, Listed, sweep};
+use crate::semaphore::files::{Claimant, Files};
+use crate::sys::alike;
+use crate::sys::watch::Watch;
+
+/// How often the directory is looked at or entered again, when others remove it in that moment.
+const TRIES: usize = 64;
+
+/// What a reader that left in that moment took away: its file, and the directory with it.
+fn is_gone(error: &Error) -> bool {
+    error.io_kind() == io::ErrorKind::NotFound
+}
+
+/// The readers of a semaphore.
+pub(crate) struct Readers<'a> {
+    files: &'a Arc<Files>,
+    directory: PathBuf,
+}
+
+impl<'a> Readers<'a> {
+    pub(crate) fn of(files: &'a Arc<Files>) -> Self {
+        let mut directory = files.path().into_os_string();
+        directory.push(".shared");
+        Self { files, directory: directory.into() }
+    }
+
+    /// All of them, dead ones among them until a process wants the semaphore alone.
+    pub(crate) fn status(&self) -> Result<Vec<HeldStatus>, Error> {
+        Ok(self.locks()?.into_iter().map(|listed| listed.status).collect())
+    }
+
+    /// Tells of readers that leave. `None`: the directory cannot be opened, perhaps because there are none any more.
+    pub(crate) fn watch(&self) -> Option<Watch> {
+        Directory::open(&self.directory).ok().map(|directory| Watch::on(&directory))
+    }
+
+    fn locks(&self) -> Result<Vec<Listed>, Error> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            match self.directory.symlink_metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Ok(there) if !there.is_dir() => {
+                    return Err(Error::Obstacle { path: self.directory.clone() });
+                }
+                _ => {}
+            }
+            match cleaning::list(&self.directory, self.files.config) {
+                // It may be there again by now.
+                Err(error) if is_gone(&error) => last = Some(error),
+                other => return other,
+            }
+        }
+        last.map_or(Ok(Vec::new()), Err)
+    }
+
+    fn is_never_shared(&self) -> bool {
+        self.files.config.slots.count() > 1
+    }
+
+    fn reader(&self, listed: &Listed) -> Result<Arc<Files>, Error> {
+        Files::open(&self.directory.join(&listed.name), self.files.config)
+    }
+
+    /// Does it to the first reader's lock for which it can be done. `None`: to none.
+    pub(crate) fn first<T>(
+        &self,
+        deed: impl Fn(&Files) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if self.is_never_shared() {
+            return Ok(None);
+        }
+        for listed in self.locks()? {
+            match self.reader(&listed).and_then(|reader| deed(&reader)) {
+                Ok(done) => {
+                    self.remove_if_empty();
+                    return Ok(Some(done));
+                }
+                Err(Error::NotLocked { .. } | Error::NotHolder { .. } | Error::Parse { .. }) => {}
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// A living reader, if there is one: in the way of a process that has the lock and wants it alone.
+    /// Removes what dead readers left.
+    pub(crate) fn in_the_way(&self) -> Result<Option<InTheWay>, Error> {
+        if self.is_never_shared() {
+            return Ok(None);
+        }
+        for listed in self.locks()? {
+            if !listed.status.stale {
+                return Ok(Some(InTheWay::of(listed.status.lock_info())));
+            }
+            match self.reader(&listed).and_then(|reader| sweep(&reader)) {
+                // What a dead reader left hinders nothing but cleaning up.
+                Err(Error::System { error, .. }) if error.is_not_permitted() => {}
+                Err(error) if !is_gone(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.remove_if_empty();
+        Ok(None)
+    }
+
+    /// Puts a reader's lock beside the lock, and releases the lock.
+    pub(crate) fn join(&self, held: Guard, claimant: &mut Claimant<'_>) -> Result<Guard, Error> {
+        let reader = self.join_beside(claimant)?;
+        held.release()?;
+        Ok(reader)
+    }
+
+    fn join_beside(&self, claimant: &mut Claimant<'_>) -> Result<Guard, Error> {
+        let random = RandomState::new().build_hasher().finish();
+        let path = self.directory.join(format!("{}-{random:016x}", Pid::this()));
+        let mut last = None;
+        for _ in 0..TRIES {
+            if let Err(error) = alike::make(&self.directory, &self.files.directory) {
+                if error.kind() == io::ErrorKind::NotFound {
+                    continue;
+                }
+                if error.kind() == io::ErrorKind::NotADirectory {
+                    return Err(Error::Obstacle { path: self.directory.clone() });
+                }
+                let message = "the directory of readers cannot be created";
+                return Err(Error::Process { message });
+            }
+            let reader = Files::open(&path, self.files.config).and_then(|reader| {
+                reader.attempt(claimant)?.map_err(|it| it.refused(reader.path()))
+            });
+            match reader {
+                Ok(guard) => return Ok(guard.sharing(Arc::clone(self.files))),
+                Err(error) if is_gone(&error) => last = Some(error),
+                Err(Error::System { error, .. }) if error.is_not_permitted() => {
+                    return Err(Error::Process {
+                        message: "the directory of readers belongs to another user and is closed",
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::NotLocked { path: self.files.path() }))
+    }
+
+    /// A directory in which somebody is cannot be removed.
+    pub(crate) fn remove_if_empty(&self) {
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}

@@ -1,0 +1,84 @@
+//! Why a command was not started, in the words and with the exit codes of a shell.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+
+use crate::exit;
+
+/// Why this process did not become the command.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It was never told to: its caller is gone or has changed its mind.
+    Untold,
+    /// The command cannot be executed.
+    Command {
+        /// As it was named.
+        program: OsString,
+        /// What execve(2) said.
+        error: io::Error,
+    },
+}
+
+impl Refusal {
+    /// The exit code, as a shell has it: 126 or 127. None for [`Refusal::Untold`], which no shell
+    /// knows.
+    #[must_use]
+    pub fn code(&self) -> Option<u8> {
+        match self {
+            Self::Untold => None,
+            Self::Command { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                Some(exit::NOT_FOUND)
+            }
+            Self::Command { .. } => Some(exit::NOT_EXECUTABLE),
+        }
+    }
+
+    /// Whether there is no such command.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(exit::NOT_FOUND)
+    }
+}
+
+/// As a shell says it. Holds the command's name as it was given: clean it for a terminal.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Command { program, error } = self else {
+            return f.write_str("the wrapper ended before it started the command");
+        };
+        write!(f, "{}: ", program.to_string_lossy())?;
+        let is_path = program.as_encoded_bytes().contains(&b'/');
+        if error.kind() == io::ErrorKind::NotFound && !is_path {
+            return f.write_str("command not found");
+        }
+        let text = error.to_string();
+        f.write_str(text.split(" (os error").next().unwrap_or_default())
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn refusals_are_worded_and_numbered_as_a_shell_does() {
+        let refusal = |program: &str, errno| Refusal::Command {
+            program: program.into(),
+            error: io::Error::from_raw_os_error(errno as i32),
+        };
+        let table = [
+            (refusal("x", Errno::ENOENT), Some(127), "x: command not found"),
+            (refusal("./x", Errno::ENOENT), Some(127), "./x: No such file or directory"),
+            (refusal("x", Errno::EACCES), Some(126), "x: Permission denied"),
+            (refusal("x", Errno::ENOEXEC), Some(126), "x: Exec format error"),
+            (Refusal::Untold, None, "the wrapper ended before it started the command"),
+        ];
+        for (refusal, code, words) in table {
+            assert_eq!((refusal.code(), refusal.to_string().as_str()), (code, words));
+        }
+    }
+}
