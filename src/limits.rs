@@ -38,9 +38,6 @@ pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 /// later.
 pub const LOG_LINES: usize = 1000;
 
-/// Delay before deferred work is done while clients are busy: closing files, and the log.
-pub const FLUSH_AFTER: Duration = Duration::from_millis(10);
-
 /// Age at which a session of one client opens the lock directories anew, because others may be there by now.
 pub const SESSION_REOPEN_EVERY: Duration = Duration::from_secs(1);
 
@@ -118,9 +115,6 @@ pub const STATUS_TIME: Duration = Duration::from_millis(900);
 /// The longest pause between two searches for holders. A pause is three times as long as the search before it, up to
 /// this.
 pub const STATUS_PAUSE: Duration = Duration::from_millis(100);
-
-/// Lines of the log that are written later than their reply. For one more, all of them are written before it.
-pub const DEFERRED_MOST: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The service's log. Lines are put off until no client waits, and each user may cause a bounded number of them.
+//! The service's log. Each user may cause a bounded number of lines.
 
 use std::fmt;
 use std::time::Instant;
@@ -10,17 +10,16 @@ use super::log_budget::{LogBudget, Verdict};
 use crate::log::{Log, Severity};
 use crate::peer::Peer;
 
-/// The log, and what is still to be logged.
+/// The log, and how many lines each user has caused.
 #[derive(Debug)]
 pub(super) struct Journal {
     log: Log,
-    lines: Vec<(Severity, String)>,
     budget: LogBudget,
 }
 
 impl Journal {
     pub(super) fn of(log: Log) -> Self {
-        Self { log, lines: Vec::new(), budget: LogBudget::default() }
+        Self { log, budget: LogBudget::default() }
     }
 
     /// A log like this one, for another thread.
@@ -28,16 +27,8 @@ impl Journal {
         self.log.another()
     }
 
-    /// One line, at once.
-    pub(super) fn now(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
+    pub(super) fn record(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
         self.log.record(severity, &line);
-    }
-
-    /// One line, with the next [`Self::write`].
-    pub(super) fn later(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
-        if self.log.wants(severity) {
-            self.lines.push((severity, line.to_string()));
-        }
     }
 
     /// The same for what a user has caused. One user cannot bury the lines of others.
@@ -48,10 +39,10 @@ impl Journal {
         if let Verdict::Log(left_out) = self.budget.spend(user, Instant::now()) {
             if left_out > 0 {
                 let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
-                let line = format!("{left_out} lines about {uid} were left out");
-                self.lines.push((Severity::Warning, line));
+                let warning = format!("{left_out} lines about {uid} were left out");
+                self.log.record(Severity::Warning, &warning);
             }
-            self.lines.push((severity, line.to_string()));
+            self.log.record(severity, &line);
         }
     }
 
@@ -63,16 +54,10 @@ impl Journal {
         }
     }
 
-    /// How many lines are put off.
-    pub(super) fn deferred(&self) -> usize {
-        self.lines.len()
-    }
-
-    /// Writes them, and after them these.
-    pub(super) fn write(&mut self, events: Vec<Event>) {
-        self.lines.extend(events.into_iter().map(|event| (event.weight.into(), event.text)));
-        for (severity, line) in std::mem::take(&mut self.lines) {
-            self.log.record(severity, &line);
+    /// What no request has led to.
+    pub(super) fn of_nobody(&mut self, events: Vec<Event>) {
+        for event in events {
+            self.log.record(event.weight.into(), &event.text);
         }
     }
 }

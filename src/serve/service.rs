@@ -19,7 +19,7 @@ use super::ports::PortThreads;
 use super::queue::{Attempt, Queue, WaiterId};
 use super::quota::Quota;
 use super::status_worker::{self, Seen};
-use crate::limits::{DEFERRED_MOST, FILES_PER_USER, FLUSH_AFTER};
+use crate::limits::FILES_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer, Processes};
 use crate::protocol::command::Demand;
@@ -35,8 +35,6 @@ pub(crate) struct Service {
     pub(super) processes: Processes,
     pub(super) table: Table,
     pub(super) journal: Journal,
-    /// When deferred work is to be done, if there is any.
-    flush_by: Option<Instant>,
     inquiry: Inquiry,
     /// The clients that wait for a device.
     pub(super) queue: Queue,
@@ -56,7 +54,6 @@ impl Service {
             processes: Processes::default(),
             table,
             journal: Journal::of(log),
-            flush_by: None,
             inquiry: Inquiry::default(),
             queue: Queue::default(),
             quota: Quota::default(),
@@ -65,34 +62,15 @@ impl Service {
         }
     }
 
-    /// Does deferred work, if there has been any for [`FLUSH_AFTER`]. Returns when that will be.
-    pub(super) fn flush_due(&mut self, now: Instant) -> Option<Instant> {
-        if self.deferred() == 0 {
-            self.flush_by = None;
-            return None;
-        }
-        let by = *self.flush_by.get_or_insert(now.checked_add(FLUSH_AFTER).unwrap_or(now));
-        if by > now {
-            return Some(by);
-        }
-        self.flush();
-        None
-    }
-
-    fn deferred(&self) -> usize {
-        self.journal.deferred()
-    }
-
-    /// Does what no client need wait for: closing files, and the log.
-    pub(crate) fn flush(&mut self) {
-        self.flush_by = None;
-        self.journal.write(self.table.take_events());
+    /// Logs what belongs to no request.
+    pub(crate) fn log_events(&mut self) {
+        self.journal.of_nobody(self.table.take_events());
     }
 
     /// Tells the log why nothing can be served.
     pub(crate) fn complain(&mut self, complaint: &str) {
-        self.flush();
-        self.journal.now(Severity::Error, format_args!("{complaint}"));
+        self.log_events();
+        self.journal.record(Severity::Error, format_args!("{complaint}"));
     }
 
     /// Looks at a new connection, before anything is said on it. A client with a number may wait for a device.
@@ -127,9 +105,6 @@ impl Service {
 
     /// Serves a demand, if the client may make it. None if the client has its answer.
     pub(super) fn change(&mut self, client: &mut Client, demand: Demand) -> Option<Delay> {
-        if self.deferred() >= DEFERRED_MOST {
-            self.flush();
-        }
         let outcome = match self.grant(client, demand) {
             None => Ok(Outcome::Denied),
             Some(Permitted::Lock(granted)) => self.lock(client, granted),
@@ -206,7 +181,7 @@ impl Service {
         if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
             let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
             let (device, pid) = (request.device.as_str(), request.pid);
-            self.journal.later(
+            self.journal.record(
                 Severity::Warning,
                 format_args!("{peer}: took {device} from pid {pid}{from} by force"),
             );
@@ -365,9 +340,7 @@ impl Service {
     /// A process is gone: what it held is for everybody.
     pub(super) fn process_gone(&mut self, pid: Pid) {
         self.ports.process_gone(pid, &mut self.table);
-        for event in self.table.gone(pid) {
-            self.journal.later(event.weight.into(), format_args!("{}", event.text));
-        }
+        self.journal.of_nobody(self.table.gone(pid));
         self.queue.process_gone(pid, Instant::now());
     }
 
@@ -412,11 +385,5 @@ impl Service {
         let waiters: Vec<_> = self.queue.waiters(port.as_deref()).map(waiter).collect();
         let report = Report::new(scope, &holders, &waiters);
         client.session.report(Some(if is_complete { report } else { report.incomplete() }));
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.flush();
     }
 }

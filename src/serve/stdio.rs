@@ -22,7 +22,7 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
     loop {
         match &connection.phase {
             Phase::Reading | Phase::Sending(_) => {
-                if !wait(service, &connection, idle_timeout) && !connection.drop_replies() {
+                if !wait(&connection, idle_timeout) && !connection.drop_replies() {
                     return connection.end(&service.farewell());
                 }
             }
@@ -34,7 +34,6 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
             Phase::Waiting | Phase::Over => return connection.close(),
         }
         let now = Instant::now();
-        service.flush_due(now);
         if now.saturating_duration_since(opened) >= SESSION_REOPEN_EVERY {
             service.table.reopen();
             opened = now;
@@ -43,20 +42,17 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
     }
 }
 
-/// Waits for the client, and does meanwhile what was deferred. False if the client has been idle too long.
-fn wait(service: &mut Service, connection: &Connection, idle_timeout: Duration) -> bool {
-    loop {
-        let now = Instant::now();
-        let deadline = connection.moment(idle_timeout);
-        // Checked before each read: single bytes do not keep a session.
-        if deadline.is_some_and(|deadline| deadline <= now) {
-            return false;
-        }
-        let flush = service.flush_due(now);
-        if connection.wait(flush.into_iter().chain(deadline).min()) {
+/// Waits for the client. False if it has been idle too long.
+fn wait(connection: &Connection, idle_timeout: Duration) -> bool {
+    let deadline = connection.moment(idle_timeout);
+    // Checked before each read: single bytes do not keep a session.
+    let is_over = || deadline.is_some_and(|deadline| deadline <= Instant::now());
+    while !is_over() {
+        if connection.wait(deadline) {
             return true;
         }
     }
+    false
 }
 
 #[cfg(test)]
@@ -99,7 +95,7 @@ mod tests {
         let client = service.welcome(wire.as_fd(), None);
         let mut connection = Connection::new(wire, client, Instant::now());
         theirs.write_all(b"n").unwrap();
-        let goes_on = wait(&mut service, &connection, idle_timeout);
+        let goes_on = wait(&connection, idle_timeout);
         assert_eq!(goes_on, is_read);
         assert!(!connection.drop_replies());
         if goes_on {

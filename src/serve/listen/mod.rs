@@ -113,7 +113,7 @@ impl<'s> Daemon<'s> {
         let own = own(service.table.directories().len(), makes_exclusive);
         let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
         if shares.connections < settings.limit {
-            service.journal.now(
+            service.journal.record(
                 Severity::Warning,
                 format_args!("descriptors for {} connections only", shares.connections),
             );
@@ -141,6 +141,7 @@ impl<'s> Daemon<'s> {
             settings,
         };
         daemon.watch_holders();
+        daemon.service.log_events();
         if makes_exclusive {
             let Service { table, authority, journal, ports, .. } = &mut *daemon.service;
             let (layout, log) = (table.layout().clone(), journal.log_of_thread());
@@ -180,7 +181,6 @@ impl<'s> Daemon<'s> {
             self.search_at,
             self.notify.next_moment(),
             self.service.queue.next_moment(),
-            self.service.flush_due(Instant::now()),
         ];
         let mut events = [EpollEvent::empty(); EVENTS];
         let timeout = timeout_until(moments.into_iter().flatten().min());
@@ -224,7 +224,7 @@ impl<'s> Daemon<'s> {
             let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
             if Signal::try_from(number) == Ok(Signal::SIGHUP) {
                 self.service.table.reopen();
-                self.service.journal.now(
+                self.service.journal.record(
                     Severity::Notice,
                     format_args!("SIGHUP: opening the lock directories again"),
                 );
@@ -261,7 +261,7 @@ impl<'s> Daemon<'s> {
     fn pause_accepting(&mut self, error: &io::Error, now: Instant) {
         self.service
             .journal
-            .now(Severity::Error, format_args!("cannot accept a connection: {error}"));
+            .record(Severity::Error, format_args!("cannot accept a connection: {error}"));
         self.accept_after = now.checked_add(ACCEPT_PAUSE);
         self.listen_for(EpollFlags::empty());
     }
@@ -357,7 +357,7 @@ impl<'s> Daemon<'s> {
             self.end(token);
         }
         self.service.ports.end();
-        self.service.flush();
-        self.service.journal.now(Severity::Info, format_args!("ends"));
+        self.service.log_events();
+        self.service.journal.record(Severity::Info, format_args!("ends"));
     }
 }

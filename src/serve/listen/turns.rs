@@ -141,7 +141,7 @@ impl Daemon<'_> {
             Ok(None) => return,
             Err(Ended) => {
                 let why = format_args!("the thread that answers STAT has ended");
-                self.service.journal.now(Severity::Error, why);
+                self.service.journal.record(Severity::Error, why);
                 self.ending = true;
                 return;
             }
