@@ -818,7 +818,9 @@ fn eight_keys_of_one_server_go_over_one_connection() {
         leases.extend(callers.join_all().await);
         is_one();
         assert!(EIGHT.iter().all(|key| other.ask("l", key, "0") == "timeout"));
-        drop(leases);
+        for lease in leases {
+            lease.release().await.unwrap();
+        }
     });
     let client =
         dflock::blocking::Client::new(settings(daemon.address.to_string().parse().unwrap()));
@@ -850,6 +852,72 @@ fn a_broken_connection_ends_none_of_its_leases(#[case] fault: fn(&mut Proxy)) {
     leases.into_iter().for_each(|lease| lease.release().unwrap());
     another.release().unwrap();
     assert_free_at_once(&daemon);
+}
+
+/// A runtime that nobody drives keeps no one waiting: each has a connection of its own.
+#[test]
+fn runtimes_share_no_connection() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let take = |key: &'static str| {
+        let lock = client.lock(key).unwrap();
+        async move { lock.try_acquire().await.unwrap().unwrap() }
+    };
+    let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = idle.block_on(take("a"));
+    turn(async {
+        let second = take("b").await;
+        daemon.until_stats("{\"connections\":3,");
+        second.release().await.unwrap();
+    });
+    assert!(daemon.stats().contains("\"key\":\"a\""));
+    drop((first, idle));
+}
+
+/// More than the renewals of one connection have time for go over another one.
+#[test]
+fn many_leases_have_several_connections() {
+    const LEASES: usize = 250;
+    let daemon = Daemon::start(KEEPS);
+    turn(async {
+        let client = client(&daemon);
+        let mut leases = Vec::new();
+        for number in 0..LEASES {
+            let lock = client.lock(format!("k{number}")).unwrap().ttl(seconds(4)).unwrap();
+            leases.push(lock.try_acquire().await.unwrap().unwrap());
+        }
+        daemon.until_stats("{\"connections\":4,");
+        // Longer than the leases.
+        tokio::time::timeout(seconds(6), leases[0].lost()).await.unwrap_err();
+        assert!(leases.iter().all(|lease| lease.loss().is_none()));
+        drop(leases);
+        client.lock("last").unwrap().try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    });
+    assert_free(&daemon);
+}
+
+/// Others of the client who ask again and again over the same connection delay no renewal.
+#[test]
+fn a_busy_connection_renews_its_leases() {
+    let daemon = Daemon::start(KEEPS);
+    turn(async {
+        let client = client(&daemon);
+        let lock = client.lock("k").unwrap().ttl(seconds(3)).unwrap();
+        let mut lease = lock.try_acquire().await.unwrap().unwrap();
+        let mut askers = tokio::task::JoinSet::new();
+        for number in 0..20 {
+            let lock = client.lock(format!("k{number}")).unwrap();
+            askers.spawn(async move {
+                loop {
+                    lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+                }
+            });
+        }
+        tokio::time::timeout(seconds(7), lease.lost()).await.unwrap_err();
+        askers.shutdown().await;
+        lease.release().await.unwrap();
+    });
+    assert_free(&daemon);
 }
 
 /// Somebody takes one of the keys away: the others stay, on their connection.
