@@ -144,6 +144,7 @@ fn a_program_that_needs_the_library_is_named() {
     let end = lfp(&ground, &["run", PORT, "--", "minicom", "--version"]);
     assert!(end.said("minicom version"), "{end}");
     assert!(end.said("lfp: minicom seems to make lock files itself"), "{end}");
+    assert!(end.said("\n  `minicom -o` checks no lock files\n"), "{end}");
     assert!(end.said("would help (package lfp-preload)"), "{end}");
     let end = lfp(&ground, &["run", PORT, "--", "picocom", "--help"]);
     assert!(end.said("picocom") && !end.said("lfp:"), "it makes none: {end}");

@@ -231,6 +231,22 @@ fn every_answer_can_be_json() {
     assert_eq!(report["pairs"], 50);
 }
 
+/// `-q` says nothing of holders, and everything else.
+#[rstest]
+#[case::busy(&["acquire", "held", "-t", "0", "-q"], 1, "")]
+#[case::timed_out(&["-q", "run", "held", "-t", "1", "true"], 75, "")]
+#[case::not_held(&["release", "k", "nothing", "--quiet", "--json"], 1, "")]
+#[case::an_answer(&["stats", "-q"], 0, "")]
+#[case::no_such_command(&["run", "free", "-q", "no-such-command"], 127, "dflock: no-such-command: command not found\n")]
+#[case::other_code_by_its_old_name(&["run", "held", "-t", "0", "--busy-exit-code", "9", "true"], 9, "")]
+fn quiet(#[case] words: &[&str], #[case] code: i32, #[case] said: &str) {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.talk();
+    holder.take("held", "0");
+    let end = run(&mut dflock(&daemon, words));
+    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", said));
+}
+
 /// A failure takes the place of the answer, as in all our programs.
 #[rstest]
 #[case(&["release", "k", "nothing"], 1, "not_held")]
