@@ -288,13 +288,12 @@ impl Connection {
     async fn exchange_up_to(&mut self, ask: &Ask<'_>, wait: Duration, most_bytes: usize) -> Answer {
         self.conversation.ask()?;
         let limit = self.answer_limit.saturating_add(wait);
-        timeout(limit, self.converse(ask, most_bytes)).await.map_err(|_| ClientError::Silent)?
-    }
-
-    async fn converse(&mut self, ask: &Ask<'_>, most_bytes: usize) -> Answer {
-        self.stream.write_all(&ask.to_bytes()).await?;
-        self.stream.flush().await?;
-        self.answer(most_bytes).await
+        let converse = async {
+            self.stream.write_all(&ask.to_bytes()).await?;
+            self.stream.flush().await?;
+            self.answer(most_bytes).await
+        };
+        timeout(limit, converse).await.map_err(|_| ClientError::Silent)?
     }
 
     async fn answer(&mut self, most_bytes: usize) -> Answer {
