@@ -23,7 +23,7 @@ pub const VERSION_CHARS: usize = 64;
 
 /// Bytes that are read from a connection in one turn: a few commands. The rest is read in the next turn, after those of
 /// other connections.
-pub const READ_BYTES: usize = 128;
+pub const READ_BYTES: usize = 64;
 
 /// Time without a complete command, unless `--idle-timeout` gives another. Then the connection gets 421 and is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);

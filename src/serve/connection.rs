@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(answers(&mut scene), one_read);
         assert_eq!(scene.turn(), Phase::Reading);
         assert_eq!(answers(&mut scene), less);
-        assert_eq!(scene.send(&vec![b'x'; 3 * READ_BYTES]), Phase::Reading);
+        assert_eq!(scene.send(&[b'x'; 3 * READ_BYTES]), Phase::Reading);
         assert!(scene.connection.pending.capacity() <= READ_BYTES);
     }
 
