@@ -21,9 +21,11 @@ pub const HOST_CHARS: usize = 255;
 /// The text of `--banner-version`, in characters. A longer one is a usage error.
 pub const VERSION_CHARS: usize = 64;
 
-/// Bytes that are read from a connection in one turn: a few commands. The rest is read in the next turn, after those of
-/// other connections.
-pub const READ_BYTES: usize = 64;
+/// Bytes that are read from a connection in one turn. The rest is read in the next turn, after those of other connections.
+pub const READ_BYTES: usize = 1024;
+
+/// Requests of a connection that are answered in one turn.
+pub const TURN_REQUESTS: usize = 2;
 
 /// Time without a complete command, unless `--idle-timeout` gives another. Then the connection gets 421 and is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);

@@ -43,24 +43,24 @@ fn let_directories_settle(sandbox: &Sandbox) {
 /// the waiting for a client that is slow.
 fn pairs(trace: &str) -> Vec<Vec<&str>> {
     let mut pairs: Vec<Vec<&str>> = Vec::new();
-    // The calls that read the list and close it, while it is open.
-    let mut list: Option<[String; 2]> = None;
+    // The calls that read the list and close it, while it is open. It is read twice at once.
+    let mut lists: Vec<[String; 2]> = Vec::new();
     for line in trace.lines() {
         if line.contains("\"lock ") {
             pairs.push(Vec::new());
         }
         let in_vain = line.starts_with("read(0, ") && line.contains("EAGAIN");
         let waits = in_vain || line.starts_with("poll([{fd=0, ");
-        let of_list = list.iter().flatten().any(|call| line.starts_with(call));
+        let of_list = lists.iter().position(|calls| calls.iter().any(|it| line.starts_with(it)));
         let of_others = line.contains("F_GETFD") || line.contains("\"/dev/log\"");
-        if let (Some(pair), false) = (pairs.last_mut(), waits || of_list || of_others) {
+        if let (Some(pair), false) = (pairs.last_mut(), waits || of_list.is_some() || of_others) {
             pair.push(line);
         }
         if line.contains("\"/proc/locks\"") {
             let (_, descriptor) = line.rsplit_once(" = ").unwrap();
-            list = Some([format!("pread64({descriptor}, "), format!("close({descriptor})")]);
-        } else if of_list && line.starts_with("close(") {
-            list = None;
+            lists.push([format!("pread64({descriptor}, "), format!("close({descriptor})")]);
+        } else if let Some(list) = of_list.filter(|_| line.starts_with("close(")) {
+            lists.swap_remove(list);
         }
     }
     // What is after the last one is the end of the session.

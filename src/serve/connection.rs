@@ -9,6 +9,7 @@ use nix::sys::socket::{self, sockopt};
 use super::client::{Client, Delay};
 use super::service::Service;
 use super::wire::Wire;
+use crate::limits::TURN_REQUESTS;
 use crate::protocol::session::Step;
 use ttylock::DeviceName;
 
@@ -32,6 +33,8 @@ pub(super) struct Connection {
 pub(super) enum Phase {
     /// The client sends something.
     Reading,
+    /// Other connections have their turns: it has sent more than is answered in one.
+    Pausing,
     /// The client takes the replies that it has not taken since this moment.
     Sending(Instant),
     /// The client is given the device that it waits for, or an answer without it.
@@ -91,8 +94,9 @@ impl Connection {
         self.pending = input.to_vec();
     }
 
-    /// Does what the bytes say; `None` when they are used up.
+    /// Does what the bytes say, a few requests at most; `None` when they are used up.
     fn obey(&mut self, service: &mut Service, input: &mut &[u8], now: Instant) -> Option<Phase> {
+        let mut answered = 0..TURN_REQUESTS;
         loop {
             match self.client.session.next(input) {
                 Step::Receive => return None,
@@ -103,6 +107,10 @@ impl Connection {
                     self.spoke = true;
                     if !self.output.is_empty() {
                         return Some(Phase::Sending(now));
+                    }
+                    let _ = answered.next();
+                    if answered.is_empty() && !input.is_empty() {
+                        return Some(Phase::Pausing);
                     }
                 }
                 Step::Change(demand) => {
@@ -200,6 +208,7 @@ impl Connection {
         match self.phase {
             Phase::Waiting | Phase::Asking(_) | Phase::Over => None,
             Phase::Retrying(moment) => Some(moment),
+            Phase::Pausing => Some(self.served),
             Phase::Sending(since) => since.checked_add(idle_timeout),
             Phase::Reading => self.served.checked_add(idle_timeout),
         }
@@ -310,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_serves_one_read() {
+    fn a_turn_serves_a_few_requests_of_one_read() {
         let mut scene = Scene::new();
         let answers = |scene: &mut Scene| {
             let mut said = [0; 65536];
@@ -318,11 +327,16 @@ mod tests {
             said[..length].iter().filter(|byte| **byte == b'\n').count()
         };
         assert_eq!(answers(&mut scene), 1);
-        let [one_read, less] = [READ_BYTES, READ_BYTES / 2].map(|bytes| bytes / 5);
-        assert_eq!(scene.send(&b"noop\n".repeat(one_read + less)), Phase::Reading);
-        assert_eq!(answers(&mut scene), one_read);
+        let requests = READ_BYTES / 5 + TURN_REQUESTS;
+        assert_eq!(scene.send(&b"noop\n".repeat(requests)), Phase::Pausing);
+        assert_eq!(answers(&mut scene), TURN_REQUESTS);
+        let mut turns = vec![TURN_REQUESTS];
+        while turns.iter().sum::<usize>() < requests {
+            scene.turn();
+            turns.push(answers(&mut scene));
+        }
+        assert!(turns.iter().all(|count| (1..=TURN_REQUESTS).contains(count)), "{turns:?}");
         assert_eq!(scene.turn(), Phase::Reading);
-        assert_eq!(answers(&mut scene), less);
         assert_eq!(scene.send(&[b'x'; 3 * READ_BYTES]), Phase::Reading);
         assert!(scene.connection.pending.capacity() <= READ_BYTES);
     }
@@ -344,7 +358,8 @@ mod tests {
         }
         assert!(blocked);
         scene.connection.stop_talking();
-        assert_eq!(scene.turn(), Phase::Reading);
+        while scene.turn() == Phase::Pausing {}
+        assert_eq!(scene.connection.phase, Phase::Reading);
         assert!(scene.connection.output.is_empty());
     }
 

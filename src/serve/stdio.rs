@@ -30,6 +30,7 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
             Phase::Retrying(moment) => {
                 std::thread::sleep(moment.saturating_duration_since(Instant::now()));
             }
+            Phase::Pausing => {}
             // With one client there is nobody to wait among, and WAIT is not offered.
             Phase::Waiting | Phase::Over => return connection.close(),
         }

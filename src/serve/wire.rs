@@ -64,9 +64,9 @@ impl Wire {
             (output, Kind::Socket) => {
                 socket::send(output.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | QUIETLY)
             }
-            // A pipe that can be written to has room for a whole reply.
+            // A pipe that can be written to has room for so much, but perhaps not for an answer to STAT.
             (output, Kind::Other) if is_ready(output, PollFlags::POLLOUT) => {
-                nix::unistd::write(output, bytes)
+                nix::unistd::write(output, bytes.get(..nix::libc::PIPE_BUF).unwrap_or(bytes))
             }
             (_, Kind::Other) => Err(Errno::EAGAIN),
         }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 
 /// A client of one server, or of several: each with its own keys, or all with the same.
 ///
-/// Up to 100 leases of a server share one connection, which closes with the last of them. Only an acquire that waits
+/// Up to 16 leases of a server share one connection, which closes with the last of them. Only an acquire that waits
 /// has its own: requests on one connection are served in order, and it would hold back the renewals of other leases.
 /// Cheap to clone; clones share their connections, each runtime has its own.
 #[derive(Clone)]

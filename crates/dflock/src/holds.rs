@@ -13,8 +13,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// Holds of one session. The renewals of more might take longer than they have.
-const MOST_HOLDS: usize = 100;
+/// Holds of one session. They are renewed one after the other: beside a slow server, the renewals of more might take
+/// longer than they have.
+const MOST_HOLDS: usize = 16;
 
 /// One hold. A lost one stays until its lease is released or dropped.
 pub(super) struct Hold {
@@ -120,10 +121,12 @@ impl Holds {
         self.live().map(Hold::due_at).min()
     }
 
-    /// A hold that must be renewed now, and the length of its lease.
+    /// The hold that must be renewed first, if its time has come, and the length of its lease. With another order, a
+    /// slow server would renew some holds again before others.
     pub(super) fn due(&self) -> Option<(Proof, Duration)> {
         let now = Instant::now();
-        let due = self.live().find(|hold| hold.due_at() <= now);
+        let first = self.live().min_by_key(|hold| hold.due_at());
+        let due = first.filter(|hold| hold.due_at() <= now);
         due.map(|hold| (hold.proof.clone(), hold.grant.ttl))
     }
 

@@ -41,6 +41,8 @@ impl Daemon<'_> {
                 self.service.queue.leave(connection.client.id, now);
                 connection.client.answer(Outcome::Busy);
             }
+            // It has a turn in any case, when it is due.
+            Phase::Pausing => return,
             Phase::Reading | Phase::Sending(_) | Phase::Over => {}
         }
         self.turn(token, now);
@@ -61,7 +63,7 @@ impl Daemon<'_> {
         let reading = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
         let interest = match phase {
             Phase::Over => return self.close(token),
-            Phase::Reading => Some(reading),
+            Phase::Reading | Phase::Pausing => Some(reading),
             Phase::Sending(_) => Some(EpollFlags::EPOLLOUT),
             Phase::Waiting => Some(EpollFlags::EPOLLRDHUP),
             Phase::Retrying(_) => hears.then_some(EpollFlags::empty()),
@@ -114,19 +116,25 @@ impl Daemon<'_> {
         Some(connection)
     }
 
-    /// The connections that have their moment: the time of a client is over, or a contended request is tried again.
-    /// One request in each round, so that other clients are served in between.
+    /// The connections that have their moment: the time of a client is over, it has sent more than one turn answers, or a
+    /// contended request is tried again. One such request in each round, so that other clients are served in between.
     pub(super) fn serve_due(&mut self, now: Instant) {
         let mut has_retried = false;
         for token in self.clients.due(now) {
             let Some(connection) = self.clients.find(token) else { continue };
-            if matches!(connection.phase, Phase::Retrying(_)) {
-                if std::mem::replace(&mut has_retried, true) {
+            let has_turn = match connection.phase {
+                Phase::Retrying(_) if std::mem::replace(&mut has_retried, true) => {
                     self.clients.changed(token);
-                } else {
-                    self.turn(token, now);
+                    continue;
                 }
-            } else if connection.drop_replies() {
+                Phase::Retrying(_) | Phase::Pausing => true,
+                Phase::Reading
+                | Phase::Sending(_)
+                | Phase::Waiting
+                | Phase::Asking(_)
+                | Phase::Over => connection.drop_replies(),
+            };
+            if has_turn {
                 self.turn(token, now);
             } else {
                 self.end(token);

@@ -886,12 +886,38 @@ fn many_leases_have_several_connections() {
             let lock = client.lock(format!("k{number}")).unwrap().ttl(seconds(4)).unwrap();
             leases.push(lock.try_acquire().await.unwrap().unwrap());
         }
-        daemon.until_stats("{\"connections\":4,");
+        daemon.until_stats("{\"connections\":17,");
         // Longer than the leases.
         tokio::time::timeout(seconds(6), leases[0].lost()).await.unwrap_err();
         assert!(leases.iter().all(|lease| lease.loss().is_none()));
         drop(leases);
         client.lock("last").unwrap().try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    });
+    assert_free(&daemon);
+}
+
+/// Each renewal takes a tenth of a second: the leases that were taken last are renewed in time as well, and what others
+/// of the client ask meanwhile is answered.
+#[test]
+fn a_slow_server_loses_no_lease() {
+    const LEASES: usize = 48;
+    let daemon = Daemon::start(KEEPS);
+    let proxy = Proxy::to(daemon.address);
+    let server = proxy.address().parse().unwrap();
+    turn(async {
+        let client = Client::new(settings(server)).unwrap();
+        let mut leases = Vec::new();
+        for number in 0..LEASES {
+            let lock = client.lock(format!("k{number}")).unwrap().ttl(seconds(6)).unwrap();
+            leases.push(lock.try_acquire().await.unwrap().unwrap());
+        }
+        proxy.delay(Duration::from_millis(50));
+        // Longer than the leases.
+        tokio::time::timeout(seconds(9), leases[0].lost()).await.unwrap_err();
+        assert!(leases.iter().all(|lease| lease.loss().is_none()));
+        for lease in leases {
+            tokio::time::timeout(seconds(5), lease.release()).await.unwrap().unwrap();
+        }
     });
     assert_free(&daemon);
 }

@@ -230,9 +230,7 @@ impl Files {
         self.told(answer)
     }
 
-    fn told(&mut self, mut answer: ttylock::Answer) -> Outcome {
-        // The command that runs under the lock may do so for days.
-        answer.events.extend(self.table.take_events());
+    fn told(&mut self, answer: ttylock::Answer) -> Outcome {
         let weighty = |weight| matches!(weight, Weight::Notice | Weight::Warning);
         self.reasons = answer
             .events
