@@ -120,8 +120,9 @@ impl Claims {
     /// If the future is dropped, these keys are released in the background; see [`Claim::acquire`].
     ///
     /// # Errors
-    /// The errors of [`Claim::acquire`]; [`Refusal::LeaseExpired`] or [`ClientError::Silent`] if the lease of one
-    /// key was lost while the client waited for another. The keys that were taken are released.
+    /// The errors of [`Claim::acquire`]; [`Refusal::LeaseExpired`](crate::Refusal::LeaseExpired) or
+    /// [`ClientError::Silent`] if the lease of one key was lost while the client waited for another. The keys that were
+    /// taken are released.
     pub async fn acquire(&self, timeout: Duration) -> Result<Option<Leases>, ClientError> {
         let end = Instant::now() + Seconds::to_wait(timeout)?.time();
         let told: Option<&mut fn(&Key, Progress<'_>)> = None;

@@ -19,7 +19,7 @@
 //! On Windows a process cannot become another program; of this crate there is what concerns words and exit codes.
 //!
 //! Programs that wrap commands also share their exit codes ([`exit`]), JSON ([`Value`]), completions for shells
-//! ([`completions`]), and how they parse a command line and say what is wrong with it ([`usage`]).
+//! ([`completions()`]), and how they parse a command line and say what is wrong with it ([`usage`]).
 //!
 //! ```no_run
 //! use std::ffi::OsString;
