@@ -189,7 +189,8 @@ impl Holds {
         }
     }
 
-    /// Waits for `work` as long as something is held, and does what is ordered meanwhile. `None`: a hold has gone.
+    /// Waits for `work` as long as something is held, and does what is ordered meanwhile. `None`: a hold was given up, or
+    /// nothing is held any more.
     pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         loop {
@@ -202,14 +203,10 @@ impl Holds {
                     return None;
                 }
                 order = self.order() => match order {
-                    Order::Release { token, outcome } => {
-                        self.release_elsewhere(&token, outcome);
-                        return None;
-                    }
-                    Order::Detach { token, .. } => {
-                        self.release_elsewhere(&token, None);
-                        return None;
-                    }
+                    // The search goes on: a connection that was dropped after half of the renewals might take the
+                    // renewed holds along.
+                    Order::Release { token, outcome } => self.release_elsewhere(&token, outcome),
+                    Order::Detach { token, .. } => self.release_elsewhere(&token, None),
                     Order::Renew { token, since } => self.urge(&token, since),
                     Order::Take { .. } | Order::Adopt { .. } => {}
                 },
