@@ -79,8 +79,8 @@ impl Service {
         let mut session = match &peer {
             Ok(_) => Session::admit(self.identity.clone()),
             Err(stranger) => {
-                let refused = format_args!("connection refused: {stranger}");
-                self.journal.of_user(None, Severity::Warning, refused);
+                let weight = Severity::Warning;
+                self.journal.of_user(None, weight, format_args!("connection refused: {stranger}"));
                 Session::refuse(self.identity.clone())
             }
         };
@@ -145,8 +145,11 @@ impl Service {
             if contention == Contention::ComesBack {
                 return Err(Contended::default());
             }
-            let busy = format_args!("{real} is busy: a client waits for it");
-            self.journal.of_user(client.user(), Severity::Info, busy);
+            self.journal.of_user(
+                client.user(),
+                Severity::Info,
+                format_args!("{real} is busy: a client waits for it"),
+            );
             return Ok(Outcome::Busy);
         }
         if self.holds_too_many(client) {
@@ -251,9 +254,11 @@ impl Service {
             return false;
         }
         let files = held.saturating_add(foreseen);
-        let refused =
-            format_args!("refused: the processes of this user already have {files} lock files");
-        self.journal.of_user(user, Severity::Notice, refused);
+        self.journal.of_user(
+            user,
+            Severity::Notice,
+            format_args!("refused: the processes of this user already have {files} lock files"),
+        );
         true
     }
 
