@@ -10,12 +10,15 @@ use super::transport::Transport;
 use frames::Next;
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, StatsCursor};
-use leases::{Answer, AutoRelease, ConnId, Key, Moment, Progress, Refusal, Seconds, Token};
+use leases::{
+    Answer, AutoRelease, ConnId, Cursor, Key, KeyLine, Moment, Progress, Refusal, Seconds, Token,
+};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::task::yield_now;
@@ -174,6 +177,7 @@ impl Connection {
                     self.send().await?;
                 }
                 Next::Report(cursor) => self.report(cursor).await?,
+                Next::ReportKey(key) => self.report_key(&key).await?,
                 Next::SkipLine => {
                     self.send().await?;
                     self.skip_line().await?;
@@ -506,6 +510,24 @@ impl Connection {
             }
             yield_now().await;
         }
+    }
+
+    /// Sends the `stats` of one key. A store that has to ask for its keys does that first.
+    async fn report_key(&mut self, key: &[u8]) -> Result<(), End> {
+        let mut place = Cursor::Start;
+        let poll = |this: &mut Self, _: &mut Context<'_>| {
+            let (now, note) = (this.shared.now(), |_: &KeyLine<'_>| ControlFlow::Break(()));
+            let progress = this.shared.core().store.look_over(now, &mut place, 1, note);
+            if progress == Progress::Later {
+                return Poll::Pending;
+            }
+            this.push_key_stats(key);
+            Poll::Ready(())
+        };
+        let _ = self.wait_until(Moment::NEVER, poll).await?;
+        self.send().await?;
+        self.restart_reading(self.shared.now());
+        Ok(())
     }
 
     /// Appends an answer. The answer that the store is unavailable is the last one, and the connection then releases

@@ -25,6 +25,8 @@ pub(super) enum Next {
     Watch { key: Box<[u8]>, last: Option<u64>, until: Moment },
     /// Sends a `stats` body.
     Report(StatsCursor),
+    /// Sends the `stats` of one key.
+    ReportKey(Box<[u8]>),
     /// Throws the rest of a line away.
     SkipLine,
     /// Ends.
@@ -110,7 +112,7 @@ impl Connection {
                 return Some(Next::Report(cursor));
             }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::KeyStats(key) => self.push_key_stats(key),
+            Request::KeyStats(key) => return Some(Next::ReportKey(key.bytes().into())),
             Request::Name(name) => {
                 let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
                 let name: Arc<str> = String::from_utf8_lossy(name).into();
@@ -204,7 +206,8 @@ impl Connection {
     }
 
     /// Appends the reply to `stats` for one key; a key that nobody holds or waits for is shown so.
-    fn push_key_stats(&mut self, key: Key<'_>) {
+    pub(super) fn push_key_stats(&mut self, key: &[u8]) {
+        let Some(key) = Key::new(key) else { return };
         let found = view(&self.shared.core(), self.shared.now(), key, MOST_PARTIES);
         let (view, clients) = found.unwrap_or_else(|| {
             let (name, limit) = (key.bytes().to_vec(), 1);
