@@ -2,14 +2,14 @@
 //! them and decides nothing.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
-use pidlockfile::process::{Fate, Machine, ProcessIdentity};
+use pidlockfile::process::{self, Fate, Machine, ProcessIdentity};
 use pidlockfile::{Directory, Pid};
-use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::queue::Change;
 
@@ -54,11 +54,9 @@ impl Watches {
         }
         let is_possible =
             self.processes.len() < self.limit && !who.is_elsewhere(self.machine.here());
-        let Some(process) = rustix::process::Pid::from_raw(pid.as_raw()) else {
-            return false;
-        };
-        let opened = is_possible.then(|| pidfd_open(process, PidfdFlags::NONBLOCK));
-        if let Some(Err(rustix::io::Errno::SRCH)) = opened {
+        let opened = is_possible.then(|| process::handle(pid));
+        let is_gone = |error: &io::Error| error.raw_os_error() == Some(Errno::ESRCH as i32);
+        if matches!(&opened, Some(Err(error)) if is_gone(error)) {
             return false;
         }
         let Some(Ok(descriptor)) = opened else {

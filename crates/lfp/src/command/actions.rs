@@ -22,12 +22,8 @@ use ttylock::{Outcome, Pass, Request, follow};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(asked)?);
-    match broker.lock(&request) {
-        Ok(Outcome::Done) => Ok(locked(&request, output)),
-        Ok(Outcome::Busy) => Err(busy(&mut broker, &request, Kind::Busy)),
-        Ok(Outcome::Denied) => Err(denied(&broker, &request)),
-        Err(trouble) => Err(unreachable(&request, trouble)),
-    }
+    let outcome = broker.lock(&request);
+    done_or_why(outcome, &mut broker, &request, Kind::Busy).map(|()| locked(&request, output))
 }
 
 pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -43,12 +39,8 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
             (request, outcome) = (own, Ok(Outcome::Done));
         }
     }
-    match outcome {
-        Ok(Outcome::Done) => Ok(done(&request, still_open(&request), output)),
-        Ok(Outcome::Busy) => Err(busy(&mut broker, &request, Kind::NotHeld)),
-        Ok(Outcome::Denied) => Err(denied(&broker, &request)),
-        Err(trouble) => Err(unreachable(&request, trouble)),
-    }
+    done_or_why(outcome, &mut broker, &request, Kind::NotHeld)?;
+    Ok(done(&request, still_open(&request), output))
 }
 
 /// From the process that has it, by default the caller, to another process of the same user.
@@ -93,6 +85,21 @@ pub(super) fn came_of(
             Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))
         }
         Waited::Trouble(trouble) => Err(unreachable(request, trouble)),
+    }
+}
+
+/// What an answer means for the command, and why it has failed. `kind` is what a busy device means for it.
+pub(super) fn done_or_why(
+    outcome: Result<Outcome, Trouble>,
+    broker: &mut Broker,
+    request: &Request,
+    kind: impl FnOnce(Vec<Row>) -> Kind,
+) -> Result<(), Failure> {
+    match outcome {
+        Ok(Outcome::Done) => Ok(()),
+        Ok(Outcome::Busy) => Err(busy(broker, request, kind)),
+        Ok(Outcome::Denied) => Err(denied(broker, request)),
+        Err(trouble) => Err(unreachable(request, trouble)),
     }
 }
 

@@ -11,9 +11,9 @@ use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
 use wrapcmd::{Beside, Signals, Standby};
 
-use super::actions::{busy, came_of, denied, surprises, unreachable};
+use super::actions::{came_of, done_or_why, surprises, unreachable};
 use super::arguments::{Becoming, Route, Run};
-use super::broker::{Broker, Trouble, layout};
+use super::broker::{Broker, layout};
 use super::exclusive::Exclusion;
 use super::news::News;
 use super::outcome::{Failure, Kind};
@@ -165,7 +165,7 @@ fn take_all(
                 let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
                 came_of(waited, broker, &request)
             }
-            _ => taken_or_why(outcome, broker, &request),
+            _ => done_or_why(outcome, broker, &request, Kind::Busy),
         };
         if let Err(failure) = outcome {
             give_back(broker, &taken);
@@ -219,19 +219,6 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
             let is_known = holder.pid == on_record || holder.owner == Some(own);
             is_known && holder.pid.is_some_and(|pid| process::descends_from(pid, parent))
         })
-}
-
-fn taken_or_why(
-    outcome: Result<Outcome, Trouble>,
-    broker: &mut Broker,
-    request: &Request,
-) -> Result<(), Failure> {
-    match outcome {
-        Ok(Outcome::Done) => Ok(()),
-        Ok(Outcome::Busy) => Err(busy(broker, request, Kind::Busy)),
-        Ok(Outcome::Denied) => Err(denied(broker, request)),
-        Err(trouble) => Err(unreachable(request, trouble)),
-    }
 }
 
 /// The command will not run. What cannot be released is stale in a moment.
