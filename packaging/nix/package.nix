@@ -15,12 +15,10 @@ rustPlatform.buildRustPackage {
 
   cargoBuildFlags = lib.concatMap (crate: [ "--package" crate ]) crates;
   buildFeatures = features;
-  # Nix links everything to libraries of its own store.
-  LFPD_LINK = "dynamic";
   # The tests make namespaces and run other programs: tests/run, outside.
   doCheck = false;
 
-  postPatch = "patchShebangs packaging/install .cargo/rustc";
+  postPatch = "patchShebangs packaging/install";
   installPhase = ''
     runHook preInstall
     built=$(find target -name release -type d | grep -v '/build/' | tail -n 1)
