@@ -2,21 +2,18 @@
 
 use super::address::ServerAddress;
 use super::connection::Connection;
-use super::dialogue::Grant;
 use super::error::ClientError;
-use super::lease::{Lease, Taken};
-use super::line::Line;
-use super::order::Part;
+use super::lease::{Lease, one_of};
 use super::route::Route;
-use super::session::{Sessions, Wish};
+use super::session::Sessions;
 use super::settings::Settings;
 use super::shard::Servers;
-use super::terms::{Key, Kind, Proof, Seconds, Token, Wanted, semaphore};
+use super::terms::{Key, Kind, MAX_TIME, Proof, Seconds, Token, Wanted, semaphore};
 use super::ticket::Entry;
 use super::watch::Watch;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// A client of one server, or of several: each with its own keys, or all with the same.
 ///
@@ -130,7 +127,7 @@ impl Client {
 /// A request for a lock or a slot. Nothing is sent before one of the async calls.
 ///
 /// The protocol has whole seconds. Timeouts and lengths of leases are rounded up to them, and may be at most
-/// [`MAX_TIME`](super::MAX_TIME). Longer ones give [`TermError::TimeLong`](super::TermError::TimeLong)
+/// [`MAX_TIME`]. Longer ones give [`TermError::TimeLong`](super::TermError::TimeLong)
 /// before anything is sent.
 #[derive(Clone)]
 pub struct Claim {
@@ -140,11 +137,6 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What decides whether it can be sent together with others.
-    pub(super) fn part(&self) -> Part<'_> {
-        Part { servers: &self.route.settings.servers, wanted: &self.wanted }
-    }
-
     /// What is claimed.
     #[must_use]
     pub fn key(&self) -> &Key {
@@ -154,7 +146,7 @@ impl Claim {
     /// Asks for leases of this length instead of the server's default.
     ///
     /// # Errors
-    /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`](super::MAX_TIME).
+    /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`].
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, ClientError> {
         self.wanted.ttl = Some(Seconds::of_lease(ttl)?.time());
         Ok(self)
@@ -180,9 +172,7 @@ impl Claim {
     /// # Errors
     /// A time that does not fit, a refusal, or a server that cannot be reached.
     pub async fn acquire(&self, timeout: Duration) -> Result<Option<Lease>, ClientError> {
-        Seconds::to_wait(timeout)?;
-        let open = async { Ok((self.route.open_patiently().await?, timeout)) };
-        self.wish().take(!timeout.is_zero(), open).await.map(one_of)
+        self.obtain(timeout, None::<&mut fn(&ClientError)>).await
     }
 
     /// Waits in line like [`Self::acquire`], and joins it again, at its end, if the server goes away meanwhile: after
@@ -197,62 +187,41 @@ impl Claim {
     pub async fn acquire_persistently(
         &self,
         timeout: Option<Duration>,
-        told: impl FnMut(&ClientError),
+        mut told: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
-        self.wait_persistently(timeout, told, true).await
+        self.obtain(timeout.unwrap_or(MAX_TIME), Some(&mut told)).await
     }
 
-    async fn wait_persistently(
+    /// Waits in line for at most `timeout`. If the server goes away meanwhile, tells it, and joins the line again; or
+    /// fails if nobody is to be told.
+    pub(super) async fn obtain(
         &self,
-        timeout: Option<Duration>,
-        mut told: impl FnMut(&ClientError),
-        is_shared: bool,
+        timeout: Duration,
+        mut told: Option<&mut impl FnMut(&ClientError)>,
     ) -> Result<Option<Lease>, ClientError> {
-        let mut line = Line::enter(timeout, self.route.patience(), now())?;
-        let may_wait = timeout != Some(Duration::ZERO);
+        let end = Instant::now() + Seconds::to_wait(timeout)?.time();
+        let mut patience = self.route.patience();
         loop {
-            let error = match self.attempt(&mut line, may_wait, is_shared).await {
+            let mut asked_at = None;
+            let open = async {
+                let connection = self.route.open().await?;
+                let now = *asked_at.insert(Instant::now());
+                Ok((connection, end.saturating_duration_since(now)))
+            };
+            let (wanted, may_wait) = (vec![self.wanted.clone()], !timeout.is_zero());
+            let error = match self.sessions.take(&self.route, wanted, may_wait, open).await {
                 Ok(leases) => return Ok(one_of(leases)),
                 Err(error) => error,
             };
-            if line.was_left_by_force(&error, now()) {
-                told(&error);
+            match (&mut told, asked_at) {
+                (None, Some(_)) => return Err(error),
+                (Some(told), Some(at)) if patience.was_in_line(&error, at, end, Instant::now()) => {
+                    told(&error);
+                }
+                (_, _) => {}
             }
-            self.route.turn();
-            match line.comes_again_after(&error, now()) {
-                Some(pause) => sleep(pause).await,
-                None => return Err(error),
-            }
-        }
-    }
-
-    /// One attempt, from connecting to the grant.
-    async fn attempt(&self, line: &mut Line, may_wait: bool, is_shared: bool) -> Taken {
-        line.begin_attempt();
-        let open = async { Ok((self.route.open().await?, line.ask(now()))) };
-        if is_shared {
-            return self.wish().take(may_wait, open).await;
-        }
-        let (connection, wait) = open.await?;
-        self.wish().wait(connection, wait, is_shared).await
-    }
-
-    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it alone then: the caller must renew
-    /// and release it by its token. If the server would end it before the end of the lease because no connection
-    /// holds it, it is released at once.
-    ///
-    /// Dropping the future gives up, as for [`Self::acquire`].
-    ///
-    /// # Errors
-    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
-    pub async fn acquire_detached(
-        &self,
-        timeout: Option<Duration>,
-        told: impl FnMut(&ClientError),
-    ) -> Result<Option<Grant>, ClientError> {
-        match self.wait_persistently(timeout, told, false).await? {
-            Some(lease) => lease.detach().await.map(Some),
-            None => Ok(None),
+            self.route.servers.turn();
+            patience.outlast(error).await?;
         }
     }
 
@@ -264,7 +233,7 @@ impl Claim {
     /// A refusal, or a server that cannot be reached.
     pub async fn enqueue(&self) -> Result<Entry, ClientError> {
         let connection = self.route.open_patiently().await?;
-        self.wish().enqueue(connection).await
+        self.sessions.enqueue(&self.route, self.wanted.clone(), connection).await
     }
 
     /// Releases by token; any connection may have taken it.
@@ -287,21 +256,13 @@ impl Claim {
         self.route.renew(&self.proof(token), self.wanted.ttl).await
     }
 
-    fn wish(&self) -> Wish {
-        let (sessions, route) = (Arc::clone(&self.sessions), Arc::clone(&self.route));
-        Wish { sessions, route, wanted: vec![self.wanted.clone()] }
+    /// The same with connections of its own.
+    pub(super) fn apart(&self, sessions: &Arc<Sessions>) -> Self {
+        Self { sessions: Arc::clone(sessions), ..self.clone() }
     }
 
-    fn proof(&self, token: &Token) -> Proof {
+    pub(super) fn proof(&self, token: &Token) -> Proof {
         let Wanted { key, kind, .. } = self.wanted.clone();
         Proof { key, kind, token: token.clone() }
     }
-}
-
-fn one_of(leases: Option<Vec<Lease>>) -> Option<Lease> {
-    leases?.pop()
-}
-
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }

@@ -1,18 +1,18 @@
 //! Takes several leases, all or none.
 
-use super::backoff::Patience;
 use super::claim::Claim;
+use super::dialogue::Grant;
 use super::error::ClientError;
-use super::lease::{Lease, Loss, Taken};
-use super::line::was_waited_for;
-use super::order::{Part, attempted, go_together, in_order};
-use super::session::Wish;
+use super::lease::{Lease, Loss, Taken, leave};
+use super::order::{attempted, go_together, in_order};
+use super::patience::{Patience, was_waited_for};
 use super::terms::{Key, MAX_TIME, Seconds};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// A request for several keys: all of them, or none.
 ///
@@ -58,7 +58,7 @@ pub enum Progress<'a> {
 }
 
 /// Why the keys were not taken.
-pub(super) enum Stop {
+enum Stop {
     /// The lease of this key was lost while the client waited for another key.
     Lost(Key, Loss),
     /// A key could not be taken.
@@ -66,23 +66,8 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    /// The pause before all keys are requested again, if a lease was lost and there is time for it.
-    ///
-    /// # Errors
-    /// The reason to end instead.
-    pub(super) fn pause(
-        self,
-        patience: &mut Patience,
-        now: std::time::Instant,
-        told: &mut impl FnMut(&Key, Progress<'_>),
-    ) -> Result<Duration, ClientError> {
-        let Self::Lost(key, loss) = &self else { return Err(self.into_error()) };
-        told(key, Progress::Lost(*loss));
-        patience.pause(now).ok_or_else(|| self.into_error())
-    }
-
     /// The error for a caller that does not try again.
-    pub(super) fn into_error(self) -> ClientError {
+    fn into_error(self) -> ClientError {
         match self {
             Self::Lost(_, loss) => loss.into_error(),
             Self::Failed(error) => error,
@@ -96,7 +81,7 @@ impl Claims {
     /// # Errors
     /// [`ClientError::Term`] for no claim, and for a key that is named twice.
     pub fn of(claims: impl IntoIterator<Item = Claim>) -> Result<Self, ClientError> {
-        Ok(Self { claims: in_order(claims, Claim::key)? })
+        Ok(Self { claims: in_order(claims)? })
     }
 
     /// The keys, in the order in which they are taken.
@@ -144,14 +129,71 @@ impl Claims {
         mut told: impl FnMut(&Key, Progress<'_>),
     ) -> Result<Option<Leases>, ClientError> {
         let end = Instant::now() + Seconds::to_wait(timeout.unwrap_or(MAX_TIME))?.time();
-        let mut patience = Patience::until(end.into_std());
+        let mut patience = Patience::to_return_until(end);
         loop {
-            match self.gather(end, Some(&mut told)).await {
+            let (key, loss) = match self.gather(end, Some(&mut told)).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(stop) => {
-                    let now = Instant::now().into_std();
-                    sleep(stop.pause(&mut patience, now, &mut told)?).await;
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Lost(key, loss)) => (key, loss),
+            };
+            told(&key, Progress::Lost(loss));
+            patience.outlast(loss.into_error()).await?;
+        }
+    }
+
+    /// Takes all keys, waiting like [`Self::acquire_persistently`], and leaves them alone then: the caller must renew and
+    /// release each of them by its token. If a server would end one of them before the end of the lease because no
+    /// connection holds it, all are released at once. The grants are in the order of the keys.
+    ///
+    /// Dropping the future gives up, as for [`Claim::acquire`].
+    ///
+    /// # Errors
+    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
+    pub async fn acquire_detached(
+        &self,
+        timeout: Option<Duration>,
+        told: impl FnMut(&Key, Progress<'_>),
+    ) -> Result<Option<Vec<Grant>>, ClientError> {
+        let Some(first) = self.claims.first() else { return Ok(None) };
+        let sessions = Arc::new(first.sessions.apart());
+        let claims = self.claims.iter().map(|claim| claim.apart(&sessions)).collect();
+        let apart = Self { claims };
+        let Some(Leases { leases }) = apart.acquire_persistently(timeout, told).await? else {
+            return Ok(None);
+        };
+        let (outcome, left) = oneshot::channel();
+        let work = sessions.work();
+        tokio::spawn(async move {
+            apart.leave(leases, outcome).await;
+            drop(work);
+        });
+        left.await.unwrap_or_else(|_| Err(ClientError::closed())).map(Some)
+    }
+
+    /// Leaves all leases at their servers, or none, also if nobody waits for the outcome.
+    async fn leave(
+        self,
+        leases: Vec<Lease>,
+        outcome: oneshot::Sender<Result<Vec<Grant>, ClientError>>,
+    ) {
+        let grants: Vec<Grant> = leases.iter().map(|lease| lease.grant.clone()).collect();
+        let give_back = async {
+            for (claim, grant) in self.claims.iter().zip(&grants) {
+                // A hold that cannot be released ends with its lease.
+                let proof = claim.proof(&grant.token);
+                let _ = claim.route.let_go(&proof).await;
+            }
+        };
+        let answer_limit = self.claims.iter().map(|it| it.route.settings.answer_limit).max();
+        match leave(&leases, answer_limit.unwrap_or_default()).await {
+            Ok(()) => {
+                if outcome.send(Ok(grants.clone())).is_err() {
+                    give_back.await;
                 }
+            }
+            Err(error) => {
+                give_back.await;
+                let _ = outcome.send(Err(error));
             }
         }
     }
@@ -174,12 +216,12 @@ impl Claims {
 
     /// Takes them by one request. `None`: they cannot be had in this way, and none of them is held.
     async fn take_together(&self, is_persistent: bool) -> Taken {
-        let parts: Vec<Part<'_>> = self.claims.iter().map(Claim::part).collect();
-        let ([first, ..], true) = (&*self.claims, go_together(&parts)) else { return Ok(None) };
-        let (sessions, route) = (Arc::clone(&first.sessions), Arc::clone(&first.route));
+        let ([first, ..], true) = (&*self.claims, go_together(&self.claims)) else {
+            return Ok(None);
+        };
         let wanted = self.claims.iter().map(|claim| claim.wanted.clone()).collect();
         let open = async { Ok((first.route.open_patiently().await?, Duration::ZERO)) };
-        attempted(Wish { sessions, route, wanted }.take(false, open).await, is_persistent)
+        attempted(first.sessions.take(&first.route, wanted, false, open).await, is_persistent)
     }
 
     /// Whether all keys were taken in time.
@@ -202,15 +244,10 @@ impl Claims {
                 told(claim.key(), Progress::Asked);
             }
             let left = end.saturating_duration_since(Instant::now());
-            let granted = async {
-                match &mut told {
-                    None => claim.acquire(left).await,
-                    Some(told) => {
-                        let told = |error: &ClientError| told(claim.key(), Progress::Left(error));
-                        claim.acquire_persistently(Some(left), told).await
-                    }
-                }
-            };
+            let mut told = told
+                .as_mut()
+                .map(|told| |error: &ClientError| told(claim.key(), Progress::Left(error)));
+            let granted = claim.obtain(left, told.as_mut());
             let granted = tokio::select! {
                 biased;
                 (key, loss) = leases.lost() => return Err(Stop::Lost(key, loss)),
@@ -222,11 +259,35 @@ impl Claims {
             }
             first_at.get_or_insert_with(Instant::now);
         }
-        let now = Instant::now().into_std();
-        if first_at.is_some_and(|first| was_waited_for(first.into_std(), now)) {
+        let now = Instant::now();
+        if first_at.is_some_and(|first| was_waited_for(first, now)) {
             leases.known_since(now).await;
         }
         leases.stand().map(|()| true)
+    }
+}
+
+impl Claim {
+    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it alone then: the caller must renew and release
+    /// it by its token. If the server would end it before the end of the lease because no connection holds it, it is
+    /// released at once.
+    ///
+    /// Dropping the future gives up, as for [`Self::acquire`].
+    ///
+    /// # Errors
+    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
+    pub async fn acquire_detached(
+        &self,
+        timeout: Option<Duration>,
+        mut told: impl FnMut(&ClientError),
+    ) -> Result<Option<Grant>, ClientError> {
+        let told = |_: &Key, progress: Progress<'_>| {
+            if let Progress::Left(error) = progress {
+                told(error);
+            }
+        };
+        let grants = Claims::of([self.clone()])?.acquire_detached(timeout, told).await?;
+        Ok(grants.and_then(|mut grants| grants.pop()))
     }
 }
 
@@ -294,7 +355,7 @@ impl Leases {
 
     /// Renews all leases but the last, which is new. If the server was restarted, an earlier lease may be lost, and
     /// its session may not know that yet.
-    async fn known_since(&mut self, time: std::time::Instant) {
+    async fn known_since(&mut self, time: Instant) {
         let Some((_, earlier)) = self.leases.split_last_mut() else { return };
         earlier.iter().for_each(|lease| lease.renew_if_older(time));
         for lease in earlier {

@@ -17,6 +17,17 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
+/// What [`Connection::stats`] tells.
+#[derive(Clone, Copy, Debug)]
+pub enum Stats<'a> {
+    /// All keys.
+    Keys,
+    /// The same; locks also have the name of their holder, as `owner`, if the server knows it.
+    KeysAndNames,
+    /// The holders of one key, and its line. From servers that do not know this: all keys.
+    Of(&'a Key),
+}
+
 /// A connection to one server, authenticated if the settings say so.
 ///
 /// Requests on one connection are served strictly in order, so an acquire that waits delays all later requests. Times
@@ -176,31 +187,13 @@ impl Connection {
     ///
     /// # Errors
     /// A refusal, or a connection that broke or stayed silent.
-    pub async fn stats(&mut self) -> Result<String, ClientError> {
-        let ask = Ask::Stats { has_names: false };
-        let line = self.exchange_up_to(&ask, Duration::ZERO, MAX_STATS_BYTES).await?;
-        dialogue::stats(&line).map(str::to_owned)
-    }
-
-    /// The same; locks also have the name of their holder, as `owner`, if the server knows it.
-    ///
-    /// # Errors
-    /// As for [`Self::stats`].
-    pub async fn stats_with_names(&mut self) -> Result<String, ClientError> {
-        let ask = Ask::Stats { has_names: true };
-        let line = self.exchange_up_to(&ask, Duration::ZERO, MAX_STATS_BYTES).await?;
-        dialogue::stats(&line).map(str::to_owned)
-    }
-
-    /// `stats` of one key: its holders and the line, as one JSON object; from servers that do not know this, the same as
-    /// [`Self::stats`].
-    ///
-    /// # Errors
-    /// As for [`Self::stats`].
-    pub async fn key_stats(&mut self, key: &Key) -> Result<String, ClientError> {
-        let ask = Ask::KeyStats(key.as_bytes());
-        let line = self.exchange_up_to(&ask, Duration::ZERO, MAX_STATS_BYTES).await?;
-        dialogue::stats(&line).map(str::to_owned)
+    pub async fn stats(&mut self, of: Stats<'_>) -> Result<String, ClientError> {
+        let ask = match of {
+            Stats::Keys => Ask::Stats { has_names: false },
+            Stats::KeysAndNames => Ask::Stats { has_names: true },
+            Stats::Of(key) => Ask::KeyStats(key.as_bytes()),
+        };
+        dialogue::stats(&self.exchange(&ask, Duration::ZERO).await?).map(str::to_owned)
     }
 
     /// `watch`: the holder of a key, when it is another than the last one seen, or after this time.
@@ -244,6 +237,16 @@ impl Connection {
         timeout(limit, self.answer(MAX_ANSWER_BYTES)).await.ok()?.ok()
     }
 
+    /// The grants of such an answer to a request for so many keys, whenever it comes.
+    pub(super) async fn late_grants(&mut self, many: usize) -> Vec<Grant> {
+        let Some(line) = self.late_answer(Duration::MAX).await else { return Vec::new() };
+        let abilities = self.abilities.unwrap_or_default();
+        if let Ok(Place::Granted(grant)) = dialogue::place(&line, abilities) {
+            return vec![grant];
+        }
+        dialogue::grants(&line, many, abilities).ok().flatten().unwrap_or_default()
+    }
+
     /// Resolves when the server has taken a hold away, to its token. `None`: no further request can be sent, because the
     /// server closes the connection, has not answered the last request, or sends something else unasked. May be dropped
     /// and called again.
@@ -276,18 +279,16 @@ impl Connection {
     }
 
     /// For other conversations.
-    #[cfg(feature = "cli")]
+    #[cfg(all(feature = "cli", unix))]
     pub(super) fn into_stream(self) -> BufReader<Box<dyn Stream>> {
         self.stream
     }
 
     async fn exchange(&mut self, ask: &Ask<'_>, wait: Duration) -> Answer {
-        self.exchange_up_to(ask, wait, MAX_ANSWER_BYTES).await
-    }
-
-    async fn exchange_up_to(&mut self, ask: &Ask<'_>, wait: Duration, most_bytes: usize) -> Answer {
         self.conversation.ask()?;
         let limit = self.answer_limit.saturating_add(wait);
+        let is_long = matches!(ask, Ask::Stats { .. } | Ask::KeyStats(_));
+        let most_bytes = if is_long { MAX_STATS_BYTES } else { MAX_ANSWER_BYTES };
         let converse = async {
             self.stream.write_all(&ask.to_bytes()).await?;
             self.stream.flush().await?;

@@ -131,6 +131,11 @@ impl ClientError {
         matches!(self, Self::Refused(Refusal::Error))
     }
 
+    /// The lease was over before the client could use it.
+    pub(super) fn is_expired(&self) -> bool {
+        matches!(self, Self::Refused(Refusal::LeaseExpired))
+    }
+
     /// Whether this answer to a renewal says that the lease is over.
     pub(super) fn is_end_of_lease(&self) -> bool {
         matches!(self, Self::Refused(Refusal::Error | Refusal::LeaseExpired))
@@ -139,6 +144,12 @@ impl ClientError {
     /// Of `watch` or `value`: a server that does not know the request says no more than `error`.
     pub(super) fn of_watching(self, request: &'static str) -> Self {
         if self.is_not_held() { Self::NotWatched(request) } else { self }
+    }
+
+    /// What is reported if one server failed with this and another with that. As long as one of them may come back, it
+    /// is worth trying again.
+    pub(super) fn or(self, other: Self) -> Self {
+        if self.is_passing() { self } else { other }
     }
 
     pub(super) fn closed() -> Self {
@@ -188,5 +199,18 @@ impl From<TermError> for ClientError {
 impl From<io::Error> for ClientError {
     fn from(error: io::Error) -> Self {
         Self::Broken(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ClientError, Refusal};
+
+    #[test]
+    fn a_failure_that_may_pass_is_told_before_others() {
+        let refused = || ClientError::Refused(Refusal::Auth);
+        assert!(matches!(ClientError::NoServer.or(refused()), ClientError::Refused(_)));
+        assert!(matches!(refused().or(ClientError::Silent), ClientError::Silent));
+        assert!(matches!(ClientError::Silent.or(refused()), ClientError::Silent));
     }
 }

@@ -1,5 +1,6 @@
 //! The holds of one session: when they are renewed, when they are given up, and the orders of those who hold them.
 
+use super::connection::Connection;
 use super::dialogue::Grant;
 use super::error::{ClientError, Refusal};
 use super::lease::{Lease, Loss, Order, Orders, Released, State};
@@ -10,7 +11,7 @@ use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 /// Holds of one session. They are renewed one after the other: beside a slow server, the renewals of more might take
@@ -20,10 +21,11 @@ const MOST_HOLDS: usize = 16;
 /// One hold. A lost one stays until its lease is released or dropped.
 pub(super) struct Hold {
     pub(super) proof: Proof,
-    pub(super) grant: Grant,
     schedule: Schedule,
     /// To be renewed now.
     is_urgent: bool,
+    /// The server has confirmed it since its grant, or the grant came at once.
+    is_confirmed: bool,
     pub(super) loss: Option<Loss>,
     state: watch::Sender<State>,
 }
@@ -35,8 +37,21 @@ impl Hold {
     }
 
     fn due_at(&self) -> Instant {
-        let at = if self.is_urgent { self.schedule.asked_at() } else { self.schedule.renew_at() };
-        Instant::from_std(at)
+        if self.is_urgent { self.schedule.asked_at() } else { self.schedule.renew_at() }
+    }
+
+    /// When nothing else may delay its renewal any more.
+    fn late_at(&self) -> Instant {
+        let interval = self.schedule.renewal_interval();
+        self.schedule.renew_at() + interval / 4
+    }
+
+    fn state(&self) -> State {
+        if self.is_confirmed { State::of(&self.schedule) } else { State::Unconfirmed }
+    }
+
+    fn report(&self) {
+        self.state.send_replace(self.state());
     }
 }
 
@@ -48,6 +63,8 @@ pub(super) struct Holds {
     list: Vec<Hold>,
     orders: Orders,
     inbox: mpsc::UnboundedReceiver<Order>,
+    /// Of an order to leave, which needs the connection of the session: it waits until that can be used.
+    leaving: Option<(Instant, Released)>,
     /// Of everything that works for the client; see [`super::session::Sessions`].
     alive: watch::Receiver<()>,
 }
@@ -55,7 +72,7 @@ pub(super) struct Holds {
 impl Holds {
     pub(super) fn new(route: Arc<Route>, alive: watch::Receiver<()>) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
-        Self { route, list: Vec::new(), orders, inbox, alive }
+        Self { route, list: Vec::new(), orders, inbox, leaving: None, alive }
     }
 
     /// For orders to this session.
@@ -72,9 +89,9 @@ impl Holds {
         self.list.len() < MOST_HOLDS && self.live().next().is_some()
     }
 
-    /// Whether a holder of a lost lease may still be stopping its work.
-    pub(super) fn have_lost(&self) -> bool {
-        self.list.iter().any(|hold| hold.loss.is_some())
+    /// Whether a lease is lost whose holder may still be stopping its work, and why.
+    pub(super) fn loss(&self) -> Option<Loss> {
+        self.list.iter().find_map(|hold| hold.loss)
     }
 
     fn live(&self) -> impl Iterator<Item = &Hold> {
@@ -85,28 +102,30 @@ impl Holds {
         self.list.iter_mut().filter(|hold| hold.loss.is_none())
     }
 
-    /// A new hold, which was not asked for before `asked_at`. If that is only supposed, it must be renewed before it is
-    /// used.
+    /// A new hold, which was not granted before `asked_at`. If that is unknown, it is renewed now, and must not be used
+    /// before.
     pub(super) fn add(
         &mut self,
         wanted: &Wanted,
         grant: Grant,
-        asked_at: Instant,
-        is_urgent: bool,
+        asked_at: Option<Instant>,
     ) -> Lease {
         let Wanted { key, kind, .. } = wanted.clone();
-        let schedule = Schedule::new(self.route.settings.limits(), grant.ttl, asked_at.into_std());
+        let is_confirmed = asked_at.is_some();
+        let asked_at = asked_at.unwrap_or_else(Instant::now);
+        let schedule = Schedule::new(Arc::clone(&self.route.settings), grant.ttl, asked_at);
         let renewal_interval = schedule.renewal_interval();
-        let (state, receiver) = watch::channel(State::of(&schedule));
-        let proof = Proof { key: key.clone(), kind, token: grant.token.clone() };
-        self.list.push(Hold {
-            proof,
-            grant: grant.clone(),
+        let (state, receiver) = watch::channel(State::Unconfirmed);
+        let hold = Hold {
+            proof: Proof { key: key.clone(), kind, token: grant.token.clone() },
             schedule,
-            is_urgent,
+            is_urgent: !is_confirmed,
+            is_confirmed,
             loss: None,
             state,
-        });
+        };
+        hold.report();
+        self.list.push(hold);
         Lease { key, grant, renewal_interval, orders: self.orders.clone(), state: receiver }
     }
 
@@ -121,17 +140,24 @@ impl Holds {
         self.live().map(Hold::due_at).min()
     }
 
-    /// The hold that must be renewed first, if its time has come, and the length of its lease. With another order, a
-    /// slow server would renew some holds again before others.
+    /// The hold that must be renewed first, if its time has come, and the length of its lease: one that somebody waits
+    /// for, or else the one that is due longest. With another order, a slow server would renew some holds again before
+    /// others.
     pub(super) fn due(&self) -> Option<(Proof, Duration)> {
         let now = Instant::now();
-        let first = self.live().min_by_key(|hold| hold.due_at());
+        let first = self.live().min_by_key(|hold| (hold.is_confirmed, hold.due_at()));
         let due = first.filter(|hold| hold.due_at() <= now);
-        due.map(|hold| (hold.proof.clone(), hold.grant.ttl))
+        due.map(|hold| (hold.proof.clone(), hold.schedule.granted()))
+    }
+
+    /// Whether the renewals have fallen so far behind that the connection must do nothing else.
+    pub(super) fn are_late(&self) -> bool {
+        let now = Instant::now();
+        self.live().any(|hold| hold.late_at() <= now)
     }
 
     /// It must be renewed now, unless it was renewed since then.
-    pub(super) fn urge(&mut self, token: &Token, since: std::time::Instant) {
+    pub(super) fn urge(&mut self, token: &Token, since: Instant) {
         let older =
             |hold: &&mut Hold| hold.proof.token == *token && hold.schedule.asked_at() < since;
         if let Some(hold) = self.live_mut().find(older) {
@@ -141,12 +167,12 @@ impl Holds {
 
     /// All that are held, with the lengths of their leases.
     pub(super) fn proofs(&self) -> Vec<(Proof, Duration)> {
-        self.live().map(|hold| (hold.proof.clone(), hold.grant.ttl)).collect()
+        self.live().map(|hold| (hold.proof.clone(), hold.schedule.granted())).collect()
     }
 
     /// When the next hold is given up if it is not renewed. `None`: nothing is held.
     pub(super) fn given_up_at(&self) -> Option<Instant> {
-        self.live().map(|hold| Instant::from_std(hold.schedule.given_up_at())).min()
+        self.live().map(|hold| hold.schedule.given_up_at()).min()
     }
 
     /// How long to wait for an answer on one connection alone.
@@ -161,27 +187,34 @@ impl Holds {
     pub(super) fn heard(&mut self, token: &Token, renewal: Renewal) {
         let Some(hold) = self.live_mut().find(|hold| hold.proof.token == *token) else { return };
         let Some((asked_at, ttl)) = renewal else { return hold.lose(Loss::NotHeld) };
-        hold.schedule.renewed(asked_at.into_std(), ttl);
-        hold.is_urgent = false;
-        hold.state.send_replace(State::of(&hold.schedule));
+        hold.schedule.renewed(asked_at, ttl);
+        (hold.is_urgent, hold.is_confirmed) = (false, true);
+        hold.report();
     }
 
     /// The connection is gone.
     pub(super) fn broken(&mut self) {
-        let now = Instant::now().into_std();
+        let now = Instant::now();
         for hold in self.live_mut() {
             hold.schedule.broken(now);
-            hold.state.send_replace(State::of(&hold.schedule));
+            hold.report();
         }
     }
 
     fn give_up(&mut self) {
-        let now = Instant::now().into_std();
+        let now = Instant::now();
         let late = self.live_mut().filter(|hold| hold.schedule.given_up_at() <= now);
         late.for_each(|hold| hold.lose(Loss::Unreachable));
     }
 
     pub(super) async fn order(&mut self) -> Order {
+        match self.leaving.take() {
+            Some((by, outcome)) => Order::Leave { by, outcome },
+            None => self.new_order().await,
+        }
+    }
+
+    async fn new_order(&mut self) -> Order {
         match self.inbox.recv().await {
             Some(order) => order,
             // It holds a sender itself.
@@ -202,30 +235,62 @@ impl Holds {
                     self.give_up();
                     return None;
                 }
-                order = self.order() => match order {
-                    // The search goes on: a connection that was dropped after half of the renewals might take the
-                    // renewed holds along.
-                    Order::Release { token, outcome } => self.release_elsewhere(&token, outcome),
-                    Order::Detach { token, .. } => self.release_elsewhere(&token, None),
-                    Order::Renew { token, since } => self.urge(&token, since),
-                    Order::Take { .. } | Order::Adopt { .. } => {}
-                },
+                // The search goes on: a connection that was dropped after half of the renewals might take the renewed
+                // holds along.
+                order = self.new_order() => self.do_elsewhere(order),
             }
         }
     }
 
+    /// Does what is ordered without the connection of the session. Who wants to take something does it over another one.
+    pub(super) fn do_elsewhere(&mut self, order: Order) {
+        match order {
+            Order::Release { token, outcome } => self.release_elsewhere(&token, outcome),
+            Order::Renew { token, since } => self.urge(&token, since),
+            Order::Leave { by, outcome } => self.leave_later(by, outcome),
+            Order::Take { .. } => {}
+        }
+    }
+
+    pub(super) fn leave_later(&mut self, by: Instant, outcome: Released) {
+        self.leaving = Some((by, outcome));
+    }
+
     fn release_elsewhere(&mut self, token: &Token, outcome: Option<Released>) {
         match self.remove(token).filter(|hold| hold.loss.is_none()) {
-            Some(hold) => self.let_go(hold.proof, outcome, ClientError::closed()),
+            Some(hold) => self.let_go(hold.proof, outcome),
             None => refuse(outcome),
         }
     }
 
-    /// Releases a hold over another connection, in the background. `error` is why it was not released over its own.
-    pub(super) fn let_go(&self, proof: Proof, outcome: Option<Released>, error: ClientError) {
+    /// Leaves an earlier connection: gives back what was requested there and is granted late, which may be as long as the
+    /// server is there, and closes it when `closing` ends.
+    pub(super) fn leave(
+        &self,
+        mut connection: Connection,
+        unanswered: Vec<Wanted>,
+        closing: oneshot::Receiver<()>,
+    ) {
         let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
         tokio::spawn(async move {
-            let released = route.let_go(&proof, error).await;
+            if !unanswered.is_empty() {
+                let grants = connection.late_grants(unanswered.len()).await;
+                for (wanted, grant) in unanswered.into_iter().zip(grants) {
+                    let proof = Proof { key: wanted.key, kind: wanted.kind, token: grant.token };
+                    // A hold that cannot be released ends with its lease.
+                    let _ = route.let_go(&proof).await;
+                }
+            }
+            let _ = closing.await;
+            drop(alive);
+        });
+    }
+
+    /// Releases a hold over another connection, in the background.
+    pub(super) fn let_go(&self, proof: Proof, outcome: Option<Released>) {
+        let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
+        tokio::spawn(async move {
+            let released = route.let_go(&proof).await;
             if let Some(outcome) = outcome {
                 // If the holder has stopped waiting, nobody needs the result.
                 let _ = outcome.send(released);

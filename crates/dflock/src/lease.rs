@@ -5,8 +5,9 @@ use super::error::{ClientError, Refusal};
 use super::schedule::Schedule;
 use super::terms::{Key, Token, Wanted};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// Why a lease is over although its holder has not released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ impl fmt::Display for Loss {
 /// What the session reports about a hold. It reports nothing more when the hold was released.
 #[derive(Clone, Copy)]
 pub(super) enum State {
+    /// Granted after a wait, and not renewed yet. It may be over.
+    Unconfirmed,
     /// The server was asked not before `asked_at`, and said so.
     Held {
         until: Instant,
@@ -52,19 +55,22 @@ impl State {
     pub(super) fn of(schedule: &Schedule) -> Self {
         Self::Held { until: schedule.until(), asked_at: schedule.asked_at() }
     }
+
+    fn loss(self) -> Option<Loss> {
+        match self {
+            Self::Unconfirmed | Self::Held { .. } => None,
+            Self::Lost(loss) => Some(loss),
+        }
+    }
 }
 
 /// What a session is asked for.
 pub(super) enum Order {
-    /// To take these, all or none, if they are free. A session that cannot ask the server drops the order.
+    /// To take these, all or none, if they are free; or to go on with what another session was granted, which ends then.
+    /// A session that cannot do that drops the order.
     Take {
         wanted: Vec<Wanted>,
-        outcome: oneshot::Sender<Taken>,
-    },
-    /// To go on with what another session was granted, which ends then. A session that cannot do that drops the order.
-    Adopt {
-        wanted: Vec<Wanted>,
-        grants: Vec<Grant>,
+        granted: Option<Vec<Grant>>,
         outcome: oneshot::Sender<Taken>,
     },
     /// To renew a hold soon, unless it was renewed since then.
@@ -76,10 +82,10 @@ pub(super) enum Order {
         token: Token,
         outcome: Option<Released>,
     },
-    /// To end, and to leave its only hold at the server if the server keeps it.
-    Detach {
-        token: Token,
-        outcome: oneshot::Sender<Result<Grant, ClientError>>,
+    /// To end, and to leave all its holds at the server if the server says by then that it keeps them.
+    Leave {
+        by: Instant,
+        outcome: Released,
     },
 }
 
@@ -134,20 +140,17 @@ impl Lease {
 
     /// Until when the lease is trusted if no further renewal succeeds; `None` once it is lost.
     #[must_use]
-    pub fn held_until(&self) -> Option<Instant> {
+    pub fn held_until(&self) -> Option<std::time::Instant> {
         match *self.state.borrow() {
-            State::Held { until, .. } => Some(until),
-            State::Lost(_) => None,
+            State::Held { until, .. } => Some(until.into_std()),
+            State::Unconfirmed | State::Lost(_) => None,
         }
     }
 
     /// Why the lease is lost, if it is.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
-        match *self.state.borrow() {
-            State::Held { .. } => None,
-            State::Lost(loss) => Some(loss),
-        }
+        self.state.borrow().loss()
     }
 
     /// Waits until the lease is lost; for ever, as long as it is not. May be dropped and called again.
@@ -169,11 +172,19 @@ impl Lease {
     /// Waits for a renewal that was sent at `time` or later, or the loss.
     pub(super) async fn known_since(&mut self, time: Instant) {
         let is_known = |state: &State| match state {
+            State::Unconfirmed => false,
             State::Held { asked_at, .. } => *asked_at >= time,
             State::Lost(_) => true,
         };
         // If the session has ended, the lease is lost.
         let _ = self.state.wait_for(is_known).await;
+    }
+
+    /// Waits until the server has confirmed a grant that came after a wait.
+    async fn confirmed(&mut self) -> Result<(), ClientError> {
+        let state = self.state.wait_for(|state| !matches!(state, State::Unconfirmed)).await;
+        let state = state.map_err(|_| ClientError::closed())?;
+        state.loss().map_or(Ok(()), |loss| Err(loss.into_error()))
     }
 
     /// Releases the hold, and closes the connection after the last hold on it. If the connection has broken, releases
@@ -201,18 +212,32 @@ impl Lease {
         }
         released.await.unwrap_or_else(|_| Err(ClientError::closed()))
     }
-
-    /// Leaves the hold without a session, if the server keeps it then; see [`super::Claim::acquire_detached`]. The
-    /// session must have no other hold.
-    pub(super) async fn detach(self) -> Result<Grant, ClientError> {
-        let (outcome, detached) = oneshot::channel();
-        let token = self.grant.token.clone();
-        let _ = self.orders.send(Order::Detach { token, outcome });
-        detached.await.unwrap_or_else(|_| Err(ClientError::closed()))
-    }
 }
 
-/// A session ignores this if the hold was released or detached before.
+/// Has the sessions of these leases end, and leave what they hold at the server. Each of them ends in its own time, so
+/// the lease of the first may be over when the last has ended.
+pub(super) async fn leave(leases: &[Lease], answer_limit: Duration) -> Result<(), ClientError> {
+    let mut leaving = Vec::new();
+    for (at, Lease { orders, .. }) in leases.iter().enumerate() {
+        if leases.iter().take(at).all(|earlier| !earlier.orders.same_channel(orders)) {
+            let (outcome, left) = oneshot::channel();
+            let by = Instant::now() + answer_limit;
+            let _ = orders.send(Order::Leave { by, outcome });
+            leaving.push(left);
+        }
+    }
+    let mut outcome = Ok(());
+    for left in leaving {
+        outcome = outcome.and(left.await.unwrap_or_else(|_| Err(ClientError::closed())));
+    }
+    let last = |lease: &Lease| match *lease.state.borrow() {
+        State::Held { asked_at, .. } => asked_at.elapsed() < lease.grant.ttl,
+        State::Unconfirmed | State::Lost(_) => false,
+    };
+    if leases.iter().all(last) { outcome } else { outcome.and(Err(ClientError::Silent)) }
+}
+
+/// A session ignores this if the hold was released or left before.
 impl Drop for Lease {
     fn drop(&mut self) {
         let token = self.grant.token.clone();
@@ -222,10 +247,25 @@ impl Drop for Lease {
 
 async fn loss_of(state: &mut watch::Receiver<State>) -> Loss {
     let lost = state.wait_for(|state| matches!(state, State::Lost(_))).await;
-    match lost.as_deref() {
-        Ok(State::Lost(loss)) => *loss,
-        Ok(State::Held { .. }) | Err(_) => Loss::Unreachable,
+    lost.ok().and_then(|state| state.loss()).unwrap_or(Loss::Unreachable)
+}
+
+pub(super) fn one_of(leases: Option<Vec<Lease>>) -> Option<Lease> {
+    leases?.pop()
+}
+
+/// What a session of its own answers.
+pub(super) async fn answer(taken: oneshot::Receiver<Taken>) -> Taken {
+    confirmed(taken.await.unwrap_or_else(|_| Err(ClientError::closed()))).await
+}
+
+/// Waits until the server has confirmed leases that were granted after a wait.
+pub(super) async fn confirmed(taken: Taken) -> Taken {
+    let Some(mut leases) = taken? else { return Ok(None) };
+    for lease in &mut leases {
+        lease.confirmed().await?;
     }
+    Ok(Some(leases))
 }
 
 impl fmt::Debug for Lease {

@@ -71,7 +71,6 @@
 //! `cli` (default) adds the program `dflock`. A program that only wants leases does not need it.
 
 mod address;
-mod backoff;
 pub mod blocking;
 mod claim;
 mod claims;
@@ -81,9 +80,9 @@ mod dialogue;
 mod error;
 mod holds;
 mod lease;
-mod line;
 mod observer;
 mod order;
+mod patience;
 #[cfg(feature = "cli")]
 pub mod program;
 mod rotation;
@@ -100,7 +99,7 @@ mod watch;
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
 pub use claim::{Claim, Client};
 pub use claims::{Claims, Leases, Progress};
-pub use connection::Connection;
+pub use connection::{Connection, Stats};
 pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};

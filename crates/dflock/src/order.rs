@@ -1,36 +1,30 @@
 //! How several keys are taken, the same for every client: all at once if they are free and the server can do that,
-//! otherwise one after another, in the order of their bytes. Pure.
+//! otherwise one after another, in the order of their bytes.
 //!
 //! A client that waits for a key holds only smaller ones. So clients that take their keys in this order never deadlock,
 //! whatever the kinds of the locks, and whatever their servers.
 
+use super::claim::Claim;
 use super::error::ClientError;
-use super::shard::Servers;
-use super::terms::{Key, Kind, MAX_LINE_BYTES, TermError, Wanted};
+use super::terms::{Kind, MAX_LINE_BYTES, TermError};
+use std::sync::Arc;
 
 /// Most keys in one request.
 const MOST_TOGETHER: usize = 16;
 
-/// One of several requests. `servers` is that of its client.
-#[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
-    pub(super) servers: &'a Servers,
-    pub(super) wanted: &'a Wanted,
-}
-
 /// Whether these can be sent as one request, which takes all keys if they are free: locks for one holder alone, of one
 /// client, at one server, with leases of one length, on one line.
-pub(super) fn go_together(parts: &[Part<'_>]) -> bool {
-    let [first, ..] = parts else { return false };
-    let bytes: usize = parts.iter().map(|part| part.wanted.key.as_bytes().len() + 1).sum();
-    (2..=MOST_TOGETHER).contains(&parts.len())
+pub(super) fn go_together(claims: &[Claim]) -> bool {
+    let [first, ..] = claims else { return false };
+    let (settings, one) = (&first.route.settings, &first.wanted);
+    let bytes: usize = claims.iter().map(|claim| claim.wanted.key.as_bytes().len() + 1).sum();
+    (2..=MOST_TOGETHER).contains(&claims.len())
         && bytes <= MAX_LINE_BYTES + 1
-        && parts.iter().all(|part| {
-            let (wanted, other) = (part.wanted, first.wanted);
+        && claims.iter().all(|Claim { route, wanted, .. }| {
             matches!(wanted.kind, Kind::Lock | Kind::Semaphore(1))
-                && std::ptr::eq(part.servers, first.servers)
-                && first.servers.know_both(other.key.as_bytes(), wanted.key.as_bytes())
-                && wanted.ttl == other.ttl
+                && Arc::ptr_eq(&route.settings, settings)
+                && settings.servers.know_both(one.key.as_bytes(), wanted.key.as_bytes())
+                && wanted.ttl == one.ttl
         })
 }
 
@@ -51,33 +45,34 @@ pub(super) fn attempted<T>(
     }
 }
 
-/// The requests in the order of their keys. A client that requested one key twice would wait for itself.
-pub(super) fn in_order<T>(
-    requests: impl IntoIterator<Item = T>,
-    key: impl Fn(&T) -> &Key,
-) -> Result<Vec<T>, TermError> {
-    let mut requests: Vec<T> = requests.into_iter().collect();
-    requests.sort_by(|one, other| key(one).as_bytes().cmp(key(other).as_bytes()));
-    let is_twice = |pair: &[T]| matches!(pair, [one, other] if key(one) == key(other));
-    if requests.is_empty() {
+/// The claims in the order of their keys. A client that requested one key twice would wait for itself.
+pub(super) fn in_order(claims: impl IntoIterator<Item = Claim>) -> Result<Vec<Claim>, TermError> {
+    let mut claims: Vec<Claim> = claims.into_iter().collect();
+    claims.sort_by(|one, other| one.key().as_bytes().cmp(other.key().as_bytes()));
+    let is_twice = |pair: &[Claim]| matches!(pair, [one, other] if one.key() == other.key());
+    if claims.is_empty() {
         Err(TermError::KeyMissing)
-    } else if requests.windows(2).any(is_twice) {
+    } else if claims.windows(2).any(is_twice) {
         Err(TermError::KeyTwice)
     } else {
-        Ok(requests)
+        Ok(claims)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, attempted, go_together, in_order};
+    use super::{attempted, go_together, in_order};
+    use crate::claim::{Claim, Client};
     use crate::error::{ClientError, Refusal};
+    use crate::settings::Settings;
     use crate::shard::Servers;
-    use crate::terms::{Key, Kind, TermError, Wanted};
+    use crate::terms::TermError;
     use rstest::rstest;
     use std::time::Duration;
 
-    const SECOND: Option<Duration> = Some(Duration::from_secs(1));
+    fn client(servers: Servers) -> Client {
+        Client::new(Settings { servers, ..Settings::default() }).unwrap()
+    }
 
     /// The servers of each client, the clients' requests (`2` is a semaphore of two slots, `1` of one, `r` a reader, `t`
     /// has a lease of its own), and whether they are one request.
@@ -100,35 +95,27 @@ mod tests {
         #[case] requests: &str,
         #[case] are_one: bool,
     ) {
-        let addresses = || list.split([',', '|']).map(|it| it.parse().unwrap()).collect();
-        let servers = if list.contains('|') {
-            Servers::AnyOf(addresses())
-        } else {
-            Servers::Shards(addresses())
+        let addresses = list.split([',', '|']).map(|it| it.parse().unwrap()).collect();
+        let servers = match list.contains('|') {
+            true => Servers::AnyOf(addresses),
+            false => Servers::Shards(addresses),
         };
-        let wanted = |text: &str| {
-            let (kind, ttl) = match &text[..1] {
-                "r" => (Kind::Shared, None),
-                "t" => (Kind::Lock, SECOND),
-                "l" => (Kind::Lock, None),
-                slots => (Kind::Semaphore(slots.parse().unwrap()), None),
+        let clients = [(); 2].map(|()| client(servers.clone()));
+        let claims = |client_of: fn(usize) -> usize| -> Vec<Claim> {
+            let claim = |(at, text): (usize, &str)| {
+                let (client, key) = (&clients[client_of(at)], &text[1..]);
+                match &text[..1] {
+                    "r" => client.shared(key).unwrap(),
+                    "t" => client.lock(key).unwrap().ttl(Duration::from_secs(1)).unwrap(),
+                    "l" => client.lock(key).unwrap(),
+                    slots => client.semaphore(key, slots.parse().unwrap()).unwrap(),
+                }
             };
-            Wanted { key: Key::new(&text[1..]).unwrap(), kind, ttl }
+            requests.split_whitespace().enumerate().map(claim).collect()
         };
-        let wanted: Vec<Wanted> = requests.split_whitespace().map(wanted).collect();
-        let parts: Vec<Part<'_>> =
-            wanted.iter().map(|wanted| Part { servers: &servers, wanted }).collect();
-        assert_eq!(go_together(&parts), are_one);
+        assert_eq!(go_together(&claims(|_| 0)), are_one);
         // Another client may have other secrets.
-        let others = servers.clone();
-        let parts: Vec<Part<'_>> = (0..)
-            .zip(parts)
-            .map(|(at, part)| match at {
-                1 => Part { servers: &others, ..part },
-                _ => part,
-            })
-            .collect();
-        assert!(!go_together(&parts));
+        assert!(!go_together(&claims(|at| usize::from(at == 1))));
     }
 
     #[rstest]
@@ -139,11 +126,9 @@ mod tests {
         #[case] other: usize,
         #[case] fit: bool,
     ) {
-        let keys = [vec![b'a'; one], vec![b'b'; other]].map(|key| Key::new(key).unwrap());
-        let servers = Servers::Shards(vec!["x".parse().unwrap()]);
-        let keys = keys.map(|key| Wanted { key, kind: Kind::Lock, ttl: None });
-        let part = |wanted| Part { servers: &servers, wanted };
-        assert_eq!(go_together(&keys.each_ref().map(part)), fit);
+        let client = client(Servers::Shards(vec!["x".parse().unwrap()]));
+        let claims = [vec![b'a'; one], vec![b'b'; other]].map(|key| client.lock(key).unwrap());
+        assert_eq!(go_together(&claims), fit);
     }
 
     #[rstest]
@@ -178,9 +163,10 @@ mod tests {
         #[case] keys: &[&str],
         #[case] want: Result<Vec<&str>, TermError>,
     ) {
-        let keys = keys.iter().map(|key| Key::new(*key).unwrap());
-        let sorted = in_order(keys, |key| key);
-        let names = sorted.map(|keys| keys.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let client = client(Servers::Shards(vec!["x".parse().unwrap()]));
+        let sorted = in_order(keys.iter().map(|key| client.lock(*key).unwrap()));
+        let names =
+            sorted.map(|claims| claims.iter().map(|it| it.key().to_string()).collect::<Vec<_>>());
         assert_eq!(names, want.map(|names| names.into_iter().map(str::to_owned).collect()));
     }
 }

@@ -1,8 +1,6 @@
-//! Servers that know the same key: which one is asked first, and which failure is reported if all of them failed.
-//! Pure.
+//! Servers that know the same key: which one is asked first. Pure.
 
 use super::address::ServerAddress;
-use super::error::ClientError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -43,38 +41,17 @@ impl Rotation {
         self.at.store(number, Ordering::Relaxed);
     }
 
-    /// The next server is asked first from now on.
+    /// The next server is asked first from now on, because this one answers but cannot be used.
     pub(super) fn turn(&self) {
         let next = self.at.load(Ordering::Relaxed).saturating_add(1);
         self.turn_to(next.checked_rem(self.servers.len()).unwrap_or(0));
     }
 }
 
-/// Why none of several servers could be used.
-pub(super) struct Failures(ClientError);
-
-impl Failures {
-    pub(super) fn new() -> Self {
-        Self(ClientError::NoServer)
-    }
-
-    /// As long as one of them may come back, it is worth trying again.
-    pub(super) fn add(&mut self, error: ClientError) {
-        if !self.0.is_passing() {
-            self.0 = error;
-        }
-    }
-
-    pub(super) fn told(self) -> ClientError {
-        self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Failures, Rotation};
+    use super::Rotation;
     use crate::address::ServerAddress;
-    use crate::error::{ClientError, Refusal};
 
     #[test]
     fn each_server_is_asked_in_its_turn() {
@@ -93,15 +70,5 @@ mod tests {
         assert_eq!(order(), "cab");
         rotation.turn();
         assert_eq!(order(), "abc");
-    }
-
-    #[test]
-    fn a_failure_that_may_pass_is_told_before_others() {
-        let mut failures = Failures::new();
-        failures.add(ClientError::Refused(Refusal::Auth));
-        failures.add(ClientError::Silent);
-        failures.add(ClientError::Refused(Refusal::Auth));
-        assert!(matches!(failures.told(), ClientError::Silent));
-        assert!(matches!(Failures::new().told(), ClientError::NoServer));
     }
 }

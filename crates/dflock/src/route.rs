@@ -1,42 +1,27 @@
 //! Finds a server for a key among those that may be asked.
 
-use super::backoff::Patience;
 use super::connection::Connection;
 use super::error::ClientError;
-use super::rotation::{Failures, HEAD_START, Rotation};
+use super::patience::Patience;
+use super::rotation::{HEAD_START, Rotation};
 use super::settings::Settings;
 use super::terms::{Key, Proof};
 use crate::address::ServerAddress;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Servers that know the same key. Remembers which one answered last.
 pub(super) struct Route {
     pub(super) settings: Arc<Settings>,
-    servers: Rotation,
+    pub(super) servers: Rotation,
 }
 
 impl Route {
     pub(super) fn to(key: &Key, settings: Arc<Settings>) -> Self {
         let servers = Rotation::of(settings.servers.of(key.as_bytes()));
         Self { settings, servers }
-    }
-
-    /// The one to ask first.
-    pub(super) fn server(&self) -> Option<ServerAddress> {
-        self.servers.first()
-    }
-
-    /// How many there are to ask.
-    pub(super) fn width(&self) -> u32 {
-        self.servers.width()
-    }
-
-    /// The next one is asked first from now on, because this one answers but cannot be used.
-    pub(super) fn turn(&self) {
-        self.servers.turn();
     }
 
     /// A connection to a server that may be away for a moment.
@@ -50,24 +35,25 @@ impl Route {
     pub(super) async fn open(&self) -> Result<Connection, ClientError> {
         let mut waiting = self.servers.in_order().into_iter();
         let mut attempts = JoinSet::new();
-        let mut failures = Failures::new();
+        let mut failure = ClientError::NoServer;
         loop {
             if let Some((at, server)) = waiting.next() {
                 let settings = Arc::clone(&self.settings);
                 attempts.spawn(async move { (at, answering(&server, &settings).await) });
             }
             let head_start = if waiting.len() == 0 { Duration::MAX } else { HEAD_START };
-            match timeout(head_start, attempts.join_next()).await {
+            let error = match timeout(head_start, attempts.join_next()).await {
                 Ok(Some(Ok((at, Ok(connection))))) => {
                     self.servers.turn_to(at);
                     return Ok(connection);
                 }
-                Ok(Some(Ok((_, Err(error))))) => failures.add(error),
+                Ok(Some(Ok((_, Err(error))))) => error,
+                Ok(Some(Err(_))) => ClientError::closed(),
+                Ok(None) => return Err(failure),
                 // The next server is tried as well.
-                Err(_) => {}
-                Ok(Some(Err(_))) => failures.add(ClientError::closed()),
-                Ok(None) => return Err(failures.told()),
-            }
+                Err(_) => continue,
+            };
+            failure = failure.or(error);
         }
     }
 
@@ -117,28 +103,20 @@ impl Route {
                 Err(error) => Err(error),
             };
             let Err(error) = outcome else { return outcome };
-            self.turn();
-            match patience.outlasts(&error, Instant::now().into_std()) {
-                Some(pause) => sleep(pause).await,
-                None => return Err(error),
-            }
+            self.servers.turn();
+            patience.outlast(error).await?;
         }
     }
 
     pub(super) fn patience(&self) -> Patience {
-        Patience::until((Instant::now() + self.settings.connect_limit).into_std())
+        Patience::until(Instant::now() + self.settings.connect_limit)
     }
 
-    /// Releases a hold of a connection that has failed with this error, for at most the answer limit.
-    pub(super) async fn let_go(
-        &self,
-        proof: &Proof,
-        error: ClientError,
-    ) -> Result<(), ClientError> {
+    /// Releases a hold of a connection that has failed, for at most the answer limit.
+    pub(super) async fn let_go(&self, proof: &Proof) -> Result<(), ClientError> {
         let end = Instant::now() + self.settings.answer_limit;
-        let patience = Patience::until(end.into_std());
-        let released = self.release(proof, true, patience);
-        timeout_at(end, released).await.unwrap_or(Err(error))
+        let released = self.release(proof, true, Patience::until(end));
+        timeout_at(end, released).await.unwrap_or(Err(ClientError::Silent))
     }
 }
 

@@ -1,18 +1,20 @@
-//! When a lease is renewed, and until when it is trusted. Pure.
+//! When a lease is renewed, and until when it is trusted.
 //!
 //! Never says that a lease is held after its end: its length is counted from before the request was sent, so the
 //! lease ends later on the server.
 
-use std::time::{Duration, Instant};
+use super::settings::Settings;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Renewals in one lease: two may fail before the end is near.
 pub(super) const RENEWALS_PER_LEASE: u32 = 3;
 
 /// The times of one lease. Report each renewal ([`Self::renewed`]), and the loss of the connection
 /// ([`Self::broken`]).
-#[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    limits: Limits,
+    settings: Arc<Settings>,
     /// The length that was granted.
     granted: Duration,
     /// A moment before the grant, or its latest answered renewal, was requested.
@@ -24,31 +26,26 @@ pub(super) struct Schedule {
     searched_until: Option<Instant>,
 }
 
-/// The relevant settings.
-#[derive(Clone, Debug)]
-pub(super) struct Limits {
-    pub(super) read_timeout: Duration,
-    pub(super) margin: Duration,
-    pub(super) reclaim: Option<Duration>,
-}
-
-impl Limits {
-    /// How long a lease of this length is certain: a server that hears nothing may free it before its end.
-    fn sure(&self, ttl: Duration) -> Duration {
-        ttl.min(self.read_timeout)
-    }
-}
-
 impl Schedule {
     /// For a lease that was granted or renewed for `ttl`, not before `asked_at`.
-    pub(super) fn new(limits: Limits, ttl: Duration, asked_at: Instant) -> Self {
-        let until = asked_at + limits.sure(ttl);
-        Self { limits, granted: ttl, asked_at, ttl, until, searched_until: None }
+    pub(super) fn new(settings: Arc<Settings>, ttl: Duration, asked_at: Instant) -> Self {
+        let until = asked_at + ttl.min(settings.read_timeout);
+        Self { settings, granted: ttl, asked_at, ttl, until, searched_until: None }
     }
 
-    /// The pause between two renewals.
+    /// How long a lease of this length is certain: a server that hears nothing may free it before its end.
+    fn sure(&self, ttl: Duration) -> Duration {
+        ttl.min(self.settings.read_timeout)
+    }
+
+    /// The length of the lease as it was granted.
+    pub(super) fn granted(&self) -> Duration {
+        self.granted
+    }
+
+    /// The pause between two renewals. Nothing else decides how often a client renews.
     pub(super) fn renewal_interval(&self) -> Duration {
-        self.limits.sure(self.granted) / RENEWALS_PER_LEASE
+        self.sure(self.granted) / RENEWALS_PER_LEASE
     }
 
     /// When to renew next.
@@ -68,7 +65,7 @@ impl Schedule {
 
     /// When the lease is given up, and the holder must know, if no answer has come.
     pub(super) fn given_up_at(&self) -> Instant {
-        let margin = self.limits.margin.min(self.renewal_interval());
+        let margin = self.settings.margin.min(self.renewal_interval());
         let last = self.until.checked_sub(margin).unwrap_or(self.until);
         self.searched_until.map_or(last, |end| end.min(last))
     }
@@ -76,14 +73,14 @@ impl Schedule {
     /// A renewal that was sent at `asked_at` or later was answered.
     pub(super) fn renewed(&mut self, asked_at: Instant, ttl: Duration) {
         (self.asked_at, self.ttl) = (asked_at, ttl);
-        self.until = asked_at + self.limits.sure(ttl);
+        self.until = asked_at + self.sure(ttl);
         self.searched_until = None;
     }
 
     /// The connection is gone, so the whole lease counts.
     pub(super) fn broken(&mut self, now: Instant) {
         self.until = self.asked_at + self.ttl;
-        self.searched_until = self.limits.reclaim.map(|reclaim| now + reclaim);
+        self.searched_until = self.settings.reclaim.map(|reclaim| now + reclaim);
     }
 }
 
@@ -95,17 +92,18 @@ pub(super) fn share(end: Instant, now: Instant, servers: u32, most: Duration) ->
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, Schedule, share};
+    use super::{Schedule, Settings, share};
     use rstest::rstest;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     const fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
     }
 
-    fn limits(margin: u64, reclaim: Option<u64>) -> Limits {
+    fn limits(margin: u64, reclaim: Option<u64>) -> Settings {
         let reclaim = reclaim.map(seconds);
-        Limits { read_timeout: seconds(23), margin: seconds(margin), reclaim }
+        Settings { margin: seconds(margin), reclaim, ..Settings::default() }
     }
 
     /// The lease, and after how many seconds it is renewed, no longer trusted, reported as lost, and no longer looked
@@ -119,11 +117,11 @@ mod tests {
     #[case::never_longer_than_the_lease(9, limits(0, Some(40)), [3, 9, 9, 9])]
     fn a_lease_has_its_times_to_renew_and_to_give_up(
         #[case] ttl: u64,
-        #[case] limits: Limits,
+        #[case] limits: Settings,
         #[case] want: [u64; 4],
     ) {
         let begun = Instant::now();
-        let mut schedule = Schedule::new(limits, seconds(ttl), begun);
+        let mut schedule = Schedule::new(limits.into(), seconds(ttl), begun);
         let times = |schedule: &Schedule| {
             [schedule.renew_at(), schedule.until(), schedule.given_up_at()]
                 .map(|time| (time - begun).as_secs())

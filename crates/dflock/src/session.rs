@@ -5,18 +5,17 @@
 //! renews all holds over another one. An answer that its receiver no longer awaits is given back.
 
 use super::address::ServerAddress;
-use super::backoff::Backoff;
 use super::connection::Connection;
 use super::dialogue::{Grace, Grant, Place};
 use super::error::ClientError;
 use super::holds::{Hold, Holds, Renewal, refuse};
-use super::lease::{Lease, Order, Orders, Released, Taken};
-use super::line::was_waited_for;
+use super::lease::{Lease, Order, Orders, Released, Taken, answer, confirmed, one_of};
+use super::patience::{Backoff, was_waited_for};
 use super::route::Route;
 use super::schedule::{RENEWALS_PER_LEASE, share};
 use super::terms::{Proof, Token, Wanted};
 use super::ticket::{Entry, Ticket, Turn};
-use std::future::pending;
+use std::future::{pending, ready};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,13 +31,23 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(super) struct Sessions {
     /// The newest of each runtime and server. The task of another runtime may never run again.
     shared: Mutex<Vec<(Id, ServerAddress, mpsc::WeakUnboundedSender<Order>)>>,
-    /// Each session has a receiver, and so has everything that goes on after it.
+    /// Each session has a receiver, and so has everything that goes on after it: see [`Self::work`].
     alive: watch::Sender<()>,
 }
 
 impl Sessions {
     pub(super) fn new() -> Self {
         Self { shared: Mutex::default(), alive: watch::Sender::new(()) }
+    }
+
+    /// For leases that must not share a connection with the others of the client.
+    pub(super) fn apart(&self) -> Self {
+        Self { shared: Mutex::default(), alive: self.alive.clone() }
+    }
+
+    /// To be kept by what goes on after the sessions.
+    pub(super) fn work(&self) -> watch::Receiver<()> {
+        self.alive.subscribe()
     }
 
     /// Waits until none is left, and everything that was given up is released.
@@ -65,24 +74,17 @@ impl Sessions {
         });
         shared.push((runtime, server, orders.downgrade()));
     }
-}
 
-/// A request for these, all or none, over a session of the client.
-pub(super) struct Wish {
-    pub(super) sessions: Arc<Sessions>,
-    pub(super) route: Arc<Route>,
-    pub(super) wanted: Vec<Wanted>,
-}
-
-impl Wish {
-    /// Takes them over the session that there is, or else, if it may wait, over a new one: with a connection that `open`
-    /// makes, and for as long as `open` says.
+    /// Takes these, all or none, over the session that there is, or else, if it may wait, over a new one: with a
+    /// connection that `open` makes, and for as long as `open` says.
     pub(super) async fn take(
-        self,
+        self: &Arc<Self>,
+        route: &Arc<Route>,
+        wanted: Vec<Wanted>,
         may_wait: bool,
         open: impl Future<Output = Result<(Connection, Duration), ClientError>>,
     ) -> Taken {
-        match self.join().await {
+        match self.join(route, &wanted, None).await {
             Some(Ok(Some(leases))) => return Ok(Some(leases)),
             Some(Ok(None)) if !may_wait => return Ok(None),
             Some(Err(error)) if !error.is_passing() => return Err(error),
@@ -90,34 +92,36 @@ impl Wish {
             Some(Ok(None) | Err(_)) | None => {}
         }
         let (connection, wait) = open.await?;
-        self.wait(connection, wait, true).await
-    }
-
-    /// The answer of the session that there is.
-    async fn join(&self) -> Option<Taken> {
-        let orders = self.sessions.of(&self.route.server()?)?;
         let (outcome, taken) = oneshot::channel();
-        orders.send(Order::Take { wanted: self.wanted.clone(), outcome }).ok()?;
-        taken.await.ok()
+        tokio::spawn(Session::new(self, route, connection).wait(wanted, wait, outcome));
+        answer(taken).await
     }
 
-    /// Asks on a connection of its own, and waits there.
-    pub(super) async fn wait(
-        self,
+    /// The answer of the session that there is, which is to take these, or to go on with what was granted to another.
+    async fn join(
+        &self,
+        route: &Route,
+        wanted: &[Wanted],
+        granted: Option<Vec<Grant>>,
+    ) -> Option<Taken> {
+        let orders = self.of(&route.servers.first()?)?;
+        let (outcome, taken) = oneshot::channel();
+        orders.send(Order::Take { wanted: wanted.to_vec(), granted, outcome }).ok()?;
+        Some(confirmed(taken.await.ok()?).await)
+    }
+
+    /// Joins the line on this connection.
+    pub(super) async fn enqueue(
+        self: &Arc<Self>,
+        route: &Arc<Route>,
+        wanted: Wanted,
         connection: Connection,
-        wait: Duration,
-        is_shared: bool,
-    ) -> Taken {
+    ) -> Result<Entry, ClientError> {
         let (outcome, taken) = oneshot::channel();
-        tokio::spawn(Session::new(&self, connection, is_shared).wait(self.wanted, wait, outcome));
-        taken.await.unwrap_or_else(|_| Err(ClientError::closed()))
-    }
-
-    /// Joins the line on a connection of its own.
-    pub(super) async fn enqueue(self, connection: Connection) -> Result<Entry, ClientError> {
-        let (outcome, entry) = oneshot::channel();
-        tokio::spawn(Session::new(&self, connection, true).enqueue(self.wanted, outcome));
-        entry.await.unwrap_or_else(|_| Err(ClientError::closed()))
+        let (ticket, turn) = oneshot::channel();
+        tokio::spawn(Session::new(self, route, connection).enqueue([wanted], outcome, turn));
+        let lease = one_of(answer(taken).await?);
+        Ok(lease.map_or(Entry::Queued(Ticket(ticket)), Entry::Acquired))
     }
 }
 
@@ -127,12 +131,14 @@ struct Session {
     connection: Connection,
     /// An answer is missing on the connection, which may be open nevertheless.
     is_silent: bool,
-    /// Earlier connections. A server that resumes would free what it knows there when they close, and until the end of
-    /// a lost lease its holder may still be stopping its work.
-    earlier: Vec<Connection>,
+    /// Keys that were requested here for somebody who no longer waits for the answer.
+    unanswered: Vec<Wanted>,
+    /// Earlier connections, which stay open until these are dropped. A server that resumes would free what it knows
+    /// there when they close, and until the end of a lost lease its holder may still be stopping its work.
+    earlier: Vec<oneshot::Sender<()>>,
+    /// The last thing that was done was a renewal, so orders come before the next one.
+    has_renewed: bool,
     holds: Holds,
-    /// Whether others of the client may take more over it.
-    is_shared: bool,
 }
 
 enum Event {
@@ -143,14 +149,8 @@ enum Event {
     Order(Order),
 }
 
-/// What comes of a request.
-enum Answer<T> {
-    Heard(Result<T, ClientError>),
-    /// Nothing, and another connection was found meanwhile.
-    Moved(Anew),
-    /// Nothing, and nothing is held any more.
-    Gone,
-}
+/// The answer to a request, or another connection that was found before it came.
+type Answer<T> = Result<Result<T, ClientError>, Anew>;
 
 /// Another connection, where all holds were renewed.
 struct Anew {
@@ -159,151 +159,121 @@ struct Anew {
 }
 
 impl Session {
-    fn new(wish: &Wish, connection: Connection, is_shared: bool) -> Self {
-        let Wish { sessions, route, .. } = wish;
+    fn new(sessions: &Arc<Sessions>, route: &Arc<Route>, connection: Connection) -> Self {
         Self {
             sessions: Arc::clone(sessions),
             route: Arc::clone(route),
             connection,
             is_silent: false,
+            unanswered: Vec::new(),
             earlier: Vec::new(),
-            holds: Holds::new(Arc::clone(route), sessions.alive.subscribe()),
-            is_shared,
+            has_renewed: false,
+            holds: Holds::new(Arc::clone(route), sessions.work()),
         }
     }
 
-    /// From the first request on.
-    async fn wait(
-        mut self,
-        wanted: Vec<Wanted>,
-        wait: Duration,
-        mut outcome: oneshot::Sender<Taken>,
-    ) {
-        let asked_at = Instant::now();
-        let answer = tokio::select! {
-            biased;
-            answer = ask(&mut self.connection, &wanted, wait) => answer,
-            () = given_up(&mut outcome, asked_at) => return,
-        };
-        let taken = self.taken(&wanted, answer, asked_at).await;
-        let _ = outcome.send(taken);
+    async fn wait(mut self, wanted: Vec<Wanted>, wait: Duration, outcome: oneshot::Sender<Taken>) {
+        let ask = async |connection: &mut Connection| ask(connection, &wanted, wait).await;
+        self.begin(&wanted, outcome, ask).await;
         self.hold().await;
     }
 
     async fn enqueue(
         mut self,
-        wanted: Vec<Wanted>,
-        mut outcome: oneshot::Sender<Result<Entry, ClientError>>,
+        wanted: [Wanted; 1],
+        outcome: oneshot::Sender<Taken>,
+        turn: oneshot::Receiver<Turn>,
     ) {
-        let Some(one) = wanted.first() else { return };
-        let asked_at = Instant::now();
-        let place = tokio::select! {
-            biased;
-            place = self.connection.enqueue(&one.key, one.kind, one.ttl) => place,
-            () = given_up(&mut outcome, asked_at) => return,
+        let [Wanted { key, kind, ttl }] = &wanted;
+        let enqueue = async |connection: &mut Connection| {
+            Ok(match connection.enqueue(key, *kind, *ttl).await? {
+                Place::Granted(grant) => Some(vec![grant]),
+                Place::Queued => None,
+            })
         };
-        match place {
-            Ok(Place::Granted(grant)) => {
-                let lease = self.taken(&wanted, Ok(Some(vec![grant])), asked_at).await;
-                let entry = lease.and_then(|leases| one_of(leases).ok_or_else(ClientError::closed));
-                let _ = outcome.send(entry.map(Entry::Acquired));
-                self.hold().await;
-            }
-            Ok(Place::Queued) => {
-                let (ticket, inbox) = Ticket::new();
-                let _ = outcome.send(Ok(Entry::Queued(ticket)));
-                self.stay_in_line(&wanted, inbox).await;
-            }
-            Err(error) => {
-                let _ = outcome.send(Err(error));
-            }
+        self.begin(&wanted, outcome, enqueue).await;
+        if let Some(Turn { timeout, outcome }) = self.turn(turn).await {
+            let wait = async |connection: &mut Connection| {
+                Ok(connection.wait(key, *kind, timeout).await?.map(|grant| vec![grant]))
+            };
+            self.begin(&wanted, outcome, wait).await;
         }
-    }
-
-    /// Keeps the connection from being closed as idle, until the ticket is dropped or waits for its turn.
-    async fn stay_in_line(mut self, wanted: &[Wanted], mut inbox: mpsc::Receiver<Turn>) {
-        let Some(one) = wanted.first() else { return };
-        let pause = self.route.settings.read_timeout / RENEWALS_PER_LEASE;
-        let mut turn = loop {
-            tokio::select! {
-                turn = inbox.recv() => match turn {
-                    Some(turn) => break turn,
-                    None => return,
-                },
-                () = sleep(pause) => {}
-            }
-            if self.connection.ping().await.is_err() {
-                return;
-            }
-        };
-        let asked_at = Instant::now();
-        let grant = tokio::select! {
-            biased;
-            grant = self.connection.wait(&one.key, one.kind, turn.timeout) => grant,
-            () = given_up(&mut turn.outcome, asked_at) => return,
-        };
-        let answer = grant.map(|grant| grant.map(|grant| vec![grant]));
-        let taken = self.taken(wanted, answer, asked_at).await;
-        let _ = turn.outcome.send(taken.map(one_of));
         self.hold().await;
     }
 
-    /// Holds what was granted, or leaves it to the session that there is.
+    /// The first request of a session, or the second for a place in the line.
+    async fn begin(
+        &mut self,
+        wanted: &[Wanted],
+        mut outcome: oneshot::Sender<Taken>,
+        request: impl AsyncFnOnce(&mut Connection) -> Result<Option<Vec<Grant>>, ClientError>,
+    ) {
+        let asked_at = Instant::now();
+        let answer = tokio::select! {
+            biased;
+            answer = request(&mut self.connection) => answer,
+            () = given_up(&mut outcome, asked_at) => return,
+        };
+        let taken = self.taken(wanted, answer, asked_at).await;
+        let _ = outcome.send(taken);
+    }
+
+    /// Keeps the connection from being closed as idle, until the ticket is dropped or waits for its turn.
+    async fn turn(&mut self, mut turn: oneshot::Receiver<Turn>) -> Option<Turn> {
+        let pause = self.route.settings.read_timeout / RENEWALS_PER_LEASE;
+        while self.holds.is_empty() {
+            tokio::select! {
+                turn = &mut turn => return turn.ok(),
+                () = sleep(pause) => {}
+            }
+            // A server that does not know the request has answered as well.
+            if !matches!(self.connection.ping().await, Ok(()) | Err(ClientError::Refused(_))) {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Holds what was granted, or leaves it to the session that there is. An answer that has not come yet may be a grant.
     async fn taken(
         &mut self,
         wanted: &[Wanted],
         answer: Result<Option<Vec<Grant>>, ClientError>,
         asked_at: Instant,
     ) -> Taken {
+        self.unanswered = if self.connection.is_answered() { Vec::new() } else { wanted.to_vec() };
         let Some(grants) = answer? else { return Ok(None) };
-        if let Some(taken) = self.adopted(wanted, &grants).await {
-            return taken;
+        // That session renews them before this connection closes. Then they stay, but not on every server.
+        if self.holds.is_empty() && self.connection.hands_over() {
+            let taken = self.sessions.join(&self.route, wanted, Some(grants.clone())).await;
+            if let Some(taken) = taken {
+                return taken;
+            }
         }
-        let is_prompt = !was_waited_for(asked_at.into_std(), now());
-        self.keep(wanted, grants, Some(asked_at).filter(|_| is_prompt)).await
-    }
-
-    /// Leaves them to the session that there is, so that the client needs one connection. What that session renews
-    /// stays when this connection closes, but not on every server.
-    async fn adopted(&self, wanted: &[Wanted], grants: &[Grant]) -> Option<Taken> {
-        if !self.is_shared || !self.holds.is_empty() || !self.connection.hands_over() {
-            return None;
-        }
-        let (wanted, grants) = (wanted.to_vec(), grants.to_vec());
-        let orders = self.sessions.of(&self.route.server()?)?;
-        let (outcome, taken) = oneshot::channel();
-        orders.send(Order::Adopt { wanted, grants, outcome }).ok()?;
-        taken.await.ok()
+        let is_prompt = !was_waited_for(asked_at, Instant::now());
+        Ok(Some(self.keep(wanted, grants, Some(asked_at).filter(|_| is_prompt))))
     }
 
     /// Holds these. A grant after a wait is renewed before it is used, because the exact moment of the grant, and so
     /// the end of the lease, is unknown until then (`asked_at` is `None`). It may already be over, if this machine was
     /// suspended while the answer was in the socket. Leases that nobody receives are dropped, which orders their
     /// release.
-    async fn keep(
+    fn keep(
         &mut self,
         wanted: &[Wanted],
         grants: Vec<Grant>,
         asked_at: Option<Instant>,
-    ) -> Taken {
-        let (supposed, is_urgent) = (asked_at.unwrap_or_else(Instant::now), asked_at.is_none());
+    ) -> Vec<Lease> {
         let granted = wanted.iter().zip(grants);
-        let leases: Vec<Lease> = granted
-            .map(|(wanted, grant)| self.holds.add(wanted, grant, supposed, is_urgent))
-            .collect();
+        let leases = granted.map(|(wanted, grant)| self.holds.add(wanted, grant, asked_at));
+        let leases = leases.collect();
         self.share();
-        if is_urgent {
-            self.renew().await;
-        }
-        match leases.iter().find_map(Lease::loss) {
-            Some(loss) => Err(loss.into_error()),
-            None => Ok(Some(leases)),
-        }
+        leases
     }
 
     /// Lets others of the client take more over this session.
     fn share(&self) {
-        if let (true, Some(server)) = (self.is_shared, self.route.server()) {
+        if let Some(server) = self.route.servers.first() {
             self.sessions.share(server, self.holds.orders());
         }
     }
@@ -311,35 +281,61 @@ impl Session {
     /// Until everything is released.
     async fn hold(mut self) {
         while !self.holds.is_empty() {
-            match self.event().await {
+            let event = self.event().await;
+            self.has_renewed = matches!(event, Event::Due);
+            match event {
                 Event::Due => self.renew().await,
-                Event::News(token) => self.holds.urge(&token, now()),
+                Event::News(token) => self.holds.urge(&token, Instant::now()),
                 Event::Closed => self.reclaim().await,
-                Event::Order(Order::Take { wanted, outcome }) => self.take(&wanted, outcome).await,
-                Event::Order(Order::Adopt { wanted, grants, outcome }) => {
-                    self.adopt(&wanted, grants, outcome).await;
+                Event::Order(Order::Leave { by, outcome }) => {
+                    let limit = by.saturating_duration_since(Instant::now());
+                    let ask = async |connection: &mut Connection| connection.grace().await;
+                    match self.exchange(limit, ask).await {
+                        Err(ClientError::Silent) if !self.is_silent && !limit.is_zero() => {
+                            // All holds were renewed over another connection, which is asked next.
+                            self.holds.leave_later(by, outcome);
+                        }
+                        grace => {
+                            let _ = outcome.send(self.leave(grace).await);
+                            return;
+                        }
+                    }
+                }
+                Event::Order(order) if self.holds.are_late() => self.holds.do_elsewhere(order),
+                Event::Order(Order::Take { wanted, granted, outcome }) => {
+                    if !outcome.is_closed() && self.holds.have_room() {
+                        let taken = match granted {
+                            None => self.take(&wanted).await,
+                            Some(grants) => Ok(Some(self.keep(&wanted, grants, None))),
+                        };
+                        let _ = outcome.send(taken);
+                    }
                 }
                 Event::Order(Order::Renew { token, since }) => self.holds.urge(&token, since),
                 Event::Order(Order::Release { token, outcome }) => {
                     self.release(&token, outcome).await;
                 }
-                Event::Order(Order::Detach { token, outcome }) => {
-                    return self.detach(&token, outcome).await;
-                }
             }
+        }
+        if !self.unanswered.is_empty() {
+            self.holds.leave(self.connection, self.unanswered, oneshot::channel().1);
         }
     }
 
+    /// What to do next. As long as holds are due, one renewal and one order take turns: a slow server may need all the
+    /// time there is for renewals.
     async fn event(&mut self) -> Event {
         let Some(due_at) = self.holds.due_at() else {
             return Event::Order(self.holds.order().await);
         };
+        let is_due = due_at <= Instant::now();
         tokio::select! {
             // A message that the server sends unasked before it closes is not the answer to a renewal.
             biased;
             news = self.connection.news() => news.map_or(Event::Closed, Event::News),
-            () = sleep_until(due_at) => Event::Due,
+            () = ready(()), if is_due && !self.has_renewed => Event::Due,
             order = self.holds.order() => Event::Order(order),
+            () = sleep_until(due_at) => Event::Due,
         }
     }
 
@@ -355,44 +351,39 @@ impl Session {
             connection.set_answer_limit(limit);
             let mut answer = pin!(request(connection));
             match timeout(holds.patience(), answer.as_mut()).await {
-                Ok(answer) => Answer::Heard(answer),
+                Ok(answer) => Ok(answer),
                 Err(_) => {
-                    route.turn();
+                    route.servers.turn();
                     look_elsewhere(holds, route, answer).await
                 }
             }
         };
         match answer {
-            Answer::Heard(answer) => {
+            Ok(answer) => {
                 self.is_silent |= matches!(answer, Err(ClientError::Silent));
                 answer
             }
-            Answer::Moved(anew) => {
+            Err(anew) => {
                 self.moved(anew);
-                Err(ClientError::Silent)
-            }
-            Answer::Gone => {
-                self.is_silent = true;
                 Err(ClientError::Silent)
             }
         }
     }
 
-    /// Renews what is due.
+    /// Renews the hold that is due first.
     async fn renew(&mut self) {
-        while let Some((proof, ttl)) = self.holds.due() {
-            let Proof { key, kind, token } = &proof;
-            let asked_at = Instant::now();
-            let renew = async |connection: &mut Connection| {
-                connection.renew(key, *kind, token, Some(ttl)).await
-            };
-            match self.exchange(Duration::MAX, renew).await {
-                Ok(ttl) => self.holds.heard(token, Some((asked_at, ttl))),
-                Err(error) if error.is_end_of_lease() => self.holds.heard(token, None),
-                // If it is another connection by now, nothing is due.
-                Err(ClientError::Silent) => {}
-                Err(_) => self.reclaim().await,
-            }
+        let Some((proof, ttl)) = self.holds.due() else { return };
+        let Proof { key, kind, token } = &proof;
+        let asked_at = Instant::now();
+        let renew = async |connection: &mut Connection| {
+            connection.renew(key, *kind, token, Some(ttl)).await
+        };
+        match self.exchange(Duration::MAX, renew).await {
+            Ok(ttl) => self.holds.heard(token, Some((asked_at, ttl))),
+            Err(error) if error.is_end_of_lease() => self.holds.heard(token, None),
+            // If it is another connection by now, nothing is due.
+            Err(ClientError::Silent) => {}
+            Err(_) => self.reclaim().await,
         }
     }
 
@@ -402,7 +393,7 @@ impl Session {
             self.holds.broken();
         }
         let nothing = pin!(pending::<Result<(), ClientError>>());
-        if let Answer::Moved(anew) = look_elsewhere(&mut self.holds, &self.route, nothing).await {
+        if let Err(anew) = look_elsewhere(&mut self.holds, &self.route, nothing).await {
             self.moved(anew);
         }
     }
@@ -410,8 +401,10 @@ impl Session {
     fn moved(&mut self, anew: Anew) {
         let earlier = std::mem::replace(&mut self.connection, anew.connection);
         self.is_silent = false;
-        if self.holds.have_lost() {
-            self.earlier.push(earlier);
+        let (open, closing) = oneshot::channel();
+        self.holds.leave(earlier, std::mem::take(&mut self.unanswered), closing);
+        if self.holds.loss().is_some() {
+            self.earlier.push(open);
         } else {
             self.earlier.clear();
         }
@@ -419,29 +412,14 @@ impl Session {
         self.share();
     }
 
-    async fn take(&mut self, wanted: &[Wanted], outcome: oneshot::Sender<Taken>) {
-        if outcome.is_closed() || !self.holds.have_room() {
-            return;
-        }
+    async fn take(&mut self, wanted: &[Wanted]) -> Taken {
         let asked_at = Instant::now();
         let limit = self.route.settings.answer_limit;
         let take =
             async |connection: &mut Connection| ask(connection, wanted, Duration::ZERO).await;
+        self.unanswered = wanted.to_vec();
         let answer = self.exchange(limit, take).await;
-        let taken = self.taken(wanted, answer, asked_at).await;
-        let _ = outcome.send(taken);
-    }
-
-    async fn adopt(
-        &mut self,
-        wanted: &[Wanted],
-        grants: Vec<Grant>,
-        outcome: oneshot::Sender<Taken>,
-    ) {
-        if self.holds.have_room() {
-            let taken = self.keep(wanted, grants, None).await;
-            let _ = outcome.send(taken);
-        }
+        self.taken(wanted, answer, asked_at).await
     }
 
     /// Releases a hold. A lost one is refused.
@@ -453,7 +431,7 @@ impl Session {
             connection.release(&proof.key, proof.kind, &proof.token).await
         };
         match (self.exchange(limit, release).await, outcome) {
-            (Err(error), outcome) if error.is_passing() => self.holds.let_go(proof, outcome, error),
+            (Err(error), outcome) if error.is_passing() => self.holds.let_go(proof, outcome),
             (released, Some(outcome)) => {
                 // If the holder has stopped waiting, nobody needs the result.
                 let _ = outcome.send(released);
@@ -462,46 +440,32 @@ impl Session {
         }
     }
 
-    /// Leaves the only hold at the server. If the server does not keep it, or nobody wants it, it is released.
-    async fn detach(mut self, token: &Token, outcome: oneshot::Sender<Result<Grant, ClientError>>) {
-        let Some(hold) = self.holds.remove(token) else { return };
-        let Self { connection, route, holds, .. } = self;
-        let left = match hold.loss {
-            Some(loss) => Err(loss.into_error()),
-            None => left(connection, &route, &hold).await,
-        };
-        let is_over = matches!(left, Err(ClientError::GivenUp { .. }));
-        let is_left = left.is_ok();
-        let Hold { proof, grant, .. } = hold;
-        let is_heard = outcome.send(left.map(|()| grant)).is_ok();
-        if !(is_over || is_left && is_heard) {
-            holds.let_go(proof, None, ClientError::closed());
+    /// Closes the connection, if the server keeps all holds for as long as it said. They are held no longer by this
+    /// client.
+    async fn leave(mut self, grace: Result<Option<Grace>, ClientError>) -> Result<(), ClientError> {
+        if let Some(loss) = self.holds.loss() {
+            return Err(loss.into_error());
         }
-    }
-}
-
-/// Closes the connection of a hold, if the server keeps the hold then.
-async fn left(mut connection: Connection, route: &Route, hold: &Hold) -> Result<(), ClientError> {
-    let Hold { proof, grant, .. } = hold;
-    match connection.grace().await? {
-        Some(Grace::For(after)) if after < grant.ttl => {
-            connection.release(&proof.key, proof.kind, &proof.token).await?;
-            Err(ClientError::GivenUp { after })
+        let (grace, held) = (grace?, self.holds.proofs());
+        self.connection.set_answer_limit(self.route.settings.answer_limit);
+        match grace {
+            Some(Grace::For(after)) if held.iter().any(|(_, ttl)| after < *ttl) => {
+                return Err(ClientError::GivenUp { after });
+            }
+            Some(Grace::For(_) | Grace::Lease) | None => self.connection.close().await,
         }
-        Some(Grace::For(_) | Grace::Lease) => {
-            connection.close().await;
-            Ok(())
-        }
-        None => {
-            // Such a server knows no delay: it has released the hold by now, or will not before the lease ends.
-            connection.close().await;
-            match route.renew(proof, Some(grant.ttl)).await {
-                Err(error) if error.is_not_held() => {
-                    Err(ClientError::GivenUp { after: Duration::ZERO })
+        if grace.is_none() {
+            // Such a server knows no delay: it has released the holds by now, or will not before their leases end.
+            for (proof, ttl) in held {
+                let asked_at = Instant::now();
+                let renewed = self.route.renew(&proof, Some(ttl)).await;
+                if matches!(&renewed, Err(error) if error.is_not_held()) {
+                    return Err(ClientError::GivenUp { after: Duration::ZERO });
                 }
-                renewed => renewed.map(drop),
+                self.holds.heard(&proof.token, Some((asked_at, renewed?)));
             }
         }
+        Ok(())
     }
 }
 
@@ -529,11 +493,8 @@ async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
     sleep_until(asked_at + LINGER).await;
 }
 
-fn one_of(leases: Option<Vec<Lease>>) -> Option<Lease> {
-    leases?.pop()
-}
-
-/// Waits for an answer as long as something is held, and meanwhile looks for another connection to renew all holds.
+/// Waits for an answer as long as something is held, and meanwhile looks for another connection to renew all holds. An
+/// answer for which nobody can wait any longer is none.
 async fn look_elsewhere<T>(
     holds: &mut Holds,
     route: &Route,
@@ -544,15 +505,15 @@ async fn look_elsewhere<T>(
         let either = async {
             tokio::select! {
                 biased;
-                answer = answer.as_mut() => Answer::Heard(answer),
-                anew = renewed_anew(route, &held, end) => Answer::Moved(anew),
+                answer = answer.as_mut() => Ok(answer),
+                anew = renewed_anew(route, &held, end) => Err(anew),
             }
         };
         if let Some(answer) = holds.attend(either).await {
             return answer;
         }
     }
-    Answer::Gone
+    Ok(Err(ClientError::Silent))
 }
 
 /// Opens connections until one of them has renewed each of these, or was told that there is none. The time is divided
@@ -562,7 +523,7 @@ async fn renewed_anew(route: &Route, held: &[(Proof, Duration)], end: Instant) -
     loop {
         match ask_anew(route, held, end).await {
             Ok(anew) => return anew,
-            Err(_) => route.turn(),
+            Err(_) => route.servers.turn(),
         }
         sleep(backoff.next()).await;
     }
@@ -578,7 +539,7 @@ async fn ask_anew(
     for (Proof { key, kind, token }, ttl) in held {
         let asked_at = Instant::now();
         let most = route.settings.answer_limit;
-        let limit = share(end.into_std(), asked_at.into_std(), route.width(), most);
+        let limit = share(end, asked_at, route.servers.width(), most);
         connection.set_answer_limit(limit);
         let renewal = match connection.renew(key, *kind, token, Some(*ttl)).await {
             Ok(ttl) => Some((asked_at, ttl)),
@@ -588,8 +549,4 @@ async fn ask_anew(
         renewals.push((token.clone(), renewal));
     }
     Ok(Anew { connection, renewals })
-}
-
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }

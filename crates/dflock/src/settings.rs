@@ -2,7 +2,6 @@
 
 use super::address::ServerAddress;
 use super::error::ClientError;
-use super::schedule::Limits;
 use super::shard::Servers;
 use super::transport::Tls;
 use std::sync::Arc;
@@ -54,12 +53,6 @@ impl Settings {
             return Err(ClientError::NoServer);
         }
         Ok(Arc::new(self))
-    }
-
-    /// The settings that decide when a lease is renewed and when it is given up.
-    pub(super) fn limits(&self) -> Limits {
-        let Self { read_timeout, margin, reclaim, .. } = *self;
-        Limits { read_timeout, margin, reclaim }
     }
 }
 

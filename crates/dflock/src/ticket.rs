@@ -1,10 +1,10 @@
 //! A place in the line that was joined without waiting: the first of two phases.
 
 use super::error::ClientError;
-use super::lease::Lease;
+use super::lease::{Lease, Taken, answer, one_of};
 use super::terms::Seconds;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// The result of joining the line.
 #[must_use = "dropping it gives the place or the lease up"]
@@ -18,21 +18,15 @@ pub enum Entry {
 /// A place in the line. Its turn may come before [`Self::wait`] is called; the lease runs from that moment, so call
 /// it within the lease.
 #[must_use = "dropping a ticket leaves the line"]
-pub struct Ticket(mpsc::Sender<Turn>);
+pub struct Ticket(pub(super) oneshot::Sender<Turn>);
 
 /// The request of the second phase.
 pub(super) struct Turn {
     pub(super) timeout: Duration,
-    pub(super) outcome: oneshot::Sender<Result<Option<Lease>, ClientError>>,
+    pub(super) outcome: oneshot::Sender<Taken>,
 }
 
 impl Ticket {
-    /// For the session that stands in line.
-    pub(super) fn new() -> (Self, mpsc::Receiver<Turn>) {
-        let (orders, inbox) = mpsc::channel(1);
-        (Self(orders), inbox)
-    }
-
     /// Second phase: waits for the turn, at most `timeout`; `None` if the time is over first, and then the place is
     /// lost.
     ///
@@ -43,8 +37,9 @@ impl Ticket {
     /// connection that broke.
     pub async fn wait(self, timeout: Duration) -> Result<Option<Lease>, ClientError> {
         Seconds::to_wait(timeout)?;
-        let (outcome, lease) = oneshot::channel();
-        self.0.send(Turn { timeout, outcome }).await.map_err(|_| ClientError::closed())?;
-        lease.await.unwrap_or_else(|_| Err(ClientError::closed()))
+        let (outcome, taken) = oneshot::channel();
+        // If the session has ended, there is no answer.
+        let _ = self.0.send(Turn { timeout, outcome });
+        answer(taken).await.map(one_of)
     }
 }

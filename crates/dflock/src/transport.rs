@@ -1,7 +1,5 @@
 //! Byte streams to a server: TCP, TLS over TCP, Unix sockets. Knows nothing of the protocol on them.
 
-#[cfg_attr(windows, path = "transport/windows.rs")]
-mod local;
 mod tls_words;
 
 use super::address::ServerAddress;
@@ -127,8 +125,14 @@ async fn open_unbounded(
     is_there: &AtomicBool,
 ) -> io::Result<Box<dyn Stream>> {
     match address {
+        #[cfg(windows)]
+        ServerAddress::Unix(_) => {
+            let words = "there are no Unix sockets on Windows; name a host";
+            Err(io::Error::new(io::ErrorKind::Unsupported, words))
+        }
+        #[cfg(unix)]
         ServerAddress::Unix(path) => {
-            let stream = local::connect(path).await?;
+            let stream = tokio::net::UnixStream::connect(path).await?;
             is_there.store(true, Ordering::Relaxed);
             over(stream, tls, address).await
         }

@@ -2,13 +2,14 @@
 
 use super::connection::Connection;
 use super::error::ClientError;
-use super::observer::{Holder, Observer, Sight, period};
+use super::observer::{Holder, Sight, period};
+use super::patience::Patience;
 use super::route::Route;
 use super::settings::Settings;
-use super::terms::Key;
+use super::terms::{Key, MAX_TIME};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// Watches a key, over whatever connections: services find their leader so. Begins with [`super::Client::watch`].
 ///
@@ -31,13 +32,16 @@ pub struct Watch {
     connection: Option<Connection>,
     /// When the answer to the last request has to be there.
     due: Instant,
-    observer: Observer,
+    /// The tag of what was seen last.
+    last: Option<String>,
+    /// For a server that is away. A server that has answered is looked for for longer than a program runs.
+    patience: Option<Patience>,
 }
 
 impl Watch {
     pub(super) fn begin(key: Key, settings: &Arc<Settings>) -> Self {
         let route = Route::to(&key, Arc::clone(settings));
-        Self { route, key, connection: None, due: Instant::now(), observer: Observer::new() }
+        Self { route, key, connection: None, due: Instant::now(), last: None, patience: None }
     }
 
     /// The holder of the key, or nothing when it is free: at first at once, later when it is another one. Changes that
@@ -54,18 +58,21 @@ impl Watch {
     pub async fn next(&mut self) -> Result<Option<Holder>, ClientError> {
         loop {
             let error = match self.look().await {
-                Ok(sight) => match self.observer.sees(sight, now()) {
-                    Some(holder) => return Ok(holder),
-                    None => continue,
-                },
+                Ok(sight) => {
+                    self.patience = Some(Patience::to_return_until(Instant::now() + MAX_TIME));
+                    match sight.told_after(&mut self.last) {
+                        Some(holder) => return Ok(holder),
+                        None => continue,
+                    }
+                }
                 Err(error) => error,
             };
             self.connection = None;
-            self.route.turn();
-            let limit = self.route.settings.connect_limit;
-            match self.observer.comes_again_after(&error, limit, now()) {
-                Some(pause) => sleep(pause).await,
-                None => return Err(error),
+            self.route.servers.turn();
+            let patience = self.patience.get_or_insert_with(|| self.route.patience());
+            if let Err(error) = patience.outlast(error).await {
+                self.patience = None;
+                return Err(error);
             }
         }
     }
@@ -76,7 +83,7 @@ impl Watch {
             none => none.insert(self.route.open().await?),
         };
         if connection.is_answered() {
-            let last = self.observer.last();
+            let last = self.last.as_deref();
             let period = period(self.route.settings.read_timeout);
             let wait = if last.is_some() { period } else { Duration::ZERO };
             let limit = wait.saturating_add(self.route.settings.answer_limit);
@@ -87,8 +94,4 @@ impl Watch {
         let line = connection.late_answer(left).await.ok_or(ClientError::Silent)?;
         Sight::read(&line)
     }
-}
-
-fn now() -> std::time::Instant {
-    Instant::now().into_std()
 }

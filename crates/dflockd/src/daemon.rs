@@ -5,6 +5,8 @@ use crate::config::EtcdUse;
 use crate::config::{Config, ConfigError, Secret, TlsFiles, Wish, check_secret, usage};
 #[cfg(feature = "http")]
 use crate::http::HttpDoor;
+#[cfg(all(feature = "etcd", feature = "http"))]
+use crate::http::serve_standbys;
 use crate::log::{self, Detail};
 #[cfg(feature = "etcd")]
 use crate::server::StoreChoice;
@@ -14,6 +16,8 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::SigSet;
 use std::fmt;
 use std::io::{self, ErrorKind};
+#[cfg(feature = "etcd")]
+use std::net::UdpSocket;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -122,7 +126,11 @@ fn run(config: Config) -> Result<(), Failure> {
         let http_address = None;
         let addresses = listeners.iter().filter_map(Listener::address).chain(http_address);
         warn_of_strangers(&settings.access, addresses);
+        #[cfg(feature = "etcd")]
+        let settings = advertise(settings, &config, &listeners);
         let server = Server::new(settings, listeners);
+        #[cfg(all(feature = "etcd", feature = "http"))]
+        tokio::spawn(serve_standbys(server.handle()));
         #[cfg(feature = "http")]
         if let Some(door) = http {
             tracing::info!(addr = %door.address(), "HTTP listening");
@@ -130,6 +138,42 @@ fn run(config: Config) -> Result<(), Failure> {
         }
         serve(server, signals, &config).await
     })
+}
+
+#[cfg(feature = "etcd")]
+fn advertise(mut settings: Settings, config: &Config, listeners: &[Listener]) -> Settings {
+    if let Some((_, etcd)) = config.etcd.as_ref().filter(|_| settings.advertise.is_empty()) {
+        settings.advertise = reachable_address(listeners, &etcd.endpoints);
+    }
+    settings
+}
+
+/// Where other servers reach this one: where it listens, or, if it listens everywhere, its address on the way to etcd.
+#[cfg(feature = "etcd")]
+fn reachable_address(listeners: &[Listener], members: &[String]) -> String {
+    let Some(listens) = listeners.iter().find_map(Listener::address) else {
+        tracing::warn!("no TCP socket: the other servers cannot pass their clients on to this one");
+        return String::new();
+    };
+    if !listens.ip().is_unspecified() {
+        return listens.to_string();
+    }
+    // Connecting a UDP socket sends nothing and chooses the address.
+    let towards = |member: &String| {
+        let local = |any: SocketAddr| {
+            let socket = UdpSocket::bind(any)?;
+            socket.connect(member)?;
+            socket.local_addr()
+        };
+        local((Ipv6Addr::UNSPECIFIED, 0).into())
+            .or_else(|_| local((Ipv4Addr::UNSPECIFIED, 0).into()))
+            .ok()
+    };
+    let Some(local) = members.iter().find_map(towards) else {
+        tracing::warn!("no address on the way to etcd: name one by --advertise");
+        return String::new();
+    };
+    SocketAddr::new(local.ip().to_canonical(), listens.port()).to_string()
 }
 
 /// Warns if other machines can reach the server and no secret is set.

@@ -108,6 +108,13 @@ fn an_installed_package_works() {
         [ "$second" -gt "$first" ] && echo fences grow
         nobody dflock acquire k --hold --json </dev/null | grep -o '"ttl_s":[0-9]*'
         nobody cat /var/lib/dflockd/fence 2>/dev/null || echo private
+        chmod 600 /etc/default/dflockd
+        echo DFLOCKD_AUTH_TOKEN=sesame >>/etc/default/dflockd
+        systemctl restart dflockd.service
+        nobody dflock ping >/dev/null 2>&1 || echo code $?
+        DFLOCK_AUTH_TOKEN=sesame nobody dflock ping -q && echo let in
+        sed -i '/sesame/d' /etc/default/dflockd
+        systemctl restart dflockd.service
         dpkg-deb --raw-extract /packages/dflockd.deb /tmp/newer
         sed -i 's/^Version: .*/Version: 99-1/' /tmp/newer/DEBIAN/control
         dpkg-deb --build /tmp/newer /tmp/newer.deb >/dev/null
@@ -130,10 +137,41 @@ fn an_installed_package_works() {
         "fences grow",
         "\"ttl_s\":7",
         "private",
+        "code 77",
+        "let in",
         "99-1",
         "left alone",
         "code 69",
     ];
+    assert_eq!(lines, expected, "{said}");
+}
+
+/// The command that `packaging/install` prints starts the service with its socket, and the lines of
+/// /etc/default/dflockd change its address.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_address_is_changed_as_the_settings_say() {
+    let install = include_str!("../../../packaging/install");
+    let (_, units) = install.split_once("dflockd) units=\"$units ").expect("its units");
+    let units = units.split('"').next().unwrap_or_default();
+    let script = r#"
+        elsewhere() { dflock --server 127.0.0.2:6388 --patience 1 ping -q 2>/dev/null; }
+        systemctl enable --now UNITS 2>/dev/null
+        systemctl is-active dflockd.socket dflockd.service
+        dflock ping -q && echo here
+        elsewhere || echo here only
+        mkdir /etc/systemd/system/dflockd.socket.d
+        sed -n '/^#   \[Socket\]/,/^# [^ ]/s/^#   //p' /etc/default/dflockd \
+            >/etc/systemd/system/dflockd.socket.d/override.conf
+        systemctl daemon-reload
+        eval "$(sed -n 's/^#   systemctl/systemctl/p' /etc/default/dflockd)"
+        systemctl is-active dflockd.socket dflockd.service
+        elsewhere && echo elsewhere
+        "#;
+    let (said, code) = packages().boot(&script.replace("UNITS", units));
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    let expected = ["active", "active", "here", "here only", "active", "active", "elsewhere"];
     assert_eq!(lines, expected, "{said}");
 }
 

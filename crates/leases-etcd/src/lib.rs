@@ -23,7 +23,11 @@ mod sample;
 
 pub use options::{EtcdNumbers, EtcdOptions, EtcdTls, EtcdUser};
 #[cfg(feature = "store")]
-pub use {journal::EtcdJournal, settings::Settings, store::Engine};
+pub use {
+    journal::{Contact, EtcdJournal, Observer, Seen},
+    settings::Settings,
+    store::Engine,
+};
 
 /// Nobody can guess it as long as the system has any randomness.
 #[cfg(feature = "store")]

@@ -39,6 +39,8 @@ pub struct EtcdUser {
 pub struct EtcdNumbers {
     /// Whether this front-end is registered.
     pub session: bool,
+    /// Whether this server leads.
+    pub leads: bool,
     /// Lost registrations.
     pub sessions_lost: u64,
     /// Living front-ends, including this one.

@@ -11,38 +11,10 @@
 
 mod commits;
 
+pub use crate::engine::{Kept, Record};
 pub use commits::{Call, Commits, Mark};
 
-use crate::{Change, Claim, Engine, Hold, Key, Label, Mint, Moment, Token, Ttl};
-use std::sync::Arc;
-
-/// A hold in the record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The key.
-    pub key: Arc<[u8]>,
-    /// What is held of the key.
-    pub claim: Claim,
-    /// The token of the hold.
-    pub token: Token,
-    /// The length of the lease in the last request.
-    pub ttl: Ttl,
-    /// The time that was left of the lease when this was recorded.
-    pub left_micros: u64,
-    /// The label of its holder.
-    pub label: Option<Label>,
-}
-
-/// A change of one hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// It began.
-    Granted(Kept),
-    /// Its lease was renewed, or the time that is left is recorded.
-    Extended(Kept),
-    /// It was released, or its lease ended.
-    Ended(Token),
-}
+use crate::{Engine, Moment};
 
 /// What [`Journal::load`] has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,8 +53,10 @@ pub trait Journal: Send {
         std::future::ready(Ok(()))
     }
 
-    /// Whether new holds can be recorded. Present ones can be extended, handed on and ended even if not.
-    fn has_room(&mut self) -> bool;
+    /// How many holds can be recorded beside those that are committed, at most, until the next call; [`usize::MAX`]
+    /// for no limit. `wanted` says for how many room should be made. Present holds can be extended, handed on and ended
+    /// even without room.
+    fn room(&mut self, wanted: usize) -> usize;
 
     /// Ends the term in order, after the last commit: the next term begins without doubt and at once.
     fn end(self) -> impl Future<Output = ()> + Send;
@@ -91,60 +65,10 @@ pub trait Journal: Send {
 impl Recovered {
     /// Gives the holds to an engine that has none and records its changes, and closes it for as long as holds may be
     /// missing.
-    pub fn restore<M: Mint>(&self, now: Moment, engine: &mut Engine<M>) {
-        let holds = self.holds.iter().filter_map(|kept| kept.hold());
-        holds.for_each(|hold| engine.restore(now, &hold));
+    pub fn restore(&self, now: Moment, engine: &mut Engine) {
+        self.holds.iter().for_each(|kept| engine.restore(now, kept));
         let until = now.after_micros(self.closed_micros).max(engine.closed_until());
         engine.close(until);
-    }
-}
-
-impl Kept {
-    /// The record of a hold.
-    #[must_use]
-    pub fn new(hold: &Hold<'_>) -> Self {
-        Self {
-            key: hold.key.bytes().into(),
-            claim: hold.claim,
-            token: hold.token,
-            ttl: hold.ttl,
-            left_micros: hold.left_micros,
-            label: hold.label.cloned(),
-        }
-    }
-
-    /// The hold; `None` if the name is no key.
-    #[must_use]
-    pub fn hold(&self) -> Option<Hold<'_>> {
-        Some(Hold {
-            key: Key::new(&self.key)?,
-            claim: self.claim,
-            token: self.token,
-            ttl: self.ttl,
-            left_micros: self.left_micros,
-            label: self.label.as_ref(),
-        })
-    }
-}
-
-impl Record {
-    /// The record of a change.
-    #[must_use]
-    pub fn new(change: &Change<'_>) -> Self {
-        match change {
-            Change::Granted(hold) => Self::Granted(Kept::new(hold)),
-            Change::Renewed(hold) => Self::Extended(Kept::new(hold)),
-            Change::Ended { token, .. } => Self::Ended(*token),
-        }
-    }
-
-    /// The token of the hold.
-    #[must_use]
-    pub const fn token(&self) -> Token {
-        match self {
-            Self::Granted(kept) | Self::Extended(kept) => kept.token,
-            Self::Ended(token) => *token,
-        }
     }
 }
 
@@ -152,22 +76,23 @@ impl Record {
 mod tests {
     use super::*;
     use crate::sample::{CAPS, Counting};
-    use crate::{Answer, Engine, LeaseStart, Request, Verdict};
+    use crate::{Answer, Claim, Key, Label, LeaseStart, Request, Token, Ttl, Verdict};
     use std::hash::RandomState;
+    use std::sync::Arc;
 
     const fn at(micros: u64) -> Moment {
         Moment::from_micros(micros)
     }
 
-    fn engine() -> Engine<Counting> {
+    fn engine() -> Engine {
         let mut engine = Engine::new(CAPS, Counting(0), RandomState::new());
         engine.record(LeaseStart::Grant);
         engine
     }
 
-    fn changes(engine: &mut Engine<Counting>, now: Moment) -> Vec<Record> {
+    fn changes(engine: &mut Engine, now: Moment) -> Vec<Record> {
         let mut records = Vec::new();
-        engine.take_changes(now, |change| records.push(Record::new(&change)));
+        engine.take_changes(now, &mut records);
         records
     }
 
@@ -216,6 +141,8 @@ mod tests {
             left_micros: 0,
             label: None,
         };
-        assert_eq!(kept.hold(), None);
+        let mut engine = engine();
+        engine.restore(at(0), &kept);
+        assert_eq!(engine.census().held(), 0);
     }
 }

@@ -56,10 +56,10 @@ mod sample;
 pub mod wire;
 
 pub use engine::{
-    Ahead, Answer, AutoRelease, Caps, Census, Change, Claim, ConnId, Counters, Cursor, Effect,
-    Engine, Grant, Histogram, Hold, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit,
-    MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds,
-    Sight, Space, TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, ownership,
+    Ahead, Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine,
+    Grant, Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES,
+    MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds, Sight,
+    TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, ownership,
 };
 pub use external_store::{Host, Inlet, Unreachable};
 

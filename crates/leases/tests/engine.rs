@@ -2,11 +2,11 @@
 
 #[cfg(test)]
 mod engine {
+    use leases::journal::{Kept, Record};
     use leases::wire::{MOST_KEYS, StatsCursor, push_stats};
     use leases::{
-        Answer, AutoRelease, Caps, Change, Claim, ConnId, Cursor, Effect, Engine, Grant, Hold, Key,
-        Keys, LeaseStart, Limit, Mint, Moment, Progress, Refusal, Request, Seconds, Space, Token,
-        Ttl, Verdict,
+        Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys,
+        LeaseStart, Limit, Mint, Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
     };
     use rstest::rstest;
     use std::hash::RandomState;
@@ -32,11 +32,11 @@ mod engine {
         at(count * 1000)
     }
 
-    fn engine() -> Engine<Counting> {
+    fn engine() -> Engine {
         engine_with(|_| {})
     }
 
-    fn engine_with(change: impl FnOnce(&mut Caps)) -> Engine<Counting> {
+    fn engine_with(change: impl FnOnce(&mut Caps)) -> Engine {
         let mut caps = Caps {
             default_ttl: Ttl::new(33).unwrap(),
             max_locks: 1_000_000,
@@ -52,7 +52,7 @@ mod engine {
     }
 
     fn acquire(
-        engine: &mut Engine<Counting>,
+        engine: &mut Engine,
         now: Moment,
         conn: ConnId,
         key: &str,
@@ -73,7 +73,7 @@ mod engine {
         grant
     }
 
-    fn release(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, key: &str, token: Token) {
+    fn release(engine: &mut Engine, now: Moment, conn: ConnId, key: &str, token: Token) {
         let key = Key::new(key.as_bytes()).unwrap();
         let verdict = engine.ask(now, conn, Request::Release { key, token: Some(token) });
         assert_eq!(verdict, Verdict::Now(Answer::Released));
@@ -90,7 +90,7 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
         release(&mut engine, at(0), conn, "k", grant.token);
         engine.advance(at(now));
-        assert_eq!(engine.keys(), left);
+        assert_eq!(engine.census().known(), left);
     }
 
     /// Searches are no closer together than the interval.
@@ -103,9 +103,9 @@ mod engine {
         engine.advance(at(58_000));
         assert_eq!(engine.next_deadline(), at(63_000));
         engine.advance(at(62_999));
-        assert_eq!(engine.keys(), 1);
+        assert_eq!(engine.census().known(), 1);
         engine.advance(at(63_000));
-        assert_eq!((engine.keys(), engine.next_deadline()), (0, Moment::NEVER));
+        assert_eq!((engine.census().known(), engine.next_deadline()), (0, Moment::NEVER));
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod engine {
             engine.advance(now);
             let grant = granted(acquire(&mut engine, now, conn, "k", 1, 5));
             release(&mut engine, now, conn, "k", grant.token);
-            assert_eq!(engine.keys(), 1);
+            assert_eq!(engine.census().known(), 1);
         }
     }
 
@@ -138,7 +138,7 @@ mod engine {
             );
         }
         engine.advance(at(70_000));
-        assert_eq!(engine.keys(), 0);
+        assert_eq!(engine.census().known(), 0);
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod engine {
             granted(acquire(&mut engine, at(0), conn, &format!("k{key}"), 1, 5));
         }
         engine.advance(at(5000));
-        assert_eq!(engine.held(), 0);
+        assert_eq!(engine.census().held(), 0);
         let expired = std::iter::from_fn(|| engine.take_effect());
         assert_eq!(
             expired.filter(|e| matches!(e, Effect::Expired { serial: 1, .. })).count(),
@@ -168,7 +168,7 @@ mod engine {
         engine.disconnect(at(2), conn, AutoRelease::On);
         let effect = engine.take_effect();
         assert!(matches!(effect, Some(Effect::Answer(id, Answer::Granted(_))) if id == heir));
-        assert_eq!((engine.held(), engine.waiting()), (1, 0));
+        assert_eq!((engine.census().held(), engine.census().waiting()), (1, 0));
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod engine {
             let want = Effect::Answer(conn, Answer::Refused(Refusal::Draining));
             assert_eq!(engine.take_effect(), Some(want));
         }
-        assert_eq!((engine.held(), engine.waiting()), (1, 0));
+        assert_eq!((engine.census().held(), engine.census().waiting()), (1, 0));
         let refused = Verdict::Now(Answer::Refused(Refusal::Draining));
         assert_eq!(acquire(&mut engine, at(3), conns[1], "new", 1, 5), refused);
     }
@@ -264,7 +264,7 @@ mod engine {
         };
         engine.take_back(at(3), gone, untold.token);
         engine.disconnect(at(3), gone, AutoRelease::Off);
-        assert_eq!(engine.held(), 1);
+        assert_eq!(engine.census().held(), 1);
         granted(acquire(&mut engine, at(4), holder, "k", 1, 500));
     }
 
@@ -292,7 +292,7 @@ mod engine {
         let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
         assert_eq!(acquire(&mut engine, at(1), gone, "other", 1, 5), refused);
         engine.disconnect(at(1), gone, AutoRelease::On);
-        assert_eq!(engine.held(), 1);
+        assert_eq!(engine.census().held(), 1);
     }
 
     /// A full table makes room by forgetting what has been idle for longest.
@@ -315,7 +315,43 @@ mod engine {
         assert_eq!(acquire(&mut engine, at(2), conn, "g", 1, 5), full);
     }
 
-    fn names(engine: &Engine<Counting>) -> Vec<String> {
+    /// A request that is refused, or that times out at once, leaves its new key idle: other clients get the place.
+    #[rstest]
+    #[case::too_many_holds(|_: &mut Engine| {}, 1, Answer::Refused(Refusal::MaxLocks))]
+    #[case::no_space(|engine: &mut Engine| engine.set_room(0), 1, Answer::Refused(Refusal::NoSpace))]
+    #[case::too_many_waits(|engine: &mut Engine| engine.close(at(9_000)), 1, Answer::Refused(Refusal::MaxWaiters))]
+    #[case::closed(|engine: &mut Engine| engine.close(at(9_000)), 0, Answer::TimedOut)]
+    fn refused_requests_do_not_fill_the_table(
+        #[case] prepare: fn(&mut Engine),
+        #[case] timeout: u64,
+        #[case] want: Answer,
+    ) {
+        let mut engine = engine_with(|caps| {
+            caps.max_locks = 3;
+            caps.max_entries_per_connection = 2;
+        });
+        let (greedy, other) = (engine.connect(1), engine.connect(2));
+        for _ in 0..2 {
+            granted(acquire(&mut engine, at(0), greedy, "pool", 2, 500));
+        }
+        prepare(&mut engine);
+        let want = Verdict::Now(want);
+        for key in [b"a", b"b", b"c"] {
+            let (key, claim) = (Key::new(key).unwrap(), Claim::LOCK);
+            let request = Request::Acquire { key, claim, timeout: seconds(timeout), ttl: None };
+            assert_eq!(engine.ask(at(1), greedy, request), want);
+            if timeout > 0 {
+                let request = Request::Enqueue { key, claim, ttl: None };
+                assert_eq!(engine.ask(at(1), greedy, request), want);
+            }
+        }
+        engine.set_room(usize::MAX);
+        // One of the two keys is known, and needs no second place.
+        assert_eq!(acquire_all(&mut engine, at(9_000), other, "c d").grants().len(), 2);
+        assert_eq!(names(&engine), ["c", "d", "pool"]);
+    }
+
+    fn names(engine: &Engine) -> Vec<String> {
         let mut names = Vec::new();
         let _ = engine.look_over(at(0), &mut Cursor::Start, u32::MAX, |line| {
             names.push(String::from_utf8(line.name.to_vec()).unwrap());
@@ -368,13 +404,29 @@ mod engine {
         granted(acquire(&mut engine, at(1), first, "k", 1, 5));
     }
 
-    fn share(engine: &mut Engine<Counting>, now: Moment, conn: ConnId) -> Verdict {
+    /// A client above its limit, by a hold that it inherited, can still ask whether a key is free.
+    #[test]
+    fn a_try_needs_no_room_for_an_entry() {
+        let mut engine = engine_with(|caps| caps.max_entries_per_connection = 1);
+        let (old, new) = (engine.connect(1), engine.connect(2));
+        let grant = granted(acquire(&mut engine, at(0), old, "k", 1, 500));
+        granted(acquire(&mut engine, at(0), new, "own", 1, 500));
+        renew(&mut engine, at(1), new, "k", grant.token);
+        gone(&mut engine, at(2), old);
+        let (key, claim) = (Key::new(b"k").unwrap(), Claim::LOCK);
+        let request = Request::Acquire { key, claim, timeout: Seconds::ZERO, ttl: None };
+        assert_eq!(engine.ask(at(3), new, request), Verdict::Now(Answer::TimedOut));
+        let full = Verdict::Now(Answer::Refused(Refusal::MaxWaiters));
+        assert_eq!(acquire(&mut engine, at(3), new, "k", 1, 5), full);
+    }
+
+    fn share(engine: &mut Engine, now: Moment, conn: ConnId) -> Verdict {
         let (key, claim) = (Key::new(b"k").unwrap(), Claim::Shared);
         let request = Request::Acquire { key, claim, timeout: seconds(1000), ttl: None };
         engine.ask(now, conn, request)
     }
 
-    fn answers(engine: &mut Engine<Counting>) -> Vec<Answer> {
+    fn answers(engine: &mut Engine) -> Vec<Answer> {
         let answer = |effect| match effect {
             Effect::Answer(_, answer) => Some(answer),
             Effect::Wake(_) | Effect::Expired { .. } | Effect::Moved(_) | Effect::Taken(..) => None,
@@ -392,7 +444,10 @@ mod engine {
         assert_eq!(share(&mut engine, at(0), conns[2]), Verdict::Later);
         engine.drain(at(1));
         let draining = Answer::Refused(Refusal::Draining);
-        assert_eq!((answers(&mut engine), engine.held()), (vec![draining.clone(), draining], 1));
+        assert_eq!(
+            (answers(&mut engine), engine.census().held()),
+            (vec![draining.clone(), draining], 1)
+        );
     }
 
     /// While no further hold can be written down, readers follow a writer one after the other; all of them when
@@ -405,15 +460,21 @@ mod engine {
         for reader in &conns[1..] {
             assert_eq!(share(&mut engine, at(0), *reader), Verdict::Later);
         }
-        engine.set_space(Space::Full);
+        engine.set_room(0);
         release(&mut engine, at(1), conns[0], "k", writer.token);
         let [Answer::Granted(first)] = answers(&mut engine)[..] else { panic!("one follows one") };
         release(&mut engine, at(2), conns[1], "k", first.token);
-        assert_eq!((answers(&mut engine).len(), engine.held(), engine.waiting()), (1, 1, 1));
-        engine.set_space(Space::Free);
+        assert_eq!(
+            (answers(&mut engine).len(), engine.census().held(), engine.census().waiting()),
+            (1, 1, 1)
+        );
+        engine.set_room(usize::MAX);
         assert_eq!(engine.next_deadline(), Moment::default());
         engine.advance(at(3));
-        assert_eq!((answers(&mut engine).len(), engine.held(), engine.waiting()), (1, 2, 0));
+        assert_eq!(
+            (answers(&mut engine).len(), engine.census().held(), engine.census().waiting()),
+            (1, 2, 0)
+        );
     }
 
     /// Each of many readers finds its hold by its token, and what is written down brings all of them back.
@@ -425,11 +486,11 @@ mod engine {
         let tokens: Vec<Token> =
             conns.iter().map(|conn| granted(share(&mut engine, at(0), *conn)).token).collect();
         let mut second = self::engine();
-        engine.take_changes(at(0), |change| {
-            let Change::Granted(hold) = change else { panic!("{change:?}") };
+        for change in changes(&mut engine, at(0)) {
+            let Record::Granted(hold) = change else { panic!("{change:?}") };
             assert_eq!(hold.claim, Claim::Shared);
             second.restore(at(0), &hold);
-        });
+        }
         for engine in [&mut engine, &mut second] {
             let (reader, writer) = (engine.connect(200), engine.connect(201));
             granted(share(engine, at(1), reader));
@@ -438,25 +499,29 @@ mod engine {
                 renew(engine, at(2), reader, "k", *token);
                 release(engine, at(2), reader, "k", *token);
             }
-            assert_eq!((engine.held(), engine.waiting()), (1, 1));
+            assert_eq!((engine.census().held(), engine.census().waiting()), (1, 1));
             gone(engine, at(3), reader);
             assert!(matches!(answers(engine)[..], [Answer::Granted(_)]));
         }
     }
 
     /// Tells the engine that what changed is recorded, and returns the time that was left of each lease.
-    fn recorded(engine: &mut Engine<Counting>, now: Moment) -> Vec<u64> {
-        let mut changed = Vec::new();
-        engine.take_changes(now, |change| match change {
-            Change::Granted(hold) | Change::Renewed(hold) => {
-                changed.push((hold.key.bytes().to_vec(), hold.token, hold.left_micros));
-            }
-            Change::Ended { .. } => {}
+    fn recorded(engine: &mut Engine, now: Moment) -> Vec<u64> {
+        let changed = changes(engine, now).into_iter().filter_map(|change| match change {
+            Record::Granted(hold) | Record::Extended(hold) => Some(hold),
+            Record::Ended(_) => None,
         });
-        for (key, token, _) in &changed {
-            engine.start_lease(now, Key::new(key).unwrap(), *token);
+        let changed: Vec<Kept> = changed.collect();
+        for hold in &changed {
+            engine.start_lease(now, Key::new(&hold.key).unwrap(), hold.token);
         }
-        changed.into_iter().map(|(.., left)| left / 1_000_000).collect()
+        changed.into_iter().map(|hold| hold.left_micros / 1_000_000).collect()
+    }
+
+    fn changes(engine: &mut Engine, now: Moment) -> Vec<Record> {
+        let mut changes = Vec::new();
+        engine.take_changes(now, &mut changes);
+        changes
     }
 
     /// However long the record takes: the lease that a client is told of begins after it.
@@ -489,7 +554,8 @@ mod engine {
         engine.record(LeaseStart::Record);
         let key = Key::new(b"k").unwrap();
         let (claim, ttl, token) = (Claim::LOCK, Ttl::new(40).unwrap(), Token::new(1, 7));
-        let hold = Hold { key, claim, token, ttl, left_micros: 40_000_000, label: None };
+        let key = key.bytes().into();
+        let hold = Kept { key, claim, token, ttl, left_micros: 40_000_000, label: None };
         engine.restore(at_second(0), &hold);
         for (now, left) in [(10, 30), (20, 20), (30, 10)] {
             engine.advance(at_second(now - 1));
@@ -497,16 +563,16 @@ mod engine {
             engine.advance(at_second(now));
             assert_eq!(recorded(&mut engine, at_second(now)), [left]);
         }
-        assert_eq!(engine.held(), 1);
+        assert_eq!(engine.census().held(), 1);
         engine.advance(at_second(40));
-        assert_eq!(engine.held(), 0);
+        assert_eq!(engine.census().held(), 0);
         // One that is renewed needs no such record.
         engine.restore(at_second(50), &hold);
         let conn = engine.connect(1);
         renew(&mut engine, at_second(51), conn, "k", token);
         recorded(&mut engine, at_second(51));
         engine.advance(at_second(300));
-        assert!(!engine.has_changes() && engine.held() == 1);
+        assert!(!engine.has_changes() && engine.census().held() == 1);
     }
 
     /// Connections stay when the holds are restored from their record; nothing is released or answered.
@@ -518,7 +584,10 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), one, "k", 1, 5));
         assert_eq!(acquire(&mut engine, at(0), two, "k", 1, 5), Verdict::Later);
         engine.restart(Counting(10));
-        assert_eq!((engine.held(), engine.waiting(), engine.has_changes()), (0, 0, false));
+        assert_eq!(
+            (engine.census().held(), engine.census().waiting(), engine.has_changes()),
+            (0, 0, false)
+        );
         assert!(answers(&mut engine).is_empty());
         gone(&mut engine, at(1), one);
         engine.cancel(at(1), two);
@@ -527,14 +596,14 @@ mod engine {
         assert_ne!(engine.connect(3), two);
     }
 
-    fn renew(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, key: &str, token: Token) {
+    fn renew(engine: &mut Engine, now: Moment, conn: ConnId, key: &str, token: Token) {
         let key = Key::new(key.as_bytes()).unwrap();
         let request = Request::Renew { key, token: Some(token), ttl: Ttl::new(500) };
         let verdict = engine.ask(now, conn, request);
         assert_eq!(verdict, Verdict::Now(Answer::Renewed(Ttl::new(500).unwrap())));
     }
 
-    fn gone(engine: &mut Engine<Counting>, now: Moment, conn: ConnId) {
+    fn gone(engine: &mut Engine, now: Moment, conn: ConnId) {
         engine.disconnect(now, conn, AutoRelease::On);
     }
 
@@ -546,9 +615,9 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), old, "k", 1, 500));
         renew(&mut engine, at(1), new, "k", grant.token);
         gone(&mut engine, at(2), old);
-        assert_eq!(engine.held(), 1);
+        assert_eq!(engine.census().held(), 1);
         gone(&mut engine, at(3), new);
-        assert_eq!(engine.held(), 0);
+        assert_eq!(engine.census().held(), 0);
     }
 
     /// Somebody who renews once and goes takes nothing along.
@@ -559,10 +628,10 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), owner, "k", 1, 500));
         renew(&mut engine, at(1), passer, "k", grant.token);
         gone(&mut engine, at(2), passer);
-        assert_eq!(engine.held(), 1);
+        assert_eq!(engine.census().held(), 1);
         renew(&mut engine, at(3), owner, "k", grant.token);
         gone(&mut engine, at(4), owner);
-        assert_eq!(engine.held(), 0);
+        assert_eq!(engine.census().held(), 0);
     }
 
     /// With a grace a hold waits for its client to come back, and for no longer.
@@ -593,10 +662,10 @@ mod engine {
         granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
         gone(&mut engine, at(1000), conn);
         engine.advance(at(5000));
-        assert_eq!((engine.held(), engine.counters().expiries), (0, 1));
+        assert_eq!((engine.census().held(), engine.counters().expiries), (0, 1));
     }
 
-    fn acquire_all(engine: &mut Engine<Counting>, now: Moment, conn: ConnId, keys: &str) -> Answer {
+    fn acquire_all(engine: &mut Engine, now: Moment, conn: ConnId, keys: &str) -> Answer {
         let keys = Keys::new(keys.as_bytes()).unwrap();
         let request = Request::AcquireAll { keys, ttl: Ttl::new(5) };
         let Verdict::Now(answer) = engine.ask(now, conn, request) else { panic!("it waits") };
@@ -605,32 +674,32 @@ mod engine {
 
     /// A try for several keys that fails has taken no fence, told nobody anything and recorded nothing.
     #[rstest]
-    #[case::one_is_held(|engine: &mut Engine<Counting>| {
+    #[case::one_is_held(|engine: &mut Engine| {
         let conn = engine.connect(9);
         granted(acquire(engine, at(0), conn, "c", 1, 50));
     }, Answer::TimedOut)]
-    #[case::one_is_shared(|engine: &mut Engine<Counting>| {
+    #[case::one_is_shared(|engine: &mut Engine| {
         let conn = engine.connect(9);
         let (key, claim) = (Key::new(b"c").unwrap(), Claim::Shared);
         let request = Request::Acquire { key, claim, timeout: seconds(0), ttl: None };
         granted(engine.ask(at(0), conn, request));
     }, Answer::TimedOut)]
-    #[case::one_has_a_slot_left(|engine: &mut Engine<Counting>| {
+    #[case::one_has_a_slot_left(|engine: &mut Engine| {
         let conn = engine.connect(9);
         granted(acquire(engine, at(0), conn, "c", 3, 50));
     }, Answer::TimedOut)]
-    #[case::closed(|engine: &mut Engine<Counting>| engine.close(at(9_000)), Answer::TimedOut)]
-    #[case::draining(|engine: &mut Engine<Counting>| engine.drain(at(0)), Answer::Refused(Refusal::Draining))]
+    #[case::closed(|engine: &mut Engine| engine.close(at(9_000)), Answer::TimedOut)]
+    #[case::draining(|engine: &mut Engine| engine.drain(at(0)), Answer::Refused(Refusal::Draining))]
     #[case::no_space(
-        |engine: &mut Engine<Counting>| engine.set_space(Space::Full),
+        |engine: &mut Engine| engine.set_room(0),
         Answer::Refused(Refusal::NoSpace)
     )]
-    #[case::too_many_holds(|engine: &mut Engine<Counting>| {
+    #[case::too_many_holds(|engine: &mut Engine| {
         let conn = engine.connect(9);
         granted(acquire(engine, at(0), conn, "x", 1, 50));
         granted(acquire(engine, at(0), conn, "y", 1, 50));
     }, Answer::Refused(Refusal::MaxLocks))]
-    fn all_or_none(#[case] prepare: fn(&mut Engine<Counting>), #[case] want: Answer) {
+    fn all_or_none(#[case] prepare: fn(&mut Engine), #[case] want: Answer) {
         let mut engine = engine_with(|caps| caps.max_entries = 4);
         let conn = engine.connect(1);
         engine.record(LeaseStart::Grant);
@@ -638,14 +707,17 @@ mod engine {
             engine.watch(Key::new(key).unwrap(), true);
         }
         prepare(&mut engine);
-        engine.take_changes(at(0), |_| {});
+        changes(&mut engine, at(0));
         while engine.take_effect().is_some() {}
-        let before = (engine.held(), engine.counters().grants, engine.keys());
+        let before = (engine.census().held(), engine.counters().grants, engine.census().known());
         assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c"), want);
-        assert_eq!((engine.held(), engine.counters().grants, engine.keys()), before);
+        assert_eq!(
+            (engine.census().held(), engine.counters().grants, engine.census().known()),
+            before
+        );
         assert!(!engine.has_changes() && engine.take_effect().is_none());
         // The next fence is the next number.
-        engine.set_space(Space::Free);
+        engine.set_room(usize::MAX);
         if let Verdict::Now(Answer::Granted(grant)) =
             acquire(&mut engine, at(9_000), conn, "a", 1, 5)
         {
@@ -663,18 +735,18 @@ mod engine {
         let Answer::All(grants) = acquire_all(&mut engine, at(0), conn, "b a") else { panic!() };
         let fences: Vec<u64> = grants.iter().map(|grant| grant.token.fence()).collect();
         assert_eq!(fences, [1, 2]);
-        let mut recorded = Vec::new();
-        engine.take_changes(at(0), |change| {
-            let Change::Granted(hold) = change else { panic!("{change:?}") };
-            recorded.push((hold.key.bytes().to_vec(), hold.token));
+        let recorded = changes(&mut engine, at(0)).into_iter().map(|change| {
+            let Record::Granted(hold) = change else { panic!("{change:?}") };
+            (hold.key.to_vec(), hold.token)
         });
+        let recorded: Vec<_> = recorded.collect();
         let want = [(b"b".to_vec(), grants[0].token), (b"a".to_vec(), grants[1].token)];
         assert_eq!(recorded, want);
         assert_eq!(engine.take_effect(), Some(Effect::Moved(b"b"[..].into())));
         release(&mut engine, at(0), conn, "a", grants[1].token);
-        assert_eq!(engine.held(), 1);
+        assert_eq!(engine.census().held(), 1);
         gone(&mut engine, at(0), conn);
-        assert_eq!((engine.held(), engine.counters().disconnect_releases), (0, 1));
+        assert_eq!((engine.census().held(), engine.counters().disconnect_releases), (0, 1));
     }
 
     /// What is idle makes room, but none of the keys that are asked for does.
@@ -687,7 +759,7 @@ mod engine {
             release(&mut engine, at(0), conn, key, grant.token);
         }
         assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c").grants().len(), 3);
-        assert_eq!((engine.keys(), engine.held()), (3, 3));
+        assert_eq!((engine.census().known(), engine.census().held()), (3, 3));
         let full = Answer::Refused(Refusal::MaxLocks);
         assert_eq!(acquire_all(&mut engine, at(1), conn, "d"), full);
     }

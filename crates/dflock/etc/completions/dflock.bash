@@ -39,6 +39,7 @@ run --hold-for .
 run -E,--conflict-exit-code .
 run + COMMAND
 acquire 1 .
+acquire -k,--key .
 acquire -t,--timeout .
 acquire --ttl .
 acquire --shared -

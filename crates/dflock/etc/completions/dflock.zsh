@@ -26,8 +26,8 @@ typeset -g _dflock_table='* -s,--server . HOST:PORT, `[V6]:PORT` or unix:PATH. I
 - completions VERB Print a completion script
 - help VERB Print this message or the help of the given subcommand(s)
 help 1 =run,acquire,release,renew,watch,stats,force-release,kick,ping,bench,completions,help 
-run 1 . The name of the lock: 1 to 256 bytes without blanks. After --key, the first word is the command
-run -k,--key . Hold this lock, too. May be given more than once; then all are held, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock
+run 1 . The name of the lock: 1 to 256 bytes without blanks
+run -k,--key . Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock
 run -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever
 run --ttl . Length of the lease in seconds, instead of the server'\''s default
 run --shared - Share the lock with others that give this option. Without it, the lock has one holder alone
@@ -40,13 +40,14 @@ run --hold-for . Hold the lock for at least this many seconds, even if the comma
 run -E,--conflict-exit-code . Exit code for busy and timed out, instead of 1 and 75; without --json no message either
 run + COMMAND The command and its arguments; `--` before them is optional
 acquire 1 . The name of the lock: 1 to 256 bytes without blanks
+acquire -k,--key . Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock
 acquire -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever
 acquire --ttl . Length of the lease in seconds, instead of the server'\''s default
 acquire --shared - Share the lock with others that give this option. Without it, the lock has one holder alone
 acquire --limit . A semaphore of this many slots instead of a lock
 acquire --name . The name of this holder in `dflock stats --long` and on the server'\''s page, instead of user, host, process id and the command without its arguments
 acquire --value . Text about this holder that `dflock watch` prints for programs, such as its address: 1 to 256 bytes
-acquire --hold - Keep and renew the lock until standard input ends or a signal comes
+acquire --hold - Keep and renew it until standard input ends or a signal comes
 release 1 . The name of the lock
 release 2 . What acquire printed
 renew 1 . The name of the lock

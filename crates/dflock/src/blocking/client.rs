@@ -4,6 +4,7 @@ use super::lease::{Lease, Leases};
 use super::runtime::wait;
 use crate::address::ServerAddress;
 use crate::claims::Progress;
+use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;
 use crate::observer::Holder;
@@ -243,8 +244,8 @@ impl Connection {
     ///
     /// # Errors
     /// A refusal, or a connection that broke or stayed silent.
-    pub fn stats(&mut self) -> Result<String, ClientError> {
-        wait(self.0.stats())
+    pub fn stats(&mut self, of: Stats<'_>) -> Result<String, ClientError> {
+        wait(self.0.stats(of))
     }
 }
 

@@ -3,15 +3,17 @@
 use super::runtime::wait;
 use crate::error::ClientError;
 use crate::lease::{self, Loss};
-use crate::terms::{Key, Token};
+use crate::terms::Key;
 use std::fmt;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// How long [`Lease`] waits for the answer to its release when it is dropped.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
 
-/// A lock or a semaphore slot that is held, and renewed in the background until it is released.
+/// A lock or a semaphore slot that is held, and renewed in the background until it is released. What can be asked of it
+/// without waiting is asked of the [`crate::Lease`] inside.
 ///
 /// Dropping it releases it, and waits for the answer for a moment; [`Self::release`] reports whether the server
 /// agreed. Other threads can use it by reference.
@@ -23,48 +25,6 @@ pub struct Lease {
 impl Lease {
     pub(super) fn of(held: lease::Lease) -> Self {
         Self { held }
-    }
-
-    /// The key that is held.
-    #[must_use]
-    pub fn key(&self) -> &Key {
-        self.held.key()
-    }
-
-    /// The token of the hold.
-    #[must_use]
-    pub fn token(&self) -> &Token {
-        self.held.token()
-    }
-
-    /// See [`crate::Grant::fence`].
-    #[must_use]
-    pub fn fence(&self) -> Option<u64> {
-        self.held.fence()
-    }
-
-    /// The length of the lease, in whole seconds; every renewal starts it over.
-    #[must_use]
-    pub fn ttl(&self) -> Duration {
-        self.held.ttl()
-    }
-
-    /// The pause between two renewals: a third of the time for which a renewal is sure to hold.
-    #[must_use]
-    pub fn renewal_interval(&self) -> Duration {
-        self.held.renewal_interval()
-    }
-
-    /// Until when the lease is trusted if no further renewal succeeds; `None` once it is lost.
-    #[must_use]
-    pub fn held_until(&self) -> Option<Instant> {
-        self.held.held_until()
-    }
-
-    /// Why the lease is lost, if it is.
-    #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
-        self.held.loss()
     }
 
     /// Waits at most so long until the lease is lost; `None` if it is not lost by then.
@@ -81,6 +41,14 @@ impl Lease {
     /// key at the end of the lease at the latest.
     pub fn release(self) -> Result<(), ClientError> {
         wait(self.held.give_back())
+    }
+}
+
+impl Deref for Lease {
+    type Target = lease::Lease;
+
+    fn deref(&self) -> &lease::Lease {
+        &self.held
     }
 }
 
@@ -126,7 +94,7 @@ impl Leases {
     /// Until when all leases are trusted if no further renewal succeeds; `None` after one is lost.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
-        let times: Option<Vec<_>> = self.leases.iter().map(Lease::held_until).collect();
+        let times: Option<Vec<_>> = self.leases.iter().map(|lease| lease.held_until()).collect();
         times?.into_iter().min()
     }
 

@@ -89,7 +89,8 @@ pub(super) enum Command {
     /// started get TERM, and KILL after --grace. Signals to dflock go to the command. Its environment
     /// has DFLOCK_KEY, DFLOCK_TOKEN and DFLOCK_FENCE. The fence is a number that grows with every
     /// grant of the key, so that storage can refuse late writers. DFLOCK_KEYS, DFLOCK_TOKENS and
-    /// DFLOCK_FENCES list those of all keys, separated by blanks.
+    /// DFLOCK_FENCES list those of all keys, separated by blanks. After --key, the first word is the
+    /// command.
     #[command(after_help = examples::RUN, override_usage = "\
         dflock run [OPTIONS] KEY COMMAND...\n       dflock run [OPTIONS] --key KEY [--key KEY]... COMMAND...")]
     Run(Run),
@@ -99,7 +100,11 @@ pub(super) enum Command {
     /// closes when this command ends. A server with a --disconnect-grace releases it that much
     /// later. If that is before the lease ends, this command fails with code 78. Then use `dflock run`,
     /// or --hold, or a server with --auto-release-on-disconnect=false.
-    #[command(after_help = examples::ACQUIRE)]
+    ///
+    /// With --key, it prints the tokens of all locks, one on each line: KEY first, then those of --key in
+    /// their order.
+    #[command(after_help = examples::ACQUIRE, override_usage = "\
+        dflock acquire [OPTIONS] KEY\n       dflock acquire [OPTIONS] --key KEY [--key KEY]...")]
     Acquire(Acquire),
     /// Release a lock by its token.
     #[command(after_help = examples::RELEASE)]
@@ -170,15 +175,29 @@ pub(super) struct Terms {
     pub(super) value: Option<String>,
 }
 
+/// The locks that are taken: all, or none.
 #[derive(Args, Debug)]
-pub(super) struct Run {
-    /// The name of the lock: 1 to 256 bytes without blanks. After --key, the first word is the command.
+pub(super) struct Keys {
+    /// The name of the lock: 1 to 256 bytes without blanks.
     #[arg(required_unless_present = "keys")]
-    pub(super) key: Option<OsString>,
-    /// Hold this lock, too. May be given more than once; then all are held, or none: if one of them
+    key: Option<OsString>,
+    /// Take this lock, too. May be given more than once; then all are taken, or none: if one of them
     /// cannot be had, the others are released. No order of keys leads to a deadlock.
     #[arg(long = "key", short, value_name = "KEY")]
-    pub(super) keys: Vec<OsString>,
+    keys: Vec<OsString>,
+}
+
+impl Keys {
+    /// As they were typed: the operand first.
+    pub(super) fn names(&self) -> impl Iterator<Item = &OsString> {
+        self.key.iter().chain(&self.keys)
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Run {
+    #[command(flatten)]
+    pub(super) keys: Keys,
     #[command(flatten)]
     pub(super) terms: Terms,
     /// Seconds between TERM and KILL when the lease is lost; at most a third of the lease, or of
@@ -204,11 +223,11 @@ pub(super) struct Run {
 
 #[derive(Args, Debug)]
 pub(super) struct Acquire {
-    /// The name of the lock: 1 to 256 bytes without blanks.
-    pub(super) key: OsString,
+    #[command(flatten)]
+    pub(super) keys: Keys,
     #[command(flatten)]
     pub(super) terms: Terms,
-    /// Keep and renew the lock until standard input ends or a signal comes.
+    /// Keep and renew it until standard input ends or a signal comes.
     #[arg(long)]
     pub(super) hold: bool,
 }
@@ -282,22 +301,26 @@ pub(super) struct Kick {
 #[derive(Args, Debug)]
 pub(super) struct Bench {
     /// Simultaneous connections.
-    #[arg(long, short = 'c', value_name = "N", default_value = "10")]
+    #[arg(long, short = 'c', value_name = "N", default_value = "10",
+          value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub(super) connections: u32,
     /// Seconds to measure.
-    #[arg(long, short = 'd', value_name = "S", default_value = "5", value_parser = seconds)]
+    #[arg(long, short = 'd', value_name = "S", default_value = "5", value_parser = some_seconds)]
     pub(super) duration: u32,
     /// Stop after this many pairs instead.
-    #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration")]
+    #[arg(long, short = 'n', value_name = "N", conflicts_with = "duration",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) pairs: Option<u64>,
     /// Keys that all connections share [default: each connection has its own, and nobody waits].
-    #[arg(long, short = 'k', value_name = "N")]
+    #[arg(long, short = 'k', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) keys: Option<u32>,
     /// Pairs at once on each connection; more than 1 only without --keys.
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub(super) depth: u32,
     /// Semaphores of this many slots; 1: locks.
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) limit: u32,
     /// Shared locks: all connections are readers, and hold a key together.
     #[arg(long, conflicts_with = "limit")]
@@ -316,6 +339,19 @@ pub(super) struct Bench {
     pub(super) prefix: String,
 }
 
+#[cfg(unix)]
+impl Bench {
+    /// How many clients may hold a key together.
+    pub(super) fn holders(&self) -> u32 {
+        if self.shared { u32::MAX } else { self.limit }
+    }
+
+    /// How many different keys all connections use.
+    pub(super) fn key_count(&self) -> u32 {
+        self.keys.unwrap_or_else(|| self.connections.saturating_mul(self.depth))
+    }
+}
+
 /// Whole seconds, as the protocol has them.
 fn seconds(text: &str) -> Result<u32, String> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -331,4 +367,33 @@ fn some_seconds(text: &str) -> Result<u32, String> {
 fn patience(text: &str) -> Result<u32, String> {
     let count = some_seconds(text).ok().filter(|count| *count <= 3600);
     count.ok_or_else(|| "needs a whole number of seconds, 1 to 3600".to_owned())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::Arguments;
+    use clap::Parser;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("", true)]
+    #[case("--connections 0", false)]
+    #[case("--connections 60000", true)]
+    #[case("--connections 60001", false)]
+    #[case("--depth 0", false)]
+    #[case("--depth 1024", true)]
+    #[case("--depth 1025", false)]
+    #[case("--keys 0", false)]
+    #[case("--keys 1", true)]
+    #[case("--limit 0", false)]
+    #[case("--limit 2 --shared", false)]
+    #[case("--shared", true)]
+    #[case("--ttl 0", false)]
+    #[case("--duration 0", false)]
+    #[case("--pairs 0", false)]
+    #[case("--pairs 1", true)]
+    fn bench_is_only_asked_for_what_it_can_do(#[case] options: &str, #[case] can: bool) {
+        let words = ["dflock", "bench"].into_iter().chain(options.split_whitespace());
+        assert_eq!(Arguments::try_parse_from(words).is_ok(), can);
+    }
 }

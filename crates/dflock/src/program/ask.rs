@@ -1,100 +1,92 @@
 //! The commands that ask the server once and print the answer.
 
-use super::args::{Acquire, Held, Renew, Stats, Terms};
+use super::args::{self, Acquire, Held, Keys, Renew};
 use super::outcome::Failure;
 use super::sys::Endings;
-use super::{answer, complain, holder, mention, print, print_all, reach};
-use crate::{Claim, Client, ClientError, Grant, Key, Lease, Refusal, ServerAddress, Token};
+use super::wanted::{Outcome, Wanted};
+use super::{answer, complain, holder, print, print_all, reach, seconds};
+use crate::{Client, ClientError, Grant, Key, Leases, Refusal, ServerAddress, Stats, Token};
 use serde_json::{Value, json};
-use std::ffi::OsStr;
-use std::time::{Duration, Instant};
+use std::ffi::{OsStr, OsString};
+use std::time::Instant;
 use tokio::io::AsyncReadExt;
 use wrapcmd::Form;
 
-/// A number of the command line.
-pub(super) fn seconds(count: u32) -> Duration {
-    Duration::from_secs(count.into())
+pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> Result<u8, Failure> {
+    let Acquire { keys, terms, hold: is_held } = acquire;
+    let wanted = Wanted::of(keys, terms, client, form)?;
+    if *is_held {
+        return match wanted.taken(true, wanted.acquire()).await? {
+            Outcome::Taken(leases) => hold(leases, keys, form).await.map(|()| 0),
+            Outcome::NotTaken => Err(wanted.not_granted().await),
+            Outcome::Ended(code) => Ok(code),
+        };
+    }
+    let grants = match wanted.taken(true, wanted.acquire_detached()).await? {
+        Outcome::Taken(grants) => grants,
+        Outcome::NotTaken => return Err(wanted.not_granted().await),
+        Outcome::Ended(code) => return Ok(code),
+    };
+    let granted: Vec<_> = wanted.keys().zip(&grants).collect();
+    let shown = show_grants(keys, &granted, form);
+    if shown.is_err() {
+        // A token that nobody has read would keep the lock for a whole lease.
+        for (key, grant) in granted {
+            client.lock(key.as_bytes())?.release(&grant.token).await?;
+        }
+    }
+    shown.map(|()| 0)
 }
 
-pub(super) fn claim(key: &OsStr, terms: &Terms, client: &Client) -> Result<Claim, Failure> {
-    let key = reach::bytes(key)?;
-    let claim = match terms.limit {
-        None if terms.shared => client.shared(key)?,
-        None => client.lock(key)?,
-        Some(limit) => client.semaphore(key, limit)?,
+/// In the order in which the keys were typed.
+fn show_grants(keys: &Keys, granted: &[(&Key, &Grant)], form: Form) -> Result<(), Failure> {
+    let of = |name: &OsString| {
+        let name = reach::bytes(name).ok();
+        granted.iter().find(|(key, _)| Some(key.as_bytes()) == name)
     };
-    Ok(match terms.ttl {
-        None => claim,
-        Some(ttl_s) => claim.ttl(seconds(ttl_s))?,
+    let granted: Vec<_> = keys.names().filter_map(of).collect();
+    let text = match form {
+        Form::Quiet => return Ok(()),
+        Form::Text => {
+            granted.iter().map(|(_, grant)| format!("{}\n", grant.token.as_str())).collect()
+        }
+        Form::Json => {
+            let mut rows: Vec<Value> =
+                granted.into_iter().map(|(key, grant)| row(key, grant)).collect();
+            let value = if rows.len() == 1 { rows.remove(0) } else { Value::from(rows) };
+            format!("{value}\n")
+        }
+    };
+    print_all(text.as_bytes())
+}
+
+fn row(key: &Key, grant: &Grant) -> Value {
+    json!({
+        "key": String::from_utf8_lossy(key.as_bytes()),
+        "token": grant.token.as_str(),
+        // As text: the number is larger than what JavaScript and jq count exactly.
+        "fence": grant.fence.map(|fence| fence.to_string()),
+        "ttl_s": grant.ttl.as_secs(),
     })
 }
 
-/// Says that the line was left by force.
-pub(super) fn left_the_line(error: &ClientError, form: Form) {
-    mention(&format!("{error}; waiting for the server to join the line again"), form);
-}
-
-/// Busy or timed out: not getting it without and after waiting.
-pub(super) fn not_granted(terms: &Terms, holder: Option<String>) -> Failure {
-    if terms.timeout == Some(0) { Failure::Busy(holder) } else { Failure::TimedOut(holder) }
-}
-
-pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> Result<(), Failure> {
-    let Acquire { key, terms, hold: is_held } = acquire;
-    let claim = claim(key, terms, client)?;
-    let (timeout, left) = (terms.timeout.map(seconds), |error: &_| left_the_line(error, form));
-    let key = || Some(claim.key().clone());
-    let refused = async || {
-        let holder = holder::in_the_way(claim.key(), client).await;
-        Err(not_granted(terms, holder))
-    };
-    if *is_held {
-        let wait = claim.acquire_persistently(timeout, left);
-        let lease = holder::waited_for(wait, key, client, form).await?;
-        let Some(lease) = lease else { return refused().await };
-        let endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
-        let grant = Grant { token: lease.token().clone(), fence: lease.fence(), ttl: lease.ttl() };
-        if let Err(failure) = show_grant(claim.key(), &grant, form) {
-            lease.release().await?;
-            return Err(failure);
-        }
-        return hold(lease, endings).await;
+/// Until standard input ends, somebody asks for an end, or a lease is lost.
+async fn hold(mut leases: Leases, keys: &Keys, form: Form) -> Result<(), Failure> {
+    let mut endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
+    let is_one = leases.as_slice().len() == 1;
+    let granted: Vec<_> = leases.as_slice().iter().map(|it| (it.key(), &it.grant)).collect();
+    if let Err(failure) = show_grants(keys, &granted, form) {
+        leases.release().await?;
+        return Err(failure);
     }
-    let wait = claim.acquire_detached(timeout, left);
-    let grant = holder::waited_for(wait, key, client, form).await?;
-    let Some(grant) = grant else { return refused().await };
-    let shown = show_grant(claim.key(), &grant, form);
-    if shown.is_err() {
-        // A token that nobody has read would keep the lock for a whole lease.
-        claim.release(&grant.token).await?;
-    }
-    shown
-}
-
-fn show_grant(key: &Key, grant: &Grant, form: Form) -> Result<(), Failure> {
-    let text = match form {
-        Form::Quiet => return Ok(()),
-        Form::Json => json!({
-            "key": String::from_utf8_lossy(key.as_bytes()),
-            "token": grant.token.as_str(),
-            // As text: the number is larger than what JavaScript and jq count exactly.
-            "fence": grant.fence.map(|fence| fence.to_string()),
-            "ttl_s": grant.ttl.as_secs(),
-        })
-        .to_string(),
-        Form::Text => grant.token.as_str().to_owned(),
-    };
-    print_all(format!("{text}\n").as_bytes())
-}
-
-/// Until standard input ends, somebody asks for an end, or the lease is lost.
-async fn hold(mut lease: Lease, mut endings: Endings) -> Result<(), Failure> {
     tokio::select! {
         () = end_of_input() => {}
         () = endings.next() => {}
-        loss = lease.lost() => return Err(Failure::Lost(None, loss)),
+        (key, loss) = leases.lost() => {
+            return Err(Failure::Lost(Some(key).filter(|_| !is_one), loss));
+        }
     }
-    Ok(lease.release().await?)
+    Ok(leases.release().await?)
 }
 
 async fn end_of_input() {
@@ -200,7 +192,7 @@ pub(super) async fn ping(client: &Client, form: Form) -> Result<u8, Failure> {
 /// One key: its holders and its line.
 async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failure> {
     let key = Key::new(reach::bytes(key)?).map_err(ClientError::Term)?;
-    let body = async { client.connect(&key).await?.key_stats(&key).await };
+    let body = async { client.connect(&key).await?.stats(Stats::Of(&key)).await };
     let body = holder::answered(body, &client.servers_of(&key), client, form).await?;
     let stats: Value = serde_json::from_str(&body).unwrap_or_default();
     if stats.get("key").is_none() {
@@ -215,17 +207,19 @@ async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failu
 }
 
 /// Of servers that are one service the first that answers knows everything.
-pub(super) async fn stats(wanted: &Stats, client: &Client, form: Form) -> Result<u8, Failure> {
+pub(super) async fn stats(
+    wanted: &args::Stats,
+    client: &Client,
+    form: Form,
+) -> Result<u8, Failure> {
     if let Some(key) = &wanted.key {
         return key_stats(key, client, form).await.map(|()| 0);
     }
     let is_one_service = client.is_one_service();
     let mut answers = Answers(Vec::new());
     for server in client.servers() {
-        let body = async {
-            let mut connection = client.connect_to(server).await?;
-            if wanted.long { connection.stats_with_names().await } else { connection.stats().await }
-        };
+        let of = if wanted.long { Stats::KeysAndNames } else { Stats::Keys };
+        let body = async { client.connect_to(server).await?.stats(of).await };
         let body = holder::answered(body, &[server], client, form).await;
         answers.add(server, body, "stats");
         if is_one_service && answers.0.last().is_some_and(|(_, answer)| answer.is_ok()) {

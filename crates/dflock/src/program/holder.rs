@@ -36,10 +36,16 @@ pub(super) async fn waited_for<T>(
     }
     // A job of cron that gets its lock after a short wait succeeds, and prints nothing.
     let is_silent = Cell::new(!io::stderr().is_terminal());
+    let is_silence_reported = Cell::new(false);
     let say = async || {
         let Some(key) = key() else { return Said::Nothing };
         let servers = client.servers_of(&key);
-        match answered(ask(&key, client), &servers, client, form).await {
+        let holder = ask(&key, client);
+        let holder = answered_since(holder, &servers, client, form, &is_silence_reported).await;
+        if holder.is_some() {
+            is_silence_reported.set(false);
+        }
+        match holder {
             Some(_) if is_silent.replace(false) => Said::Holder,
             Some(holder) => {
                 let holder = words(&holder).unwrap_or_else(|| NAMELESS.to_owned());
@@ -59,6 +65,17 @@ pub(super) async fn answered<T>(
     client: &Client,
     form: Form,
 ) -> T {
+    answered_since(answer, servers, client, form, &Cell::new(false)).await
+}
+
+/// The same for one of several questions: says it once for all, until `is_reported` is false again.
+async fn answered_since<T>(
+    answer: impl Future<Output = T>,
+    servers: &[&ServerAddress],
+    client: &Client,
+    form: Form,
+    is_reported: &Cell<bool>,
+) -> T {
     if form != Form::Text {
         return answer.await;
     }
@@ -69,6 +86,9 @@ pub(super) async fn answered<T>(
     let mut answer = pin!(answer);
     if let Ok(answer) = timeout(limit, &mut answer).await {
         return answer;
+    }
+    if is_reported.replace(true) {
+        return answer.await;
     }
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
     let (servers, patience_s) = (servers.join(", "), client.patience().as_secs());

@@ -16,8 +16,10 @@ mod reach;
 mod run;
 mod step;
 mod sys;
+mod wanted;
 mod watch;
 
+use crate::Client;
 use args::{Arguments, Command};
 use clap::CommandFactory;
 use outcome::Failure;
@@ -63,73 +65,58 @@ pub fn main() -> ExitCode {
 }
 
 fn perform(arguments: Arguments) -> Result<u8, Failure> {
-    let form = arguments.form();
-    let Arguments { reach, command: wanted, .. } = arguments;
-    match wanted {
-        Command::Completions { shell } => {
-            print(&wrapcmd::completions(shell, &command()))?;
-            Ok(0)
-        }
-        #[cfg(unix)]
-        Command::Bench(bench) => with_runtime(bench::bench(&bench, &reach, form)),
-        Command::Run(_)
-        | Command::Acquire(_)
-        | Command::Release(_)
-        | Command::Renew(_)
-        | Command::Watch(_)
-        | Command::Stats(_)
-        | Command::ForceRelease(_)
-        | Command::Kick(_)
-        | Command::Ping => with_runtime(converse(wanted, &reach, form)),
-    }
-}
-
-fn with_runtime(conversation: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::System("starting", error))?;
-    let outcome = runtime.block_on(conversation);
+    let outcome = runtime.block_on(converse(arguments));
     // A reader of standard input may be blocked for ever; nothing waits for it.
     runtime.shutdown_background();
     outcome
 }
 
-async fn converse(command: Command, reach: &args::Reach, form: Form) -> Result<u8, Failure> {
-    let mut settings = reach::settings(reach)?;
-    match command {
+async fn converse(arguments: Arguments) -> Result<u8, Failure> {
+    let form = arguments.form();
+    let Arguments { reach, command: wanted, .. } = arguments;
+    let client = || -> Result<Client, Failure> { Ok(Client::new(reach::settings(&reach)?)?) };
+    match wanted {
         Command::Run(run) => {
+            let mut settings = reach::settings(&reach)?;
             settings.margin = run::margin(&run);
-            settings.reclaim = run.reclaim.map(|s| Duration::from_secs(s.into()));
+            settings.reclaim = run.reclaim.map(seconds);
             settings.name = Some(named(&run.terms, &name::of_command(&run.command)));
             settings.value.clone_from(&run.terms.value);
-            return run::run(&run, reach::client(settings)?, form).await;
+            return run::run(&run, Client::new(settings)?, form).await;
         }
         Command::Acquire(acquire) => {
+            let mut settings = reach::settings(&reach)?;
             settings.name = Some(named(&acquire.terms, "dflock acquire"));
             settings.value.clone_from(&acquire.terms.value);
-            ask::acquire(&acquire, &reach::client(settings)?, form).await?
+            return ask::acquire(&acquire, &Client::new(settings)?, form).await;
         }
-        Command::Release(held) => ask::release(&held, &reach::client(settings)?, form).await?,
-        Command::Renew(renew) => ask::renew(&renew, &reach::client(settings)?, form).await?,
-        Command::Watch(watch) => {
-            return watch::watch(&watch, &reach::client(settings)?, form).await;
-        }
-        Command::Stats(stats) => return ask::stats(&stats, &reach::client(settings)?, form).await,
-        Command::Ping => return ask::ping(&reach::client(settings)?, form).await,
+        Command::Release(held) => ask::release(&held, &client()?, form).await?,
+        Command::Renew(renew) => ask::renew(&renew, &client()?, form).await?,
+        Command::Watch(watch) => return watch::watch(&watch, &client()?, form).await,
+        Command::Stats(stats) => return ask::stats(&stats, &client()?, form).await,
+        Command::Ping => return ask::ping(&client()?, form).await,
         Command::ForceRelease(wish) => {
-            admin::force_release(&wish, reach, &reach::client(settings)?, form).await?
+            admin::force_release(&wish, &reach, &client()?, form).await?;
         }
-        Command::Kick(wish) => admin::kick(&wish, reach, &reach::client(settings)?, form).await?,
+        Command::Kick(wish) => admin::kick(&wish, &reach, &client()?, form).await?,
         #[cfg(unix)]
-        Command::Bench(_) => {}
-        Command::Completions { .. } => {}
+        Command::Bench(bench) => return bench::bench(bench, &reach, form).await,
+        Command::Completions { shell } => print(&wrapcmd::completions(shell, &command()))?,
     }
     Ok(0)
 }
 
 fn named(terms: &args::Terms, command: &str) -> String {
     terms.name.clone().unwrap_or_else(|| name::of_this_process(command))
+}
+
+/// A number of the command line.
+fn seconds(count: u32) -> Duration {
+    Duration::from_secs(count.into())
 }
 
 /// Prints an answer in the form that was asked for.

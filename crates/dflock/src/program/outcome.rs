@@ -38,15 +38,28 @@ pub(super) enum Failure {
 impl Failure {
     /// See the table in `dflock --help` and dflock(1).
     pub(super) fn exit_code(&self) -> u8 {
+        self.code_and_word().0
+    }
+
+    /// A word for programs.
+    pub(super) fn word(&self) -> &'static str {
+        self.code_and_word().1
+    }
+
+    fn code_and_word(&self) -> (u8, &'static str) {
         match self {
-            Self::Busy(_) | Self::Nothing(_) => 1,
-            Self::Usage(_) => 64,
-            Self::System(..) => 71,
-            Self::Lost(..) => 74,
-            Self::TimedOut(_) => 75,
-            Self::Settings(_) => 78,
-            Self::NotStarted(refusal) => refusal.code().unwrap_or(exit::NOT_EXECUTABLE),
-            Self::Client(error) | Self::Asked(_, error) => client_code(error),
+            Self::Busy(_) => (1, "busy"),
+            Self::Nothing(_) => (1, "not_held"),
+            Self::Usage(_) => (64, "usage"),
+            Self::System(..) => (71, "system"),
+            Self::Lost(..) => (74, "lease_lost"),
+            Self::TimedOut(_) => (75, "timeout"),
+            Self::Settings(_) => (78, "settings"),
+            Self::NotStarted(refusal) => (
+                refusal.code().unwrap_or(exit::NOT_EXECUTABLE),
+                if refusal.is_not_found() { "not_found" } else { "not_executable" },
+            ),
+            Self::Client(error) | Self::Asked(_, error) => of_client(error),
         }
     }
 
@@ -59,58 +72,35 @@ impl Failure {
     pub(super) fn to_json(&self) -> Value {
         json!({ "error": self.word(), "message": self.to_string() })
     }
+}
 
-    /// A word for programs.
-    pub(super) fn word(&self) -> &'static str {
-        match self {
-            Self::Busy(_) => "busy",
-            Self::Nothing(_) => "not_held",
-            Self::TimedOut(_) => "timeout",
-            Self::Lost(..) => "lease_lost",
-            Self::Usage(_) => "usage",
-            Self::Settings(_) => "settings",
-            Self::System(..) => "system",
-            Self::NotStarted(refusal) if refusal.is_not_found() => "not_found",
-            Self::NotStarted(_) => "not_executable",
-            Self::Client(error) | Self::Asked(_, error) => client_word(error),
+fn of_client(error: &ClientError) -> (u8, &'static str) {
+    match error {
+        ClientError::Refused(Refusal::Error) => (1, "not_held"),
+        ClientError::Refused(refusal) => (of_refusal(*refusal), refusal.word()),
+        ClientError::Term(_) | ClientError::NoServer => (64, "usage"),
+        ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => {
+            (69, "unreachable")
         }
+        ClientError::Strange(_) => (76, "protocol"),
+        ClientError::NotShared => (76, "not_shared"),
+        ClientError::NotWatched(_) => (76, "not_watched"),
+        ClientError::Tls(_) => (78, "settings"),
+        ClientError::GivenUp { .. } => (78, "released_on_disconnect"),
     }
 }
 
-fn client_code(error: &ClientError) -> u8 {
-    match error {
-        ClientError::Refused(Refusal::Error) => 1,
-        ClientError::Term(_)
-        | ClientError::NoServer
-        | ClientError::Refused(Refusal::LimitMismatch) => 64,
-        ClientError::Connect { .. }
-        | ClientError::Broken(_)
-        | ClientError::Silent
-        | ClientError::Refused(
-            Refusal::MaxLocks
-            | Refusal::MaxWaiters
-            | Refusal::NotEnqueued
-            | Refusal::AlreadyEnqueued
-            | Refusal::LeaseExpired
-            | Refusal::Draining,
-        ) => 69,
-        ClientError::Strange(_) | ClientError::NotShared | ClientError::NotWatched(_) => 76,
-        ClientError::Refused(Refusal::Auth) => 77,
-        ClientError::Tls(_) | ClientError::GivenUp { .. } => 78,
-    }
-}
-
-fn client_word(error: &ClientError) -> &'static str {
-    match error {
-        ClientError::Refused(Refusal::Error) => "not_held",
-        ClientError::Refused(refusal) => refusal.word(),
-        ClientError::Term(_) | ClientError::NoServer => "usage",
-        ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => "unreachable",
-        ClientError::Strange(_) => "protocol",
-        ClientError::NotShared => "not_shared",
-        ClientError::NotWatched(_) => "not_watched",
-        ClientError::Tls(_) => "settings",
-        ClientError::GivenUp { .. } => "released_on_disconnect",
+fn of_refusal(refusal: Refusal) -> u8 {
+    match refusal {
+        Refusal::Error => 1,
+        Refusal::LimitMismatch => 64,
+        Refusal::Auth => 77,
+        Refusal::MaxLocks
+        | Refusal::MaxWaiters
+        | Refusal::NotEnqueued
+        | Refusal::AlreadyEnqueued
+        | Refusal::LeaseExpired
+        | Refusal::Draining => 69,
     }
 }
 

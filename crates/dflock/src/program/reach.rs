@@ -3,7 +3,7 @@
 use super::args::{Arguments, Reach};
 use super::outcome::Failure;
 use super::sys;
-use crate::{Client, Servers, Settings, Tls, TlsRoots};
+use crate::{Servers, Settings, Tls, TlsRoots};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -77,8 +77,13 @@ fn doubtful_key(run: &ArgMatches) -> Option<String> {
 }
 
 /// Words for the commands in other lock programs, and the command of this one.
-const WORDS_ELSEWHERE: [(&str, &str); 4] =
-    [("lock", "acquire"), ("unlock", "release"), ("status", "stats"), ("list", "stats")];
+const WORDS_ELSEWHERE: [(&str, &str); 5] = [
+    ("lock", "acquire"),
+    ("unlock", "release"),
+    ("status", "stats"),
+    ("list", "stats"),
+    ("who", "stats"),
+];
 
 /// A variable that is set to nothing is as good as unset, as it is for the server.
 fn without_empty_variables(command: clap::Command) -> clap::Command {
@@ -96,10 +101,6 @@ fn weight(matches: &ArgMatches, id: &str) -> u8 {
         Some(ValueSource::EnvVariable) => 1,
         Some(_) | None => 0,
     }
-}
-
-pub(super) fn client(settings: Settings) -> Result<Client, Failure> {
-    Ok(Client::new(settings)?)
 }
 
 pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {

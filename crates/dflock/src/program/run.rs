@@ -1,23 +1,19 @@
 //! `dflock run`: holds one lease or several while a command runs, and stops the command before one of them ends.
 
 use super::args::Run;
-use super::ask;
-use super::outcome::{Failure, NAMELESS};
+use super::outcome::Failure;
 use super::step;
-use super::sys::{Attended, bytes, told_to_end};
-use super::{complain, complain_beside_command, holder, mention};
-use crate::{Claims, Client, Key, Lease, Leases, Progress};
-use std::cell::RefCell;
+use super::sys::{Attended, bytes};
+use super::wanted::{Outcome, Wanted};
+use super::{complain, complain_beside_command};
+use crate::{Client, Lease, Leases};
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 use wrapcmd::Form;
 
 /// What KILL may take, so that the command is gone when the lease ends and not a little later.
 const KILL_TIME: Duration = Duration::from_millis(200);
-/// After a signal: how long to wait for releases.
-const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-
 /// How long before the end of a lease that cannot be renewed the command is told to stop.
 pub(super) fn margin(run: &Run) -> Duration {
     Duration::from_secs(run.grace.into()) + KILL_TIME
@@ -29,19 +25,13 @@ fn grace(run: &Run, leases: &Leases) -> Duration {
 }
 
 pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Failure> {
-    let wanted = Wanted::of(run, &client, form)?;
-    // Until the lock is ours, signals end this process as they end any other, and the place in
-    // the line with it. Of several locks some may be held by then.
-    let leases = tokio::select! {
-        // First, or a signal that comes together with the last grant is lost.
-        biased;
-        code = told_to_end(wanted.are_several()) => {
-            let _ = timeout(RELEASE_LIMIT, client.ended()).await;
-            return code;
-        }
-        leases = wanted.leases(run, &client) => leases?,
+    let wanted = Wanted::of(&run.keys, &run.terms, &client, form)?;
+    let names_holders = run.busy_exit_code.is_none();
+    let leases = match wanted.taken(names_holders, wanted.acquire()).await? {
+        Outcome::Taken(leases) => leases,
+        Outcome::NotTaken => return not_granted(&wanted, run, form).await,
+        Outcome::Ended(code) => return Ok(code),
     };
-    let Some(leases) = leases else { return wanted.not_granted(run, &client).await };
     let granted_at = Instant::now();
     match start(run, &leases, form) {
         Ok(command) => {
@@ -53,73 +43,15 @@ pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Fai
     }
 }
 
-/// The keys as they were typed.
-fn names(run: &Run) -> impl Iterator<Item = &OsString> {
-    run.key.iter().chain(&run.keys)
-}
-
-/// The keys, and the key that was requested last.
-struct Wanted {
-    claims: Claims,
-    asked: RefCell<Option<Key>>,
-    form: Form,
-}
-
-impl Wanted {
-    fn of(run: &Run, client: &Client, form: Form) -> Result<Self, Failure> {
-        let claims = names(run).map(|key| ask::claim(key, &run.terms, client));
-        let claims = Claims::of(claims.collect::<Result<Vec<_>, _>>()?)?;
-        Ok(Self { claims, asked: RefCell::new(None), form })
-    }
-
-    /// Waits for all keys, also if servers go away meanwhile. `None` if they are not granted in time.
-    async fn leases(&self, run: &Run, client: &Client) -> Result<Option<Leases>, Failure> {
-        let timeout = run.terms.timeout.map(ask::seconds);
-        let wait = self.claims.acquire_persistently(timeout, |key, step| self.told(key, step));
-        if run.busy_exit_code.is_some() {
-            return Ok(wait.await?);
-        }
-        Ok(holder::waited_for(wait, || self.asked.borrow().clone(), client, self.form).await?)
-    }
-
-    fn are_several(&self) -> bool {
-        self.claims.keys().count() > 1
-    }
-
-    fn told(&self, key: &Key, progress: Progress<'_>) {
-        match progress {
-            Progress::Asked => *self.asked.borrow_mut() = Some(key.clone()),
-            Progress::Left(error) => ask::left_the_line(error, self.form),
-            Progress::Lost(loss) => {
-                let lost = Failure::Lost(Some(key.clone()), loss);
-                mention(&format!("{lost}; asking for all keys again"), self.form);
+/// An exit code that the user chose says it all, so that cron sends no mail about it.
+async fn not_granted(wanted: &Wanted<'_>, run: &Run, form: Form) -> Result<u8, Failure> {
+    match run.busy_exit_code {
+        None => Err(wanted.not_granted().await),
+        Some(code) => {
+            if form == Form::Json {
+                complain(&wanted.not_granted().await, form);
             }
-        }
-    }
-
-    /// An exit code that the user chose says it all, so that cron sends no mail about it.
-    async fn not_granted(&self, run: &Run, client: &Client) -> Result<u8, Failure> {
-        if let (Some(code), false) = (run.busy_exit_code, self.form == Form::Json) {
-            return Ok(code);
-        }
-        let asked = self.asked.borrow().clone();
-        let holder = match &asked {
-            Some(key) => holder::in_the_way(key, client).await,
-            None => None,
-        };
-        let words = match asked {
-            Some(key) if self.are_several() => {
-                Some(format!("{key}: {}", holder.as_deref().unwrap_or(NAMELESS)))
-            }
-            _ => holder,
-        };
-        let failure = ask::not_granted(&run.terms, words);
-        match run.busy_exit_code {
-            None => Err(failure),
-            Some(code) => {
-                complain(&failure, self.form);
-                Ok(code)
-            }
+            Ok(code)
         }
     }
 }
@@ -135,7 +67,7 @@ async fn give_up(leases: Leases, failure: Failure) -> Result<u8, Failure> {
 fn environment(run: &Run, leases: &[Lease]) -> [(&'static str, Option<OsString>); 6] {
     let name_of = |lease: &Lease| {
         let key = Some(lease.key().as_bytes());
-        names(run).find(|name| bytes(name) == key).cloned().unwrap_or_default()
+        run.keys.names().find(|name| bytes(name) == key).cloned().unwrap_or_default()
     };
     let keys: Vec<OsString> = leases.iter().map(name_of).collect();
     let tokens: Vec<OsString> = leases.iter().map(|it| it.token().as_str().into()).collect();

@@ -41,7 +41,10 @@ fn of_certificate(problem: &CertificateError) -> &'static str {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet"
         }
-        CertificateError::BadSignature => "the signature under the server's certificate is wrong",
+        // Also where a trusted authority has the name of a certificate that signed itself.
+        CertificateError::BadSignature => {
+            "the signature under the server's certificate is wrong; if it signed itself, see --tls-ca"
+        }
         CertificateError::BadEncoding => "the server's certificate is damaged",
         CertificateError::Revoked => "the server's certificate is revoked",
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
@@ -52,7 +55,9 @@ fn of_certificate(problem: &CertificateError) -> &'static str {
             "the server shows the certificate of an authority (CA:TRUE) as its own; make it one \
              with basicConstraints=CA:FALSE, or sign another with it"
         }
-        _ => "the server's certificate is of an unsupported kind",
+        _ => {
+            "the server's certificate is of an unsupported kind; if it signed itself, see --tls-ca"
+        }
     }
 }
 

@@ -46,6 +46,65 @@ fn a_script_takes_renews_and_releases() {
     assert_free(&daemon);
 }
 
+/// All keys, or none. The answers are in the order in which the keys were typed.
+#[rstest]
+#[case::on_one_server(1)]
+#[case::on_three_servers(3)]
+fn acquire_takes_several(#[case] servers: usize) {
+    let daemons: Vec<Daemon> = (0..servers).map(|_| Daemon::start(KEEP)).collect();
+    let list: Vec<String> = daemons.iter().map(|it| it.address.to_string()).collect();
+    let ask = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        run(bare(&words).env("DFLOCK_SERVERS", list.join(",")))
+    };
+    let end = ask("acquire d --key a -k c --key b --ttl 60");
+    assert_eq!(end.code, 0, "{end:?}");
+    let tokens: Vec<&str> = end.stdout.lines().collect();
+    assert!(tokens.len() == 4 && tokens.iter().all(|token| is_token(token)), "{end:?}");
+    let busy = ask("acquire --key other -k c --timeout 0");
+    assert_eq!((busy.code, &*busy.stdout), (1, ""), "{busy:?}");
+    assert!(busy.stderr.starts_with("dflock: busy: c: held by "), "{busy:?}");
+    for (key, token) in ["d", "a", "c", "b"].iter().zip(tokens) {
+        let end = ask(&format!("release {key} {token}"));
+        assert_eq!(end.code, 0, "{key}: {end:?}");
+    }
+    daemons.iter().for_each(assert_free);
+    let grants = json(&ask("--json acquire --key b --key a").stdout);
+    for (at, key) in ["b", "a"].into_iter().enumerate() {
+        assert_eq!(members(&grants[at]), ["fence", "key", "token", "ttl_s"]);
+        assert_eq!(grants[at]["key"], key);
+        let token = grants[at]["token"].as_str().unwrap();
+        assert_eq!(ask(&format!("release {key} {token}")).code, 0);
+    }
+    daemons.iter().for_each(assert_free);
+}
+
+/// One of two servers would release its key when the connection closes: the other key is released as well.
+#[test]
+fn acquire_of_several_leaves_none_behind() {
+    let daemons = [Daemon::start(KEEP), Daemon::start(&[])];
+    let list = daemons.each_ref().map(|it| it.address.to_string()).join(",");
+    let words = ["acquire", "-k", "a", "-k", "b", "-k", "c", "-k", "d", "--ttl", LONG];
+    let end = run(bare(&words).env("DFLOCK_SERVERS", list));
+    assert_eq!((end.code, &*end.stdout), (78, ""), "{end:?}");
+    assert!(daemons.iter().all(|daemon| daemon.stats().contains("\"locks\":[],")));
+}
+
+/// A signal that comes while some of the keys are held.
+#[test]
+fn acquire_of_several_ends_by_a_signal_and_holds_none() {
+    let daemon = Daemon::start(KEEP);
+    let mut holder = daemon.talk();
+    let token = holder.take("b", "0");
+    let waiting = start(&mut dflock(&daemon, &["acquire", "-k", "a", "-k", "b", "--ttl", LONG]));
+    daemon.until_stats("\"waiters\":1");
+    waiting.signal(Signal::SIGTERM);
+    assert_eq!(waiting.end().code, 128 + Signal::SIGTERM as i32);
+    daemon.until_stats("\"waiters\":0");
+    assert_eq!(holder.ask("r", "b", &token), "ok");
+    assert_free(&daemon);
+}
+
 #[test]
 fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
     let daemon = Daemon::start(KEEP);
@@ -54,9 +113,9 @@ fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
         dflock acquire k --limit 2 --timeout 0 || echo code $?
         dflock acquire k --limit 3 --timeout 0 || echo code $?
         dflock release k $a; c=$(dflock acquire k --limit 2 --timeout 0)
-        dflock release k $b; dflock renew k $c --ttl 5; dflock release k $c";
+        dflock release k $b; dflock renew k $c --ttl 50; dflock release k $c";
     let end = run(&mut shell(&daemon, script));
-    assert_eq!((end.code, &*end.stdout), (0, "code 1\ncode 64\n5\n"), "{end:?}");
+    assert_eq!((end.code, &*end.stdout), (0, "code 1\ncode 64\n50\n"), "{end:?}");
     assert_free(&daemon);
 }
 
@@ -166,12 +225,15 @@ fn a_token_of_another_holds_nothing() {
 #[case::until_told(Some(Signal::SIGTERM))]
 #[case::until_interrupted(Some(Signal::SIGINT))]
 #[case::until_hung_up(Some(Signal::SIGHUP))]
-fn acquire_holds(#[case] signal: Option<Signal>) {
+fn acquire_holds(
+    #[case] signal: Option<Signal>,
+    #[values(&["k"], &["k", "--key", "j"])] keys: &[&str],
+) {
     // Were it not released, the lease would last.
     let daemon = Daemon::start(KEEP);
-    let words = ["acquire", "k", "--hold", "--ttl", LONG];
+    let words = [&["acquire"], keys, &["--hold", "--ttl", LONG]].concat();
     let mut holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-    assert!(is_token(&holding.lines(1)[0]));
+    assert!(holding.lines(keys.len().min(2)).iter().all(|line| is_token(line)));
     holding.type_in(b"anything");
     let busy = run(&mut dflock(&daemon, &["run", "k", "-t", "0", "--", "true"]));
     assert_eq!(busy.code, 1);
@@ -299,6 +361,11 @@ fn a_failure_in_json(#[case] words: &[&str], #[case] code: i32, #[case] word: &s
 #[case::no_address(&["ping", "--server", "here:port"])]
 #[case::empty_address(&["ping", "--server", ""])]
 #[case::two_servers_to_load(&["bench", "-s", "a", "-s", "b"])]
+#[case::a_deadlock_to_measure(&["bench", "--depth", "2", "--keys", "9"])]
+#[case::a_load_beyond_time(&["bench", "--timeout", "2147483648"])]
+#[case::a_load_with_leases_beyond_time(&["bench", "--ttl", "2147483648"])]
+#[case::a_prefix_with_blanks(&["bench", "--prefix", "a b"])]
+#[case::a_prefix_too_long(&["bench", "--prefix", LONG_KEY])]
 #[case::no_such_shell(&["completions", "cmd"])]
 fn bad_arguments(#[case] words: &[&str]) {
     let end = run(&mut bare(words));

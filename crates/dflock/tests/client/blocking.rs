@@ -197,7 +197,8 @@ fn a_lease_under_tls_is_kept_and_released() {
     drop(held(&client, 600));
     let lock = client.lock("k").unwrap();
     lock.acquire(seconds(60)).unwrap().unwrap().release().unwrap();
-    let stats = client.connect_to(&daemon.address.to_string().parse().unwrap()).unwrap().stats();
+    let mut connection = client.connect_to(&daemon.address.to_string().parse().unwrap()).unwrap();
+    let stats = connection.stats(dflock::Stats::Keys);
     assert!(stats.unwrap().contains("\"locks\":[]"));
     let other = Client::new(over(tls("other.example"))).unwrap().lock("k").unwrap().try_acquire();
     assert!(other.unwrap_err().to_string().contains("another name"));

@@ -7,7 +7,7 @@
 use crate::daemon::Daemon;
 use crate::library::{client, seconds, turn};
 use dflock::{
-    Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Ticket, Token,
+    Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Stats, Ticket, Token,
 };
 use rstest::rstest;
 use std::future::{Future, poll_fn};
@@ -174,6 +174,26 @@ fn a_cancelled_detached_acquire_leaves_nothing(#[values(&[], KEEPS)] options: &[
 }
 
 #[rstest]
+fn a_cancelled_detached_acquire_of_several_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
+    let daemon = Daemon::start(options);
+    turn(async {
+        let client = client(&daemon);
+        let [a, b] = ["a", "b"].map(|key| client.shared(key).unwrap().ttl(seconds(600)).unwrap());
+        let both = Claims::of([a.clone(), b.clone()]).unwrap();
+        let detached = || both.acquire_detached(None, |_, _| {});
+        match at_each_step(&daemon, &lock(&daemon), |step| polled(step, detached())).await {
+            Ok(grants) => {
+                for (claim, grant) in [a, b].iter().zip(grants.unwrap()) {
+                    claim.release(&grant.token).await.unwrap();
+                }
+            }
+            Err(error) => assert!(matches!(error, ClientError::GivenUp { .. }), "{error}"),
+        }
+        until_nothing_is_left(&daemon, 0).await;
+    });
+}
+
+#[rstest]
 fn a_cancelled_wait_for_a_lock_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);
     turn(async {
@@ -303,8 +323,8 @@ async fn say(word: Word, connection: &mut Connection, token: &Token) -> Result<(
         Word::Renew => connection.renew(key, kind, token, None).await.map(drop),
         Word::Grace => connection.grace().await.map(drop),
         Word::Ping => connection.ping().await,
-        Word::Stats => connection.stats().await.map(drop),
-        Word::StatsWithNames => connection.stats_with_names().await.map(drop),
+        Word::Stats => connection.stats(Stats::Keys).await.map(drop),
+        Word::StatsWithNames => connection.stats(Stats::KeysAndNames).await.map(drop),
     }
 }
 

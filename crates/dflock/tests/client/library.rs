@@ -56,7 +56,7 @@ async fn until_free(daemon: &Daemon) {
         let body = {
             let server = daemon.address.to_string().parse().unwrap();
             let mut connection = client(daemon).connect_to(&server).await.unwrap();
-            connection.stats().await.unwrap()
+            connection.stats(dflock::Stats::Keys).await.unwrap()
         };
         if body.contains("\"locks\":[],\"semaphores\":[]") {
             return;

@@ -23,6 +23,7 @@ struct Link {
     client: Mutex<Option<Arc<TcpStream>>>,
     server: Mutex<Option<Arc<TcpStream>>>,
     swallows: AtomicBool,
+    stalls: AtomicBool,
 }
 
 impl Link {
@@ -98,6 +99,16 @@ impl Proxy {
         self.each(|link| link.swallows.store(true, Ordering::SeqCst));
     }
 
+    /// Holds back what the server sends on the connections there are; new ones work.
+    pub(crate) fn stall_answers(&self) {
+        self.each(|link| link.stalls.store(true, Ordering::SeqCst));
+    }
+
+    /// Delivers what was held back.
+    pub(crate) fn deliver_answers(&self) {
+        self.each(|link| link.stalls.store(false, Ordering::SeqCst));
+    }
+
     /// Resets one side of the connections there are; the other learns nothing.
     pub(crate) fn reset(&self, side: Side) {
         self.each(|link| {
@@ -151,8 +162,8 @@ fn open(state: &Arc<State>, client: TcpStream, server: TcpStream) {
         stream.set_nodelay(true).unwrap();
         Mutex::new(Some(Arc::new(stream)))
     };
-    let swallows = AtomicBool::new(false);
-    let link = Arc::new(Link { client: shared(client), server: shared(server), swallows });
+    let (swallows, stalls) = (AtomicBool::new(false), AtomicBool::new(false));
+    let link = Arc::new(Link { client: shared(client), server: shared(server), swallows, stalls });
     state.links.lock().unwrap().push(Arc::clone(&link));
     for (from, to) in [(Side::Client, Side::Server), (Side::Server, Side::Client)] {
         let (state, link) = (Arc::clone(state), Arc::clone(&link));
@@ -182,6 +193,9 @@ fn carry(state: &State, link: &Link, from: Side, to: Side) {
         drop(source);
         let delay = Duration::from_millis(state.delay_ms.load(Ordering::SeqCst));
         std::thread::sleep(delay);
+        while from == Side::Server && link.stalls.load(Ordering::SeqCst) {
+            std::thread::sleep(LOOK_UP);
+        }
         if !swallows() {
             let Some(sink) = link.stream(to) else { return };
             if length == 0 {

@@ -81,6 +81,57 @@ fn the_page_of_the_book_runs_with_a_server() {
     assert_eq!(ran, [&with_words[..], &commands[2..]].concat());
 }
 
+/// What README and the guide show of a lock that is held: each line behind `$` is typed here, and prints the
+/// lines below it, but for names and numbers.
+#[rstest]
+#[case("README.md", "nightly", "nightly-report")]
+#[case("docs/dflock.md", "backup", "rsync")]
+#[ignore = "needs root: tests/run"]
+fn the_output_on_the_pages_is_what_dflock_prints(
+    #[case] page: &str,
+    #[case] key: &str,
+    #[case] program: &str,
+) {
+    let kitchen = Kitchen::new(&[(program, "echo >running; exec sleep 1000")]);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+    let page = fs::read_to_string(path).unwrap();
+    let shown: Vec<(&str, String)> = page
+        .split("\n    $ dflock ")
+        .skip(1)
+        .map(|rest| {
+            let (words, rest) = rest.split_once('\n').unwrap();
+            let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
+            (words, lines.map(|line| format!("{line}\n")).collect())
+        })
+        .collect();
+    assert!(shown.len() > 1, "{shown:?}");
+    let script = format!(
+        "dflock run {key} -- {program} & until [ -s running ]; do sleep 0.05; done
+         dflock run {key} -- {program} & until dflock stats {key} | grep -q '^  waiting'; do sleep 0.05; done\n"
+    );
+    let typed: String = shown.iter().map(|(words, _)| format!("dflock {words} 2>&1\n")).collect();
+    let end = kitchen.cook(&(script + &typed));
+    let expected: String = shown.iter().map(|(_, lines)| lines.as_str()).collect();
+    assert_eq!(shape(&end.stdout), shape(&expected), "{end:?}");
+}
+
+/// A text with one name for all holders, and one number for all numbers.
+fn shape(text: &str) -> String {
+    let anybody = |word: &str| match word.split_once(']') {
+        Some((name, rest)) if name.contains('@') && name.starts_with('(') => format!("(al{rest}"),
+        Some((name, rest)) if name.contains('@') => format!("al{rest}"),
+        _ => word.to_owned(),
+    };
+    let mut shape = String::new();
+    for character in text.split_inclusive([' ', '\n']).map(anybody).collect::<String>().chars() {
+        let character = if character.is_ascii_digit() { '0' } else { character };
+        if character != '0' || !shape.ends_with('0') {
+            shape.push(character);
+        }
+    }
+    shape
+}
+
 /// The second host's clock is late: the job is done by then, and is not done again.
 #[test]
 #[ignore = "needs root: tests/run"]

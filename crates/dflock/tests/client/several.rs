@@ -6,7 +6,7 @@ use crate::library::{client, seconds, turn};
 use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
 use crate::proxy::{Proxy, Side};
-use dflock::{Claims, Client, ClientError, Key, Loss, Progress, Refusal, TermError};
+use dflock::{Claims, Client, ClientError, Entry, Key, Loss, Progress, Refusal, TermError};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::BTreeMap;
@@ -577,11 +577,19 @@ enum Relay {
     RefusesAndEnds,
     /// Passes the first one on, and ends the connection before the answer is there.
     LosesTheFirst,
+    /// Passes it on. How long the server keeps holds is never answered.
+    KeepsSilentOnGrace,
+    /// Passes it on. The answer to a request for a place in the line comes when the test says so.
+    DelaysPlaces,
+    /// Passes it on. The same for the time that the server keeps holds.
+    DelaysGrace,
+    /// Passes it on. Like a server that does not know `ping`.
+    RefusesPings,
 }
 
 /// What clients asked the server through a relay, but for renewals and what is no request for a key.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<String>>>);
+struct Asked(Arc<Mutex<Vec<String>>>, Arc<AtomicUsize>);
 
 impl Asked {
     /// In the order of the words: several connections are not in step.
@@ -589,6 +597,16 @@ impl Asked {
         let mut all = std::mem::take(&mut *self.0.lock().unwrap());
         all.sort_unstable();
         all.join(" ")
+    }
+
+    /// How many pings were refused.
+    fn pings(&self) -> usize {
+        self.1.load(Ordering::SeqCst)
+    }
+
+    /// Lets the answers through that were held back.
+    fn deliver(&self) {
+        self.1.store(1, Ordering::SeqCst);
     }
 }
 
@@ -633,9 +651,20 @@ fn carry(
             }
             continue;
         }
+        if lines[0] == "grace" && relay == Relay::KeepsSilentOnGrace {
+            continue;
+        }
+        if lines[0] == "ping" && relay == Relay::RefusesPings && lines[2] == "_" {
+            asked.1.fetch_add(1, Ordering::SeqCst);
+            client.get_mut().write_all(b"error\n").ok()?;
+            continue;
+        }
         server.get_mut().write_all(frame.as_bytes()).ok()?;
         let mut answer = String::new();
         server.read_line(&mut answer).ok().filter(|count| *count > 0)?;
+        if matches!((lines[0], relay), ("e", Relay::DelaysPlaces) | ("grace", Relay::DelaysGrace)) {
+            until("the answer is delivered", || asked.1.load(Ordering::SeqCst) > 0);
+        }
         if lines[0] == "al"
             && relay == Relay::LosesTheFirst
             && lost.fetch_add(1, Ordering::SeqCst) == 0
@@ -920,6 +949,254 @@ fn a_slow_server_loses_no_lease() {
         }
     });
     assert_free(&daemon);
+}
+
+/// The renewals of one connection take longer than the pause between them: what others of the client order meanwhile is
+/// done in time, and no lease is lost.
+#[rstest]
+#[case::a_little(70)]
+#[case::much(90)]
+fn orders_are_done_beside_renewals_that_take_all_the_time(#[case] delay_ms: u64) {
+    const LEASES: usize = 15;
+    let daemon = Daemon::start(KEEPS);
+    let proxy = Proxy::to(daemon.address);
+    let server = proxy.address().parse().unwrap();
+    turn(async {
+        let client = Client::new(settings(server)).unwrap();
+        let lock = |key: String| client.lock(key).unwrap().ttl(seconds(6)).unwrap();
+        let mut leases = Vec::new();
+        for number in 0..LEASES {
+            leases.push(lock(format!("k{number}")).try_acquire().await.unwrap().unwrap());
+        }
+        proxy.delay(Duration::from_millis(delay_ms));
+        let orders = async {
+            for number in 0.. {
+                let other = lock(format!("other{number}"));
+                let taken = tokio::time::timeout(seconds(4), other.try_acquire())
+                    .await
+                    .expect("it is granted");
+                let released = taken.unwrap().unwrap().release();
+                tokio::time::timeout(seconds(4), released).await.expect("it is released").unwrap();
+            }
+        };
+        // Longer than the leases.
+        tokio::time::timeout(seconds(10), orders).await.unwrap_err();
+        assert!(leases.iter().all(|lease| lease.loss().is_none()));
+        proxy.delay(Duration::ZERO);
+        for lease in leases {
+            lease.release().await.unwrap();
+        }
+    });
+    assert_free(&daemon);
+}
+
+/// The answer to an acquire comes when the client has gone on to another connection: its grant is given back.
+#[test]
+fn a_grant_that_comes_too_late_is_given_back() {
+    let daemon = Daemon::start(KEEPS);
+    let proxy = Proxy::to(daemon.address);
+    let server = proxy.address().parse().unwrap();
+    turn(async {
+        let client = Client::new(settings(server)).unwrap();
+        let lock = |key: &str| client.lock(key).unwrap().ttl(LEASE).unwrap();
+        let lease = lock("a").try_acquire().await.unwrap().unwrap();
+        proxy.stall_answers();
+        let late = tokio::time::timeout(seconds(20), lock("late").try_acquire()).await.unwrap();
+        assert!(late.unwrap().is_none());
+        assert!(daemon.stats().contains("\"key\":\"late\",\"owner"));
+        proxy.deliver_answers();
+        while daemon.stats().contains("\"key\":\"late\",\"owner") {
+            tokio::task::yield_now().await;
+        }
+        lease.release().await.unwrap();
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// The same for the second phase of a request, whose connection holds nothing else.
+#[test]
+fn a_turn_that_comes_too_late_is_given_back() {
+    let daemon = Daemon::start(KEEPS);
+    let proxy = Proxy::to(daemon.address);
+    let settings = settings(proxy.address().parse().unwrap());
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    turn(async {
+        let answer_limit = seconds(2);
+        let client = Client::new(dflock::Settings { answer_limit, ..settings }).unwrap();
+        let lock = client.lock("k").unwrap().ttl(LEASE).unwrap();
+        let Entry::Queued(ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
+        proxy.stall_answers();
+        assert_eq!(holder.ask("r", "k", &token), "ok");
+        // With its locks in etcd, the server gives the turn a moment after the release.
+        let late = ticket.wait(seconds(3)).await;
+        assert!(matches!(late, Err(ClientError::Silent)), "{late:?}");
+        // It comes later than the client waits for any answer.
+        assert_eq!(daemon.talk().ask("l", "k", "3"), "timeout");
+        proxy.deliver_answers();
+        while daemon.stats().contains("\"key\":\"k\",\"owner") {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// The same for a lock that was free when the client wanted to join the line.
+#[test]
+fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
+    let daemon = Daemon::start(KEEPS);
+    let (server, asked) = relay(&daemon, Relay::DelaysPlaces);
+    let settings = dflock::Settings { answer_limit: seconds(1), ..settings(server) };
+    turn(async {
+        let lock = Client::new(settings).unwrap().lock("k").unwrap().ttl(LEASE).unwrap();
+        let late = lock.enqueue().await.map(drop);
+        assert!(matches!(late, Err(ClientError::Silent)), "{late:?}");
+        assert_eq!(daemon.talk().ask("l", "k", "2"), "timeout");
+        asked.deliver();
+        while daemon.stats().contains("\"key\":\"k\",\"owner") {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// The turn comes while the server no longer answers the client, which gives up its place.
+#[test]
+fn a_turn_is_given_back_when_pings_are_not_answered() {
+    let daemon = Daemon::start(KEEPS);
+    let proxy = Proxy::to(daemon.address);
+    let settings = settings(proxy.address().parse().unwrap());
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    turn(async {
+        let (answer_limit, read_timeout) = (seconds(1), seconds(3));
+        let settings = dflock::Settings { answer_limit, read_timeout, ..settings };
+        let lock = Client::new(settings).unwrap().lock("k").unwrap().ttl(LEASE).unwrap();
+        let Entry::Queued(_ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
+        proxy.stall_answers();
+        assert_eq!(holder.ask("r", "k", &token), "ok");
+        daemon.until_stats("\"key\":\"k\",\"owner");
+        while daemon.stats().contains("\"key\":\"k\",\"owner") {
+            tokio::task::yield_now().await;
+        }
+        proxy.deliver_answers();
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// A refusal is an answer: it keeps the connection from being closed as idle.
+#[test]
+fn a_place_is_kept_at_a_server_that_does_not_know_pings() {
+    let daemon = Daemon::start(&[]);
+    let (server, asked) = relay(&daemon, Relay::RefusesPings);
+    let settings = dflock::Settings { read_timeout: seconds(3), ..settings(server) };
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    turn(async {
+        let lock = Client::new(settings).unwrap().lock("k").unwrap();
+        let Entry::Queued(ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
+        while asked.pings() < 2 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(holder.ask("r", "k", &token), "ok");
+        ticket.wait(seconds(5)).await.unwrap().unwrap().release().await.unwrap();
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// Renewals that have taken all the time are no reason to give up what is held: it is left at the server.
+#[rstest]
+#[case::renewals_are_late(450)]
+#[case::another_connection_is_looked_for(520)]
+fn locks_are_left_at_a_slow_server(#[case] delay_ms: u64) {
+    let daemon = Daemon::start(KEEPS);
+    let proxy = Proxy::to(daemon.address);
+    let server = proxy.address().parse().unwrap();
+    proxy.delay(Duration::from_millis(delay_ms));
+    turn(async {
+        let client = Client::new(settings(server)).unwrap();
+        let locks = ["a", "b", "c"].map(|key| client.lock(key).unwrap().ttl(seconds(6)).unwrap());
+        let claims = Claims::of(locks.clone()).unwrap();
+        let grants = claims.acquire_detached(None, |_, _| {}).await.unwrap().unwrap();
+        proxy.delay(Duration::ZERO);
+        for (lock, grant) in locks.iter().zip(grants) {
+            lock.release(&grant.token).await.unwrap();
+        }
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// The server stops answering when a lock that was waited for is left there: that is a failure, not a wait without end.
+#[test]
+fn a_server_falls_silent_when_a_lock_is_left() {
+    let daemon = Daemon::start(KEEPS);
+    let (server, _) = relay(&daemon, Relay::KeepsSilentOnGrace);
+    let settings = dflock::Settings { answer_limit: seconds(2), ..settings(server) };
+    let mut holder = daemon.talk();
+    let token = holder.take("k", "0");
+    turn(async {
+        let client = Client::new(settings).unwrap();
+        let lock = client.lock("k").unwrap().ttl(LEASE).unwrap();
+        let waiting = tokio::spawn(async move { lock.acquire_detached(None, |_| {}).await });
+        while !daemon.stats().contains("\"waiters\":1") {
+            tokio::task::yield_now().await;
+        }
+        // Long enough that the grant must be confirmed.
+        assert_eq!(daemon.talk().ask("l", "k", "1"), "timeout");
+        assert_eq!(holder.ask("r", "k", &token), "ok");
+        let left = tokio::time::timeout(seconds(15), waiting).await.expect("it ends").unwrap();
+        assert!(matches!(left, Err(ClientError::Silent)), "{left:?}");
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// The server is slow to say how long it keeps a lock: the lease is renewed meanwhile.
+#[test]
+fn a_lease_is_renewed_until_it_is_left() {
+    let daemon = Daemon::start(KEEPS);
+    let (server, asked) = relay(&daemon, Relay::DelaysGrace);
+    turn(async {
+        let lock = Client::new(settings(server)).unwrap().lock("k").unwrap();
+        let lock = lock.ttl(seconds(2)).unwrap();
+        let other = lock.clone();
+        let leaving = tokio::spawn(async move { other.acquire_detached(None, |_| {}).await });
+        let waited = in_line(&daemon, "4").await;
+        assert_eq!(waited, "timeout", "longer than the lease");
+        asked.deliver();
+        let grant = leaving.await.unwrap().unwrap().unwrap();
+        lock.release(&grant.token).await.unwrap();
+    });
+    assert_free_at_once(&daemon);
+}
+
+/// What another client hears that waits for `k` as soon as it is held.
+async fn in_line(daemon: &Daemon, timeout: &'static str) -> String {
+    while !daemon.stats().contains("\"key\":\"k\",\"owner") {
+        tokio::task::yield_now().await;
+    }
+    let mut talker = daemon.talk();
+    tokio::task::spawn_blocking(move || talker.ask("l", "k", timeout)).await.unwrap()
+}
+
+/// One server is slow to say how long it keeps its lock, and the lease at the other one ends meanwhile: the client gets
+/// no token that holds nothing.
+#[test]
+fn a_lease_that_ends_while_another_server_is_asked_is_not_left() {
+    let daemons = [Daemon::start(KEEPS), Daemon::start(KEEPS)];
+    let (slow, asked) = relay(&daemons[1], Relay::DelaysGrace);
+    turn(async {
+        let prompt = client(&daemons[0]).lock("k").unwrap().ttl(seconds(2)).unwrap();
+        let slow = Client::new(settings(slow)).unwrap().lock("slow").unwrap();
+        let both = Claims::of([prompt, slow.ttl(LEASE).unwrap()]).unwrap();
+        let leaving = tokio::spawn(async move { both.acquire_detached(None, |_, _| {}).await });
+        let waited = in_line(&daemons[0], "5").await;
+        let ["ok", token, _] = *waited.split(' ').collect::<Vec<_>>() else { panic!("{waited}") };
+        assert_eq!(daemons[0].talk().ask("r", "k", token), "ok");
+        asked.deliver();
+        let left = leaving.await.unwrap();
+        assert!(matches!(left, Err(ClientError::Silent)), "{left:?}");
+    });
+    daemons.iter().for_each(assert_free_at_once);
 }
 
 /// Others of the client who ask again and again over the same connection delay no renewal.

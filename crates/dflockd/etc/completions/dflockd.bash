@@ -32,6 +32,7 @@ _dflockd_table='- --host .
 - --state-sync -
 - --startup-grace .
 - --store .
+- --advertise .
 - --etcd-endpoints .
 - --etcd-prefix .
 - --etcd-ca FILE

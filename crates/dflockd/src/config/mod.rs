@@ -200,6 +200,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             max_watchers: self.count(Name::MaxWatchers)?,
             max_connections_per_address: self.count(Name::MaxConnectionsPerIp)?,
             startup_grace: self.seconds(Name::StartupGrace)?,
+            advertise: self.text(Name::Advertise),
             ..Settings::default()
         })
     }

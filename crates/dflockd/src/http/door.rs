@@ -112,7 +112,7 @@ async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: T
     }
 }
 
-async fn converse<S>(site: Arc<Site>, seat: Seat, stream: S)
+pub(super) async fn converse<S>(site: Arc<Site>, seat: Seat, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -18,6 +18,9 @@ pub(super) enum Reach {
     Loopback,
     /// On the network, where the administrator decides about names.
     Network,
+    /// At the other end of the link to a standby, which has checked names and rights.
+    #[cfg(feature = "etcd")]
+    Standby,
 }
 
 /// There must be one Host header, as HTTP/1.1 demands, and on loopback its name must be valid there. Programs that
@@ -35,7 +38,7 @@ pub(super) fn check_host(
     }
     let host = host.map(|host| host.to_str().map_err(|_| Fault::BadRequest)).transpose()?;
     let named = [host, uri.authority().map(|authority| authority.as_str())];
-    let is_good = |name: &str| reach == Reach::Network || is_local(name);
+    let is_good = |name: &str| reach != Reach::Loopback || is_local(name);
     if named.into_iter().flatten().all(is_good) { Ok(()) } else { Err(Fault::WrongHost) }
 }
 

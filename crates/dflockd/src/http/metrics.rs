@@ -3,6 +3,7 @@
 use crate::server::{EtcdNumbers, Numbers};
 use leases::wire::refusal_status;
 use leases::{Histogram, Refusal, WAIT_BOUNDS_MICROS};
+use std::collections::HashMap;
 use std::fmt::{Display, Write as _};
 
 /// The content type of version 0.0.4 of the format.
@@ -21,103 +22,124 @@ pub(super) struct HttpNumbers {
     pub(super) answers: Vec<(u16, u64)>,
 }
 
-/// All metrics as text.
+/// All metrics, in their order: kind, name, and what it says.
+const TABLE: &str = "\
+gauge build_info The version, as a label.
+gauge uptime_seconds Seconds since the start.
+gauge draining 1 after the signal to end.
+gauge ready 1 until the signal to end.
+gauge keys Keys in the table; an idle key has neither holders nor waiters.
+gauge locks_held Holders of locks; each reader of a shared lock is one.
+gauge lock_readers Holders that share a lock.
+gauge lock_waiters Places in queues of locks.
+gauge semaphore_holders Slots of semaphores that are held.
+gauge semaphore_waiters Places in queues of semaphores.
+counter grants_total Slots granted.
+counter renewals_total Leases renewed by token.
+counter releases_total Slots released, by cause.
+counter log_lines_dropped_total Log lines dropped: queue full, or rate limit.
+counter lease_expiries_total Leases that ran out.
+counter wait_timeouts_total Requests that timed out without a grant.
+counter refusals_total Requests refused, by status.
+histogram grant_wait_seconds From request to grant, immediate ones included.
+gauge connections Connections of lock clients.
+gauge watchers Clients that wait for changes of keys.
+counter connections_accepted_total Connections accepted.
+counter connections_turned_away_total Connections closed at once because of a cap.
+counter protocol_errors_total Frames refused and connections ended, by the code in the log.
+counter auth_failures_total Lock clients that did not show the secret.
+counter tls_failures_total TLS handshakes of lock clients that failed.
+counter write_timeouts_total Connections dropped because they did not read.
+counter gone_while_waiting_total Waiting connections whose peer went away.
+gauge etcd_session 1 while this server is registered in etcd.
+gauge etcd_leader 1 while this server leads; the others pass their clients on to it.
+counter etcd_sessions_lost_total Registrations in etcd that were lost.
+gauge etcd_servers Servers registered under this prefix, this one included.
+counter etcd_calls_total Calls to etcd.
+counter etcd_transactions_total Transactions in etcd; one call takes several.
+counter etcd_unclear_total Calls to etcd with an unknown outcome.
+gauge etcd_no_space 1 while etcd has no space and nothing new is granted.
+counter etcd_tombstones_total Requests with an unknown outcome that were made void.
+gauge etcd_mirrors Contended keys that are watched.
+gauge http_connections Connections of the HTTP side.
+counter http_connections_accepted_total Connections of the HTTP side accepted.
+counter http_connections_pushed_out_total Connections of the HTTP side closed to make room for others.
+counter http_responses_total Answers of the HTTP side, by status.
+";
+
+/// All metrics as text. One without a value is left out.
 pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
-    let mut page = Page(String::new());
-    page.now(numbers);
-    page.locks(numbers);
-    page.connections(numbers);
+    let mut values = Values::default();
+    values.now(numbers);
+    values.locks(numbers);
+    values.connections(numbers);
     if let Some(etcd) = &numbers.etcd {
-        page.etcd(etcd);
+        values.etcd(etcd);
     }
-    page.http(http);
-    page.0
+    values.http(http);
+    let mut text = String::new();
+    for row in TABLE.lines() {
+        let mut words = row.splitn(3, ' ');
+        let [kind, name, help] = std::array::from_fn(|_| words.next().unwrap_or_default());
+        let Some(samples) = values.0.get(name) else { continue };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "# HELP dflockd_{name} {help}\n# TYPE dflockd_{name} {kind}\n");
+        for sample in samples {
+            let _ = writeln!(text, "dflockd_{name}{sample}");
+        }
+    }
+    text
 }
 
-struct Page(String);
+/// The samples of each metric, behind its name: labels and a value. The values of labels are our own and need no
+/// quoting.
+#[derive(Default)]
+struct Values(HashMap<&'static str, Vec<String>>);
 
-impl Page {
-    // Writing to a String cannot fail.
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.0, "# HELP dflockd_{name} {help}\n# TYPE dflockd_{name} {kind}\n");
+impl Values {
+    fn add(&mut self, name: &'static str, labels: &str, value: impl Display) {
+        self.0.entry(name).or_default().push(format!("{labels} {value}"));
     }
 
-    /// `labels` is in the form of the text, with braces. The values are our own and need no quoting.
-    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
-        let _ = writeln!(self.0, "dflockd_{name}{labels} {value}");
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.head(name, "gauge", help);
-        self.sample(name, "", value);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.head(name, "counter", help);
-        self.sample(name, "", value);
+    fn each<T: Display, const N: usize>(&mut self, values: [(&'static str, T); N]) {
+        values.into_iter().for_each(|(name, value)| self.add(name, "", value));
     }
 
     fn now(&mut self, numbers: &Numbers) {
-        self.head("build_info", "gauge", "The version, as a label.");
         let version = concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}");
-        self.sample("build_info", version, 1);
-        let uptime = numbers.uptime.as_secs_f64();
-        self.gauge("uptime_seconds", "Seconds since the start.", uptime);
+        self.add("build_info", version, 1);
+        self.add("uptime_seconds", "", numbers.uptime.as_secs_f64());
         let draining = u8::from(numbers.draining);
-        self.gauge("draining", "1 after the signal to end.", draining);
-        self.gauge("ready", "1 until the signal to end.", 1 - draining);
+        self.each([("draining", draining), ("ready", 1 - draining)]);
         let census = &numbers.census;
-        self.head(
-            "keys",
-            "gauge",
-            "Keys in the table; an idle key has neither holders nor waiters.",
-        );
         for (kind, state, count) in [
             ("lock", "in_use", census.locks),
             ("semaphore", "in_use", census.semaphores),
             ("lock", "idle", census.idle_locks),
             ("semaphore", "idle", census.idle_semaphores),
         ] {
-            self.sample("keys", &format!("{{kind=\"{kind}\",state=\"{state}\"}}"), count);
+            self.add("keys", &format!("{{kind=\"{kind}\",state=\"{state}\"}}"), count);
         }
-        self.gauge(
-            "locks_held",
-            "Holders of locks; each reader of a shared lock is one.",
-            census.lock_holders,
-        );
-        self.gauge("lock_readers", "Holders that share a lock.", census.lock_readers);
-        self.gauge("lock_waiters", "Places in queues of locks.", census.lock_waiters);
-        self.gauge(
-            "semaphore_holders",
-            "Slots of semaphores that are held.",
-            census.semaphore_holders,
-        );
-        self.gauge(
-            "semaphore_waiters",
-            "Places in queues of semaphores.",
-            census.semaphore_waiters,
-        );
+        self.each([
+            ("locks_held", census.lock_holders),
+            ("lock_readers", census.lock_readers),
+            ("lock_waiters", census.lock_waiters),
+            ("semaphore_holders", census.semaphore_holders),
+            ("semaphore_waiters", census.semaphore_waiters),
+        ]);
     }
 
     fn locks(&mut self, numbers: &Numbers) {
         let engine = &numbers.engine;
-        self.counter("grants_total", "Slots granted.", engine.grants);
-        self.counter("renewals_total", "Leases renewed by token.", engine.renewals);
-        self.head("releases_total", "counter", "Slots released, by cause.");
-        self.sample("releases_total", "{cause=\"token\"}", engine.releases);
-        self.sample("releases_total", "{cause=\"disconnect\"}", engine.disconnect_releases);
-        self.counter(
-            "log_lines_dropped_total",
-            "Log lines dropped: queue full, or rate limit.",
-            crate::log::dropped(),
-        );
-        self.counter("lease_expiries_total", "Leases that ran out.", engine.expiries);
-        self.counter(
-            "wait_timeouts_total",
-            "Requests that timed out without a grant.",
-            engine.timeouts,
-        );
-        self.head("refusals_total", "counter", "Requests refused, by status.");
+        self.each([
+            ("grants_total", engine.grants),
+            ("renewals_total", engine.renewals),
+            ("log_lines_dropped_total", crate::log::dropped()),
+            ("lease_expiries_total", engine.expiries),
+            ("wait_timeouts_total", engine.timeouts),
+        ]);
+        self.add("releases_total", "{cause=\"token\"}", engine.releases);
+        self.add("releases_total", "{cause=\"disconnect\"}", engine.disconnect_releases);
         for refusal in Refusal::ALL {
             // Refusals with the same word on the wire have different labels here.
             let cause = match refusal {
@@ -133,99 +155,62 @@ impl Page {
                 | Refusal::Draining => "",
             };
             let labels = format!("{{status=\"{}\"{cause}}}", refusal_status(refusal));
-            self.sample("refusals_total", &labels, engine.refused(refusal));
+            self.add("refusals_total", &labels, engine.refused(refusal));
         }
         self.waits(&engine.waits);
     }
 
     fn waits(&mut self, waits: &Histogram) {
         let name = "grant_wait_seconds";
-        self.head(name, "histogram", "From request to grant, immediate ones included.");
         let bounds = WAIT_BOUNDS_MICROS.iter().map(|&bound| seconds(bound).to_string());
         let bounds = bounds.chain(["+Inf".to_owned()]);
         let mut total = 0;
         for (bound, count) in bounds.zip(waits.buckets) {
             total += count;
-            self.sample(&format!("{name}_bucket"), &format!("{{le=\"{bound}\"}}"), total);
+            self.add(name, &format!("_bucket{{le=\"{bound}\"}}"), total);
         }
-        self.sample(&format!("{name}_sum"), "", seconds(waits.sum_micros));
-        self.sample(&format!("{name}_count"), "", waits.count);
+        self.add(name, "_sum", seconds(waits.sum_micros));
+        self.add(name, "_count", waits.count);
     }
 
     fn connections(&mut self, numbers: &Numbers) {
         let tallies = &numbers.connections;
-        self.gauge("connections", "Connections of lock clients.", numbers.open_connections);
-        self.gauge("watchers", "Clients that wait for changes of keys.", numbers.watchers);
-        self.counter("connections_accepted_total", "Connections accepted.", tallies.accepted);
-        self.counter(
-            "connections_turned_away_total",
-            "Connections closed at once because of a cap.",
-            tallies.turned_away,
-        );
-        self.head(
-            "protocol_errors_total",
-            "counter",
-            "Frames refused and connections ended, by the code in the log.",
-        );
+        self.each([("connections", numbers.open_connections), ("watchers", numbers.watchers)]);
+        self.each([
+            ("connections_accepted_total", tallies.accepted),
+            ("connections_turned_away_total", tallies.turned_away),
+            ("auth_failures_total", tallies.auth_failures),
+            ("tls_failures_total", tallies.tls_failures),
+            ("write_timeouts_total", tallies.write_timeouts),
+            ("gone_while_waiting_total", tallies.gone_while_waiting),
+        ]);
         for (code, count) in tallies.faults.iter().enumerate().skip(3) {
-            self.sample("protocol_errors_total", &format!("{{code=\"{code}\"}}"), count);
+            self.add("protocol_errors_total", &format!("{{code=\"{code}\"}}"), count);
         }
-        self.counter(
-            "auth_failures_total",
-            "Lock clients that did not show the secret.",
-            tallies.auth_failures,
-        );
-        self.counter(
-            "tls_failures_total",
-            "TLS handshakes of lock clients that failed.",
-            tallies.tls_failures,
-        );
-        self.counter(
-            "write_timeouts_total",
-            "Connections dropped because they did not read.",
-            tallies.write_timeouts,
-        );
-        self.counter(
-            "gone_while_waiting_total",
-            "Waiting connections whose peer went away.",
-            tallies.gone_while_waiting,
-        );
     }
 
     fn etcd(&mut self, etcd: &EtcdNumbers) {
-        let session = u8::from(etcd.session);
-        self.gauge("etcd_session", "1 while this server is registered in etcd.", session);
-        let lost = "Registrations in etcd that were lost.";
-        self.counter("etcd_sessions_lost_total", lost, etcd.sessions_lost);
-        let servers = "Servers registered under this prefix, this one included.";
-        self.gauge("etcd_servers", servers, etcd.front_ends);
-        self.counter("etcd_calls_total", "Calls to etcd.", etcd.calls);
-        let transactions = "Transactions in etcd; one call takes several.";
-        self.counter("etcd_transactions_total", transactions, etcd.transactions);
-        let unclear = "Calls to etcd with an unknown outcome.";
-        self.counter("etcd_unclear_total", unclear, etcd.unclear);
-        let full = "1 while etcd has no space and nothing new is granted.";
-        self.gauge("etcd_no_space", full, u8::from(etcd.full));
-        let tombstones = "Requests with an unknown outcome that were made void.";
-        self.counter("etcd_tombstones_total", tombstones, etcd.tombstones);
-        self.gauge("etcd_mirrors", "Contended keys that are watched.", etcd.mirrors);
+        self.each([
+            ("etcd_session", u64::from(etcd.session)),
+            ("etcd_leader", u64::from(etcd.leads)),
+            ("etcd_sessions_lost_total", etcd.sessions_lost),
+            ("etcd_calls_total", etcd.calls),
+            ("etcd_transactions_total", etcd.transactions),
+            ("etcd_unclear_total", etcd.unclear),
+            ("etcd_no_space", u64::from(etcd.full)),
+            ("etcd_tombstones_total", etcd.tombstones),
+        ]);
+        self.each([("etcd_servers", etcd.front_ends), ("etcd_mirrors", etcd.mirrors)]);
     }
 
     fn http(&mut self, http: &HttpNumbers) {
-        self.gauge("http_connections", "Connections of the HTTP side.", http.connections);
-        self.counter(
-            "http_connections_accepted_total",
-            "Connections of the HTTP side accepted.",
-            http.accepted,
-        );
-        self.counter(
-            "http_connections_pushed_out_total",
-            "Connections of the HTTP side closed to make room for others.",
-            http.pushed_out,
-        );
-        self.head("http_responses_total", "counter", "Answers of the HTTP side, by status.");
+        self.add("http_connections", "", http.connections);
+        self.each([
+            ("http_connections_accepted_total", http.accepted),
+            ("http_connections_pushed_out_total", http.pushed_out),
+        ]);
         for (status, count) in &http.answers {
-            self.sample("http_responses_total", &format!("{{code=\"{status}\"}}"), count);
+            self.add("http_responses_total", &format!("{{code=\"{status}\"}}"), count);
         }
     }
 }
@@ -286,6 +271,7 @@ mod tests {
             census,
             etcd: Some(EtcdNumbers {
                 session: true,
+                leads: true,
                 sessions_lost: 61,
                 front_ends: 62,
                 calls: 63,
@@ -307,6 +293,7 @@ mod tests {
     #[case("dflockd_draining 1")]
     #[case("dflockd_ready 0")]
     #[case("dflockd_etcd_session 1")]
+    #[case("dflockd_etcd_leader 1")]
     #[case("dflockd_etcd_sessions_lost_total 61")]
     #[case("dflockd_etcd_servers 62")]
     #[case("dflockd_etcd_calls_total 63")]
@@ -373,7 +360,7 @@ mod tests {
         let mut names: Vec<_> = helps.iter().map(|l| l.split(' ').nth(2).unwrap()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), helps.len());
+        assert_eq!((names.len(), names.len()), (helps.len(), TABLE.lines().count()));
         assert!(text.ends_with('\n'));
     }
 }

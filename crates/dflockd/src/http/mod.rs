@@ -8,6 +8,7 @@
 //!              ─▶ gate     pure: Host and Authorization headers
 //!              ─▶ query    pure: what to show of the holders
 //!              ─▶ metrics, holders   pure: numbers → text
+//!              ─▶ leader   what the leader of a service on etcd answers for a server that does not lead
 //!              ─▶ pace     how much of the thread all of them may have
 //!              ─▶ reply    the one place where answers get their headers
 //! ```
@@ -18,6 +19,8 @@
 mod door;
 mod gate;
 mod holders;
+#[cfg(feature = "etcd")]
+mod leader;
 mod metrics;
 mod pace;
 mod query;
@@ -27,3 +30,5 @@ mod seats;
 mod site;
 
 pub use door::{HttpDoor, MAX_CONNECTIONS};
+#[cfg(feature = "etcd")]
+pub(crate) use leader::serve_standbys;

@@ -6,6 +6,8 @@
 use super::pace::Pace;
 use crate::server::Handle;
 use hyper::Response;
+#[cfg(feature = "etcd")]
+use hyper::body::Incoming;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
@@ -14,7 +16,6 @@ use hyper::header::{
 use hyper::http::StatusCode;
 use leases::Progress;
 use leases::wire::StatsCursor;
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,33 +44,25 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    const fn status(self) -> StatusCode {
+    /// Status and word; the word of the reference, if it has any.
+    const fn answer(self) -> (StatusCode, &'static str) {
         match self {
-            Self::BadRequest => StatusCode::BAD_REQUEST,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed | Self::PostOnly => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NoAdmin => StatusCode::FORBIDDEN,
-            Self::NotHeld => StatusCode::NOT_FOUND,
-            Self::StoreAway => StatusCode::SERVICE_UNAVAILABLE,
-            Self::BodyRefused => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+            Self::BadRequest => (StatusCode::BAD_REQUEST, "bad_request"),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::MethodNotAllowed | Self::PostOnly => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed")
+            }
+            Self::NoAdmin => (StatusCode::FORBIDDEN, "no_admin_secret_is_set"),
+            Self::NotHeld => (StatusCode::NOT_FOUND, "not_held"),
+            Self::StoreAway => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
+            Self::BodyRefused => (StatusCode::PAYLOAD_TOO_LARGE, "body_refused"),
+            Self::WrongHost => (StatusCode::MISDIRECTED_REQUEST, "wrong_host"),
         }
     }
 
-    /// The words of the reference, if it has any.
-    const fn body(self) -> &'static str {
-        match self {
-            Self::BadRequest => "{\"error\":\"bad_request\"}",
-            Self::Unauthorized => "{\"error\":\"unauthorized\"}",
-            Self::NotFound => "{\"error\":\"not_found\"}",
-            Self::NoAdmin => "{\"error\":\"no_admin_secret_is_set\"}",
-            Self::StoreAway => "{\"error\":\"store_unavailable\"}",
-            Self::NotHeld => "{\"error\":\"not_held\"}",
-            Self::MethodNotAllowed | Self::PostOnly => "{\"error\":\"method_not_allowed\"}",
-            Self::BodyRefused => "{\"error\":\"body_refused\"}",
-            Self::WrongHost => "{\"error\":\"wrong_host\"}",
-        }
+    fn body(self) -> String {
+        format!("{{\"error\":\"{}\"}}", self.answer().1)
     }
 }
 
@@ -145,7 +138,7 @@ async fn next_piece(
 }
 
 pub(super) fn fault(fault: Fault) -> Response<ReplyBody> {
-    let mut response = whole(fault.status(), JSON, fault.body());
+    let mut response = whole(fault.answer().0, JSON, fault.body());
     let headers = response.headers_mut();
     match fault {
         Fault::MethodNotAllowed => {
@@ -192,6 +185,9 @@ fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Res
 pub(super) enum ReplyBody {
     Whole(Bytes),
     Pieces(Box<Pieces>),
+    /// The leader's answer.
+    #[cfg(feature = "etcd")]
+    Passed(Incoming),
 }
 
 /// A `stats` body in pieces. The next piece is made when the last one was taken.
@@ -236,21 +232,28 @@ impl Pieces {
 
 impl Body for ReplyBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = hyper::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let piece = match &mut *self {
             Self::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
             Self::Pieces(pieces) => ready!(pieces.poll_piece(cx)),
+            #[cfg(feature = "etcd")]
+            Self::Passed(body) => return Pin::new(body).poll_frame(cx),
         };
         Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Pieces(_) => false,
+            #[cfg(feature = "etcd")]
+            Self::Passed(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -259,6 +262,8 @@ impl Body for ReplyBody {
                 SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
             }
             Self::Pieces(_) => SizeHint::default(),
+            #[cfg(feature = "etcd")]
+            Self::Passed(body) => body.size_hint(),
         }
     }
 }
@@ -283,8 +288,8 @@ mod tests {
     #[test]
     fn every_fault_is_counted_and_is_json() {
         for fault in FAULTS {
-            assert!(STATUSES.contains(&fault.status()), "{fault:?}");
-            let value: serde_json::Value = serde_json::from_str(fault.body()).unwrap();
+            assert!(STATUSES.contains(&fault.answer().0), "{fault:?}");
+            let value: serde_json::Value = serde_json::from_str(&fault.body()).unwrap();
             assert!(value["error"].is_string(), "{fault:?}");
         }
     }

@@ -48,7 +48,10 @@ impl Site {
     pub(super) async fn answer<B: Body>(&self, request: hyper::Request<B>) -> Response<ReplyBody> {
         let has_body = !request.body().is_end_stream();
         let mut response = match self.judge(&request, has_body) {
-            Ok(route) => self.show(route, request.uri().query()).await,
+            Ok(route) => match self.ask_leader(route, &request).await {
+                Some(answer) => answer,
+                None => self.show(route, request.uri().query()).await,
+            },
             Err(Fault::Unauthorized) => {
                 tokio::time::sleep(self.handle.penalty()).await;
                 reply::fault(Fault::Unauthorized)
@@ -73,8 +76,39 @@ impl Site {
         if has_body {
             return Err(Fault::BodyRefused);
         }
+        #[cfg(feature = "etcd")]
+        if self.reach == Reach::Standby {
+            return Ok(route);
+        }
         gate::is_allowed(&self.handle.access(), access, gate::shown(headers))?;
         Ok(route)
+    }
+
+    /// The answer of the leader, if the request is about locks and they are not here.
+    #[cfg(feature = "etcd")]
+    async fn ask_leader<B>(
+        &self,
+        route: Route,
+        request: &hyper::Request<B>,
+    ) -> Option<Response<ReplyBody>> {
+        match route {
+            Route::Stats | Route::Holders | Route::Release | Route::Kick => {}
+            Route::Page | Route::Style | Route::Script | Route::Icon => return None,
+            Route::Health | Route::Ready | Route::Metrics => return None,
+        }
+        if self.handle.has_locks() {
+            return None;
+        }
+        Some(match self.handle.open_http().await {
+            Some(stream) => super::leader::ask(stream, request).await,
+            None => reply::fault(Fault::StoreAway),
+        })
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    #[expect(clippy::unused_async, reason = "the locks are always here")]
+    async fn ask_leader<B>(&self, _: Route, _: &hyper::Request<B>) -> Option<Response<ReplyBody>> {
+        None
     }
 
     async fn show(&self, route: Route, query: Option<&str>) -> Response<ReplyBody> {

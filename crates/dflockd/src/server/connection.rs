@@ -5,6 +5,8 @@ mod frames;
 
 use super::access::Scope;
 use super::core::Shared;
+#[cfg(feature = "etcd")]
+use super::link::stream::LinkStream;
 use super::tls;
 use super::transport::Transport;
 use frames::Next;
@@ -82,6 +84,9 @@ enum End {
     Fault(Fault),
     /// A wrong secret.
     Refused,
+    /// It is a standby: what it is shown.
+    #[cfg(feature = "etcd")]
+    Link(String),
 }
 
 /// A deadline has passed.
@@ -134,7 +139,7 @@ pub(super) async fn serve(
         output: Vec::new(),
         state: Input::Open,
         lines: 0,
-        read_by: shared.now().after(shared.settings.read_timeout),
+        read_by: Moment::NEVER,
         scope: access.is_open().then_some(Scope::All),
         longest_secret: access.longest(),
         rests_on: None,
@@ -144,12 +149,17 @@ pub(super) async fn serve(
         shared,
     };
     drop(access);
+    connection.restart_reading(connection.shared.now());
     poll_fn(|cx| {
         connection.shared.core().connections.register(id, cx.waker());
         Poll::Ready(())
     })
     .await;
     let Err(end) = connection.converse().await;
+    #[cfg(feature = "etcd")]
+    if let End::Link(shown) = end {
+        return connection.become_link(&shown).await;
+    }
     connection.finish(end).await;
     connection.leave().await;
 }
@@ -248,6 +258,20 @@ impl Connection {
             }
         })
         .await
+    }
+
+    /// Serves a standby over this connection, which is no client's.
+    #[cfg(feature = "etcd")]
+    async fn become_link(mut self, shown: &str) {
+        self.output = format!("ok {shown}\n").into_bytes();
+        let sent = self.send().await;
+        let now = self.shared.now();
+        // It has no holds.
+        let _ = self.shared.core().leave(self.id, now, AutoRelease::Off);
+        self.shared.changed().notify_one();
+        if sent.is_ok() {
+            self.shared.standby().hand_over(self.transport, self.peer.to_string());
+        }
     }
 
     /// Tells a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
@@ -366,7 +390,11 @@ impl Connection {
             return Ok(());
         }
         let (now, allowed) = (self.shared.now(), self.shared.settings.write_timeout);
-        let deadline = if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
+        let deadline = if allowed == Seconds::ZERO {
+            Moment::NEVER
+        } else {
+            self.transport.allow(now.after(allowed))
+        };
         match self.wait_until(deadline, Self::poll_send).await? {
             Ok(result) => result?,
             Err(Late) => {
@@ -405,7 +433,7 @@ impl Connection {
 
     /// The client has the whole time for its next line.
     fn restart_reading(&mut self, now: Moment) {
-        self.read_by = now.after(self.shared.settings.read_timeout);
+        self.read_by = self.transport.allow(now.after(self.shared.settings.read_timeout));
     }
 
     /// Waits for the answer of the store, or the end of the peer.
@@ -418,6 +446,10 @@ impl Connection {
                 drop(core);
                 this.restart_reading(now);
                 return Poll::Ready(Some(answer));
+            }
+            if this.transport.is_draining() {
+                core.cancel(now, this.id);
+                return Poll::Ready(Some(Answer::Refused(Refusal::Draining)));
             }
             drop(core);
             this.poll_peer(cx).map(|()| None)
@@ -470,6 +502,7 @@ impl Connection {
         let now = self.shared.now();
         let mut core = self.shared.core();
         let sight = match core.sight(now, key) {
+            _ if self.transport.is_draining() => Err(Refusal::Draining),
             Ok(Some(line)) if now < until && last == Some(line.tag) => return None,
             Ok(None) => return None,
             Ok(Some(line)) => Ok(line),
@@ -544,6 +577,8 @@ impl Connection {
     async fn finish(&mut self, end: End) {
         match end {
             End::Gone => return,
+            #[cfg(feature = "etcd")]
+            End::Link(_) => return,
             End::GoneWaiting => {
                 self.shared.core().tallies.gone_while_waiting += 1;
                 return;
@@ -571,6 +606,11 @@ impl Connection {
 
     /// Removes the holds and waits of the connection.
     async fn leave(mut self) {
+        #[cfg(feature = "etcd")]
+        if self.transport.link().is_some_and(LinkStream::is_lost) {
+            // Nobody has said that the client is gone.
+            self.auto = AutoRelease::Off;
+        }
         poll_fn(|_| {
             let now = self.shared.now();
             match self.shared.core().leave(self.id, now, self.auto) {
@@ -581,8 +621,8 @@ impl Connection {
         .await;
         self.shared.changed().notify_one();
         tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
-        // A peer that has closed its side first only reads what is already sent.
-        if self.state != Input::Ended {
+        // A peer that has closed its side first only reads what is already sent. A standby is told in any case.
+        if self.state != Input::Ended || self.transport.is_link() {
             SCRATCH.with_borrow_mut(|scratch| self.transport.say_goodbye(scratch));
         }
     }

@@ -9,6 +9,8 @@ mod watching;
 
 use super::access::Access;
 use super::key_json::{Client, Clients};
+#[cfg(feature = "etcd")]
+use super::link::place::Standby;
 use super::settings::Settings;
 use super::state::{Doubt, Health};
 use super::store::{Forced, Store};
@@ -85,6 +87,8 @@ pub(super) struct Shared {
     open: Mutex<(Arc<Access>, Option<Tls>)>,
     kicked: AtomicBool,
     changed: Notify,
+    #[cfg(feature = "etcd")]
+    standby: Standby,
 }
 
 /// Whether clients should use this server.
@@ -161,6 +165,24 @@ impl Core {
         self.deliver(now);
         self.rearm();
         verdict
+    }
+
+    /// Releases a hold of which no client was told.
+    #[cfg(feature = "etcd")]
+    pub(super) fn give_back(&mut self, now: Moment, key: Key<'_>, token: leases::Token) {
+        let conn = self.store.connect(0);
+        let _it_may_not_exist =
+            self.store.ask(now, conn, Request::Release { key, token: Some(token) });
+        let _ = self.store.disconnect(now, conn, AutoRelease::Off);
+        self.deliver(now);
+        self.rearm();
+    }
+
+    /// Ends the wait of a connection that stays.
+    pub(super) fn cancel(&mut self, now: Moment, id: ConnId) {
+        self.store.cancel(now, id);
+        self.deliver(now);
+        self.rearm();
     }
 
     /// When the connection is to be woken next if nothing else happens.

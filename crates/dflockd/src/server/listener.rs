@@ -2,8 +2,10 @@
 
 use super::connection::{Peer, serve};
 use super::core::{Shared, TurnedAway};
+#[cfg(feature = "etcd")]
+use super::link::{place::Place, standby::pass};
 use super::transport::{Stream, Transport};
-use leases::AutoRelease;
+use leases::{AutoRelease, ConnId};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -135,7 +137,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Resul
             tokio::time::sleep(PAUSE).await;
         }
         match door.next().await {
-            Ok((stream, peer)) => admit(&shared, stream, peer),
+            Ok((stream, peer)) => begin(&shared, stream, peer),
             // The client gave up before its connection was accepted.
             Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(err) => {
@@ -148,27 +150,65 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Resul
     }
 }
 
-fn admit(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
+/// Serves a new connection, here or where the locks are.
+fn begin(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
+    #[cfg(feature = "etcd")]
+    if shared.settings.is_shared() && !shared.standby().leads() {
+        tokio::spawn(place(Arc::clone(shared), stream, peer));
+        return;
+    }
+    begin_here(shared, stream, peer);
+}
+
+#[cfg(feature = "etcd")]
+async fn place(shared: Arc<Shared>, stream: Stream, peer: Peer) {
+    match shared.standby().place().await {
+        Place::Link(link) => {
+            if let Some(transport) = secure(&shared, stream, peer) {
+                shared.core().tallies.accepted += 1;
+                pass(shared, transport, peer, link).await;
+            }
+        }
+        Place::Here | Place::Changing | Place::Nowhere => begin_here(&shared, stream, peer),
+    }
+}
+
+fn begin_here(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
+    let Some(seat) = admit(shared, peer) else { return };
+    match secure(shared, stream, peer) {
+        Some(transport) => spawn(shared, transport, seat, peer),
+        None => dismiss(shared, seat),
+    }
+}
+
+fn secure(shared: &Shared, stream: Stream, peer: Peer) -> Option<Transport> {
+    let transport = Transport::new(stream, shared.tls().as_ref());
+    transport.inspect_err(|err| tracing::error!(%peer, %err, "TLS error")).ok()
+}
+
+/// A seat for a new connection, if the caps allow.
+pub(super) fn admit(shared: &Shared, peer: Peer) -> Option<(ConnId, u64)> {
     let admitted = shared.core().admit(&shared.settings, address(peer));
     match admitted {
         Ok(seat) => {
             tracing::debug!(%peer, conn_id = seat.1, "client connected");
-            match Transport::new(stream, shared.tls().as_ref()) {
-                Ok(transport) => {
-                    tokio::spawn(serve(Arc::clone(shared), transport, seat, peer));
-                }
-                Err(err) => {
-                    tracing::error!(%peer, %err, "TLS error");
-                    // The connection has no holds yet, so one call is enough.
-                    let _ = shared.core().leave(seat.0, shared.now(), AutoRelease::Off);
-                }
-            }
+            return Some(seat);
         }
         Err(TurnedAway::Full) => tracing::warn!(%peer, "max connections reached"),
         Err(TurnedAway::AddressFull) => {
-            tracing::warn!(%peer, "max connections per address reached")
+            tracing::warn!(%peer, "max connections per address reached");
         }
     }
+    None
+}
+
+pub(super) fn spawn(shared: &Arc<Shared>, transport: Transport, seat: (ConnId, u64), peer: Peer) {
+    tokio::spawn(serve(Arc::clone(shared), transport, seat, peer));
+}
+
+/// Gives back the seat of a connection that has no holds yet, so one call is enough.
+pub(super) fn dismiss(shared: &Shared, seat: (ConnId, u64)) {
+    let _ = shared.core().leave(seat.0, shared.now(), AutoRelease::Off);
 }
 
 /// `::ffff:192.0.2.1` and `192.0.2.1` are one address.

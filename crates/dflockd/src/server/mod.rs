@@ -8,6 +8,8 @@ mod connection;
 mod core;
 mod driver;
 mod key_json;
+#[cfg(feature = "etcd")]
+mod link;
 mod listener;
 mod mint;
 mod recorder;
@@ -39,10 +41,14 @@ use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use leases::{Census, Counters, Key, Progress, Seconds};
 pub use leases_etcd::EtcdNumbers;
+#[cfg(all(feature = "etcd", feature = "http"))]
+pub(crate) use link::stream::LinkStream;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(all(feature = "etcd", feature = "http"))]
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 /// A server that is ready to run.
@@ -98,6 +104,8 @@ impl Server {
         shared.core().store.start(Inlet::new(above));
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
         let recorder = recorder::start(&shared);
+        #[cfg(feature = "etcd")]
+        tokio::spawn(link::leader::serve_standbys(Arc::clone(&shared)));
         let accepting: Vec<JoinHandle<io::Result<()>>> = listeners
             .into_iter()
             .map(|listener| tokio::spawn(listener::accept(Arc::clone(&shared), listener)))
@@ -109,7 +117,14 @@ impl Server {
         for task in &accepting {
             task.abort();
         }
-        if !shared.settings.is_shared() {
+        #[cfg(feature = "etcd")]
+        let hands_over = shared.standby().has_standbys();
+        #[cfg(not(feature = "etcd"))]
+        let hands_over = false;
+        // Another server can serve at once, if this one does not stay.
+        if !hands_over {
+            #[cfg(feature = "etcd")]
+            shared.standby().drain().await;
             leave_in_time(&shared).await;
         }
         shared.core().recording.close();
@@ -138,7 +153,7 @@ async fn leave_in_time(shared: &Arc<Shared>) {
 }
 
 async fn all_left(shared: &Arc<Shared>) {
-    while shared.core().connections.len() > 0 {
+    while !shared.is_empty() {
         shared.changed().notified().await;
     }
 }
@@ -198,6 +213,24 @@ impl Handle {
         }
     }
 
+    /// Whether the locks are in this process.
+    #[cfg(all(feature = "etcd", feature = "http"))]
+    pub(crate) fn has_locks(&self) -> bool {
+        !self.0.settings.is_shared() || self.0.standby().leads()
+    }
+
+    /// A stream to the leader's HTTP, if this server passes its clients on.
+    #[cfg(all(feature = "etcd", feature = "http"))]
+    pub(crate) async fn open_http(&self) -> Option<LinkStream> {
+        self.0.standby().open_http().await
+    }
+
+    /// The streams of HTTP from other servers; once.
+    #[cfg(all(feature = "etcd", feature = "http"))]
+    pub(crate) fn take_http_streams(&self) -> Option<UnboundedReceiver<LinkStream>> {
+        self.0.standby().take_http_streams()
+    }
+
     /// Ends the connection with this number; false if there is none.
     pub fn kick(&self, serial: u64) -> bool {
         self.0.core().connections.kick(serial)
@@ -206,6 +239,10 @@ impl Handle {
     /// Whether clients should use this server.
     pub fn readiness(&self) -> Readiness {
         let now = self.0.now();
+        #[cfg(feature = "etcd")]
+        if self.0.standby().has_link() && !self.is_draining() {
+            return Readiness::Ready;
+        }
         self.0.core().readiness(self.0.settings.state.as_deref(), now)
     }
 
@@ -216,14 +253,19 @@ impl Handle {
 
     /// The metrics now.
     pub fn numbers(&self) -> Numbers {
+        #[cfg(feature = "etcd")]
+        let etcd = self.0.standby().numbers();
+        #[cfg(not(feature = "etcd"))]
+        let etcd: Option<EtcdNumbers> = None;
+        let passed = self.0.passed();
         let core = self.0.core();
         Numbers {
             engine: *core.store.counters(),
             connections: core.tallies,
-            open_connections: core.connections.len(),
+            open_connections: core.connections.len() + passed,
             watchers: core.watchers.len(),
             census: *core.store.census(),
-            etcd: core.store.etcd_numbers(),
+            etcd: etcd.or_else(|| core.store.etcd_numbers()),
             draining: core.draining,
             uptime: Duration::from_micros(self.0.now().micros()),
         }

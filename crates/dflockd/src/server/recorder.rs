@@ -3,18 +3,21 @@
 
 use super::core::Shared;
 #[cfg(feature = "etcd")]
+use super::link::standby::{follow, give_back};
+#[cfg(feature = "etcd")]
 use super::settings::StoreChoice;
 use super::state::DiskJournal;
+use leases::MAX_KEYS;
 use leases::journal::{Call, Failed, Journal, Recovered};
 #[cfg(feature = "etcd")]
-use leases_etcd::EtcdJournal;
+use leases_etcd::{Contact, EtcdJournal};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
-/// How often a journal without room is asked for room.
+/// How often a journal whose room has a limit is asked again, and one that several servers share is asked who leads.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// Starts the task that records holds, if they are recorded.
@@ -23,7 +26,11 @@ pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let default_lease = settings.caps.default_ttl;
     #[cfg(feature = "etcd")]
     if let StoreChoice::Leader(etcd) = &settings.store {
-        let journal = EtcdJournal::new(etcd.clone(), default_lease);
+        let standby = shared.standby();
+        let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
+        let contact = Contact { address, secret: standby.secret.clone(), is_tls };
+        let journal = EtcdJournal::new(etcd.clone(), default_lease, contact);
+        tokio::spawn(follow(Arc::clone(shared), journal.observer()));
         return Some(tokio::spawn(record(Arc::clone(shared), journal)));
     }
     let journal = DiskJournal::new(settings.state.as_ref()?, default_lease.span())?;
@@ -35,7 +42,12 @@ async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
     while let Some(recovered) = load(&shared, &mut journal).await {
         let now = shared.now();
         shared.core().begin_term(&recovered, now);
-        if serve_term(&shared, &mut journal).await.is_err() {
+        #[cfg(feature = "etcd")]
+        shared.standby().set_leading(true);
+        let served = serve_term(&shared, &mut journal).await;
+        #[cfg(feature = "etcd")]
+        shared.standby().set_leading(false);
+        if served.is_err() {
             tracing::error!(
                 "holds cannot be recorded: all clients are sent away, and no hold is released"
             );
@@ -59,20 +71,33 @@ async fn load(shared: &Shared, journal: &mut impl Journal) -> Option<Recovered> 
 }
 
 /// Returns when the server ends.
-async fn serve_term(shared: &Shared, journal: &mut impl Journal) -> Result<(), Failed> {
+async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result<(), Failed> {
     loop {
-        let has_room = journal.has_room();
-        shared.core().set_room(has_room);
+        let wanted = shared.core().connections.len() + MAX_KEYS;
+        let room = journal.room(wanted);
+        shared.core().set_room(room);
+        #[cfg(feature = "etcd")]
+        shared.standby().set_full(room == 0);
         let next = poll_fn(|cx| shared.core().recording.poll_call(cx));
-        let call = if has_room { Ok(next.await) } else { timeout(CHECK, next).await };
+        let is_checked = J::IS_SHARED || room < usize::MAX;
+        let call = if is_checked { timeout(CHECK, next).await } else { Ok(next.await) };
         let (outcome, records) = match call {
             Ok(Some(Call::Commit(records))) => (journal.commit(&records).await, records),
             Ok(Some(Call::Confirm)) => (journal.confirm().await, Vec::new()),
             Ok(None) => return Ok(()),
-            Err(_) => continue,
+            Err(_) => {
+                // Clients that only wait must not wait at a server that was succeeded.
+                let confirmed = journal.confirm().await;
+                confirmed.inspect_err(|Failed| shared.core().end_term())?;
+                continue;
+            }
         };
         let now = shared.now();
         shared.core().end_call(outcome, &records, now);
+        #[cfg(feature = "etcd")]
+        if outcome.is_err() && J::IS_SHARED {
+            tokio::spawn(give_back(Arc::clone(shared), records));
+        }
         outcome?;
     }
 }

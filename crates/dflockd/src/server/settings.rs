@@ -51,18 +51,15 @@ pub struct Settings {
     pub state: Option<Arc<StateDir>>,
     /// The time after the start during which nothing is granted.
     pub startup_grace: Seconds,
+    /// Host and port at which other servers of the same service reach this one.
+    pub advertise: String,
 }
 
 impl Settings {
     /// Whether another server can continue with the holds of this one.
+    #[cfg(feature = "etcd")]
     pub(super) const fn is_shared(&self) -> bool {
-        match self.store {
-            StoreChoice::Memory => false,
-            #[cfg(feature = "etcd")]
-            StoreChoice::Etcd(_) => false,
-            #[cfg(feature = "etcd")]
-            StoreChoice::Leader(_) => true,
-        }
+        matches!(self.store, StoreChoice::Leader(_))
     }
 }
 
@@ -95,6 +92,7 @@ impl Default for Settings {
             tls: None,
             state: None,
             startup_grace: Seconds::ZERO,
+            advertise: String::new(),
         }
     }
 }

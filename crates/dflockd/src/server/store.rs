@@ -54,7 +54,7 @@ use std::sync::Arc;
 )]
 pub(super) enum Store {
     /// In this process.
-    Memory(Engine<ServerMint>),
+    Memory(Engine),
     /// In etcd.
     #[cfg(feature = "etcd")]
     Etcd(Box<leases_etcd::Engine>),
@@ -97,7 +97,7 @@ impl Store {
     }
 
     /// The engine in memory, whose holds can be recorded.
-    pub(super) const fn engine(&mut self) -> Option<&mut Engine<ServerMint>> {
+    pub(super) const fn engine(&mut self) -> Option<&mut Engine> {
         match self {
             Self::Memory(engine) => Some(engine),
             #[cfg(feature = "etcd")]

@@ -1,7 +1,10 @@
 //! One connected socket, plain or under TLS: receives bytes, sends bytes, and notices that the peer is gone.
 //! Knows nothing of requests.
 
+#[cfg(feature = "etcd")]
+use super::link::stream::LinkStream;
 use super::tls::Tls;
+use leases::{Moment, Seconds};
 use rustls::ServerConnection;
 use socket2::SockRef;
 use std::future::Future;
@@ -10,26 +13,39 @@ use std::net::Shutdown;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+#[cfg(feature = "etcd")]
+use tokio::io::AsyncWrite;
 use tokio::io::{AsyncRead, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 /// The bytes of ciphertext that are read at once; less than the plaintext that rustls buffers.
 const TLS_READ_BYTES: usize = 4096;
 
+/// Longer than a link may be silent.
+const LINK_SILENCE: Seconds = match Seconds::new(5) {
+    Some(seconds) => seconds,
+    None => Seconds::ZERO,
+};
+
 /// The first byte of every TLS connection: the type of a handshake record (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
-/// A socket of either family.
+/// A socket of either family, or a client at the other end of a link.
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(feature = "etcd")]
+    Link(Box<LinkStream>),
 }
 
 impl Stream {
-    fn socket(&self) -> SockRef<'_> {
+    /// The socket; `None` for a client of a link.
+    fn socket(&self) -> Option<SockRef<'_>> {
         match self {
-            Self::Tcp(stream) => SockRef::from(stream),
-            Self::Unix(stream) => SockRef::from(stream),
+            Self::Tcp(stream) => Some(SockRef::from(stream)),
+            Self::Unix(stream) => Some(SockRef::from(stream)),
+            #[cfg(feature = "etcd")]
+            Self::Link(_) => None,
         }
     }
 
@@ -41,6 +57,8 @@ impl Stream {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            #[cfg(feature = "etcd")]
+            Self::Link(stream) => Pin::new(&mut **stream).poll_read(cx, buffer),
         }
     }
 
@@ -48,13 +66,17 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx),
+            #[cfg(feature = "etcd")]
+            Self::Link(_) => Poll::Pending,
         }
     }
 
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
             Self::Unix(stream) => stream.poll_write_ready(cx),
+            #[cfg(feature = "etcd")]
+            Self::Link(stream) => stream.poll_room(cx),
         }
     }
 
@@ -63,6 +85,8 @@ impl Stream {
         let poll = match self {
             Self::Tcp(stream) => pin!(stream.ready(interest)).poll(cx),
             Self::Unix(stream) => pin!(stream.ready(interest)).poll(cx),
+            #[cfg(feature = "etcd")]
+            Self::Link(_) => Poll::Pending,
         };
         match poll {
             Poll::Ready(Ok(ready)) => ready,
@@ -76,6 +100,8 @@ impl Stream {
         let _ = match self {
             Self::Tcp(stream) => stream.try_io(interest, seen),
             Self::Unix(stream) => stream.try_io(interest, seen),
+            #[cfg(feature = "etcd")]
+            Self::Link(_) => Ok(()),
         };
     }
 }
@@ -101,7 +127,49 @@ impl Transport {
     pub(super) fn new(stream: Stream, tls: Option<&Tls>) -> io::Result<Self> {
         let session = |tls: &Tls| ServerConnection::new(Arc::clone(&tls.0)).map(Box::new);
         let tls = tls.map(session).transpose().map_err(io::Error::other)?;
-        Ok(Self { stream, tls, unread: false, plain: false, begun: false, probed: false })
+        Ok(Self { tls, ..Self::plain(stream) })
+    }
+
+    /// Without TLS.
+    pub(super) const fn plain(stream: Stream) -> Self {
+        Self { stream, tls: None, unread: false, plain: false, begun: false, probed: false }
+    }
+
+    /// The client at the other end of a link, if it is one.
+    #[cfg(feature = "etcd")]
+    pub(super) fn link(&self) -> Option<&LinkStream> {
+        match &self.stream {
+            Stream::Link(stream) => Some(stream),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+        }
+    }
+
+    /// Whether the client is at the other end of a link.
+    pub(super) const fn is_link(&self) -> bool {
+        !matches!(self.stream, Stream::Tcp(_) | Stream::Unix(_))
+    }
+
+    /// The deadline of a client. At the other end of a link it is later by the time after which a silent link is given up,
+    /// so that a standby that stands still does not make its clients late.
+    pub(super) const fn allow(&self, deadline: Moment) -> Moment {
+        if self.is_link() { deadline.after(LINK_SILENCE) } else { deadline }
+    }
+
+    /// Whether the server that the client named is shutting down, and passes it on to this one.
+    pub(super) fn is_draining(&self) -> bool {
+        #[cfg(feature = "etcd")]
+        if let Stream::Link(stream) = &self.stream {
+            return stream.is_draining();
+        }
+        false
+    }
+
+    /// A key that only the two ends of this TLS connection have; `Some(None)` without TLS, `None` during the handshake.
+    #[cfg(feature = "etcd")]
+    #[expect(clippy::option_option, reason = "no TLS, and no key yet")]
+    pub(super) fn export(&self, label: &[u8], secret: &str) -> Option<Option<[u8; 32]>> {
+        let Some(session) = &self.tls else { return Some(None) };
+        session.export_keying_material([0; 32], label, Some(secret.as_bytes())).ok().map(Some)
     }
 
     /// Whether the first bytes were not TLS, although TLS is required.
@@ -161,7 +229,7 @@ impl Transport {
             session.read_tls(&mut raw)?;
             if let Err(err) = session.process_new_packets() {
                 // Sends the alert if the socket takes it now; the connection ends in any case.
-                let _ = session.write_tls(&mut Raw(&self.stream));
+                let _ = session.write_tls(&mut Raw(&mut self.stream));
                 return Err(io::Error::new(ErrorKind::InvalidData, err));
             }
         }
@@ -188,6 +256,10 @@ impl Transport {
 
     /// Ready when the peer has closed its side, even if earlier bytes are unread.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        #[cfg(feature = "etcd")]
+        if let Stream::Link(stream) = &mut self.stream {
+            return stream.poll_end(cx);
+        }
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
             if self.stream.readiness(cx, Interest::READABLE).is_read_closed() {
@@ -200,6 +272,10 @@ impl Transport {
 
     /// Ready when the peer could not receive anything any more.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        #[cfg(feature = "etcd")]
+        if let Stream::Link(stream) = &mut self.stream {
+            return stream.poll_gone(cx);
+        }
         loop {
             if ready!(self.stream.poll_write_ready(cx)).is_err()
                 || self.stream.readiness(cx, Interest::WRITABLE).is_write_closed()
@@ -218,18 +294,20 @@ impl Transport {
     /// urgent byte would turn the first into ordinary data. (Between processes of one machine
     /// the kernel tells the two apart by itself.)
     pub(super) fn probe(&mut self) {
-        if !std::mem::replace(&mut self.probed, true) && matches!(self.stream, Stream::Tcp(_)) {
-            // A failure shows itself as readiness, which is watched.
-            let _ = self.stream.socket().send_out_of_band(b"\n");
+        if !std::mem::replace(&mut self.probed, true) {
+            if let Stream::Tcp(stream) = &self.stream {
+                // A failure shows itself as readiness, which is watched.
+                let _ = SockRef::from(stream).send_out_of_band(b"\n");
+            }
         }
     }
 
     /// Sends as much as the kernel takes at once, perhaps nothing. Under TLS see [`Transport::is_backlogged`].
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(session) = &mut self.tls else { return send(&self.stream, bytes) };
+        let Some(session) = &mut self.tls else { return send(&mut self.stream, bytes) };
         let taken = session.writer().write(bytes)?;
         while session.wants_write() {
-            match session.write_tls(&mut Raw(&self.stream)) {
+            match session.write_tls(&mut Raw(&mut self.stream)) {
                 Err(err) if err.kind() == ErrorKind::WouldBlock => break,
                 result => result?,
             };
@@ -261,10 +339,10 @@ impl Transport {
     }
 
     /// Ready when nothing is left of the backlog.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(session) = &mut self.tls else { return Poll::Ready(Ok(())) };
         while session.wants_write() {
-            match session.write_tls(&mut Raw(&self.stream)) {
+            match session.write_tls(&mut Raw(&mut self.stream)) {
                 Err(err) if err.kind() == ErrorKind::WouldBlock => {
                     self.stream.forget_readiness(Interest::WRITABLE);
                     ready!(self.stream.poll_write_ready(cx))?;
@@ -281,9 +359,14 @@ impl Transport {
         const ROUNDS: usize = 16;
         if let Some(session) = self.tls.as_mut().filter(|session| !session.is_handshaking()) {
             session.send_close_notify();
-            let _ = session.write_tls(&mut Raw(&self.stream));
+            let _ = session.write_tls(&mut Raw(&mut self.stream));
         }
-        let _ = self.stream.socket().shutdown(Shutdown::Write);
+        match &mut self.stream {
+            #[cfg(feature = "etcd")]
+            Stream::Link(stream) => return stream.finish(),
+            Stream::Tcp(_) | Stream::Unix(_) => {}
+        }
+        let _ = self.stream.socket().map(|socket| socket.shutdown(Shutdown::Write));
         for _ in 0..ROUNDS {
             if !matches!(receive(&self.stream, buffer), Ok(1..)) {
                 break;
@@ -293,7 +376,7 @@ impl Transport {
 }
 
 /// The socket as rustls wants to write to it.
-struct Raw<'a>(&'a Stream);
+struct Raw<'a>(&'a mut Stream);
 
 impl io::Write for Raw<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -309,9 +392,14 @@ impl io::Write for Raw<'_> {
 }
 
 /// Asks the kernel, not tokio: [`Transport::poll_gone`] may have thrown away what tokio knew.
-fn send(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
+fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
+    #[cfg(feature = "etcd")]
+    if let Stream::Link(stream) = stream {
+        return stream.send(bytes);
+    }
+    let Some(socket) = stream.socket() else { return Ok(0) };
     loop {
-        match stream.socket().send(bytes) {
+        match socket.send(bytes) {
             Err(err) if err.kind() == ErrorKind::Interrupted => {}
             Err(err) if err.kind() == ErrorKind::WouldBlock => return Ok(0),
             result => return result,
@@ -320,10 +408,49 @@ fn send(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
 }
 
 fn receive(stream: &Stream, buffer: &mut [u8]) -> io::Result<usize> {
+    let Some(socket) = stream.socket() else { return Err(ErrorKind::WouldBlock.into()) };
     loop {
-        match io::Read::read(&mut &*stream.socket(), buffer) {
+        match io::Read::read(&mut &*socket, buffer) {
             Err(err) if err.kind() == ErrorKind::Interrupted => {}
             result => return result,
         }
+    }
+}
+
+/// A connection that carries a link.
+#[cfg(feature = "etcd")]
+pub(super) struct LinkSocket(pub(super) Transport);
+
+#[cfg(feature = "etcd")]
+impl AsyncRead for LinkSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let count = ready!(self.0.poll_receive(cx, buffer.initialize_unfilled()))?;
+        buffer.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(feature = "etcd")]
+impl AsyncWrite for LinkSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_send(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.0.poll_flush(cx))?;
+        self.0.say_goodbye(&mut [0; TLS_READ_BYTES]);
+        Poll::Ready(Ok(()))
     }
 }

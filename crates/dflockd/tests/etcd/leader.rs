@@ -52,8 +52,11 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
     assert!(both.starts_with("ok "), "{both}");
     let mut waiter = first.talk();
     waiter.say(b"l\nk\n30\n");
-    first.until_stats("\"key\":\"k\",\"owner_conn_id\":1");
-    assert_eq!(second.talk().ask("l", "other", "0"), "error_draining");
+    first.until_stats("\"waiters\":1");
+    // The other server serves the same locks.
+    let mut passed = second.talk();
+    assert_eq!(passed.ask("l", "k", "0"), "timeout");
+    let far = passed.take("far", "0 30");
 
     first.signal(signal);
     let mut client = talk_to_leader(&second);
@@ -63,9 +66,11 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
         first.ended();
     }
     // Nobody else gets what is held.
-    for key in ["k", "shared", "a", "b"] {
+    for key in ["k", "shared", "a", "b", "far"] {
         assert_eq!(client.ask("l", key, "0"), "timeout", "{key}");
     }
+    assert_eq!((passed.line().as_str(), passed.is_closed()), ("error_draining", true));
+    assert_eq!(client.ask("r", "far", &far), "ok");
     assert_eq!(client.ask("n", "k", &format!("{token} 40")), "ok 40");
     assert_eq!(client.ask("r", "k", &token), "ok");
     let next = client.take("k", "0 30");
@@ -77,13 +82,16 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
 
     if signal == Signal::SIGSTOP {
         first.signal(Signal::SIGCONT);
-        // It was succeeded, and does not know that yet.
-        for request in
-            [format!("n\nk\n{token}\n"), "l\nfree\n0\n".to_owned(), "stats\n_\n_\n".to_owned()]
-        {
+        // It was succeeded, and does not know that yet; or it has a link to the next one, and passes on what that says.
+        for (request, truth) in [
+            (format!("n\nk\n{token}\n"), "error"),
+            ("l\nk\n0\n".to_owned(), "timeout"),
+            (format!("r\nk\n{token}\n"), "error"),
+        ] {
             let mut old = first.talk();
             old.say(request.as_bytes());
-            assert_eq!(old.line(), "error_draining", "{request}");
+            let reply = old.line();
+            assert!(reply == "error_draining" || reply == truth, "{request}: {reply}");
         }
         assert_eq!(holder.line(), "error_draining");
         first.logged("another server leads");
@@ -121,5 +129,99 @@ fn a_client_that_goes_releases_its_holds() {
     let mut gone = first.talk();
     gone.take("k", "0 30");
     drop(gone);
+    assert!(first.talk().ask("l", "k", "10").starts_with("ok "));
+}
+
+/// Nobody without the leader's secret, which is in etcd, gets a link; under TLS the secret itself is not enough.
+#[test]
+fn a_client_cannot_speak_the_link() {
+    let [first, second] = two();
+    second.logged("linked to the leader");
+    for shown in ["_", "0", &"0".repeat(32), &"0".repeat(64)] {
+        let mut client = first.talk();
+        client.say(format!("link\n{shown}\n_\nping\n_\n_\n").as_bytes());
+        assert_eq!(
+            (client.line(), client.line()),
+            ("error".to_owned(), "ok".to_owned()),
+            "{shown}"
+        );
+    }
+    let links = first.log().iter().filter(|line| line.contains("a standby is linked")).count();
+    assert_eq!(links, 1);
+}
+
+/// The link is under TLS where the service is, and whatever the certificate says.
+#[test]
+fn the_link_is_under_tls() {
+    let pem = |name: &str| format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    let Store { mut environment } = cluster::shared();
+    environment.push(("DFLOCKD_STORE", "etcd-leader".to_owned()));
+    environment.push(("DFLOCKD_TLS_CERT", pem("cert.pem")));
+    environment.push(("DFLOCKD_TLS_KEY", pem("key.pem")));
+    let store = Store { environment };
+    let start = || Daemon::run(program_on(&store).args(["--port", "0"]));
+    let (mut first, second) = (start(), start());
+    first.logged("a standby is linked");
+    second.logged("linked to the leader");
+    first.signal(Signal::SIGTERM);
+    second.logged("this server leads");
+    first.ended();
+}
+
+/// The end of a client is passed on, whatever it does last.
+#[test]
+fn a_client_of_a_standby_that_goes_releases_its_holds() {
+    let [first, second] = two();
+    second.logged("linked to the leader");
+    let mut other = first.talk();
+    for half_closes in [false, true] {
+        let mut gone = second.talk();
+        gone.take("k", "0 300");
+        gone.say(b"l\nheld\n300\n");
+        if half_closes {
+            gone.half_close();
+        }
+        drop(gone);
+        let reply = other.ask("l", "k", "30");
+        let token = reply.split(' ').nth(1).expect(&reply);
+        assert_eq!(other.ask("r", "k", token), "ok");
+    }
+}
+
+/// A standby that dies has not said that its clients are gone.
+#[test]
+fn holds_stay_when_a_standby_dies() {
+    let [first, second] = two();
+    second.logged("linked to the leader");
+    let mut holder = second.talk();
+    let token = holder.take("k", "0 30");
+    let mut waiter = second.talk();
+    waiter.say(b"l\nk\n30\n");
+    first.until_stats("\"waiters\":1");
+    second.signal(Signal::SIGKILL);
+    first.until_stats("\"waiters\":0");
+    let mut client = first.talk();
+    assert_eq!(client.ask("l", "k", "0"), "timeout");
+    assert_eq!(client.ask("n", "k", &format!("{token} 30")), "ok 30");
+}
+
+/// A standby that shuts down serves the rest of its clients, and gives them no new holds.
+#[test]
+fn a_standby_drains() {
+    let [first, mut second] = two();
+    second.logged("linked to the leader");
+    let (mut holder, mut waiter) = (second.talk(), second.talk());
+    let token = holder.take("k", "0 30");
+    assert_eq!(holder.ask("e", "held", "30").split(' ').next(), Some("acquired"));
+    waiter.say(b"l\nk\n30\n");
+    first.until_stats("\"waiters\":1");
+    second.signal(Signal::SIGTERM);
+    assert_eq!(waiter.line(), "error_draining");
+    assert_eq!(holder.ask("l", "new", "0"), "error_draining");
+    assert!(holder.ask("w", "held", "5").starts_with("ok "));
+    assert_eq!(holder.ask("n", "k", &format!("{token} 30")), "ok 30");
+    assert!(first.talk().ask("l", "new", "0").starts_with("ok "));
+    drop((holder, waiter));
+    assert_eq!(second.ended().code(), Some(0));
     assert!(first.talk().ask("l", "k", "10").starts_with("ok "));
 }

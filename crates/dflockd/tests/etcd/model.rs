@@ -102,7 +102,8 @@ impl Play {
         drop(std::mem::replace(&mut self.pairs[place], next));
         // `stats` asks over one more.
         self.model.until_stats(&format!("\"connections\":{},", CONNECTIONS + 1));
-        front.until_stats(&format!("\"connections\":{},", CONNECTIONS / 2 + 1));
+        let connections = if cluster::has_leader() { CONNECTIONS } else { CONNECTIONS / 2 };
+        front.until_stats(&format!("\"connections\":{},", connections + 1));
     }
 
     fn step(&mut self) {

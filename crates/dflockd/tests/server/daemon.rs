@@ -28,6 +28,8 @@ pub(crate) struct Daemon {
     child: Child,
     log: Arc<Log>,
     pub(crate) address: SocketAddr,
+    /// The server that leads, if the one under test is to pass its clients on.
+    _leader: Option<Box<Daemon>>,
 }
 
 /// The program with a store of its own, without any setting of the user that runs the tests.
@@ -44,12 +46,43 @@ pub(crate) fn program_on(store: &Store) -> Command {
     command
 }
 
+/// The same server on a port of its own.
+fn leader_like(command: &Command) -> Command {
+    let mut leader = Command::new(command.get_program());
+    leader.env_clear().stdin(Stdio::null());
+    leader.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut words = command.get_args();
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--port" | "--http-port" | "--host" | "--http-host" | "--unix-socket") => {
+                _ = words.next()
+            }
+            _ => _ = leader.arg(word),
+        }
+    }
+    leader.args(["--port", "0"]);
+    leader
+}
+
 impl Daemon {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::run(program().args(["--port", "0"]).args(arguments))
     }
 
     pub(crate) fn run(command: &mut Command) -> Self {
+        let is_shared =
+            command.get_envs().any(|(name, store)| name == "DFLOCKD_STORE" && store.is_some());
+        let wants_leader = is_shared && std::env::var_os("DFLOCKD_TEST_STANDBY").is_some();
+        let leader = wants_leader.then(|| Box::new(Self::run_one(&mut leader_like(command))));
+        let mut daemon = Self::run_one(command);
+        if leader.is_some() {
+            daemon.logged("linked to the leader");
+        }
+        daemon._leader = leader;
+        daemon
+    }
+
+    fn run_one(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("dflockd starts");
         let stderr = child.stderr.take().expect("stderr is piped");
         let log = Arc::new(Log::default());
@@ -62,7 +95,8 @@ impl Daemon {
             writer.lines.lock().unwrap().1 = true;
             writer.grown.notify_all();
         });
-        let mut daemon = Self { child, log, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut daemon = Self { child, log, address, _leader: None };
         let line = daemon.logged("msg=listening");
         let address = line.split("addr=").nth(1).unwrap().trim();
         if let Ok(address) = address.parse() {

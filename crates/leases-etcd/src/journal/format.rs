@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! term       FORMAT/CLUSTER/LONGEST/FENCE/LEADER/COMMIT
-//! leader     LEADER, on a lease of etcd; present while a leader lives
+//! leader     LEADER SECRET plain|tls ADDRESS, on a lease of etcd; present while a leader lives
 //! h/FENCE    SALT CLAIM TTL LEFT KEY[ LABEL], one hold
 //! ```
 //!
 //! FENCE, SALT, CLUSTER and LEADER have 16 hexadecimal digits, the others are decimal. FENCE in `term` is the greatest
-//! one that was recorded, LONGEST the longest lease in seconds. CLAIM is a number of slots, or `r` for one of the
+//! one that was recorded, LONGEST the longest lease in seconds. The others reach the leader at ADDRESS, and show the
+//! SECRET. CLAIM is a number of slots, or `r` for one of the
 //! readers of a lock; TTL is in seconds, LEFT in microseconds. A key contains no blank, and a label is the last word.
 
 use leases::journal::Kept;
@@ -157,6 +158,44 @@ impl Term {
             commit: read_decimal(commit)?,
         })
     }
+}
+
+/// How other servers reach a leader.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Contact {
+    /// Host and port.
+    pub address: String,
+    /// What they must show there; without blanks.
+    pub secret: String,
+    /// Whether they speak TLS there.
+    pub is_tls: bool,
+}
+
+/// Never shows the secret.
+impl fmt::Debug for Contact {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Contact").field(&self.address).finish_non_exhaustive()
+    }
+}
+
+/// The value of `leader`.
+pub(super) fn write_leader(leader: Leader, contact: &Contact) -> Vec<u8> {
+    let Contact { address, secret, is_tls } = contact;
+    let kind = if *is_tls { "tls" } else { "plain" };
+    format!("{leader} {secret} {kind} {address}").into_bytes()
+}
+
+/// How the leader is reached; `None` for any other text.
+pub(super) fn read_leader(text: &[u8]) -> Option<Contact> {
+    let mut words = std::str::from_utf8(text).ok()?.splitn(4, ' ');
+    read_hex(words.next()?.as_bytes())?;
+    let secret = words.next()?.to_owned();
+    let is_tls = match words.next()? {
+        "tls" => true,
+        "plain" => false,
+        _ => return None,
+    };
+    Some(Contact { address: words.next()?.to_owned(), secret, is_tls })
 }
 
 /// The value of a hold.
@@ -348,6 +387,28 @@ mod tests {
         assert!(
             within(&names.holds(), &names.hold(0)) && within(&names.holds(), &names.hold(u64::MAX))
         );
+    }
+
+    #[test]
+    fn a_leader_goes_both_ways() {
+        for (is_tls, text) in [
+            (false, "000000000000001e 5ec7e7 plain 10.0.0.1:6388"),
+            (true, "000000000000001e 5ec7e7 tls 10.0.0.1:6388"),
+        ] {
+            let (address, secret) = ("10.0.0.1:6388".to_owned(), "5ec7e7".to_owned());
+            let contact = Contact { address, secret, is_tls };
+            assert_eq!(write_leader(Leader(0x1e), &contact), text.as_bytes());
+            assert_eq!(read_leader(text.as_bytes()), Some(contact));
+        }
+        for text in [
+            "",
+            "000000000000001e",
+            "000000000000001e 5ec7e7 tls",
+            "x 5ec7e7 tls a:1",
+            "000000000000001e s maybe a:1",
+        ] {
+            assert_eq!(read_leader(text.as_bytes()), None, "{text}");
+        }
     }
 
     proptest! {

@@ -1,10 +1,6 @@
 //! The journal in etcd: one server at a time leads and records the holds of its engine; the others wait until they
 //! can take the lead.
 //!
-//! **State:** `dflockd --store etcd-leader` uses it, on trial: a server that does not lead sends its clients away instead
-//! of passing them on. `--store etcd` is still the store beside this module, which every server of a service works on
-//! at once.
-//!
 //! One guard keeps every promise: each commit is one transaction that compares the mod revision of the key `term` with
 //! that of the last commit, and writes the key. No clock and no lease of etcd is trusted for that. The leader's key is
 //! on a lease of etcd so that others see when they should take the lead.
@@ -18,15 +14,19 @@ mod format;
 mod session;
 mod txn;
 
-use crate::Settings;
+pub use format::Contact;
+
 use crate::client::{Client, Failure};
 use crate::rpc::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
-use format::{Leader, Names, Term, Unusable, read_hold};
+use crate::{EtcdNumbers, Settings};
+use format::{Leader, Names, Term, Unusable, read_hold, read_leader};
 use leases::Ttl;
 use leases::journal::{Failed, Journal, Kept, Record, Recovered};
 use session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// etcd permits 128 operations in a transaction, which are the records, `term` and the transaction around them.
 const MAX_RECORDS: usize = 126;
@@ -44,9 +44,63 @@ pub struct EtcdJournal {
     client: Arc<Client>,
     names: Names,
     default_lease: Ttl,
+    /// How other servers reach this one while it leads.
+    contact: Contact,
+    seen: Arc<watch::Sender<Seen>>,
     session: Option<Session>,
     /// The term of this server, while it leads.
     lead: Option<Lead>,
+}
+
+/// The leader, as a server that does not lead saw it last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Seen {
+    /// etcd did not answer.
+    #[default]
+    Unclear,
+    /// This server.
+    Me,
+    /// Another server.
+    Other {
+        /// The lease of etcd that its key is on; no other leader has the same.
+        lease: i64,
+        /// How to reach it.
+        contact: Contact,
+    },
+}
+
+/// Shows the leader to other tasks of a server.
+#[derive(Clone)]
+pub struct Observer {
+    client: Arc<Client>,
+    seen: Arc<watch::Sender<Seen>>,
+}
+
+impl Observer {
+    /// The leader, and its changes.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Seen> {
+        self.seen.subscribe()
+    }
+
+    /// The numbers now.
+    #[must_use]
+    pub fn numbers(&self) -> EtcdNumbers {
+        EtcdNumbers {
+            session: *self.seen.borrow() != Seen::Unclear,
+            leads: *self.seen.borrow() == Seen::Me,
+            calls: self.client.calls(),
+            unclear: self.client.unclear(),
+            full: self.client.is_full(),
+            ..EtcdNumbers::default()
+        }
+    }
+
+    /// Ends the session of a leader whose process has ended, so that the next one need not wait for that. A leader that
+    /// lives all the same commits and confirms nothing any more.
+    pub async fn depose(&self, lease: i64) {
+        let _it_ends_by_itself = self.client.revoke(lease).await;
+    }
 }
 
 /// The last commit of a leader.
@@ -65,8 +119,8 @@ struct Lead {
 /// Why the lead was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NotYet {
-    /// Another server leads.
-    Follows,
+    /// Another server leads, with this lease.
+    Follows(i64),
     /// etcd does not answer.
     Unclear,
     Unusable(Unusable),
@@ -81,22 +135,41 @@ impl From<Failed> for NotYet {
 impl EtcdJournal {
     /// A journal that has not sent anything to etcd yet. A lease of unknown length is taken for `default_lease`.
     #[must_use]
-    pub fn new(settings: Settings, default_lease: Ttl) -> Self {
+    pub fn new(settings: Settings, default_lease: Ttl, contact: Contact) -> Self {
         let names = Names::new(&settings.prefix);
         let client = Arc::new(Client::new(settings));
-        Self { client, names, default_lease, session: None, lead: None }
+        let seen = Arc::new(watch::channel(Seen::Unclear).0);
+        Self { client, names, default_lease, contact, seen, session: None, lead: None }
+    }
+
+    /// Shows who leads.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer { client: Arc::clone(&self.client), seen: Arc::clone(&self.seen) }
+    }
+
+    fn show(&self, seen: Seen) {
+        self.seen.send_if_modified(|last| {
+            let is_new = *last != seen;
+            *last = seen;
+            is_new
+        });
     }
 
     /// One attempt to take the lead and read the holds.
     async fn take_lead(&mut self) -> Result<Recovered, NotYet> {
-        let session = self.session.get_or_insert_with(|| Session::start(&self.client));
-        let lease = session.lease().await.ok_or(NotYet::Unclear)?;
+        self.session.get_or_insert_with(|| Session::start(&self.client));
         let found = self.send(txn::leadership(&self.names)).await?;
         let cluster = found.header.as_ref().ok_or(Failed)?.cluster_id;
         let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
-        if leader.is_some_and(|leader| leader.lease != lease) {
-            return Err(NotYet::Follows);
+        if let Some(other) = leader.filter(|leader| !self.has_lease(leader.lease)) {
+            let contact = read_leader(&other.value).ok_or(NotYet::Unusable(Unusable::Foreign))?;
+            self.show(Seen::Other { lease: other.lease, contact });
+            return Err(NotYet::Follows(other.lease));
         }
+        let session = self.session.as_ref().ok_or(NotYet::Unclear)?;
+        let lease = timeout(CHECK, session.some_lease()).await.ok().flatten();
+        let lease = lease.ok_or(NotYet::Unclear)?;
         self.refuse_old_format().await?;
         let (revision, leader) = (mod_revision(term), mod_revision(leader));
         let last =
@@ -108,7 +181,9 @@ impl EtcdJournal {
             leader: Leader(crate::random()),
             commit: 0,
         };
-        let won = self.send(txn::win(&self.names, (revision, &next), leader, lease)).await?;
+        let won = self
+            .send(txn::win(&self.names, (revision, &next), (leader, &self.contact), lease))
+            .await?;
         let revision = txn::read_committed(&won, &next).ok_or(Failed)?;
         let holds = self.read_holds().await?;
         let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
@@ -173,11 +248,27 @@ impl EtcdJournal {
         }
     }
 
-    /// The term, if this server leads and its lease lives. If anything fails from here on, the term is over.
-    fn leave(&mut self) -> Result<Lead, Failed> {
+    /// The term, if this server leads. If anything fails from here on, the term is over.
+    async fn leave(&mut self) -> Result<Lead, Failed> {
         let lead = self.lead.take().ok_or(Failed)?;
-        let lives = self.session.as_ref().is_some_and(|session| session.is(lead.lease));
-        if lives { Ok(lead) } else { Err(Failed) }
+        if self.has_lease(lead.lease) { Ok(lead) } else { self.lead_again(lead).await }
+    }
+
+    /// The lease of the leader's key has ended, but the term goes on if nobody has taken the lead meanwhile.
+    async fn lead_again(&self, mut lead: Lead) -> Result<Lead, Failed> {
+        let session = self.session.as_ref().ok_or(Failed)?;
+        let lease = timeout(BUDGET, session.some_lease()).await.ok().flatten();
+        lead.lease = lease.ok_or(Failed)?;
+        lead.term.commit += 1;
+        let (term, contact) = ((lead.revision, &lead.term), (0, &self.contact));
+        let won = self.send(txn::win(&self.names, term, contact, lead.lease)).await?;
+        lead.revision = txn::read_committed(&won, &lead.term).ok_or(Failed)?;
+        tracing::info!("this server leads again");
+        Ok(lead)
+    }
+
+    fn has_lease(&self, lease: i64) -> bool {
+        self.session.as_ref().is_some_and(|session| session.lease() == Some(lease))
     }
 }
 
@@ -188,24 +279,33 @@ impl Journal for EtcdJournal {
     /// Waits until no other server leads.
     async fn load(&mut self) -> Recovered {
         self.lead = None;
+        self.show(Seen::Unclear);
         let mut said = None;
         loop {
-            match self.take_lead().await {
+            let why = match self.take_lead().await {
                 Ok(recovered) => {
                     tracing::info!("this server leads");
+                    self.show(Seen::Me);
                     return recovered;
                 }
-                Err(why) if said.replace(why) == Some(why) => {}
-                Err(NotYet::Follows) => tracing::info!("another server leads"),
-                Err(NotYet::Unclear) => tracing::warn!("cannot lead: etcd does not answer"),
-                Err(NotYet::Unusable(why)) => tracing::error!(%why, "cannot lead"),
+                Err(why) => why,
+            };
+            if !matches!(why, NotYet::Follows(_)) {
+                self.show(Seen::Unclear);
+            }
+            if said.replace(why) != Some(why) {
+                match why {
+                    NotYet::Follows(_) => tracing::info!("another server leads"),
+                    NotYet::Unclear => tracing::warn!("cannot lead: etcd does not answer"),
+                    NotYet::Unusable(why) => tracing::error!(%why, "cannot lead"),
+                }
             }
             tokio::time::sleep(CHECK).await;
         }
     }
 
     async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
-        let mut lead = self.leave()?;
+        let mut lead = self.leave().await?;
         lead.term = next_term(&lead, records, Instant::now());
         let answer =
             self.send(txn::commit(&self.names, lead.revision, &lead.term, records)).await?;
@@ -215,7 +315,7 @@ impl Journal for EtcdJournal {
     }
 
     async fn confirm(&mut self) -> Result<(), Failed> {
-        let lead = self.leave()?;
+        let lead = self.leave().await?;
         let answer = self.send(txn::confirm(&self.names, lead.revision)).await?;
         if !answer.succeeded {
             return Err(Failed);
@@ -224,15 +324,15 @@ impl Journal for EtcdJournal {
         Ok(())
     }
 
-    fn has_room(&mut self) -> bool {
-        !self.client.is_full()
+    fn room(&mut self, _wanted: usize) -> usize {
+        if self.client.is_full() { 0 } else { usize::MAX }
     }
 
     /// The next server leads at once.
     async fn end(mut self) {
         self.lead = None;
         let Some(session) = self.session.take() else { return };
-        let lease = tokio::time::timeout(Duration::ZERO, session.lease()).await.ok().flatten();
+        let lease = session.lease();
         drop(session);
         if let Some(lease) = lease {
             let _it_ends_by_itself = self.client.revoke(lease).await;

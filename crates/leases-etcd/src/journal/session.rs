@@ -27,14 +27,14 @@ impl Session {
         Self(lease)
     }
 
-    /// The lease, as soon as there is one.
-    pub(super) async fn lease(&self) -> Option<i64> {
-        *self.0.subscribe().wait_for(Option::is_some).await.ok()?
+    /// The present lease.
+    pub(super) fn lease(&self) -> Option<i64> {
+        *self.0.borrow()
     }
 
-    /// Whether this is the present lease.
-    pub(super) fn is(&self, lease: i64) -> bool {
-        *self.0.borrow() == Some(lease)
+    /// The lease, as soon as there is one.
+    pub(super) async fn some_lease(&self) -> Option<i64> {
+        *self.0.subscribe().wait_for(Option::is_some).await.ok()?
     }
 }
 

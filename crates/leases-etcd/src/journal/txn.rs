@@ -2,7 +2,7 @@
 //! with that of the last commit, and each commit writes the key. So a commit that is repeated, late, or of a leader
 //! that has been succeeded changes nothing.
 
-use super::format::{Names, Span, Term, write_hold};
+use super::format::{Contact, Names, Span, Term, write_hold, write_leader};
 use crate::rpc::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::rpc::request_op::Request;
 use crate::rpc::response_op::Response;
@@ -60,10 +60,15 @@ pub(super) fn read_leadership(
 }
 
 /// Takes the lead, if neither key has changed since these revisions (0: there was none).
-pub(super) fn win(names: &Names, term: (i64, &Term), leader: i64, lease: i64) -> TxnRequest {
-    let (revision, term) = term;
+pub(super) fn win(
+    names: &Names,
+    term: (i64, &Term),
+    leader: (i64, &Contact),
+    lease: i64,
+) -> TxnRequest {
+    let ((revision, term), (leader, contact)) = (term, leader);
     let compare = vec![unchanged(names.term(), revision), unchanged(names.leader(), leader)];
-    let value = term.leader.to_string().into_bytes();
+    let value = write_leader(term.leader, contact);
     let writes = vec![put(names.leader(), value, lease), put(names.term(), term.write(), 0)];
     guarded(names, compare, writes)
 }

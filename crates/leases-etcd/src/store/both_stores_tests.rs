@@ -111,7 +111,7 @@ struct Seat {
 
 struct World {
     clock: Arc<Clock>,
-    memory: leases::Engine<Counting>,
+    memory: leases::Engine,
     fronts: Vec<Engine>,
     seats: Vec<Seat>,
     serial: u64,

@@ -325,6 +325,7 @@ impl Engine {
     pub fn numbers(&self) -> EtcdNumbers {
         let state = self.inner.state();
         EtcdNumbers {
+            leads: false,
             session: state.session.is_some(),
             sessions_lost: self.inner.sessions_lost.load(Ordering::Relaxed),
             front_ends: state.fronts.len(),

@@ -1,6 +1,7 @@
 //! The engine's counters of events, and its numbers of keys, holders and waiters. Pure.
 
 use super::request::Refusal;
+use super::terms::Limit;
 
 /// Upper bounds of the wait histogram's buckets in microseconds; one more bucket has no bound.
 pub const WAIT_BOUNDS_MICROS: [u64; 9] =
@@ -96,24 +97,42 @@ pub(super) enum Use {
 }
 
 impl Census {
+    /// All keys.
+    #[must_use]
+    pub const fn known(&self) -> usize {
+        self.locks + self.semaphores + self.idle_locks + self.idle_semaphores
+    }
+
+    /// All holds.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.lock_holders + self.semaphore_holders
+    }
+
+    /// All places in queues.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.lock_waiters + self.semaphore_waiters
+    }
+
     /// The counter of keys with this limit and use.
-    pub(super) const fn keys(&mut self, limit: u64, usage: Use) -> &mut usize {
+    pub(super) const fn keys(&mut self, limit: Limit, usage: Use) -> &mut usize {
         match (limit, usage) {
-            (1, Use::Busy) => &mut self.locks,
+            (Limit::ONE, Use::Busy) => &mut self.locks,
             (_, Use::Busy) => &mut self.semaphores,
-            (1, Use::Idle) => &mut self.idle_locks,
+            (Limit::ONE, Use::Idle) => &mut self.idle_locks,
             (_, Use::Idle) => &mut self.idle_semaphores,
         }
     }
 
     /// The counter of holders of keys with this limit.
-    pub(super) const fn holders(&mut self, limit: u64) -> &mut usize {
-        if limit == 1 { &mut self.lock_holders } else { &mut self.semaphore_holders }
+    pub(super) const fn holders(&mut self, limit: Limit) -> &mut usize {
+        if limit.count() == 1 { &mut self.lock_holders } else { &mut self.semaphore_holders }
     }
 
     /// The counter of waiters of keys with this limit.
-    pub(super) const fn waiters(&mut self, limit: u64) -> &mut usize {
-        if limit == 1 { &mut self.lock_waiters } else { &mut self.semaphore_waiters }
+    pub(super) const fn waiters(&mut self, limit: Limit) -> &mut usize {
+        if limit.count() == 1 { &mut self.lock_waiters } else { &mut self.semaphore_waiters }
     }
 }
 

@@ -1,32 +1,32 @@
-//! The table of keys, and the list of idle keys in the order in which they became idle. Pure.
+//! The table of keys, and which of them are idle since when. Pure.
 
 use super::counters::{Census, Use};
 use super::sharing::{Ahead, Claim};
-use super::slab::{Id, Link, Linked, List, Slab, linked};
-use super::state::{ByKey, Caps, Holder};
+use super::state::{Caps, Holder, Waiter};
+use super::table::{Id, Line, Table};
 use super::terms::{Key, Keys as Names, Limit, Moment};
-use super::waiting::{Queue, Waiter};
+use super::timers::Timers;
 use hashbrown::HashTable;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 
 /// One lock or semaphore.
-#[derive(Debug)]
 pub(super) struct KeyEntry {
-    pub(super) name: Box<[u8]>,
-    pub(super) limit: u64,
+    pub(super) name: Arc<[u8]>,
+    pub(super) limit: Limit,
     /// The time of its last use, from which its idle time counts.
     pub(super) touched: Moment,
-    pub(super) holders: List<Holder, ByKey>,
-    pub(super) held: u32,
-    pub(super) queue: List<Waiter, Queue>,
-    pub(super) waiters: u32,
-    /// The number of records of lost leases that still name it.
+    /// By fence: the last one granted is the last one.
+    pub(super) holders: Line<Holder>,
+    /// In the order of arrival.
+    pub(super) queue: Line<Waiter>,
+    /// The number of lost holds of which `w` is to tell.
     pub(super) pins: u32,
     hash: u32,
-    idle: Link<Self>,
-    listed: bool,
+    /// Since when it could be forgotten; [`Moment::NEVER`] if something depends on it.
+    idle_since: Moment,
     /// Whether a client watches its holders.
     pub(super) watched: bool,
     /// Whether its holders share it. Without holders: whether the last ones did.
@@ -35,61 +35,39 @@ pub(super) struct KeyEntry {
     counted: Use,
 }
 
-/// The list of keys without holders and waiters.
-#[derive(Debug)]
-struct Idle;
-
-linked!(KeyEntry, Idle, idle);
-
 impl KeyEntry {
-    /// Whether there is room beside the holders, and no request is ahead.
-    pub(super) fn has_room(&self, claim: Claim) -> bool {
-        self.waiters == 0 && self.admits(claim)
-    }
-
     /// Whether the next request in the order may be a hold, too.
     pub(super) fn admits(&self, claim: Claim) -> bool {
-        Ahead::holders(self.held.into(), self.shared).leaves_room_for(claim)
-    }
-
-    /// Whether it may have several holders.
-    pub(super) const fn has_many_holders(&self) -> bool {
-        self.limit > 1 || self.shared
+        Ahead::holders(self.holders.len() as u64, self.shared).leaves_room_for(claim)
     }
 
     /// The number of its holders, if they share it.
-    pub(super) const fn readers(&self) -> u32 {
-        if self.shared { self.held } else { 0 }
+    pub(super) fn readers(&self) -> u32 {
+        if self.shared { self.holders.len() } else { 0 }
     }
 
     /// The claim of its holders.
-    pub(super) fn claim(&self) -> Claim {
-        if self.shared {
-            return Claim::Shared;
-        }
-        let Some(limit) = Limit::new(self.limit) else { unreachable!("it came from a limit") };
-        Claim::Slot(limit)
+    pub(super) const fn claim(&self) -> Claim {
+        if self.shared { Claim::Shared } else { Claim::Slot(self.limit) }
     }
 
-    pub(super) const fn is_idle(&self) -> bool {
-        self.held == 0 && self.waiters == 0
+    pub(super) fn is_idle(&self) -> bool {
+        self.holders.len() == 0 && self.queue.len() == 0
     }
 
     /// Whether it can be forgotten: nothing depends on it.
-    pub(super) const fn is_forgettable(&self) -> bool {
+    pub(super) fn is_forgettable(&self) -> bool {
         self.is_idle() && self.pins == 0
     }
 }
 
 /// See the module.
-#[derive(Debug)]
 pub(super) struct Keys {
-    entries: Slab<KeyEntry>,
+    entries: Table<KeyEntry>,
     table: HashTable<Id<KeyEntry>>,
     hasher: RandomState,
-    idle: List<KeyEntry, Idle>,
-    /// The length of that list.
-    listed: usize,
+    /// Keys that can be forgotten, by the time since when.
+    idle: Timers<Id<KeyEntry>>,
     next_collection: Moment,
     census: Census,
     /// The names of watched keys. Some of these keys may not exist.
@@ -99,11 +77,10 @@ pub(super) struct Keys {
 impl Keys {
     pub(super) fn new(hasher: RandomState) -> Self {
         Self {
-            entries: Slab::new(),
+            entries: Table::new(),
             table: HashTable::new(),
             hasher,
-            idle: List::new(),
-            listed: 0,
+            idle: Timers::default(),
             next_collection: Moment::default(),
             census: Census::default(),
             watched: HashSet::new(),
@@ -145,34 +122,32 @@ impl Keys {
     /// Whether all these keys can be in use at the same time within the limit of keys. Idle keys are forgotten to
     /// make room.
     pub(super) fn have_room_for(&self, names: Names<'_>, most: usize) -> bool {
-        let is_new = |id: &Option<Id<KeyEntry>>| id.is_none_or(|id| self.entries[id].listed);
+        let is_new = |id: &Option<Id<_>>| id.is_none_or(|id| self.entries[id].is_forgettable());
         let new = names.iter().map(|key| self.find(key)).filter(is_new).count();
-        self.entries.len() - self.listed + new <= most
+        self.entries.len() - self.idle.len() + new <= most
     }
 
-    /// Adds a key that [`Keys::find`] did not find.
+    /// Adds a key that [`Keys::find`] did not find. It is idle until it has a holder or waiter: the request that names
+    /// it may yet be refused.
     pub(super) fn create(&mut self, now: Moment, key: Key<'_>, limit: Limit) -> Id<KeyEntry> {
         let hash = self.hash(key);
-        let watched = !self.watched.is_empty() && self.watched.contains(key.bytes());
         let id = self.entries.insert(KeyEntry {
             name: key.bytes().into(),
-            limit: limit.count(),
+            limit,
             touched: now,
-            holders: List::new(),
-            held: 0,
-            queue: List::new(),
-            waiters: 0,
+            holders: Line::new(),
+            queue: Line::new(),
             pins: 0,
             hash,
-            idle: Link::new(),
-            listed: false,
-            watched,
+            idle_since: Moment::NEVER,
+            watched: !self.watched.is_empty() && self.watched.contains(key.bytes()),
             shared: false,
             counted: Use::Idle,
         });
-        *self.census.keys(limit.count(), Use::Idle) += 1;
+        *self.census.keys(limit, Use::Idle) += 1;
         let entries = &self.entries;
         self.table.insert_unique(widen(hash), id, |&other| widen(entries[other].hash));
+        self.settle(now, id);
         id
     }
 
@@ -183,123 +158,103 @@ impl Keys {
         } else {
             self.watched.remove(key.bytes());
         }
-        if let Some(entry) = self.find(key).and_then(|id| self.entries.get_mut(id)) {
-            entry.watched = is_watched;
+        if let Some(id) = self.find(key) {
+            self.entries[id].watched = is_watched;
         }
     }
 
-    /// To be called after every use of a key: notes the time and updates the idle list.
+    /// To be called after every use of a key: notes the time, and whether the key is idle.
     pub(super) fn settle(&mut self, now: Moment, id: Id<KeyEntry>) {
         let entry = &mut self.entries[id];
         entry.touched = now;
         let usage = if entry.is_idle() { Use::Idle } else { Use::Busy };
-        if entry.counted != usage {
-            *self.census.keys(entry.limit, entry.counted) -= 1;
+        let counted = std::mem::replace(&mut entry.counted, usage);
+        if counted != usage {
+            *self.census.keys(entry.limit, counted) -= 1;
             *self.census.keys(entry.limit, usage) += 1;
-            entry.counted = usage;
         }
-        match (entry.listed, entry.is_forgettable()) {
-            (false, true) => self.list(id),
-            (true, false) => self.unlist(id),
-            (true, true) => {
-                self.unlist(id);
-                self.list(id);
-            }
-            (false, false) => {}
-        }
+        let idle_since = if entry.is_forgettable() { now } else { Moment::NEVER };
+        self.idle.reset(id, entry.idle_since, idle_since);
+        entry.idle_since = idle_since;
     }
 
     pub(super) const fn census(&self) -> &Census {
         &self.census
     }
 
-    pub(super) fn add_holder(&mut self, id: Id<KeyEntry>, claim: Claim) {
+    /// Adds a holder whose token has this fence.
+    pub(super) fn add_holder(
+        &mut self,
+        id: Id<KeyEntry>,
+        claim: Claim,
+        fence: u64,
+        holder: Id<Holder>,
+    ) {
         let entry = &mut self.entries[id];
-        entry.held += 1;
+        entry.holders.add(fence, holder);
         entry.shared = claim.is_shared();
         self.census.lock_readers += usize::from(entry.shared);
         *self.census.holders(entry.limit) += 1;
     }
 
-    pub(super) fn remove_holder(&mut self, id: Id<KeyEntry>) {
+    pub(super) fn remove_holder(&mut self, id: Id<KeyEntry>, fence: u64, holder: Id<Holder>) {
         let entry = &mut self.entries[id];
-        entry.held -= 1;
+        entry.holders.remove(fence, holder);
         self.census.lock_readers -= usize::from(entry.shared);
         *self.census.holders(entry.limit) -= 1;
     }
 
-    pub(super) fn add_waiter(&mut self, id: Id<KeyEntry>) {
+    pub(super) fn add_waiter(&mut self, id: Id<KeyEntry>, arrival: u64, waiter: Id<Waiter>) {
         let entry = &mut self.entries[id];
-        entry.waiters += 1;
+        entry.queue.add(arrival, waiter);
         *self.census.waiters(entry.limit) += 1;
     }
 
-    pub(super) fn remove_waiter(&mut self, id: Id<KeyEntry>) {
+    pub(super) fn remove_waiter(&mut self, id: Id<KeyEntry>, arrival: u64, waiter: Id<Waiter>) {
         let entry = &mut self.entries[id];
-        entry.waiters -= 1;
+        entry.queue.remove(arrival, waiter);
         *self.census.waiters(entry.limit) -= 1;
-    }
-
-    fn list(&mut self, id: Id<KeyEntry>) {
-        self.entries[id].listed = true;
-        self.listed += 1;
-        self.idle.push_back(&mut self.entries, id);
-    }
-
-    fn unlist(&mut self, id: Id<KeyEntry>) {
-        self.entries[id].listed = false;
-        self.listed -= 1;
-        self.idle.remove(&mut self.entries, id);
     }
 
     /// Gives an idle key another limit.
     pub(super) fn change_limit(&mut self, id: Id<KeyEntry>, limit: Limit) {
         let entry = &mut self.entries[id];
         *self.census.keys(entry.limit, entry.counted) -= 1;
-        entry.limit = limit.count();
-        *self.census.keys(entry.limit, entry.counted) += 1;
+        entry.limit = limit;
+        *self.census.keys(limit, entry.counted) += 1;
     }
 
     /// Forgets the key that was idle for longest; false if none is idle.
     pub(super) fn forget_one(&mut self) -> bool {
-        let longest = self.idle.first();
-        if let Some(id) = longest {
-            self.forget(id);
+        let Some(id) = self.idle.pop(Moment::NEVER) else { return false };
+        let entry = self.entries.remove(id);
+        *self.census.keys(entry.limit, entry.counted) -= 1;
+        if let Ok(found) = self.table.find_entry(widen(entry.hash), |&other| other == id) {
+            found.remove();
         }
-        longest.is_some()
+        true
     }
 
     /// Forgets keys that were idle for longer than `gc_max_idle`, once per `gc_interval`.
     pub(super) fn collect(&mut self, now: Moment, caps: &Caps) {
-        if self.idle.is_empty() || now < self.next_collection {
+        if now < self.next_collection() {
             return;
         }
-        let is_old = |entry: &KeyEntry| now > entry.touched.after(caps.gc_max_idle);
-        while let Some(id) = self.idle.first().filter(|&id| is_old(&self.entries[id])) {
-            self.forget(id);
+        while self.idle.next().after(caps.gc_max_idle) < now {
+            self.forget_one();
         }
         self.next_collection = now.after(caps.gc_interval);
     }
 
+    /// When [`Keys::collect`] must be called next.
+    pub(super) fn next_collection(&self) -> Moment {
+        if self.idle.len() == 0 { Moment::NEVER } else { self.next_collection }
+    }
+
     /// The keys with waiters.
     pub(super) fn with_waiters(&self) -> Vec<Id<KeyEntry>> {
-        self.entries.ids().filter(|&id| self.entries[id].waiters > 0).collect()
-    }
-
-    /// When [`Keys::collect`] must be called next.
-    pub(super) const fn next_collection(&self) -> Moment {
-        if self.idle.is_empty() { Moment::NEVER } else { self.next_collection }
-    }
-
-    fn forget(&mut self, id: Id<KeyEntry>) {
-        self.unlist(id);
-        let entry = &self.entries[id];
-        let hash = entry.hash;
-        *self.census.keys(entry.limit, entry.counted) -= 1;
-        if let Ok(found) = self.table.find_entry(widen(hash), |&other| other == id) {
-            found.remove();
-        }
-        self.entries.remove(id);
+        let all = self.entries.iter();
+        all.filter(|(_, entry)| entry.queue.len() > 0).map(|(id, _)| id).collect()
     }
 }
 

@@ -1,40 +1,288 @@
-//! The lock manager: its tables, and the effect of each request on them. [The crate](crate) says which calls to make,
-//! and in which order.
+//! The lock manager: [`Engine`] gets a request, a rule decides, and the effects follow. [The crate](crate) says which
+//! calls to make, and in which order. `requests.rs` has the requests, `queue.rs` and `holding.rs` what they change,
+//! `sharing.rs` and `ownership.rs` the rules, and `state.rs` the tables. Pure.
 
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
-mod acquiring;
 mod counters;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
+mod holding;
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod keys;
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
+mod leaving;
 pub mod ownership;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
-mod owning;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
-mod recorded;
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
+mod queue;
+mod record;
 mod request;
-mod roster;
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
+mod requests;
 mod sharing;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
-mod slab;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod state;
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
+mod table;
 mod terms;
 mod timers;
-#[expect(clippy::indexing_slicing, reason = "slab ids are made by the engine, not by clients")]
-mod waiting;
-mod watching;
+#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
+mod view;
 
 pub use counters::{Census, Counters, Histogram, WAIT_BOUNDS_MICROS};
-pub use recorded::{Change, Hold, LeaseStart, Space};
+pub use record::{Kept, Label, LeaseStart, Record};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };
-pub use roster::{Cursor, KeyLine, KeyView, Party};
 pub use sharing::{Ahead, Claim};
-pub use state::{Caps, Engine};
+pub use state::Caps;
 pub use terms::{
     Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS,
     Token, Ttl,
 };
 pub use timers::Timers;
-pub use watching::{Label, Sight};
+pub use view::{Cursor, KeyLine, KeyView, Party, Sight};
+
+use state::{Alarm, Conn, Noted, State, Want};
+use std::hash::RandomState;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// The lock manager. [The crate](crate) says what to call, and in which order.
+pub struct Engine(State);
+
+impl Engine {
+    /// An empty engine. `hasher` only spreads keys over a table: no answer depends on it.
+    pub fn new(caps: Caps, mint: impl Mint + 'static, hasher: RandomState) -> Self {
+        Self(State::new(caps, Box::new(mint), hasher))
+    }
+
+    /// The state, at the time of this call.
+    const fn at(&mut self, now: Moment) -> &mut State {
+        self.0.now = now;
+        &mut self.0
+    }
+
+    /// A new connection. `serial` is the number by which `stats` and the log name it.
+    pub fn connect(&mut self, serial: u64) -> ConnId {
+        let state = &mut self.0;
+        state.generation = state.generation.wrapping_add(1);
+        let id = state.conns.insert(Conn::new(state.generation, serial, None));
+        state.conn_id(id)
+    }
+
+    /// Sets the label of a connection from now on; holds that it gets carry the label.
+    pub fn introduce(&mut self, conn: ConnId, label: &Arc<Label>) {
+        if let Some(conn) = self.0.conn(conn).and_then(|id| self.0.conns.get_mut(id)) {
+            conn.label = Some(Arc::clone(label));
+        }
+    }
+
+    /// Serves a request of a connection. An unknown connection is refused as one that holds nothing.
+    pub fn ask(&mut self, now: Moment, conn: ConnId, request: Request<'_>) -> Verdict {
+        let state = self.at(now);
+        let Some(conn) = state.conn(conn) else {
+            return Verdict::Now(Answer::Refused(Refusal::NotHeld));
+        };
+        queue::ring(state);
+        let default_ttl = state.caps.default_ttl;
+        let ttl = |ttl: Option<Ttl>| ttl.unwrap_or(default_ttl);
+        let decision = match request {
+            Request::Acquire { key, claim, timeout, ttl: wanted } => {
+                let want = Want { claim, ttl: ttl(wanted) };
+                requests::acquire(state, conn, key, want, timeout)
+            }
+            Request::AcquireAll { keys, ttl: wanted } => {
+                requests::acquire_all(state, conn, keys, ttl(wanted))
+            }
+            Request::Enqueue { key, claim, ttl: wanted } => {
+                requests::enqueue(state, conn, key, Want { claim, ttl: ttl(wanted) })
+            }
+            Request::Wait { key, timeout } => requests::wait(state, conn, key, timeout),
+            Request::Release { key, token } => requests::release(state, key, token),
+            Request::Renew { key, token, ttl: wanted } => {
+                requests::renew(state, conn, key, token, ttl(wanted))
+            }
+        };
+        let answer = match decision {
+            Ok(None) => return Verdict::Later,
+            Ok(Some(answer)) => answer,
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        state.count(&answer);
+        Verdict::Now(answer)
+    }
+
+    /// Withdraws a blocked wait: its place becomes free, and no answer will come.
+    pub fn cancel(&mut self, now: Moment, conn: ConnId) {
+        let state = self.at(now);
+        if let Some(conn) = state.conn(conn) {
+            leaving::cancel(state, conn);
+        }
+    }
+
+    /// Removes the entries of a connection that has ended: its waits and records in any case, its holds according to
+    /// `auto`. Its id is free then.
+    pub fn disconnect(&mut self, now: Moment, conn: ConnId, auto: AutoRelease) {
+        let state = self.at(now);
+        if let Some(conn) = state.conn(conn) {
+            leaving::disconnect(state, conn, auto);
+        }
+    }
+
+    /// Frees a hold that was granted to a connection but never announced to it.
+    pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
+        let state = self.at(now);
+        if let Some(conn) = state.conn(conn) {
+            leaving::take_back(state, conn, token);
+        }
+    }
+
+    /// Takes away all holds of a key, of every owner; returns how many.
+    pub fn force_release(&mut self, now: Moment, key: Key<'_>) -> usize {
+        let state = self.at(now);
+        state.keys.find(key).map_or(0, |key| leaving::force_release(state, key))
+    }
+
+    /// The oldest effect not yet taken.
+    pub fn take_effect(&mut self) -> Option<Effect> {
+        self.0.effects.pop_front()
+    }
+
+    /// Serves the timers that are due, and forgets keys that were idle for long.
+    pub fn advance(&mut self, now: Moment) {
+        let state = self.at(now);
+        queue::ring(state);
+        if std::mem::take(&mut state.reopening) {
+            queue::serve_all(state);
+        }
+        state.keys.collect(now, &state.caps);
+    }
+
+    /// When [`Engine::advance`] must be called next; [`Moment::NEVER`] if nothing is pending.
+    pub fn next_deadline(&self) -> Moment {
+        if self.0.reopening {
+            return Moment::default();
+        }
+        self.0.timers.next().min(self.0.keys.next_collection())
+    }
+
+    /// Ends every wait with [`Refusal::Draining`] and refuses new holds from now on.
+    pub fn drain(&mut self, now: Moment) {
+        queue::drain(self.at(now));
+    }
+
+    /// The counters of events so far.
+    pub const fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The numbers of entries in the tables, by kind.
+    pub const fn census(&self) -> &Census {
+        self.0.keys.census()
+    }
+
+    /// Reads the next `budget` places of the table of keys, and passes the line of every key to `note`, also of idle
+    /// keys. `note` may stop before the next one. Begin with [`Cursor::Start`]; [`Progress::Done`] means that all
+    /// keys were read. A key that exists throughout is passed once.
+    pub fn look_over(
+        &self,
+        now: Moment,
+        cursor: &mut Cursor,
+        budget: u32,
+        note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
+    ) -> Progress {
+        view::look_over(&self.0, now, cursor, budget, note)
+    }
+
+    /// A key with at most `most` holders and waiters; `None` if it is no longer in use.
+    #[must_use]
+    pub fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
+        view::view(&self.0, now, key, most)
+    }
+
+    /// The holders of a key; `None` if it is free.
+    #[must_use]
+    pub fn sight(&self, now: Moment, key: Key<'_>) -> Option<Sight> {
+        view::sight(&self.0, now, key)
+    }
+
+    /// From now on, [`Effect::Moved`] reports each change of this key's holders, or no longer does.
+    pub fn watch(&mut self, key: Key<'_>, is_watched: bool) {
+        self.0.keys.watch(key, is_watched);
+    }
+
+    /// From now on, changes are kept until [`Engine::take_changes`].
+    pub fn record(&mut self, leases: LeaseStart) {
+        self.0.changes.get_or_insert_default();
+        self.0.lease_start = leases;
+    }
+
+    /// Whether holds have changed.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.0.changes.as_ref().is_some_and(|changes| !changes.is_empty())
+    }
+
+    /// Adds the changes of holds since the last call to `records`, in order. Of a hold that has ended meanwhile, only
+    /// the end is added.
+    pub fn take_changes(&mut self, now: Moment, records: &mut Vec<Record>) {
+        let state = self.at(now);
+        let Some(mut changes) = state.changes.take() else { return };
+        records.extend(changes.drain(..).filter_map(|change| match change {
+            Noted::Present(record, id, token) => holding::kept(state, id, token).map(record),
+            Noted::Ended(token) => Some(Record::Ended(token)),
+        }));
+        state.changes = Some(changes);
+    }
+
+    /// Restores a recorded hold, without a connection. A name that is no key is no hold.
+    pub fn restore(&mut self, now: Moment, kept: &Kept) {
+        if let Some(key) = Key::new(&kept.key) {
+            holding::restore(self.at(now), key, kept);
+        }
+    }
+
+    /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
+    pub fn start_lease(&mut self, now: Moment, key: Key<'_>, token: Token) {
+        let state = self.at(now);
+        if let Some(id) = holding::find(state, key, token) {
+            holding::start_lease(state, id);
+        }
+    }
+
+    /// Grants nothing before `until`. Present holds can be renewed and released, and queues fill.
+    pub fn close(&mut self, until: Moment) {
+        self.0.closed_until = until;
+        self.0.timers.reset(Alarm::Open, Moment::NEVER, until);
+    }
+
+    /// The end of the time of [`Engine::close`].
+    pub const fn closed_until(&self) -> Moment {
+        self.0.closed_until
+    }
+
+    /// Sets how many holds can be recorded beside the present ones, until the next call. If there is no room, nothing
+    /// new is granted; present holds can be renewed and handed on.
+    pub const fn set_room(&mut self, holds: usize) {
+        // Waiters may be waiting for this change only.
+        self.0.reopening |= self.0.room == 0 && holds > 0;
+        self.0.room = holds;
+    }
+
+    /// Forgets everything but the connections, the counters, and whether it is draining: the holds are to be restored
+    /// from their record. Nothing is released, and waits end without an answer.
+    pub fn restart(&mut self, mint: impl Mint + 'static) {
+        let State { caps, .. } = self.0;
+        let new = State::new(caps, Box::new(mint), self.0.keys.hasher().clone());
+        let old = std::mem::replace(&mut self.0, new);
+        let state = &mut self.0;
+        state.conns = old.conns;
+        state.generation = old.generation;
+        state.counters = old.counters;
+        state.draining = old.draining;
+        state.changes = old.changes.map(|_| Vec::new());
+        state.lease_start = old.lease_start;
+        state.closed_until = old.closed_until;
+        for conn in state.conns.iter_mut() {
+            *conn = Conn::new(conn.generation, conn.serial, conn.label.take());
+        }
+    }
+}

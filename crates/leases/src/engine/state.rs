@@ -1,18 +1,15 @@
-//! The engine's tables, and how each request changes them. Pure.
+//! What the engine knows: its tables, and what an entry of each is. Pure.
 
-use super::acquiring::Want;
-use super::counters::{Census, Counters};
+use super::counters::Counters;
 use super::keys::{KeyEntry, Keys};
-use super::recorded::{LeaseStart, Noted, Space};
-use super::request::{Answer, ConnId, Effect, Grant, Refusal, Request, Verdict};
+use super::ownership::Standing;
+use super::record::{Kept, Label, LeaseStart, Record};
+use super::request::{Answer, ConnId, Effect, Refusal};
 use super::sharing::Claim;
-use super::slab::{Id, Link, Linked, List, Slab, linked};
+use super::table::{Id, Line, Table};
 use super::terms::{Mint, Moment, Seconds, Token, Ttl};
 use super::timers::Timers;
-use super::waiting::{Began, Record, Records, Waiter};
-use super::watching::Label;
-use hashbrown::HashTable;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::Arc;
 
@@ -31,19 +28,23 @@ pub struct Caps {
     pub gc_max_idle: Seconds,
     /// A hold whose owner has gone is released only after this time.
     pub disconnect_grace: Seconds,
-    /// The most held slots, places in queues and records of `e`, all together.
+    /// The most held slots, places in queues and requests of `e`, all together.
     pub max_entries: usize,
     /// The same for one connection.
     pub max_entries_per_connection: usize,
 }
 
+/// What is asked of a key, and for how long.
+#[derive(Clone, Copy)]
+pub(super) struct Want {
+    pub(super) claim: Claim,
+    pub(super) ttl: Ttl,
+}
+
 /// A granted slot. For its owner, see [`super::ownership`].
-#[derive(Debug)]
 pub(super) struct Holder {
     pub(super) key: Id<KeyEntry>,
-    /// NIL if the connection has ended and the hold has stayed.
-    pub(super) owner: Id<Conn>,
-    pub(super) renewer: Id<Conn>,
+    pub(super) standing: Standing<Id<Conn>>,
     /// The number of the owner, also after it has ended.
     pub(super) serial: u64,
     pub(super) label: Option<Arc<Label>>,
@@ -64,10 +65,8 @@ pub(super) struct Holder {
     pub(super) since: Moment,
     /// The deadline of its timer.
     pub(super) timer_at: Moment,
-    pub(super) record: Id<Record>,
-    pub(super) owned: Link<Self>,
-    pub(super) renewed: Link<Self>,
-    pub(super) of_key: Link<Self>,
+    /// Whether its owner asked for it by `e`, and has not fetched the result by `w`.
+    pub(super) enqueued: bool,
 }
 
 impl Holder {
@@ -75,8 +74,7 @@ impl Holder {
     pub(super) fn new(key: Id<KeyEntry>, token: Token, ttl: Ttl, since: Moment) -> Self {
         Self {
             key,
-            owner: Id::NIL,
-            renewer: Id::NIL,
+            standing: Standing::NOBODYS,
             serial: 0,
             label: None,
             token,
@@ -89,10 +87,7 @@ impl Holder {
             lapses: Moment::NEVER,
             since,
             timer_at: Moment::NEVER,
-            record: Id::NIL,
-            owned: Link::new(),
-            renewed: Link::new(),
-            of_key: Link::new(),
+            enqueued: false,
         }
     }
 
@@ -102,32 +97,52 @@ impl Holder {
     }
 }
 
-/// The holds of one key, the last one granted first.
-#[derive(Debug)]
-pub(super) struct ByKey;
-/// The holds of one owner.
-#[derive(Debug)]
-pub(super) struct ByOwner;
-/// The holds of one renewer.
-#[derive(Debug)]
-pub(super) struct ByRenewer;
+/// One place in the queue of a key.
+pub(super) struct Waiter {
+    pub(super) key: Id<KeyEntry>,
+    pub(super) conn: Id<Conn>,
+    pub(super) want: Want,
+    /// Its number in the order of arrival.
+    pub(super) arrival: u64,
+    pub(super) since: Moment,
+    /// The deadline of its timer.
+    pub(super) timer_at: Moment,
+    /// Whether its connection waits for the answer now (`l`, `w`); false between `e` and `w`.
+    pub(super) blocked: bool,
+    /// Whether the request came by `e`.
+    pub(super) enqueued: bool,
+}
 
-linked!(Holder, ByKey, of_key);
-linked!(Holder, ByOwner, owned);
-linked!(Holder, ByRenewer, renewed);
+/// A request that `e` began and whose result `w` has not fetched; one per connection and key.
+#[derive(Clone, Copy)]
+pub(super) struct Enqueued {
+    pub(super) ttl: Ttl,
+    pub(super) phase: Phase,
+}
 
-/// The entries of a connection. They are lists, so that the cost of leaving depends on their number only.
-#[derive(Debug)]
+#[derive(Clone, Copy)]
+pub(super) enum Phase {
+    Queued(Id<Waiter>),
+    /// The client has the token from the answer to `e`.
+    Acquired(Id<Holder>),
+    /// Granted when its turn came; no client has seen the token.
+    Granted(Id<Holder>),
+    /// Granted, but the lease ended before `w`.
+    Lost,
+}
+
+/// A connection and its entries, so that the cost of leaving depends on their number only.
 pub(super) struct Conn {
     pub(super) generation: u32,
-    /// The number of its slots, places in queues and records.
-    pub(super) entries: u32,
+    /// The number of its slots, places in queues and requests of `e`.
+    pub(super) entries: usize,
     pub(super) serial: u64,
     pub(super) label: Option<Arc<Label>>,
-    pub(super) owned: List<Holder, ByOwner>,
-    pub(super) renewed: List<Holder, ByRenewer>,
-    pub(super) records: List<Record, Began>,
-    pub(super) blocked: Id<Waiter>,
+    /// By fence, as `renewed`.
+    pub(super) owned: Line<Holder>,
+    pub(super) renewed: Line<Holder>,
+    pub(super) enqueued: BTreeMap<Id<KeyEntry>, Enqueued>,
+    pub(super) blocked: Option<Id<Waiter>>,
 }
 
 impl Conn {
@@ -137,82 +152,82 @@ impl Conn {
             entries: 0,
             serial,
             label,
-            owned: List::new(),
-            renewed: List::new(),
-            records: List::new(),
-            blocked: Id::NIL,
+            owned: Line::new(),
+            renewed: Line::new(),
+            enqueued: BTreeMap::new(),
+            blocked: None,
         }
     }
 }
 
 /// What a timer is for. At the same moment leases end before waits, so the next waiter gets the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
     Hold(Id<Holder>),
     Open,
     Wait(Id<Waiter>),
 }
 
-/// The lock manager. [The crate](crate) says what to call, and in which order.
-#[derive(Debug)]
-pub struct Engine<M> {
+/// A change that was not taken yet.
+pub(super) enum Noted {
+    Present(fn(Kept) -> Record, Id<Holder>, Token),
+    Ended(Token),
+}
+
+/// See the module.
+pub(super) struct State {
+    /// The time of the present call.
+    pub(super) now: Moment,
     pub(super) caps: Caps,
-    pub(super) mint: M,
+    pub(super) mint: Box<dyn Mint>,
     pub(super) keys: Keys,
-    pub(super) holders: Slab<Holder>,
-    pub(super) waiters: Slab<Waiter>,
-    pub(super) records: Records,
-    pub(super) conns: Slab<Conn>,
-    /// The generation of the latest connection.
+    pub(super) holders: Table<Holder>,
+    pub(super) waiters: Table<Waiter>,
+    pub(super) conns: Table<Conn>,
+    /// The number of requests of `e` whose result was not fetched.
+    pub(super) enqueued: usize,
+    /// The number of the latest connection.
     pub(super) generation: u32,
-    /// Holders of keys that may have several, by fence, because a search among many would take long.
-    pub(super) fences: HashTable<Id<Holder>>,
+    /// The number of the latest waiter.
+    pub(super) arrivals: u64,
     pub(super) timers: Timers<Alarm>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
-    pub(super) draining: bool,
     /// The changes to be recorded, if they are recorded.
-    pub(super) changes: Option<VecDeque<Noted>>,
+    pub(super) changes: Option<Vec<Noted>>,
     pub(super) lease_start: LeaseStart,
+    pub(super) draining: bool,
     /// Nothing is granted before this.
     pub(super) closed_until: Moment,
     /// Whether queues that filled up meanwhile are still to be served.
     pub(super) reopening: bool,
-    /// Whether new holds can be recorded; otherwise nothing new is granted.
-    pub(super) space: Space,
+    /// The number of holds that can be recorded beside the present ones.
+    pub(super) room: usize,
 }
 
-impl<M: Mint> Engine<M> {
-    /// An empty engine. `hasher` only spreads keys over a table: no answer depends on it.
-    pub fn new(caps: Caps, mint: M, hasher: RandomState) -> Self {
+impl State {
+    pub(super) fn new(caps: Caps, mint: Box<dyn Mint>, hasher: RandomState) -> Self {
         Self {
+            now: Moment::default(),
             caps,
             mint,
             keys: Keys::new(hasher),
-            holders: Slab::new(),
-            waiters: Slab::new(),
-            records: Records::new(),
-            conns: Slab::new(),
+            holders: Table::new(),
+            waiters: Table::new(),
+            conns: Table::new(),
+            enqueued: 0,
             generation: 0,
-            fences: HashTable::new(),
+            arrivals: 0,
             timers: Timers::default(),
             effects: VecDeque::new(),
             counters: Counters::default(),
-            draining: false,
             changes: None,
             lease_start: LeaseStart::Grant,
+            draining: false,
             closed_until: Moment::default(),
             reopening: false,
-            space: Space::Free,
+            room: usize::MAX,
         }
-    }
-
-    /// A new connection. `serial` is the number by which `stats` and the log name it.
-    pub fn connect(&mut self, serial: u64) -> ConnId {
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
-        let conn = Conn::new(generation, serial, None);
-        ConnId { place: self.conns.insert(conn).place(), generation }
     }
 
     /// The connection, if it is still the one that got this id.
@@ -222,223 +237,68 @@ impl<M: Mint> Engine<M> {
     }
 
     /// The id of a connection for callers.
-    pub(super) fn conn_id(&self, id: Id<Conn>) -> Option<ConnId> {
-        let generation = self.conns.get(id)?.generation;
-        Some(ConnId { place: id.place(), generation })
+    pub(super) fn conn_id(&self, id: Id<Conn>) -> ConnId {
+        ConnId { place: id.place(), generation: self.conns[id].generation }
     }
 
     /// Answers a connection that waits, which therefore has not ended.
     pub(super) fn answer(&mut self, conn: Id<Conn>, answer: Answer) {
-        let generation = self.conns[conn].generation;
-        self.effects.push_back(Effect::Answer(ConnId { place: conn.place(), generation }, answer));
+        let id = self.conn_id(conn);
+        self.effects.push_back(Effect::Answer(id, answer));
     }
 
-    /// Serves a request of a connection. An unknown connection is refused as one that holds nothing.
-    pub fn ask(&mut self, now: Moment, conn: ConnId, request: Request<'_>) -> Verdict {
-        let Some(conn) = self.conn(conn) else {
-            return Verdict::Now(Answer::Refused(Refusal::NotHeld));
-        };
-        self.ring(now);
-        let verdict = match request {
-            Request::Acquire { key, claim, timeout, ttl } => {
-                self.acquire(now, conn, Want { key, claim, timeout, ttl })
-            }
-            Request::AcquireAll { keys, ttl } => {
-                Verdict::Now(self.acquire_all(now, conn, keys, ttl))
-            }
-            Request::Enqueue { key, claim, ttl } => self.enqueue(now, conn, key, claim, ttl),
-            Request::Wait { key, timeout } => self.wait(now, conn, key, timeout),
-            Request::Release { key, token } => Verdict::Now(self.release(now, key, token)),
-            Request::Renew { key, token, ttl } => {
-                Verdict::Now(self.renew(now, conn, key, token, ttl))
-            }
-        };
-        if let Verdict::Now(answer) = &verdict {
-            self.count(answer);
-        }
-        verdict
-    }
-
-    /// The oldest effect not yet taken.
-    pub fn take_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
-    }
-
-    /// Serves the timers that are due, and forgets keys that were idle for long.
-    pub fn advance(&mut self, now: Moment) {
-        self.ring(now);
-        if std::mem::take(&mut self.reopening) {
-            self.reopen(now);
-        }
-        self.keys.collect(now, &self.caps);
-    }
-
-    /// When [`Engine::advance`] must be called next; [`Moment::NEVER`] if nothing is pending.
-    pub fn next_deadline(&self) -> Moment {
-        if self.reopening {
-            return Moment::default();
-        }
-        self.timers.next().min(self.keys.next_collection())
-    }
-
-    /// Ends every wait with [`Refusal::Draining`] and refuses new holds from now on.
-    pub fn drain(&mut self, now: Moment) {
-        self.draining = true;
-        let blocked = self.waiters.ids().filter(|&id| self.waiters[id].blocked);
-        for id in blocked.collect::<Vec<_>>() {
-            self.end_wait(now, id, Answer::Refused(Refusal::Draining));
+    /// Notes that the holders of a key, or the facts known about them, have changed. A key that is not watched costs
+    /// one comparison.
+    pub(super) fn note_move(&mut self, key: Id<KeyEntry>) {
+        let entry = &self.keys[key];
+        if entry.watched {
+            self.effects.push_back(Effect::Moved(entry.name[..].into()));
         }
     }
 
-    /// The counters of events so far.
-    pub const fn counters(&self) -> &Counters {
-        &self.counters
+    /// Whether the limits leave room for this many more slots, places or requests of a connection. There is always room
+    /// for none, also above a limit: by an inherited hold, or by a restart with smaller limits.
+    pub(super) fn may_have(&self, conn: Id<Conn>, more: usize) -> bool {
+        let all = self.holders.len() + self.waiters.len() + self.enqueued;
+        let own = self.conns[conn].entries;
+        let Caps { max_entries, max_entries_per_connection, .. } = self.caps;
+        more == 0 || (all + more <= max_entries && own + more <= max_entries_per_connection)
     }
 
-    /// The number of keys in the table, including idle ones.
-    pub fn keys(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// The number of granted slots.
-    pub fn held(&self) -> usize {
-        self.holders.len()
-    }
-
-    /// The number of places in queues.
-    pub fn waiting(&self) -> usize {
-        self.waiters.len()
-    }
-
-    /// The numbers of entries in the tables, by kind.
-    pub const fn census(&self) -> &Census {
-        self.keys.census()
-    }
-
-    /// Grants a slot of `key`, whose token is announced to the client now or later. The caller has checked that there
-    /// is a slot.
-    pub(super) fn grant(
-        &mut self,
-        now: Moment,
-        key: Id<KeyEntry>,
+    /// Whether a connection may get this many free slots, and this many entries with them.
+    pub(super) fn may_grant(
+        &self,
         conn: Id<Conn>,
-        (claim, ttl): (Claim, Ttl),
-        (record, is_announced): (Id<Record>, bool),
-    ) -> Grant {
-        let token = self.mint.token();
-        let id = self.holders.insert(Holder {
-            owner: conn,
-            serial: self.conns[conn].serial,
-            label: self.conns[conn].label.clone(),
-            record,
-            ..Holder::new(key, token, ttl, now)
-        });
-        self.conns[conn].owned.push_front(&mut self.holders, id);
-        self.conns[conn].entries += 1;
-        self.add_holder(now, id, claim);
-        if is_announced {
-            self.announce(id);
+        slots: usize,
+        entries: usize,
+    ) -> Result<(), Refusal> {
+        if self.room < slots {
+            return Err(Refusal::NoSpace);
         }
-        self.rearm(id);
-        self.note_move(key);
-        self.counters.grants += 1;
-        Grant { token, ttl, expires: self.holders[id].expires }
+        if self.may_have(conn, entries) { Ok(()) } else { Err(Refusal::MaxLocks) }
     }
 
-    /// Adds a hold to those of its key.
-    pub(super) fn add_holder(&mut self, now: Moment, id: Id<Holder>, claim: Claim) {
-        let key = self.holders[id].key;
-        self.keys[key].holders.push_front(&mut self.holders, id);
-        self.keys.add_holder(key, claim);
-        if self.keys[key].has_many_holders() {
-            self.list_fence(id);
-        }
-        self.keys.settle(now, key);
+    /// Whether a connection may wait for the key, and have this many entries with that.
+    pub(super) fn may_wait(
+        &self,
+        conn: Id<Conn>,
+        key: Id<KeyEntry>,
+        entries: usize,
+    ) -> Result<(), Refusal> {
+        let most = self.caps.max_waiters;
+        let is_full = most > 0 && self.keys[key].queue.len() as usize >= most;
+        if is_full || !self.may_have(conn, entries) { Err(Refusal::MaxWaiters) } else { Ok(()) }
     }
 
-    /// Adds a hold to the table of fences, if its key may have several holders.
-    fn list_fence(&mut self, id: Id<Holder>) {
-        let holders = &self.holders;
-        let hash = |id: Id<Holder>| spread(holders[id].token.fence());
-        self.fences.insert_unique(hash(id), id, |&other| hash(other));
+    /// Whether the key has room beside its holders, no request is ahead, and grants are possible now.
+    pub(super) fn has_room(&self, key: Id<KeyEntry>, claim: Claim) -> bool {
+        let entry = &self.keys[key];
+        entry.queue.len() == 0 && entry.admits(claim) && self.now >= self.closed_until
     }
 
-    pub(super) fn find_holder(&self, key: Id<KeyEntry>, token: Token) -> Option<Id<Holder>> {
-        let found = if self.keys[key].has_many_holders() {
-            let fence = token.fence();
-            self.fences.find(spread(fence), |&id| self.holders[id].token.fence() == fence).copied()
-        } else {
-            self.keys[key].holders.first()
-        };
-        found.filter(|&id| self.holders[id].token == token && self.holders[id].key == key)
-    }
-
-    pub(super) fn restart_lease(&mut self, now: Moment, id: Id<Holder>, ttl: Ttl) -> Grant {
-        let holder = &mut self.holders[id];
-        holder.expires = now.after(ttl.span());
-        holder.ttl = ttl;
-        holder.note_at = Moment::NEVER;
-        self.announce(id);
-        self.rearm(id);
-        let Holder { key, token, expires, .. } = self.holders[id];
-        self.keys[key].touched = now;
-        Grant { token, ttl, expires }
-    }
-
-    /// Ends a hold because its time is over. Its record stays, so that `w` can report that.
-    pub(super) fn expire(&mut self, now: Moment, id: Id<Holder>) {
-        self.counters.expiries += 1;
-        let holder = &self.holders[id];
-        let name = self.keys[holder.key].name.clone();
-        self.effects.push_back(Effect::Expired { serial: holder.serial, key: name });
-        self.lose_record(holder.record);
-        self.free(now, id);
-    }
-
-    /// Sets the timer of a hold to what is to be done next.
-    pub(super) fn rearm(&mut self, id: Id<Holder>) {
-        let holder = &mut self.holders[id];
-        let end = holder.expires.min(holder.lapses).min(holder.note_at);
-        let before = std::mem::replace(&mut holder.timer_at, end);
-        self.timers.reset(Alarm::Hold(id), before, end);
-    }
-
-    /// Frees a slot and hands it to the head of the queue.
-    pub(super) fn free(&mut self, now: Moment, id: Id<Holder>) {
-        self.note_end(id);
-        self.disown(id);
-        self.forget_renewer(id);
-        let (key, fence) = (self.holders[id].key, self.holders[id].token.fence());
-        self.keys[key].holders.remove(&mut self.holders, id);
-        self.keys.remove_holder(key);
-        let holder = self.holders.remove(id);
-        self.timers.reset(Alarm::Hold(id), holder.timer_at, Moment::NEVER);
-        if self.keys[key].has_many_holders() {
-            let found = self.fences.find_entry(spread(fence), |&other| other == id);
-            if let Ok(entry) = found {
-                entry.remove();
-            }
-        }
-        self.note_move(key);
-        self.serve_queue(now, key);
-        self.keys.settle(now, key);
-    }
-
-    /// Serves due timers.
-    fn ring(&mut self, now: Moment) {
-        while let Some(alarm) = self.timers.pop(now) {
-            match alarm {
-                Alarm::Hold(holder) => {
-                    self.holders[holder].timer_at = Moment::NEVER;
-                    self.end_hold(now, holder);
-                }
-                Alarm::Open => self.reopen(now),
-                Alarm::Wait(waiter) => {
-                    self.waiters[waiter].timer_at = Moment::NEVER;
-                    self.end_wait(now, waiter, Answer::TimedOut);
-                }
-            }
-        }
+    /// Whether the head of a queue may be a holder now.
+    pub(super) fn may_follow(&self, key: Id<KeyEntry>, claim: Claim) -> bool {
+        self.now >= self.closed_until && self.keys[key].admits(claim) && self.room > 0
     }
 
     pub(super) fn count(&mut self, answer: &Answer) {
@@ -450,9 +310,31 @@ impl<M: Mint> Engine<M> {
             Answer::Granted(_) | Answer::All(_) | Answer::Acquired(_) | Answer::Queued => {}
         }
     }
-}
 
-/// Fences are consecutive numbers; a table wants the upper bits to differ too.
-pub(super) const fn spread(fence: u64) -> u64 {
-    fence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    /// Notes a request of `e`.
+    pub(super) fn enqueue(&mut self, conn: Id<Conn>, key: Id<KeyEntry>, request: Enqueued) {
+        let conn = &mut self.conns[conn];
+        if conn.enqueued.insert(key, request).is_none() {
+            conn.entries += 1;
+            self.enqueued += 1;
+        }
+    }
+
+    /// Forgets a request of `e`, and that its hold came by it. The key of a lost hold can be forgotten then.
+    pub(super) fn dequeue(&mut self, conn: Id<Conn>, key: Id<KeyEntry>) {
+        let conn = &mut self.conns[conn];
+        let Some(Enqueued { phase, .. }) = conn.enqueued.remove(&key) else { return };
+        conn.entries -= 1;
+        self.enqueued -= 1;
+        match phase {
+            Phase::Acquired(holder) | Phase::Granted(holder) => {
+                self.holders[holder].enqueued = false;
+            }
+            Phase::Lost => {
+                self.keys[key].pins -= 1;
+                self.keys.settle(self.now, key);
+            }
+            Phase::Queued(_) => {}
+        }
+    }
 }

@@ -249,7 +249,7 @@ fn from_hex(digits: &[u8]) -> Option<u64> {
 }
 
 /// The source of tokens: the caller's fence counter and random numbers.
-pub trait Mint {
+pub trait Mint: Send {
     /// A token whose fence is greater than that of every token before it.
     fn token(&mut self) -> Token;
 }

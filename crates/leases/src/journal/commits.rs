@@ -120,6 +120,13 @@ impl Commits {
         Ok(self.committed >= mark.records && self.done >= mark.calls)
     }
 
+    /// The number of holds that were granted and are in no commit yet.
+    #[must_use]
+    pub fn waiting_grants(&self) -> usize {
+        let is_grant = |record: &&Record| matches!(record, Record::Granted(_));
+        self.waiting.iter().flatten().filter(is_grant).count()
+    }
+
     /// Whether a call is due and none is under way.
     #[must_use]
     pub fn is_due(&self) -> bool {
@@ -177,8 +184,8 @@ mod tests {
             Err(Failed)
         }
 
-        fn has_room(&mut self) -> bool {
-            false
+        fn room(&mut self, _: usize) -> usize {
+            0
         }
 
         async fn end(self) {}

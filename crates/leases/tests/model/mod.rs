@@ -304,7 +304,7 @@ fn class(verdict: Verdict) -> Class {
 
 /// Engine and model, side by side.
 pub(crate) struct Pair {
-    pub(crate) engine: Engine<Counting>,
+    pub(crate) engine: Engine,
     model: Model,
     ids: Vec<ConnId>,
     waiting: Vec<Option<u8>>,
@@ -400,7 +400,7 @@ impl Pair {
         self.whole += 1_000_000;
         self.pass(self.now());
         self.compare_ends();
-        assert_eq!((self.engine.held(), self.engine.waiting()), (0, 0));
+        assert_eq!((self.engine.census().held(), self.engine.census().waiting()), (0, 0));
     }
 
     /// Both go from deadline to deadline, as the server's driver does.
@@ -775,8 +775,8 @@ impl Pair {
     fn check(&self) {
         let held: usize = self.model.locks.values().map(|lock| lock.holders.len()).sum();
         let waiting: usize = self.model.locks.values().map(|lock| lock.queue.len()).sum();
-        assert_eq!((self.engine.held(), self.engine.waiting()), (held, waiting));
-        assert_eq!(self.engine.keys(), self.model.locks.len());
+        assert_eq!((self.engine.census().held(), self.engine.census().waiting()), (held, waiting));
+        assert_eq!(self.engine.census().known(), self.model.locks.len());
         assert_eq!(*self.engine.census(), self.model.census());
         for lock in self.model.locks.values() {
             let sharing = lock.holders.iter().all(|holder| holder.claim == Claim::Shared);

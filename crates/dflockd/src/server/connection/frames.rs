@@ -4,10 +4,12 @@ use super::{Connection, End, LONGEST_WATCH, REPLY_BYTES};
 use crate::server::access::Scope;
 use crate::server::core::{STATS_PIECE_BYTES, view};
 use crate::server::key_json::{Clients, push_key};
+#[cfg(feature = "etcd")]
+use crate::server::link::COMMAND;
 use leases::wire::{
     self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
 };
-use leases::{Answer, AutoRelease, Key, KeyView, Moment, Progress, Refusal, Verdict};
+use leases::{Answer, AutoRelease, Key, KeyView, Moment, Progress, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
 /// The most holders, and the most waiters, that `stats` shows of one key.
@@ -31,6 +33,20 @@ pub(super) enum Next {
     SkipLine,
     /// Ends.
     End(End),
+}
+
+/// What is asked for a client whose server is shutting down; `None` for a new hold. What is granted already may still
+/// be fetched.
+const fn of_draining(request: leases::Request<'_>) -> Option<leases::Request<'_>> {
+    match request {
+        leases::Request::Acquire { .. }
+        | leases::Request::AcquireAll { .. }
+        | leases::Request::Enqueue { .. } => None,
+        leases::Request::Wait { key, .. } => {
+            Some(leases::Request::Wait { key, timeout: Seconds::ZERO })
+        }
+        leases::Request::Release { .. } | leases::Request::Renew { .. } => Some(request),
+    }
 }
 
 impl Connection {
@@ -75,6 +91,10 @@ impl Connection {
 
     /// Serves one frame; `None` if it is answered.
     fn serve_frame(&mut self, lines: [&[u8]; 3]) -> Option<Next> {
+        #[cfg(feature = "etcd")]
+        if let Some(next) = self.greet_standby(lines) {
+            return Some(next);
+        }
         let Some(scope) = &self.scope else { return self.authenticate(lines) };
         let request = match wire::parse(lines) {
             Ok(request) => request,
@@ -141,6 +161,16 @@ impl Connection {
         None
     }
 
+    /// Whether the peer is a standby that knows the secret of this leader. Any other peer gets the usual answer.
+    #[cfg(feature = "etcd")]
+    fn greet_standby(&self, lines: [&[u8]; 3]) -> Option<Next> {
+        if lines[0] != COMMAND {
+            return None;
+        }
+        let shown = self.shared.standby().greet(&self.transport, lines[1])?;
+        Some(Next::End(End::Link(shown)))
+    }
+
     fn say(&mut self, answer: &[u8]) {
         self.output.extend_from_slice(answer);
         self.restart_reading(self.shared.now());
@@ -149,9 +179,16 @@ impl Connection {
     /// Passes a request to the store; the answer comes at once or later.
     fn ask(&mut self, request: leases::Request<'_>) -> Option<Next> {
         let now = self.shared.now();
+        let is_draining = self.transport.is_draining();
+        let Some(request) = (if is_draining { of_draining(request) } else { Some(request) }) else {
+            self.restart_reading(now);
+            return self.answer(&Answer::Refused(Refusal::Draining)).err().map(Next::End);
+        };
         let mut core = self.shared.core();
         match core.ask(now, self.id, request) {
             Verdict::Now(answer) => {
+                let has_ended = is_draining && matches!(answer, Answer::TimedOut);
+                let answer = if has_ended { Answer::Refused(Refusal::Draining) } else { answer };
                 self.rests_on = core.recording.mark();
                 drop(core);
                 self.restart_reading(now);

@@ -142,7 +142,7 @@ impl Connections {
         self.get(id).and_then(|seat| seat.waker.as_ref()).iter().for_each(|it| it.wake_by_ref());
     }
 
-    pub(super) fn wake_all(&self) {
+    pub(in crate::server) fn wake_all(&self) {
         let seats = self.seats.iter().flatten();
         seats.filter_map(|seat| seat.waker.as_ref()).for_each(Waker::wake_by_ref);
     }

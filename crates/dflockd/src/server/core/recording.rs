@@ -7,7 +7,7 @@ use crate::server::settings::Settings;
 use crate::server::settings::StoreChoice;
 use crate::server::state::{DiskJournal, Health, StateDir};
 use leases::journal::{Call, Commits, Failed, Journal, Mark, Record, Recovered};
-use leases::{ConnId, Engine, Key, LeaseStart, Mint, Moment, Space, Token};
+use leases::{ConnId, Engine, Key, LeaseStart, Moment, Token};
 #[cfg(feature = "etcd")]
 use leases_etcd::EtcdJournal;
 use std::task::{Context, Poll, Waker};
@@ -26,6 +26,8 @@ pub(in crate::server) struct Recording {
     /// Holds that were taken away by force, which is not recorded yet.
     taken: Vec<(Mark, ConnId, Token)>,
     is_closing: bool,
+    /// No further hold can be recorded.
+    is_full: bool,
 }
 
 impl Recording {
@@ -44,11 +46,10 @@ impl Recording {
     }
 
     /// Notes the changes of a request.
-    pub(super) fn note<M: Mint>(&mut self, engine: &mut Engine<M>, now: Moment) {
+    pub(super) fn note(&mut self, engine: &mut Engine, now: Moment) {
         if engine.has_changes() {
-            let set = &mut self.set;
-            engine.take_changes(now, |change| set.push(Record::new(&change)));
-            self.commits.note(set);
+            engine.take_changes(now, &mut self.set);
+            self.commits.note(&mut self.set);
             self.wake_driver();
         }
     }
@@ -205,10 +206,12 @@ impl Core {
         self.rearm();
     }
 
-    /// Whether new holds can be recorded.
-    pub(in crate::server) fn set_room(&mut self, has_room: bool) {
+    /// Sets how many holds can be recorded beside those that are committed.
+    pub(in crate::server) fn set_room(&mut self, holds: usize) {
+        self.recording.is_full = holds == 0;
+        let waiting = if holds < usize::MAX { self.recording.commits.waiting_grants() } else { 0 };
         if let Some(engine) = self.store.engine() {
-            engine.set_space(if has_room { Space::Free } else { Space::Full });
+            engine.set_room(holds.saturating_sub(waiting));
         }
         self.rearm();
     }
@@ -221,13 +224,12 @@ impl Core {
     ) -> Readiness {
         let is_available = self.is_available();
         let engine = self.store.engine();
-        let closed = engine.as_ref().map_or(0, |engine| engine.closed_until().micros_since(now));
-        let is_full = engine.is_some_and(|engine| engine.space() == Space::Full);
+        let closed = engine.map_or(0, |engine| engine.closed_until().micros_since(now));
         match state {
             _ if self.draining => Readiness::Draining,
             Some(_) if !is_available => Readiness::State(Health::Broken),
             None if !is_available => Readiness::Unavailable,
-            Some(_) if is_full => Readiness::State(Health::Full),
+            Some(_) if self.recording.is_full => Readiness::State(Health::Full),
             _ if closed > 0 => {
                 let doubt = state.and_then(StateDir::doubt);
                 Readiness::Closed { doubt, left_micros: closed }

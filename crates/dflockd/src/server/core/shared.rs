@@ -7,6 +7,8 @@ use super::recording::Recording;
 use super::watching::Watchers;
 use super::{Core, Shared};
 use crate::server::access::Access;
+#[cfg(feature = "etcd")]
+use crate::server::link::place::Standby;
 use crate::server::settings::Settings;
 use crate::server::store::Store;
 use crate::server::tls::Tls;
@@ -43,7 +45,32 @@ impl Shared {
             core: Mutex::new(core),
             kicked: AtomicBool::new(false),
             changed: Notify::new(),
+            #[cfg(feature = "etcd")]
+            standby: Standby::new(),
         }
+    }
+
+    /// What this server knows of the others.
+    #[cfg(feature = "etcd")]
+    pub(in crate::server) const fn standby(&self) -> &Standby {
+        &self.standby
+    }
+
+    /// The number of connections that are passed on to another server.
+    pub(in crate::server) fn passed(&self) -> usize {
+        #[cfg(feature = "etcd")]
+        return self.standby.passed();
+        #[cfg(not(feature = "etcd"))]
+        0
+    }
+
+    /// Whether all clients have left.
+    pub(in crate::server) fn is_empty(&self) -> bool {
+        #[cfg(feature = "etcd")]
+        if self.standby.is_busy() {
+            return false;
+        }
+        self.core().connections.len() == 0
     }
 
     pub(in crate::server) fn now(&self) -> Moment {
@@ -71,13 +98,15 @@ impl Shared {
     /// Makes every connection end now.
     pub(in crate::server) fn kick(&self) {
         self.kicked.store(true, Ordering::Relaxed);
+        #[cfg(feature = "etcd")]
+        self.standby.kick();
         self.core().connections.wake_all();
     }
 
     /// Whether there are as many connections as the system's limits allow.
     pub(in crate::server) fn is_full(&self) -> bool {
         let most = self.settings.max_descriptors;
-        most > 0 && self.core().connections.len() >= most
+        most > 0 && self.core().connections.len() + self.passed() >= most
     }
 
     pub(in crate::server) fn is_kicked(&self) -> bool {

@@ -7,6 +7,7 @@
 //!
 //! The index names the file that counts, by its header, and the generation that the other file must have.
 
+use leases::journal::Kept;
 use leases::{Claim, Key, Label, Limit, Token, Ttl};
 
 /// Bytes of a header.
@@ -96,29 +97,21 @@ pub(super) struct Index {
 pub(super) struct Chain(u32);
 
 /// A hold, with its end on two clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Saved<'a> {
-    /// The key.
-    pub(super) key: Key<'a>,
-    /// What is held of the key.
-    pub(super) claim: Claim,
-    /// The token of the hold.
-    pub(super) token: Token,
-    /// The length of the lease in the last request.
-    pub(super) ttl: Ttl,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// The hold.
+    pub(super) kept: Kept,
     /// Its end on the clock since the boot, in microseconds.
     pub(super) boot_micros: u64,
     /// Its end on the wall clock, in microseconds since 1970.
     pub(super) wall_micros: u64,
-    /// The label of its holder, as [`Label::write`](leases::Label::write) writes it; empty for none.
-    pub(super) label: &'a [u8],
 }
 
 /// One entry of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
     /// A hold, with its end.
-    Held(Saved<'a>),
+    Held(Held),
     /// The hold with this token has ended.
     Ended(Token),
     /// No fence above this was given out.
@@ -130,10 +123,10 @@ pub(super) enum Entry<'a> {
 }
 
 /// The next part of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Read {
     /// An entry, the number of its bytes, and the checksum that the next one continues.
-    Entry(Entry<'a>, usize, Chain),
+    Entry(Entry, usize, Chain),
     /// Nothing more was written.
     End,
     /// Something was written that cannot be read.
@@ -218,45 +211,34 @@ fn read_fields(rest: &mut &[u8]) -> Option<Header> {
 }
 
 /// Appends an entry without its checksum; [`seal`] adds that.
-pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry<'_>) {
-    let start = out.len();
-    out.extend_from_slice(&[0; 2]);
+pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry) {
     match entry {
-        Entry::Held(saved) => push_held(out, saved),
-        Entry::Ended(token) => {
-            out.push(ENDED);
-            push_token(out, *token);
-        }
-        Entry::Fence(fence) => {
-            out.push(FENCE);
-            out.extend_from_slice(&fence.to_be_bytes());
-        }
-        Entry::Whole => out.push(WHOLE),
-        Entry::Closed => out.push(CLOSED),
-    }
-    let length = u16::try_from(out.len() - start - 2).unwrap_or(0);
-    if let Some(place) = out.get_mut(start..start + 2) {
-        place.copy_from_slice(&length.to_be_bytes());
+        Entry::Held(held) => push_held(out, held, true),
+        Entry::Ended(token) => push_body(out, ENDED, &token.bytes()),
+        Entry::Fence(fence) => push_body(out, FENCE, &fence.to_be_bytes()),
+        Entry::Whole => push_body(out, WHOLE, &[]),
+        Entry::Closed => push_body(out, CLOSED, &[]),
     }
 }
 
-fn push_held(out: &mut Vec<u8>, saved: &Saved<'_>) {
-    out.push(HELD);
-    push_token(out, saved.token);
-    out.extend_from_slice(&slots(saved.claim).to_be_bytes());
-    out.extend_from_slice(&saved.ttl.span().count().to_be_bytes());
-    out.extend_from_slice(&saved.boot_micros.to_be_bytes());
-    out.extend_from_slice(&saved.wall_micros.to_be_bytes());
-    out.extend_from_slice(saved.key.bytes());
-    if !saved.label.is_empty() {
-        // No key has a line end.
-        out.push(b'\n');
-        out.extend_from_slice(saved.label);
-    }
+/// Appends a hold as [`push_entry`] does, perhaps without its label.
+pub(super) fn push_held(out: &mut Vec<u8>, held: &Held, has_label: bool) {
+    let Held { ref kept, boot_micros, wall_micros } = *held;
+    let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, wall_micros];
+    let numbers = numbers.map(u64::to_be_bytes);
+    // No key has a line end.
+    let label = kept.label.as_ref().filter(|_| has_label);
+    let label = label.map(|label| format!("\n{}", label.write())).unwrap_or_default();
+    let token = kept.token.bytes();
+    push_body(out, HELD, &[&token, numbers.as_flattened(), &kept.key, label.as_bytes()].concat());
 }
 
-fn push_token(out: &mut Vec<u8>, token: Token) {
-    out.extend_from_slice(&token.bytes());
+#[expect(clippy::expect_used, reason = "keys and labels have limits")]
+fn push_body(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    let length = u16::try_from(body.len() + 1).expect("keys and labels have limits");
+    out.extend_from_slice(&length.to_be_bytes());
+    out.push(kind);
+    out.extend_from_slice(body);
 }
 
 /// Bytes of a hold's entry in the file, without its label.
@@ -289,7 +271,7 @@ pub(super) fn push_end(out: &mut Vec<u8>, chain: Chain) {
 }
 
 /// Reads the entry at the beginning of `bytes`.
-pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read<'_> {
+pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read {
     let entry = || {
         let count = usize::from(u16::from_be_bytes(*bytes.first_chunk::<2>()?));
         let (framed, rest) = bytes.split_at_checked(count + 2)?;
@@ -307,7 +289,7 @@ pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read<'_> {
 }
 
 /// An entry without its length and checksum.
-pub(super) fn read_body(body: &[u8]) -> Option<Entry<'_>> {
+fn read_body(body: &[u8]) -> Option<Entry> {
     let (&kind, mut rest) = body.split_first()?;
     let entry = match kind {
         HELD => return read_held(rest).map(Entry::Held),
@@ -320,15 +302,17 @@ pub(super) fn read_body(body: &[u8]) -> Option<Entry<'_>> {
     rest.is_empty().then_some(entry)
 }
 
-fn read_held(mut rest: &[u8]) -> Option<Saved<'_>> {
+fn read_held(mut rest: &[u8]) -> Option<Held> {
     let token = token(&mut rest)?;
     let claim = claim(number(&mut rest)?);
     let ttl = Ttl::new(number(&mut rest)?)?;
     let (boot_micros, wall_micros) = (number(&mut rest)?, number(&mut rest)?);
     let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
     let (key, label) = rest.split_at_checked(end)?;
-    let (key, label) = (Key::new(key)?, label.get(1..).unwrap_or_default());
-    Some(Saved { key, claim, token, ttl, boot_micros, wall_micros, label })
+    let key = Key::new(key)?.bytes().into();
+    let label = label.get(1..).and_then(Label::read);
+    let kept = Kept { key, claim, token, ttl, left_micros: 0, label };
+    Some(Held { kept, boot_micros, wall_micros })
 }
 
 /// A claim as a number: the number of slots of the key, or 0 for a shared lock.
@@ -347,7 +331,7 @@ fn token(rest: &mut &[u8]) -> Option<Token> {
     Some(Token::new(number(rest)?, number(rest)?))
 }
 
-pub(super) fn number(rest: &mut &[u8]) -> Option<u64> {
+fn number(rest: &mut &[u8]) -> Option<u64> {
     let (bytes, tail) = rest.split_first_chunk::<8>()?;
     *rest = tail;
     Some(u64::from_be_bytes(*bytes))
@@ -361,7 +345,7 @@ fn flag(rest: &mut &[u8]) -> Option<bool> {
     }
 }
 
-pub(super) fn id(rest: &mut &[u8]) -> Option<[u8; 16]> {
+fn id(rest: &mut &[u8]) -> Option<[u8; 16]> {
     let (id, tail) = rest.split_first_chunk::<16>()?;
     *rest = tail;
     Some(*id)
@@ -399,19 +383,29 @@ mod tests {
         }
     }
 
-    fn saved(key: &[u8]) -> Saved<'_> {
-        Saved {
-            key: Key::new(key).unwrap(),
+    fn held(key: &[u8]) -> Held {
+        let kept = Kept {
+            key: key.into(),
             claim: Claim::Slot(Limit::new(3).unwrap()),
             token: Token::new(5, u64::MAX),
             ttl: Ttl::new(33).unwrap(),
-            boot_micros: 1,
-            wall_micros: u64::MAX,
-            label: b"",
-        }
+            left_micros: 0,
+            label: None,
+        };
+        Held { kept, boot_micros: 1, wall_micros: u64::MAX }
     }
 
-    fn sealed(entry: &Entry<'_>, chain: Chain) -> Vec<u8> {
+    fn shared() -> Held {
+        let Held { kept, .. } = held(b"k");
+        Held { kept: Kept { claim: Claim::Shared, ..kept }, ..held(b"k") }
+    }
+
+    fn labelled(label: &[u8]) -> Held {
+        let Held { kept, .. } = held(b"k");
+        Held { kept: Kept { label: Label::read(label), ..kept }, ..held(b"k") }
+    }
+
+    fn sealed(entry: &Entry, chain: Chain) -> Vec<u8> {
         let (mut body, mut out) = (Vec::new(), Vec::new());
         push_entry(&mut body, entry);
         seal(&mut out, chain, &body);
@@ -431,26 +425,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case::held(Entry::Held(saved(b"k")))]
-    #[case::shared(Entry::Held(Saved { claim: Claim::Shared, ..saved(b"k") }))]
+    #[case::held(Entry::Held(held(b"k")))]
+    #[case::shared(Entry::Held(shared()))]
     // Its length has one bit.
-    #[case::length_64(Entry::Held(saved(b"fifteen-bytes-k")))]
-    #[case::label(Entry::Held(Saved { label: b"al@db1\n10.0.0.1:80", ..saved(b"k") }))]
-    #[case::no_value(Entry::Held(Saved { label: b"al@db1\n", ..saved(b"k") }))]
-    #[case::longest_key(Entry::Held(saved(&[0xff; 256])))]
+    #[case::length_64(Entry::Held(held(b"fifteen-bytes-k")))]
+    #[case::label(Entry::Held(labelled(b"al@db1\n10.0.0.1:80")))]
+    #[case::no_value(Entry::Held(labelled(b"al@db1\n")))]
+    #[case::longest_key(Entry::Held(held(&[0xff; 256])))]
     #[case::ended(Entry::Ended(Token::new(1, 2)))]
     #[case::fence(Entry::Fence(u64::MAX))]
     #[case::whole(Entry::Whole)]
     #[case::closed(Entry::Closed)]
-    fn entries_both_ways(#[case] entry: Entry<'_>) {
+    fn entries_both_ways(#[case] entry: Entry) {
         let chain = Chain(7);
         let bytes = sealed(&entry, chain);
         assert!(bytes.len() <= MAX_ENTRY_BYTES);
         let Read::Entry(read, used, next) = read_entry(&bytes, chain) else { panic!() };
-        assert_eq!((read, used), (entry, bytes.len()));
-        if let Entry::Held(saved) = entry {
-            let label = Label::read(saved.label);
-            let count = held_bytes(saved.key.bytes()) + label_bytes(label.as_ref());
+        assert_eq!((&read, used), (&entry, bytes.len()));
+        if let Entry::Held(Held { kept, .. }) = entry {
+            let count = held_bytes(&kept.key) + label_bytes(kept.label.as_ref());
             assert_eq!(count, bytes.len() as u64);
         }
         breaks_everywhere(&bytes, |bytes| read_entry(bytes, chain) == Read::Torn);

@@ -6,9 +6,8 @@ use super::disk::{Disk, Health, Synced, Times};
 use super::ledger::Ledger;
 use super::load::{Clocks, Damage, Found, Loaded, load};
 use super::promises::Origin;
-use super::resumed;
+use super::{note_changes, resumed};
 use crate::sample::{CAPS, Counting, take};
-use leases::journal::Record;
 use leases::{Answer, ConnId, Engine, Key, Moment, Request, Seconds, Token, Verdict};
 use rstest::rstest;
 use std::cell::{Cell, RefCell};
@@ -108,7 +107,7 @@ impl Machine {
 }
 
 struct Server {
-    engine: Engine<Counting>,
+    engine: Engine,
     ledger: Ledger<Memory>,
     disk: Memory,
     conn: ConnId,
@@ -149,10 +148,9 @@ impl Server {
         let times = self.times();
         self.engine.advance(times.now);
         while self.engine.take_effect().is_some() {}
-        assert!(self.ledger.has_room(times.now, 1));
+        assert!(self.ledger.room(times.now, 1) > 0);
         let verdict = self.engine.ask(times.now, self.conn, request);
-        let ledger = &mut self.ledger;
-        self.engine.take_changes(times.now, |change| ledger.note(&Record::new(&change), times));
+        note_changes(&mut self.engine, &mut self.ledger, times);
         assert_eq!(self.ledger.flush(times), Ok(()));
         let Verdict::Now(answer) = verdict else { panic!("{verdict:?}") };
         answer

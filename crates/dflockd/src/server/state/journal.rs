@@ -6,7 +6,7 @@ use super::disk::{Health, Synced, Times};
 use super::ledger::{Ledger, RETRY};
 use super::load::{Damage, Loaded};
 use leases::journal::{Failed, Journal, Record, Recovered};
-use leases::{MAX_KEYS, Moment, Seconds};
+use leases::{Moment, Seconds};
 use std::io;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
@@ -74,10 +74,10 @@ impl Journal for DiskJournal {
         outcome
     }
 
-    fn has_room(&mut self) -> bool {
-        let has_room = self.ledger.has_room(times().now, MAX_KEYS);
+    fn room(&mut self, wanted: usize) -> usize {
+        let room = self.ledger.room(times().now, wanted);
         self.log_failure();
-        has_room
+        room
     }
 
     async fn end(mut self) {

@@ -12,14 +12,15 @@
 //! to wait for it is known.
 
 use super::codec::{
-    Chain, END_BYTES, Entry, HEADER_BYTES, INDEX_BYTES, Index, MAX_ENTRY_BYTES, MAX_LABEL_BYTES,
-    Saved, held_bytes, label_bytes, push_end, push_entry, push_header, push_index, seal,
+    Chain, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index, MAX_ENTRY_BYTES,
+    MAX_LABEL_BYTES, held_bytes, label_bytes, push_end, push_entry, push_header, push_held,
+    push_index, seal,
 };
 use super::disk::{Disk, Health, Synced, Times};
 use super::load::Loaded;
 use super::promises::{Origin, Promises};
 use leases::journal::{Failed, Kept, Record, Recovered};
-use leases::{Key, Label, Moment, Seconds};
+use leases::{Moment, Seconds};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -43,14 +44,6 @@ struct Copying {
     /// The fences of the holds that are still to be copied: from `next` to `last`. Later holds are changes.
     next: u64,
     last: u64,
-}
-
-/// A hold, with its end on two clocks.
-#[derive(Debug)]
-struct Held {
-    kept: Kept,
-    boot_micros: u64,
-    wall_micros: u64,
 }
 
 /// See the module.
@@ -122,7 +115,7 @@ impl<D: Disk> Ledger<D> {
             retry: Moment::default(),
             failure: None,
         };
-        found.holds.into_iter().for_each(|kept| ledger.hold(Held::new(kept, times)));
+        found.holds.into_iter().for_each(|kept| ledger.hold(held(kept, times)));
         ledger.rewrite(times);
         ledger
     }
@@ -166,14 +159,11 @@ impl<D: Disk> Ledger<D> {
                 if let Some(entry) = self.promises.promise(kept) {
                     push_entry(&mut self.pending, &entry);
                 }
-                let held = Held::new(kept.clone(), times);
-                let fence = kept.token.fence();
-                self.forget(fence);
-                self.hold(held);
+                let held = held(kept.clone(), times);
+                self.forget(kept.token.fence());
+                self.hold(held.clone());
                 let fits = self.labels_fit();
-                if let Some(held) = self.holds.get(&fence) {
-                    push_hold(&mut self.pending, held, fits);
-                }
+                push_held(&mut self.pending, &held, fits);
             }
             Record::Ended(token) => {
                 self.forget(token.fence());
@@ -204,48 +194,41 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    /// Whether so many more holds, at least one, could be written down; reserves room for them.
-    pub(super) fn has_room(&mut self, now: Moment, more: usize) -> bool {
+    /// How many more holds can be written down; reserves room for `wanted` of them, and says [`usize::MAX`] if the disk
+    /// has it.
+    pub(super) fn room(&mut self, now: Moment, wanted: usize) -> usize {
         if self.health == Health::Broken {
-            return false;
+            return 0;
         }
-        let live = self.live + (more.saturating_sub(1) * MAX_ENTRY_BYTES) as u64;
-        let is_enough = self.is_room_for(live);
-        if is_enough {
-            self.health = Health::Good;
-        }
+        let live = self.live + (wanted * MAX_ENTRY_BYTES) as u64;
         let labels = if self.labels == 0 { 0 } else { self.labels + MAX_LABEL_BYTES };
-        if self.is_room_for(live + labels) || now < self.retry {
-            return is_enough;
-        }
-        let least = (live + MAX_ENTRY_BYTES as u64) * SHARE;
-        match self.reserve(least.max(self.capacity * 2)) {
-            Ok(()) => {
-                self.health = Health::Good;
-                true
-            }
-            Err(err) => {
+        if !self.is_room_for(live + labels) && now >= self.retry {
+            if let Err(err) = self.reserve((live * SHARE).max(self.capacity * 2)) {
                 self.retry = now.after_micros(RETRY_MICROS);
-                if is_enough {
-                    return true;
-                }
-                if self.health != Health::Full {
+                if self.left() == 0 && self.health != Health::Full {
                     self.failure = Some(err);
                 }
-                self.health = Health::Full;
-                false
             }
         }
+        let left = self.left();
+        self.health = if left == 0 { Health::Full } else { Health::Good };
+        if self.is_room_for(live) { usize::MAX } else { left }
     }
 
-    /// Whether holds of this many bytes leave room for one more hold, and for changes.
+    /// The number of further holds for which there is room, whatever their size.
+    fn left(&self) -> usize {
+        let bytes = (self.capacity / SHARE).saturating_sub(self.live);
+        usize::try_from(bytes).unwrap_or(usize::MAX) / MAX_ENTRY_BYTES
+    }
+
+    /// Whether holds of this many bytes leave room for changes.
     const fn is_room_for(&self, holds: u64) -> bool {
-        (holds + MAX_ENTRY_BYTES as u64) * SHARE <= self.capacity
+        holds * SHARE <= self.capacity
     }
 
     /// Whether there is room for the labels that no hold needs.
     const fn labels_fit(&self) -> bool {
-        self.is_room_for(self.live + self.labels)
+        self.is_room_for(self.live + self.labels + MAX_ENTRY_BYTES as u64)
     }
 
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
@@ -368,7 +351,7 @@ impl<D: Disk> Ledger<D> {
         let fits = self.labels_fit();
         let mut rest = self.holds.range(copying.next..).take_while(|(it, _)| **it <= copying.last);
         for (fence, held) in rest.by_ref().take(most) {
-            push_hold(&mut entries, held, fits);
+            push_held(&mut entries, held, fits);
             copying.next = fence + 1;
         }
         let is_complete = rest.next().is_none();
@@ -462,25 +445,11 @@ impl<D: Disk> Ledger<D> {
     }
 }
 
-impl Held {
-    fn new(kept: Kept, times: Times) -> Self {
-        let end = |now: u64| now.saturating_add(kept.left_micros);
-        let (boot_micros, wall_micros) =
-            (end(times.clocks.boot_micros), end(times.clocks.wall_micros));
-        Self { kept, boot_micros, wall_micros }
-    }
-}
-
-fn push_hold(out: &mut Vec<u8>, held: &Held, labels_fit: bool) {
-    let Held { ref kept, boot_micros, wall_micros } = *held;
-    let Some(key) = Key::new(&kept.key) else { unreachable!("only keys are held") };
-    let (claim, token, ttl) = (kept.claim, kept.token, kept.ttl);
-    let label = kept.label.as_ref().filter(|_| labels_fit).map(Label::write).unwrap_or_default();
-    let label = label.as_bytes();
-    push_entry(
-        out,
-        &Entry::Held(Saved { key, claim, token, ttl, boot_micros, wall_micros, label }),
-    );
+/// The hold, with its end.
+fn held(kept: Kept, times: Times) -> Held {
+    let boot_micros = times.clocks.boot_micros.saturating_add(kept.left_micros);
+    let wall_micros = times.clocks.wall_micros.saturating_add(kept.left_micros);
+    Held { kept, boot_micros, wall_micros }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! granted because of that. Pure.
 
 use super::codec::{BootId, DirId, Doubt, Header, Index, read_index};
-use super::story::Story;
+use super::log_file::LogFile;
 use leases::Seconds;
 use leases::journal::Kept;
 
@@ -94,25 +94,25 @@ fn is_blank(bytes: &[u8]) -> bool {
 }
 
 /// The files of a directory, read as far as they can be.
-struct Shelf<'a> {
+struct StateFiles<'a> {
     found: Found<'a>,
     index: Option<Index>,
     /// An index that was found in the place of a file of holds.
-    strays: [Option<Index>; 2],
+    misplaced: [Option<Index>; 2],
     /// The files of holds, by their place.
-    stories: [Option<Story>; 2],
+    logs: [Option<LogFile>; 2],
 }
 
-impl Shelf<'_> {
-    fn stories(&self) -> impl Iterator<Item = &Story> {
-        self.stories.iter().flatten()
+impl StateFiles<'_> {
+    fn logs(&self) -> impl Iterator<Item = &LogFile> {
+        self.logs.iter().flatten()
     }
 
     /// The complete file with the greatest generation.
-    fn newest(&self) -> Option<&Story> {
-        let is_ours = |story: &&Story| self.index.is_none_or(|index| story.is_its(&index));
-        let whole = self.stories().filter(|story| story.whole).filter(is_ours);
-        whole.max_by_key(|story| story.header.generation)
+    fn newest(&self) -> Option<&LogFile> {
+        let is_ours = |log: &&LogFile| self.index.is_none_or(|index| log.same_directory(&index));
+        let whole = self.logs().filter(|log| log.whole).filter(is_ours);
+        whole.max_by_key(|log| log.header.generation)
     }
 
     fn damage(&self, boot: &BootId) -> Option<Damage> {
@@ -131,7 +131,7 @@ impl Shelf<'_> {
         if at != generation && !(index.other > generation && at == index.other) {
             return Some(Damage::Newest);
         }
-        if !newest.is_at_home() {
+        if !newest.slot_matches() {
             return Some(Damage::Newest);
         }
         if newest.is_torn {
@@ -139,9 +139,10 @@ impl Shelf<'_> {
         }
         // After a power cut the end of a file that is not needed any more may be missing.
         let is_old = (1..generation).contains(&index.other) && at == generation;
-        let is_known = |story: &&Story| story.header.generation == index.other && story.whole;
-        let is_good = |story: &Story| story.is_at_home() && story.is_its(index) && !story.is_torn;
-        let other = self.stories().find(is_known);
+        let is_known = |log: &&LogFile| log.header.generation == index.other && log.whole;
+        let is_good =
+            |log: &LogFile| log.slot_matches() && log.same_directory(index) && !log.is_torn;
+        let other = self.logs().find(is_known);
         let is_other_boot = newest.header.boot != *boot;
         let is_missing = is_old && !is_other_boot && !other.is_some_and(is_good);
         is_missing.then_some(Damage::Other)
@@ -149,12 +150,12 @@ impl Shelf<'_> {
 
     /// The header of the file that counts if nothing is damaged, otherwise all headers that can be read.
     fn headers(&self, damage: Option<Damage>) -> impl Iterator<Item = &Header> {
-        let newest = self.newest().map(|story| story.header.generation);
+        let newest = self.newest().map(|log| log.header.generation);
         let counts =
-            move |story: &&Story| damage.is_some() || Some(story.header.generation) == newest;
-        let stories = self.stories().filter(counts).map(|story| &story.header);
-        let strays = self.strays.iter().flatten().filter(move |_| damage.is_some());
-        stories.chain(self.index.iter().chain(strays).map(|index| &index.counts))
+            move |log: &&LogFile| damage.is_some() || Some(log.header.generation) == newest;
+        let logs = self.logs().filter(counts).map(|log| &log.header);
+        let misplaced = self.misplaced.iter().flatten().filter(move |_| damage.is_some());
+        logs.chain(self.index.iter().chain(misplaced).map(|index| &index.counts))
     }
 
     /// The rest of the longest wait that an earlier start began.
@@ -177,35 +178,32 @@ impl Shelf<'_> {
 /// Reads the files.
 pub(super) fn load(found: Found<'_>, boot: &BootId, clocks: Clocks) -> Loaded {
     let [first, second] = found.holds;
-    let stories = [Story::read(first, 0), Story::read(second, 1)];
-    let strays = [read_index(first), read_index(second)];
-    let shelf = Shelf { found, index: read_index(found.index), strays, stories };
-    let damage = shelf.damage(boot);
-    let newest = shelf.newest();
-    let generation = newest.map_or(0, |story| story.header.generation);
-    let anywhere = |of: fn(&Story) -> u64| shelf.stories().map(of).max().unwrap_or(0);
-    let (index, other) = shelf.index.map_or((0, 0), |i| (i.counts.generation, i.other));
-    let longest = shelf.headers(damage).map(|header| header.longest).max().unwrap_or(0);
+    let logs = [LogFile::read(first, 0), LogFile::read(second, 1)];
+    let misplaced = [read_index(first), read_index(second)];
+    let files = StateFiles { found, index: read_index(found.index), misplaced, logs };
+    let damage = files.damage(boot);
+    let newest = files.newest();
+    let generation = newest.map_or(0, |log| log.header.generation);
+    let anywhere = |of: fn(&LogFile) -> u64| files.logs().map(of).max().unwrap_or(0);
+    let (index, other) = files.index.map_or((0, 0), |i| (i.counts.generation, i.other));
+    let longest = files.headers(damage).map(|header| header.longest).max().unwrap_or(0);
     let of_entries = if damage.is_some() {
-        anywhere(|story| story.longest)
+        anywhere(|log| log.longest)
     } else {
-        newest.map_or(0, |story| story.longest)
+        newest.map_or(0, |log| log.longest)
     };
-    let fence = anywhere(|story| story.fence);
-    let doubt = newest.and_then(|story| story.doubt(boot));
+    let fence = anywhere(|log| log.fence);
+    let doubt = newest.and_then(|log| log.doubt(boot));
     Loaded {
-        holds: newest.map(|story| story.holds(boot, clocks)).unwrap_or_default(),
-        fence: shelf.headers(damage).map(|header| header.fence).max().unwrap_or(0).max(fence),
+        holds: newest.map(|log| log.holds(boot, clocks)).unwrap_or_default(),
+        fence: files.headers(damage).map(|header| header.fence).max().unwrap_or(0).max(fence),
         longest: longest.max(of_entries),
         damage,
         doubt: damage.map(|_| Doubt::Damaged).or(doubt),
-        closing: shelf.closing(damage, boot, clocks),
-        dir: shelf
-            .index
-            .map(|index| index.counts.dir)
-            .or_else(|| newest.map(|story| story.header.dir)),
+        closing: files.closing(damage, boot, clocks),
+        dir: files.index.map(|index| index.counts.dir).or_else(|| newest.map(|log| log.header.dir)),
         generation,
-        last_generation: anywhere(|story| story.header.generation).max(index).max(other),
-        next_slot: newest.map_or(0, |story| 1 - story.slot),
+        last_generation: anywhere(|log| log.header.generation).max(index).max(other),
+        next_slot: newest.map_or(0, |log| 1 - log.slot),
     }
 }

@@ -1,6 +1,6 @@
 //! The state directory: the holds on the disk, so that a restart forgets nothing.
 //!
-//! `codec`, `story`, `load` and `promises` are pure, and so is `ledger`, which decides what is
+//! `codec`, `log_file`, `load` and `promises` are pure, and so is `ledger`, which decides what is
 //! written. `journal` is the boundary to the server, and `dir` has the files.
 
 mod codec;
@@ -9,8 +9,8 @@ mod disk;
 mod journal;
 mod ledger;
 mod load;
+mod log_file;
 mod promises;
-mod story;
 
 pub use codec::Doubt;
 pub use dir::StateDir;
@@ -43,11 +43,11 @@ mod damage_tests;
 
 /// A record that continues what was found, and an engine that continues with it.
 #[cfg(test)]
-fn resumed<D: disk::Disk, M: leases::Mint>(
+fn resumed<D: disk::Disk>(
     disk: D,
     origin: promises::Origin,
     found: load::Loaded,
-    engine: &mut leases::Engine<M>,
+    engine: &mut leases::Engine,
     usual: leases::Seconds,
     times: disk::Times,
 ) -> ledger::Ledger<D> {
@@ -55,4 +55,16 @@ fn resumed<D: disk::Disk, M: leases::Mint>(
     engine.record(leases::LeaseStart::Grant);
     ledger.recovered(times).restore(times.now, engine);
     ledger
+}
+
+/// Notes what has changed in an engine.
+#[cfg(test)]
+fn note_changes<D: disk::Disk>(
+    engine: &mut leases::Engine,
+    ledger: &mut ledger::Ledger<D>,
+    times: disk::Times,
+) {
+    let mut records = Vec::new();
+    engine.take_changes(times.now, &mut records);
+    records.iter().for_each(|record| ledger.note(record, times));
 }

@@ -50,7 +50,7 @@ impl Promises {
     }
 
     /// A lease begins. Returns an entry to write before it, if one is needed.
-    pub(super) fn promise(&mut self, hold: &Kept) -> Option<Entry<'static>> {
+    pub(super) fn promise(&mut self, hold: &Kept) -> Option<Entry> {
         // The length is rounded up, so that few notes are enough, whatever clients ask for.
         let seconds = hold.ttl.span().count();
         if seconds > self.longest {
@@ -73,7 +73,7 @@ impl Promises {
     }
 
     /// See [`Entry::Fence`].
-    pub(super) const fn fence(&self) -> Entry<'static> {
+    pub(super) const fn fence(&self) -> Entry {
         Entry::Fence(self.fence)
     }
 

@@ -1,0 +1,55 @@
+//! Requests about locks that a server does not answer itself, because another one leads. They go to the leader over the
+//! link, as HTTP/1.1 on a stream of their own.
+
+use super::door::converse;
+use super::gate::Reach;
+use super::reply::{self, Fault, ReplyBody};
+use super::seats::Seats;
+use super::site::Site;
+use crate::server::{Handle, LinkStream};
+use hyper::client::conn::http1::handshake;
+use hyper::header::{CONNECTION, HOST, HeaderValue};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The most requests of standbys at the same time; for a further one, the oldest is given up.
+const MAX_REQUESTS: usize = 64;
+/// How long the leader may take to begin an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers the requests of servers that do not lead, for as long as the server runs.
+pub(crate) async fn serve_standbys(handle: Handle) {
+    let Some(mut streams) = handle.take_http_streams() else { return };
+    let site = Arc::new(Site::new(handle, Reach::Standby, Seats::new(MAX_REQUESTS)));
+    while let Some(stream) = streams.recv().await {
+        let seat = site.seats.take();
+        let id = seat.id();
+        let task = tokio::spawn(converse(Arc::clone(&site), seat, stream));
+        site.seats.set_task(id, task.abort_handle());
+    }
+}
+
+/// The leader's answer to this request, whose right was checked here.
+pub(super) async fn ask<B>(stream: LinkStream, request: &Request<B>) -> Response<ReplyBody> {
+    let mut copy = Request::new(String::new());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy.headers_mut().insert(HOST, HeaderValue::from_static("leader"));
+    copy.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    let answer = async {
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        sender.send_request(copy).await.ok()
+    };
+    match timeout(PATIENCE, answer).await {
+        Ok(Some(mut answer)) => {
+            answer.headers_mut().remove(CONNECTION);
+            answer.map(ReplyBody::Passed)
+        }
+        Ok(None) | Err(_) => reply::fault(Fault::StoreAway),
+    }
+}

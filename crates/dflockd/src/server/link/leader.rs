@@ -1,0 +1,129 @@
+//! The leader's side: accepts the streams of a standby, and serves each like a connection of its own.
+
+use super::stream::LinkStream;
+use super::{
+    ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, TOKEN, configure, from_hex,
+    watch_for_silence,
+};
+use crate::server::connection::Peer;
+use crate::server::core::Shared;
+use crate::server::listener;
+use crate::server::transport::{LinkSocket, Stream, Transport};
+use h2::RecvStream;
+use h2::server::{Builder, Connection, SendResponse};
+use hyper::body::Bytes;
+use hyper::http::{Request, Response, StatusCode};
+use leases::{Key, Token};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the last answers of a term may take on their way.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// Serves standbys for as long as the server runs.
+pub(in crate::server) async fn serve_standbys(shared: Arc<Shared>) {
+    let Some(mut links) = shared.standby().take_links() else { return };
+    while let Some((transport, peer)) = links.recv().await {
+        tokio::spawn(serve(Arc::clone(&shared), transport, peer));
+    }
+}
+
+/// Serves a standby until the link or the term ends.
+async fn serve(shared: Arc<Shared>, transport: Transport, peer: String) {
+    let _counted = shared.standby().count_link(shared.changed());
+    let mut builder = Builder::new();
+    let handshake = configure!(builder).handshake::<_, Bytes>(LinkSocket(transport));
+    let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
+    tracing::info!(%peer, "a standby is linked");
+    let is_draining = Arc::default();
+    let silence = watch_for_silence(link.ping_pong());
+    tokio::select! {
+        () = accept(&shared, &mut link, &is_draining) => {}
+        () = silence => {}
+        () = shared.standby().leads_no_more() => {
+            link.graceful_shutdown();
+            let _ = timeout(LAST_ANSWERS, accept(&shared, &mut link, &is_draining)).await;
+        }
+    }
+    tracing::info!(%peer, "the link of a standby has ended");
+}
+
+async fn accept(
+    shared: &Arc<Shared>,
+    link: &mut Connection<LinkSocket, Bytes>,
+    is_draining: &Arc<AtomicBool>,
+) {
+    while let Some(Ok((request, respond))) = link.accept().await {
+        begin(shared, request, respond, is_draining);
+    }
+}
+
+/// Begins a stream.
+fn begin(
+    shared: &Arc<Shared>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    is_draining: &Arc<AtomicBool>,
+) {
+    let (head, receiver) = request.into_parts();
+    let mut accept = |status| {
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        respond.send_response(response, status != StatusCode::OK).ok()
+    };
+    match head.uri.path() {
+        CLIENT => {
+            let address =
+                head.headers.get(ADDRESS).and_then(|text| text.to_str().ok()?.parse().ok());
+            let peer = address.map_or(Peer::Unix, Peer::Tcp);
+            let Some(seat) = listener::admit(shared, peer) else {
+                let _ = accept(StatusCode::SERVICE_UNAVAILABLE);
+                return;
+            };
+            match accept(StatusCode::OK) {
+                Some(sender) => {
+                    let stream = LinkStream::of_leader(sender, receiver, Arc::clone(is_draining));
+                    listener::spawn(
+                        shared,
+                        Transport::plain(Stream::Link(Box::new(stream))),
+                        seat,
+                        peer,
+                    );
+                }
+                None => listener::dismiss(shared, seat),
+            }
+        }
+        HTTP => {
+            if let Some(sender) = accept(StatusCode::OK) {
+                let stream = LinkStream::of_leader(sender, receiver, Arc::default());
+                shared.standby().pass_http(stream);
+            }
+        }
+        RELEASE => {
+            let text = |name| head.headers.get(name).and_then(|text| text.to_str().ok());
+            let name = text(KEY).and_then(from_hex);
+            let key = name.as_deref().and_then(Key::new);
+            let token = text(TOKEN).and_then(|digits| Token::parse(digits.as_bytes()));
+            let is_done = shared.standby().leads() && key.zip(token).is_some();
+            if let Some((key, token)) = key.zip(token).filter(|_| is_done) {
+                let now = shared.now();
+                shared.core().give_back(now, key, token);
+            }
+            let _ = accept(if is_done {
+                StatusCode::NO_CONTENT
+            } else {
+                StatusCode::SERVICE_UNAVAILABLE
+            });
+        }
+        DRAINING => {
+            is_draining.store(true, Ordering::Relaxed);
+            shared.core().connections.wake_all();
+            let _ = accept(StatusCode::NO_CONTENT);
+        }
+        _ => {
+            let _ = accept(StatusCode::NOT_FOUND);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What a server knows of the others: where the locks are, and what is under way over links.
+
+#[cfg(feature = "http")]
+use super::HTTP;
+use super::stream::LinkStream;
+use super::{DRAINING, LEADER_SHOWS, STANDBY_SHOWS, proof};
+use crate::server::access::AuthToken;
+use crate::server::transport::Transport;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
+use hyper::body::Bytes;
+use hyper::http::Request;
+use leases_etcd::{EtcdNumbers, Observer};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::timeout;
+
+/// How long a new connection is kept while the leader changes; longer than the session of a dead leader.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Where the locks are.
+#[derive(Clone)]
+pub(in crate::server) enum Place {
+    /// In this process.
+    Here,
+    /// At the other end of this link.
+    Link(SendRequest<Bytes>),
+    /// Soon at another leader, or over a new link.
+    Changing,
+    /// etcd does not answer.
+    Nowhere,
+}
+
+/// Both ends, the second one until it is taken.
+type Links = (
+    mpsc::UnboundedSender<(Transport, String)>,
+    Mutex<Option<mpsc::UnboundedReceiver<(Transport, String)>>>,
+);
+
+/// What a server knows of the others.
+pub(in crate::server) struct Standby {
+    place: watch::Sender<Place>,
+    /// What a standby must show to this server while it leads.
+    pub(in crate::server) secret: String,
+    /// Connections that are passed on, and links that are served.
+    passed: AtomicUsize,
+    links: AtomicUsize,
+    kicked: watch::Sender<bool>,
+    observer: OnceLock<Observer>,
+    is_full: AtomicBool,
+    new_links: Links,
+    /// Streams of HTTP from standbys.
+    http: mpsc::UnboundedSender<LinkStream>,
+    #[cfg(feature = "http")]
+    http_streams: Mutex<Option<mpsc::UnboundedReceiver<LinkStream>>>,
+}
+
+/// Counted while it exists.
+pub(super) struct Counted<'a>(&'a AtomicUsize, &'a Notify);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.1.notify_one();
+    }
+}
+
+impl Standby {
+    pub(in crate::server) fn new() -> Self {
+        let (new_links, taken) = mpsc::unbounded_channel();
+        let (http, _http_streams) = mpsc::unbounded_channel();
+        Self {
+            place: watch::channel(Place::Changing).0,
+            secret: format!("{:016x}{:016x}", random(), random()),
+            passed: AtomicUsize::new(0),
+            links: AtomicUsize::new(0),
+            kicked: watch::channel(false).0,
+            observer: OnceLock::new(),
+            is_full: AtomicBool::new(false),
+            new_links: (new_links, Mutex::new(Some(taken))),
+            http,
+            #[cfg(feature = "http")]
+            http_streams: Mutex::new(Some(_http_streams)),
+        }
+    }
+
+    /// The metrics of etcd; `None` where the locks are in memory.
+    pub(in crate::server) fn numbers(&self) -> Option<EtcdNumbers> {
+        let etcd = self.observer.get()?.numbers();
+        // What the clients of a leader see of it.
+        let full = if etcd.leads { self.is_full.load(Ordering::Relaxed) } else { etcd.full };
+        Some(EtcdNumbers { full, ..etcd })
+    }
+
+    /// Whether new holds can be recorded.
+    pub(in crate::server) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// The number of connections that are passed on.
+    pub(in crate::server) fn passed(&self) -> usize {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    /// Whether other servers pass their clients on to this one.
+    pub(in crate::server) fn has_standbys(&self) -> bool {
+        self.links.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether something is under way that is to end before the process does.
+    pub(in crate::server) fn is_busy(&self) -> bool {
+        self.passed() > 0 || self.has_standbys()
+    }
+
+    /// Whether a standby has shown the right secret, and what is shown to it.
+    pub(in crate::server) fn greet(&self, transport: &Transport, shown: &[u8]) -> Option<String> {
+        let secret = &self.secret;
+        let wanted = proof(secret, transport.export(STANDBY_SHOWS, secret)?);
+        let is_right = AuthToken::new(wanted.as_bytes())?.matches(shown);
+        (is_right && self.leads()).then_some(proof(secret, transport.export(LEADER_SHOWS, secret)?))
+    }
+
+    pub(super) fn count_link<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
+        self.links.fetch_add(1, Ordering::Relaxed);
+        Counted(&self.links, changed)
+    }
+
+    pub(super) fn count_passed<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
+        self.passed.fetch_add(1, Ordering::Relaxed);
+        Counted(&self.passed, changed)
+    }
+
+    /// Set once.
+    pub(super) fn set_observer(&self, observer: &Observer) {
+        let _it_is_the_first = self.observer.set(observer.clone());
+    }
+
+    /// Ready when all that are passed on are to end.
+    pub(super) async fn kicked(&self) {
+        let _ = self.kicked.subscribe().wait_for(|kicked| *kicked).await;
+    }
+
+    /// Hands a connection over that has become a link.
+    pub(in crate::server) fn hand_over(&self, transport: Transport, peer: String) {
+        // Nobody takes it when the server ends.
+        let _ = self.new_links.0.send((transport, peer));
+    }
+
+    /// The connections that become links; once.
+    pub(super) fn take_links(&self) -> Option<mpsc::UnboundedReceiver<(Transport, String)>> {
+        self.new_links.1.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// This server leads from now on, or no longer.
+    pub(in crate::server) fn set_leading(&self, leads: bool) {
+        self.place.send_replace(if leads { Place::Here } else { Place::Nowhere });
+    }
+
+    /// Where the locks of another server are. A server that leads finds out by its term.
+    pub(super) fn set_elsewhere(&self, place: Place) {
+        self.place.send_if_modified(|last| {
+            let is_elsewhere = !matches!(last, Place::Here);
+            if is_elsewhere {
+                *last = place;
+            }
+            is_elsewhere
+        });
+    }
+
+    /// Returns when this server does not lead.
+    pub(super) async fn leads_no_more(&self) {
+        let _ = self.place.subscribe().wait_for(|place| !matches!(place, Place::Here)).await;
+    }
+
+    pub(in crate::server) fn has_link(&self) -> bool {
+        matches!(*self.place.borrow(), Place::Link(_))
+    }
+
+    pub(in crate::server) fn leads(&self) -> bool {
+        matches!(*self.place.borrow(), Place::Here)
+    }
+
+    /// Where a new connection is served. Waits while that changes.
+    pub(in crate::server) async fn place(&self) -> Place {
+        let mut place = self.place.subscribe();
+        let known = place.wait_for(|place| !matches!(place, Place::Changing));
+        match timeout(PATIENCE, known).await {
+            Ok(Ok(place)) => place.clone(),
+            Ok(Err(_)) | Err(_) => Place::Nowhere,
+        }
+    }
+
+    /// From now on, the clients that are passed on get no new holds.
+    pub(in crate::server) async fn drain(&self) {
+        let place = self.place.borrow().clone();
+        if let Place::Link(link) = place {
+            let _ = open(link, DRAINING, &[]).await;
+        }
+    }
+
+    /// Ends all connections that are passed on.
+    pub(in crate::server) fn kick(&self) {
+        self.kicked.send_replace(true);
+    }
+
+    /// A stream to the leader's side of HTTP; `None` without a link.
+    #[cfg(feature = "http")]
+    pub(in crate::server) async fn open_http(&self) -> Option<LinkStream> {
+        let place = self.place.borrow().clone();
+        let Place::Link(link) = place else { return None };
+        open(link, HTTP, &[]).await.ok()
+    }
+
+    pub(super) fn pass_http(&self, stream: LinkStream) {
+        // Nobody takes it where there is no HTTP.
+        let _ = self.http.send(stream);
+    }
+
+    /// The streams of HTTP from standbys; once.
+    #[cfg(feature = "http")]
+    pub(in crate::server) fn take_http_streams(
+        &self,
+    ) -> Option<mpsc::UnboundedReceiver<LinkStream>> {
+        self.http_streams.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
+}
+
+/// Opens a stream.
+pub(super) async fn open(
+    link: SendRequest<Bytes>,
+    path: &str,
+    headers: &[(&str, String)],
+) -> Result<LinkStream, h2::Error> {
+    let (response, sender) = send(link, path, headers).await?;
+    Ok(LinkStream::of_standby(sender, response))
+}
+
+pub(super) async fn send(
+    link: SendRequest<Bytes>,
+    path: &str,
+    headers: &[(&str, String)],
+) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
+    let mut link = link.ready().await?;
+    let mut request = Request::post(format!("http://leader{path}"));
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    let Ok(request) = request.body(()) else {
+        unreachable!("addresses and digits are valid headers")
+    };
+    link.send_request(request, false)
+}

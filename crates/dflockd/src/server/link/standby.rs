@@ -1,0 +1,428 @@
+//! The standby's side: keeps the link to the leader, and passes its clients on over it.
+
+use super::place::{Place, open, send};
+use super::stream::LinkStream;
+use super::{
+    ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, RELEASE, STANDBY_SHOWS, TOKEN,
+    configure, proof, to_hex, watch_for_silence,
+};
+use crate::server::connection::Peer;
+use crate::server::core::Shared;
+use crate::server::transport::Transport;
+use h2::client::{Builder, Connection, SendRequest};
+use hyper::body::Bytes;
+use leases::journal::Record;
+use leases::wire::status;
+use leases::{Key, Seconds, Token};
+use leases_etcd::{Contact, Observer, Seen};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring::default_provider};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+/// The pause between two attempts to link.
+const RETRY: Duration = Duration::from_millis(100);
+/// The time between two leaders that this server deposes.
+const DEPOSE_EVERY: Duration = Duration::from_secs(10);
+/// How long after a client has closed its sending side it is asked whether it still exists. Most have their answer by
+/// then.
+const PROBE: Duration = Duration::from_millis(100);
+const BUFFER_BYTES: usize = 4096;
+
+/// Keeps the link to the leader, for as long as the server runs.
+pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
+    shared.standby().set_observer(&observer);
+    let mut seen = observer.watch();
+    let mut deposed = None;
+    // Clients wait until etcd has answered for the first time.
+    if *seen.borrow() == Seen::Unclear && seen.changed().await.is_err() {
+        return;
+    }
+    loop {
+        let last = seen.borrow_and_update().clone();
+        match last {
+            Seen::Other { contact, .. } => {
+                let leader = Leader { contact };
+                leader.keep_link(&shared, &observer, &mut seen, &mut deposed).await;
+                continue;
+            }
+            Seen::Unclear => shared.standby().set_elsewhere(Place::Nowhere),
+            // The place is here as soon as the term has begun.
+            Seen::Me => {}
+        }
+        if seen.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Leader {
+    contact: Contact,
+}
+
+impl Leader {
+    /// Returns when another server leads, or nobody knows.
+    async fn keep_link(
+        &self,
+        shared: &Shared,
+        observer: &Observer,
+        seen: &mut watch::Receiver<Seen>,
+        deposed: &mut Option<Instant>,
+    ) {
+        let set = |place| shared.standby().set_elsewhere(place);
+        let (mut was_linked, mut has_said) = (false, false);
+        set(Place::Changing);
+        loop {
+            let linked = tokio::select! {
+                linked = timeout(HANDSHAKE, self.connect()) => linked.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
+                () = self.is_succeeded(seen) => return,
+            };
+            match linked {
+                Ok((link, mut connection)) => {
+                    tracing::info!(leader = self.contact.address, "linked to the leader");
+                    let silence = watch_for_silence(connection.ping_pong());
+                    set(Place::Link(link));
+                    (was_linked, has_said) = (true, false);
+                    tokio::select! {
+                        _ = connection => {}
+                        () = silence => {}
+                        () = self.is_succeeded(seen) => return set(Place::Changing),
+                    }
+                    tracing::warn!(leader = self.contact.address, "the link to the leader is lost");
+                    set(Place::Changing);
+                }
+                Err(err) => {
+                    if !std::mem::replace(&mut has_said, true) {
+                        tracing::warn!(leader = self.contact.address, %err, "cannot reach the leader");
+                    }
+                    // Its process has ended. Silence would prove nothing.
+                    let is_dead = was_linked && err.kind() == ErrorKind::ConnectionRefused;
+                    if is_dead && deposed.is_none_or(|last| last.elapsed() >= DEPOSE_EVERY) {
+                        *deposed = Some(Instant::now());
+                        let last = seen.borrow().clone();
+                        if let Seen::Other { lease, .. } = last {
+                            observer.depose(lease).await;
+                        }
+                    }
+                }
+            }
+            if *seen.borrow() == Seen::Unclear {
+                return;
+            }
+            tokio::select! {
+                () = sleep(RETRY) => {}
+                () = self.is_succeeded(seen) => return,
+            }
+        }
+    }
+
+    /// Returns when another server leads.
+    async fn is_succeeded(&self, seen: &mut watch::Receiver<Seen>) {
+        let is_another = |seen: &Seen| match seen {
+            Seen::Other { contact, .. } => *contact != self.contact,
+            Seen::Me => true,
+            Seen::Unclear => false,
+        };
+        let _ = seen.wait_for(is_another).await;
+    }
+
+    async fn connect(&self) -> io::Result<(SendRequest<Bytes>, Connection<Box<dyn Io>, Bytes>)> {
+        let stream = TcpStream::connect(&self.contact.address).await?;
+        stream.set_nodelay(true)?;
+        let secret = &self.contact.secret;
+        let (mut io, shown, wanted): (Box<dyn Io>, _, _) = if self.contact.is_tls {
+            let name = ServerName::try_from("leader").map_err(io::Error::other)?;
+            let stream = TlsConnector::from(tls_of_link()?).connect(name, stream).await?;
+            let export = |label| {
+                let session = stream.get_ref().1;
+                session.export_keying_material([0; 32], label, Some(secret.as_bytes()))
+            };
+            let shown = proof(secret, Some(export(STANDBY_SHOWS).map_err(io::Error::other)?));
+            let wanted = proof(secret, Some(export(LEADER_SHOWS).map_err(io::Error::other)?));
+            (Box::new(stream), shown, wanted)
+        } else {
+            (Box::new(stream), proof(secret, None), proof(secret, None))
+        };
+        let frame = [COMMAND, b"\n", shown.as_bytes(), b"\n_\n"].concat();
+        io.write_all(&frame).await?;
+        io.flush().await?;
+        let wanted = format!("ok {wanted}\n");
+        let mut answer = vec![0; wanted.len()];
+        io.read_exact(&mut answer).await?;
+        if answer != wanted.as_bytes() {
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "it is not the leader"));
+        }
+        let mut builder = Builder::new();
+        let builder = configure!(builder).initial_max_send_streams(super::STREAMS as usize);
+        builder.handshake(io).await.map_err(io::Error::other)
+    }
+}
+
+/// A connection to the leader.
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// TLS 1.3 without certificates: what both sides show proves more.
+fn tls_of_link() -> io::Result<Arc<ClientConfig>> {
+    let provider = Arc::new(default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("only TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Releases holds that may be recorded though the term ended before any client was told of them. They would last as
+/// long as their leases.
+pub(in crate::server) async fn give_back(shared: Arc<Shared>, records: Vec<Record>) {
+    for record in records {
+        let Record::Granted(kept) = record else { continue };
+        let Some(key) = Key::new(&kept.key) else { continue };
+        let lease = Duration::from_secs(kept.ttl.span().count());
+        let _it_is_over = timeout(lease, give_back_one(&shared, key, kept.token)).await;
+    }
+}
+
+async fn give_back_one(shared: &Shared, key: Key<'_>, token: Token) {
+    loop {
+        match shared.standby().place().await {
+            Place::Here => {
+                let now = shared.now();
+                let mut core = shared.core();
+                if core.is_available() {
+                    return core.give_back(now, key, token);
+                }
+            }
+            Place::Link(link) => {
+                let headers = [(KEY, to_hex(key.bytes())), (TOKEN, to_hex(&token.bytes()))];
+                if let Ok((response, _sender)) = send(link, RELEASE, &headers).await {
+                    if response.await.is_ok_and(|answer| answer.status().is_success()) {
+                        return;
+                    }
+                }
+            }
+            Place::Changing | Place::Nowhere => {}
+        }
+        sleep(RETRY).await;
+    }
+}
+
+/// Passes a client on to the leader until one of the two ends.
+pub(in crate::server) async fn pass(
+    shared: Arc<Shared>,
+    mut transport: Transport,
+    peer: Peer,
+    link: SendRequest<Bytes>,
+) {
+    let standby = shared.standby();
+    let _counted = standby.count_passed(shared.changed());
+    let address = match peer {
+        Peer::Tcp(address) => vec![(ADDRESS, address.to_string())],
+        Peer::Unix => Vec::new(),
+    };
+    let Ok(stream) = open(link, CLIENT, &address).await else {
+        let _ = transport.send(status::ERROR_DRAINING);
+        return transport.say_goodbye(&mut [0; BUFFER_BYTES]);
+    };
+    let allowed = shared.settings.write_timeout;
+    let mut passage = Passage {
+        transport,
+        stream,
+        up: Vec::new(),
+        down: Vec::new(),
+        hears: true,
+        is_between_lines: true,
+        allowed: (allowed > Seconds::ZERO).then(|| Duration::from_secs(allowed.count())),
+        stall: None,
+        probe: None,
+    };
+    let parting = tokio::select! {
+        parting = std::future::poll_fn(|cx| passage.poll(cx)) => parting,
+        () = standby.kicked() => Parting::Lost,
+    };
+    tracing::debug!(%peer, ?parting, "client left");
+    let Passage { mut transport, stream, is_between_lines, .. } = passage;
+    match parting {
+        Parting::Gone => return stream.end_client().await,
+        Parting::Closed => {}
+        // The client knows what has become of its request only if it was answered.
+        Parting::Lost if is_between_lines => drop(transport.send(status::ERROR_DRAINING)),
+        Parting::Lost => {}
+    }
+    transport.say_goodbye(&mut [0; BUFFER_BYTES]);
+}
+
+/// Why a client is no longer passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parting {
+    /// The leader has ended the connection.
+    Closed,
+    /// The client is gone.
+    Gone,
+    /// The link is lost.
+    Lost,
+}
+
+/// The bytes between a client and its stream.
+struct Passage {
+    transport: Transport,
+    stream: LinkStream,
+    /// On the way to the leader.
+    up: Vec<u8>,
+    /// On the way to the client.
+    down: Vec<u8>,
+    /// Whether the client may send more, and the leader wants it.
+    hears: bool,
+    /// Whether the client has received whole lines.
+    is_between_lines: bool,
+    /// How long a client may take to accept something.
+    allowed: Option<Duration>,
+    /// Runs while the client accepts nothing.
+    stall: Option<Pin<Box<Sleep>>>,
+    /// Runs after the client has closed its sending side.
+    probe: Option<Pin<Box<Sleep>>>,
+}
+
+impl Passage {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
+        match self.poll_down(cx) {
+            Poll::Ready(parting) => Poll::Ready(parting),
+            Poll::Pending => self.poll_up(cx),
+        }
+    }
+
+    /// Passes answers on to the client.
+    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
+        let mut buffer = [0; BUFFER_BYTES];
+        loop {
+            while !self.down.is_empty() || self.transport.is_backlogged() {
+                match self.transport.poll_send(cx, &self.down) {
+                    Poll::Ready(Ok(count)) => drop(self.down.drain(..count.min(self.down.len()))),
+                    Poll::Ready(Err(_)) => return Poll::Ready(Parting::Gone),
+                    Poll::Pending => return self.poll_stall(cx),
+                }
+                self.stall = None;
+            }
+            match ready!(self.stream.poll_receive(cx, &mut buffer)) {
+                Ok(0) => return Poll::Ready(Parting::Closed),
+                Ok(count) => {
+                    self.down.extend_from_slice(buffer.get(..count).unwrap_or_default());
+                    self.is_between_lines = self.down.ends_with(b"\n");
+                }
+                Err(_) => return Poll::Ready(Parting::Lost),
+            }
+        }
+    }
+
+    /// Ready when the client has accepted nothing for too long.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
+        let Some(allowed) = self.allowed else { return Poll::Pending };
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(allowed)));
+        stall.as_mut().poll(cx).map(|()| Parting::Gone)
+    }
+
+    /// Passes requests on to the leader.
+    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
+        let mut buffer = [0; BUFFER_BYTES];
+        loop {
+            while !self.up.is_empty() {
+                let room = match self.stream.send(&self.up) {
+                    Ok(0) => match self.stream.poll_room(cx) {
+                        Poll::Ready(room) => room,
+                        Poll::Pending => {
+                            // It may leave while the leader does not read.
+                            return match self.transport.poll_end(cx) {
+                                Poll::Ready(_) => self.poll_gone(cx),
+                                Poll::Pending => Poll::Pending,
+                            };
+                        }
+                    },
+                    Ok(count) => {
+                        drop(self.up.drain(..count));
+                        Ok(())
+                    }
+                    Err(err) => Err(err),
+                };
+                if room.is_err() {
+                    // The leader says why, or the link is lost: the other direction shows it.
+                    self.up.clear();
+                    self.hears = false;
+                }
+            }
+            if !self.hears {
+                return self.poll_gone(cx);
+            }
+            match ready!(self.transport.poll_receive(cx, &mut buffer)) {
+                Ok(0) => {
+                    self.hears = false;
+                    self.stream.finish();
+                }
+                Ok(count) => self.up.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+                Err(_) => return Poll::Ready(Parting::Gone),
+            }
+        }
+    }
+
+    /// Ready when a client that has closed its sending side is gone.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
+        let probe = self.probe.get_or_insert_with(|| Box::pin(sleep(PROBE)));
+        if !probe.is_elapsed() {
+            ready!(probe.as_mut().poll(cx));
+        }
+        self.transport.probe();
+        ready!(self.transport.poll_gone(cx));
+        Poll::Ready(Parting::Gone)
+    }
+}

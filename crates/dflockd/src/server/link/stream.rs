@@ -1,0 +1,248 @@
+//! One stream of the link: bytes in both directions, and why they end. Used by both sides.
+
+use super::{FLUSH, GONE};
+use h2::client::ResponseFuture;
+use h2::{RecvStream, SendStream};
+use hyper::body::Bytes;
+use hyper::http::{HeaderMap, StatusCode};
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
+
+/// See the module.
+pub(crate) struct LinkStream {
+    sender: SendStream<Bytes>,
+    receiver: Receiver,
+    /// Received and not read yet; at most the window of a stream.
+    ahead: Vec<u8>,
+    end: Option<End>,
+    has_finished: bool,
+    /// Whether the standby of this client is shutting down.
+    is_draining: Arc<AtomicBool>,
+}
+
+enum Receiver {
+    /// The leader has not accepted the stream yet.
+    Awaited(ResponseFuture),
+    Open(RecvStream),
+}
+
+/// How the other side has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It sends no more.
+    Finished,
+    /// The client is gone.
+    Gone,
+    /// It is not known what became of it.
+    Lost,
+}
+
+fn end_of(err: &h2::Error) -> End {
+    if err.is_reset() && err.is_remote() && err.reason() == Some(GONE) {
+        End::Gone
+    } else {
+        End::Lost
+    }
+}
+
+fn broken() -> io::Error {
+    ErrorKind::ConnectionReset.into()
+}
+
+impl LinkStream {
+    pub(super) fn of_leader(
+        sender: SendStream<Bytes>,
+        receiver: RecvStream,
+        is_draining: Arc<AtomicBool>,
+    ) -> Self {
+        Self::new(sender, Receiver::Open(receiver), is_draining)
+    }
+
+    pub(super) fn of_standby(sender: SendStream<Bytes>, response: ResponseFuture) -> Self {
+        Self::new(sender, Receiver::Awaited(response), Arc::default())
+    }
+
+    fn new(sender: SendStream<Bytes>, receiver: Receiver, is_draining: Arc<AtomicBool>) -> Self {
+        let ahead = Vec::new();
+        Self { sender, receiver, ahead, end: None, has_finished: false, is_draining }
+    }
+
+    /// Whether the standby is shutting down, so that its clients should go elsewhere.
+    pub(in crate::server) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client's holds must stay, because nobody has said that it is gone.
+    pub(in crate::server) fn is_lost(&self) -> bool {
+        self.end == Some(End::Lost)
+    }
+
+    /// Waits for more bytes in `ahead`, or the end.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let receiver = loop {
+            match &mut self.receiver {
+                Receiver::Open(receiver) => break receiver,
+                Receiver::Awaited(response) => match ready!(Pin::new(response).poll(cx)) {
+                    Ok(response) if response.status() == StatusCode::OK => {
+                        self.receiver = Receiver::Open(response.into_body());
+                    }
+                    Ok(_) => {
+                        self.end = Some(End::Finished);
+                        return Poll::Ready(());
+                    }
+                    Err(err) => {
+                        self.end = Some(end_of(&err));
+                        return Poll::Ready(());
+                    }
+                },
+            }
+        };
+        match ready!(receiver.poll_data(cx)) {
+            Some(Ok(bytes)) => self.ahead.extend_from_slice(&bytes),
+            Some(Err(err)) => self.end = Some(end_of(&err)),
+            None => {
+                self.end = Some(match ready!(receiver.poll_trailers(cx)) {
+                    Ok(None) => End::Finished,
+                    Ok(Some(_)) => End::Gone,
+                    Err(err) => end_of(&err),
+                });
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Receives; 0 means that the other side sends no more.
+    pub(in crate::server) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        while self.ahead.is_empty() && self.end.is_none() {
+            ready!(self.poll_more(cx));
+        }
+        if self.ahead.is_empty() {
+            let is_orderly = self.end == Some(End::Finished);
+            return Poll::Ready(if is_orderly { Ok(0) } else { Err(broken()) });
+        }
+        let count = buffer.len().min(self.ahead.len());
+        for (to, from) in buffer.iter_mut().zip(self.ahead.drain(..count)) {
+            *to = from;
+        }
+        if let Receiver::Open(receiver) = &mut self.receiver {
+            // It fails when the stream has ended, and then nobody waits for it.
+            let _ = receiver.flow_control().release_capacity(count);
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    /// Ready when the other side has ended, even if earlier bytes are unread.
+    pub(in crate::server) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.end.is_none() {
+            ready!(self.poll_more(cx));
+        }
+        Poll::Ready(if self.end == Some(End::Finished) { Ok(()) } else { Err(broken()) })
+    }
+
+    /// Ready when a client that sends no more is gone, or may be.
+    pub(in crate::server) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !matches!(self.end, Some(End::Gone | End::Lost)) {
+            let is_gone = matches!(ready!(self.sender.poll_reset(cx)), Ok(GONE));
+            self.end = Some(if is_gone { End::Gone } else { End::Lost });
+        }
+        Poll::Ready(())
+    }
+
+    /// The other side does not receive any more. Unless it has said that the client is gone, that is not known.
+    fn note_break(&mut self) -> io::Error {
+        let mut now = Context::from_waker(Waker::noop());
+        let is_gone = self.end == Some(End::Gone)
+            || matches!(self.sender.poll_reset(&mut now), Poll::Ready(Ok(GONE)));
+        self.end = Some(if is_gone { End::Gone } else { End::Lost });
+        broken()
+    }
+
+    /// Sends as much as there is room for, perhaps nothing.
+    pub(in crate::server) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sender.reserve_capacity(bytes.len());
+        let room = self.sender.capacity().min(bytes.len());
+        let piece = bytes.get(..room).unwrap_or_default();
+        if !piece.is_empty() {
+            let sent = self.sender.send_data(Bytes::copy_from_slice(piece), false);
+            sent.map_err(|_| self.note_break())?;
+        }
+        Ok(room)
+    }
+
+    /// Ready when there may be room to send. Call it only after [`LinkStream::send`] took nothing.
+    pub(in crate::server) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match ready!(self.sender.poll_capacity(cx)) {
+            Some(Ok(_)) => Poll::Ready(Ok(())),
+            Some(Err(_)) | None => Poll::Ready(Err(self.note_break())),
+        }
+    }
+
+    /// Sends no more.
+    pub(in crate::server) fn finish(&mut self) {
+        if !std::mem::replace(&mut self.has_finished, true) {
+            let _ = self.sender.send_data(Bytes::new(), true);
+        }
+    }
+
+    /// The client is gone. What was sent before arrives before: HTTP/2 drops what a reset overtakes, so nothing is reset
+    /// before the leader has had time to read it.
+    pub(super) async fn end_client(mut self) {
+        let is_told = !self.has_finished && self.sender.send_trailers(HeaderMap::new()).is_ok();
+        let ended = poll_fn(|cx| {
+            self.ahead.clear();
+            self.poll_end(cx)
+        });
+        if is_told {
+            let _ = ended.await;
+        } else if timeout(FLUSH, ended).await.is_err() {
+            self.sender.send_reset(GONE);
+        }
+    }
+}
+
+/// For HTTP over the link.
+impl AsyncRead for LinkStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let count = ready!(self.poll_receive(cx, buffer.initialize_unfilled()))?;
+        buffer.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for LinkStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.send(bytes)? {
+                0 if !bytes.is_empty() => ready!(self.poll_room(cx))?,
+                count => return Poll::Ready(Ok(count)),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.finish();
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,183 @@
+//! Streams over a connection in memory, without a server.
+
+use super::stream::LinkStream;
+use super::*;
+use hyper::body::Bytes;
+use hyper::http::{Request, Response};
+use rstest::rstest;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+
+/// Two ends of a link. Its tasks end with the values.
+struct Pair {
+    standby: h2::client::SendRequest<Bytes>,
+    leader: h2::server::Connection<DuplexStream, Bytes>,
+    running: JoinHandle<()>,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let (near, far) = tokio::io::duplex(1024);
+        let (mut client, mut server) = (h2::client::Builder::new(), h2::server::Builder::new());
+        let near = configure!(client).initial_max_send_streams(STREAMS as usize).handshake(near);
+        let far = configure!(server).handshake::<_, Bytes>(far);
+        let (near, leader) = tokio::join!(near, far);
+        let (standby, connection) = near.unwrap();
+        let running = tokio::spawn(async move { drop(connection.await) });
+        Self { standby, leader: leader.unwrap(), running }
+    }
+
+    /// A stream, at both ends.
+    async fn open(&mut self) -> (LinkStream, LinkStream) {
+        let request = Request::post("http://leader/client").body(()).unwrap();
+        let (response, sender) = self.standby.send_request(request, false).unwrap();
+        let standby = LinkStream::of_standby(sender, response);
+        let (request, mut respond) = self.leader.accept().await.unwrap().unwrap();
+        let sender = respond.send_response(Response::new(()), false).unwrap();
+        (standby, LinkStream::of_leader(sender, request.into_body(), Arc::default()))
+    }
+
+    /// What the leader receives next, while the link works.
+    async fn receive(&mut self, stream: &mut LinkStream) -> io::Result<Vec<u8>> {
+        let mut buffer = [0; 4096];
+        let receiving = poll_fn(|cx| stream.poll_receive(cx, &mut buffer));
+        let count = tokio::select! {
+            count = receiving => count?,
+            _ = self.leader.accept() => panic!("no stream and no end is expected"),
+        };
+        Ok(buffer[..count].to_vec())
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(Duration::from_secs(20), test).await.expect("the test ends") })
+}
+
+#[derive(Clone, Copy)]
+enum Ending {
+    Finishes,
+    IsGone,
+    FinishesAndIsGone,
+    IsDropped,
+    LinkEnds,
+}
+
+/// How a client ends, and whether the leader may release its holds.
+#[rstest]
+#[case(Ending::Finishes, true, false)]
+#[case(Ending::IsGone, false, false)]
+#[case(Ending::FinishesAndIsGone, true, false)]
+#[case(Ending::IsDropped, false, true)]
+#[case(Ending::LinkEnds, false, true)]
+fn the_end_of_a_client_is_told_from_the_end_of_the_link(
+    #[case] ending: Ending,
+    #[case] is_orderly: bool,
+    #[case] is_lost: bool,
+) {
+    run(async {
+        let mut pair = Pair::new().await;
+        let (mut standby, mut leader) = pair.open().await;
+        assert_eq!(standby.send(b"request").unwrap(), 7);
+        let _kept;
+        match ending {
+            Ending::Finishes => {
+                standby.finish();
+                _kept = standby;
+            }
+            Ending::IsGone => drop(tokio::spawn(standby.end_client())),
+            Ending::FinishesAndIsGone => {
+                standby.finish();
+                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"request");
+                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"");
+                tokio::spawn(standby.end_client());
+                let gone = poll_fn(|cx| leader.poll_gone(cx));
+                tokio::select! { () = gone => {}, _ = pair.leader.accept() => panic!() }
+                return assert!(!leader.is_lost());
+            }
+            Ending::IsDropped => {
+                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"request");
+                drop(standby);
+                assert!(pair.receive(&mut leader).await.is_err());
+                return assert!(leader.is_lost());
+            }
+            Ending::LinkEnds => {
+                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"request");
+                pair.running.abort();
+                let mut buffer = [0; 9];
+                assert!(pair.leader.accept().await.is_none_or(|stream| stream.is_err()));
+                assert!(poll_fn(|cx| leader.poll_receive(cx, &mut buffer)).await.is_err());
+                return assert!(leader.is_lost());
+            }
+        }
+        assert_eq!(
+            pair.receive(&mut leader).await.unwrap(),
+            b"request",
+            "what was sent before arrives"
+        );
+        assert_eq!(pair.receive(&mut leader).await.is_ok(), is_orderly);
+        assert_eq!(leader.is_lost(), is_lost);
+    });
+}
+
+/// A leader that notices the end of the link by an answer that it cannot send releases nothing either.
+#[test]
+fn an_answer_that_cannot_be_sent_is_no_end_of_the_client() {
+    run(async {
+        let mut pair = Pair::new().await;
+        let (_standby, mut leader) = pair.open().await;
+        pair.running.abort();
+        assert!(pair.leader.accept().await.is_none_or(|stream| stream.is_err()));
+        let sent = poll_fn(|cx| {
+            loop {
+                match leader.send(b"answer") {
+                    Ok(0) => std::task::ready!(leader.poll_room(cx)).unwrap_err(),
+                    Ok(_) => continue,
+                    Err(err) => err,
+                };
+                return std::task::Poll::Ready(());
+            }
+        });
+        sent.await;
+        assert!(leader.is_lost());
+    });
+}
+
+/// A client that does not read fills the window of its own stream, and no other.
+#[test]
+fn a_client_that_does_not_read_stops_nobody_else() {
+    run(async {
+        let mut pair = Pair::new().await;
+        let (mut idle, mut full) = pair.open().await;
+        let (mut reader, mut other) = pair.open().await;
+        let mut sent = 0;
+        while let Ok(count @ 1..) = full.send(&[b'x'; 4096]) {
+            sent += count;
+        }
+        assert_eq!(sent, STREAM_WINDOW as usize);
+        assert_eq!(other.send(b"answer").unwrap(), 6);
+        let mut buffer = [0; 9];
+        let received = poll_fn(|cx| reader.poll_receive(cx, &mut buffer));
+        let count = tokio::select! { count = received => count.unwrap(), _ = pair.leader.accept() => panic!() };
+        assert_eq!(&buffer[..count], b"answer");
+        // It reads again, and there is room again.
+        let mut received = 0;
+        let mut buffer = [0; 4096];
+        while received < sent {
+            let next = poll_fn(|cx| idle.poll_receive(cx, &mut buffer));
+            received += tokio::select! { count = next => count.unwrap(), _ = pair.leader.accept() => panic!() };
+        }
+        let room = poll_fn(|cx| full.poll_room(cx));
+        tokio::select! { room = room => room.unwrap(), _ = pair.leader.accept() => panic!() }
+    });
+}
+
+/// Under TLS the secret itself is never shown.
+#[test]
+fn what_is_shown() {
+    assert_eq!(proof("5ec7e7", None), "5ec7e7");
+    assert_eq!(proof("5ec7e7", Some([0xa0; 32])), "a0".repeat(32));
+}

@@ -1,0 +1,223 @@
+//! One hold: its begin, its lease, its connections, and its record. Pure.
+
+use super::keys::KeyEntry;
+use super::ownership::Standing;
+use super::record::{Kept, LeaseStart, Record};
+use super::request::Grant;
+use super::sharing::Claim;
+use super::state::{Alarm, Conn, Enqueued, Holder, Noted, Phase, State, Want};
+use super::table::Id;
+use super::terms::{Key, Moment, Token, Ttl};
+use std::sync::Arc;
+
+/// Makes a connection, which has waited since then, a holder of the key. The caller has checked that there is a slot,
+/// and announces the hold if its client is to know the token now.
+pub(super) fn grant(
+    state: &mut State,
+    key: Id<KeyEntry>,
+    conn: Id<Conn>,
+    want: Want,
+    since: Moment,
+) -> Id<Holder> {
+    let token = state.mint.token();
+    let owner = &mut state.conns[conn];
+    let holder = Holder {
+        standing: Standing::of(conn),
+        serial: owner.serial,
+        label: owner.label.clone(),
+        ..Holder::new(key, token, want.ttl, state.now)
+    };
+    let id = state.holders.insert(holder);
+    owner.owned.add(token.fence(), id);
+    owner.entries += 1;
+    add(state, id, want.claim);
+    state.note_move(key);
+    state.room = state.room.saturating_sub(1);
+    state.counters.grants += 1;
+    state.counters.waits.record(state.now.micros_since(since));
+    id
+}
+
+/// Adds a hold to those of its key.
+pub(super) fn add(state: &mut State, id: Id<Holder>, claim: Claim) {
+    let Holder { key, token, .. } = state.holders[id];
+    state.keys.add_holder(key, claim, token.fence(), id);
+    state.keys.settle(state.now, key);
+    rearm(state, id);
+}
+
+/// Tells the client the token of a hold, or a new lease of it.
+pub(super) fn announce(state: &mut State, id: Id<Holder>) -> Grant {
+    let holder = &mut state.holders[id];
+    let was_announced = std::mem::replace(&mut holder.announced, true);
+    let length = holder.ttl.span().count().saturating_mul(1_000_000);
+    note(state, id, if was_announced { Record::Extended } else { Record::Granted }, length);
+    rearm(state, id);
+    let Holder { token, ttl, expires, .. } = state.holders[id];
+    Grant { token, ttl, expires }
+}
+
+/// Begins a new lease of this length.
+pub(super) fn restart_lease(state: &mut State, id: Id<Holder>, ttl: Ttl) -> Grant {
+    let holder = &mut state.holders[id];
+    holder.expires = state.now.after(ttl.span());
+    holder.ttl = ttl;
+    holder.note_at = Moment::NEVER;
+    state.keys[holder.key].touched = state.now;
+    announce(state, id)
+}
+
+/// The hold of this key and token.
+pub(super) fn find(state: &State, key: Key<'_>, token: Token) -> Option<Id<Holder>> {
+    let id = state.keys[state.keys.find(key)?].holders.find(token.fence())?;
+    (state.holders[id].token == token).then_some(id)
+}
+
+/// Gives the hold this standing.
+pub(super) fn stand(state: &mut State, id: Id<Holder>, standing: Standing<Id<Conn>>) {
+    let holder = &mut state.holders[id];
+    let before = std::mem::replace(&mut holder.standing, standing);
+    let fence = holder.token.fence();
+    if before.owner != standing.owner {
+        if let Some(owner) = before.owner {
+            state.conns[owner].owned.remove(fence, id);
+            state.conns[owner].entries -= 1;
+        }
+        if let Some(owner) = standing.owner {
+            state.conns[owner].owned.add(fence, id);
+            state.conns[owner].entries += 1;
+            holder.serial = state.conns[owner].serial;
+        }
+    }
+    if before.renewer != standing.renewer {
+        if let Some(renewer) = before.renewer {
+            state.conns[renewer].renewed.remove(fence, id);
+        }
+        if let Some(renewer) = standing.renewer {
+            state.conns[renewer].renewed.add(fence, id);
+        }
+    }
+    if before.grace != standing.grace {
+        holder.lapses = standing.lapses(state.now);
+        rearm(state, id);
+    }
+}
+
+/// Takes a hold out of all tables; the queue of its key is to be served then.
+pub(super) fn remove(state: &mut State, id: Id<Holder>) -> Id<KeyEntry> {
+    stand(state, id, Standing::NOBODYS);
+    let Holder { key, token, announced, timer_at, .. } = state.holders.remove(id);
+    // A hold that was not announced was never recorded.
+    if let Some(changes) = state.changes.as_mut().filter(|_| announced) {
+        changes.push(Noted::Ended(token));
+    }
+    state.timers.reset(Alarm::Hold(id), timer_at, Moment::NEVER);
+    state.keys.remove_holder(key, token.fence(), id);
+    state.note_move(key);
+    key
+}
+
+/// The hold ends against the will of its owner: if it came by `e`, `w` must report that, and the key must not be
+/// forgotten before.
+#[expect(clippy::expect_used, reason = "a request of `e` ends with its connection")]
+pub(super) fn mark_lost(state: &mut State, id: Id<Holder>) {
+    let Holder { key, standing, enqueued, ttl, .. } = state.holders[id];
+    if enqueued {
+        let owner = standing.owner.expect("a request of `e` ends with its connection");
+        state.enqueue(owner, key, Enqueued { ttl, phase: Phase::Lost });
+        state.keys[key].pins += 1;
+    }
+}
+
+/// Forgets that a hold came by `e`, if it did.
+pub(super) fn dequeue(state: &mut State, id: Id<Holder>) {
+    let Holder { key, standing, enqueued, .. } = state.holders[id];
+    if let Some(owner) = standing.owner.filter(|_| enqueued) {
+        state.dequeue(owner, key);
+    }
+}
+
+/// Sets the timer of a hold to what is to be done next.
+pub(super) fn rearm(state: &mut State, id: Id<Holder>) {
+    let holder = &mut state.holders[id];
+    let end = holder.expires.min(holder.lapses).min(holder.note_at);
+    let before = std::mem::replace(&mut holder.timer_at, end);
+    if before != end {
+        state.timers.reset(Alarm::Hold(id), before, end);
+    }
+}
+
+/// Notes a change for the record.
+fn note(state: &mut State, id: Id<Holder>, change: fn(Kept) -> Record, length_micros: u64) {
+    let Some(changes) = &mut state.changes else { return };
+    let holder = &mut state.holders[id];
+    changes.push(Noted::Present(change, id, holder.token));
+    if state.lease_start == LeaseStart::Record {
+        holder.unrecorded += 1;
+        holder.length_micros = length_micros;
+        holder.expires = Moment::NEVER;
+    }
+}
+
+/// Notes the time that is left of a hold, until somebody renews it.
+pub(super) fn note_left(state: &mut State, id: Id<Holder>) {
+    let Holder { ttl, unrecorded, .. } = state.holders[id];
+    state.holders[id].note_at = next_note(state, ttl);
+    if unrecorded == 0 {
+        let left = state.holders[id].left_micros(state.now);
+        note(state, id, Record::Extended, left);
+    }
+    rearm(state, id);
+}
+
+/// When the time left of a restored hold is to be recorded. Each server that takes the lead restores the time that
+/// was recorded last, so without this, changes of the leader would keep the hold of a dead client for ever.
+fn next_note(state: &State, ttl: Ttl) -> Moment {
+    match state.lease_start {
+        LeaseStart::Grant => Moment::NEVER,
+        LeaseStart::Record => state.now.after_micros(ttl.span().count() * 250_000),
+    }
+}
+
+/// The present state of a hold, for its record; `None` if it has ended.
+pub(super) fn kept(state: &State, id: Id<Holder>, token: Token) -> Option<Kept> {
+    let holder = state.holders.get(id).filter(|holder| holder.token == token)?;
+    let entry = &state.keys[holder.key];
+    Some(Kept {
+        key: entry.name.clone(),
+        claim: entry.claim(),
+        token,
+        ttl: holder.ttl,
+        left_micros: holder.left_micros(state.now),
+        label: holder.label.as_deref().cloned(),
+    })
+}
+
+/// Restores a recorded hold, without a connection.
+pub(super) fn restore(state: &mut State, key: Key<'_>, kept: &Kept) {
+    let key = match state.keys.find(key) {
+        Some(key) => key,
+        None => state.keys.create(state.now, key, kept.claim.limit()),
+    };
+    let id = state.holders.insert(Holder {
+        label: kept.label.clone().map(Arc::new),
+        announced: true,
+        expires: state.now.after_micros(kept.left_micros),
+        note_at: next_note(state, kept.ttl),
+        ..Holder::new(key, kept.token, kept.ttl, state.now)
+    });
+    add(state, id, kept.claim);
+}
+
+/// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
+pub(super) fn start_lease(state: &mut State, id: Id<Holder>) {
+    let holder = &mut state.holders[id];
+    // It may have ended meanwhile.
+    if holder.unrecorded > 0 {
+        holder.unrecorded -= 1;
+        if holder.unrecorded == 0 {
+            holder.expires = state.now.after_micros(holder.length_micros);
+            rearm(state, id);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The queues of the keys: who waits, and who gets a slot that becomes free. Pure.
+
+use super::holding;
+use super::keys::KeyEntry;
+use super::request::{Answer, Effect, Refusal};
+use super::state::{Alarm, Conn, Enqueued, Holder, Phase, State, Waiter, Want};
+use super::table::Id;
+use super::terms::{Moment, Seconds};
+
+/// Adds a request to the end of the queue.
+pub(super) fn join(
+    state: &mut State,
+    key: Id<KeyEntry>,
+    conn: Id<Conn>,
+    want: Want,
+    enqueued: bool,
+) -> Id<Waiter> {
+    state.arrivals += 1;
+    let (arrival, since) = (state.arrivals, state.now);
+    let timer_at = Moment::NEVER;
+    let waiter = Waiter { key, conn, want, arrival, since, timer_at, blocked: false, enqueued };
+    let id = state.waiters.insert(waiter);
+    state.conns[conn].entries += 1;
+    state.keys.add_waiter(key, arrival, id);
+    state.keys.settle(state.now, key);
+    id
+}
+
+/// From now on, the connection waits for this place.
+pub(super) fn block(state: &mut State, id: Id<Waiter>, timeout: Seconds) {
+    let waiter = &mut state.waiters[id];
+    waiter.blocked = true;
+    waiter.timer_at = state.now.after(timeout);
+    state.timers.reset(Alarm::Wait(id), Moment::NEVER, waiter.timer_at);
+    state.conns[waiter.conn].blocked = Some(id);
+}
+
+/// Takes a request out of its queue and forgets it, also as one of `e`. The waiters behind a writer that has gone may
+/// be readers, which can share with the holders.
+pub(super) fn leave(state: &mut State, id: Id<Waiter>) -> Waiter {
+    let waiter = take(state, id);
+    if waiter.enqueued {
+        state.dequeue(waiter.conn, waiter.key);
+    }
+    if !state.draining {
+        serve(state, waiter.key);
+    }
+    waiter
+}
+
+/// Takes a request out of its queue.
+fn take(state: &mut State, id: Id<Waiter>) -> Waiter {
+    let waiter = state.waiters.remove(id);
+    state.timers.reset(Alarm::Wait(id), waiter.timer_at, Moment::NEVER);
+    let conn = &mut state.conns[waiter.conn];
+    conn.entries -= 1;
+    if waiter.blocked {
+        conn.blocked = None;
+    }
+    state.keys.remove_waiter(waiter.key, waiter.arrival, id);
+    state.keys.settle(state.now, waiter.key);
+    waiter
+}
+
+/// Ends a blocked wait without a grant.
+pub(super) fn end_wait(state: &mut State, id: Id<Waiter>, answer: Answer) {
+    let waiter = leave(state, id);
+    state.count(&answer);
+    state.answer(waiter.conn, answer);
+}
+
+/// Makes the head of the queue a holder, and then the next one, as long as the holders leave room.
+pub(super) fn serve(state: &mut State, key: Id<KeyEntry>) {
+    while let Some(head) = state.keys[key].queue.first() {
+        if !state.may_follow(key, state.waiters[head].want.claim) {
+            return;
+        }
+        let Waiter { conn, want, since, blocked, enqueued, .. } = take(state, head);
+        let id = holding::grant(state, key, conn, want, since);
+        if blocked {
+            if enqueued {
+                state.dequeue(conn, key);
+            }
+            let grant = holding::announce(state, id);
+            state.answer(conn, Answer::Granted(grant));
+        } else {
+            state.holders[id].enqueued = true;
+            state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Granted(id) });
+        }
+    }
+}
+
+/// Serves all queues that filled up while nothing was granted.
+pub(super) fn serve_all(state: &mut State) {
+    for key in state.keys.with_waiters() {
+        serve(state, key);
+    }
+}
+
+/// Frees a slot and hands it to the head of the queue. If nothing more can be recorded, one hold follows one, so readers
+/// get the lock one after the other.
+pub(super) fn free(state: &mut State, id: Id<Holder>) {
+    let room = state.room;
+    state.room = room.saturating_add(1);
+    let key = holding::remove(state, id);
+    serve(state, key);
+    state.room = room.min(state.room);
+    state.keys.settle(state.now, key);
+}
+
+/// Ends a hold because its lease is over.
+fn expire(state: &mut State, id: Id<Holder>) {
+    state.counters.expiries += 1;
+    let Holder { serial, key, .. } = state.holders[id];
+    let key = state.keys[key].name[..].into();
+    state.effects.push_back(Effect::Expired { serial, key });
+    holding::mark_lost(state, id);
+    free(state, id);
+}
+
+/// Ends a hold if its lease is over. That may be the case a moment before its timer fires.
+pub(super) fn expire_due(state: &mut State, id: Id<Holder>) -> bool {
+    let is_due = state.holders[id].expires <= state.now;
+    if is_due {
+        expire(state, id);
+    }
+    is_due
+}
+
+/// Serves due timers.
+pub(super) fn ring(state: &mut State) {
+    while let Some(alarm) = state.timers.pop(state.now) {
+        match alarm {
+            Alarm::Hold(id) => {
+                state.holders[id].timer_at = Moment::NEVER;
+                if state.holders[id].expires <= state.now {
+                    expire(state, id);
+                } else if state.holders[id].lapses <= state.now {
+                    state.counters.disconnect_releases += 1;
+                    free(state, id);
+                } else {
+                    holding::note_left(state, id);
+                }
+            }
+            Alarm::Open => serve_all(state),
+            Alarm::Wait(id) => {
+                state.waiters[id].timer_at = Moment::NEVER;
+                end_wait(state, id, Answer::TimedOut);
+            }
+        }
+    }
+}
+
+/// Ends every wait, and refuses new holds from now on.
+pub(super) fn drain(state: &mut State) {
+    state.draining = true;
+    let blocked = state.waiters.iter().filter(|(_, waiter)| waiter.blocked);
+    for id in blocked.map(|(id, _)| id).collect::<Vec<_>>() {
+        end_wait(state, id, Answer::Refused(Refusal::Draining));
+    }
+}

@@ -1,0 +1,192 @@
+//! The requests of clients. The protocol fixes the order of the checks. Pure.
+
+use super::holding;
+use super::keys::KeyEntry;
+use super::queue;
+use super::request::{Answer, Grant, Refusal};
+use super::sharing::Claim;
+use super::state::{Conn, Enqueued, Holder, Phase, State, Want};
+use super::table::Id;
+use super::terms::{Key, Keys, Seconds, Token, Ttl};
+
+/// The answer to a request; `None` if it comes later.
+pub(super) type Decision = Result<Option<Answer>, Refusal>;
+
+const fn now(answer: Answer) -> Decision {
+    Ok(Some(answer))
+}
+
+/// `l`, `sl`, `rl`: takes a slot, or waits for it.
+pub(super) fn acquire(
+    state: &mut State,
+    conn: Id<Conn>,
+    key: Key<'_>,
+    want: Want,
+    timeout: Seconds,
+) -> Decision {
+    let key = enter(state, key, want.claim)?;
+    if state.has_room(key, want.claim) {
+        state.may_grant(conn, 1, 1)?;
+        return now(Answer::Granted(give(state, conn, key, want)));
+    }
+    if timeout == Seconds::ZERO {
+        state.may_wait(conn, key, 0)?;
+        return now(Answer::TimedOut);
+    }
+    state.may_wait(conn, key, 1)?;
+    let waiter = queue::join(state, key, conn, want, false);
+    queue::block(state, waiter, timeout);
+    Ok(None)
+}
+
+/// `al`: takes all these locks, or none. If it takes none, nothing has changed.
+pub(super) fn acquire_all(state: &mut State, conn: Id<Conn>, keys: Keys<'_>, ttl: Ttl) -> Decision {
+    if state.draining {
+        return Err(Refusal::Draining);
+    }
+    if state.now < state.closed_until || !keys.iter().all(|key| is_free(state, key)) {
+        return now(Answer::TimedOut);
+    }
+    state.may_grant(conn, keys.count(), keys.count())?;
+    if !state.keys.have_room_for(keys, state.caps.max_locks) {
+        return Err(Refusal::MaxLocks);
+    }
+    let want = Want { claim: Claim::LOCK, ttl };
+    let all = keys.iter().map(|key| {
+        let key = enter(state, key, Claim::LOCK)?;
+        Ok(give(state, conn, key, want))
+    });
+    now(Answer::All(all.collect::<Result<_, _>>()?))
+}
+
+/// `e`, `se`, `re`: takes a slot or a place in the queue, without waiting.
+pub(super) fn enqueue(state: &mut State, conn: Id<Conn>, key: Key<'_>, want: Want) -> Decision {
+    if state.draining {
+        return Err(Refusal::Draining);
+    }
+    if let Some(key) = state.keys.find(key) {
+        match enqueued(state, conn, key) {
+            None => {}
+            // It must not prevent its connection from beginning again.
+            Some(Enqueued { phase: Phase::Lost, .. }) => state.dequeue(conn, key),
+            Some(_) => return Err(Refusal::AlreadyEnqueued),
+        }
+    }
+    let key = enter(state, key, want.claim)?;
+    if state.has_room(key, want.claim) {
+        state.may_grant(conn, 1, 2)?;
+        let id = holding::grant(state, key, conn, want, state.now);
+        state.holders[id].enqueued = true;
+        state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Acquired(id) });
+        return now(Answer::Acquired(holding::announce(state, id)));
+    }
+    state.may_wait(conn, key, 2)?;
+    let waiter = queue::join(state, key, conn, want, true);
+    state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Queued(waiter) });
+    now(Answer::Queued)
+}
+
+/// `w`, `sw`: fetches the result of `e`, or waits for it.
+pub(super) fn wait(state: &mut State, conn: Id<Conn>, key: Key<'_>, timeout: Seconds) -> Decision {
+    let key = state.keys.find(key).ok_or(Refusal::NotEnqueued)?;
+    let Enqueued { ttl, phase } = enqueued(state, conn, key).ok_or(Refusal::NotEnqueued)?;
+    match phase {
+        Phase::Acquired(id) | Phase::Granted(id) => {
+            state.dequeue(conn, key);
+            now(Answer::Granted(holding::restart_lease(state, id, ttl)))
+        }
+        Phase::Lost => {
+            state.dequeue(conn, key);
+            Err(Refusal::LeaseExpired)
+        }
+        Phase::Queued(waiter) if state.draining || timeout == Seconds::ZERO => {
+            queue::leave(state, waiter);
+            if state.draining { Err(Refusal::Draining) } else { now(Answer::TimedOut) }
+        }
+        Phase::Queued(waiter) => {
+            state.waiters[waiter].since = state.now;
+            queue::block(state, waiter, timeout);
+            Ok(None)
+        }
+    }
+}
+
+/// `r`, `sr`: releases a slot.
+pub(super) fn release(state: &mut State, key: Key<'_>, token: Option<Token>) -> Decision {
+    let id = held(state, key, token)?;
+    holding::dequeue(state, id);
+    queue::free(state, id);
+    now(Answer::Released)
+}
+
+/// `n`, `sn`: renews a lease.
+pub(super) fn renew(
+    state: &mut State,
+    conn: Id<Conn>,
+    key: Key<'_>,
+    token: Option<Token>,
+    ttl: Ttl,
+) -> Decision {
+    let id = held(state, key, token)?;
+    let standing = state.holders[id].standing.renewed(conn, |_| true);
+    holding::stand(state, id, standing);
+    holding::restart_lease(state, id, ttl);
+    now(Answer::Renewed(ttl))
+}
+
+/// Finds or creates the key.
+fn enter(state: &mut State, key: Key<'_>, claim: Claim) -> Result<Id<KeyEntry>, Refusal> {
+    if state.draining {
+        return Err(Refusal::Draining);
+    }
+    let limit = claim.limit();
+    if let Some(id) = state.keys.find(key) {
+        if state.keys[id].limit != limit {
+            if !state.keys[id].is_forgettable() {
+                return Err(Refusal::LimitMismatch);
+            }
+            state.keys.change_limit(id, limit);
+        }
+        expire_newest(state, id);
+        return Ok(id);
+    }
+    if state.keys.len() >= state.caps.max_locks && !state.keys.forget_one() {
+        return Err(Refusal::MaxLocks);
+    }
+    Ok(state.keys.create(state.now, key, limit))
+}
+
+/// Grants a slot at once.
+fn give(state: &mut State, conn: Id<Conn>, key: Id<KeyEntry>, want: Want) -> Grant {
+    let id = holding::grant(state, key, conn, want, state.now);
+    holding::announce(state, id)
+}
+
+/// Whether the key has neither holders nor waiters, and can be a lock.
+fn is_free(state: &mut State, key: Key<'_>) -> bool {
+    let Some(id) = state.keys.find(key) else { return true };
+    expire_newest(state, id);
+    let entry = &state.keys[id];
+    entry.is_idle() && (entry.limit.count() == 1 || entry.is_forgettable())
+}
+
+fn expire_newest(state: &mut State, key: Id<KeyEntry>) {
+    if let Some(newest) = state.keys[key].holders.last() {
+        queue::expire_due(state, newest);
+    }
+}
+
+/// The request of `e` of a connection, lost if its lease is over.
+fn enqueued(state: &mut State, conn: Id<Conn>, key: Id<KeyEntry>) -> Option<Enqueued> {
+    let Enqueued { phase, .. } = state.conns[conn].enqueued.get(&key)?;
+    if let Phase::Acquired(id) | Phase::Granted(id) = *phase {
+        queue::expire_due(state, id);
+    }
+    state.conns[conn].enqueued.get(&key).copied()
+}
+
+/// The hold that a token proves now. A hold whose lease is over is ended instead.
+fn held(state: &mut State, key: Key<'_>, token: Option<Token>) -> Result<Id<Holder>, Refusal> {
+    let id = token.and_then(|token| holding::find(state, key, token)).ok_or(Refusal::NotHeld)?;
+    if queue::expire_due(state, id) { Err(Refusal::NotHeld) } else { Ok(id) }
+}

@@ -1,0 +1,225 @@
+//! A growing table that reuses its places, for keys, holders, waiters and connections, and lists of its entries.
+//!
+//! Pure. An id is four bytes and typed, so a waiter's id cannot be used for a holder.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+/// A place in the [`Table`] of `T`.
+pub(crate) struct Id<T>(u32, PhantomData<fn() -> T>);
+
+impl<T> Id<T> {
+    pub(crate) const fn new(place: u32) -> Self {
+        Self(place, PhantomData)
+    }
+
+    pub(crate) const fn place(self) -> u32 {
+        self.0
+    }
+}
+
+// Derived ones would ask the same of T.
+impl<T> Clone for Id<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Id<T> {}
+impl<T> PartialEq for Id<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl<T> Eq for Id<T> {}
+impl<T> PartialOrd for Id<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T> Ord for Id<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+/// See the module.
+pub(crate) struct Table<T> {
+    places: Vec<Option<T>>,
+    /// The places without an entry.
+    free: Vec<Id<T>>,
+}
+
+impl<T> Table<T> {
+    pub(crate) const fn new() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+
+    /// The number of entries in use.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// All ids are below this number.
+    #[expect(clippy::expect_used, reason = "the limits keep tables small")]
+    pub(crate) fn places(&self) -> u32 {
+        u32::try_from(self.places.len()).expect("the limits keep tables small")
+    }
+
+    /// Puts `value` into a free place.
+    pub(crate) fn insert(&mut self, value: T) -> Id<T> {
+        let id = self.free.pop().unwrap_or_else(|| {
+            let id = Id::new(self.places());
+            self.places.push(None);
+            id
+        });
+        self.places[id.0 as usize] = Some(value);
+        id
+    }
+
+    /// Removes the entry and frees its place.
+    #[expect(clippy::expect_used, reason = "ids never come from outside")]
+    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+        let value =
+            self.places[id.0 as usize].take().expect("an id is used while its entry exists");
+        self.free.push(id);
+        value
+    }
+
+    pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
+        self.places.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
+        self.places.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// All entries, in the order of their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+        (0..).map(Id::new).zip(&self.places).filter_map(|(id, place)| Some((id, place.as_ref()?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+}
+
+#[expect(clippy::expect_used, reason = "ids never come from outside")]
+impl<T> Index<Id<T>> for Table<T> {
+    type Output = T;
+    fn index(&self, id: Id<T>) -> &T {
+        self.get(id).expect("an id is used while its entry exists")
+    }
+}
+
+#[expect(clippy::expect_used, reason = "ids never come from outside")]
+impl<T> IndexMut<Id<T>> for Table<T> {
+    fn index_mut(&mut self, id: Id<T>) -> &mut T {
+        self.get_mut(id).expect("an id is used while its entry exists")
+    }
+}
+
+/// Entries of a table, ordered by a number of each that mostly grows from one to the next.
+pub(crate) struct Line<T>(VecDeque<(u64, Id<T>)>);
+
+impl<T> Line<T> {
+    pub(crate) const fn new() -> Self {
+        Self(VecDeque::new())
+    }
+
+    #[expect(clippy::expect_used, reason = "ids have four bytes")]
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.0.len()).expect("an entry for each id")
+    }
+
+    pub(crate) fn add(&mut self, number: u64, id: Id<T>) {
+        let place = self.0.partition_point(|entry| *entry < (number, id));
+        self.0.insert(place, (number, id));
+    }
+
+    #[expect(clippy::expect_used, reason = "both come from the entry that is removed")]
+    pub(crate) fn remove(&mut self, number: u64, id: Id<T>) {
+        let place = self.0.binary_search(&(number, id)).expect("it was added with this number");
+        self.0.remove(place);
+    }
+
+    pub(crate) fn find(&self, number: u64) -> Option<Id<T>> {
+        let place = self.0.partition_point(|(other, _)| *other < number);
+        self.0.get(place).filter(|(other, _)| *other == number).map(|(_, id)| *id)
+    }
+
+    pub(crate) fn first(&self) -> Option<Id<T>> {
+        self.iter().next()
+    }
+
+    pub(crate) fn last(&self) -> Option<Id<T>> {
+        self.iter().next_back()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Id<T>> {
+        self.0.iter().map(|(_, id)| *id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn places_are_reused_and_counted() {
+        let mut table = Table::new();
+        let a = table.insert("a");
+        let b = table.insert("b");
+        assert_eq!((table.len(), table[a], table[b]), (2, "a", "b"));
+        assert_eq!(table.remove(a), "a");
+        assert_eq!(table.get(a), None);
+        let c = table.insert("c");
+        assert!(c == a && (table.len(), table.places()) == (2, 2));
+    }
+
+    /// Three entries, added in every order and removed at every place.
+    #[test]
+    fn a_line_keeps_its_order_when_any_entry_is_removed() {
+        for (order, gone) in [[0, 1, 2], [1, 0, 2], [2, 1, 0]].into_iter().zip(0..3) {
+            let mut line: Line<()> = Line::new();
+            order.iter().for_each(|n| line.add(u64::from(*n) * 7, Id::new(9 - n)));
+            let places = |line: &Line<()>| line.iter().map(Id::place).collect::<Vec<_>>();
+            assert_eq!((places(&line), line.len()), (vec![9, 8, 7], 3));
+            assert!(line.first() == Some(Id::new(9)) && line.last() == Some(Id::new(7)));
+            assert!(line.find(7) == Some(Id::new(8)) && line.find(8).is_none());
+            line.remove(u64::from(gone) * 7, Id::new(9 - gone));
+            let left: Vec<u32> = [9, 8, 7].into_iter().filter(|place| *place != 9 - gone).collect();
+            assert_eq!(places(&line), left);
+        }
+    }
+
+    proptest! {
+        /// Compared with a sorted map.
+        #[test]
+        fn agrees_with_a_map(acts in prop::collection::vec((0_u8..4, any::<u16>()), 1..300)) {
+            let (mut table, mut model) = (Table::new(), BTreeMap::new());
+            for (act, number) in acts {
+                let known = model.len();
+                match act {
+                    0 | 1 => {
+                        let id = table.insert(number);
+                        prop_assert!(model.insert(id.place(), number).is_none());
+                    }
+                    2 | 3 if known > 0 => {
+                        let nth = usize::from(number) % known;
+                        let place = *model.keys().nth(nth).unwrap();
+                        prop_assert_eq!(Some(table.remove(Id::new(place))), model.remove(&place));
+                        prop_assert!(table.get(Id::new(place)).is_none());
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(table.len(), model.len());
+                let all = table.iter().map(|(id, value)| (id.place(), *value));
+                prop_assert_eq!(all.collect::<BTreeMap<_, _>>(), model.clone());
+            }
+        }
+    }
+}
