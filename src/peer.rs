@@ -18,6 +18,7 @@ use ttylock::ResolvedDevice;
 
 use crate::sys::{self, Connection, Numbers};
 pub(crate) use crate::sys::{Inquiry, Processes, Status};
+pub(crate) use permission::is_no_port;
 
 /// Somebody on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,12 +245,6 @@ pub(crate) fn may_open(
         return Err(Refusal::RightsUnknown);
     }
     permission::may_open(process, path, device).then_some(()).ok_or(Refusal::DeviceClosed)
-}
-
-/// Whether something is there that can be no serial port. What is not there may be plugged in.
-#[must_use]
-pub(crate) fn is_no_port(device: &ResolvedDevice) -> bool {
-    permission::is_no_port(device)
 }
 
 /// The user whom the kernel shows for all those that have no number in our user namespace; also

@@ -1,15 +1,11 @@
 //! A panic is reported to syslog, and nowhere else. Not under the usual harness: this program is its own child, and
 //! what the child says must be its own words.
 
-#[cfg(test)]
-mod machine;
-
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
 use lfpd::log::{StandardError, catch_panics};
-use machine::Syslog;
-use testbed::{LIMIT, Sandbox};
+use testbed::{LIMIT, Sandbox, Syslog};
 
 const WORDS: &str = "the line was:\n<0>lfpd[1]: all is well\u{1b}[2J";
 

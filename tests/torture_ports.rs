@@ -1,4 +1,4 @@
-//! picocom, tio and pyserial hold ports by `flock(2)` while five hundred locks of somebody else come
+//! picocom (twice) and pyserial hold ports by `flock(2)` while five hundred locks of somebody else come
 //! and go. No LOCK gets such a port: from a daemon, from one long session, from a process for each
 //! LOCK under a real super-server. The kernel's list, in which these three are found, is never the
 //! same for long meanwhile; how often a port that nobody has is refused is told.
@@ -9,21 +9,16 @@
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[cfg(test)]
-mod machine;
-
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use machine::{LFPD, connect_to, inside, layout, network};
-use testbed::{LIMIT, Process, Sandbox, User, until};
+use testbed::{Client, LFPD, LIMIT, Process, Sandbox, Session, User, in_network, network, until};
 
 /// The ports, and the programs that hold them.
 const HELD: [(&str, &[&str]); 3] = [
     ("ttyW0", &["picocom", "-b", "9600", "/dev/ttyW0"]),
-    ("ttyW1", &["tio", "-b", "9600", "/dev/ttyW1"]),
+    ("ttyW1", &["picocom", "-b", "115200", "/dev/ttyW1"]),
     ("ttyW2", &["/usr/bin/python3", "/run/test/programs/hold_pyserial.py", "/dev/ttyW2"]),
 ];
 
@@ -49,7 +44,7 @@ type Codes = BTreeMap<u32, u64>;
 /// A way to the service.
 enum Door {
     /// One connection for all commands, which is open.
-    Connection(BufReader<TcpStream>),
+    Connection(Client),
     /// A connection for each LOCK, at this address.
     EachTime(&'static str),
 }
@@ -90,47 +85,28 @@ impl Asker {
 
     /// LOCK, and UNLOCK if that was granted.
     fn lock_and_unlock(&mut self, port: &str) -> (u32, Option<u32>) {
-        let words = format!("{port} {}", self.pid);
-        let conversation = |stream: &mut BufReader<TcpStream>| {
-            let lock = ask(stream, &format!("LOCK {words}"));
-            (lock, (lock == 200).then(|| ask(stream, &format!("UNLOCK {words}"))))
+        let pid = self.pid;
+        let conversation = |client: &mut Client| {
+            let lock = client.lock(port, pid);
+            (lock, (lock == 200).then(|| client.unlock(port, pid)))
         };
         match &mut self.door {
-            Door::Connection(stream) => conversation(stream),
+            Door::Connection(client) => conversation(client),
             Door::EachTime(address) => conversation(&mut greeted(address)),
         }
     }
 }
 
-fn ask(stream: &mut BufReader<TcpStream>, line: &str) -> u32 {
-    stream.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
-    code(stream)
-}
-
-fn code(stream: &mut BufReader<TcpStream>) -> u32 {
-    let mut reply = String::new();
-    stream.read_line(&mut reply).expect("a reply in time");
-    let code = reply.get(..3).and_then(|code| code.parse().ok());
-    code.unwrap_or_else(|| unreachable!("{reply:?} for a reply"))
-}
-
-fn greeted(address: &str) -> BufReader<TcpStream> {
+fn greeted(address: &str) -> Client {
     let stream = TcpStream::connect(address).expect("a connection");
     stream.set_nodelay(true).unwrap();
-    greeting(stream)
-}
-
-fn greeting(stream: TcpStream) -> BufReader<TcpStream> {
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let mut stream = BufReader::new(stream);
-    assert_eq!(code(&mut stream), 220);
-    stream
+    Client::new(stream).greeted()
 }
 
 /// Starts the programs, each on its port, and waits until they have them.
 fn start_holders(sandbox: &Sandbox) -> Vec<Process<'_>> {
     let start = |(_, words): (&str, &[&str])| {
-        // tio wants a terminal, and the others take one as well.
+        // picocom wants a terminal, and the other takes one as well.
         let (program, arguments) = words.split_first().unwrap();
         sandbox.command(program).args(arguments).on_terminal().spawn()
     };
@@ -155,7 +131,7 @@ fn start_service<'a>(sandbox: &'a Sandbox, address: &'static str, words: &[&str]
     let (program, arguments) = words.split_first().unwrap();
     let service = sandbox.command(program).args(arguments).user(User::UucpWithFowner).spawn();
     let is_up = move || TcpStream::connect(address).ok();
-    let up = inside(network(sandbox, 1), 0, move || until(LIMIT, is_up).is_some());
+    let up = in_network(network(sandbox, 1), 0, move || until(LIMIT, is_up).is_some());
     assert!(up, "{} does not listen: {}", words.join(" "), service.output());
     service
 }
@@ -166,7 +142,7 @@ fn no_lock_of_a_port_that_a_program_holds() {
     let locks = std::env::var("LFPD_TORTURE_LOCKS").ok().and_then(|text| text.parse().ok());
     let locks = locks.unwrap_or(300_u64);
     let ports = HELD.map(|(port, _)| port).into_iter().chain(FREE);
-    let sandbox = ports.fold(layout(), |layout, port| layout.port(port)).enter();
+    let sandbox = ports.fold(Sandbox::with_lfpd(), |layout, port| layout.port(port)).enter();
     let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
     assert_eq!(made.code(), 0, "{made}");
     let pid_of = sandbox.command("sleep").arg("100000").spawn();
@@ -176,10 +152,8 @@ fn no_lock_of_a_port_that_a_program_holds() {
     let each = ["tcpserver", "-RH", "-l", "localhost", "127.0.0.1", "50002", LFPD];
     let _super_server = start_service(&sandbox, SUPER_SERVER, &each);
     let own = network(&sandbox, 1);
-    let listener = inside(own.clone(), 0, || TcpListener::bind("127.0.0.1:0").unwrap());
-    let (client, theirs) = connect_to(own.clone(), listener, "127.0.0.1", User::Root);
-    client.set_nodelay(true).unwrap();
-    let session = sandbox.command(LFPD).user(User::UucpWithFowner).on_connection(theirs).spawn();
+    let Session { client, process: session } =
+        Session::start(&sandbox, User::UucpWithFowner, &[], User::Root);
 
     let script = "/run/test/programs/come_and_go.py";
     let mut others =
@@ -187,15 +161,15 @@ fn no_lock_of_a_port_that_a_program_holds() {
     others.expect("ALL THERE");
     let begin = Instant::now();
     let doors = [
-        Door::Connection(inside(own.clone(), 0, || greeted(DAEMON))),
-        Door::Connection(greeting(client)),
+        Door::Connection(in_network(own.clone(), 0, || greeted(DAEMON))),
+        Door::Connection(client),
         Door::EachTime(SUPER_SERVER),
     ];
     let askers = doors.into_iter().zip(FREE).zip(SHARES).map(|((door, free), share)| {
         let locks = (locks * share).div_ceil(100);
         let asker = Asker { door, pid: pid_of.pid(), free, locks };
         let own = own.clone();
-        std::thread::spawn(move || inside(own, 0, move || asker.play()))
+        std::thread::spawn(move || in_network(own, 0, move || asker.play()))
     });
     let askers: Vec<_> = askers.collect();
     let answers: Vec<Answers> = askers.into_iter().map(|it| it.join().unwrap()).collect();
@@ -216,7 +190,10 @@ fn no_lock_of_a_port_that_a_program_holds() {
     let (door, pid) = (Door::EachTime(DAEMON), pid_of.pid());
     let mut asker = Asker { door, pid, free: "", locks: 0 };
     let is_had = move || (asker.lock_and_unlock("ttyF0").0 == 200).then_some(());
-    assert!(inside(own, 0, move || until(LIMIT, is_had)).is_some(), "a free port cannot be had");
+    assert!(
+        in_network(own, 0, move || until(LIMIT, is_had)).is_some(),
+        "a free port cannot be had"
+    );
 }
 
 /// A stranger without a right to any port has three thousand locks, and takes and drops hundreds more:
@@ -225,7 +202,7 @@ fn no_lock_of_a_port_that_a_program_holds() {
 #[ignore = "needs root: tests/run"]
 fn the_locks_of_a_stranger_deny_nobody_a_port() {
     let (port, words) = HELD[0];
-    let sandbox = layout().port(port).port("ttyF0").enter();
+    let sandbox = Sandbox::with_lfpd().port(port).port("ttyF0").enter();
     let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
     assert_eq!(made.code(), 0, "{made}");
     let made = sandbox.command("install").args(["-d", "-o", "bob", "/run/strange"]).run();
@@ -244,9 +221,9 @@ fn the_locks_of_a_stranger_deny_nobody_a_port() {
     stranger.expect("ALL THERE");
 
     let own = network(&sandbox, 1);
-    let door = Door::Connection(inside(own.clone(), 0, || greeted(DAEMON)));
+    let door = Door::Connection(in_network(own.clone(), 0, || greeted(DAEMON)));
     let mut asker = Asker { door, pid: pid_of.pid(), free: "ttyF0", locks: 0 };
-    let answers = inside(own, 0, move || {
+    let answers = in_network(own, 0, move || {
         let answer = |_| (asker.lock_and_unlock("ttyF0"), asker.lock_and_unlock(port));
         (0..10).map(answer).collect::<Vec<_>>()
     });
@@ -262,7 +239,7 @@ fn report(answers: &[Answers], others: &str, spent: Duration) {
     let refused: u64 = answers.iter().map(|it| count(&it.free, 450)).sum();
     let came = others.lines().last().unwrap_or_default();
     println!(
-        "{held} LOCKs of ports that picocom, tio and pyserial hold: {had} of them 200; {free} LOCKs \
+        "{held} LOCKs of ports that picocom and pyserial hold: {had} of them 200; {free} LOCKs \
          of free ports: {refused} of them 450; by door (daemon, session, process each) {answers:?}; \
          of {OTHERS} other locks at a time {came}; {} s",
         spent.as_secs()

@@ -48,7 +48,7 @@ pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedD
 }
 
 /// What is no character device, or the null device.
-pub(super) fn is_no_port(device: &ResolvedDevice) -> bool {
+pub(crate) fn is_no_port(device: &ResolvedDevice) -> bool {
     let numbers = device.node.and_then(|node| node.device);
     let is_null = || numbers.is_some() && numbers == sys::null_device();
     device.access.is_some_and(|access| !access.is_character_device() || is_null())

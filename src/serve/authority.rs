@@ -80,13 +80,12 @@ impl Authority {
         demand: Demand,
         table: &mut Table,
     ) -> Result<Permitted, Refused> {
-        let refused = |(pid, refusal)| Refused::Process(pid, refusal);
-        let meant = |pid| peer.meant(pid, self.rule).map_err(|refusal| refused((pid, refusal)));
+        let meant = |pid| peer.meant(pid, self.rule).map_err(|it| Refused::Process(pid, it));
         let released = |table: &mut Table, pid| {
             let pid = meant(pid)?;
             let (owner, alive) = (|| process::owner(pid), || table.machine().lives(pid));
-            self.named(peer, pid, owner, alive, Purpose::Release).map_err(refused)?;
-            Ok(pid)
+            let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
+            named.map(|()| pid).map_err(|refusal| Refused::Process(pid, refusal))
         };
         let mut taken = |table: &mut Table, device, pid| {
             self.grant_taking(processes, peer, Request { device, pid: meant(pid)? }, table)
@@ -131,8 +130,8 @@ impl Authority {
         let owner = || status.as_ref().and_then(Status::owner).or_else(seen);
         // One that tells its status has not ended.
         let alive = || status.is_some() || process::lives(pid);
-        self.named(peer, pid, owner, alive, Purpose::Take)
-            .map_err(|(pid, refusal)| Refused::Process(pid, refusal))?;
+        peer.may_name(owner, alive, Purpose::Take, self.rule)
+            .map_err(|refusal| Refused::Process(pid, refusal))?;
         let device = table.resolve(&request.device).map_err(Refused::Device)?;
         self.may_hold(pid, &device, || LazyCell::force(&status).as_ref())
             .map_err(|refusal| Refused::Process(pid, refusal))?;
@@ -150,17 +149,6 @@ impl Authority {
         let status = LazyCell::new(|| processes.status(request.pid));
         self.may_hold(request.pid, &device, || LazyCell::force(&status).as_ref())?;
         Ok(Granted { request, device, is_foreseen: false })
-    }
-
-    fn named(
-        &self,
-        peer: &Peer,
-        pid: Pid,
-        owner: impl FnOnce() -> Option<u32>,
-        alive: impl FnMut() -> bool,
-        purpose: Purpose,
-    ) -> Result<(), (Pid, Refusal)> {
-        peer.may_name(owner, alive, purpose, self.rule).map_err(|refusal| (pid, refusal))
     }
 
     /// Whether a process may hold a device that was looked at. Of one that is not there, the ports

@@ -9,7 +9,6 @@ use nix::sys::socket::{self, sockopt};
 use super::client::{Client, Delay};
 use super::service::Service;
 use super::wire::Wire;
-use crate::limits::TURN_REQUESTS;
 use crate::protocol::session::Step;
 use ttylock::DeviceName;
 
@@ -33,8 +32,9 @@ pub(super) struct Connection {
 pub(super) enum Phase {
     /// The client sends something.
     Reading,
-    /// Other connections have their turns: it has sent more than is answered in one.
-    Pausing,
+    /// Other connections have their turns: in the last one, at this moment, it had sent more than is read or answered
+    /// in one.
+    Pausing(Instant),
     /// The client takes the replies that it has not taken since this moment.
     Sending(Instant),
     /// The client is given the device that it waits for, or an answer without it.
@@ -85,7 +85,9 @@ impl Connection {
                 Ok(0) => Phase::Over,
                 Ok(length) => {
                     input = buffer.get(..length).unwrap_or_default();
-                    self.obey(service, &mut input, now).unwrap_or(Phase::Reading)
+                    let is_full = length == buffer.len();
+                    let rest = if is_full { Phase::Pausing(now) } else { Phase::Reading };
+                    self.obey(service, &mut input, now).unwrap_or(rest)
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => Phase::Reading,
                 Err(_) => Phase::Over,
@@ -94,9 +96,8 @@ impl Connection {
         self.pending = input.to_vec();
     }
 
-    /// Does what the bytes say, a few requests at most; `None` when they are used up.
+    /// Does what the bytes say, one request at most; `None` when they are used up.
     fn obey(&mut self, service: &mut Service, input: &mut &[u8], now: Instant) -> Option<Phase> {
-        let mut answered = 0..TURN_REQUESTS;
         loop {
             match self.client.session.next(input) {
                 Step::Receive => return None,
@@ -108,9 +109,8 @@ impl Connection {
                     if !self.output.is_empty() {
                         return Some(Phase::Sending(now));
                     }
-                    let _ = answered.next();
-                    if answered.is_empty() && !input.is_empty() {
-                        return Some(Phase::Pausing);
+                    if !input.is_empty() {
+                        return Some(Phase::Pausing(now));
                     }
                 }
                 Step::Change(demand) => {
@@ -203,12 +203,23 @@ impl Connection {
         self.client.give_up_request()
     }
 
+    /// Whether it has another turn although its client does nothing.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self.phase, Phase::Pausing(_) | Phase::Retrying(_))
+    }
+
+    /// Whether it sends without end, and no request is complete before its time is over.
+    pub(super) fn is_endless(&self, idle_timeout: Duration, now: Instant) -> bool {
+        matches!(self.phase, Phase::Pausing(_))
+            && self.pending.is_empty()
+            && now.saturating_duration_since(self.served) >= idle_timeout
+    }
+
     /// When it needs another turn, or its time is over, if its client does nothing.
     pub(super) fn moment(&self, idle_timeout: Duration) -> Option<Instant> {
         match self.phase {
             Phase::Waiting | Phase::Asking(_) | Phase::Over => None,
-            Phase::Retrying(moment) => Some(moment),
-            Phase::Pausing => Some(self.served),
+            Phase::Retrying(moment) | Phase::Pausing(moment) => Some(moment),
             Phase::Sending(since) => since.checked_add(idle_timeout),
             Phase::Reading => self.served.checked_add(idle_timeout),
         }
@@ -234,18 +245,10 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
-    use std::path::PathBuf;
-
-    use syslog::Facility;
 
     use super::*;
     use crate::limits::{LINE_BYTES, READ_BYTES};
-    use crate::log::{Log, Severity};
-    use crate::peer::{Access, Rule};
-    use crate::protocol::reply::Version;
-    use crate::serve::authority::Authority;
     use crate::serve::queue::WaiterId;
-    use ttylock::{Dialect, Layout, Table};
 
     const IDLE: Duration = Duration::from_secs(300);
 
@@ -261,24 +264,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let root = tempfile::tempdir().unwrap();
-            let path = |name: &str| -> PathBuf { root.path().join(name) };
-            let layout = Layout {
-                dialect: Dialect::native(),
-                dev_dir: path("dev"),
-                udev_dir: path("udev"),
-                lock_dir: path("lock"),
-                search_dirs: Vec::new(),
-                state_dir: path("state"),
-            };
-            let log = Log::new(Facility::Daemon, Severity::Error);
-            let table = Table::new(layout);
-            let authority = Authority {
-                rule: Rule::Own,
-                access: Access::OfDevice,
-                dev_dir: path("dev"),
-                force_group: None,
-            };
-            let mut service = Service::new(Version::original(), authority, table, log);
+            let mut service = Service::without_devices(root.path());
             let (client, stream) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
             let now = Instant::now();
@@ -319,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_serves_a_few_requests_of_one_read() {
+    fn a_turn_answers_one_request_of_a_reading() {
         let mut scene = Scene::new();
         let answers = |scene: &mut Scene| {
             let mut said = [0; 65536];
@@ -327,18 +313,45 @@ mod tests {
             said[..length].iter().filter(|byte| **byte == b'\n').count()
         };
         assert_eq!(answers(&mut scene), 1);
-        let requests = READ_BYTES / 5 + TURN_REQUESTS;
-        assert_eq!(scene.send(&b"noop\n".repeat(requests)), Phase::Pausing);
-        assert_eq!(answers(&mut scene), TURN_REQUESTS);
-        let mut turns = vec![TURN_REQUESTS];
+        let requests = READ_BYTES / 5 + 2;
+        assert_eq!(scene.send(&b"noop\n".repeat(requests)), Phase::Pausing(scene.now));
+        assert_eq!(answers(&mut scene), 1);
+        let mut turns = vec![1];
         while turns.iter().sum::<usize>() < requests {
             scene.turn();
             turns.push(answers(&mut scene));
         }
-        assert!(turns.iter().all(|count| (1..=TURN_REQUESTS).contains(count)), "{turns:?}");
+        // The last request of one reading, and the first one of the next.
+        assert!(turns.iter().all(|count| (1..=2).contains(count)), "{turns:?}");
         assert_eq!(scene.turn(), Phase::Reading);
-        assert_eq!(scene.send(&[b'x'; 3 * READ_BYTES]), Phase::Reading);
+    }
+
+    /// A client that sends a line without end has its turns after all others, and no longer than one that is silent.
+    #[test]
+    fn an_endless_line_is_read_in_turns_for_a_while() {
+        let mut scene = Scene::new();
+        let pausing = Phase::Pausing(scene.now);
+        assert_eq!(scene.send(&[b'x'; 3 * READ_BYTES]), pausing);
+        assert_eq!(
+            (scene.turn(), scene.turn(), scene.turn()),
+            (pausing.clone(), pausing, Phase::Reading)
+        );
         assert!(scene.connection.pending.capacity() <= READ_BYTES);
+        for (seconds, is_endless) in [(0, false), (IDLE.as_secs() - 1, false), (1, true)] {
+            scene.pass(seconds);
+            assert_eq!(scene.send(&[b'x'; READ_BYTES]), Phase::Pausing(scene.now));
+            assert_eq!(scene.connection.is_endless(IDLE, scene.now), is_endless);
+            assert_eq!(scene.turn(), Phase::Reading);
+        }
+    }
+
+    /// A daemon may be stopped for long between two turns.
+    #[test]
+    fn requests_that_were_read_are_not_endless() {
+        let mut scene = Scene::new();
+        scene.send(&b"noop\n".repeat(3));
+        scene.pass(2 * IDLE.as_secs());
+        assert!(!scene.connection.is_endless(IDLE, scene.now));
     }
 
     /// What is held of a connection that sends without end, and never takes its answers.
@@ -358,7 +371,7 @@ mod tests {
         }
         assert!(blocked);
         scene.connection.stop_talking();
-        while scene.turn() == Phase::Pausing {}
+        while matches!(scene.turn(), Phase::Pausing(_)) {}
         assert_eq!(scene.connection.phase, Phase::Reading);
         assert!(scene.connection.output.is_empty());
     }

@@ -204,8 +204,7 @@ pub(crate) fn is_listening(socket: BorrowedFd<'_>) -> bool {
 #[must_use]
 pub(crate) fn from_systemd() -> Vec<Listener> {
     let mut handed = listenfd::ListenFd::from_env();
-    let count = handed.len().min(HANDED_OVER);
-    (0..count)
+    (0..handed.len())
         .filter_map(|place| {
             let tcp = handed.take_tcp_listener(place).ok().flatten().map(OwnedFd::from);
             let unix = || handed.take_unix_listener(place).ok().flatten().map(OwnedFd::from);
@@ -214,9 +213,6 @@ pub(crate) fn from_systemd() -> Vec<Listener> {
         .filter_map(|socket| Listener::handed_over(socket).ok())
         .collect()
 }
-
-/// As many sockets as are taken from systemd.
-const HANDED_OVER: usize = 64;
 
 /// The listening socket that inetd handed over as descriptor 0 (`wait`), if it is one.
 #[must_use]

@@ -29,10 +29,9 @@ mod notify;
 mod opened;
 mod ports;
 mod queue;
-mod quota;
 mod service;
 pub(crate) mod settings;
-mod status_queries;
+#[cfg(target_os = "linux")]
 mod status_worker;
 pub(crate) mod stdio;
 #[cfg(target_os = "linux")]

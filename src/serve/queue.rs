@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 
-use crate::limits::{HEADS, LOOK_EVERY, LOOK_GAP};
+use crate::limits::{CHECK_EVERY, CHECK_GAP, HEADS};
 use ttylock::{Names, Outcome, Request};
 
 /// Names one waiter: unique in the life of the service.
@@ -35,8 +35,8 @@ pub(super) struct WaiterId(pub(super) u64);
 /// 3. Then [`Queue::expire`] removes and names the waiters that have run out of time. The first of a line gets
 ///    a last look when its time is over, so call it after [`Queue::due`] has nothing more.
 /// 4. [`Queue::wake`] when a device may have become free, [`Queue::changed`] and [`Queue::process_gone`] when something
-///    has happened that may free one; without them each device is looked at every [`LOOK_EVERY`]. However often they are
-///    called, there are [`LOOK_GAP`] between two looks.
+///    has happened that may free one; without them each device is looked at every [`CHECK_EVERY`]. However often they are
+///    called, there are [`CHECK_GAP`] between two looks.
 /// 5. [`Queue::leave`] when a waiter's client is gone.
 /// 6. [`Queue::next_moment`] is when there is something to do again, all else staying as it is.
 #[derive(Debug, Default)]
@@ -54,6 +54,8 @@ struct Waiter {
     request: Request,
     user: Option<u32>,
     deadline: Instant,
+    /// Whether its last attempt has no answer yet.
+    is_pending: bool,
 }
 
 #[derive(Debug)]
@@ -98,7 +100,7 @@ impl Waiter {
 
 impl Device {
     fn wake(&mut self, now: Instant) {
-        let earliest = self.last_look.and_then(|last| last.checked_add(LOOK_GAP));
+        let earliest = self.last_look.and_then(|last| last.checked_add(CHECK_GAP));
         let moment = earliest.map_or(now, |earliest| earliest.max(now));
         self.look_at = self.look_at.min(moment);
     }
@@ -122,7 +124,8 @@ impl Queue {
         // A time that no clock can show never comes; limits are far below.
         let deadline = now.checked_add(time).unwrap_or(now);
         let device = Arc::from(names.real.as_str());
-        self.join(Waiter { id, device, request, user, deadline }, names, now, now);
+        let waiter = Waiter { id, device, request, user, deadline, is_pending: false };
+        self.join(waiter, names, now, now);
     }
 
     /// The waiter's name leads to another device by now: there it is the last.
@@ -131,9 +134,9 @@ impl Queue {
             return;
         };
         // A user that changes the target of a name all the time does not cause looks all the time.
-        let first_look = now.checked_add(LOOK_GAP).unwrap_or(now);
+        let first_look = now.checked_add(CHECK_GAP).unwrap_or(now);
         let device = Arc::from(names.real.as_str());
-        self.join(Waiter { device, ..waiter }, names, first_look, now);
+        self.join(Waiter { device, is_pending: false, ..waiter }, names, first_look, now);
     }
 
     fn join(&mut self, waiter: Waiter, names: Names, first_look: Instant, now: Instant) {
@@ -245,7 +248,7 @@ impl Queue {
     #[must_use]
     pub(super) fn was_busy_since(&self, device: &str, moment: Instant, now: Instant) -> bool {
         self.devices.get(device).is_none_or(|device| {
-            let soon = now.checked_add(LOOK_GAP).unwrap_or(now);
+            let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
             device.last_look.is_some_and(|last| last >= moment) && device.look_at > soon
         })
     }
@@ -269,8 +272,12 @@ impl Queue {
         blocker: Option<ProcessIdentity>,
         now: Instant,
     ) {
+        // Whoever gets the device answers the attempts of all.
+        for waiter in self.waiters.iter_mut().filter(|it| it.device == attempt.device) {
+            waiter.is_pending &= outcome != Outcome::Done && waiter.id != attempt.waiter;
+        }
         let Some(device) = self.devices.get_mut(&attempt.device) else { return };
-        let next = now.checked_add(LOOK_EVERY).unwrap_or(now);
+        let next = now.checked_add(CHECK_EVERY).unwrap_or(now);
         (device.last_look, device.look_at, device.blocker) = (Some(now), next, blocker);
         if outcome != Outcome::Busy {
             self.leave(attempt.waiter, now);
@@ -288,15 +295,30 @@ impl Queue {
         }
     }
 
+    /// The attempt was called busy only because it has no answer yet: it is made again soon, even if the waiter's time is
+    /// over by then.
+    pub(super) fn has_no_answer_yet(&mut self, attempt: &Attempt, now: Instant) {
+        if let Some(waiter) = self.waiters.iter_mut().find(|it| it.id == attempt.waiter) {
+            waiter.is_pending = true;
+        }
+        self.wake(&attempt.device, now);
+    }
+
+    /// Whether an attempt for a waiter of the device has no answer yet.
+    pub(super) fn has_attempt_without_answer(&self, device: &str) -> bool {
+        self.line(device).any(|waiter| waiter.is_pending)
+    }
+
     /// Removes and names the waiters that have run out of time. The first of a line that is due to be looked
-    /// at stays until then.
+    /// at stays until then, and one whose attempt has no answer yet until that comes.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
         let is_due = |waiter: &Waiter| {
             let device = self.devices.get(&waiter.device);
             device.is_some_and(|device| device.look_at <= now)
                 && self.line(&waiter.device).next().is_some_and(|first| first.id == waiter.id)
         };
-        let over = self.waiters.iter().filter(|waiter| waiter.deadline <= now && !is_due(waiter));
+        let stays = |waiter: &Waiter| is_due(waiter) || waiter.is_pending;
+        let over = self.waiters.iter().filter(|waiter| waiter.deadline <= now && !stays(waiter));
         let mut over: Vec<_> = over.map(|waiter| (waiter.deadline, waiter.id)).collect();
         over.sort_unstable();
         let over: Vec<WaiterId> = over.into_iter().map(|(_, id)| id).collect();
@@ -310,7 +332,8 @@ impl Queue {
     #[must_use]
     pub(super) fn next_moment(&self) -> Option<Instant> {
         let looks = self.devices.values().map(|device| device.look_at);
-        looks.chain(self.waiters.iter().map(|waiter| waiter.deadline)).min()
+        let answered = self.waiters.iter().filter(|waiter| !waiter.is_pending);
+        looks.chain(answered.map(|waiter| waiter.deadline)).min()
     }
 }
 
@@ -384,7 +407,7 @@ mod tests {
         scene.enter(2, "a", 10);
         assert_eq!(scene.look(Outcome::Busy), [1]);
         assert_eq!(scene.look(Outcome::Busy), []);
-        scene.now += LOOK_EVERY;
+        scene.now += CHECK_EVERY;
         assert_eq!(scene.look(Outcome::Busy), [1]);
     }
 
@@ -396,7 +419,7 @@ mod tests {
         }
         scene.look(Outcome::Busy);
         for id in 1..=3 {
-            scene.now += LOOK_GAP;
+            scene.now += CHECK_GAP;
             scene.queue.wake("a", scene.now);
             assert_eq!(scene.look(Outcome::Done), [id]);
             assert_eq!(scene.is_waited_for("a"), id < 3);
@@ -413,8 +436,8 @@ mod tests {
             scene.queue.wake("a", scene.now);
         }
         assert_eq!(scene.look(Outcome::Busy), []);
-        assert_eq!(scene.queue.next_moment(), Some(scene.now + LOOK_GAP));
-        scene.now += LOOK_GAP;
+        assert_eq!(scene.queue.next_moment(), Some(scene.now + CHECK_GAP));
+        scene.now += CHECK_GAP;
         assert_eq!(scene.look(Outcome::Busy), [1]);
     }
 
@@ -458,7 +481,7 @@ mod tests {
         // To and fro, without end: it is tried only now and then.
         scene.queue.change(WaiterId(2), names("c"), scene.now);
         assert_eq!(scene.queue.due(scene.now), None);
-        scene.now += LOOK_GAP;
+        scene.now += CHECK_GAP;
         assert_eq!(scene.queue.due(scene.now).unwrap().waiter, WaiterId(2));
         // Its time is the one that it asked for.
         scene.now += secs(100);
@@ -498,7 +521,7 @@ mod tests {
         told.look(Outcome::Busy);
         told.queue.wake("a", now);
         assert!(!told.queue.was_busy_since("a", asked, now));
-        scene.now += LOOK_GAP;
+        scene.now += CHECK_GAP;
         assert!(!scene.queue.was_busy_since("a", scene.now, scene.now));
         // Something has told of a change since.
         scene.queue.wake("a", scene.now);
@@ -511,7 +534,7 @@ mod tests {
         scene.enter(1, "a", 100);
         scene.enter(2, "a", 100);
         assert_eq!(scene.look(Outcome::Denied), [1]);
-        scene.now += LOOK_GAP;
+        scene.now += CHECK_GAP;
         assert_eq!(scene.look(Outcome::Done), [2]);
     }
 
@@ -523,7 +546,7 @@ mod tests {
         scene.look(Outcome::Busy);
         assert!(scene.queue.leave(WaiterId(1), scene.now));
         assert!(!scene.queue.leave(WaiterId(1), scene.now));
-        scene.now += LOOK_GAP;
+        scene.now += CHECK_GAP;
         assert_eq!(scene.look(Outcome::Busy), [2]);
     }
 
@@ -535,11 +558,11 @@ mod tests {
         }
         scene.look(Outcome::Busy);
         assert!(scene.queue.leave(WaiterId(2), scene.now));
-        scene.now += LOOK_GAP;
+        scene.now += CHECK_GAP;
         assert_eq!(scene.look(Outcome::Busy), []);
         scene.queue.wake("a", scene.now);
         assert_eq!(scene.look(Outcome::Done), [1]);
-        scene.now += LOOK_GAP;
+        scene.now += CHECK_GAP;
         scene.queue.wake("a", scene.now);
         assert_eq!(scene.look(Outcome::Done), [3]);
     }
@@ -581,13 +604,79 @@ mod tests {
         assert_eq!((scene.look(Outcome::Done), scene.expire()), (vec![2], vec![]));
     }
 
+    /// Nor does its deadline keep the daemon busy.
+    #[test]
+    fn a_wait_does_not_end_before_its_attempt_has_an_answer() {
+        for outcome in [Outcome::Busy, Outcome::Done] {
+            let mut scene = Scene::new();
+            scene.enter(1, "a", 0);
+            for _ in 0..3 {
+                let attempt = scene.queue.due(scene.now).unwrap();
+                scene.queue.tried(&attempt, Outcome::Busy, None, scene.now);
+                scene.queue.has_no_answer_yet(&attempt, scene.now);
+                assert_eq!(scene.expire(), []);
+                assert_eq!(scene.queue.next_moment(), Some(scene.now + CHECK_GAP));
+                scene.now += CHECK_GAP;
+            }
+            let over: &[u64] = if outcome == Outcome::Busy { &[1] } else { &[] };
+            assert_eq!((scene.look(outcome), &*scene.expire()), (vec![1], over));
+            assert!(scene.queue.is_empty());
+        }
+    }
+
+    /// The attempts of two users have no answer yet, and another client comes to the line: each of the two waits for its
+    /// own answer.
+    #[test]
+    fn each_attempt_without_an_answer_is_waited_for() {
+        let mut scene = Scene::new();
+        for (id, user) in [(1, 1000), (2, 1001)] {
+            let user = Some(user);
+            scene.queue.enter(WaiterId(id), names("a"), request(id), user, secs(0), scene.now);
+        }
+        let first = scene.queue.due(scene.now).unwrap();
+        let second = scene.queue.next_head(&first).unwrap();
+        for attempt in [&first, &second] {
+            scene.queue.tried(attempt, Outcome::Busy, None, scene.now);
+            scene.queue.has_no_answer_yet(attempt, scene.now);
+        }
+        assert_eq!(scene.expire(), []);
+        scene.enter(3, "a", 100);
+        assert_eq!(scene.expire(), []);
+        scene.now += CHECK_GAP;
+        scene.queue.tried(&first, Outcome::Busy, None, scene.now);
+        assert!(scene.queue.has_attempt_without_answer("a"));
+        assert_eq!(scene.expire(), [1]);
+        scene.queue.tried(&second, Outcome::Busy, None, scene.now);
+        assert!(!scene.queue.has_attempt_without_answer("a"));
+        assert_eq!(scene.expire(), [2]);
+    }
+
+    /// The attempt of another user's waiter has no answer yet, and then the first one gets the device.
+    #[test]
+    fn a_wait_ends_when_another_waiter_gets_the_device() {
+        let mut scene = Scene::new();
+        for (id, user, time) in [(1, 1000, 100), (2, 1000, 100), (3, 1001, 0)] {
+            let user = Some(user);
+            scene.queue.enter(WaiterId(id), names("a"), request(id), user, secs(time), scene.now);
+        }
+        let first = scene.queue.due(scene.now).unwrap();
+        let second = scene.queue.next_head(&first).unwrap();
+        scene.queue.tried(&first, Outcome::Busy, None, scene.now);
+        scene.queue.tried(&second, Outcome::Busy, None, scene.now);
+        scene.queue.has_no_answer_yet(&second, scene.now);
+        assert_eq!(scene.expire(), []);
+        scene.now += CHECK_GAP;
+        scene.queue.tried(&first, Outcome::Done, None, scene.now);
+        assert_eq!(scene.expire(), [3]);
+    }
+
     #[test]
     fn devices_do_not_wait_for_each_other() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 100);
         scene.enter(2, "b", 100);
         assert_eq!(scene.look(Outcome::Busy).len(), 2);
-        scene.now += LOOK_GAP;
+        scene.now += CHECK_GAP;
         scene.queue.wake("b", scene.now);
         assert_eq!(scene.look(Outcome::Done), [2]);
         assert!(scene.is_waited_for("a") && !scene.is_waited_for("b"));

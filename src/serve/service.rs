@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
+use ttylock::limits::STATUS_SEARCH;
 use ttylock::{
-    Answer, Backoff, Cause, Contended, Contention, DeviceName, Outcome, Pass, Request,
-    ResolvedDevice, Table,
+    Answer, Backoff, Cause, Contended, Contention, DeviceName, Outcome, Pass, Request, Survey,
+    Table,
 };
 
 use super::admission::User;
@@ -17,9 +18,7 @@ use super::foreseen::{Foreseen, Lock};
 use super::journal::Journal;
 use super::ports::PortThreads;
 use super::queue::{Attempt, Queue, WaiterId};
-use super::quota::Quota;
-use super::status_worker::{self, Seen};
-use crate::limits::FILES_PER_USER;
+use crate::limits::FORESEEN_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer, Processes};
 use crate::protocol::command::Demand;
@@ -38,7 +37,6 @@ pub(crate) struct Service {
     inquiry: Inquiry,
     /// The clients that wait for a device.
     pub(super) queue: Queue,
-    quota: Quota,
     pub(super) foreseen: Foreseen,
     pub(super) ports: PortThreads,
 }
@@ -56,7 +54,6 @@ impl Service {
             journal: Journal::of(log),
             inquiry: Inquiry::default(),
             queue: Queue::default(),
-            quota: Quota::default(),
             foreseen: Foreseen::default(),
             ports: PortThreads::default(),
         }
@@ -143,7 +140,10 @@ impl Service {
         if !self.queue.was_busy_since(real, asked, now) {
             self.queue.wake(real, now);
             if contention == Contention::ComesBack {
-                return Err(Contended::default());
+                // The attempt for the waiter ends when the kernel's list has been read.
+                let is_reading = self.queue.has_attempt_without_answer(real);
+                let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
+                return Err(Contended { cause, ..Contended::default() });
             }
             self.journal.of_user(
                 client.user(),
@@ -152,7 +152,7 @@ impl Service {
             );
             return Ok(Outcome::Busy);
         }
-        if self.holds_too_many(client) {
+        if self.is_one_too_many(client, &granted) {
             return Ok(Outcome::Denied);
         }
         let answer = self.take(client.user(), granted, contention, asked);
@@ -167,7 +167,7 @@ impl Service {
         let outcome = self.report_to_log(client, answer);
         if matches!(outcome, Ok(Outcome::Done)) {
             self.ports.released(kept.real(), from);
-            self.has_lock(client.user(), to, &kept);
+            self.ports.locked(&kept, || self.table.machine().identify(to));
         }
         outcome
     }
@@ -205,26 +205,13 @@ impl Service {
         let kept = device.clone();
         let answer = self.table.attempt_lock(&request, Some(device), contention, asked);
         if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
-            self.has_lock(user, request.pid, &kept);
+            self.ports.locked(&kept, || self.table.machine().identify(request.pid));
             if is_foreseen {
                 let files = self.table.names_of(&kept).map_or(1, |names| names.written);
                 self.foreseen.note(Lock { user, request, device: kept, files });
             }
         }
         answer
-    }
-
-    /// A process has got a lock that this user asked for.
-    fn has_lock(&mut self, user: User, pid: Pid, device: &ResolvedDevice) {
-        let Self { table, ports, quota, .. } = self;
-        ports.locked(device, || table.machine().identify(pid));
-        // A session watches no process, and need not identify this one.
-        if !table.watched().is_empty() {
-            let who = table.machine().identify(pid);
-            if table.watched().count_of(&who) > 0 {
-                quota.note(user, who);
-            }
-        }
     }
 
     pub(super) fn release(
@@ -241,23 +228,26 @@ impl Service {
         answer
     }
 
-    fn holds_too_many(&mut self, client: &Client) -> bool {
+    /// Locks of processes that exist are counted by their records. Those of others have no user but the one who asks.
+    fn is_one_too_many(&mut self, client: &Client, granted: &Granted) -> bool {
         let (user, table) = (client.user(), &mut self.table);
-        let held = self.quota.files(user, |who| table.watched().count_of(who));
-        let room = FILES_PER_USER.saturating_sub(held);
-        if self.foreseen.files(user) >= room {
+        if !granted.is_foreseen() || user == Some(0) {
+            return false;
+        }
+        if self.foreseen.files(user) >= FORESEEN_PER_USER {
             // Those that are gone by now do not count.
             self.foreseen.retain(|lock| table.is_locked_for(&lock.device, lock.request.pid));
         }
-        let foreseen = if user == Some(0) { 0 } else { self.foreseen.files(user) };
-        if foreseen < room {
+        let files = self.foreseen.files(user);
+        if files < FORESEEN_PER_USER {
             return false;
         }
-        let files = held.saturating_add(foreseen);
         self.journal.of_user(
             user,
             Severity::Notice,
-            format_args!("refused: the processes of this user already have {files} lock files"),
+            format_args!(
+                "refused: this user has {files} lock files for processes that do not exist"
+            ),
         );
         true
     }
@@ -269,9 +259,9 @@ impl Service {
         let has_ended =
             client.holder.as_ref().is_some_and(|who| self.table.machine().has_ended(who));
         let granted = self.grant_again(client, &attempt.request).filter(|_| !has_ended);
+        let granted = granted.filter(|it| !self.is_one_too_many(client, it));
         let names = granted.as_ref().and_then(|it| self.table.names_of(it.device()));
-        let (Some(granted), Some(names), false) = (granted, names, self.holds_too_many(client))
-        else {
+        let Some((granted, names)) = granted.zip(names) else {
             self.queue.tried(attempt, Outcome::Denied, None, Instant::now());
             client.answer(Outcome::Denied);
             return Outcome::Denied;
@@ -294,7 +284,7 @@ impl Service {
         self.queue.tried(attempt, outcome, blocker, Instant::now());
         if is_pending {
             client.asked = Some(asked);
-            self.queue.wake(&attempt.device, Instant::now());
+            self.queue.has_no_answer_yet(attempt, Instant::now());
         }
         if outcome != Outcome::Busy {
             client.answer(outcome);
@@ -368,16 +358,15 @@ impl Service {
         }
     }
 
-    /// Finds the holders of a device, or of any: the answer to STAT. It takes a while, as every process of the machine
-    /// is looked at.
-    pub(super) fn report(&mut self, client: &mut Client, device: Option<&DeviceName>) {
-        let seen = status_worker::look(&mut self.table, device);
-        self.report_seen(client, seen);
+    /// The holders of a device, or of any; `None` if the device may not be named. The search takes a while, as every
+    /// process of the machine is examined.
+    pub(super) fn survey(&mut self, device: Option<&DeviceName>) -> Option<Survey> {
+        self.table.surveys(&[device.cloned()], Instant::now() + STATUS_SEARCH).pop().flatten()
     }
 
-    /// The same when somebody else has looked.
-    pub(super) fn report_seen(&mut self, client: &mut Client, seen: Option<Seen>) {
-        let Some(Seen { port, mut holders, is_complete }) = seen else {
+    /// Answers STAT.
+    pub(super) fn report(&mut self, client: &mut Client, survey: Option<Survey>) {
+        let Some(Survey { port, mut holders, is_complete }) = survey else {
             return client.session.report(None);
         };
         self.ports.add_openers(&mut holders, port.as_deref());
@@ -390,5 +379,26 @@ impl Service {
         let waiters: Vec<_> = self.queue.waiters(port.as_deref()).map(waiter).collect();
         let report = Report::new(scope, &holders, &waiters);
         client.session.report(Some(if is_complete { report } else { report.incomplete() }));
+    }
+}
+
+#[cfg(test)]
+impl Service {
+    /// A service without devices, whose directories are below this one.
+    pub(super) fn without_devices(root: &std::path::Path) -> Self {
+        use crate::peer::{Access, Rule};
+        let dev_dir = root.join("dev");
+        let layout = ttylock::Layout {
+            dev_dir: dev_dir.clone(),
+            udev_dir: root.join("udev"),
+            lock_dir: root.join("lock"),
+            search_dirs: Vec::new(),
+            state_dir: root.join("state"),
+            ..ttylock::Layout::native()
+        };
+        let authority =
+            Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
+        let log = Log::new(syslog::Facility::Daemon, Severity::Error);
+        Self::new(Version::original(), authority, Table::new(layout), log)
     }
 }

@@ -1,126 +1,112 @@
 //! Finds the holders for STAT, in a thread of its own: this looks at every process of the machine, and only
-//! the clients that ask are to wait for it. One survey at a time answers all questions that were asked before it began.
+//! the clients that ask are to wait for it. One survey answers all questions that were asked before it began.
 
-use std::io::{self, Read, Write};
+use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-pub(super) use ttylock::Survey as Seen;
-use ttylock::{DeviceName, Layout, Table, limits::THREAD_STACK};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use ttylock::limits::{STATUS_SEARCH, THREAD_STACK};
+use ttylock::{DeviceName, Layout, Survey, Table};
 
 use super::admission::Token;
-use super::status_queries::{Query, StatusQueries};
-use crate::limits::STATUS_TIME;
+use crate::limits::STATUS_PAUSE;
+
+/// A connection, and the device that it asks about; `None` asks for all devices.
+type Question = (Token, Option<DeviceName>);
+
+/// What a connection is to hear; `None` if the device may not be named.
+type Answer = (Token, Option<Survey>);
 
 /// The thread, and what it is asked and answers.
 #[derive(Debug)]
 pub(super) struct StatusWorker {
-    questions: SyncSender<Vec<Query>>,
-    surveys: Receiver<Surveys>,
-    /// Readable when there is a survey, or when the thread is no more.
-    bell: UnixStream,
-    is_looking: bool,
-    /// What it is to be asked next.
-    pub(super) queries: StatusQueries,
+    board: Arc<Board>,
+    answers: Receiver<Answer>,
 }
 
-/// What was seen, for each connection that asked.
 #[derive(Debug)]
-pub(super) struct Surveys {
-    /// `None` where the device may not be named.
-    pub(super) answers: Vec<(Token, Option<Seen>)>,
-    began: Instant,
-    ended: Instant,
+struct Board {
+    questions: Mutex<Vec<Question>>,
+    asked: Condvar,
+    /// Readable when there are answers.
+    bell: EventFd,
 }
 
-/// The thread has ended, which it does only by a fault of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended;
+impl Board {
+    fn questions(&self) -> MutexGuard<'_, Vec<Question>> {
+        // No operation on it can fail half-way, so a poisoned lock is still valid.
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl StatusWorker {
-    /// Of these layout. Its directories are its own: nothing is shared with the daemon but the disk.
+    /// Starts the thread, with lock directories of its own: it shares nothing with the daemon but the disk.
     ///
     /// # Errors
-    /// The system's, when it gives no thread.
+    /// The system's.
     pub(super) fn start(layout: Layout) -> io::Result<Self> {
-        let (bell, ringer) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        let (questions, asked) = sync_channel(1);
-        let (seen, surveys) = sync_channel(1);
-        let look = move || look_and_tell(Table::new(layout), &asked, &seen, ringer);
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let (questions, asked) = (Mutex::default(), Condvar::new());
+        let board = Arc::new(Board { questions, asked, bell });
+        let (answer, answers) = channel();
+        let shared = Arc::clone(&board);
+        let survey = move || answer_questions(Table::new(layout), &shared, &answer);
         let thread = thread::Builder::new().name("lfpd-stat".to_owned());
-        thread.stack_size(THREAD_STACK).spawn(look)?;
-        let queries = StatusQueries::none(Instant::now());
-        Ok(Self { questions, surveys, bell, is_looking: false, queries })
+        thread.stack_size(THREAD_STACK).spawn(survey)?;
+        Ok(Self { board, answers })
     }
 
-    /// When [`Self::ask`] has something to do.
-    pub(super) fn next_moment(&self) -> Option<Instant> {
-        self.queries.next_moment().filter(|_| !self.is_looking)
+    /// A connection asks about a device, or about all.
+    pub(super) fn ask(&self, token: Token, device: Option<DeviceName>) {
+        self.board.questions().push((token, device));
+        self.board.asked.notify_one();
     }
 
-    /// Asks for a survey, if it is time for one.
-    pub(super) fn ask(&mut self, now: Instant) {
-        if self.next_moment().is_some_and(|moment| moment <= now) {
-            self.is_looking = self.questions.try_send(self.queries.due(now)).is_ok();
-        }
+    /// A connection needs no answer any more. One that is being prepared comes all the same.
+    pub(super) fn forget(&self, token: Token) {
+        self.board.questions().retain(|(asking, _)| *asking != token);
     }
 
-    /// What it has seen, if anything.
-    ///
-    /// # Errors
-    /// There will never be anything any more.
-    pub(super) fn surveys(&mut self) -> Result<Option<Surveys>, Ended> {
-        let mut rings = [0; 8];
-        // Only the survey counts; a ring may come before or after it.
-        let _ = self.bell.read(&mut rings);
-        match self.surveys.try_recv() {
-            Ok(surveys) => {
-                self.is_looking = false;
-                self.queries.answered(surveys.began, surveys.ended);
-                Ok(Some(surveys))
-            }
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(Ended),
-        }
+    /// The answers that have come since the last call.
+    pub(super) fn answers(&self) -> Vec<Answer> {
+        let _ = self.board.bell.read();
+        self.answers.try_iter().collect()
     }
 }
 
 impl AsFd for StatusWorker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.board.bell.as_fd()
     }
 }
 
-/// Until the daemon asks no more.
-fn look_and_tell(
-    mut table: Table,
-    asked: &Receiver<Vec<Query>>,
-    surveys: &SyncSender<Surveys>,
-    mut ringer: UnixStream,
-) {
-    while let Ok(queries) = asked.recv() {
+/// Until the daemon is no more.
+fn answer_questions(mut table: Table, board: &Board, answer: &Sender<Answer>) {
+    loop {
+        let none = |questions: &mut Vec<Question>| questions.is_empty();
+        let waited = board.asked.wait_while(board.questions(), none);
+        let questions = std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner));
         let began = Instant::now();
         // Seldom enough that other directories may be there by now.
         table.reopen();
-        let devices: Vec<_> = queries.iter().map(|query| query.device.clone()).collect();
-        let seen = table.surveys(&devices, began + STATUS_TIME);
-        let answer = |(query, seen): (Query, Option<Seen>)| {
-            query.tokens.into_iter().map(move |token| (token, seen.clone()))
-        };
-        let answers = queries.into_iter().zip(seen).flat_map(answer).collect();
-        if surveys.send(Surveys { answers, began, ended: Instant::now() }).is_err()
-            || ringer.write_all(b"!").is_err()
-        {
-            return;
+        let mut asking: HashMap<Option<DeviceName>, Vec<Token>> = HashMap::new();
+        for (token, device) in questions {
+            asking.entry(device).or_default().push(token);
         }
+        let (devices, asking): (Vec<_>, Vec<_>) = asking.into_iter().unzip();
+        let surveys = table.surveys(&devices, began + STATUS_SEARCH);
+        for (tokens, survey) in asking.into_iter().zip(surveys) {
+            if tokens.into_iter().any(|token| answer.send((token, survey.clone())).is_err()) {
+                return;
+            }
+        }
+        let _ = board.bell.write(1);
+        // Clients that ask all the time have a part of the machine's time.
+        thread::sleep(began.elapsed().saturating_mul(3).min(STATUS_PAUSE));
     }
-}
-
-/// The holders of a device, or of any; `None` where the device may not be named.
-pub(super) fn look(table: &mut Table, device: Option<&DeviceName>) -> Option<Seen> {
-    table.surveys(&[device.cloned()], Instant::now() + STATUS_TIME).pop().flatten()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, Phase};
 use super::service::Service;
 use super::wire::{Descriptors, Wire};
-use crate::limits::{READ_BYTES, SESSION_REOPEN_EVERY};
+use crate::limits::{CHECK_EVERY, READ_BYTES};
 
 /// Serves the one client until it or the service ends the session.
 pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Duration) {
@@ -26,16 +26,22 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
                     return connection.end(&service.farewell());
                 }
             }
-            Phase::Asking(device) => service.report(&mut connection.client, device.as_ref()),
+            Phase::Asking(device) => {
+                let survey = service.survey(device.as_ref());
+                service.report(&mut connection.client, survey);
+            }
             Phase::Retrying(moment) => {
                 std::thread::sleep(moment.saturating_duration_since(Instant::now()));
             }
-            Phase::Pausing => {}
+            Phase::Pausing(_) if connection.is_endless(idle_timeout, Instant::now()) => {
+                return connection.end(&service.farewell());
+            }
+            Phase::Pausing(_) => {}
             // With one client there is nobody to wait among, and WAIT is not offered.
             Phase::Waiting | Phase::Over => return connection.close(),
         }
         let now = Instant::now();
-        if now.saturating_duration_since(opened) >= SESSION_REOPEN_EVERY {
+        if now.saturating_duration_since(opened) >= CHECK_EVERY {
             service.table.reopen();
             opened = now;
         }
@@ -62,23 +68,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use rstest::rstest;
-    use ttylock::{Layout, Table};
 
     use super::*;
-    use crate::log::{Log, Severity};
-    use crate::peer::{Access, Rule};
-    use crate::protocol::reply::Version;
-    use crate::serve::authority::Authority;
-
-    /// A service that has nothing, for a client that says nothing it would have to do.
-    fn service(root: &std::path::Path) -> Service {
-        let (dev_dir, lock_dir) = (root.join("dev"), root.join("lock"));
-        let layout = Layout { dev_dir: dev_dir.clone(), lock_dir, ..Layout::native() };
-        let authority =
-            Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
-        let log = Log::new(syslog::Facility::Daemon, Severity::Error);
-        Service::new(Version::original(), authority, Table::new(layout), log)
-    }
 
     /// A client that never stops sending is sent away as well: the time is checked before each read.
     #[rstest]
@@ -89,7 +80,7 @@ mod tests {
         #[case] is_read: bool,
     ) {
         let root = tempfile::tempdir().unwrap();
-        let mut service = service(root.path());
+        let mut service = Service::without_devices(root.path());
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut unread = ours.try_clone().unwrap();
         let wire = Wire::Socket(ours.into());

@@ -82,6 +82,11 @@ impl Wire {
         wait(self.output().0, PollFlags::POLLOUT, timeout_until(until))
     }
 
+    /// Whether nobody is at the other end any more, as far as that is known, or this event has happened.
+    pub(super) fn has_hung_up(&self, or: PollFlags) -> bool {
+        poll(&mut [PollFd::new(self.input().0, or)], PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
+
     /// Says that nothing more will be sent. A socket that is closed with unread bytes is reset, and a reset overtakes
     /// what was sent last, so these bytes are read.
     pub(super) fn close(&self) {

@@ -18,7 +18,14 @@ impl Bench {
         Self::with_lock_dir("0755", "lfpd:lfpd", &[])
     }
 
-    /// The same with one more program, as `/run/test/NAME`.
+    /// The same with a service, which ends with the machine.
+    pub(crate) fn served() -> Self {
+        let bench = Self::closed();
+        std::mem::forget(bench.serve(User::Lfpd));
+        bench
+    }
+
+    /// As [`closed`](Self::closed) with one more program, as `/run/test/NAME`.
     pub(crate) fn closed_with(name: &str, program: &Path) -> Self {
         Self::with_lock_dir("0755", "lfpd:lfpd", &[(name, program)])
     }

@@ -142,6 +142,19 @@ fn as_many_as_there_are() {
     assert!(end.said("more than 1024 lock files in one directory"), "{end}");
 }
 
+/// However long the kernel's list of locks is: the lock files are not in it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn beside_an_endless_list_of_the_kernels() {
+    let bench = Bench::open();
+    plant(&bench, User::Bob, "LCK..ttyS1");
+    let line = "mount --bind /dev/zero /proc/locks && exec /run/test/lfp clean";
+    let end = bench.sandbox.command("unshare").args(["--mount", "sh", "-c", line]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(!end.said("not all were looked at"), "{end}");
+    bench.assert_free();
+}
+
 /// The service's records of locks that others have removed, but for those just made.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

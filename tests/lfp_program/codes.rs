@@ -9,8 +9,7 @@ use crate::bench::{Bench, PORT};
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn a_free_port() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let table: &[(&[&str], i32)] = &[
         (&["true"], 0),
         (&["false"], 1),
@@ -38,8 +37,7 @@ fn a_free_port() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn a_busy_port() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let holder = bench.holder(User::Bob);
     let bobs = holder.pid().to_string();
     let table: &[(&[&str], i32)] = &[
@@ -232,8 +230,7 @@ fn the_services_socket_is_believed(#[case] user: User) {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn a_shell_locks_for_itself() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let line = "/run/test/lfp lock ttyW0 && echo mine $$ && cat /run/lock/LCK..ttyW0 \
                 && /run/test/lfp unlock ttyW0; echo code $?";
     let end = bench.shell(User::Alice, line);

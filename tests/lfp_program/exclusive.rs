@@ -14,6 +14,13 @@ use crate::bench::{Bench, PORT};
 /// A terminal with the life of a serial port: nobody has its far end.
 const CONSOLE: &str = Console::PATH;
 
+/// A machine with a service and the console, which no other test has meanwhile.
+fn machine() -> (Console, Bench) {
+    let (console, bench) = (Console::take(), Bench::served());
+    console.put_into(&bench.sandbox);
+    (console, bench)
+}
+
 fn wait_until_exclusive(bench: &Bench, port: &str) {
     bench.wait_for("the exclusive mode", || !can_open(&bench.sandbox, port));
 }
@@ -55,10 +62,7 @@ fn others_cannot_open_a_port_that_the_command_has_open(
     #[values(PORT, CONSOLE)] port: &str,
     #[values(User::Alice, User::Root)] user: User,
 ) {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let open = format!("exec 3<>{port}");
     let mut lfp = in_steps(&bench, user, port, &["true", &open, "exec 3>&-", &open]);
     assert!(can_open(&bench.sandbox, port), "before the command has opened it, it is locked only");
@@ -79,10 +83,7 @@ fn others_cannot_open_a_port_that_the_command_has_open(
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_port_that_the_command_opens_by_another_node_becomes_exclusive() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (console, bench) = machine();
     let node = format!("mknod -m 666 /tmp/node c 4 {}", console.number());
     assert_eq!(bench.shell(User::Root, &node).code(), 0);
     let mut lfp =
@@ -104,10 +105,7 @@ fn a_port_opened_by_a_descendant_of_the_command_is_exclusive(
     #[case] step: &str,
     #[values(PORT, CONSOLE)] port: &str,
 ) {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let _lfp = in_steps(&bench, User::Alice, port, &[&step.replace("PORT", port)]);
     wait_until_exclusive(&bench, port);
 }
@@ -115,10 +113,7 @@ fn a_port_opened_by_a_descendant_of_the_command_is_exclusive(
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_port_that_the_command_inherits_is_exclusive_too() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let line = format!("exec /run/test/lfp run --exclusive {PORT} -- sleep 1000 <{PORT}");
     let _lfp = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
     wait_until_exclusive(&bench, PORT);
@@ -128,10 +123,7 @@ fn a_port_that_the_command_inherits_is_exclusive_too() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_serial_port_is_not_kept_open() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let open = format!("exec 3<>{CONSOLE}");
     let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&open]);
     wait_until_exclusive(&bench, CONSOLE);
@@ -142,10 +134,7 @@ fn a_serial_port_is_not_kept_open() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_far_end_sees_the_close() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let mut far_end = bench.sandbox.far_end("ttyW0");
     fcntl(far_end.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     let open = format!("exec 3<>{PORT}");
@@ -166,10 +155,7 @@ const ITSELF: &str = "import fcntl, os, sys, time; port = os.open(sys.argv[1], o
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_program_with_an_exclusive_port_is_shown(#[values(PORT, CONSOLE)] port: &str) {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let program = |code: &str| {
         let words = ["-c", code, port];
         let command = bench.sandbox.command("/usr/bin/python3").args(words).user(User::Alice);
@@ -199,10 +185,7 @@ fn a_program_with_an_exclusive_port_is_shown(#[values(PORT, CONSOLE)] port: &str
 #[test]
 #[ignore = "needs root: tests/run"]
 fn an_exclusive_mode_from_before_stays() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let before = "import fcntl, os, sys; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
                   fcntl.ioctl(port, 0x540C); os.set_inheritable(port, True); os.execv(sys.argv[2], sys.argv[2:])";
     let command = "sleep 1000 & echo 0.; read line";
@@ -219,10 +202,7 @@ fn an_exclusive_mode_from_before_stays() {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_process_that_outlives_the_command_keeps_nobody_out(#[values(PORT, CONSOLE)] port: &str) {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("sleep 1000 3<>{port} & true")]);
     wait_until_exclusive(&bench, port);
     lfp.type_in("\n");
@@ -234,10 +214,7 @@ fn a_process_that_outlives_the_command_keeps_nobody_out(#[values(PORT, CONSOLE)]
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("exec 3<>{port}")]);
     wait_until_exclusive(&bench, port);
     let command = bench.children(lfp.pid())[0];
@@ -251,10 +228,7 @@ fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_wrapper_is_killed() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let sleep = format!("exec 3<>{CONSOLE}; echo 0.; exec sleep 1000");
     let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&sleep]);
     wait_until_exclusive(&bench, CONSOLE);
@@ -273,10 +247,7 @@ fn the_wrapper_is_killed_at_every_call(
     #[values("inotify_init1", "inotify_add_watch", "pidfd_open", "pidfd_getfd", "ioctl")]
     call: &str,
 ) {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let script = format!("exec 3<>{CONSOLE}; exec sleep 1000");
     let run = ["/run/test/lfp", "run", "--no-shim", "--exclusive", CONSOLE, "--", "sh", "-c"];
     let mut deaths = 0;
@@ -308,10 +279,7 @@ fn the_wrapper_is_killed_at_every_call(
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_descriptor_that_cannot_be_duplicated_is_reported() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let made = "mount -t tmpfs none /usr/local/bin; \
                 cp /bin/cat /usr/local/bin/rootcat; chmod 4755 /usr/local/bin/rootcat";
     assert_eq!(bench.shell(User::Root, made).code(), 0);
@@ -337,10 +305,7 @@ fn a_user_without_read_right_is_told() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn nothing_is_exclusive_unless_asked_for() {
-    let console = Console::take();
-    let bench = Bench::closed();
-    console.put_into(&bench.sandbox);
-    let _service = bench.serve(User::Lfpd);
+    let (_console, bench) = machine();
     let script = format!("exec 3<>{PORT}; echo 0.; read line");
     let words = ["run", "--no-shim", PORT, "--", "sh", "-c", &script];
     let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();

@@ -75,12 +75,14 @@ fn wrong_usage_has_one_code(
 #[rstest]
 #[case::a_command("lfp", &["whoo"], "'who'")]
 #[case::another_programs_command("lfp", &["release", "ttyS0"], "'lfp unlock'")]
+#[case::another_programs_command_mistyped("lfp", &["stauts"], "'lfp who'")]
 #[case::an_option("lfp", &["who", "--quite", "ttyS0"], "'--quiet'")]
 #[case::a_device_alone("lfp", &["/dev/ttyS0"], "'lfp who /dev/ttyS0' shows which program has the port")]
 #[case::the_device_last("lfp", &["run", "picocom", "/dev/null"], "/dev/null is a device, not a command")]
 #[case::of_the_service("lfpd", &["--lisen", "/run/x"], "'--listen'")]
 #[case::of_semaphores("sema", &["relase", "x"], "'release'")]
 #[case::of_semaphores_elsewhere("sema", &["lock", "x"], "'sema acquire'")]
+#[case::of_semaphores_elsewhere_mistyped("sema", &["unlokc", "x"], "'sema release'")]
 #[case::of_the_compatible_program("semats", &["status", "x", "--jsn"], "semats --help")]
 #[case::of_the_compatible_program_s_commands("semats", &["lok", "x"], "try-acquire <path>")]
 #[case::of_leases("dflock", &["acquier", "x"], "'acquire'")]
@@ -89,6 +91,8 @@ fn wrong_usage_has_one_code(
 #[case::swapped_letters("lfp", &["unlokc"], "tip: some similar subcommands exist: 'lock', 'unlock'")]
 #[case::swapped_letters_of_semaphores("sema", &["aqcuire"], "tip: a similar subcommand exists: 'acquire'")]
 #[case::swapped_letters_of_leases("dflock", &["aqcuire"], "tip: a similar subcommand exists: 'acquire'")]
+#[case::a_word_of_lfp_for_semaphores("sema", &["who"], "tip: the command for this is 'sema status'")]
+#[case::a_word_of_lfp_for_leases("dflock", &["who"], "tip: the command for this is 'dflock stats'")]
 #[case::an_option_of_run("lfp", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
 #[case::an_option_of_semaphores("sema", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
 #[case::an_option_of_leases("dflock", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
@@ -225,6 +229,16 @@ fn wrong_usage_has_the_code_of_the_page(#[case] words: &[&str]) {
     }
 }
 
+#[test]
+fn a_missing_device_has_the_code_of_the_page() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conventions.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let row = page.lines().find(|line| line.contains("| no such device |")).unwrap();
+    let told = run("lfp", &["who", "/dev/no-such-port"]).unwrap();
+    assert_eq!(told.status.code(), row.split(['|', ' ']).find_map(|word| word.parse().ok()));
+    assert!(String::from_utf8_lossy(&told.stderr).contains("there is no such device"), "{told:?}");
+}
+
 /// What is wrong stands before or after `--json`.
 #[rstest]
 #[case::no_command(&["--json"])]
@@ -235,15 +249,30 @@ fn wrong_usage_has_the_code_of_the_page(#[case] words: &[&str]) {
 #[case::negative_time(&["run", "-t", "-1", "--json", "x", "true"])]
 fn wrong_usage_is_one_object(#[case] words: &[&str]) {
     for program in COMMANDS {
-        let told = run(program, words).unwrap();
-        let object = String::from_utf8(told.stdout).unwrap();
-        assert_eq!((told.status.code(), &*told.stderr), (Some(64), &b""[..]), "{object}");
-        assert!(object.starts_with('{') && object.ends_with("}\n"), "{program}: {object}");
-        assert_eq!(object.lines().count(), 1, "{program}: {object}");
-        let (_, message) = object.split_once("\"message\":\"").unwrap();
-        let unlike_a_sentence = [";;", "  ", ":;", "error:", "tip:", "Usage"];
-        let found = unlike_a_sentence.into_iter().find(|text| message.contains(text));
-        assert_eq!(found, None, "{program}: {object}");
+        assert_is_one_object(program, words);
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+fn assert_is_one_object(program: &str, words: &[&str]) {
+    let told = run(program, words).unwrap();
+    let object = String::from_utf8(told.stdout).unwrap();
+    assert_eq!((told.status.code(), &*told.stderr), (Some(64), &b""[..]), "{words:?}: {object}");
+    assert!(object.starts_with('{') && object.ends_with("}\n"), "{program} {words:?}: {object}");
+    assert_eq!(object.lines().count(), 1, "{program} {words:?}: {object}");
+    let (_, message) = object.split_once("\"message\":\"").unwrap();
+    let unlike_a_sentence = [";;", "  ", ":;", "error:", "tip:", "Usage"];
+    let found = unlike_a_sentence.into_iter().find(|text| message.contains(text));
+    assert_eq!(found, None, "{program} {words:?}: {object}");
+}
+
+/// `--json` stands before or after the command.
+#[rstest]
+fn a_wrong_option_of_any_command_is_one_object(#[values("lfp", "sema", "dflock")] program: &str) {
+    // `lfp shim --no-such-option` starts a program of that name.
+    for (command, _) in commands_of(program).iter().filter(|(name, _)| name != "shim") {
+        assert_is_one_object(program, &["--json", command, "--no-such-option"]);
+        assert_is_one_object(program, &[command, "--json", "--no-such-option"]);
     }
 }
 

@@ -32,6 +32,22 @@ fn a_service_that_hangs_takes_no_more_than_the_time(#[case] words: &[&str], #[ca
     service.signal("CONT");
 }
 
+/// The complaint names the address, says that a service is there, and what to do; it does not say how to start one.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_service_that_hangs_is_not_said_to_be_absent() {
+    let bench = Bench::closed();
+    let service = bench.listen(User::Lfpd);
+    service.signal("STOP");
+    let socket = "/run/lfpd/lfpd.sock";
+    let end = bench.called(User::Alice, &["--server", socket, "who", PORT]).run();
+    assert_eq!(end.code(), 69, "{end}");
+    assert!(end.said("lfp: the lock file service does not answer\n"), "{end}");
+    assert!(end.said("/run/lfpd/lfpd.sock: the service gave no reply in time\n"), "{end}");
+    assert!(end.said("if this goes on, restart") && !end.said("to start the service"), "{end}");
+    service.signal("CONT");
+}
+
 /// A client that gave up in the middle of a second has no lock a second later.
 #[rstest]
 #[case::wait(&["wait", "--timeout", "0.2", PORT])]

@@ -152,8 +152,7 @@ fn the_service_is_asked_where_it_is() {
 #[case::wait(&["--json", "wait", "--timeout", "0", PORT], "d['holders'][0]")]
 #[ignore = "needs namespaces: tests/run"]
 fn a_holder_in_json(#[case] words: &[&str], #[case] place: &str) {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let holder = bench.holder(User::Alice);
     let check = format!(
         "import json, sys

@@ -14,8 +14,7 @@ use crate::bench::{Bench, LONG, PORT};
 #[case::dash("sh", "/run/test/lfp lock ttyW0; exec /run/test/lfp unlock ttyW0")]
 #[ignore = "needs namespaces: tests/run"]
 fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &str) {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let shell = bench.sandbox.command(shell).args(["-c", line]).user(User::Alice);
     let end = shell.no_input().run();
     assert_eq!(end.code(), 0, "{end}");
@@ -240,6 +239,26 @@ fn a_shell_does_not_wait_for_itself() {
     assert!(end.said("code 1") && end.said("busy"), "{end}");
 }
 
+/// In a container that has only the service's socket, `lfp` sees no lock file: the shell waits for itself, in vain, and
+/// keeps what it has.
+#[rstest]
+#[case::whole_seconds("1")]
+#[case::a_fraction("0.3")]
+#[ignore = "needs root: tests/run"]
+fn a_wait_in_vain_releases_no_earlier_lock(#[case] time: &str) {
+    let bench = Bench::closed();
+    let _service = bench.listen(User::Lfpd);
+    let line = format!(
+        "mount -t tmpfs tmpfs /run/lock; /run/test/lfp lock ttyW0; echo code $?; \
+         /run/test/lfp wait --timeout {time} ttyW0; echo then $?; read line"
+    );
+    let words = ["--mount", "sh", "-c", &line];
+    let mut shell = bench.sandbox.command("unshare").args(words).spawn();
+    shell.expect("code 0");
+    shell.expect("then 75");
+    assert_eq!(bench.locked_by(), Some(shell.pid()), "{}", shell.output());
+}
+
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn several_ports_for_one_command() {
@@ -266,8 +285,7 @@ fn several_ports_for_one_command() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn a_command_in_the_place_of_lfp() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let line = "echo $$; exec /run/test/lfp run --no-fork ttyW0 -- \
                 sh -c 'echo $$; cat /run/lock/LCK..ttyW0; exit 9'";
     let end = bench.shell(User::Alice, line);

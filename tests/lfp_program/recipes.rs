@@ -63,7 +63,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// `tests/documents.rs` sees to the other direction.
+/// `tests/shipped/documents.rs` sees to the other direction.
 #[test]
 fn the_documents_say_what_is_played_here() {
     let said = (page("README.md") + &page("docs/recipes.md")).replace(" \\\n        ", " ");

@@ -10,8 +10,7 @@ use crate::bench::{Bench, LONG, PORT};
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn alice_has_the_port_and_bob_is_told() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let forbidden = bench.shell(User::Alice, "touch /run/lock/x");
     assert_ne!(forbidden.code(), 0, "she may write the lock directory after all");
     let words = ["run", PORT, "--", "picocom", "-b", "9600", PORT];
@@ -45,6 +44,18 @@ fn alice_has_the_port_and_bob_is_told() {
     bench.assert_free();
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("/dev/ttyW0: nobody holds it"), "{told}");
+}
+
+/// Containers may have a network of their own without loopback. Nobody can listen there, so the files are used.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn run_works_in_a_network_without_loopback() {
+    let bench = Bench::open();
+    let words = ["--net", "/run/test/lfp", "run", PORT, "--", "cat", "/run/lock/LCK..ttyW0"];
+    let end = bench.sandbox.command("unshare").args(words).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert!(end.output().trim().parse::<u32>().is_ok(), "{end}");
+    bench.assert_free();
 }
 
 /// Without a service, on the files.
@@ -100,8 +111,7 @@ fn input_goes_to_the_command() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn the_wrapper_is_killed() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let lfp = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
     bench.wait_for("the command", || {
         bench.locked_by().and_then(|pid| bench.sandbox.read(&format!("/proc/{pid}/comm")))
@@ -125,8 +135,7 @@ fn the_wrapper_is_killed() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn the_command_is_killed() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let lfp = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
     bench.wait_for("the lock", || bench.locked_by().is_some());
     let sleeper = bench.locked_by().expect("a lock");
@@ -141,8 +150,7 @@ fn the_command_is_killed() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn the_wrapper_is_killed_while_it_waits() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let holder = bench.holder(User::Bob);
     let words = ["run", "--timeout", LONG, PORT, "--", "touch", "/tmp/ran"];
     let lfp = bench.lfp(User::Alice, &words).spawn();
@@ -159,8 +167,7 @@ fn the_wrapper_is_killed_while_it_waits() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn the_waiting_process_is_killed() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let holder = bench.holder(User::Bob);
     let words = ["run", "--timeout", LONG, PORT, "--", "true"];
     let lfp = bench.lfp(User::Alice, &words).spawn();
@@ -176,8 +183,7 @@ fn the_waiting_process_is_killed() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn a_waiter_gets_the_port() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let holder = bench.holder(User::Bob);
     let words = ["run", "--timeout", LONG, PORT, "--", "sh", "-c", "exit 6"];
     let lfp = bench.lfp(User::Alice, &words).spawn();

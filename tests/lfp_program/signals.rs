@@ -65,8 +65,7 @@ fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str])
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn an_ignored_signal_stays_ignored() {
-    let bench = Bench::closed();
-    let _service = bench.serve(User::Lfpd);
+    let bench = Bench::served();
     let holder = bench.holder(User::Bob);
     let line = "trap '' HUP; exec /run/test/lfp run --timeout 1000 ttyW0 -- \
                 grep SigIgn /proc/self/status";

@@ -3,7 +3,7 @@
 use std::fs::{self, DirEntry};
 use std::os::unix::fs::MetadataExt;
 
-use testbed::{Command, End, LIMIT, Lfp, Process, Sandbox, Service, User, until};
+use testbed::{Command, End, LIMIT, Process, Sandbox, Session, User, until};
 
 use crate::programs::{Input, Program};
 
@@ -28,18 +28,17 @@ pub(crate) enum Mark {
 
 /// A sandbox with one port, two other names for it, a port in a directory, and `lfpd`.
 pub(crate) fn sandbox() -> Sandbox {
-    Sandbox::layout()
+    Sandbox::with_lfpd()
         .port("ttyW0")
         .port("pts/3")
         .link("modemW", "ttyW0")
         .link("serial/by-id/usb-X_Y-if00", "../../ttyW0")
-        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .enter()
 }
 
 /// `lfpd` as it is best run on Debian.
-pub(crate) fn lfpd(sandbox: &Sandbox) -> Lfp<'_> {
-    Service::run_by(User::UucpWithFowner).start(sandbox)
+pub(crate) fn lfpd(sandbox: &Sandbox) -> Session<'_> {
+    Session::start(sandbox, User::UucpWithFowner, &[], User::Root)
 }
 
 /// A process to lock for.

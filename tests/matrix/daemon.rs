@@ -8,12 +8,9 @@ use testbed::{LIMIT, Process, Sandbox, User, until};
 use crate::bench::{Bench, Came, PORT, flockers, somebody};
 use crate::programs::{self, Program};
 
-const SOCKET: &str = "/run/lfpd/lfpd.sock";
-
 fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::layout()
+    let sandbox = Sandbox::with_lfpd()
         .port("ttyW0")
-        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
         .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
         .enter();
     let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
@@ -22,13 +19,7 @@ fn sandbox() -> Sandbox {
 }
 
 fn daemon(sandbox: &Sandbox) -> Process<'_> {
-    let address = format!("unix:{SOCKET}");
-    let arguments = ["--listen", &address];
-    let command = sandbox.command("/run/test/lfpd").args(arguments);
-    let daemon = command.user(User::UucpWithFowner).spawn();
-    let listens = until(LIMIT, || sandbox.path(SOCKET).exists().then_some(()));
-    assert!(listens.is_some(), "{}", daemon.output());
-    daemon
+    sandbox.serve(User::UucpWithFowner, &[])
 }
 
 fn lfp(sandbox: &Sandbox, words: &[&str]) -> i32 {

@@ -2,12 +2,12 @@
 //! port that another has in this way, and whether they work that way themselves.
 
 use rstest::rstest;
-use testbed::{LIMIT, Process, Sandbox, User, until};
+use testbed::{LFP, LIMIT, Process, Sandbox, User, until};
 
 use crate::bench::{Bench, Came, Mark, PORT};
 use crate::programs::{self, Program};
 use crate::table::Table;
-use crate::unmodified::{Directory, LFP, daemon};
+use crate::unmodified::{Directory, daemon};
 
 /// What the kernel says.
 const BUSY: &str = "Device or resource busy";

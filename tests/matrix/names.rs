@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::sys::stat::{major, minor};
 use rstest::rstest;
-use testbed::{Lfp, Sandbox};
+use testbed::{Sandbox, Session};
 
 use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
 use crate::programs::{self, Program};
@@ -76,7 +76,7 @@ fn programs_and_service_meet_under_every_name_of_a_port(#[case] program: Program
 struct Names<'a> {
     sandbox: &'a Sandbox,
     program: &'a Program,
-    lfpd: Lfp<'a>,
+    lfpd: Session<'a>,
 }
 
 impl Names<'_> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{LIMIT, Service, User, until};
+use testbed::{LIMIT, Session, User, until};
 
 use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
 use crate::programs::{self, Program};
@@ -43,7 +43,7 @@ fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: 
     let (came, minicom) = Bench::new(&sandbox, &programs::MINICOM, PORT).attempt();
     assert!(matches!(came, Came::Has), "minicom: {came:?}");
     minicom.kill();
-    let mut lfpd = Service::run_by(service).start(&sandbox);
+    let mut lfpd = Session::start(&sandbox, service, &[], User::Root);
     assert_eq!(lfpd.lock(PORT, somebody(&sandbox).pid()), code);
 }
 
@@ -54,7 +54,7 @@ fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: 
 #[ignore = "needs root: tests/run"]
 fn cu_clears_dead_locks(#[case] service: User, #[case] clears: bool) {
     let sandbox = sandbox();
-    let mut lfpd = Service::run_by(service).start(&sandbox);
+    let mut lfpd = Session::start(&sandbox, service, &[], User::Root);
     let holder = somebody(&sandbox);
     assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
     holder.kill();
@@ -85,7 +85,7 @@ fn a_dead_lock_for_root_s_eyes_only() {
     socat.kill();
     let holder = somebody(&sandbox);
     assert_eq!(lfpd(&sandbox).lock(PORT, holder.pid()), 450);
-    let mut root = Service::run_by(User::Root).start(&sandbox);
+    let mut root = Session::start(&sandbox, User::Root, &[], User::Root);
     assert_eq!(root.lock(PORT, holder.pid()), 200);
 }
 

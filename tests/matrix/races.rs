@@ -2,7 +2,7 @@
 //! the lock file says which.
 
 use rstest::rstest;
-use testbed::{LIMIT, Lfp, until};
+use testbed::{LIMIT, Session, until};
 
 use crate::bench::{PORT, lfpd, sandbox, somebody};
 
@@ -40,7 +40,7 @@ fn there_is_one_winner(#[case] command: &[&str]) {
             (ahead..talk).for_each(|_| drop(lfpd.ask(SMALL_TALK)));
             lfpd.say(&lock);
         }
-        let reply = lfpd.reply();
+        let reply = lfpd.line();
         let owner = || {
             let content = sandbox.read(LOCK)?;
             String::from_utf8(content).ok()?.trim().parse::<u32>().ok()
@@ -72,8 +72,8 @@ fn there_is_one_winner(#[case] command: &[&str]) {
     assert!((1..ROUNDS).contains(&won_by_lfpd), "no race: lfpd won {won_by_lfpd} times");
 }
 
-fn listen(lfpd: &mut Lfp<'_>, answers: u32) {
+fn listen(lfpd: &mut Session<'_>, answers: u32) {
     for _ in 0..answers {
-        assert_eq!(lfpd.reply(), "450 : File busy");
+        assert_eq!(lfpd.line(), "450 : File busy");
     }
 }

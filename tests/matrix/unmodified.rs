@@ -9,14 +9,11 @@
 use std::fmt;
 
 use rstest::rstest;
-use testbed::{LIMIT, Process, Sandbox, User, until};
+use testbed::{LFP, LIMIT, Process, Sandbox, User, until};
 
 use crate::bench::{Bench, Came, Mark, PORT};
 use crate::programs::{self, Program};
 use crate::table::Table;
-
-const SOCKET: &str = "/run/lfpd/lfpd.sock";
-pub(crate) const LFP: &str = "/run/test/bin/lfp";
 
 /// The ways to start a program.
 const WAYS: [&[&str]; 4] = [
@@ -42,33 +39,20 @@ impl Directory {
             Self::Closed => "0755",
             Self::Open => "1777",
         };
-        let etc = concat!(env!("CARGO_MANIFEST_DIR"), "/etc/tmpfiles.d/lfpd.conf");
-        let sandbox = Sandbox::layout()
+        Sandbox::layout()
             .port("ttyW0")
+            .installed()
             .lock_dir(mode, "root:root")
-            .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-            .bring("bin/lfp", testbed::program("lfp", "lfp", &["cli"]))
             .bring("lib/lfp/liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
-            .bring("tmpfiles.conf", etc)
             .bring("hold-serialport", testbed::peer("serialport", "debug/hold-serialport"))
             .bring("locked", testbed::peer("serialport", "debug/locked"))
             .bring("node_modules", testbed::peer("node-serialport", "node_modules"))
-            .enter();
-        let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
-        let end = end.run();
-        assert_eq!(end.code(), 0, "{end}");
-        sandbox
+            .enter()
     }
 }
 
 pub(crate) fn daemon(sandbox: &Sandbox) -> Process<'_> {
-    let listen = format!("unix:{SOCKET}");
-    let command =
-        sandbox.command("/run/test/lfpd").args(["--listen", &listen]).user(User::LfpdWithFowner);
-    let daemon = command.spawn();
-    let listens = until(LIMIT, || sandbox.path(SOCKET).exists().then_some(()));
-    assert!(listens.is_some(), "{}", daemon.output());
-    daemon
+    sandbox.serve(User::LfpdWithFowner, &[])
 }
 
 /// What is wrong with a program that was started one way; nothing, if it is as it should be.

@@ -5,32 +5,22 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rstest::rstest;
-use testbed::{LIMIT, Lfp, Sandbox, Service, User, until};
+use testbed::{LIMIT, Sandbox, Session, User, until};
 
 use crate::bench::PORT;
 
 /// A sandbox whose lock directory is root's alone.
 fn closed() -> Sandbox {
-    let etc = concat!(env!("CARGO_MANIFEST_DIR"), "/etc/tmpfiles.d/lfpd.conf");
-    Sandbox::layout()
-        .port("ttyW0")
-        .lock_dir("0755", "root:root")
-        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-        .bring("tmpfiles.conf", etc)
-        .enter()
+    Sandbox::with_lfpd().port("ttyW0").lock_dir("0755", "root:root").enter()
 }
 
 /// The same, with what the package's tmpfiles.d file grants, as shipped.
 fn granted() -> Sandbox {
-    let sandbox = closed();
-    let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
-    let end = end.run();
-    assert_eq!(end.code(), 0, "{end}");
-    sandbox
+    Sandbox::layout().port("ttyW0").installed().enter()
 }
 
-fn lfpd(sandbox: &Sandbox) -> Lfp<'_> {
-    Service::run_by(User::Lfpd).start(sandbox)
+fn lfpd(sandbox: &Sandbox) -> Session<'_> {
+    Session::start(sandbox, User::Lfpd, &[], User::Root)
 }
 
 #[test]
@@ -72,13 +62,9 @@ fn other_ways_into_the_directory_do_as_well(
     #[case] owner: &str,
     #[case] user: User,
 ) {
-    let sandbox = Sandbox::layout()
-        .port("ttyW0")
-        .lock_dir(mode, owner)
-        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-        .enter();
+    let sandbox = Sandbox::with_lfpd().port("ttyW0").lock_dir(mode, owner).enter();
     let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
-    let mut lfpd = Service::run_by(user).start(&sandbox);
+    let mut lfpd = Session::start(&sandbox, user, &[], User::Root);
     assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
     assert_eq!(lfpd.unlock(PORT, holder.pid()), 200);
 }

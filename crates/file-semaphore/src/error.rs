@@ -142,20 +142,18 @@ impl Error {
     /// The semaphore or file that it is about, where it is about one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::AlreadyLocked { path, .. }
-            | Self::Timeout { path, .. }
-            | Self::NotLocked { path }
-            | Self::NotHolder { path, .. }
-            | Self::InvalidPath { path, .. }
-            | Self::Parse { path, .. }
-            | Self::Obstacle { path }
-            | Self::System { path, .. } => Some(path),
-            Self::NoHolder { .. }
-            | Self::Interrupted { .. }
-            | Self::Cancelled
-            | Self::Process { .. } => None,
-        }
+        let (Self::AlreadyLocked { path, .. }
+        | Self::Timeout { path, .. }
+        | Self::NotLocked { path }
+        | Self::NotHolder { path, .. }
+        | Self::InvalidPath { path, .. }
+        | Self::Parse { path, .. }
+        | Self::Obstacle { path }
+        | Self::System { path, .. }) = self
+        else {
+            return None;
+        };
+        Some(path)
     }
 
     /// What happened to a file of a directory: says which one, whole.
@@ -215,14 +213,19 @@ impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Error::AlreadyLocked { holder, left_by, .. } => {
-                write!(f, "{}{}", Left(*left_by), Who(holder))
+                f.write_str(&in_the_way(holder.as_deref(), *left_by))
             }
             Error::Timeout { waited, holder, left_by, .. } => {
-                let seconds = waited.as_secs_f64();
-                write!(f, "timed out after {seconds:.3} s, {}{}", Left(*left_by), Who(holder))
+                // A timeout of zero is no wait.
+                if *waited >= Duration::from_millis(10) {
+                    write!(f, "timed out after {:.3} s, ", waited.as_secs_f64())?;
+                }
+                f.write_str(&in_the_way(holder.as_deref(), *left_by))
             }
             Error::NotLocked { .. } => f.write_str("not held"),
-            Error::NotHolder { holder, .. } => write!(f, "not held by you but by {}", Who(holder)),
+            Error::NotHolder { holder, .. } => {
+                write!(f, "not held by you but by {}", named(holder.as_deref()))
+            }
             Error::InvalidPath { problem, .. } => problem.fmt(f),
             Error::Parse { problem, .. } => write!(f, "not a lock file: {problem}"),
             Error::Obstacle { .. } => f.write_str("not a regular file"),
@@ -263,17 +266,21 @@ impl From<pidlockfile::Error> for Error {
     }
 }
 
-/// Why the lock is in the way.
-struct Left(Option<u32>);
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("held by "),
-            // By number: a name would be asked of libraries that a static program cannot load.
-            Some(uid) => write!(f, "stale, of user {uid}: "),
-        }
+/// Why a lock cannot be taken, in words for a message of one line.
+fn in_the_way(holder: Option<&LockInfo>, left_by: Option<u32>) -> String {
+    let holder = named(holder);
+    match left_by {
+        None => format!("held by {holder}"),
+        // By number: a name would be asked of libraries that a static program cannot load.
+        Some(uid) => format!("stale, of user {uid}: {holder}"),
     }
+}
+
+fn named(holder: Option<&LockInfo>) -> String {
+    let Some(info) = holder else { return "somebody".to_owned() };
+    let host = info.holder().host().map(|host| format!(" on {}", host.escape_debug()));
+    let tag = info.tag().map(|tag| format!(" ({})", tag.escape_debug()));
+    format!("process {}{}{}", info.pid(), host.unwrap_or_default(), tag.unwrap_or_default())
 }
 
 /// The reason why a semaphore cannot be taken.
@@ -300,22 +307,5 @@ impl InTheWay {
 
     pub(crate) fn timeout(self, path: PathBuf, waited: Duration) -> Error {
         Error::Timeout { path, waited, holder: self.holder, left_by: self.left_by }
-    }
-}
-
-/// A holder in words for a message of one line.
-struct Who<'a>(&'a Option<Box<LockInfo>>);
-
-impl fmt::Display for Who<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(info) = self.0 else { return f.write_str("somebody") };
-        write!(f, "process {}", info.pid())?;
-        if let Some(host) = info.holder().host() {
-            write!(f, " on {}", host.escape_debug())?;
-        }
-        match info.tag() {
-            Some(tag) => write!(f, " ({})", tag.escape_debug()),
-            None => Ok(()),
-        }
     }
 }

@@ -71,7 +71,8 @@ impl Judge {
     }
 
     pub(crate) fn judge(&self, judged: &Judged) -> HeldStatus {
-        match LockInfo::parse(judged.content()) {
+        let info = LockInfo::parse(judged.content());
+        let (standing, stale, age_seconds) = match &info {
             Ok(info) => {
                 let now = now_seconds();
                 let standing = info.holder().standing(self.here());
@@ -79,23 +80,14 @@ impl Judge {
                 let renewed = seconds(judged.modified()).filter(|_| info.can_be_renewed());
                 let idle =
                     renewed.map_or(age_seconds, |at| age_seconds.min(now.saturating_sub(at)));
-                let stale = self.judgement.is_stale(standing, idle);
-                let standing = Some(standing);
-                HeldStatus { info: Some(Ok(info)), standing, stale, age_seconds, is_foreign: false }
+                (Some(standing), self.judgement.is_stale(standing, idle), age_seconds)
             }
-            Err(problem) => {
+            Err(_) => {
                 let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-                let stale = self.judgement.is_unreadable_stale(age);
-                let age_seconds = age.as_secs();
-                let is_foreign = LockInfo::is_foreign(judged.content());
-                HeldStatus {
-                    info: Some(Err(problem)),
-                    standing: None,
-                    stale,
-                    age_seconds,
-                    is_foreign,
-                }
+                (None, self.judgement.is_unreadable_stale(age), age.as_secs())
             }
-        }
+        };
+        let is_foreign = info.is_err() && LockInfo::is_foreign(judged.content());
+        HeldStatus { info: Some(info), standing, stale, age_seconds, is_foreign }
     }
 }

@@ -194,20 +194,22 @@ impl LockInfo {
         if text.trim().is_empty() {
             return Err(ParseError::Blank);
         }
-        let words = Words::split(text);
-        let pid = words.pid.ok_or(ParseError::PidMissing)?;
-        let pid = integer(pid).ok_or(ParseError::PidNotANumber)?;
-        let timestamp = words.timestamp.ok_or(ParseError::TimestampMissing)?;
-        let timestamp = integer(timestamp).ok_or(ParseError::TimestampNotANumber)?;
+        let required =
+            |key, missing, malformed| integer(value(text, key).ok_or(missing)?).ok_or(malformed);
+        let number = |key| value(text, key).and_then(integer);
+        let word = |key| value(text, key).and_then(|word| one_line(word, LONGEST_WORD));
+        let pid = required("pid", ParseError::PidMissing, ParseError::PidNotANumber)?;
+        let (missing, malformed) = (ParseError::TimestampMissing, ParseError::TimestampNotANumber);
+        let timestamp = required("timestamp", missing, malformed)?;
         let holder = Holder {
             pid,
-            start: words.start.and_then(integer),
-            boot: words.boot.and_then(|word| one_line(word, LONGEST_WORD)),
-            pidns: words.pidns.and_then(integer),
-            host: words.host.and_then(|word| one_line(word, LONGEST_WORD)),
-            nobody: words.owner == Some(NO_OWNER),
+            start: number("start"),
+            boot: word("boot"),
+            pidns: number("pidns"),
+            host: word("host"),
+            nobody: value(text, "owner") == Some(NO_OWNER),
         };
-        Ok(Self { holder, timestamp, tag: words.tag.and_then(Tag::clean) })
+        Ok(Self { holder, timestamp, tag: value(text, "tag").and_then(Tag::clean) })
     }
 
     /// Whether this can never have been a lock, of this program or another: text with a whole line, in which
@@ -215,8 +217,7 @@ impl LockInfo {
     /// lock files do. An empty file, or one that is being written, may be a lock.
     pub(crate) fn is_foreign(content: &[u8]) -> bool {
         let Ok(text) = std::str::from_utf8(content) else { return false };
-        let words = Words::split(text);
-        let is_named = words.pid.is_some() || words.timestamp.is_some();
+        let is_named = ["pid", "timestamp"].iter().any(|key| value(text, key).is_some());
         let first = text.split_whitespace().next();
         text.contains('\n') && !is_named && first.is_some_and(|word| integer(word).is_none())
     }
@@ -276,42 +277,13 @@ impl LockInfo {
     }
 }
 
-/// The values of the known keys, still as text.
-#[derive(Default)]
-struct Words<'a> {
-    pid: Option<&'a str>,
-    timestamp: Option<&'a str>,
-    tag: Option<&'a str>,
-    start: Option<&'a str>,
-    boot: Option<&'a str>,
-    pidns: Option<&'a str>,
-    host: Option<&'a str>,
-    owner: Option<&'a str>,
-}
-
 /// The value of `owner` in a lock without one.
 const NO_OWNER: &str = "none";
 
-impl<'a> Words<'a> {
-    fn split(text: &'a str) -> Self {
-        let mut words = Self::default();
-        let pairs = text.split('\n').filter_map(|line| line.split_once('='));
-        for (key, value) in pairs {
-            let place = match key.trim() {
-                "pid" => &mut words.pid,
-                "timestamp" => &mut words.timestamp,
-                "tag" => &mut words.tag,
-                "start" => &mut words.start,
-                "boot" => &mut words.boot,
-                "pidns" => &mut words.pidns,
-                "host" => &mut words.host,
-                "owner" => &mut words.owner,
-                _ => continue,
-            };
-            *place = Some(value.trim());
-        }
-        words
-    }
+/// The value of a key, still as text.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let mut pairs = text.rsplit('\n').filter_map(|line| line.split_once('='));
+    pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
 }
 
 /// Decimal digits and nothing else. A number no 64 bits can hold is still a number: no process

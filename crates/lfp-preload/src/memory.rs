@@ -1,8 +1,8 @@
 //! Memory of the library's own, beside the program's heap: calls that may be made in signal handlers
 //! (signal-safety(7)) come here while the program is in malloc(3), or hold that one's locks.
 //!
-//! A few pools of pieces of one size. One word of bits each says which are taken; it changes by compare and
-//! exchange, so nobody ever waits. What is larger, or finds its pool full, is asked from the kernel.
+//! A few pieces of one size. One word of bits says which are taken; it changes by compare and exchange, so nobody
+//! ever waits. What is larger, or finds no piece, is asked from the kernel.
 
 #![expect(unsafe_code, reason = "an allocator")]
 
@@ -14,8 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// As many pieces each pool has: one bit for each.
+/// The number of pieces: one bit for each.
 const PIECES: usize = 64;
+
+/// The size of a piece: enough for nearly everything that is asked for. A small value leaves the rest of its piece untouched.
+const PIECE_BYTES: usize = 8192;
 
 /// What every piece, and the kernel's pages anyway, begin at a multiple of.
 const ALIGNMENT: usize = 16;
@@ -24,35 +27,23 @@ const ALIGNMENT: usize = 16;
 const PAGE_BYTES: usize = 4096;
 
 /// The library's allocator. Pages that were never used cost nothing.
-pub(crate) struct Memory {
-    small: Pool<128>,
-    middle: Pool<1024>,
-    large: Pool<8192>,
-}
-
 #[repr(C, align(16))]
-struct Pool<const BYTES: usize> {
-    pieces: UnsafeCell<[[MaybeUninit<u8>; BYTES]; PIECES]>,
+pub(crate) struct Memory {
+    pieces: UnsafeCell<[[MaybeUninit<u8>; PIECE_BYTES]; PIECES]>,
     taken: AtomicU64,
 }
 
 // SAFETY: a piece belongs to the thread that has set its bit, until it clears the bit.
-unsafe impl<const BYTES: usize> Sync for Pool<BYTES> {}
+unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(crate) const fn new() -> Self {
-        Self { small: Pool::new(), middle: Pool::new(), large: Pool::new() }
-    }
-}
-
-impl<const BYTES: usize> Pool<BYTES> {
-    const fn new() -> Self {
-        let pieces = UnsafeCell::new([[MaybeUninit::uninit(); BYTES]; PIECES]);
+        let pieces = UnsafeCell::new([[MaybeUninit::uninit(); PIECE_BYTES]; PIECES]);
         Self { pieces, taken: AtomicU64::new(0) }
     }
 
     fn take(&self, layout: Layout) -> Option<*mut u8> {
-        if layout.size() > BYTES || layout.align() > ALIGNMENT {
+        if layout.size() > PIECE_BYTES || layout.align() > ALIGNMENT {
             return None;
         }
         let mut taken = self.taken.load(Ordering::Relaxed);
@@ -63,7 +54,7 @@ impl<const BYTES: usize> Pool<BYTES> {
             match self.taken.compare_exchange(taken, changed, Ordering::Acquire, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    let offset = usize::try_from(free).ok()?.checked_mul(BYTES)?;
+                    let offset = usize::try_from(free).ok()?.checked_mul(PIECE_BYTES)?;
                     return Some(self.pieces.get().cast::<u8>().wrapping_add(offset));
                 }
                 Err(now) => taken = now,
@@ -74,28 +65,24 @@ impl<const BYTES: usize> Pool<BYTES> {
     /// Whether it was one of these.
     fn give_back(&self, place: *mut u8) -> bool {
         let offset = place.addr().wrapping_sub(self.pieces.get().addr());
-        let Some(piece) = offset.checked_div(BYTES).filter(|piece| *piece < PIECES) else {
-            return false;
-        };
-        self.taken.fetch_and(!(1 << piece), Ordering::Release);
-        true
+        let piece = offset / PIECE_BYTES;
+        if piece < PIECES {
+            self.taken.fetch_and(!(1 << piece), Ordering::Release);
+        }
+        piece < PIECES
     }
 }
 
-// SAFETY: pieces of a pool do not overlap, have at least the size and alignment asked for, and stay where
+// SAFETY: the pieces do not overlap, have at least the size and alignment asked for, and stay where
 // they are; nor do the kernel's mappings. Nothing here unwinds.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let pool = self.small.take(layout).or_else(|| self.middle.take(layout));
-        pool.or_else(|| self.large.take(layout)).unwrap_or_else(|| mapped(layout))
+        self.take(layout).unwrap_or_else(|| mapped(layout))
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        let is_ours = self.small.give_back(place)
-            || self.middle.give_back(place)
-            || self.large.give_back(place);
-        if !is_ours {
-            // SAFETY: what came from no pool is a mapping of this length.
+        if !self.give_back(place) {
+            // SAFETY: what is no piece is a mapping of this length.
             let _ = unsafe { munmap(place.cast(), layout.size()) };
         }
     }
@@ -126,9 +113,9 @@ mod tests {
 
     #[rstest]
     #[case::one(1, 1)]
-    #[case::a_piece(128, 16)]
-    #[case::one_more(129, 8)]
-    #[case::largest(8192, 16)]
+    #[case::small(128, 16)]
+    #[case::odd(129, 8)]
+    #[case::a_piece(8192, 16)]
     #[case::larger(8193, 1)]
     #[case::aligned(32, 64)]
     #[case::a_page(4096, 4096)]
@@ -186,6 +173,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(memory.small.taken.load(Ordering::Relaxed), 0);
+        assert_eq!(memory.taken.load(Ordering::Relaxed), 0);
     }
 }

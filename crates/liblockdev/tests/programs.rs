@@ -15,7 +15,6 @@ use rstest::rstest;
 use testbed::{LIMIT, Process, Sandbox, User, until};
 
 const PORT: &str = "/dev/ttyW0";
-const SOCKET: &str = "/run/lfpd/lfpd.sock";
 const LOCKDEV: &str = "/run/test/lockdev";
 
 /// The library, in a directory of the names that the compiler and the loader look for; and the
@@ -50,30 +49,19 @@ struct Ground {
 impl Ground {
     fn new() -> Self {
         let (place, program) = compiled();
-        let etc = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../etc/tmpfiles.d/lfpd.conf");
         let sandbox = Sandbox::layout()
             .port("ttyW0")
             .link("modemW", "ttyW0")
-            .lock_dir("0755", "root:root")
-            .bring("lfpd", testbed::program("lfpd", "lfpd", &[]))
+            .installed()
             .bring("lockdev", env!("CARGO_BIN_EXE_lockdev"))
             .bring("lib/liblockdev.so.1", testbed::library("liblockdev", "liblockdev"))
             .bring("consumer", program)
-            .bring("tmpfiles.conf", etc)
             .enter();
-        let end = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/tmpfiles.conf"]);
-        let end = end.run();
-        assert_eq!(end.code(), 0, "{end}");
         Self { sandbox, _place: place }
     }
 
     fn serve(&self) -> Process<'_> {
-        let listen = format!("unix:{SOCKET}");
-        let command = self.sandbox.command("/run/test/lfpd").args(["--listen", &listen]);
-        let daemon = command.user(User::Lfpd).spawn();
-        let listens = until(LIMIT, || self.sandbox.path(SOCKET).exists().then_some(()));
-        assert!(listens.is_some(), "{}", daemon.output());
-        daemon
+        self.sandbox.serve(User::Lfpd, &[])
     }
 
     fn consumer(&self, device: &str, user: User) -> Consumer<'_> {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pidlockfile::{Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication};
+use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Judged, Name};
 
 const TURNS: usize = 40;
 const EACH_TURN: u32 = 250;
@@ -85,10 +85,10 @@ fn ways<'a>(path: &Path, directory: &'a Directory) -> Vec<Way<'a>> {
         (
             "publish, withdraw",
             Box::new(move || match directory.publish(&name, &claim).unwrap() {
-                Publication::Published(published) => {
+                Some(published) => {
                     directory.withdraw(&name, &published).unwrap();
                 }
-                Publication::AlreadyThere => panic!("it was free"),
+                None => panic!("it was free"),
             }),
         ),
         (
@@ -103,7 +103,7 @@ fn ways<'a>(path: &Path, directory: &'a Directory) -> Vec<Way<'a>> {
             Box::new(move || {
                 let judged = judge(directory, &stale);
                 let breaking = directory.replace(&stale, judged, &claim).unwrap();
-                assert!(matches!(breaking, Breaking::Replaced(_)));
+                assert!(matches!(breaking, Attempt::Done(_)));
             }),
         ),
     ]

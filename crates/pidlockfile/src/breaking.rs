@@ -4,10 +4,10 @@
 //! does not know this interferes, that is noticed afterwards and undone.
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, Publication, Published};
+use crate::draft::{Claim, Draft, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Breaking, Exchange, Removal, has_a_name, is_still, unlink_judged};
+use crate::exchange::{Attempt, Exchange, has_a_name, is_still, unlink_judged};
 use crate::flocked::Flocked;
 use crate::forced;
 use crate::found::Judged;
@@ -15,21 +15,8 @@ use crate::name::Name;
 use crate::status::Status;
 use crate::sys;
 
-/// What keeps others from breaking and releasing a file that was judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// `flock(2)` on it is ours, and nobody else is in the gate on its account.
-    Ours,
-    /// Another process has `flock(2)` on it, but we are in the gate: see [`Judged::go_past`].
-    InTheGate,
-    /// Another process has it.
-    Others,
-    /// The name leads to another file.
-    Changed,
-}
-
 impl Directory {
-    /// Creates a lock, complete or not at all. An existing name is never replaced.
+    /// Creates a lock, complete or not at all. An existing name is never replaced: `None` if the name is taken.
     ///
     /// The finished temporary file is renamed to the name without replacing; where that is
     /// unknown, it is linked to it; where there are no hard links either, the lock is created
@@ -37,7 +24,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Prepare`] or [`Step::Publish`] with the system's reason; nothing is left behind.
-    pub fn publish(&self, name: &Name, claim: &Claim<'_>) -> Result<Publication, Error> {
+    pub fn publish(&self, name: &Name, claim: &Claim<'_>) -> Result<Option<Published>, Error> {
         let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
         draft.publish(name, claim).map_err(|errno| Error::new(Step::Publish, name, errno))
     }
@@ -54,13 +41,13 @@ impl Directory {
         name: &Name,
         mut judged: Judged,
         claim: &Claim<'_>,
-    ) -> Result<Breaking, Error> {
+    ) -> Result<Attempt<Published>, Error> {
         match self.hold(name, &mut judged)? {
-            Hold::Ours => {}
+            Attempt::Done(()) => {}
             // What comes out is looked at in any case.
-            Hold::InTheGate if judged.goes_past() => {}
-            Hold::InTheGate | Hold::Others => return Ok(Breaking::Contended),
-            Hold::Changed => return Ok(Breaking::Changed),
+            Attempt::Contended if judged.goes_past() => {}
+            Attempt::Contended => return Ok(Attempt::Contended),
+            Attempt::Changed => return Ok(Attempt::Changed),
         }
         // Before the last look, so that nothing lies between that and the step.
         let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
@@ -78,16 +65,16 @@ impl Directory {
         mut judged: Judged,
         held: &Published,
         claim: &Claim<'_>,
-    ) -> Result<Breaking, Error> {
+    ) -> Result<Attempt<Published>, Error> {
         if judged.identity() != held.identity {
-            return Ok(Breaking::Changed);
+            return Ok(Attempt::Changed);
         }
         if !self.enter(&mut judged) {
-            return Ok(Breaking::Contended);
+            return Ok(Attempt::Contended);
         }
         let lock = sys::try_lock_created(self, name.as_os_str(), &held.file);
         let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else {
-            return Ok(Breaking::Contended);
+            return Ok(Attempt::Contended);
         };
         let draft = Draft::new(self, claim).map_err(Error::at(Step::Prepare, name))?;
         Exchange { directory: self, name, judged: &judged, claim }.run(draft)
@@ -107,14 +94,14 @@ impl Directory {
         name: &Name,
         mut judged: Judged,
         prefix: impl AsRef<std::ffi::OsStr>,
-    ) -> Result<Removal, Error> {
+    ) -> Result<Attempt, Error> {
         match self.hold(name, &mut judged)? {
-            Hold::Ours => match remove_held(self, name, &judged)? {
-                Removal::Removed => Ok(Removal::Removed),
-                Removal::Changed | Removal::Contended => Ok(Removal::Changed),
+            Attempt::Done(()) => match remove_held(self, name, &judged)? {
+                Attempt::Done(()) => Ok(Attempt::Done(())),
+                Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
             },
-            Hold::InTheGate | Hold::Others => forced::release(self, name, &judged, prefix.as_ref()),
-            Hold::Changed => Ok(Removal::Changed),
+            Attempt::Contended => forced::release(self, name, &judged, prefix.as_ref()),
+            Attempt::Changed => Ok(Attempt::Changed),
         }
     }
 
@@ -124,11 +111,10 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
-    pub fn try_release(&self, name: &Name, mut judged: Judged) -> Result<Removal, Error> {
+    pub fn try_release(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
         match self.hold(name, &mut judged)? {
-            Hold::Ours => remove_held(self, name, &judged),
-            Hold::InTheGate | Hold::Others => Ok(Removal::Contended),
-            Hold::Changed => Ok(Removal::Changed),
+            Attempt::Done(()) => remove_held(self, name, &judged),
+            other @ (Attempt::Contended | Attempt::Changed) => Ok(other),
         }
     }
 
@@ -137,7 +123,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
-    pub fn withdraw(&self, name: &Name, published: &Published) -> Result<Removal, Error> {
+    pub fn withdraw(&self, name: &Name, published: &Published) -> Result<Attempt, Error> {
         self.withdraw_if(name, published, |_| true)
     }
 
@@ -145,7 +131,7 @@ impl Directory {
     ///
     /// `before` is called with what the system tells of the file when that is found under its name,
     /// and nobody may break or release it any more: to do what has to be done before it goes. Where
-    /// it says `false`, the file stays, and the answer is [`Removal::Contended`].
+    /// it says `false`, the file stays, and the answer is [`Attempt::Contended`].
     ///
     /// # Errors
     /// As [`Directory::withdraw`].
@@ -154,44 +140,45 @@ impl Directory {
         name: &Name,
         published: &Published,
         before: impl FnOnce(&Status) -> bool,
-    ) -> Result<Removal, Error> {
+    ) -> Result<Attempt, Error> {
         let lock = sys::try_lock_created(self, name.as_os_str(), &published.file);
         let Some(_lock) = lock.map_err(Error::at(Step::Exclude, name))? else {
-            return Ok(Removal::Contended);
+            return Ok(Attempt::Contended);
         };
         match sys::inspect(self, name.as_os_str()) {
             Ok(seen) if seen.identity == published.identity => match before(&seen) {
                 true => unlink_judged(self, name),
-                false => Ok(Removal::Contended),
+                false => Ok(Attempt::Contended),
             },
-            Ok(_) | Err(Errno::ENOENT) if has_a_name(&published.file) => Ok(Removal::Contended),
-            Ok(_) | Err(Errno::ENOENT) => Ok(Removal::Changed),
+            Ok(_) | Err(Errno::ENOENT) if has_a_name(&published.file) => Ok(Attempt::Contended),
+            Ok(_) | Err(Errno::ENOENT) => Ok(Attempt::Changed),
             Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
         }
     }
 
     /// Goes through this directory's gate ([`Directory::gated`]), and asks for `flock(2)` on a judged file, both for
     /// as long as it is kept: no maker of it is still at work then ([`Directory::guarding`]), and nobody breaks or
-    /// releases it by this crate.
+    /// releases it by this crate. Contended while another process has one of them; if that is the `flock(2)`, we are
+    /// in the gate, and the caller may [`Judged::go_past`] it.
     ///
     /// # Errors
     /// [`Step::Exclude`] with the system's reason.
-    pub fn hold(&self, name: &Name, judged: &mut Judged) -> Result<Hold, Error> {
+    pub fn hold(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         let failed = Error::at(Step::Exclude, name);
         if !self.enter(judged) {
-            return Ok(Hold::Others);
+            return Ok(Attempt::Contended);
         }
         let is_ours = match judged.try_lock() {
             // NFS makes it a write lock on the whole file, which asks for a writable opening.
             Err(Errno::EBADF) => match sys::open_to_write(self, name.as_os_str()) {
                 Ok(file) => {
                     if sys::stat_open(&file).map_err(&failed)?.identity != judged.identity() {
-                        return Ok(Hold::Changed);
+                        return Ok(Attempt::Changed);
                     }
                     judged.writable = Flocked::try_lock(file).map_err(&failed)?;
                     judged.writable.is_some()
                 }
-                Err(Errno::ENOENT) => return Ok(Hold::Changed),
+                Err(Errno::ENOENT) => return Ok(Attempt::Changed),
                 // Another process has it open to exclude others.
                 #[cfg(windows)]
                 Err(Errno::EBUSY) => false,
@@ -199,11 +186,7 @@ impl Directory {
             },
             outcome => outcome.map_err(&failed)?,
         };
-        Ok(match is_ours {
-            true => Hold::Ours,
-            false if judged.passage.is_some() => Hold::InTheGate,
-            false => Hold::Others,
-        })
+        Ok(if is_ours { Attempt::Done(()) } else { Attempt::Contended })
     }
 
     /// Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone.
@@ -220,11 +203,11 @@ impl Directory {
 }
 
 /// Contended: the file has another name than this, so it was moved aside for a moment.
-fn remove_held(directory: &Directory, name: &Name, judged: &Judged) -> Result<Removal, Error> {
+fn remove_held(directory: &Directory, name: &Name, judged: &Judged) -> Result<Attempt, Error> {
     match is_still(directory, name, judged) {
         Ok(true) => unlink_judged(directory, name),
-        Ok(false) if is_aside(directory, name, judged) => Ok(Removal::Contended),
-        Ok(false) => Ok(Removal::Changed),
+        Ok(false) if is_aside(directory, name, judged) => Ok(Attempt::Contended),
+        Ok(false) => Ok(Attempt::Changed),
         Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
     }
 }

@@ -33,15 +33,9 @@ pub struct Directory {
     mode: u32,
     owner: u32,
     maker: Pid,
-    guard: Guard,
+    /// Whether a published file is held by `flock(2)` from before it has its name.
+    is_guarding: bool,
     gate: Option<Gate>,
-}
-
-/// Whether what is published is held by `flock(2)` from before it has its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guard {
-    None,
-    Flock,
 }
 
 impl Directory {
@@ -75,7 +69,7 @@ impl Directory {
             mode,
             owner,
             maker: Pid::this(),
-            guard: Guard::None,
+            is_guarding: false,
             gate: None,
         })
     }
@@ -91,7 +85,7 @@ impl Directory {
     /// [`Published::has_a_name`](crate::Published::has_a_name) says no.
     #[must_use]
     pub fn guarding(self) -> Self {
-        Self { guard: Guard::Flock, ..self }
+        Self { is_guarding: true, ..self }
     }
 
     /// Callers that break or release by this handle what another has published go through a gate: among
@@ -118,8 +112,8 @@ impl Directory {
         self.gate.as_ref()
     }
 
-    pub(crate) fn guard(&self) -> Guard {
-        self.guard
+    pub(crate) fn is_guarding(&self) -> bool {
+        self.is_guarding
     }
 
     /// The process that makes temporary files here.

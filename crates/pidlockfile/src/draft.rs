@@ -1,10 +1,10 @@
 //! A lock file that is being written: it is complete under a private name before it gets the lock's name.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::time::SystemTime;
 
-use crate::directory::{Directory, Guard};
+use crate::directory::Directory;
 use crate::errno::Errno;
 use crate::name::Name;
 use crate::status::{Identity, Status};
@@ -69,22 +69,6 @@ impl Published {
     }
 }
 
-/// The answer to [`Directory::publish`].
-#[derive(Debug)]
-pub enum Publication {
-    /// The lock is ours, and visible.
-    Published(Published),
-    /// The name is taken; nothing was changed.
-    AlreadyThere,
-}
-
-impl Publication {
-    /// A name that no longer leads to the new file was taken by somebody else.
-    fn of(published: Option<Published>) -> Self {
-        published.map_or(Self::AlreadyThere, Self::Published)
-    }
-}
-
 /// A private name that removes itself, unless told that it is no longer its own.
 #[derive(Debug)]
 pub(crate) struct PrivateName<'d> {
@@ -103,35 +87,13 @@ pub(crate) struct Draft<'d> {
     modified: SystemTime,
 }
 
-/// How a draft came by the lock's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
-    /// It has changed its private name for the lock's.
-    Renamed,
-    /// It has both names.
-    Linked,
-    /// The lock's name is taken; nothing was changed.
-    Taken,
-    /// This file system can do neither; nothing was changed.
-    Unsupported,
-}
-
 impl<'d> PrivateName<'d> {
     pub(crate) fn fresh(directory: &'d Directory, prefix: &OsStr) -> Result<Self, Errno> {
-        let name = temporary::fresh(prefix, directory.maker());
-        // A prefix with a slash would lead out of the directory.
-        let name = Name::new(name).ok_or(Errno::EINVAL)?;
-        Ok(Self { directory, name, live: false })
+        Self::new(directory, temporary::fresh(prefix, directory.maker()))
     }
 
-    /// One that makes all releases of this lock past a `flock(2)` visible to each other.
-    #[cfg(unix)]
-    pub(crate) fn for_release(
-        directory: &'d Directory,
-        prefix: &OsStr,
-        lock: &Name,
-    ) -> Result<Self, Errno> {
-        let name = temporary::for_release(prefix, crate::process::Pid::this(), lock);
+    pub(crate) fn new(directory: &'d Directory, name: OsString) -> Result<Self, Errno> {
+        // A prefix with a slash would lead out of the directory.
         let name = Name::new(name).ok_or(Errno::EINVAL)?;
         Ok(Self { directory, name, live: false })
     }
@@ -168,19 +130,10 @@ impl Drop for PrivateName<'_> {
 impl<'d> Draft<'d> {
     /// Writes the claim to a temporary file, complete and with its final mode.
     pub(crate) fn new(directory: &'d Directory, claim: &Claim<'_>) -> Result<Self, Errno> {
-        Self::under(PrivateName::fresh(directory, claim.prefix)?, claim)
-    }
-
-    /// The same under a certain private name.
-    fn under(private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
-        match private.directory.guard() {
-            Guard::None => Self::made(private, claim, |_| Ok(())),
-            // A process that holds it already keeps breakers away as well, for as long as it likes;
-            // without `flock(2)` nobody breaks anything.
-            Guard::Flock => Self::made(private, claim, |file| {
-                sys::try_lock_inode(file).map_or(Ok(()), |_| Ok(()))
-            }),
-        }
+        Self::made(PrivateName::fresh(directory, claim.prefix)?, claim, |file| {
+            guard(directory, file);
+            Ok(())
+        })
     }
 
     /// One under `flock(2)`, or none: outsiders may not open it before that is ours.
@@ -206,48 +159,43 @@ impl<'d> Draft<'d> {
         Ok(Self { private, file, identity, modified })
     }
 
-    /// Gives the file the lock's name, if that is free: in one step where the file system can
-    /// rename without replacing, otherwise by a second link.
+    /// Gives the file the lock's name: in one step where the file system can rename without replacing, otherwise by a
+    /// second link. `None` if the name is taken.
     ///
     /// Whether it happened is asked of the names, not only of the answer: over a network the
     /// answer can get lost and the repeated request fail.
-    fn give_name(&mut self, name: &Name) -> Result<Given, Errno> {
+    pub(crate) fn publish(
+        mut self,
+        name: &Name,
+        claim: &Claim<'_>,
+    ) -> Result<Option<Published>, Errno> {
         let directory = self.private.directory;
         let how = Rename::NoReplace;
         match sys::rename_with(directory, self.private.as_os_str(), name.as_os_str(), how) {
             Ok(()) => {}
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => return self.link(name),
-            Err(Errno::EEXIST) => return Ok(Given::Taken),
+            Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
+                return self.publish_by_link(name, claim);
+            }
+            Err(Errno::EEXIST) => return Ok(None),
             Err(_) if self.has_moved() => {}
             Err(errno) => return Err(errno),
         }
         self.private.forget();
-        Ok(Given::Renamed)
+        Ok(self.published(name, 0))
     }
 
-    fn link(&self, name: &Name) -> Result<Given, Errno> {
-        let unsupported = |errno| {
-            matches!(errno, Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK)
-        };
-        match sys::link(self.private.directory, self.private.as_os_str(), name.as_os_str()) {
-            Ok(()) => Ok(Given::Linked),
-            Err(errno) if unsupported(errno) => Ok(Given::Unsupported),
-            Err(_) if sys::stat_open(&self.file).is_ok_and(|stat| stat.links == 2) => {
-                Ok(Given::Linked)
-            }
-            Err(Errno::EEXIST) => Ok(Given::Taken),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// Gives it the lock's name, if that is free.
-    pub(crate) fn publish(mut self, name: &Name, claim: &Claim<'_>) -> Result<Publication, Errno> {
+    fn publish_by_link(self, name: &Name, claim: &Claim<'_>) -> Result<Option<Published>, Errno> {
         let directory = self.private.directory;
-        Ok(Publication::of(match self.give_name(name)? {
-            given @ (Given::Renamed | Given::Linked) => self.published(name, given),
-            Given::Taken => None,
-            Given::Unsupported => create_in_place(directory, name, claim)?,
-        }))
+        match sys::link(directory, self.private.as_os_str(), name.as_os_str()) {
+            Ok(()) => {}
+            Err(Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK) => {
+                return create_in_place(directory, name, claim);
+            }
+            Err(_) if sys::stat_open(&self.file).is_ok_and(|stat| stat.links == 2) => {}
+            Err(Errno::EEXIST) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        Ok(self.published(name, 1))
     }
 
     /// Whether the private name certainly leads to this file no longer.
@@ -260,21 +208,18 @@ impl<'d> Draft<'d> {
     ///
     /// The system said that the name was given, so only what is seen counts against it: a look
     /// that fails does not, and neither does a file that still has a name besides its private
-    /// one: a forced release has moved it aside for a moment and puts it back.
+    /// one: a forced release has moved it aside for a moment and puts it back. `private_names` is the number of private
+    /// names that the file still has.
     ///
     /// A caller that is not done with the lock when it has its name looks later ([`Directory::guarding`]).
-    pub(crate) fn published(self, name: &Name, given: Given) -> Option<Published> {
+    pub(crate) fn published(self, name: &Name, private_names: u64) -> Option<Published> {
         let Self { private, file, identity, modified } = self;
-        if given == Given::Renamed && private.directory.guard() == Guard::Flock {
+        if private_names == 0 && private.directory.is_guarding() {
             return Some(Published { file, identity, modified });
         }
         let seen = private.directory.identity_of(name.as_os_str());
-        let is_nameless = |links| match given {
-            Given::Linked => links < 2,
-            Given::Renamed | Given::Taken | Given::Unsupported => links == 0,
-        };
         let lost = seen.is_ok_and(|seen| seen != Some(identity))
-            && sys::stat_open(&file).is_ok_and(|stat| is_nameless(stat.links));
+            && sys::stat_open(&file).is_ok_and(|stat| stat.links <= private_names);
         (!lost).then_some(Published { file, identity, modified })
     }
 }
@@ -300,11 +245,11 @@ fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
     Ok(stat)
 }
 
-/// As [`Draft::under`] does, of a file that is visible already.
+/// Holds a new file by `flock(2)` if this directory's files are held ([`Directory::guarding`]). A process that holds it
+/// already keeps breakers away as well, for as long as it likes; without `flock(2)` nobody breaks anything.
 fn guard(directory: &Directory, file: &File) {
-    match directory.guard() {
-        Guard::None => {}
-        Guard::Flock => drop(sys::try_lock_inode(file)),
+    if directory.is_guarding() {
+        let _ = sys::try_lock_inode(file);
     }
 }
 

@@ -3,33 +3,23 @@
 use std::fs::File;
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, Given, PrivateName, Publication, Published};
+use crate::draft::{Claim, Draft, PrivateName, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;
 use crate::sys::{self, Rename};
 
-/// The answer to [`Directory::replace`].
-#[derive(Debug)]
-pub enum Breaking {
-    /// The judged file is gone and the claim stands in its place.
-    Replaced(Published),
-    /// The name leads to another file, or the file says something else by now: judge again.
-    Changed,
-    /// Another process is breaking the same file, or holds it with `flock(2)`.
-    Contended,
-}
-
-/// What became of a lock that was to be removed.
+/// What came of an attempt to hold, replace or remove the file that was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// The file is gone.
-    Removed,
-    /// The name led to another file, or to none, or another process was releasing this lock past a
-    /// `flock(2)` at that moment; nothing was removed.
+pub enum Attempt<T = ()> {
+    /// The file is held; or it is gone; or this claim stands in its place.
+    Done(T),
+    /// The name leads to another file, or to none, or the file says something else by now, or another process was
+    /// releasing this lock past a `flock(2)` at that moment. Nothing was changed: judge again.
     Changed,
-    /// Another process holds `flock(2)` on it, or has moved it aside for a moment: try again.
+    /// Another process is breaking or releasing the same file, holds it by `flock(2)`, or has moved it aside for a
+    /// moment: try again.
     Contended,
 }
 
@@ -47,10 +37,10 @@ pub(crate) fn is_still(directory: &Directory, at: &Name, judged: &Judged) -> Res
 }
 
 /// The last step of a removal, under `flock(2)` on the file the name was seen to lead to.
-pub(crate) fn unlink_judged(directory: &Directory, name: &Name) -> Result<Removal, Error> {
+pub(crate) fn unlink_judged(directory: &Directory, name: &Name) -> Result<Attempt, Error> {
     match sys::unlink(directory, name.as_os_str()) {
-        Ok(()) => Ok(Removal::Removed),
-        Err(Errno::ENOENT) => Ok(Removal::Changed),
+        Ok(()) => Ok(Attempt::Done(())),
+        Err(Errno::ENOENT) => Ok(Attempt::Changed),
         Err(errno) => Err(Error::new(Step::Remove, name, errno)),
     }
 }
@@ -66,11 +56,11 @@ pub(crate) struct Exchange<'e> {
 
 impl Exchange<'_> {
     /// Looks a last time, and lets the draft and the lock change places in one step.
-    pub(crate) fn run(self, draft: Draft<'_>) -> Result<Breaking, Error> {
+    pub(crate) fn run(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
         let Self { directory, name, judged, .. } = self;
         match is_still(directory, name, judged) {
             Ok(true) => {}
-            Ok(false) => return Ok(Breaking::Changed),
+            Ok(false) => return Ok(Attempt::Changed),
             Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
         }
         let failed = |errno| Error::new(Step::Break, name, errno);
@@ -81,7 +71,7 @@ impl Exchange<'_> {
             }
             // The answer got lost, the deed was done.
             Err(_) if draft.has_moved() => {}
-            Err(Errno::ENOENT) => return Ok(Breaking::Changed),
+            Err(Errno::ENOENT) => return Ok(Attempt::Changed),
             Err(errno) => return Err(failed(errno)),
         }
         self.check(draft).map_err(failed)
@@ -95,12 +85,10 @@ impl Exchange<'_> {
     /// After the exchange the private name leads to what had the lock's name. If that is not the
     /// judged file, a program that does not know our rules broke the lock in that moment: it
     /// gets its place back.
-    fn check(self, draft: Draft<'_>) -> Result<Breaking, Errno> {
+    fn check(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
         match self.has_caught(&draft.private) {
-            Ok(true) => Ok(draft
-                .published(self.name, Given::Renamed)
-                .map_or(Breaking::Changed, Breaking::Replaced)),
-            Ok(false) => self.give_back(draft).map(|()| Breaking::Changed),
+            Ok(true) => Ok(draft.published(self.name, 0).map_or(Attempt::Changed, Attempt::Done)),
+            Ok(false) => self.give_back(draft).map(|()| Attempt::Changed),
             // What came out is unknown, so it goes back, whatever it is.
             Err(errno) => self.give_back(draft).and(Err(errno)),
         }
@@ -160,23 +148,22 @@ impl Exchange<'_> {
 
     /// Breaking where files cannot be exchanged: away, check, and either give the new lock the
     /// name or put back what was caught.
-    fn replace_by_rename(self, draft: Draft<'_>) -> Result<Breaking, Errno> {
+    fn replace_by_rename(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
         let mut out = PrivateName::fresh(self.directory, self.claim.prefix)?;
         match sys::rename(self.directory, self.name.as_os_str(), out.as_os_str()) {
             Ok(()) => {}
             // The answer got lost, the deed was done.
             Err(_) if out.leads_to().is_ok_and(|there| there.is_some()) => {}
-            Err(Errno::ENOENT) => return Ok(Breaking::Changed),
+            Err(Errno::ENOENT) => return Ok(Attempt::Changed),
             Err(errno) => return Err(errno),
         }
         match self.has_caught(&out) {
             Ok(true) => out.keep_clean(),
-            Ok(false) => return self.put_back(&mut out).map(|()| Breaking::Changed),
+            Ok(false) => return self.put_back(&mut out).map(|()| Attempt::Changed),
             Err(errno) => return self.put_back(&mut out).and(Err(errno)),
         }
         match draft.publish(self.name, self.claim) {
-            Ok(Publication::Published(published)) => Ok(Breaking::Replaced(published)),
-            Ok(Publication::AlreadyThere) => Ok(Breaking::Changed),
+            Ok(published) => Ok(published.map_or(Attempt::Changed, Attempt::Done)),
             Err(errno) => self.put_back(&mut out).and(Err(errno)),
         }
     }

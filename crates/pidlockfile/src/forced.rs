@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
 use crate::error::{Error, Step};
-use crate::exchange::{Breaking, Exchange, Removal, TRIES_TO_GIVE_BACK, has_a_name, unlink_judged};
+use crate::exchange::{Attempt, Exchange, TRIES_TO_GIVE_BACK, has_a_name, unlink_judged};
 use crate::found::Judged;
 use crate::name::Name;
-use crate::process::lives;
+use crate::process::{Pid, lives};
 use crate::{sys, temporary};
 
 /// So old at most is the draft of a release that is on its way, and so old that of one whose maker
@@ -35,11 +35,11 @@ pub(crate) fn release(
     name: &Name,
     judged: &Judged,
     prefix: &OsStr,
-) -> Result<Removal, Error> {
+) -> Result<Attempt, Error> {
     let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
     if judged.mode() & STAND_IN != 0 && age < LIVING_DRAFT {
         // Another release of the same lock is at this point, or was killed there.
-        return Ok(Removal::Changed);
+        return Ok(Attempt::Changed);
     }
     let claim = Claim {
         content: judged.content(),
@@ -47,15 +47,16 @@ pub(crate) fn release(
         prefix,
         durability: Durability::Memory,
     };
-    let private = PrivateName::for_release(directory, prefix, name);
+    // All releases of this lock past a `flock(2)` see each other by this name.
+    let private = PrivateName::new(directory, temporary::for_release(prefix, Pid::this(), name));
     let draft = private.and_then(|private| Draft::held(private, &claim));
     let draft = draft.map_err(Error::at(Step::Prepare, name))?;
     if others_release(directory, name, judged, &draft)? {
-        return Ok(Removal::Changed);
+        return Ok(Attempt::Changed);
     }
     match (Exchange { directory, name, judged, claim: &claim }).run(draft)? {
-        Breaking::Replaced(held) => remove_stand_in(directory, name, &held),
-        Breaking::Changed | Breaking::Contended => Ok(Removal::Changed),
+        Attempt::Done(held) => remove_stand_in(directory, name, &held),
+        Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
     }
 }
 
@@ -86,16 +87,16 @@ fn others_release(
 
 /// The last step of a release past a `flock(2)`: only the stand-in goes. While a breaker has it
 /// aside, it is about to put it back.
-fn remove_stand_in(directory: &Directory, name: &Name, held: &Published) -> Result<Removal, Error> {
+fn remove_stand_in(directory: &Directory, name: &Name, held: &Published) -> Result<Attempt, Error> {
     for _ in 0..TRIES_TO_GIVE_BACK {
         match directory.identity_of(name.as_os_str()) {
             Ok(Some(seen)) if seen == held.identity => {
-                return unlink_judged(directory, name).map(|_| Removal::Removed);
+                return unlink_judged(directory, name).map(|_| Attempt::Done(()));
             }
-            Ok(_) if !has_a_name(&held.file) => return Ok(Removal::Removed),
+            Ok(_) if !has_a_name(&held.file) => return Ok(Attempt::Done(())),
             Ok(_) => {}
             Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
         }
     }
-    Ok(Removal::Changed)
+    Ok(Attempt::Changed)
 }

@@ -43,7 +43,11 @@ pub enum Obstacle {
 #[derive(Debug)]
 pub struct Judged {
     pub(crate) file: File,
-    pub(crate) facts: Facts,
+    /// What was seen through the descriptor.
+    seen: Status,
+    content: Vec<u8>,
+    /// At most this many bytes were read.
+    limit: usize,
     /// Being in the gate on its account.
     pub(crate) passage: Option<Passage>,
     /// Where `flock(2)` on it asks for another opening.
@@ -54,48 +58,33 @@ pub struct Judged {
     is_locked: AtomicBool,
 }
 
-/// What was seen through the descriptor.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) identity: Identity,
-    pub(crate) content: Vec<u8>,
-    pub(crate) mode: u32,
-    limit: usize,
-    modified: SystemTime,
-    owner: u32,
-    size: u64,
-}
-
 impl Judged {
     pub(crate) fn of(file: File, limit: usize) -> Result<Found, Errno> {
-        let stat = sys::stat_open(&file)?;
-        if let Some(obstacle) = obstacle(&stat) {
+        let seen = sys::stat_open(&file)?;
+        if let Some(obstacle) = obstacle(&seen) {
             return Ok(Found::Obstacle(obstacle));
         }
-        let facts = Facts {
-            identity: stat.identity,
-            content: read_limited(&file, limit, stat.size)?,
-            mode: stat.mode,
+        let content = read_limited(&file, limit, seen.size)?;
+        Ok(Found::File(Self {
+            file,
+            seen,
+            content,
             limit,
-            modified: stat.modified,
-            owner: stat.owner,
-            size: stat.size,
-        };
-        let is_locked = false.into();
-        Ok(Found::File(Self { file, facts, passage: None, writable: None, past: false, is_locked }))
+            passage: None,
+            writable: None,
+            past: false,
+            is_locked: false.into(),
+        }))
     }
 
     /// Whether what a name was just seen to lead to is this very file, saying the same and not
     /// written to since: a lock that its owner touches to stay young is not the one that was old.
     pub(crate) fn is_still(&self, stat: &Status) -> Result<bool, Errno> {
-        let facts = &self.facts;
-        if stat.identity != facts.identity
-            || stat.size != facts.size
-            || stat.modified != facts.modified
-        {
+        let Status { identity, size, modified, .. } = self.seen;
+        if (stat.identity, stat.size, stat.modified) != (identity, size, modified) {
             return Ok(false);
         }
-        Ok(read_limited(&self.file, facts.limit, facts.size)? == facts.content)
+        Ok(read_limited(&self.file, self.limit, size)? == self.content)
     }
 
     /// A second descriptor of the same opening, for a caller that wants the last close, which takes a while
@@ -128,9 +117,11 @@ impl Judged {
     }
 
     /// Another's `flock(2)` on the file decides nothing from now on: its holder has no say in it. Only
-    /// in the gate, and after its holder had the time to break or release the file, if it was doing that.
-    pub fn go_past(&mut self) {
+    /// in the gate, and after its holder had the time to break or release the file, if it was doing that. Returns
+    /// whether we are in the gate.
+    pub fn go_past(&mut self) -> bool {
         self.past = self.passage.is_some();
+        self.past
     }
 
     /// Whether it was said so.
@@ -142,37 +133,37 @@ impl Judged {
     /// What the file says, up to the limit it was read with.
     #[must_use]
     pub fn content(&self) -> &[u8] {
-        &self.facts.content
+        &self.content
     }
 
     /// The file's whole size in bytes, which may be more than was read.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.facts.size
+        self.seen.size
     }
 
     /// When it was last written.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
-        self.facts.modified
+        self.seen.modified
     }
 
     /// The user the file belongs to, as a uid: not necessarily the holder's.
     #[must_use]
     pub fn owner(&self) -> u32 {
-        self.facts.owner
+        self.seen.owner
     }
 
     /// The file's permission bits.
     #[must_use]
     pub fn mode(&self) -> u32 {
-        self.facts.mode
+        self.seen.mode
     }
 
     /// Which file it is.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        self.facts.identity
+        self.seen.identity
     }
 }
 

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Durability, Publication, Published};
+use crate::draft::{Claim, Durability, Published};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Breaking, Removal};
+use crate::exchange::Attempt;
 use crate::found::Found;
 use crate::name::Name;
 use crate::process::{Pid, lives};
@@ -42,7 +42,7 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
         durability: Durability::Memory,
     };
     for _ in 0..ATTEMPTS {
-        if let Publication::Published(lock) = directory.publish(&name, &claim)? {
+        if let Some(lock) = directory.publish(&name, &claim)? {
             return Ok(Some(PidLock { directory, name, lock, pid }));
         }
         let judged = match directory.read(&name, CONTENT_BYTES)? {
@@ -55,10 +55,10 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
             return Ok(None);
         }
         match directory.replace(&name, judged, &claim)? {
-            Breaking::Replaced(lock) => {
+            Attempt::Done(lock) => {
                 return Ok(Some(PidLock { directory, name, lock, pid }));
             }
-            Breaking::Changed | Breaking::Contended => {}
+            Attempt::Changed | Attempt::Contended => {}
         }
     }
     Ok(None)
@@ -83,7 +83,7 @@ impl Drop for PidLock {
         }
         for _ in 0..ATTEMPTS {
             let removal = self.directory.withdraw(&self.name, &self.lock);
-            if !matches!(removal, Ok(Removal::Contended)) {
+            if !matches!(removal, Ok(Attempt::Contended)) {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -27,7 +27,7 @@
 //! stale locks:
 //!
 //! ```
-//! use pidlockfile::{Claim, Directory, Found, Name, Publication, Durability};
+//! use pidlockfile::{Claim, Directory, Durability, Found, Name};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let scratch = tempfile::tempdir()?;
 //! let directory = Directory::open(scratch.path())?;
@@ -35,8 +35,8 @@
 //! let words = format!("{:>10}\n", pidlockfile::Pid::this());
 //! let claim = Claim { content: words.as_bytes(), mode: 0o444, prefix: "demo".as_ref(), durability: Durability::Memory };
 //!
-//! assert!(matches!(directory.publish(&name, &claim)?, Publication::Published(_)));
-//! assert!(matches!(directory.publish(&name, &claim)?, Publication::AlreadyThere));
+//! assert!(directory.publish(&name, &claim)?.is_some());
+//! assert!(directory.publish(&name, &claim)?.is_none());
 //!
 //! let Found::File(judged) = directory.read(&name, 64)? else { return Err("it is there".into()) };
 //! assert_eq!(judged.content(), words.as_bytes());
@@ -154,11 +154,10 @@ mod tests;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use breaking::Hold;
 pub use directory::Directory;
-pub use draft::{Claim, Durability, Publication, Published};
+pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};
-pub use exchange::{Breaking, Removal};
+pub use exchange::Attempt;
 #[cfg(all(unix, feature = "program"))]
 pub use file_size::catch_file_size_signal;
 pub use found::{Found, Judged, Obstacle};

@@ -15,8 +15,8 @@ use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Uid, mkfifo, setfsuid};
 use pidlockfile::{
-    Breaking, Claim, Directory, Durability, Error, Found, Judged, Name, Obstacle, Pid, Publication,
-    Published, Removal, Step,
+    Attempt, Claim, Directory, Durability, Error, Found, Judged, Name, Obstacle, Pid, Published,
+    Step,
 };
 use rstest::rstest;
 use tempfile::TempDir;
@@ -41,8 +41,8 @@ fn publish(directory: &Directory, content: &[u8]) -> Published {
 
 fn publish_as(directory: &Directory, claim: &Claim<'_>) -> Published {
     match directory.publish(&name(), claim).unwrap() {
-        Publication::Published(published) => published,
-        Publication::AlreadyThere => panic!("the name was free"),
+        Some(published) => published,
+        None => panic!("the name was free"),
     }
 }
 
@@ -117,10 +117,10 @@ fn an_entry_that_is_no_regular_file_is_busy_and_stays(
 
     assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Obstacle(o) if o == obstacle));
     let publication = directory.publish(&name(), &claim(b"new")).unwrap();
-    assert!(matches!(publication, Publication::AlreadyThere));
+    assert!(publication.is_none());
     let breaking = directory.replace(&name(), to_break, &claim(b"new")).unwrap();
-    assert!(matches!(breaking, Breaking::Changed));
-    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Removal::Changed);
+    assert!(matches!(breaking, Attempt::Changed));
+    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Attempt::Changed);
 
     let after = std::fs::symlink_metadata(&at).unwrap();
     assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
@@ -185,7 +185,7 @@ fn the_file_says_exactly_what_was_claimed(
     let (scratch, directory) = scratch();
     let claim = Claim { durability, ..claim(&content) };
     let publication = directory.publish(&name(), &claim).unwrap();
-    let Publication::Published(published) = publication else { panic!("it was free") };
+    let Some(published) = publication else { panic!("it was free") };
     let at = scratch.path().join(name().as_str());
     assert_eq!(std::fs::read(&at).unwrap(), content);
     let data = std::fs::metadata(&at).unwrap();
@@ -294,9 +294,9 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
     let (before, all) = (std::fs::read(&at).ok(), files(scratch.path()));
 
     let breaking = directory.replace(&name(), to_break, &claim(b"mine")).unwrap();
-    assert!(matches!(breaking, Breaking::Changed));
-    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Removal::Changed);
-    assert_eq!(directory.try_release(&name(), to_try).unwrap(), Removal::Changed);
+    assert!(matches!(breaking, Attempt::Changed));
+    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Attempt::Changed);
+    assert_eq!(directory.try_release(&name(), to_try).unwrap(), Attempt::Changed);
     assert_eq!((std::fs::read(&at).ok(), files(scratch.path())), (before, all));
 }
 
@@ -305,7 +305,7 @@ fn a_broken_lock_is_the_new_one_and_nothing_else_is_left() {
     let (scratch, directory) = scratch();
     let old = publish(&directory, b"old");
     let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
-    let Breaking::Replaced(new) = breaking else { panic!("{breaking:?}") };
+    let Attempt::Done(new) = breaking else { panic!("{breaking:?}") };
     assert_ne!(new.identity, old.identity);
     assert_eq!(judge(&directory).identity(), new.identity);
     assert_eq!(judge(&directory).content(), b"new");
@@ -327,12 +327,12 @@ fn a_strangers_flock_keeps_nobody_from_letting_go_but_a_breaker_steps_back() {
     publish(&directory, b"mine");
     let stranger = hold(&at);
     let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
-    assert!(matches!(breaking, Breaking::Contended));
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
+    assert!(matches!(breaking, Attempt::Contended));
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
     assert_eq!(std::fs::read(&at).unwrap(), b"mine");
     assert_eq!(files(scratch.path()), [name().as_str()]);
 
-    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
+    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Attempt::Done(()));
     assert_eq!(files(scratch.path()), Vec::<String>::new());
     drop(stranger);
 }
@@ -347,7 +347,7 @@ fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not(
     let at = scratch.path().join(name().as_str());
     directory.publish(&name(), &Claim { mode: 0o544, ..claim(b"mine") }).unwrap();
     let stranger = hold(&at);
-    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Changed);
+    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Attempt::Changed);
     assert_eq!(std::fs::read(&at).unwrap(), b"mine");
     if is_old {
         // No release takes so long: its maker was killed.
@@ -355,17 +355,17 @@ fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not(
     } else {
         drop(stranger);
     }
-    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
+    assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Attempt::Done(()));
 }
 
 /// A release that was killed before its last step leaves its draft. Another release of the same lock waits until it
 /// is old; the next holder of the name has nothing to do with it.
 #[rstest]
-#[case::of_an_earlier_lock(true, Removal::Removed)]
-#[case::of_this_lock(false, Removal::Changed)]
+#[case::of_an_earlier_lock(true, Attempt::Done(()))]
+#[case::of_this_lock(false, Attempt::Changed)]
 fn a_draft_of_a_killed_release_is_in_the_way_of_one_lock_only(
     #[case] is_older: bool,
-    #[case] removal: Removal,
+    #[case] removal: Attempt,
 ) {
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
@@ -395,10 +395,10 @@ fn a_daemon_that_holds_its_own_lock_keeps_breakers_off_and_withdraws() {
     let Published { file, identity, modified } = publish(&directory, b"mine");
     let held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e).unwrap();
     let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
-    assert!(matches!(breaking, Breaking::Contended));
+    assert!(matches!(breaking, Attempt::Contended));
     let file = held.unlock().map_err(|(_, e)| e).unwrap();
     let published = Published { file, identity, modified };
-    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Removal::Removed));
+    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Attempt::Done(())));
     assert_eq!(files(scratch.path()), Vec::<String>::new());
 }
 
@@ -450,7 +450,7 @@ fn somebody_elses_lock_where_it_may_not_be_removed_stands(
         let breaking = directory.replace(&name(), judge(&directory), &claim(b"new"));
         match &stranger {
             None => assert_not_permitted(breaking),
-            Some(_) => assert!(matches!(breaking.unwrap(), Breaking::Contended)),
+            Some(_) => assert!(matches!(breaking.unwrap(), Attempt::Contended)),
         }
         assert_not_permitted(directory.release(&name(), judge(&directory), "t"));
     });
@@ -473,7 +473,7 @@ fn a_directory_that_may_not_be_listed_can_be_used() {
     as_user(|| {
         let directory = Directory::open(scratch.path()).unwrap();
         publish(&directory, b"mine");
-        assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Removal::Removed);
+        assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Attempt::Done(()));
         assert_eq!(directory.names().unwrap_err().step, Step::List);
     });
 }

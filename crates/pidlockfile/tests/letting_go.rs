@@ -6,9 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
-use pidlockfile::{
-    Breaking, Claim, Directory, Durability, Found, Judged, Name, Publication, Published, Removal,
-};
+use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Judged, Name, Published};
 use rstest::rstest;
 
 fn name() -> Name {
@@ -23,8 +21,8 @@ fn publish(directory: &Directory, words: &str) -> Published {
         durability: Durability::Memory,
     };
     match directory.publish(&name(), &claim).unwrap() {
-        Publication::Published(published) => published,
-        Publication::AlreadyThere => panic!("the name was free"),
+        Some(published) => published,
+        None => panic!("the name was free"),
     }
 }
 
@@ -46,7 +44,7 @@ fn try_release_removes_the_judged_file() {
     let directory = Directory::open(scratch.path()).unwrap();
     publish(&directory, "a");
     let judged = judge(&directory);
-    assert_eq!(directory.try_release(&name(), judged).unwrap(), Removal::Removed);
+    assert_eq!(directory.try_release(&name(), judged).unwrap(), Attempt::Done(()));
     assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Nothing));
 }
 
@@ -74,11 +72,11 @@ fn try_release_steps_back_from_a_breaker_and_removes_nothing() {
     let directory = Directory::open(scratch.path()).unwrap();
     publish(&directory, "a");
     let breaker = hold(scratch.path());
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
     assert!(matches!(directory.read(&name(), 64).unwrap(), Found::File(_)));
     drop(breaker);
     let removal = directory.try_release(&name(), judge(&directory)).unwrap();
-    assert_eq!(removal, Removal::Removed);
+    assert_eq!(removal, Attempt::Done(()));
 }
 
 #[rstest]
@@ -93,8 +91,8 @@ fn neither_way_removes_another_file(#[case] successor: Option<&str>) {
     std::fs::remove_file(scratch.path().join("lock")).unwrap();
     let successor = successor.map(|words| publish(&directory, words));
 
-    assert_eq!(directory.try_release(&name(), judged).unwrap(), Removal::Changed);
-    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Removal::Changed));
+    assert_eq!(directory.try_release(&name(), judged).unwrap(), Attempt::Changed);
+    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Attempt::Changed));
     let there = scratch.path().join("lock").exists();
     assert_eq!(there, successor.is_some());
 }
@@ -106,10 +104,10 @@ fn withdraw_removes_what_was_published_and_hands_it_back_while_a_breaker_is_at_i
     let published = publish(&directory, "a");
     let breaker = hold(scratch.path());
     let removal = directory.withdraw(&name(), &published).unwrap();
-    assert_eq!(removal, Removal::Contended, "a breaker was at it");
+    assert_eq!(removal, Attempt::Contended, "a breaker was at it");
     assert!(scratch.path().join("lock").exists());
     drop(breaker);
-    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Removal::Removed));
+    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Attempt::Done(())));
     assert!(!scratch.path().join("lock").exists());
 }
 
@@ -119,19 +117,18 @@ fn a_guarded_lock_is_not_broken_until_it_is_released() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap().guarding();
     let published = publish(&directory, "a");
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
     let claim =
         Claim { content: b"b", mode: 0o644, prefix: "t".as_ref(), durability: Durability::Memory };
     let broken = directory.replace(&name(), judge(&directory), &claim).unwrap();
-    assert!(matches!(broken, Breaking::Contended));
+    assert!(matches!(broken, Attempt::Contended));
     published.let_go();
-    let Breaking::Replaced(next) = directory.replace(&name(), judge(&directory), &claim).unwrap()
-    else {
+    let Attempt::Done(next) = directory.replace(&name(), judge(&directory), &claim).unwrap() else {
         panic!("nobody holds it");
     };
     // So is what takes the place of a stale one, until it is closed.
-    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Removal::Contended);
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
     drop(next);
     let removal = directory.try_release(&name(), judge(&directory)).unwrap();
-    assert_eq!(removal, Removal::Removed);
+    assert_eq!(removal, Attempt::Done(()));
 }

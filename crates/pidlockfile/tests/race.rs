@@ -26,10 +26,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::process::lives;
-use pidlockfile::{
-    Breaking, Claim, Directory, Durability, Found, Judged, Name, Pid, Publication, Published,
-    Removal,
-};
+use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Judged, Name, Pid, Published};
 
 const RACERS: usize = 104;
 const WATCHERS: usize = 3;
@@ -103,8 +100,8 @@ fn take(directory: &Directory, name: &Name) -> Option<Published> {
     loop {
         let Some(judged) = look(directory, name) else {
             match directory.publish(name, &claim(&own)).unwrap() {
-                Publication::Published(published) => return Some(published),
-                Publication::AlreadyThere => continue,
+                Some(published) => return Some(published),
+                None => continue,
             }
         };
         let Some(pid) = holder(judged.content()) else {
@@ -114,9 +111,9 @@ fn take(directory: &Directory, name: &Name) -> Option<Published> {
             return None;
         }
         match directory.replace(name, judged, &claim(&own)).unwrap() {
-            Breaking::Replaced(published) => return Some(published),
-            Breaking::Changed => {}
-            Breaking::Contended => return None,
+            Attempt::Done(published) => return Some(published),
+            Attempt::Changed => {}
+            Attempt::Contended => return None,
         }
     }
 }
@@ -127,7 +124,7 @@ fn release(directory: &Directory, name: &Name, published: Published, how: u64) {
         1 => directory.try_release(name, look(directory, name).unwrap()).unwrap(),
         _ => directory.release(name, look(directory, name).unwrap(), "race").unwrap(),
     };
-    assert_eq!(removal, Removal::Removed, "a holder's lock is its to release");
+    assert_eq!(removal, Attempt::Done(()), "a holder's lock is its to release");
 }
 
 // Rounds.

@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use nix::sys::stat::{Mode, umask};
-use pidlockfile::{Breaking, Claim, Directory, Durability, Found, Name};
+use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Name};
 
 #[test]
 fn the_mode_is_the_claims_whatever_the_umask() {
@@ -23,7 +23,7 @@ fn the_mode_is_the_claims_whatever_the_umask() {
             let Found::File(judged) = directory.read(&name, 64).unwrap() else { panic!("a file") };
             claim.content = b"y";
             let breaking = directory.replace(&name, judged, &claim).unwrap();
-            assert!(matches!(breaking, Breaking::Replaced(_)));
+            assert!(matches!(breaking, Attempt::Done(_)));
             assert_eq!(mode_of(scratch.path(), &name), mode, "umask {mask:o}");
         }
     }

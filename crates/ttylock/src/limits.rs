@@ -43,13 +43,27 @@ pub const CLOSINGS: usize = 32;
 pub(crate) const CLOSINGS_OF_A_USER: usize = 4;
 
 /// The least pause between two examinations of a port, and between two readings of its events.
+#[cfg(target_os = "linux")]
 pub(crate) const PORT_EXAMINATION_GAP: Duration = Duration::from_millis(10);
 
-/// After each examination, a port rests for this many times as long as it took.
-pub(crate) const PORT_EXAMINATION_SHARE: u32 = 9;
+/// After the examination of a port, or of a process that has one open, there is none for this many times as long.
+pub const PORT_EXAMINATION_SHARE: u32 = 9;
 
 /// Interval of the examinations without an event, and the longest rest.
 pub const PORT_SCAN_EVERY: Duration = Duration::from_secs(1);
+
+/// Time to read the kernel's list of locks for a LOCK. The client waits ten seconds. Afterwards the list is incomplete.
+pub(crate) const LOCK_SEARCH: Duration = Duration::from_secs(4);
+
+/// Time for one search for the holders that STAT reports. Then the answers say that they are incomplete. A STAT that
+/// comes during a search waits for its end, a pause and its own search: less than two seconds.
+pub const STATUS_SEARCH: Duration = Duration::from_millis(900);
+
+/// Time for a search for holders that a command shows or removes, and for locks of its own ancestors.
+pub const COMMAND_SEARCH: Duration = Duration::from_secs(2);
+
+/// The same for the names of holders in a complaint.
+pub const COMPLAINT_SEARCH: Duration = Duration::from_millis(500);
 
 /// Bytes read of `/proc/net/tcp` and of `/proc/net/tcp6`. A connection that is listed behind them has no known user.
 pub const PROC_NET_BYTES: u64 = 64 << 20;
@@ -57,6 +71,14 @@ pub const PROC_NET_BYTES: u64 = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A command waits for what STAT finds, and a LOCK ends in the ten seconds of a client.
+    #[test]
+    fn searches_end_before_their_callers_give_up() {
+        const { assert!(COMPLAINT_SEARCH.as_millis() < STATUS_SEARCH.as_millis()) };
+        const { assert!(2 * STATUS_SEARCH.as_millis() < COMMAND_SEARCH.as_millis()) };
+        const { assert!(2 * LOCK_SEARCH.as_millis() < 10_000) };
+    }
 
     /// If the closes of one user never end, there is room for those of others.
     #[test]

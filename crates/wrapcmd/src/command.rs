@@ -56,24 +56,27 @@ fn when_told<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> Refusal {
 pub fn execute<S: AsRef<OsStr>>(
     program: OsString,
     arguments: impl Iterator<Item = S>,
-    additions: &[(String, String)],
+    additions: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
 ) -> Refusal {
     let mut command = Command::new(program);
     command.args(arguments);
     become_it(command, additions)
 }
 
-fn become_it(mut command: Command, additions: &[(String, String)]) -> Refusal {
+fn become_it(
+    mut command: Command,
+    additions: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+) -> Refusal {
     let error = command.envs(additions.iter().map(|(name, value)| (name, value))).exec();
     Refusal::Command { program: command.get_program().to_owned(), error }
 }
 
 /// The word, with what to add to the environment: `NAME=VALUE` and NUL for each, and a last NUL
 /// that shows that all of it has come.
-pub(crate) fn word(additions: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn word(additions: &[(&str, impl AsRef<str>)]) -> Vec<u8> {
     let mut text = String::new();
     for (name, value) in additions {
-        text.extend([name, "=", value, "\0"]);
+        text.extend([name, "=", value.as_ref(), "\0"]);
     }
     text.push('\0');
     text.into_bytes()

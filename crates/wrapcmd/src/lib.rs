@@ -41,7 +41,7 @@
 //! running.attend(&signals);
 //! // Its number is still its own, so the lock that is released cannot belong to another process.
 //! release(pid);
-//! std::process::exit(running.end()?.into());
+//! std::process::exit(running.end()?.code().into());
 //! # }
 //! ```
 

@@ -67,48 +67,36 @@ impl Standby {
 
     /// Lets the process become the command, with these variables added to its environment. If it
     /// is dead already, that will be its exit code.
-    pub fn go(self, additions: &[(&str, &str)]) -> Running {
+    pub fn go(self, additions: &[(&str, impl AsRef<str>)]) -> Running {
         let _ = File::from(self.tell).write_all(&word(additions));
         self.running
-    }
-
-    /// Ends the process, and tells the code of its end.
-    ///
-    /// # Errors
-    /// As [`Running::end`].
-    pub fn dismiss(self) -> io::Result<u8> {
-        self.dismissed().map(End::code)
     }
 
     /// Ends the process, and tells how it ended.
     ///
     /// # Errors
     /// As [`Running::end`].
-    pub fn dismissed(self) -> io::Result<End> {
+    pub fn dismiss(self) -> io::Result<End> {
         drop(self.tell);
-        self.running.outcome()
+        self.running.end()
     }
 }
 
 /// What is done beside a command while it runs.
 pub trait Beside {
     /// Readable when there is work before its time; none as long as the time alone counts.
-    fn bell(&self) -> Option<BorrowedFd<'_>>;
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Does the work. Tells after which time it is due again at the latest; none: when the bell rings.
     fn work(&mut self) -> Option<Duration>;
 }
 
-/// Work that nothing wakes.
-struct ByTheClock<W>(W);
-
-impl<W: FnMut() -> Duration> Beside for ByTheClock<W> {
-    fn bell(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
+/// Work that nothing wakes before its time.
+impl<W: FnMut() -> Option<Duration>> Beside for W {
     fn work(&mut self) -> Option<Duration> {
-        Some((self.0)())
+        self()
     }
 }
 
@@ -118,21 +106,10 @@ impl Running {
     ///
     /// What a terminal sends (Ctrl-C) it sends to the command as well, so that is not repeated.
     pub fn attend(&self, signals: &Signals) {
-        self.attend_and(signals, None, Duration::default);
+        self.attend_beside(signals, None, &mut || None);
     }
 
-    /// [`Running::attend`], and does something else after that time and whenever the time that it
-    /// answers is over.
-    pub fn attend_and(
-        &self,
-        signals: &Signals,
-        first: Option<Duration>,
-        work: impl FnMut() -> Duration,
-    ) {
-        self.attend_beside(signals, first, &mut ByTheClock(work));
-    }
-
-    /// [`Running::attend_and`] with work that may also be woken by a descriptor.
+    /// [`Running::attend`], and does other work: after this time first.
     pub fn attend_beside(
         &self,
         signals: &Signals,
@@ -165,19 +142,11 @@ impl Running {
         }
     }
 
-    /// Waits for the end and tells its code, as a shell has it.
-    ///
-    /// # Errors
-    /// Somebody else has waited for the process.
-    pub fn end(self) -> io::Result<u8> {
-        self.outcome().map(End::code)
-    }
-
     /// Waits for the end and tells how it ended.
     ///
     /// # Errors
-    /// As [`Running::end`].
-    pub fn outcome(mut self) -> io::Result<End> {
+    /// Somebody else has waited for the process.
+    pub fn end(mut self) -> io::Result<End> {
         end_of(&mut self.0)
     }
 

@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command};
 
 /// Parses a command line, the program's name first. Each pair of `elsewhere` has the word of other programs for a
-/// command, and then the command of this program: an unknown command gets it as a tip.
+/// command, and then the command of this program: that word gets it as a tip, also mistyped.
 ///
 /// # Errors
 /// What is wrong with the words, or the help or version that they ask for.
@@ -44,9 +44,13 @@ fn with_tip(
     };
     let meant = program.get_subcommands().map(Command::get_name).filter(|it| is_slip(word, it));
     let meant: Vec<String> = meant.map(str::to_owned).collect();
-    if let Some((_, command)) = elsewhere.iter().find(|(theirs, _)| theirs == word) {
+    let is_near = !meant.is_empty() || error.get(ContextKind::SuggestedSubcommand).is_some();
+    let theirs = elsewhere.iter().find(|(theirs, _)| theirs == word);
+    let mistyped = || elsewhere.iter().find(|(theirs, _)| !is_near && is_slip(word, theirs));
+    if let Some((_, command)) = theirs.or_else(mistyped) {
         let tip = format!("the command for this is '{name} {command}'");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        error.remove(ContextKind::SuggestedSubcommand);
     } else if !meant.is_empty() && !are_suggested(&error, &meant) {
         // clap does not see what is near a word as short as `rnu`.
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
@@ -284,6 +288,14 @@ mod tests {
         "hold look",
         "unrecognized subcommand 'look'; the command for this is 'hold show'"
     )]
+    #[case::elsewhere_mistyped(
+        "hold loko",
+        "unrecognized subcommand 'loko'; the command for this is 'hold show'"
+    )]
+    #[case::elsewhere_and_near(
+        "hold shwo-all",
+        "unrecognized subcommand 'shwo-all'; the command for this is 'hold show'"
+    )]
     #[case::nothing("hold", "a command is missing, see --help")]
     #[case::operand("hold run", "the following required arguments were not provided: <what>")]
     #[case::negative(
@@ -291,7 +303,8 @@ mod tests {
         "invalid value '-1' for '--timeout <timeout>': -1 is not in 0..=255"
     )]
     fn a_wrong_command_line_in_one_line(#[case] line: &str, #[case] told: &str) {
-        let error = parse(program(), &words(line), &[("look", "show")]).unwrap_err();
+        let error =
+            parse(program(), &words(line), &[("look", "show"), ("shwo-all", "show")]).unwrap_err();
         assert_eq!(message(&error), told);
     }
 

@@ -48,9 +48,9 @@ fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
     while until.is_some_and(|file| !file.exists()) {
         signals.pause(None, Some(Duration::from_millis(5)));
         match signals.ending() {
-            Some(Signal::SIGCHLD) => return standby.dismiss().unwrap(),
+            Some(Signal::SIGCHLD) => return standby.dismiss().unwrap().code(),
             Some(signal) => {
-                let code = standby.dismiss().unwrap();
+                let code = standby.dismiss().unwrap().code();
                 assert!([UNTOLD, exit::by_signal(signal as i32)].contains(&code), "{code}");
                 return exit::by_signal(signal as i32);
             }
@@ -61,7 +61,7 @@ fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
     running.attend(&signals);
     let left = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert!(left.contains(") Z "), "its number is no longer its own: {left}");
-    running.end().unwrap()
+    running.end().unwrap().code()
 }
 
 type Test = fn(&Scratch);

@@ -234,12 +234,17 @@ def _led_into_dev(path: str) -> str:
 
 def _wait(service: _Service, name: str, pid: int, timeout: float) -> int:
     deadline = time.monotonic() + timeout
+    has_queue = True
     while True:
         left = deadline - time.monotonic()
-        if left >= 1.0:
+        if left >= 1.0 and has_queue:
             seconds = math.floor(left)
             line = "WAIT %s %d %d" % (name, pid, seconds)
             code = service.ask(line, seconds + PATIENCE)[0]
+            # A session of a super-server knows no other clients.
+            has_queue = code not in (202, 500, 502)
+            if not has_queue:
+                continue
         else:
             code = service.ask("LOCK %s %d" % (name, pid))[0]
             if code == 450 and left > 0:
@@ -322,11 +327,11 @@ class _Service:
                 raise NoService("the answer has no end")
             left = deadline - time.monotonic()
             if left <= 0:
-                raise NoService("no reply in time")
+                raise NoService("the service gave no reply in time")
             self._socket.settimeout(left)
             piece = self._socket.recv(4096)
             if not piece:
-                raise NoService("the connection ended before the reply")
+                raise NoService("the connection to the service ended before the reply")
             self._buffer += piece
         line, self._buffer = self._buffer.split(b"\n", 1)
         return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in line.rstrip(b"\r"))

@@ -9,7 +9,7 @@ mod turns;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -19,7 +19,7 @@ use pidlockfile::Pid;
 
 use super::admission::{Caps, Decision};
 use super::clients::Clients;
-use super::connection::{Connection, Phase};
+use super::connection::Connection;
 use super::descriptors::{Shares, descriptors, own};
 use super::listener::{Listener, Origin};
 use super::notify::Notify;
@@ -31,7 +31,7 @@ use super::settings::{Settings, Stay};
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use super::wire::{Wire, timeout_until};
-use crate::limits::{ACCEPT_PAUSE, ACCEPTED, CONNECTIONS, REOPEN_EVERY};
+use crate::limits::{CHECK_EVERY, CONNECTIONS, READ_BYTES, REOPEN_EVERY};
 use crate::log::Severity;
 
 /// Events that are not about a connection have the highest bit; the rest is their kind.
@@ -41,7 +41,7 @@ const CHANGES: u64 = SPECIAL | 1 << 62;
 const LISTENERS: u64 = SPECIAL | 1 << 61;
 const PROCESSES: u64 = SPECIAL | 1 << 60;
 const OPENS: u64 = SPECIAL | 1 << 59;
-const SURVEYS: u64 = SPECIAL | 1;
+const ANSWERS: u64 = SPECIAL | 1;
 const NUMBER: u64 = (1 << 60) - 1;
 
 /// Events taken at once.
@@ -123,7 +123,7 @@ impl<'s> Daemon<'s> {
         let now = Instant::now();
         // After signals were blocked and capabilities given up, which a thread inherits.
         let status_worker = StatusWorker::start(service.table.layout().clone())?;
-        epoll.add(&status_worker, EpollEvent::new(EpollFlags::EPOLLIN, SURVEYS))?;
+        epoll.add(&status_worker, EpollEvent::new(EpollFlags::EPOLLIN, ANSWERS))?;
         let mut daemon = Self {
             service,
             epoll,
@@ -158,7 +158,6 @@ impl<'s> Daemon<'s> {
             self.notify.alive(now);
             self.serve_due(now);
             self.try_waiters();
-            self.status_worker.ask(now);
             self.search(now);
             self.refresh(now);
             if self.accept_after.take_if(|moment| *moment <= now).is_some() {
@@ -175,7 +174,6 @@ impl<'s> Daemon<'s> {
     fn take_events(&mut self) -> io::Result<Instant> {
         let moments = [
             self.clients.next_moment(),
-            self.status_worker.next_moment(),
             self.idle_end(),
             self.accept_after,
             self.search_at,
@@ -203,7 +201,7 @@ impl<'s> Daemon<'s> {
     fn happened(&mut self, number: u64, now: Instant) {
         if number == SIGNALS {
             self.signalled();
-        } else if number == SURVEYS {
+        } else if number == ANSWERS {
             self.answer_queries();
         } else if number == CHANGES {
             let changes = self.watches.changes();
@@ -234,27 +232,22 @@ impl<'s> Daemon<'s> {
         }
     }
 
+    /// Accepts one connection; the next one after those that have something to do.
     fn accept(&mut self, number: usize, now: Instant) {
         self.refresh(now);
-        for _ in 0..ACCEPTED {
-            let Some(listener) = self.listeners.get(number) else { return };
-            let error = match listener.accept() {
-                Ok(stream) => {
-                    self.enter(stream, now);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            let has_no_room = match error.raw_os_error().map(Errno::from_raw) {
-                Some(Errno::EAGAIN) => return,
-                Some(Errno::EINTR | Errno::ECONNABORTED) => continue,
-                Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => true,
-                _ => false,
-            };
-            match self.clients.dispensable().filter(|_| has_no_room) {
-                Some(token) => self.end(token),
-                None => return self.pause_accepting(&error, now),
-            }
+        let Some(listener) = self.listeners.get(number) else { return };
+        let error = match listener.accept() {
+            Ok(stream) => return self.enter(stream, now),
+            Err(error) => error,
+        };
+        let has_no_room = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED) => return,
+            Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => true,
+            _ => false,
+        };
+        match self.clients.dispensable().filter(|_| has_no_room) {
+            Some(token) => self.end(token),
+            None => self.pause_accepting(&error, now),
         }
     }
 
@@ -262,7 +255,7 @@ impl<'s> Daemon<'s> {
         self.service
             .journal
             .record(Severity::Error, format_args!("cannot accept a connection: {error}"));
-        self.accept_after = now.checked_add(ACCEPT_PAUSE);
+        self.accept_after = now.checked_add(CHECK_EVERY);
         self.listen_for(EpollFlags::empty());
     }
 
@@ -317,7 +310,7 @@ impl<'s> Daemon<'s> {
         }
         self.service.judge_the_newcomers();
         if self.watches.polls_for_ends || !self.service.foreseen.is_empty() {
-            self.search_at = now.checked_add(Duration::from_secs(1));
+            self.search_at = now.checked_add(CHECK_EVERY);
         }
     }
 
@@ -330,8 +323,9 @@ impl<'s> Daemon<'s> {
         self.quiet.checked_add(self.settings.idle_timeout)
     }
 
-    /// The end: new clients of our own listeners are told so; what has arrived is done; all clients are
-    /// told. A listener that was handed over stays open for the next daemon.
+    /// The end: new clients of our own listeners are told so; what has arrived is done, but for requests that wait, and
+    /// those behind them if their client is still there; all clients are told. A listener that was handed over stays
+    /// open for the next daemon.
     fn drain(&mut self) {
         for listener in std::mem::take(&mut self.listeners) {
             let Origin::Ours(file) = &listener.origin else { continue };
@@ -345,15 +339,15 @@ impl<'s> Daemon<'s> {
                 connection.end(&self.service.farewell());
             }
         }
-        for token in self.clients.tokens() {
-            if let Some(connection) = self.clients.find(token) {
-                if matches!(connection.phase, Phase::Retrying(_)) {
-                    connection.client.retry_no_more();
-                }
-                if matches!(connection.phase, Phase::Reading | Phase::Retrying(_)) {
-                    self.turn(token, Instant::now());
-                }
+        let mut unfinished = self.clients.tokens();
+        // So many that all bytes of one reading are obeyed, and that a client that goes on sending does not keep us.
+        for _ in 0..READ_BYTES {
+            unfinished.retain(|token| self.last_turn(*token, Instant::now()));
+            if unfinished.is_empty() {
+                break;
             }
+        }
+        for token in self.clients.tokens() {
             self.end(token);
         }
         self.service.ports.end();

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use nix::poll::PollFlags;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use pidlockfile::process::ProcessIdentity;
@@ -12,10 +13,11 @@ use super::super::admission::Token;
 use super::super::connection::{Connection, Phase};
 use super::super::queue::{Attempt, Change, WaiterId};
 use super::super::service::Service;
-use super::super::status_worker::Ended;
 use super::{CHANGES, Daemon, PROCESSES};
-use crate::limits::READ_BYTES;
-use crate::log::Severity;
+use crate::limits::{CHECK_EVERY, READ_BYTES};
+
+/// The client has ended its side of the connection (poll(2)).
+const ENDS_INPUT: PollFlags = PollFlags::from_bits_retain(nix::libc::POLLRDHUP);
 
 impl Daemon<'_> {
     pub(super) fn ready(&mut self, token: Token, flags: EpollFlags, now: Instant) {
@@ -23,7 +25,7 @@ impl Daemon<'_> {
         match connection.phase {
             // Events other than a hang-up are not of interest.
             Phase::Asking(_) => {
-                self.status_worker.queries.forget(token);
+                self.status_worker.forget(token);
                 connection.hang_up();
             }
             Phase::Retrying(_) => {
@@ -42,7 +44,7 @@ impl Daemon<'_> {
                 connection.client.answer(Outcome::Busy);
             }
             // It has a turn in any case, when it is due.
-            Phase::Pausing => return,
+            Phase::Pausing(_) => return,
             Phase::Reading | Phase::Sending(_) | Phase::Over => {}
         }
         self.turn(token, now);
@@ -55,6 +57,32 @@ impl Daemon<'_> {
         self.watch_holders();
     }
 
+    /// A turn at the end, when nothing is waited for. False if the connection has nothing to do.
+    pub(super) fn last_turn(&mut self, token: Token, now: Instant) -> bool {
+        let Some(connection) = self.clients.find(token) else { return false };
+        match connection.phase {
+            Phase::Pausing(_) => self.turn(token, now),
+            Phase::Retrying(_) => {
+                connection.client.retry_no_more();
+                self.turn(token, now);
+            }
+            Phase::Reading | Phase::Sending(_) if connection.wait(Some(now)) => {
+                self.turn(token, now);
+            }
+            Phase::Waiting | Phase::Asking(_)
+                if connection.wire.has_hung_up(PollFlags::empty()) =>
+            {
+                self.ready(token, EpollFlags::EPOLLHUP, now);
+            }
+            Phase::Reading
+            | Phase::Sending(_)
+            | Phase::Waiting
+            | Phase::Asking(_)
+            | Phase::Over => return false,
+        }
+        true
+    }
+
     /// What a connection does after a turn.
     pub(super) fn after(&mut self, token: Token) {
         let Some(connection) = self.clients.find(token) else { return };
@@ -63,12 +91,13 @@ impl Daemon<'_> {
         let reading = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
         let interest = match phase {
             Phase::Over => return self.close(token),
-            Phase::Reading | Phase::Pausing => Some(reading),
+            Phase::Reading => Some(reading),
+            Phase::Pausing(_) => Some(EpollFlags::EPOLLRDHUP),
             Phase::Sending(_) => Some(EpollFlags::EPOLLOUT),
             Phase::Waiting => Some(EpollFlags::EPOLLRDHUP),
             Phase::Retrying(_) => hears.then_some(EpollFlags::empty()),
             Phase::Asking(device) => {
-                self.status_worker.queries.push(token, device);
+                self.status_worker.ask(token, device);
                 Some(EpollFlags::empty())
             }
         };
@@ -108,7 +137,7 @@ impl Daemon<'_> {
 
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
         let connection = self.clients.leave(token)?;
-        self.status_worker.queries.forget(token);
+        self.status_worker.forget(token);
         self.service.queue.leave(connection.client.id, Instant::now());
         if self.clients.is_empty() {
             self.quiet = Instant::now();
@@ -116,25 +145,12 @@ impl Daemon<'_> {
         Some(connection)
     }
 
-    /// The connections that have their moment: the time of a client is over, it has sent more than one turn answers, or a
-    /// contended request is tried again. One such request in each round, so that other clients are served in between.
+    /// The connections that have their moment: one that goes on by itself, and those whose time is over.
     pub(super) fn serve_due(&mut self, now: Instant) {
-        let mut has_retried = false;
         for token in self.clients.due(now) {
             let Some(connection) = self.clients.find(token) else { continue };
-            let has_turn = match connection.phase {
-                Phase::Retrying(_) if std::mem::replace(&mut has_retried, true) => {
-                    self.clients.changed(token);
-                    continue;
-                }
-                Phase::Retrying(_) | Phase::Pausing => true,
-                Phase::Reading
-                | Phase::Sending(_)
-                | Phase::Waiting
-                | Phase::Asking(_)
-                | Phase::Over => connection.drop_replies(),
-            };
-            if has_turn {
+            let is_endless = connection.is_endless(self.settings.idle_timeout, now);
+            if (connection.goes_on() && !is_endless) || connection.drop_replies() {
                 self.turn(token, now);
             } else {
                 self.end(token);
@@ -144,21 +160,11 @@ impl Daemon<'_> {
 
     /// The answers to STAT.
     pub(super) fn answer_queries(&mut self) {
-        let surveys = match self.status_worker.surveys() {
-            Ok(Some(surveys)) => surveys,
-            Ok(None) => return,
-            Err(Ended) => {
-                let why = format_args!("the thread that answers STAT has ended");
-                self.service.journal.record(Severity::Error, why);
-                self.ending = true;
-                return;
-            }
-        };
-        for (token, seen) in surveys.answers {
+        for (token, survey) in self.status_worker.answers() {
             let connection = self.clients.find(token);
             let asks = |it: &&mut Connection| matches!(it.phase, Phase::Asking(_));
             if let Some(connection) = connection.filter(asks) {
-                self.service.report_seen(&mut connection.client, seen);
+                self.service.report(&mut connection.client, survey);
                 self.turn(token, Instant::now());
             }
         }
@@ -200,6 +206,10 @@ impl Daemon<'_> {
                 self.service.queue.leave(attempt.waiter, now);
                 return;
             };
+            // A client that sends nothing more has left the line, and the event may come after this attempt.
+            if connection.wire.has_hung_up(ENDS_INPUT) {
+                return self.ready(token, EpollFlags::EPOLLHUP, now);
+            }
             // Looked up before: an attempt that is not busy removes the waiter from the line.
             next = self.service.queue.next_head(&attempt);
             if self.service.attempt(&mut connection.client, &attempt) != Outcome::Busy {
@@ -228,7 +238,7 @@ impl Daemon<'_> {
     /// The holders of locks: these are removed when they end.
     pub(super) fn watch_holders(&mut self) {
         if !self.service.foreseen.is_empty() {
-            self.search_within(Duration::from_secs(1));
+            self.search_within(CHECK_EVERY);
         }
         for who in self.service.table.take_newly_watched() {
             if !self.watch_end(&who) {

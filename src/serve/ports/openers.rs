@@ -6,28 +6,24 @@
 //! times.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 use ttylock::Node;
 
 use super::events::Deed;
-use crate::limits::{LOOK_GAP, OPEN_FOR, OPEN_LOOK_MOST, OPENERS_OF_PORT, WATCHED_PORTS};
-use crate::serve::admission::User;
+use crate::limits::{CHECK_GAP, OPEN_CHECK_EVERY, OPEN_FOR, OPENERS_OF_PORT, WATCHED_PORTS};
 
 /// The processes that have ports open.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Openers {
     ports: BTreeMap<String, Vec<Opener>>,
-    /// No process of this user is examined before that moment.
-    rests: BTreeMap<User, Instant>,
 }
 
 #[derive(Clone, Debug)]
 struct Opener {
     who: ProcessIdentity,
-    user: User,
     standing: Standing,
     /// It has closed the port, and may still have it open: since then it is to be examined.
     told: Option<(Instant, Deed)>,
@@ -37,11 +33,12 @@ struct Opener {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// To be examined then, and if it cannot have the lock, again after this time.
-    Due(Instant, Duration),
-    /// It has this node open, and from that moment the service is to take a lock for it; if it cannot have it, it is
-    /// examined again after this time.
-    Wanted(Node, Instant, Duration),
+    /// To be examined then.
+    Due(Instant),
+    /// It could not have the lock, and is examined again then, or when another lock has ended.
+    Refused(Instant),
+    /// It has this node open, and from that moment the service is to take a lock for it.
+    Wanted(Node, Instant),
     /// It has a lock that was taken in its name.
     Locked,
     /// It has closed the port, and the service is to release the lock that was taken in its name.
@@ -65,17 +62,8 @@ pub(in crate::serve) struct Sight {
 pub(in crate::serve) struct Question {
     pub(in crate::serve) port: String,
     pub(in crate::serve) who: ProcessIdentity,
-    pub(in crate::serve) user: User,
-    why: Why,
-}
-
-/// Why a process is examined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
-    /// It is to have the lock if it still has the port open.
-    Due,
-    /// It did that.
-    Told(Deed),
+    /// What it did; none if it is to have the lock, should it still have the port open.
+    told: Option<Deed>,
 }
 
 /// What the service is to do.
@@ -104,57 +92,49 @@ pub(in crate::serve) enum Verdict {
 impl Opener {
     /// When it is to be examined.
     fn moment(&self) -> Option<Instant> {
-        self.told.map(|(since, _)| since).or(match self.standing {
-            Standing::Due(moment, _) => Some(moment),
-            Standing::Wanted(..)
-            | Standing::Locked
-            | Standing::Closed
-            | Standing::Left
-            | Standing::Unknown => None,
-        })
+        if let Some((since, _)) = self.told {
+            return Some(since);
+        }
+        let (Standing::Due(moment) | Standing::Refused(moment)) = self.standing else {
+            return None;
+        };
+        Some(moment)
     }
 }
 
 /// To be examined after it has had the port open for a while.
 fn due_after(now: Instant) -> Standing {
-    Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now), OPEN_FOR)
+    Standing::Due(now.checked_add(OPEN_FOR).unwrap_or(now))
 }
 
 impl Openers {
     /// A process has opened a port, or closed it.
-    pub(super) fn saw(
-        &mut self,
-        port: &str,
-        who: &ProcessIdentity,
-        user: User,
-        deed: Deed,
-        now: Instant,
-    ) {
+    pub(super) fn saw(&mut self, port: &str, who: &ProcessIdentity, deed: Deed, now: Instant) {
         if deed == Deed::Opened {
-            return self.opened(port, who, user, now);
+            return self.opened(port, who, now);
         }
         // It may still have the port open by another descriptor.
-        if let Some(opener) = self.enter(port, who, user) {
+        if let Some(opener) = self.enter(port, who) {
             let since = opener.told.map_or(now, |(since, _)| since);
             opener.told = Some((since, deed));
         }
     }
 
     /// A process has opened a port.
-    pub(super) fn opened(&mut self, port: &str, who: &ProcessIdentity, user: User, now: Instant) {
-        let Some(opener) = self.enter(port, who, user) else { return };
+    pub(super) fn opened(&mut self, port: &str, who: &ProcessIdentity, now: Instant) {
+        let Some(opener) = self.enter(port, who) else { return };
         // It is unknown whether it was opened after that.
         opener.told = opener.told.map(|(since, _)| (since, Deed::Both));
-        opener.standing = match opener.standing {
+        if opener.standing == Standing::Closed {
+            opener.standing = Standing::Locked;
+        } else if matches!(opener.standing, Standing::Left | Standing::Unknown) {
             // It may be another program by now.
-            Standing::Left | Standing::Unknown => due_after(now),
-            Standing::Closed => Standing::Locked,
-            same @ (Standing::Due(..) | Standing::Wanted(..) | Standing::Locked) => same,
-        };
+            opener.standing = due_after(now);
+        }
     }
 
     /// The process among those of the port, if there is room.
-    fn enter(&mut self, port: &str, who: &ProcessIdentity, user: User) -> Option<&mut Opener> {
+    fn enter(&mut self, port: &str, who: &ProcessIdentity) -> Option<&mut Opener> {
         if !self.ports.contains_key(port) {
             if self.ports.len() >= WATCHED_PORTS {
                 return None;
@@ -169,7 +149,7 @@ impl Openers {
                 return None;
             }
             let (who, standing) = (who.clone(), Standing::Unknown);
-            openers.push(Opener { who, user, standing, told: None, asked: None });
+            openers.push(Opener { who, standing, told: None, asked: None });
         }
         openers.iter_mut().find(|opener| opener.who == *who)
     }
@@ -215,38 +195,27 @@ impl Openers {
     /// A lock has gone: an opener that could not have it may have it now.
     pub(in crate::serve) fn retry(&mut self, now: Instant) {
         for opener in self.ports.values_mut().flatten() {
-            if let Standing::Due(moment, pause) = &mut opener.standing {
-                // A process that has just opened it is not to be examined before its time.
-                if *pause > OPEN_FOR {
-                    *moment = now.min(*moment);
-                }
+            if let Standing::Refused(moment) = &mut opener.standing {
+                *moment = now.min(*moment);
             }
         }
     }
 
-    /// The process to examine now: the one that has waited longest, of the users that do not rest.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Question> {
-        self.rests.retain(|_, until| *until > now);
+    /// The process to examine now: the one that has waited longest.
+    pub(super) fn next(&self, now: Instant) -> Option<Question> {
         let all =
             self.ports.iter().flat_map(|(port, openers)| openers.iter().map(move |it| (port, it)));
         let due = all.filter_map(|(port, it)| Some((it.moment()?, port, it)));
-        let due =
-            due.filter(|(moment, _, it)| *moment <= now && !self.rests.contains_key(&it.user));
-        let (_, port, opener) = due.min_by_key(|(moment, ..)| *moment)?;
-        let why = opener.told.map_or(Why::Due, |(_, deed)| Why::Told(deed));
-        let (port, who, user) = (port.clone(), opener.who.clone(), opener.user);
-        Some(Question { port, who, user, why })
-    }
-
-    /// No process of this user is examined before that moment.
-    pub(super) fn rest(&mut self, user: User, until: Instant) {
-        self.rests.insert(user, until);
+        let (_, port, opener) =
+            due.filter(|(moment, ..)| *moment <= now).min_by_key(|(moment, ..)| *moment)?;
+        let told = opener.told.map(|(_, deed)| deed);
+        Some(Question { port: port.clone(), who: opener.who.clone(), told })
     }
 
     /// A process was examined: whether it has the port open by this node; none if that is unknown.
     pub(super) fn answered(
         &mut self,
-        Question { port, who, why, .. }: &Question,
+        Question { port, who, told }: &Question,
         node: Option<Node>,
         is_open: Option<bool>,
         now: Instant,
@@ -254,18 +223,18 @@ impl Openers {
         let Some(opener) = self.find(port, who) else { return };
         opener.told = None;
         let had_lock = matches!(opener.standing, Standing::Locked | Standing::Closed);
-        match (why, is_open, opener.standing) {
-            (Why::Due, None | Some(true), Standing::Due(_, pause)) => match node {
-                Some(node) => opener.standing = Standing::Wanted(node, now, pause),
-                None => opener.put_off(pause, now),
+        match (told, is_open, opener.standing) {
+            (None, None | Some(true), Standing::Due(_) | Standing::Refused(_)) => match node {
+                Some(node) => opener.standing = Standing::Wanted(node, now),
+                None => opener.refuse(now),
             },
-            (Why::Told(_), Some(true), Standing::Unknown | Standing::Left) => {
+            (Some(_), Some(true), Standing::Unknown | Standing::Left) => {
                 opener.standing = due_after(now);
             }
             (_, Some(true), Standing::Closed) => opener.standing = Standing::Locked,
             (_, Some(true), _) => {}
             // It has opened and closed the port once more, or for once.
-            (Why::Told(Deed::Both), None, standing) if standing != Standing::Unknown => {}
+            (Some(Deed::Both), None, standing) if standing != Standing::Unknown => {}
             _ if had_lock => opener.standing = Standing::Closed,
             _ => self.forget(port, who),
         }
@@ -282,7 +251,7 @@ impl Openers {
         let (port, opener) = all.into_iter().find(|(_, opener)| opener.is_wish(now))?;
         let port = port.clone();
         let who = opener.who.clone();
-        if let Standing::Wanted(node, ..) = opener.standing {
+        if let Standing::Wanted(node, _) = opener.standing {
             return Some(Wish::Lock { port, who, node, asked: opener.asked });
         }
         self.forget(&port, &who);
@@ -303,11 +272,11 @@ impl Openers {
         match (verdict, opener.standing) {
             (Verdict::Locked, _) => opener.standing = Standing::Locked,
             (Verdict::Left, Standing::Wanted(..)) => opener.standing = Standing::Left,
-            (Verdict::Pending, Standing::Wanted(node, _, pause)) => {
-                let soon = now.checked_add(LOOK_GAP).unwrap_or(now);
-                opener.standing = Standing::Wanted(node, soon, pause);
+            (Verdict::Pending, Standing::Wanted(node, _)) => {
+                let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
+                opener.standing = Standing::Wanted(node, soon);
             }
-            (Verdict::Later, Standing::Wanted(.., pause)) => opener.put_off(pause, now),
+            (Verdict::Later, Standing::Wanted(..)) => opener.refuse(now),
             // It has closed the port and opened it again meanwhile.
             (Verdict::Left | Verdict::Pending | Verdict::Later, _) => {}
         }
@@ -316,19 +285,12 @@ impl Openers {
 
     /// When a process is to be examined, or the service is to be asked again.
     pub(super) fn next_moment(&self, now: Instant) -> Option<Instant> {
-        let moment =
-            |it: &Opener| it.moment().max(it.moment().and(self.rests.get(&it.user).copied()));
-        let wanted = |it: &Opener| match it.standing {
-            Standing::Wanted(_, at, _) if at > now => Some(at),
-            Standing::Wanted(..)
-            | Standing::Due(..)
-            | Standing::Locked
-            | Standing::Closed
-            | Standing::Left
-            | Standing::Unknown => None,
+        let wanted = |it: &Opener| {
+            let Standing::Wanted(_, at) = it.standing else { return None };
+            (at > now).then_some(at)
         };
-        let all = || self.ports.values().flatten();
-        all().filter_map(moment).chain(all().filter_map(wanted)).min()
+        let moment = |it: &Opener| it.moment().into_iter().chain(wanted(it)).min();
+        self.ports.values().flatten().filter_map(moment).min()
     }
 
     /// All processes with open ports, or those of one port.
@@ -346,17 +308,12 @@ impl Openers {
 
 impl Opener {
     fn is_wish(&self, now: Instant) -> bool {
-        match self.standing {
-            Standing::Wanted(_, from, _) => from <= now,
-            Standing::Closed => true,
-            Standing::Due(..) | Standing::Locked | Standing::Left | Standing::Unknown => false,
-        }
+        matches!(self.standing, Standing::Wanted(_, from) if from <= now)
+            || self.standing == Standing::Closed
     }
 
-    /// It is examined again after a pause, which is longer each time.
-    fn put_off(&mut self, pause: Duration, now: Instant) {
-        let pause = pause.saturating_mul(2).min(OPEN_LOOK_MOST);
-        self.standing = Standing::Due(now.checked_add(pause).unwrap_or(now), pause);
+    fn refuse(&mut self, now: Instant) {
+        self.standing = Standing::Refused(now.checked_add(OPEN_CHECK_EVERY).unwrap_or(now));
     }
 }
 
@@ -368,7 +325,6 @@ mod tests {
     use super::*;
 
     const PORT: &str = "ttyS0";
-    const USER: User = Some(1000);
 
     fn pid(number: i64) -> Pid {
         Pid::new(number).unwrap()
@@ -384,7 +340,7 @@ mod tests {
     }
 
     fn saw(openers: &mut Openers, number: i64, deed: Deed, now: Instant) {
-        openers.saw(PORT, &who(number), USER, deed, now);
+        openers.saw(PORT, &who(number), deed, now);
     }
 
     /// The process to examine now has the port open, or not, or that cannot be seen.
@@ -430,7 +386,7 @@ mod tests {
         assert!(!openers.settle(PORT, &later, Verdict::Locked, now));
         openers.gone(|opener| *opener == later);
         assert_eq!(pids(&openers), [5]);
-        openers.opened(PORT, &later, USER, now);
+        openers.opened(PORT, &later, now);
         assert_eq!(openers.of(None).collect::<Vec<_>>(), [(PORT, &later)]);
     }
 
@@ -460,17 +416,18 @@ mod tests {
     }
 
     #[test]
-    fn a_process_refused_the_lock_is_examined_ever_more_rarely() {
+    fn a_process_refused_the_lock_is_examined_again_when_a_lock_has_ended() {
         let (mut openers, mut now) = (Openers::default(), Instant::now());
         saw(&mut openers, 5, Deed::Opened, now);
-        let (mut examinations, end) = (0, now + Duration::from_secs(600));
-        while let Some(moment) = openers.next_moment(now).filter(|moment| *moment < end) {
-            now = moment;
-            examinations += 1;
+        now += OPEN_FOR;
+        for _ in 0..3 {
             assert!(examine(&mut openers, Some(true), now).is_some());
             settle(&mut openers, 5, Verdict::Later, now);
+            assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
+            now += OPEN_CHECK_EVERY;
         }
-        assert!((20..=30).contains(&examinations), "{examinations}");
+        assert!(examine(&mut openers, Some(true), now).is_some());
+        settle(&mut openers, 5, Verdict::Later, now);
         saw(&mut openers, 6, Deed::Opened, now);
         openers.retry(now);
         assert_eq!(examine(&mut openers, Some(true), now), Some(pid(5)));
@@ -494,11 +451,11 @@ mod tests {
             assert_eq!(asked, Some(first).filter(|_| attempt > 0));
             settle(&mut openers, 5, Verdict::Pending, now);
             assert!(!openers.has_wishes(now));
-            assert_eq!(openers.next_moment(now), now.checked_add(LOOK_GAP));
-            now += LOOK_GAP;
+            assert_eq!(openers.next_moment(now), now.checked_add(CHECK_GAP));
+            now += CHECK_GAP;
         }
         settle(&mut openers, 5, Verdict::Later, now);
-        assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR * 2));
+        assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
     }
 
     #[test]
@@ -576,22 +533,6 @@ mod tests {
         assert_eq!(openers.next_wish(now), release(5));
     }
 
-    /// However many processes of one user are to be examined, and however long that takes.
-    #[test]
-    fn users_rest_by_themselves() {
-        let (mut openers, now) = (Openers::default(), Instant::now());
-        for number in [5, 6] {
-            saw(&mut openers, number, Deed::Closed, now);
-        }
-        openers.saw(PORT, &who(7), Some(1001), Deed::Closed, now + OPEN_FOR);
-        let now = now + OPEN_FOR;
-        assert_eq!(examine(&mut openers, None, now), Some(pid(5)));
-        openers.rest(USER, now + OPEN_FOR);
-        assert_eq!(examine(&mut openers, None, now), Some(pid(7)));
-        assert_eq!((openers.next(now), openers.next_moment(now)), (None, Some(now + OPEN_FOR)));
-        assert_eq!(examine(&mut openers, None, now + OPEN_FOR), Some(pid(6)));
-    }
-
     #[test]
     fn ports_and_openers_are_bounded() {
         let (mut openers, now) = (Openers::default(), Instant::now());
@@ -600,7 +541,7 @@ mod tests {
         }
         assert_eq!(openers.of(Some(PORT)).count(), OPENERS_OF_PORT);
         for number in 1..2 * WATCHED_PORTS {
-            openers.opened(&format!("ttyS{number}"), &who(5), USER, now);
+            openers.opened(&format!("ttyS{number}"), &who(5), now);
         }
         assert_eq!(openers.ports.len(), WATCHED_PORTS);
         openers.forget_unlocked(now);

@@ -5,17 +5,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use pidlockfile::process::{Fate, Machine, ProcessIdentity, owner};
-use ttylock::limits::PORT_SCAN_EVERY;
+use pidlockfile::process::{Fate, Machine, ProcessIdentity};
+use ttylock::limits::{PORT_EXAMINATION_SHARE, PORT_SCAN_EVERY};
 use ttylock::{DeviceName, NoLook, Node, all_openers, follow, has_open};
 
 use super::open_watch::OpenWatch;
 use super::openers::{Openers, Question, Sight, Wish};
 use super::worker::{Waker, Work};
-use crate::limits::EXAMINATION_SHARE;
 use crate::log::{Log, Severity};
 
 /// The processes that have ports open, for the service.
@@ -51,6 +50,7 @@ impl OpenPorts {
             machine: Machine::default(),
             log,
             has_surveyed: false,
+            rests_until: Instant::now(),
         })?;
         Ok(ports)
     }
@@ -98,6 +98,8 @@ struct Examiner {
     machine: Machine,
     log: Log,
     has_surveyed: bool,
+    /// No process is examined before that moment.
+    rests_until: Instant,
 }
 
 impl Work for Examiner {
@@ -116,13 +118,13 @@ impl Work for Examiner {
         }
         for Sight { port, pid, deed } in &news.sights {
             let who = self.machine.identify(*pid);
-            self.shared.openers().saw(port, &who, owner(*pid), *deed, now);
+            self.shared.openers().saw(port, &who, *deed, now);
         }
         for (port, errno) in self.watch.refresh(now) {
             self.log
                 .record(Severity::Warning, &format_args!("cannot watch {port}: {}", errno.desc()));
         }
-        let question = self.shared.openers().next(now);
+        let question = (self.rests_until <= now).then(|| self.shared.openers().next(now)).flatten();
         if let Some(question) = question {
             self.examine(&question, now);
         }
@@ -130,7 +132,8 @@ impl Work for Examiner {
         if openers.has_wishes(now) {
             let _ = self.shared.bell.write(1);
         }
-        openers.next_moment(now).into_iter().chain(self.watch.next_moment()).min()
+        let next = openers.next_moment(now).map(|moment| moment.max(self.rests_until));
+        next.into_iter().chain(self.watch.next_moment()).min()
     }
 }
 
@@ -139,22 +142,21 @@ impl Examiner {
     fn find_openers(&mut self) {
         for (port, pid) in all_openers(&self.dev_dir) {
             let who = self.machine.identify(pid);
-            self.shared.openers().opened(&port, &who, owner(pid), Instant::now());
+            self.shared.openers().opened(&port, &who, Instant::now());
         }
     }
 
-    /// Examining the processes of one user takes a part of the time.
+    /// Examining processes takes a part of the time.
     fn examine(&mut self, question: &Question, began: Instant) {
         let node = self.node(&question.port);
         let is_open = node.map_or(Ok(None), |node| self.is_open(&question.who, &node));
         let now = Instant::now();
         let spent = now.saturating_duration_since(began);
-        let rest: Duration = spent.saturating_mul(EXAMINATION_SHARE).min(PORT_SCAN_EVERY);
+        let rest = spent.saturating_mul(PORT_EXAMINATION_SHARE).min(PORT_SCAN_EVERY);
         let rest = if is_open.is_err() { PORT_SCAN_EVERY } else { rest };
-        let mut openers = self.shared.openers();
-        openers.rest(question.user, now.checked_add(rest).unwrap_or(now));
+        self.rests_until = now.checked_add(rest).unwrap_or(now);
         if let Ok(is_open) = is_open {
-            openers.answered(question, node, is_open, now);
+            self.shared.openers().answered(question, node, is_open, now);
         }
     }
 

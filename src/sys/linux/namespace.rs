@@ -14,16 +14,8 @@ use pidlockfile::Pid;
 use pidlockfile::process::numbers_in;
 
 use super::status;
+use crate::limits::RELATIVES;
 use crate::sys::values::Numbers;
-
-/// Enough for the numbers of more children than are looked at.
-const CHILDREN_BYTES: u64 = 16 * 1024;
-
-/// How far up the family of a peer is followed.
-const ANCESTORS: usize = 64;
-
-/// As many of those below it are looked at, the nearest first.
-const DESCENDANTS: usize = 64;
 
 /// What the kernel tells of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +65,7 @@ fn translate_below(
     while let Some(parent) = family.pop_front() {
         for child in children(parent) {
             looks = looks.saturating_add(1);
-            if looks > DESCENDANTS {
+            if looks > RELATIVES {
                 return None;
             }
             // Or it has ended, and its number is another's.
@@ -92,9 +84,10 @@ fn translate_below(
 
 /// Those that the first thread of a process has started.
 fn children(process: Pid) -> Vec<Pid> {
+    // The numbers of more children than are examined.
     let mut text = String::new();
     let file = File::open(format!("/proc/{process}/task/{process}/children"));
-    let read = file.and_then(|file| file.take(CHILDREN_BYTES).read_to_string(&mut text));
+    let read = file.and_then(|file| file.take(16 * 1024).read_to_string(&mut text));
     if read.is_err() {
         return Vec::new();
     }
@@ -104,7 +97,7 @@ fn children(process: Pid) -> Vec<Pid> {
 fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Option<Pid> {
     let mut process = peer;
     let mut depth = None;
-    for _ in 0..ANCESTORS {
+    for _ in 0..RELATIVES {
         let Kin { numbers, parent, .. } = kin(process)?;
         // Those above are in the peer's namespace as long as they have as many numbers.
         if *depth.get_or_insert(numbers.len()) != numbers.len() {

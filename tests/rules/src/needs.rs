@@ -44,8 +44,20 @@ impl Need {
 }
 
 /// What only root may call, and what is made with it.
-const NAMES: [&str; 10] = [
-    "Console", "Package", "chown", "lchown", "mknod", "mount", "setfsuid", "setns", "setuid",
+const NAMES: [&str; 14] = [
+    "Console",
+    "OtherUser",
+    "Package",
+    "chown",
+    "connect_in",
+    "connect_to",
+    "in_network",
+    "lchown",
+    "mknod",
+    "mount",
+    "setfsuid",
+    "setns",
+    "setuid",
     "unshare",
 ];
 
@@ -92,17 +104,59 @@ pub fn needs(house: &House) -> Vec<Breach> {
                 left.extend(file.modules.iter().map(String::as_str));
             }
         }
-        let functions =
-            parts.iter().filter_map(|path| files.get(path)).flat_map(|it| &it.functions);
-        found.extend(breaches(&functions.collect::<Vec<_>>()));
+        let parts: BTreeMap<&str, &Functions> =
+            parts.iter().filter_map(|path| Some((*path, *files.get(path)?))).collect();
+        found.extend(breaches(&parts));
     }
     found.into_iter().collect()
 }
 
-fn breaches(functions: &[&(Name, Function)]) -> Vec<Breach> {
+/// Of each file of a program those that it can name: itself, and the modules whose names are in it. With `all`, also
+/// those that these can name, and so on: a value may come from there.
+fn known<'f>(
+    parts: &BTreeMap<&'f str, &Functions>,
+    all: bool,
+) -> BTreeMap<&'f str, BTreeSet<&'f str>> {
+    let named = |path: &'f str| -> Vec<&'f str> {
+        let words = parts.get(path).map(|it| &it.words);
+        let is_named = |other: &&str| words.is_some_and(|words| words.contains(module(other)));
+        parts.keys().copied().filter(is_named).collect()
+    };
+    let mut known = BTreeMap::new();
+    for path in parts.keys() {
+        let mut seen = BTreeSet::from([*path]);
+        let mut left = named(path);
+        while let Some(next) = left.pop() {
+            // The root names every module, and knows none by that.
+            if seen.insert(next) && all && module(next) != ROOT {
+                left.extend(named(next));
+            }
+        }
+        known.insert(*path, seen);
+    }
+    known
+}
+
+/// How a file names the root of its program.
+const ROOT: &str = "crate";
+
+/// The name of the module that a file is.
+fn module(path: &str) -> &str {
+    let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if name == "main" { ROOT } else { name }
+}
+
+fn breaches(parts: &BTreeMap<&str, &Functions>) -> Vec<Breach> {
+    let (direct, all) = (known(parts, false), known(parts, true));
+    let is_known = |from: &str, to: &str, name: &Name| {
+        let known = if name.1.starts_with('.') { &all } else { &direct };
+        known.get(from).is_some_and(|files| files.contains(to))
+    };
+    let functions: Vec<&(Name, Function)> = parts.values().flat_map(|it| &it.functions).collect();
     let mut by_name: BTreeMap<Name, Vec<&Function>> = BTreeMap::new();
     let mut methods: BTreeMap<Name, Vec<&Function>> = BTreeMap::new();
-    for (name, function) in functions {
+    for (name, function) in &functions {
         by_name.entry(name.clone()).or_default().push(function);
         if name.0.is_some() {
             methods.entry((None, format!(".{}", name.1))).or_default().push(function);
@@ -121,7 +175,7 @@ fn breaches(functions: &[&(Name, Function)]) -> Vec<Breach> {
             }
             marked => {
                 let said = marked.as_deref().map_or(Need::Nothing, Need::of_reason);
-                let need = need_of(function, &by_name);
+                let need = need_of(function, &by_name, &is_known);
                 if let (true, Some(reason)) = (said < need, need.reason()) {
                     found.push(breach(format!("{name} needs #[ignore = \"{reason}\"]")));
                 }
@@ -131,7 +185,11 @@ fn breaches(functions: &[&(Name, Function)]) -> Vec<Breach> {
     found
 }
 
-fn need_of(test: &Function, by_name: &BTreeMap<Name, Vec<&Function>>) -> Need {
+fn need_of(
+    test: &Function,
+    by_name: &BTreeMap<Name, Vec<&Function>>,
+    is_known: &dyn Fn(&str, &str, &Name) -> bool,
+) -> Need {
     let mut seen: BTreeSet<&Name> = BTreeSet::new();
     let mut left = vec![test];
     let mut need = Need::Nothing;
@@ -139,7 +197,8 @@ fn need_of(test: &Function, by_name: &BTreeMap<Name, Vec<&Function>>) -> Need {
         need = need.max(function.needs);
         for name in &function.calls {
             if seen.insert(name) {
-                let all = by_name.get(name).into_iter().flatten();
+                let is_known = |it: &&&Function| is_known(&function.file, &it.file, name);
+                let all = by_name.get(name).into_iter().flatten().filter(is_known);
                 // A function of the same file hides those of others.
                 let own: Vec<&Function> =
                     all.clone().filter(|it| it.file == function.file).copied().collect();
@@ -164,12 +223,15 @@ fn is_program(path: &str) -> bool {
 pub(crate) struct Functions {
     functions: Vec<(Name, Function)>,
     modules: Vec<String>,
+    /// Every identifier in it, which may name a module.
+    words: BTreeSet<String>,
 }
 
 impl Functions {
     pub(crate) fn of(path: &str, parsed: &syn::File) -> Self {
         let mut file = Self::default();
         read_items(path, &parsed.items, &mut file.functions);
+        identifiers(parsed.to_token_stream(), &mut file.words);
         // Files of source are looked at one by one.
         if path.contains("src/") {
             return file;
@@ -190,6 +252,16 @@ impl Functions {
             });
         }
         file
+    }
+}
+
+fn identifiers(tokens: TokenStream, words: &mut BTreeSet<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Ident(word) => drop(words.insert(word.to_string())),
+            TokenTree::Group(group) => identifiers(group.stream(), words),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
     }
 }
 

@@ -16,24 +16,39 @@
 //! ordinary user in a user namespace.
 //! Everything here panics when it cannot do its work: that is how a test fails.
 
+mod client;
 mod console;
-mod lfp;
+mod daemon;
+mod ground;
+mod network;
 mod package;
 mod peers;
 mod process;
 mod programs;
+pub mod rxtx;
 mod sandbox;
+mod service;
+mod session;
 mod signal;
+mod syslog;
 mod terminal;
+mod transcript;
 mod until;
 
+pub use client::Client;
 pub use console::{Console, can_open};
-pub use lfp::{Lfp, Service};
+pub use daemon::{CLOSING, Daemon, Holder, OtherUser, flock_is_held, many_descriptors, own, pause};
+pub use ground::{Ground, ended};
+pub use network::{connect_in, connect_to, in_network, network};
 pub use package::Package;
 pub use peers::peer;
 pub use process::{Command, End, Process, User};
 pub use programs::{example, library, program, script};
-pub use sandbox::{Layout, Sandbox};
+pub use sandbox::{LFPD, Layout, Sandbox};
+pub use service::{LFP, SOCKET};
+pub use session::Session;
 pub use signal::signal;
+pub use syslog::Syslog;
 pub use terminal::pseudo_terminal;
+pub use transcript::{GONE, TRANSCRIPTS, Transcript, host};
 pub use until::{LIMIT, receive, until};

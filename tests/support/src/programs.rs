@@ -80,7 +80,11 @@ fn built(package: &str, target: &[&str], place: &[&str], features: &[&str]) -> P
     let deps = std::env::current_exe().expect("the running test");
     let directory = deps.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
     let path: PathBuf = std::iter::once(directory).chain(place.iter().map(Path::new)).collect();
-    if std::env::var_os(BUILT_TOGETHER).is_some_and(|place| Path::new(&place) == directory) {
+    // Cargo builds the programs of a package before its tests, and says whose test it runs.
+    let is_own = || std::env::var_os("CARGO_PKG_NAME").is_some_and(|own| own == package);
+    let is_together =
+        std::env::var_os(BUILT_TOGETHER).is_some_and(|it| Path::new(&it) == directory);
+    if is_together || (target.contains(&"--bin") && is_own()) {
         return path;
     }
     let mut built = BUILT.lock().expect("no other thread has failed to build");

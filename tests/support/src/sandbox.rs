@@ -11,6 +11,8 @@ use std::process::{Child, Stdio};
 
 use crate::peers::workspace;
 use crate::process::Command;
+use crate::programs::program;
+use crate::service::TMPFILES;
 use crate::until::{LIMIT, until};
 
 /// What a sandbox is to contain. Made by [`Sandbox::layout`].
@@ -76,6 +78,7 @@ impl Layout {
         let layout = self
             .bring("etc", support.join("etc"))
             .bring("programs", workspace().join("tests/programs"));
+        let is_installed = layout.furniture.iter().any(|[_, name, _]| name == TMPFILES);
         let mut keeper = std::process::Command::new("unshare")
             .args(user_namespace(&["--user", "--map-root-user", "--map-auto"]))
             .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork"])
@@ -113,7 +116,13 @@ impl Layout {
         }
         writeln!(input, "end").expect("the end of the ports");
         expect(&mut keeper, "ready\n");
-        Sandbox { keeper, first, ports, started: Cell::new(0) }
+        let sandbox = Sandbox { keeper, first, ports, started: Cell::new(0) };
+        if is_installed {
+            let tmpfiles = format!("/run/test/{TMPFILES}");
+            let end = sandbox.command("systemd-tmpfiles").args(["--create", &tmpfiles]).run();
+            assert_eq!(end.code(), 0, "{end}");
+        }
+        sandbox
     }
 }
 
@@ -132,6 +141,9 @@ fn terminal_of(multiplexer: &Path) -> (fs::File, u32) {
     let number = name.to_str().ok().and_then(|it| it.rsplit('/').next()?.parse().ok());
     (far_end, number.expect("its number"))
 }
+
+/// Where `lfpd` is in a sandbox that it was brought to.
+pub const LFPD: &str = "/run/test/lfpd";
 
 /// What programs in a sandbox find programs by.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -162,6 +174,12 @@ impl Sandbox {
     #[must_use]
     pub fn layout() -> Layout {
         Layout::default()
+    }
+
+    /// The same with `lfpd`, as [`LFPD`].
+    #[must_use]
+    pub fn with_lfpd() -> Layout {
+        Self::layout().bring("lfpd", program("lfpd", "lfpd", &[]))
     }
 
     /// A program to run in here. It is looked up in the sandbox's `PATH`.

@@ -12,10 +12,10 @@ use wrapcmd::usage::{self, OwnWords};
 use wrapcmd::{Value, print};
 
 use super::arguments::{
-    self, Acquire, Arguments, Clean, Command, Completions, Form, HolderArguments, List, Lock,
-    Release, Run, Status, Taking, Touch, Try, Wait,
+    self, Acquire, Arguments, Command, Form, HolderArguments, List, Lock, Release, Run, Taking,
+    Try, Wait,
 };
-use super::outcome::{Failure, HEADER, Outcome, exit};
+use super::outcome::{HEADER, Outcome, exit};
 use super::run::Began;
 use super::telling::{Verbosity, teller};
 use super::{caller, complain, holder, run, signals, warn};
@@ -25,7 +25,6 @@ use crate::record::{Holder, LockInfo};
 use crate::semaphore::Releaser;
 use crate::semaphore::files::Claimant;
 use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus, Waiting};
-use crate::stale::Here;
 use crate::sys::watch::Alarm as _;
 
 /// Does what a command line says, reports, and tells the exit code.
@@ -77,12 +76,7 @@ fn wrong_usage(form: Form, message: &str) -> End {
 /// number of slots can hold.
 fn warn_of_other_slots(lock: &Lock) {
     let count = lock.slots.count();
-    let beside = |suffix: u32| {
-        let mut path = lock.path.clone().into_os_string();
-        path.push(format!(".{suffix}"));
-        std::path::PathBuf::from(path)
-    };
-    let other = if count == 1 { beside(1) } else { beside(count.saturating_add(1)) };
+    let other = lock.slot_path(if count == 1 { 1 } else { count.saturating_add(1) });
     let candidates = [Some(other), (count > 1).then(|| lock.path.clone())];
     let is_held = |path: &std::path::PathBuf| {
         let config = Config { slots: Slots::ONE, ..lock.config() };
@@ -102,46 +96,46 @@ fn warn_of_other_slots(lock: &Lock) {
 }
 
 fn dispatch(command: Command, form: Form, began: Option<Began>) -> End {
-    let shared_slots = match &command {
+    // The lock that is taken or looked at, and whether readers take it.
+    let (lock, shared) = match &command {
         Command::Try(Try { lock, taking, .. })
         | Command::Acquire(Acquire { lock, taking, .. })
-        | Command::Run(Run { lock, taking, .. }) => taking.shared && lock.slots.count() > 1,
+        | Command::Run(Run { lock, taking, .. }) => (Some(lock), taking.shared),
+        Command::Status(lock) | Command::Wait(Wait { lock, .. }) => (Some(lock), false),
         Command::Release(_)
-        | Command::Touch(_)
-        | Command::Status(_)
-        | Command::Wait(_)
+        | Command::Touch { .. }
         | Command::List(_)
         | Command::Clean(_)
-        | Command::Completions(_) => false,
+        | Command::Completions { .. } => (None, false),
     };
-    if shared_slots {
-        return wrong_usage(form, "--shared and --slots cannot be used together");
-    }
-    match &command {
-        Command::Try(Try { lock, .. })
-        | Command::Acquire(Acquire { lock, .. })
-        | Command::Run(Run { lock, .. })
-        | Command::Status(Status { lock })
-        | Command::Wait(Wait { lock, .. }) => warn_of_other_slots(lock),
-        Command::Release(_)
-        | Command::Touch(_)
-        | Command::List(_)
-        | Command::Clean(_)
-        | Command::Completions(_) => {}
+    if let Some(lock) = lock {
+        if shared && lock.slots.count() > 1 {
+            return wrong_usage(form, "--shared and --slots cannot be used together");
+        }
+        warn_of_other_slots(lock);
     }
     perform_command(command, form, began)
 }
 
 fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
     match command {
-        Command::Try(words) => {
+        Command::Try(Try { lock, holder, taking }) => {
             signals::hold_off();
-            let outcome = try_acquire(&words.lock, words.holder, &words.taking);
-            report(&words.lock.path, form, outcome)
+            let outcome = take(&lock, holder, &taking, |semaphore, recorded| {
+                let holder = &mut || Ok(recorded.clone());
+                let mut claimant = Claimant { tag: taking.tag.as_deref(), holder };
+                semaphore.try_acquire_as(&mut claimant, taking.sharing())
+            });
+            report(&lock.path, form, outcome)
         }
-        Command::Acquire(words) => {
-            let outcome = acquire(&words, form);
-            report(&words.lock.path, form, outcome)
+        Command::Acquire(Acquire { lock, patience, holder, taking }) => {
+            let hears = teller(vec![&lock.path], form, Verbosity::Usual);
+            let (timeout, hears) = (patience.timeout, hears.as_deref());
+            let outcome = take(&lock, holder, &taking, |semaphore, recorded| {
+                let wish = (taking.tag.as_deref(), taking.sharing());
+                wait_for(semaphore, wish, recorded, Patience { timeout, alarm: None, hears })
+            });
+            report(&lock.path, form, outcome)
         }
         Command::Release(words) => {
             let lock = &words.lock;
@@ -154,11 +148,11 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
             signals::hold_off();
             report(&lock.path, form, release(&words))
         }
-        Command::Touch(Touch { lock, holder }) => {
+        Command::Touch { lock, holder } => {
             let outcome = open(&lock).and_then(|semaphore| touch(&semaphore, holder.pid));
             report(&lock.path, form, outcome.map(|_| Outcome::Renewed))
         }
-        Command::Status(Status { lock }) => {
+        Command::Status(lock) => {
             let outcome = open(&lock).and_then(|semaphore| status(&semaphore));
             report(&lock.path, form, outcome)
         }
@@ -177,7 +171,7 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
             }
             report(&directory, form, outcome.map(Outcome::Listed))
         }
-        Command::Clean(Clean { lock }) => {
+        Command::Clean(lock) => {
             let outcome = if lock.path.is_dir() {
                 crate::semaphore::cleaning::clean_all(&lock.path, lock.config())
             } else {
@@ -186,7 +180,7 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
             report(&lock.path, form, outcome.map(Outcome::Cleaned))
         }
         Command::Run(words) => run_command(&words, form, began),
-        Command::Completions(Completions { shell }) => {
+        Command::Completions { shell } => {
             let script = wrapcmd::completions(shell, &Arguments::command());
             End::Code(written("sema", print(&script)))
         }
@@ -219,26 +213,18 @@ fn status(semaphore: &Semaphore) -> Result<Outcome, Error> {
     Ok(if only_shared { Outcome::Shared(readers) } else { Outcome::Status(slots) })
 }
 
-fn try_acquire(lock: &Lock, holder: HolderArguments, taking: &Taking) -> Result<Outcome, Error> {
+/// Takes the lock in the way of the command. The holder is settled before that: if the caller dies during a wait,
+/// the lock will name a dead process, not the one that adopts the orphan.
+fn take(
+    lock: &Lock,
+    holder: HolderArguments,
+    taking: &Taking,
+    way: impl FnOnce(&Semaphore, &Holder) -> Result<Guard, Error>,
+) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let recorded = holder::to_record(holder, semaphore.files.judge.here())?;
-    let mut claimant =
-        Claimant { tag: taking.tag.as_deref(), holder: &mut || Ok(recorded.clone()) };
-    let guard = semaphore.try_acquire_as(&mut claimant, taking.sharing())?;
+    let guard = way(&semaphore, &recorded)?;
     Ok(acquired(lock, holder, guard))
-}
-
-fn acquire(words: &Acquire, form: Form) -> Result<Outcome, Error> {
-    let Acquire { lock, patience, holder, taking } = words;
-    // The holder is settled before the wait: if the caller dies meanwhile, the lock will name a dead
-    // process, not the one that adopts the orphan.
-    let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
-    let recorded = holder::to_record(*holder, semaphore.files.judge.here())?;
-    let wish = (taking.tag.as_deref(), taking.sharing());
-    let hears = teller(vec![&lock.path], form, Verbosity::Usual);
-    let patience = Patience { timeout: patience.timeout, alarm: None, hears: hears.as_deref() };
-    let guard = wait_for(&semaphore, wish, &recorded, patience)?;
-    Ok(acquired(lock, *holder, guard))
 }
 
 /// Waits for the lock. A signal ends the wait, and one that came as the lock was taken gives it
@@ -282,9 +268,8 @@ fn release(words: &Release) -> Result<Outcome, Error> {
         None => open(&words.lock)?,
         // A slot is a lock of its own.
         Some(slot) => {
-            let mut path = words.lock.path.clone().into_os_string();
-            path.push(format!(".{}", slot.count()));
-            Semaphore::with_config(path, Config { slots: Slots::ONE, ..words.lock.config() })?
+            let config = Config { slots: Slots::ONE, ..words.lock.config() };
+            Semaphore::with_config(words.lock.slot_path(slot.count()), config)?
         }
     };
     if words.force {
@@ -362,18 +347,14 @@ pub(crate) fn written(program: &str, printed: io::Result<()>) -> u8 {
 }
 
 fn report_failure(path: &Path, form: Form, error: &Error) -> End {
-    let failure = Failure { error };
-    let code = failure.exit_code();
+    let code = error.exit_code();
     match form {
         Form::Quiet if code == exit::HELD => {}
         // The user that pressed Ctrl-C knows it, and other processes see it in how this one ends.
         Form::Text | Form::Quiet if matches!(error, Error::Interrupted { .. }) => {}
-        Form::Text | Form::Quiet => {
-            let standing = failure.holder().map(|info| info.holder().standing(&Here::look()));
-            complain(&failure.sentence(path, standing));
-        }
+        Form::Text | Form::Quiet => complain(&error.sentence(path, "")),
         Form::Json => {
-            let value = Value::Object(failure.members());
+            let value = Value::Object(error.members());
             written("sema", print(&(value.compact() + "\n")));
         }
     }

@@ -38,10 +38,15 @@ pub(crate) enum Command {
     Release(Release),
     /// Renew a lock, so that it does not count as old
     #[command(after_help = examples::TOUCH)]
-    Touch(Touch),
+    Touch {
+        #[command(flatten)]
+        lock: Lock,
+        #[command(flatten)]
+        holder: Named,
+    },
     /// Show who holds a lock
     #[command(after_help = examples::STATUS)]
-    Status(Status),
+    Status(Lock),
     /// Wait until a lock is free or stale, without taking it
     #[command(after_help = examples::WAIT)]
     Wait(Wait),
@@ -50,13 +55,16 @@ pub(crate) enum Command {
     List(List),
     /// Remove a lock if it is stale, or everything stale in a directory
     #[command(after_help = examples::CLEAN)]
-    Clean(Clean),
+    Clean(Lock),
     /// Run a command while holding a lock
     #[command(after_help = examples::RUN)]
     Run(Run),
     /// Print completions for a shell
     #[command(hide = true)]
-    Completions(Completions),
+    Completions {
+        /// For which shell
+        shell: wrapcmd::Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -96,20 +104,6 @@ pub(crate) struct Release {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Touch {
-    #[command(flatten)]
-    pub(crate) lock: Lock,
-    #[command(flatten)]
-    pub(crate) holder: Named,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Status {
-    #[command(flatten)]
-    pub(crate) lock: Lock,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) lock: Lock,
@@ -130,12 +124,6 @@ pub(crate) struct List {
     /// Show stale locks only
     #[arg(long)]
     pub(crate) only_stale: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Clean {
-    #[command(flatten)]
-    pub(crate) lock: Lock,
 }
 
 #[derive(Debug, Args)]
@@ -181,12 +169,6 @@ impl Run {
             Some(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
         }
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Completions {
-    /// For which shell
-    pub(crate) shell: wrapcmd::Shell,
 }
 
 /// Reads a command line, the program's name first.
@@ -276,6 +258,13 @@ pub(crate) struct Taking {
 }
 
 impl Lock {
+    /// Where the slot of this number would be, from 1.
+    pub(crate) fn slot_path(&self, number: u32) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(format!(".{number}"));
+        path.into()
+    }
+
     pub(crate) fn config(&self) -> Config {
         Config { slots: self.slots, ..self.stale.config() }
     }

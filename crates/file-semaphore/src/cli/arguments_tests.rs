@@ -74,5 +74,5 @@ fn a_stale_timeout_of_zero_is_never(#[case] option: &str, #[case] timeout: Optio
     let Command::Status(status) = read(&format!("sema status a{option}")).unwrap() else {
         panic!("not status")
     };
-    assert_eq!(status.lock.config().stale_timeout, timeout.map(Duration::from_secs));
+    assert_eq!(status.config().stale_timeout, timeout.map(Duration::from_secs));
 }

@@ -12,7 +12,7 @@ use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
 use crate::semaphore::cleaning::{Listed, Swept};
-use crate::stale::Standing;
+use crate::stale::{Here, Standing};
 
 /// Exit codes of `sema`, besides those that a shell has too ([`wrapcmd::exit`]).
 pub(crate) mod exit {
@@ -64,64 +64,62 @@ impl Outcome {
 
     /// As one JSON value.
     pub(crate) fn json(&self) -> Value {
-        match self {
-            Self::Listed(locks) => Value::List(locks.iter().map(listed).collect()),
-            Self::Status(slots) => status(slots),
-            Self::Shared(readers) => {
-                let mut members = shared_summary(readers);
-                let holders = readers.iter().map(|held| Value::Object(held_members(held)));
-                members.push(("holders", Value::List(holders.collect())));
-                Value::Object(members)
-            }
-            Self::Acquired { .. }
-            | Self::Released
-            | Self::Renewed
-            | Self::Free
-            | Self::Cleaned(_) => Value::Object(self.members()),
+        if let Self::Listed(locks) = self {
+            return Value::List(locks.iter().map(listed).collect());
         }
+        let (mut members, holders) = self.members();
+        let holders = holders.map(|all| all.into_iter().map(Value::Object).collect());
+        members.extend(holders.map(|all| ("holders", Value::List(all))));
+        Value::Object(members)
     }
 
     /// As lines of text.
     pub(crate) fn text(&self) -> String {
-        match self {
-            Self::Listed(locks) => table(locks),
-            Self::Status(slots) => status_lines(slots),
-            Self::Shared(readers) => {
-                let mut text = lines(&shared_summary(readers));
-                text.extend(readers.iter().map(|held| lines(&held_members(held))));
-                text
-            }
-            Self::Acquired { .. }
-            | Self::Released
-            | Self::Renewed
-            | Self::Free
-            | Self::Cleaned(_) => lines(&self.members()),
+        if let Self::Listed(locks) = self {
+            return table(locks);
         }
+        let (members, holders) = self.members();
+        let holders = holders.into_iter().flatten().map(|members| lines(&members));
+        lines(&members) + &holders.collect::<String>()
     }
 
-    fn members(&self) -> Vec<(&'static str, Value)> {
+    /// The members of the whole, and those of each holder where there can be several.
+    fn members(&self) -> (Members, Option<Vec<Members>>) {
+        let alone = |word: &str| (vec![("status", word.into())], None);
         match self {
             Self::Acquired { info, slot } => {
                 let mut members = vec![("status", "acquired".into())];
                 members.extend(slot.map(|slot| ("slot", count(slot))));
                 members.extend(info_members(info));
-                members
+                (members, None)
             }
-            Self::Released => vec![("status", "released".into())],
-            Self::Renewed => vec![("status", "renewed".into())],
-            Self::Free => vec![("status", "free".into())],
-            Self::Cleaned(swept) => vec![
-                ("cleaned", Value::Bool(*swept != Swept::default())),
-                ("locks", count(swept.locks)),
-                ("temporaries", count(swept.temporaries)),
-            ],
-            Self::Status(_) | Self::Shared(_) | Self::Listed(_) => Vec::new(),
+            Self::Released => alone("released"),
+            Self::Renewed => alone("renewed"),
+            Self::Free => alone("free"),
+            Self::Cleaned(swept) => {
+                let cleaned = Value::Bool(*swept != Swept::default());
+                let [locks, temporaries] = [swept.locks, swept.temporaries].map(count);
+                let counts = [("locks", locks), ("temporaries", temporaries)];
+                ([("cleaned", cleaned)].into_iter().chain(counts).collect(), None)
+            }
+            Self::Status(slots) => match slots.as_slice() {
+                [slot] => (slot_members(slot), None),
+                several => (summary(several), Some(taken(several).collect())),
+            },
+            Self::Shared(readers) => {
+                let summary = vec![("locked", Value::Bool(true)), ("shared", count(readers.len()))];
+                (summary, Some(readers.iter().map(held_members).collect()))
+            }
+            Self::Listed(_) => (Members::new(), None),
         }
     }
 }
 
+/// The members of an object of JSON, or lines of text.
+pub(crate) type Members = Vec<(&'static str, Value)>;
+
 /// What the lock file says, in the order both programs print it.
-pub(crate) fn info_members(info: &LockInfo) -> Vec<(&'static str, Value)> {
+pub(crate) fn info_members(info: &LockInfo) -> Members {
     let mut members =
         vec![("pid", Value::Number(info.pid())), ("timestamp", Value::Number(info.timestamp()))];
     members.extend(info.tag().map(|tag| ("tag", tag.into())));
@@ -129,7 +127,7 @@ pub(crate) fn info_members(info: &LockInfo) -> Vec<(&'static str, Value)> {
 }
 
 /// Members of JSON have the tag even where there is none; lines of text leave it out.
-fn held_members(held: &HeldStatus) -> Vec<(&'static str, Value)> {
+fn held_members(held: &HeldStatus) -> Members {
     let mut members = held.lock_info().map(info_members).unwrap_or_default();
     if held.lock_info().is_some_and(|info| info.tag().is_none()) {
         members.push(("tag", Value::Null));
@@ -148,7 +146,7 @@ fn held_members(held: &HeldStatus) -> Vec<(&'static str, Value)> {
     members
 }
 
-fn slot_members(slot: &SlotStatus) -> Vec<(&'static str, Value)> {
+fn slot_members(slot: &SlotStatus) -> Members {
     match slot {
         SlotStatus::Free => vec![("locked", Value::Bool(false))],
         SlotStatus::Held(held) => {
@@ -162,31 +160,7 @@ fn slot_members(slot: &SlotStatus) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// One lock is one object; several slots are counted, and the taken ones follow.
-fn status(slots: &[SlotStatus]) -> Value {
-    if let [slot] = slots {
-        return Value::Object(slot_members(slot));
-    }
-    let mut members = summary(slots);
-    let holders = taken(slots).map(Value::Object).collect();
-    members.push(("holders", Value::List(holders)));
-    Value::Object(members)
-}
-
-fn status_lines(slots: &[SlotStatus]) -> String {
-    if let [slot] = slots {
-        return lines(&slot_members(slot));
-    }
-    let mut text = lines(&summary(slots));
-    text.extend(taken(slots).map(|members| lines(&members)));
-    text
-}
-
-fn shared_summary(readers: &[HeldStatus]) -> Vec<(&'static str, Value)> {
-    vec![("locked", Value::Bool(true)), ("shared", count(readers.len()))]
-}
-
-fn summary(slots: &[SlotStatus]) -> Vec<(&'static str, Value)> {
+fn summary(slots: &[SlotStatus]) -> Members {
     let held = slots.iter().filter(|slot| **slot != SlotStatus::Free).count();
     vec![
         ("locked", Value::Bool(held == slots.len())),
@@ -195,7 +169,7 @@ fn summary(slots: &[SlotStatus]) -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn taken(slots: &[SlotStatus]) -> impl Iterator<Item = Vec<(&'static str, Value)>> + '_ {
+fn taken(slots: &[SlotStatus]) -> impl Iterator<Item = Members> + '_ {
     slots.iter().enumerate().filter(|(_, slot)| **slot != SlotStatus::Free).map(|(index, slot)| {
         let mut members = vec![("slot", count(index.saturating_add(1)))];
         members.extend(slot_members(slot).into_iter().skip(1));
@@ -272,67 +246,50 @@ fn remark(standing: Standing) -> &'static str {
     }
 }
 
-/// Why a command failed, in the words of the original TypeScript tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure<'a> {
-    pub(crate) error: &'a Error,
-}
-
-impl<'a> Failure<'a> {
+/// Why a command failed.
+impl Error {
     /// The exit code of `sema`; `semats` has only 1.
-    pub(crate) fn exit_code(self) -> u8 {
-        match self.error {
-            Error::AlreadyLocked { .. }
-            | Error::Timeout { .. }
-            | Error::NotLocked { .. }
-            | Error::NotHolder { .. } => exit::HELD,
-            Error::InvalidPath {
-                problem:
-                    PathProblem::NoDirectory
-                    | PathProblem::Moved
-                    | PathProblem::LinkLoop
-                    | PathProblem::ForeignLink,
-                ..
-            }
-            | Error::Parse { .. }
-            | Error::Obstacle { .. }
-            | Error::Process { .. }
-            | Error::Cancelled
-            | Error::System { .. } => exit::SYSTEM,
-            Error::InvalidPath { .. } | Error::NoHolder { .. } => exit::USAGE,
-            Error::Interrupted { signal } => wrapcmd::exit::by_signal(*signal),
-        }
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.class().0
     }
 
-    /// The closed list of types.
-    pub(crate) fn kind(self) -> &'static str {
-        match self.error {
-            Error::AlreadyLocked { .. } => "ALREADY_LOCKED",
-            Error::Timeout { .. } => "TIMEOUT",
-            Error::NotLocked { .. } => "NOT_LOCKED",
-            Error::NotHolder { .. } => "PERMISSION_DENIED",
-            Error::InvalidPath { problem: PathProblem::Traversal | PathProblem::Nul, .. } => {
-                "PATH_TRAVERSAL"
+    /// The exit code, and the type in the words of the original TypeScript tool.
+    fn class(&self) -> (u8, &'static str) {
+        match self {
+            Self::AlreadyLocked { .. } => (exit::HELD, "ALREADY_LOCKED"),
+            Self::Timeout { .. } => (exit::HELD, "TIMEOUT"),
+            Self::NotLocked { .. } => (exit::HELD, "NOT_LOCKED"),
+            Self::NotHolder { .. } => (exit::HELD, "PERMISSION_DENIED"),
+            Self::InvalidPath { problem, .. } => match problem {
+                PathProblem::Traversal | PathProblem::Nul => (exit::USAGE, "PATH_TRAVERSAL"),
+                PathProblem::ForeignLink => (exit::SYSTEM, "PERMISSION_DENIED"),
+                PathProblem::NoDirectory | PathProblem::Moved | PathProblem::LinkLoop => {
+                    (exit::SYSTEM, "INVALID_PATH")
+                }
+                PathProblem::Empty
+                | PathProblem::NoName
+                | PathProblem::TooLong
+                | PathProblem::Twice => (exit::USAGE, "INVALID_PATH"),
+            },
+            Self::Parse { .. } => (exit::SYSTEM, "PARSE_ERROR"),
+            Self::System { error, .. } if error.is_not_permitted() => {
+                (exit::SYSTEM, "PERMISSION_DENIED")
             }
-            Error::InvalidPath { problem: PathProblem::ForeignLink, .. } => "PERMISSION_DENIED",
-            Error::InvalidPath { .. } => "INVALID_PATH",
-            Error::Parse { .. } => "PARSE_ERROR",
-            Error::System { error, .. } if error.is_not_permitted() => "PERMISSION_DENIED",
-            Error::Obstacle { .. }
-            | Error::NoHolder { .. }
-            | Error::Interrupted { .. }
-            | Error::Process { .. }
-            | Error::Cancelled
-            | Error::System { .. } => "IO_ERROR",
+            Self::NoHolder { .. } => (exit::USAGE, "IO_ERROR"),
+            Self::Interrupted { signal } => (wrapcmd::exit::by_signal(*signal), "IO_ERROR"),
+            Self::Obstacle { .. }
+            | Self::Process { .. }
+            | Self::Cancelled
+            | Self::System { .. } => (exit::SYSTEM, "IO_ERROR"),
         }
     }
 
     /// `status`, `type`, `message`, and the holder where it is known.
-    pub(crate) fn members(self) -> Vec<(&'static str, Value)> {
+    pub(crate) fn members(&self) -> Members {
         let mut members = vec![
             ("status", "failed".into()),
-            ("type", self.kind().into()),
-            ("message", self.error.reason().to_string().as_str().into()),
+            ("type", self.class().1.into()),
+            ("message", self.reason().to_string().as_str().into()),
         ];
         if let Some(info) = self.holder() {
             members.push(("holderPid", Value::Number(info.pid())));
@@ -341,41 +298,26 @@ impl<'a> Failure<'a> {
         members
     }
 
-    /// One line for a person. `standing` is the holder's, where there is one; `path` is what the lock is called on
-    /// the command line.
-    pub(crate) fn sentence(self, path: &Path, standing: Option<Standing>) -> String {
-        self.line(path, "", standing)
-    }
-
-    /// The same while it is waited for.
-    pub(crate) fn waiting(self, path: &Path, standing: Option<Standing>) -> String {
-        self.line(path, "waiting: ", standing)
-    }
-
-    fn line(self, path: &Path, begin: &str, standing: Option<Standing>) -> String {
+    /// One line for a person. `path` is what the lock is called on the command line, and `begin` comes before the
+    /// reason.
+    pub(crate) fn sentence(&self, path: &Path, begin: &str) -> String {
+        let standing = self.holder().map(|info| info.holder().standing(&Here::look()));
         let remark = standing.map_or("", remark);
         // A link's target, a slot, the readers' directory: what is not named yet.
-        let other = self.error.path().filter(|other| !is_same(path, other));
+        let other = self.path().filter(|other| !is_same(path, other));
         let other = other.map_or_else(String::new, |other| format!(": \"{}\"", shown(other)));
-        let reason = self.error.reason();
+        let reason = self.reason();
         printable(&format!("sema: {}: {begin}{reason}{remark}{other}", shown(path))) + "\n"
     }
 
-    pub(crate) fn holder(self) -> Option<&'a LockInfo> {
-        match self.error {
-            Error::AlreadyLocked { holder, .. }
-            | Error::Timeout { holder, .. }
-            | Error::NotHolder { holder, .. } => holder.as_deref(),
-            Error::NotLocked { .. }
-            | Error::InvalidPath { .. }
-            | Error::Parse { .. }
-            | Error::Obstacle { .. }
-            | Error::NoHolder { .. }
-            | Error::Interrupted { .. }
-            | Error::Process { .. }
-            | Error::Cancelled
-            | Error::System { .. } => None,
-        }
+    fn holder(&self) -> Option<&LockInfo> {
+        let (Self::AlreadyLocked { holder, .. }
+        | Self::Timeout { holder, .. }
+        | Self::NotHolder { holder, .. }) = self
+        else {
+            return None;
+        };
+        holder.as_deref()
     }
 }
 

@@ -155,9 +155,8 @@ fn missing() -> Error {
 #[case::process(Error::Process { message: "m" }, 3, "IO_ERROR")]
 #[case::system(missing(), 3, "IO_ERROR")]
 fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
-    let failure = Failure { error: &error };
-    assert_eq!((failure.exit_code(), failure.kind()), (code, kind));
-    let text = lines(&failure.members());
+    assert_eq!(error.exit_code(), code);
+    let text = lines(&error.members());
     assert!(text.starts_with(&format!("status: failed\ntype: {kind}\nmessage: ")), "{text}");
 }
 
@@ -165,8 +164,8 @@ fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
 fn a_failure_names_the_holder() {
     let path = Path::new("/run/a\n.lock");
     let error = Error::AlreadyLocked { path: path.to_owned(), holder: boxed(), left_by: None };
-    let text = lines(&Failure { error: &error }.members());
+    let text = lines(&error.members());
     assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
-    let sentence = Failure { error: &error }.sentence(path, None);
+    let sentence = error.sentence(path, "");
     assert_eq!(sentence, "sema: /run/a\\n.lock: held by process 12345\n");
 }

@@ -69,7 +69,7 @@ pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, 
         // others' by now.
         (Err(Error::Interrupted { signal: CHILD }), Some(standby), _)
         | (Ok(_) | Err(_), Some(standby), Some(Error::Interrupted { signal: CHILD })) => {
-            return Ok(ended(standby.dismissed())?);
+            return Ok(ended(standby.dismiss())?);
         }
         (Err(_), _, Some(interrupted)) => return Err(interrupted.into()),
         (Ok(guards), _, Some(interrupted)) => {
@@ -101,11 +101,11 @@ fn attend(
     let mut kept = Kept::All;
     let every = renewal(words.lock.config().stale_timeout);
     let mut on_disk = false;
-    running.attend_and(signals, Some(DISK_DELAY.min(every)), || {
+    let mut keep = || {
         if !on_disk {
             guards.iter().for_each(Guard::sync);
             on_disk = true;
-            return every;
+            return Some(every);
         }
         for guard in &guards {
             let renewed = guard.renew();
@@ -113,12 +113,13 @@ fn attend(
                 kept.lose(words, form, "lost while the command runs", &error);
             }
         }
-        every
-    });
+        Some(every)
+    };
+    running.attend_beside(signals, Some(DISK_DELAY.min(every)), &mut keep);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
     kept.let_go(words, form, guards);
-    let end = ended(running.outcome())?;
+    let end = ended(running.end())?;
     Ok(kept.end(end))
 }
 

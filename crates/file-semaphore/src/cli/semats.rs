@@ -3,7 +3,7 @@
 //! As in the original, a lock names the short-lived `semats` process. So it records only the process number,
 //! and counts as held until it is old.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use pidlockfile::{Pid, shown};
 use wrapcmd::exit::End;
 use wrapcmd::{Value, print};
 
-use super::outcome::{Failure, exit, info_members, lines};
+use super::outcome::{Members, exit, info_members, lines};
 use super::{actions, complain, signals};
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
@@ -48,6 +48,15 @@ Exit status: 0 done, 1 any failure. See semats(1).
 ";
 
 const FAILED: u8 = 1;
+
+/// The commands, and what `--verbose` says of each.
+const COMMANDS: [(&str, Command, &str); 5] = [
+    ("acquire", Command::Acquire, "Acquiring lock:"),
+    ("try-acquire", Command::TryAcquire, "Trying to acquire lock:"),
+    ("release", Command::Release, "Releasing lock:"),
+    ("status", Command::Status, "Looking at lock:"),
+    ("clean", Command::Clean, "Cleaning stale locks:"),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
@@ -111,103 +120,54 @@ pub(crate) fn main(words: Vec<OsString>) -> End {
 /// Sorts the words of a command line. Pure. Options stand before or after the path, `--option
 /// value` or `--option=value`; behind `--` there are none.
 fn ask(words: Vec<OsString>) -> Asked {
-    let mut sorted = Sorted::default();
+    sort(words).map_or_else(|other| other, Asked::For)
+}
+
+fn sort(words: Vec<OsString>) -> Result<Request, Asked> {
+    let (mut tag, mut timeout, mut plain) = (None, None, Vec::new());
+    let (mut force, mut form, mut verbose) = (false, Form::Text, false);
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
-        match sorted.take(word, &mut words) {
-            Ok(()) if sorted.help => return Asked::Help,
-            Ok(()) if sorted.version => return Asked::Version,
-            Ok(()) => {}
-            Err(message) => return Asked::Wrong(message),
-        }
-    }
-    sorted.asked()
-}
-
-#[derive(Default)]
-struct Sorted {
-    plain: Vec<OsString>,
-    tag: Option<String>,
-    timeout: Option<Duration>,
-    force: bool,
-    json: bool,
-    verbose: bool,
-    help: bool,
-    version: bool,
-    only_plain: bool,
-}
-
-impl Sorted {
-    fn take(
-        &mut self,
-        word: OsString,
-        rest: &mut impl Iterator<Item = OsString>,
-    ) -> Result<(), String> {
         let text = word.to_string_lossy().into_owned();
-        if self.only_plain || !text.starts_with('-') || text == "-" {
-            self.plain.push(word);
-            return Ok(());
+        if !text.starts_with('-') || text == "-" {
+            plain.push(word);
+            continue;
         }
-        let (option, value) = match text.split_once('=') {
+        let (option, joined) = match text.split_once('=') {
             Some((option, value)) if option.starts_with("--") => (option, Some(value.to_owned())),
             _ => (text.as_str(), None),
         };
         let mut value = || {
-            let next = || rest.next().map(|word| word.to_string_lossy().into_owned());
-            value.clone().or_else(next).ok_or_else(|| format!("{option} needs a value"))
+            let next = || words.next().map(|word| word.to_string_lossy().into_owned());
+            let value = joined.clone().or_else(next);
+            value.ok_or_else(|| Asked::Wrong(format!("{option} needs a value")))
         };
         match option {
-            "-t" | "--tag" => self.tag = Some(value()?),
-            "--timeout" => self.timeout = Some(milliseconds(&value()?)?),
-            "-f" | "--force" => self.force = true,
-            "-j" | "--json" => self.json = true,
-            "-v" | "--verbose" => self.verbose = true,
-            "-h" | "--help" => self.help = true,
-            "--version" => self.version = true,
-            "--" => self.only_plain = true,
-            _ => return Err(format!("Unknown option: {option}. See semats --help.")),
+            "-t" | "--tag" => tag = Some(value()?),
+            "--timeout" => timeout = Some(milliseconds(&value()?).map_err(Asked::Wrong)?),
+            "-f" | "--force" => force = true,
+            "-j" | "--json" => form = Form::Json,
+            "-v" | "--verbose" => verbose = true,
+            "-h" | "--help" => return Err(Asked::Help),
+            "--version" => return Err(Asked::Version),
+            "--" => plain.extend(words.by_ref()),
+            _ => {
+                let message = format!("Unknown option: {option}. See semats --help.");
+                return Err(Asked::Wrong(message));
+            }
         }
-        Ok(())
     }
-
-    fn asked(self) -> Asked {
-        let mut plain = self.plain.into_iter();
-        let Some(command) = plain.next() else { return Asked::NoCommand };
-        let path = plain.next().filter(|path| !path.is_empty());
-        let known = known_command(&command);
-        let word = shown(&command);
-        let Some(path) = path else {
-            return match known {
-                Some(_) => Asked::Wrong("Lock path is required".to_owned()),
-                None => Asked::UnknownCommand(word),
-            };
-        };
-        if let Some(extra) = plain.next() {
-            return Asked::Wrong(format!("Unexpected argument: {}", shown(&extra)));
-        }
-        let Some(command) = known else { return Asked::UnknownCommand(word) };
-        let form = if self.json { Form::Json } else { Form::Text };
-        Asked::For(Request {
-            command,
-            path: path.into(),
-            tag: self.tag,
-            timeout: self.timeout,
-            force: self.force,
-            form,
-            verbose: self.verbose,
-        })
+    let mut plain = plain.into_iter();
+    let word = plain.next().ok_or(Asked::NoCommand)?;
+    let command = COMMANDS.iter().find(|(name, ..)| word == *name).map(|(_, command, _)| *command);
+    let command = command.ok_or_else(|| Asked::UnknownCommand(shown(&word)));
+    let Some(path) = plain.next().filter(|path| !path.is_empty()) else {
+        return Err(command.map_or_else(|it| it, |_| Asked::Wrong("Lock path is required".into())));
+    };
+    if let Some(extra) = plain.next() {
+        return Err(Asked::Wrong(format!("Unexpected argument: {}", shown(&extra))));
     }
-}
-
-fn known_command(word: &OsStr) -> Option<Command> {
-    Some(match word.to_str()? {
-        "acquire" => Command::Acquire,
-        "try-acquire" => Command::TryAcquire,
-        "release" => Command::Release,
-        "status" => Command::Status,
-        "clean" => Command::Clean,
-        _ => return None,
-    })
+    Ok(Request { command: command?, path: path.into(), tag, timeout, force, form, verbose })
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
@@ -217,7 +177,9 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 
 fn perform(request: &Request) -> End {
     if request.verbose {
-        complain(&format!("[INFO] {} {}\n", doing(request.command), shown(&request.path)));
+        let said = COMMANDS.iter().find(|(_, command, _)| *command == request.command);
+        let said = said.map_or("", |(.., said)| said);
+        complain(&format!("[INFO] {said} {}\n", shown(&request.path)));
     }
     let config = Config { stale_rule: StaleRule::DeadAndOld, ..Config::default() };
     let semaphore = match Semaphore::with_config(&request.path, config) {
@@ -249,18 +211,6 @@ fn perform(request: &Request) -> End {
 fn say(text: &str) -> u8 {
     if actions::written("semats", print(text)) == exit::DONE { exit::DONE } else { FAILED }
 }
-
-fn doing(command: Command) -> &'static str {
-    match command {
-        Command::Acquire => "Acquiring lock:",
-        Command::TryAcquire => "Trying to acquire lock:",
-        Command::Release => "Releasing lock:",
-        Command::Status => "Looking at lock:",
-        Command::Clean => "Cleaning stale locks:",
-    }
-}
-
-type Members = Vec<(&'static str, Value)>;
 
 fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
     let own = Holder::bare(crate::sys::number(Pid::this()));
@@ -322,7 +272,7 @@ fn status(semaphore: &Semaphore, own: &Holder) -> Result<Members, Error> {
 
 /// A failure is an answer on standard output for `try-acquire`, an error for the others.
 fn failed(request: &Request, error: &Error) -> u8 {
-    let text = form(request.form, Failure { error }.members());
+    let text = form(request.form, error.members());
     match request.command {
         Command::TryAcquire => {
             say(&text);

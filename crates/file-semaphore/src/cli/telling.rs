@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::arguments::Form;
 use super::complain;
-use super::outcome::{Failure, is_same};
+use super::outcome::is_same;
 use crate::error::Error;
-use crate::stale::Here;
 
 /// How much is to be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +40,7 @@ pub(super) fn teller<'a>(
                     several.iter().copied().find(|lock| is_same(lock, &path)).unwrap_or(&path)
                 }
             };
-            let failure = Failure { error };
-            let standing = failure.holder().map(|info| info.holder().standing(&Here::look()));
-            complain(&failure.waiting(lock, standing));
+            complain(&error.sentence(lock, "waiting: "));
         }
     }))
 }

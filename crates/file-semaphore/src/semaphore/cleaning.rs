@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{Machine, Start};
-use pidlockfile::{Directory, Found, Judged, Name, Obstacle, Pid, Removal};
+use pidlockfile::{Attempt, Directory, Found, Judged, Name, Obstacle, Pid};
 
 use crate::config::{Config, Slots};
 use crate::error::Error;
@@ -56,7 +56,7 @@ fn sweep_all(files: &Files) -> Result<Swept, Error> {
         };
         if files.judge.judge(&judged).stale {
             let removal = files.directory.try_release(name, judged)?;
-            swept.locks += usize::from(removal == Removal::Removed);
+            swept.locks += usize::from(removal == Attempt::Done(()));
         }
     }
     swept.temporaries += usize::from(files.line().sweep());
@@ -79,7 +79,7 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
     let line = files.line();
     let left = line.is_ticket(judged.content()) && !line.exists();
     let orphan = left || (is_gone(maker, age) && !is_foreign(files, &judged, age));
-    orphan && matches!(directory.try_release(name, judged), Ok(Removal::Removed))
+    orphan && matches!(directory.try_release(name, judged), Ok(Attempt::Done(())))
 }
 
 /// Whether the maker's number means a process of another namespace, or may do so.

@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pidlockfile::{
-    Breaking, Claim, Directory, Found, Name, Obstacle, Pid, Publication, Published, Status, Step,
-};
+use pidlockfile::{Attempt, Claim, Directory, Found, Name, Obstacle, Pid, Published, Status, Step};
 
 use crate::config::Config;
 use crate::error::{Error, InTheWay, PathProblem};
@@ -104,7 +102,12 @@ impl Files {
         for (index, name) in self.names.iter().enumerate() {
             match self.located(self.take(name, claimant))? {
                 Ok((published, info)) => {
-                    return Ok(Ok(Guard::new(Arc::clone(self), index, published, info)));
+                    return Ok(Ok(Guard::new(
+                        Arc::clone(self),
+                        (index, name.clone()),
+                        published,
+                        info,
+                    )));
                 }
                 Err(in_the_way) => first = first.or(in_the_way),
             }
@@ -136,10 +139,10 @@ impl Files {
                     let info = self.info(claimant)?;
                     let text = info.to_text();
                     match self.directory.replace(name, judged, &self.words(name, &text)) {
-                        Ok(Breaking::Replaced(published)) => return Ok(Ok((published, info))),
-                        Ok(Breaking::Changed) => {}
+                        Ok(Attempt::Done(published)) => return Ok(Ok((published, info))),
+                        Ok(Attempt::Changed) => {}
                         // The process that is breaking it is about to hold it.
-                        Ok(Breaking::Contended) => return Ok(Err(in_the_way)),
+                        Ok(Attempt::Contended) => return Ok(Err(in_the_way)),
                         Err(error) if may_go(&error) => {
                             return Ok(Err(InTheWay { left_by: Some(owner), ..in_the_way }));
                         }
@@ -163,8 +166,7 @@ impl Files {
         let info = self.info(claimant)?;
         let text = info.to_text();
         match self.directory.publish(name, &self.words(name, &text)) {
-            Ok(Publication::Published(published)) => Ok(Some((published, info))),
-            Ok(Publication::AlreadyThere) => Ok(None),
+            Ok(published) => Ok(published.map(|published| (published, info))),
             // A cleaner in another pid namespace took our temporary file for an orphan.
             Err(error) if error.step == Step::Publish && is_absent(&error) => Ok(None),
             Err(error) => Err(error.into()),

@@ -19,6 +19,7 @@ use crate::semaphore::readers::Readers;
 pub struct Guard {
     files: Arc<Files>,
     slot: usize,
+    name: Name,
     published: Option<Published>,
     info: LockInfo,
     taker: Pid,
@@ -27,13 +28,15 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// Of the slot with this number, from 0, and this lock file.
     pub(crate) fn new(
         files: Arc<Files>,
-        slot: usize,
+        (slot, name): (usize, Name),
         published: Published,
         info: LockInfo,
     ) -> Self {
-        Self { files, slot, published: Some(published), info, taker: Pid::this(), shared: None }
+        let (published, taker) = (Some(published), Pid::this());
+        Self { files, slot, name, published, info, taker, shared: None }
     }
 
     /// Makes it a reader's.
@@ -75,10 +78,8 @@ impl Guard {
     /// # Errors
     /// [`Error::System`] when that cannot be looked at.
     pub fn still_held(&self) -> Result<bool, Error> {
-        let Some((published, name)) = self.published.as_ref().zip(self.name()) else {
-            return Ok(false);
-        };
-        self.files.located(self.files.leads_to(name, published.identity))
+        let Some(published) = &self.published else { return Ok(false) };
+        self.files.located(self.files.leads_to(&self.name, published.identity))
     }
 
     /// Renews the lock: by `StaleRule::Age` it is as young as if it were taken now.
@@ -87,21 +88,16 @@ impl Guard {
     /// [`Error::NotLocked`] or [`Error::NotHolder`] when somebody took it away;
     /// [`Error::System`].
     pub fn renew(&self) -> Result<(), Error> {
-        let Some((published, name)) = self.published.as_ref().zip(self.name()) else {
+        let Some(published) = &self.published else {
             return Err(Error::NotLocked { path: self.path() });
         };
-        self.files.located(self.files.renew_file(name, &published.file, published.identity))
+        self.files.located(self.files.renew_file(&self.name, &published.file, published.identity))
     }
 
     /// Where the lock file is.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        let files = &self.files;
-        files.path_of(self.name().unwrap_or(&files.place.name))
-    }
-
-    fn name(&self) -> Option<&Name> {
-        self.files.names.get(self.slot)
+        self.files.path_of(&self.name)
     }
 
     /// Writes the lock to the disk, for a program that took it with
@@ -127,8 +123,7 @@ impl Guard {
 
     fn let_go(&mut self) -> Result<(), Error> {
         let Some(published) = self.published.take() else { return Ok(()) };
-        let Some(name) = self.files.names.get(self.slot) else { return Ok(()) };
-        let released = self.files.located(self.files.withdraw(name, &published));
+        let released = self.files.located(self.files.withdraw(&self.name, &published));
         if let Some(semaphore) = &self.shared {
             Readers::of(semaphore).remove_if_empty();
         }

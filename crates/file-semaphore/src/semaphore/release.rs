@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use pidlockfile::{Found, Identity, Judged, Name, Published, Removal};
+use pidlockfile::{Attempt, Found, Identity, Judged, Name, Published};
 
 use super::files::Files;
 use crate::error::Error;
@@ -91,16 +91,16 @@ impl Files {
         for _ in 0..TRIES {
             let judged = self.releasable(name, releaser)?;
             match self.directory.try_release(name, judged)? {
-                Removal::Removed => return Ok(()),
-                Removal::Changed => {}
-                Removal::Contended => std::thread::sleep(PAUSE),
+                Attempt::Done(()) => return Ok(()),
+                Attempt::Changed => {}
+                Attempt::Contended => std::thread::sleep(PAUSE),
             }
         }
         // A breaker is at a file for milliseconds. A process that holds flock(2) on it for longer is not
         // breaking it, and must not keep its owner from letting go.
         match self.directory.release(name, self.releasable(name, releaser)?, name)? {
-            Removal::Removed => Ok(()),
-            Removal::Changed | Removal::Contended => {
+            Attempt::Done(()) => Ok(()),
+            Attempt::Changed | Attempt::Contended => {
                 Err(Error::NotLocked { path: self.path_of(name) })
             }
         }
@@ -110,17 +110,17 @@ impl Files {
     pub(crate) fn withdraw(&self, name: &Name, published: &Published) -> Result<(), Error> {
         for _ in 0..TRIES {
             match self.directory.withdraw(name, published)? {
-                Removal::Removed => return Ok(()),
-                Removal::Changed => return Err(self.lost(name)),
-                Removal::Contended => std::thread::sleep(PAUSE),
+                Attempt::Done(()) => return Ok(()),
+                Attempt::Changed => return Err(self.lost(name)),
+                Attempt::Contended => std::thread::sleep(PAUSE),
             }
         }
         // As in `release_slot`.
         match self.directory.read(name, LONGEST_FILE + 1)? {
             Found::File(judged) if judged.identity() == published.identity => {
                 match self.directory.release(name, judged, name)? {
-                    Removal::Removed => Ok(()),
-                    Removal::Changed | Removal::Contended => Err(self.lost(name)),
+                    Attempt::Done(()) => Ok(()),
+                    Attempt::Changed | Attempt::Contended => Err(self.lost(name)),
                 }
             }
             Found::File(_) | Found::Nothing | Found::Obstacle(_) => Err(self.lost(name)),

@@ -12,7 +12,10 @@ pub(crate) mod flock;
 pub(crate) mod line;
 #[cfg(unix)]
 pub(crate) mod links;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
+mod news;
+#[cfg(all(unix, not(target_os = "linux")))]
+#[path = "news/unix.rs"]
 mod news;
 #[cfg(unix)]
 mod rename;

@@ -17,6 +17,8 @@ pub enum Error {
     Broken(io::Error),
     /// The listener does not speak the protocol, or says more than [`REPLY_LIMIT`](super::REPLY_LIMIT) bytes.
     NotLfp,
+    /// Another user listens there who may not be the service, for this reason.
+    Untrusted(String),
     /// 550 instead of a greeting: the service refuses this client.
     Refused,
     /// 421: the service is shutting down, or serves too many already.
@@ -39,6 +41,11 @@ impl Error {
         }
     }
 
+    /// Whether the service may have obeyed the request.
+    pub(crate) const fn leaves_in_doubt(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Closed | Self::Broken(_) | Self::NotLfp)
+    }
+
     /// Whether another try may succeed: the service is being restarted, or busy.
     #[must_use]
     pub fn is_passing(&self) -> bool {
@@ -46,6 +53,7 @@ impl Error {
             Self::Unreachable(_) | Self::Closed | Self::Broken(_) | Self::Dismissed => true,
             Self::TimedOut
             | Self::NotLfp
+            | Self::Untrusted(_)
             | Self::Refused
             | Self::Unsupported
             | Self::Unexpected(_) => false,
@@ -62,12 +70,13 @@ impl fmt::Display for Error {
             Self::Unreachable(error) => {
                 write!(f, "the lock file service cannot be reached: {error}")
             }
-            Self::TimedOut => f.write_str("no reply in time"),
-            Self::Closed => f.write_str("the connection ended before the reply"),
-            Self::Broken(error) => write!(f, "the connection failed: {error}"),
+            Self::TimedOut => f.write_str("the service gave no reply in time"),
+            Self::Closed => f.write_str("the connection to the service ended before the reply"),
+            Self::Broken(error) => write!(f, "the connection to the service failed: {error}"),
             Self::NotLfp => {
                 f.write_str("the program that answers there is not a lock file service")
             }
+            Self::Untrusted(why) => f.write_str(why),
             Self::Refused => f.write_str("the service refuses this client"),
             Self::Dismissed => f.write_str("the service is shutting down or has too many clients"),
             Self::Unsupported => f.write_str("the service does not know this command"),
@@ -83,6 +92,7 @@ impl std::error::Error for Error {
             Self::TimedOut
             | Self::Closed
             | Self::NotLfp
+            | Self::Untrusted(_)
             | Self::Refused
             | Self::Dismissed
             | Self::Unsupported

@@ -5,19 +5,17 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::route::{WithoutService, how_to_start, without_service};
-use super::{Address, COMPLAINT_PATIENCE, Client, Error, PATIENCE};
+use super::broker::{Broker, Route, Trouble, advice};
+use super::{Address, Error, PATIENCE};
 use pidlockfile::Pid;
-use ttylock::{
-    Answer, DeviceName, Holder, Layout, NotADevice, Outcome, Request, Table, Weight, held_by,
-};
+use ttylock::{DeviceName, Holder, Layout, NotADevice, Outcome, Request, held_by};
 
 /// WAIT counts whole seconds. The rest of a timeout is spent asking again, at this distance.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Locks a serial port for this process, or says at once who has it.
 ///
-/// The service is asked at its usual socket, if root, this user, or the user that root gave the socket's directory to
+/// The service is asked at its usual socket, or else at the usual TCP port, if root, this user, or the service's user
 /// listens there. If there is no service and this user may write the lock directory, the lock files are made directly.
 ///
 /// # Errors
@@ -31,7 +29,7 @@ pub fn lock(port: impl AsRef<Path>) -> Result<PortLock, LockError> {
 /// # Errors
 /// See [`LockError`].
 pub fn lock_timeout(port: impl AsRef<Path>, timeout: Duration) -> Result<PortLock, LockError> {
-    take(Service::Usual(Layout::native()), port.as_ref(), timeout)
+    take(&Route::Usual, port.as_ref(), timeout)
 }
 
 /// The same at a service of the caller's choice, and nowhere else.
@@ -43,7 +41,7 @@ pub fn lock_at(
     port: impl AsRef<Path>,
     timeout: Duration,
 ) -> Result<PortLock, LockError> {
-    take(Service::At(server.clone()), port.as_ref(), timeout)
+    take(&Route::Server(server.clone()), port.as_ref(), timeout)
 }
 
 /// A serial port that belongs to this process until the value is dropped, or until the process ends.
@@ -52,22 +50,8 @@ pub fn lock_at(
 #[must_use = "the port is released at once"]
 pub struct PortLock {
     request: Request,
-    taken: Taken,
-}
-
-/// Where a lock was taken, to be released there.
-enum Taken {
-    Service(Service),
-    LockFiles(Layout),
-    Released,
-}
-
-/// Which service is asked.
-#[derive(Clone)]
-enum Service {
-    /// The usual one, and what is used where there is none.
-    Usual(Layout),
-    At(Address),
+    /// Where it was locked, and is to be released; none when it is.
+    place: Option<(Route, Layout)>,
 }
 
 /// Why a port was not locked. Its text names the port.
@@ -126,20 +110,10 @@ impl PortLock {
     }
 
     fn end(&mut self) -> Result<(), LockError> {
-        let taken = std::mem::replace(&mut self.taken, Taken::Released);
-        let Request { device, pid } = &self.request;
-        match taken {
-            _ if Pid::this() != *pid => Ok(()),
-            Taken::Released => Ok(()),
-            Taken::LockFiles(layout) => {
-                Table::new(layout).unlock(&self.request);
-                Ok(())
-            }
-            Taken::Service(service) => {
-                let released = service.reach().and_then(|mut client| client.unlock(device, *pid));
-                released.map(drop).map_err(|error| service.failed(device, error))
-            }
-        }
+        let place = self.place.take().filter(|_| Pid::this() == self.request.pid);
+        let Some((route, layout)) = place else { return Ok(()) };
+        let released = Broker::within(&route, layout, PATIENCE).unlock(&self.request);
+        released.map(drop).map_err(|trouble| LockError::of(&self.request.device, trouble))
     }
 }
 
@@ -150,20 +124,11 @@ impl Drop for PortLock {
     }
 }
 
-impl Service {
-    fn reach(&self) -> Result<Client, Error> {
-        match self {
-            Self::Usual(_) => Client::usual(PATIENCE),
-            Self::At(address) => Client::connect(address, PATIENCE),
-        }
-    }
-
-    fn failed(&self, device: &DeviceName, error: Error) -> LockError {
-        let address = match self {
-            Self::Usual(_) => Address::default(),
-            Self::At(address) => address.clone(),
-        };
-        LockError::Service { device: device.clone(), address, error }
+impl LockError {
+    pub(super) fn of(device: &DeviceName, trouble: Trouble) -> Self {
+        let first = trouble.failures().into_iter().next();
+        let (address, error) = first.unwrap_or((Address::default(), Error::Closed));
+        Self::Service { device: device.clone(), address, error }
     }
 }
 
@@ -183,7 +148,7 @@ impl fmt::Display for LockError {
             }
             Self::Service { device, address, error } => {
                 write!(f, "/dev/{}: {address}: {error}", device.as_str())?;
-                if error.is_absence() { write!(f, "; {}", how_to_start()) } else { Ok(()) }
+                advice(address, error).map_or(Ok(()), |advice| write!(f, "; {advice}"))
             }
         }
     }
@@ -198,96 +163,48 @@ impl error::Error for LockError {
     }
 }
 
-fn take(service: Service, port: &Path, timeout: Duration) -> Result<PortLock, LockError> {
+fn take(route: &Route, port: &Path, timeout: Duration) -> Result<PortLock, LockError> {
     let name = port.to_str().ok_or(LockError::NotADevice)?;
     let device = name.parse().map_err(|NotADevice| LockError::NotADevice)?;
-    let request = Request { device, pid: Pid::this() };
-    take_at(service.reach(), service, request, timeout)
+    take_by(Broker::new(route), Request { device, pid: Pid::this() }, timeout)
 }
 
-fn take_at(
-    reached: Result<Client, Error>,
-    service: Service,
-    request: Request,
-    timeout: Duration,
-) -> Result<PortLock, LockError> {
-    let mut client = match (reached, &service) {
-        (Ok(client), _) => client,
-        (Err(error), Service::Usual(layout))
-            if error.is_absence() && without_service(layout) == WithoutService::LockFiles =>
-        {
-            return take_directly(layout.clone(), request, timeout);
+fn take_by(mut broker: Broker, request: Request, timeout: Duration) -> Result<PortLock, LockError> {
+    let outcome = repeat(timeout, |left| broker.lock_within(&request, left));
+    let device = request.device.clone();
+    match outcome {
+        Ok(Outcome::Done) => Ok(PortLock { request, place: Some(broker.place()) }),
+        Ok(Outcome::Denied) => Err(LockError::Denied { device, reasons: broker.reasons() }),
+        Ok(Outcome::Busy) => {
+            let holders = broker.holders(&device);
+            Err(LockError::Busy { device, holders })
         }
-        (Err(error), _) => return Err(service.failed(&request.device, error)),
-    };
-    let outcome = wait(&mut client, &request, timeout);
-    let device = &request.device;
-    match outcome.map_err(|error| service.failed(device, error))? {
-        Outcome::Done => Ok(PortLock { request, taken: Taken::Service(service) }),
-        Outcome::Denied => Err(LockError::Denied { device: device.clone(), reasons: Vec::new() }),
-        Outcome::Busy => {
-            // An old service does not tell.
-            let holders = client.status(Some(device)).unwrap_or_default();
-            Err(LockError::Busy { device: device.clone(), holders })
-        }
+        // What the service may have taken all the same is left to it until this process ends: an UNLOCK could release
+        // the lock that another thread of this process has got meanwhile.
+        Err(trouble) => Err(LockError::of(&device, trouble)),
     }
 }
 
-/// Makes the lock files, trying for up to `timeout`.
-fn take_directly(
-    layout: Layout,
-    request: Request,
+/// Tries until the port is no longer busy or the time is up; each attempt gets the time that is left.
+fn repeat<E>(
     timeout: Duration,
-) -> Result<PortLock, LockError> {
-    let begin = Instant::now();
-    loop {
-        // Each attempt opens the directories anew: others may be there by now.
-        let mut table = Table::new(layout.clone());
-        let answer = table.lock(&request);
-        let left = timeout.saturating_sub(begin.elapsed());
-        let device = request.device.clone();
-        match answer.outcome {
-            Outcome::Done => return Ok(PortLock { request, taken: Taken::LockFiles(layout) }),
-            Outcome::Busy if !left.is_zero() => std::thread::sleep(PAUSE.min(left)),
-            Outcome::Busy => {
-                let holders = table.holders(&device, COMPLAINT_PATIENCE).holders;
-                return Err(LockError::Busy { device, holders });
-            }
-            Outcome::Denied => {
-                return Err(LockError::Denied { device, reasons: reasons(answer) });
-            }
-        }
-    }
-}
-
-fn reasons(answer: Answer) -> Vec<String> {
-    let weighty = |weight| matches!(weight, Weight::Notice | Weight::Warning);
-    let events = answer.events.into_iter().filter(|event| weighty(event.weight));
-    events.map(|event| event.text).collect()
-}
-
-fn wait(client: &mut Client, request: &Request, timeout: Duration) -> Result<Outcome, Error> {
-    let Request { device, pid } = request;
+    mut attempt: impl FnMut(Duration) -> Result<Outcome, E>,
+) -> Result<Outcome, E> {
     let begin = Instant::now();
     loop {
         let left = timeout.saturating_sub(begin.elapsed());
-        let whole = Duration::from_secs(left.as_secs());
-        let outcome = match whole.is_zero() {
-            true => client.lock(device, *pid)?,
-            false => client.wait(device, *pid, whole)?,
-        };
+        let outcome = attempt(left)?;
         if outcome != Outcome::Busy || left.is_zero() {
             return Ok(outcome);
         }
-        if whole.is_zero() {
-            std::thread::sleep(PAUSE.min(left));
-        }
+        std::thread::sleep(PAUSE.min(left));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
 
     use rstest::rstest;
 
@@ -308,8 +225,11 @@ mod tests {
     }
 
     fn directly(layout: &Layout, timeout: Duration) -> Result<PortLock, LockError> {
-        let request = Request { device: "/dev/ttyW0".parse().unwrap(), pid: Pid::this() };
-        take_directly(layout.clone(), request, timeout)
+        take_by(Broker::within(&Route::Direct, layout.clone(), PATIENCE), request(), timeout)
+    }
+
+    fn request() -> Request {
+        Request { device: "/dev/ttyW0".parse().unwrap(), pid: Pid::this() }
     }
 
     #[test]
@@ -354,35 +274,34 @@ mod tests {
         assert_eq!(port.unwrap().device().as_str(), "ttyW0");
     }
 
-    /// The lock files are for machines without a service. One that is there is not passed by, whatever is wrong with it.
-    #[rstest]
-    #[case::no_socket(io::ErrorKind::NotFound, true)]
-    #[case::refused(io::ErrorKind::ConnectionRefused, true)]
-    #[case::busy(io::ErrorKind::WouldBlock, false)]
-    #[case::not_trusted(io::ErrorKind::PermissionDenied, false)]
-    fn only_without_a_service_the_lock_files_are_made(
-        #[case] why: io::ErrorKind,
-        #[case] is_taken: bool,
-    ) {
+    /// A super-server's session has no queue: it is asked again and again.
+    #[test]
+    fn without_a_queue_a_service_is_asked_again() {
         let root = tempfile::tempdir().unwrap();
-        let layout = layout(root.path());
-        let request = Request { device: "/dev/ttyW0".parse().unwrap(), pid: Pid::this() };
-        let reached = || Err(Error::Unreachable(why.into()));
-        let usual = Service::Usual(layout.clone());
-        let taken = take_at(reached(), usual, request.clone(), Duration::ZERO);
-        assert_eq!(taken.is_ok(), is_taken, "{taken:?}");
-        drop(taken);
-        let elsewhere = Layout { lock_dir: root.path().join("nowhere"), ..layout };
-        let services = [Service::At(Address::default()), Service::Usual(elsewhere)];
-        for service in services {
-            let error = take_at(reached(), service, request.clone(), Duration::ZERO).unwrap_err();
-            let error = error.to_string();
-            assert!(
-                error.starts_with("/dev/ttyW0: /run/lfpd/lfpd.sock: the lock file "),
-                "{error}"
-            );
-            assert_eq!(error.contains("to start the service"), is_taken, "{error}");
-        }
+        let path = root.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let service = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.write_all(b"220 ready\r\n").unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let answers = ["202 not", "450 busy", "200 okay"];
+            let heard = answers.iter().zip(lines).map(|(answer, line)| {
+                stream.write_all(format!("{answer}\r\n").as_bytes()).unwrap();
+                line.unwrap().split_once(' ').unwrap().0.to_owned()
+            });
+            heard.collect::<Vec<_>>()
+        });
+        let route = Route::Server(Address::Unix(path));
+        let broker = Broker::within(&route, layout(root.path()), PATIENCE);
+        let port = take_by(broker, request(), Duration::from_secs(60)).unwrap();
+        assert_eq!(service.join().unwrap(), ["WAIT", "LOCK", "LOCK"]);
+        drop(port);
+    }
+
+    #[test]
+    fn a_guard_may_be_sent_and_shared() {
+        fn check<T: Send + Sync>() {}
+        check::<PortLock>();
     }
 
     #[rstest]

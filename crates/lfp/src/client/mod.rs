@@ -4,11 +4,11 @@
 //! reply a largest size. Uses extensions only if the caller asks for them, and never retries by itself.
 
 mod address;
+pub(crate) mod broker;
 mod error;
 mod guard;
 mod patience;
 mod reply;
-pub(crate) mod route;
 mod status;
 mod usual;
 
@@ -26,18 +26,13 @@ use pidlockfile::Pid;
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
 pub use error::Error;
 pub use guard::{LockError, PortLock, lock, lock_at, lock_timeout};
-pub(crate) use patience::COMPLAINT_PATIENCE;
-#[cfg(feature = "cli")]
-pub(crate) use patience::STATUS_PATIENCE;
 pub use patience::{PATIENCE, RELEASE_PATIENCE};
 pub use reply::REPLY_LIMIT;
 pub use status::Waiter;
-#[cfg(feature = "cli")]
-pub(crate) use usual::{is_outside, is_trusted};
 
 use crate::limits::WAIT_MAX_SECS;
 use crate::sys;
-use reply::{Assembler, Reply};
+use reply::Reply;
 use ttylock::{DeviceName, Holder, Outcome};
 
 /// How much is read at once, in bytes.
@@ -47,9 +42,12 @@ const READ_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
+    /// Where it was connected to.
+    pub(crate) address: Address,
     /// The addresses of a TCP connection: this end and the other.
     ends: Option<[SocketAddr; 2]>,
-    replies: Assembler,
+    /// What was read and is no whole reply yet.
+    bytes: Vec<u8>,
     patience: Duration,
     greeting: String,
 }
@@ -77,8 +75,9 @@ impl Client {
             Address::Tcp(address) => connect_tcp(address, patience),
         };
         let (socket, ends) = connected.map_err(Error::Unreachable)?;
-        let (replies, greeting) = (Assembler::default(), String::new());
-        let mut client = Self { socket, ends, replies, patience, greeting };
+        let (bytes, greeting) = (Vec::new(), String::new());
+        let address = address.clone();
+        let mut client = Self { socket, address, ends, bytes, patience, greeting };
         let reply = client.receive(patience.saturating_sub(begin.elapsed()))?;
         match reply.code {
             220 => reply.text().clone_into(&mut client.greeting),
@@ -195,6 +194,17 @@ impl Client {
         outcome(&self.receive(self.patience)?)
     }
 
+    /// Gives up a wait and takes the service's last word on it, which comes at once. Nothing can be asked afterwards.
+    ///
+    /// # Errors
+    /// As [`Client::wait`].
+    #[cfg(feature = "cli")]
+    pub(crate) fn give_up_wait(&mut self) -> Result<Outcome, Error> {
+        // If the connection has failed, the reading says so.
+        let _ = socket::shutdown(self.socket.as_raw_fd(), socket::Shutdown::Write);
+        self.finish_wait()
+    }
+
     /// The holders of a device, or of every device. An extension. The lock files are named without their
     /// directories.
     ///
@@ -221,9 +231,8 @@ impl Client {
             Some(device) => self.ask(&format!("STAT {}", device.as_str()))?,
             None => self.ask("STAT")?,
         };
-        let both = || Some((status::holders(&reply)?, status::waiters(&reply)?));
         match reply.code {
-            211..=213 => both().ok_or(Error::NotLfp),
+            211..=213 => status::holders_and_waiters(&reply).ok_or(Error::NotLfp),
             code => Err(refusal(code)),
         }
     }
@@ -305,12 +314,12 @@ impl Client {
     fn receive(&mut self, time: Duration) -> Result<Reply, Error> {
         let deadline = Instant::now().checked_add(time);
         loop {
-            if let Some(reply) = self.replies.next_reply().map_err(|_| Error::NotLfp)? {
+            if let Some(reply) = reply::take(&mut self.bytes).map_err(|_| Error::NotLfp)? {
                 return Ok(reply);
             }
             let mut buffer = [0; READ_BYTES];
             let length = self.read(&mut buffer, deadline)?;
-            self.replies.push(buffer.get(..length).unwrap_or_default());
+            self.bytes.extend_from_slice(buffer.get(..length).unwrap_or_default());
         }
     }
 

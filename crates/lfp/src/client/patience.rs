@@ -1,7 +1,8 @@
 //! How long a service is waited for, in every program and library of ours, and when a service counts as absent.
 //! Pure.
 //!
-//! Absent is only a service without a socket, or one whose socket refuses connections. A queue of connections that is
+//! Absent is only a service without a socket, or one whose socket refuses connections, or one in a network that has no
+//! loopback, where nobody can listen. A queue of connections that is
 //! full, a greeting that does not come, or an answer that takes long belongs to a *busy* service: other programs have
 //! their locks from it. A program that took a busy service for none would open a port beside its holder, and any user
 //! could arrange that with a flood of connections.
@@ -18,19 +19,13 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// any case.
 pub const RELEASE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// For a search for holders that are to be shown, by ourselves and by the service, and for locks of our own ancestors.
-#[cfg(feature = "cli")]
-pub(crate) const STATUS_PATIENCE: Duration = Duration::from_secs(2);
-
-/// The same for the names of holders in a complaint.
-pub(crate) const COMPLAINT_PATIENCE: Duration = Duration::from_millis(500);
-
 impl Error {
     /// Whether surely no service is there.
     #[must_use]
     pub fn is_absence(&self) -> bool {
-        use io::ErrorKind::{ConnectionRefused, NotFound};
-        matches!(self, Self::Unreachable(error) if [NotFound, ConnectionRefused].contains(&error.kind()))
+        use io::ErrorKind::{ConnectionRefused, NetworkUnreachable, NotFound};
+        let kinds = [NotFound, ConnectionRefused, NetworkUnreachable];
+        matches!(self, Self::Unreachable(error) if kinds.contains(&error.kind()))
     }
 
     /// Whether a service is there and has no time: it may have the lock for another process.
@@ -43,7 +38,11 @@ impl Error {
             Self::Unreachable(error) => {
                 [WouldBlock, TimedOut, ConnectionReset, Interrupted].contains(&error.kind())
             }
-            Self::NotLfp | Self::Refused | Self::Unsupported | Self::Unexpected(_) => false,
+            Self::NotLfp
+            | Self::Untrusted(_)
+            | Self::Refused
+            | Self::Unsupported
+            | Self::Unexpected(_) => false,
         }
     }
 }
@@ -57,6 +56,8 @@ mod tests {
     #[rstest]
     #[case::no_socket(Error::Unreachable(io::ErrorKind::NotFound.into()), true, false)]
     #[case::refused(Error::Unreachable(io::ErrorKind::ConnectionRefused.into()), true, false)]
+    #[case::no_loopback(Error::Unreachable(io::ErrorKind::NetworkUnreachable.into()), true, false)]
+    #[case::ports_used_up(Error::Unreachable(io::ErrorKind::AddrNotAvailable.into()), false, false)]
     #[case::full_queue(Error::Unreachable(io::ErrorKind::WouldBlock.into()), false, true)]
     #[case::full_queue_of_tcp(Error::Unreachable(io::ErrorKind::TimedOut.into()), false, true)]
     #[case::silent(Error::TimedOut, false, true)]

@@ -1,4 +1,4 @@
-//! Parses the bytes of a connection into replies. Holds at most one reply of [`REPLY_LIMIT`] bytes. Pure.
+//! Parses the bytes of a connection into replies of at most [`REPLY_LIMIT`] bytes. Pure.
 //!
 //! Source: RFC 959, section 4.2: a reply of many lines begins with its code and a hyphen, and ends with the
 //! line that begins with the same code and a blank.
@@ -25,15 +25,6 @@ pub(super) struct Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Collects bytes and gives replies.
-#[derive(Debug, Default)]
-pub(super) struct Assembler {
-    bytes: Vec<u8>,
-    /// The reply so far, when its first line announced more.
-    open: Option<Reply>,
-    length: usize,
-}
-
 impl Reply {
     /// The first line's text.
     pub(super) fn text(&self) -> &str {
@@ -41,53 +32,34 @@ impl Reply {
     }
 }
 
-impl Assembler {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The next reply, if it is there as a whole.
-    pub(super) fn next_reply(&mut self) -> Result<Option<Reply>, Malformed> {
-        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.bytes.drain(..=end).collect();
-            self.length = self.length.saturating_add(line.len());
-            if line.len() > LINE_LIMIT || self.length > REPLY_LIMIT {
-                return Err(Malformed);
-            }
-            let text = line.strip_suffix(b"\r\n").or_else(|| line.strip_suffix(b"\n"));
-            if let Some(reply) = self.take(text.unwrap_or(&line))? {
-                self.length = 0;
-                return Ok(Some(reply));
-            }
+/// Takes the first reply from the bytes, if it is there as a whole.
+pub(super) fn take(bytes: &mut Vec<u8>) -> Result<Option<Reply>, Malformed> {
+    let mut length: usize = 0;
+    let mut reply: Option<Reply> = None;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        length = length.saturating_add(line.len());
+        if line.len() > LINE_LIMIT || length > REPLY_LIMIT {
+            return Err(Malformed);
         }
-        if self.bytes.len() > LINE_LIMIT { Err(Malformed) } else { Ok(None) }
-    }
-
-    fn take(&mut self, line: &[u8]) -> Result<Option<Reply>, Malformed> {
-        let head = head(line);
-        let Some(mut open) = self.open.take() else {
-            let (code, mark, text) = head.ok_or(Malformed)?;
-            let reply = Reply { code, lines: vec![clean(text)] };
-            return Ok(match mark {
-                Mark::Last => Some(reply),
-                Mark::More => {
-                    self.open = Some(reply);
-                    None
-                }
-            });
+        let Some(line) = line.strip_suffix(b"\n") else { break };
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let (open, text, mark) = match (&mut reply, head(line)) {
+            (None, None) => return Err(Malformed),
+            (None, Some((code, mark, text))) => {
+                (reply.insert(Reply { code, lines: Vec::new() }), text, mark)
+            }
+            (Some(open), Some((code, Mark::Last, text))) if code == open.code => {
+                (open, text, Mark::Last)
+            }
+            (Some(open), _) => (open, line, Mark::More),
         };
-        match head {
-            Some((code, Mark::Last, text)) if code == open.code => {
-                open.lines.push(clean(text));
-                Ok(Some(open))
-            }
-            _ => {
-                open.lines.push(clean(line));
-                self.open = Some(open);
-                Ok(None)
-            }
+        open.lines.push(clean(text));
+        if mark == Mark::Last {
+            bytes.drain(..length);
+            return Ok(reply);
         }
     }
+    Ok(None)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,10 +95,9 @@ mod tests {
     use super::*;
 
     fn replies(bytes: &[u8]) -> Result<Vec<(u16, Vec<String>)>, Malformed> {
-        let mut assembler = Assembler::default();
-        assembler.push(bytes);
+        let mut bytes = bytes.to_vec();
         let mut all = Vec::new();
-        while let Some(reply) = assembler.next_reply()? {
+        while let Some(reply) = take(&mut bytes)? {
             all.push((reply.code, reply.lines));
         }
         Ok(all)
@@ -173,33 +144,30 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_bounded() {
-        let mut assembler = Assembler::default();
-        assembler.push(&vec![b'2'; LINE_LIMIT + 1]);
-        assert_eq!(assembler.next_reply(), Err(Malformed));
+        assert_eq!(take(&mut vec![b'2'; LINE_LIMIT + 1]), Err(Malformed));
     }
 
     #[test]
     fn a_reply_without_end_is_bounded() {
-        let mut assembler = Assembler::default();
-        assembler.push(b"213-\n");
+        let mut bytes = b"213-\n".to_vec();
         let lines = REPLY_LIMIT / 1024;
         let mut line = vec![b'x'; 1023];
         line.push(b'\n');
         for _ in 0..lines {
-            assembler.push(&line);
+            bytes.extend_from_slice(&line);
         }
-        assert_eq!(assembler.next_reply(), Err(Malformed));
+        assert_eq!(take(&mut bytes), Err(Malformed));
     }
 
     #[test]
     fn replies_cut_anywhere_are_assembled_alike() {
         let bytes = b"220 a\r\n213-b\r\n c\r\n213 d\r\n";
         for cut in 0..=bytes.len() {
-            let mut assembler = Assembler::default();
+            let mut read = Vec::new();
             let mut codes = Vec::new();
             for part in [&bytes[..cut], &bytes[cut..]] {
-                assembler.push(part);
-                while let Some(reply) = assembler.next_reply().unwrap() {
+                read.extend_from_slice(part);
+                while let Some(reply) = take(&mut read).unwrap() {
                     codes.push((reply.code, reply.lines.len()));
                 }
             }
@@ -214,10 +182,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_clean_replies_or_an_error(bytes in proptest::collection::vec(byte(), 0..200)) {
-            let mut assembler = Assembler::default();
+            let mut read = Vec::new();
             for piece in bytes.chunks(7) {
-                assembler.push(piece);
-                while let Ok(Some(reply)) = assembler.next_reply() {
+                read.extend_from_slice(piece);
+                while let Ok(Some(reply)) = take(&mut read) {
                     prop_assert!(reply.code < 1000 && !reply.lines.is_empty());
                     let mut shown = reply.lines.iter().flat_map(|line| line.bytes());
                     prop_assert!(shown.all(|byte| (b' '..=b'~').contains(&byte)));

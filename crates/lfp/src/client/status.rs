@@ -8,15 +8,6 @@ use pidlockfile::Pid;
 use super::Reply;
 use ttylock::{Holder, Scheme, Standing};
 
-/// The holders of a reply; `None` when a line cannot be understood. Keys that are not known are
-/// passed over, and so are holders of a scheme that is not known.
-pub(super) fn holders(reply: &Reply) -> Option<Vec<Holder>> {
-    let between = reply.lines.len().saturating_sub(2);
-    let lines = reply.lines.iter().skip(1).take(between);
-    let holders: Option<Vec<_>> = lines.map(|line| Words::of(line).map(holder)).collect();
-    Some(holders?.into_iter().flatten().collect())
-}
-
 /// A waiter for a device: as long as it waits, no other client's LOCK gets the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,15 +20,16 @@ pub struct Waiter {
     pub user: Option<u32>,
 }
 
-/// The waiters of a reply; `None` when a line cannot be understood.
-pub(super) fn waiters(reply: &Reply) -> Option<Vec<Waiter>> {
+/// The holders and the waiters of a reply; `None` when a line cannot be understood. Unknown keys are ignored, and so are
+/// holders of an unknown scheme.
+pub(super) fn holders_and_waiters(reply: &Reply) -> Option<(Vec<Holder>, Vec<Waiter>)> {
     let between = reply.lines.len().saturating_sub(2);
     let lines = reply.lines.iter().skip(1).take(between);
-    let waiters: Option<Vec<_>> = lines.map(|line| Words::of(line).map(waiter)).collect();
-    Some(waiters?.into_iter().flatten().collect())
+    let lines: Vec<Words> = lines.map(|line| Words::of(line)).collect::<Option<_>>()?;
+    Some((lines.iter().filter_map(holder).collect(), lines.iter().filter_map(waiter).collect()))
 }
 
-fn waiter(words: Words) -> Option<Waiter> {
+fn waiter(words: &Words) -> Option<Waiter> {
     words.value("scheme").filter(|scheme| *scheme == "waiting")?;
     Some(Waiter {
         device: words.value("device")?.to_owned(),
@@ -46,7 +38,7 @@ fn waiter(words: Words) -> Option<Waiter> {
     })
 }
 
-fn holder(words: Words) -> Option<Holder> {
+fn holder(words: &Words) -> Option<Holder> {
     let file = || PathBuf::from(words.value("file").unwrap_or_default());
     let scheme = match words.value("scheme")? {
         "uucp" => Scheme::Uucp(file()),
@@ -132,6 +124,10 @@ mod tests {
         Reply { code: 213, lines: all }
     }
 
+    fn holders(reply: &Reply) -> Option<Vec<Holder>> {
+        Some(holders_and_waiters(reply)?.0)
+    }
+
     fn full() -> Holder {
         Holder {
             device: "ttyUSB0".to_owned(),
@@ -162,7 +158,7 @@ mod tests {
         assert_eq!(holders(&reply).unwrap().len(), 1);
         let pid = Pid::new(8).unwrap();
         let expected = Waiter { device: "ttyS0".to_owned(), pid, user: Some(1000) };
-        assert_eq!(waiters(&reply), Some(vec![expected]));
+        assert_eq!(holders_and_waiters(&reply).unwrap().1, [expected]);
     }
 
     #[rstest]

@@ -1,34 +1,55 @@
-//! Finds the service at its usual socket, and checks that it can be trusted: in a directory that others may
-//! write, any user could listen and answer 200 to everything.
+//! Checks which user listens at the usual addresses. Any user can listen on the TCP port while the service does not, and
+//! on the Unix socket's path if its directory is open to all, and could answer 200 to everything.
 
 use std::fs::{Metadata, metadata, read_to_string};
-use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::unistd::User;
+
 use super::{Address, Client, Error};
+
+/// The users that the service is meant to run as.
+const SERVICE_USERS: [&str; 2] = ["lfpd", "uucp"];
 
 impl Client {
     /// Connects to the usual socket, if the listener is root (a super-server), this user, or the user
     /// to whom root gave the socket's directory.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] where another user listens; and as [`Client::connect`].
+    /// [`Error::Untrusted`] where another user listens; and as [`Client::connect`].
     pub fn usual(patience: Duration) -> Result<Self, Error> {
-        let address = Address::default();
-        let client = Self::connect(&address, patience)?;
-        let listener = client.listener().map_err(Error::Unreachable)?;
-        if listener.is_some_and(|listener| is_trusted(&address, listener)) {
-            Ok(client)
-        } else {
-            Err(Error::Unreachable(io::ErrorKind::PermissionDenied.into()))
+        Self::connect(&Address::default(), patience)?.of_users(&[])
+    }
+
+    /// This connection, if the listener is root (a super-server), this user, or the service's user.
+    pub(crate) fn of_a_service(self) -> Result<Self, Error> {
+        self.of_users(&SERVICE_USERS)
+    }
+
+    fn of_users(self, names: &[&str]) -> Result<Self, Error> {
+        let Some(listener) = self.listener().map_err(Error::Unreachable)? else {
+            return Err(Error::Untrusted("the user of the listener is unknown".to_owned()));
+        };
+        let is_it = |name: &&str| matches!(User::from_name(name), Ok(Some(it)) if it.uid.as_raw() == listener);
+        if is_trusted(&self.address, listener) || names.iter().any(is_it) {
+            return Ok(self);
         }
+        let who = if is_outside(listener) {
+            format!(
+                "may be any user outside this user namespace (uid {listener}), and users other than root and the owner \
+                 can write the socket's directory"
+            )
+        } else {
+            format!("is uid {listener}, neither root nor the service's user")
+        };
+        Err(Error::Untrusted(format!("the listener {who} (--server asks it nevertheless)")))
     }
 }
 
 /// Whether a listener there may be the service.
-pub(crate) fn is_trusted(address: &Address, listener: u32) -> bool {
+fn is_trusted(address: &Address, listener: u32) -> bool {
     let is_chosen = match address {
         Address::Unix(path) => chosen_by_root(path) == Some(listener),
         Address::Tcp(_) => false,
@@ -59,7 +80,7 @@ fn chosen_by_root(socket: &Path) -> Option<u32> {
 
 /// Whether this number stands for all users from outside the user namespace that we are in
 /// (user_namespaces(7)). Not where it is a user of the namespace as well.
-pub(crate) fn is_outside(uid: u32) -> bool {
+fn is_outside(uid: u32) -> bool {
     let number = |path| read_to_string(path).ok()?.trim().parse().ok();
     number("/proc/sys/kernel/overflowuid") == Some(uid)
         && read_to_string("/proc/self/uid_map").is_ok_and(|map| !has(&map, uid))

@@ -7,23 +7,22 @@ use pidlockfile::Pid;
 use pidlockfile::process::{NoCaller, lives, of_caller};
 use wrapcmd::Value;
 
-use super::arguments::{self, Asked, AskedInTime, Handed, Route};
-use super::broker::{Broker, Trouble};
+use super::arguments::{self, Asked, AskedInTime, Handed};
 use super::exit;
 use super::looking::no_such_device;
 use super::news::News;
-use super::outcome::{Failure, Kind};
+use super::outcome::Failure;
 use super::output::Output;
 use super::report::{in_the_way, living, openers, openers_at_all};
 use super::row::Row;
 use super::waiting::{self, Waited};
-use crate::client::route::how_to_start;
+use crate::client::broker::{Broker, Route, Trouble};
 use ttylock::{Outcome, Pass, Request, follow};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(asked)?);
     let outcome = broker.lock(&request);
-    done_or_why(outcome, &mut broker, &request, Kind::Busy).map(|()| locked(&request, output))
+    done_or_why(outcome, &mut broker, &request, Failure::busy).map(|()| locked(&request, output))
 }
 
 pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -39,7 +38,7 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
             (request, outcome) = (own, Ok(Outcome::Done));
         }
     }
-    done_or_why(outcome, &mut broker, &request, Kind::NotHeld)?;
+    done_or_why(outcome, &mut broker, &request, Failure::not_held)?;
     Ok(done(&request, still_open(&request), output))
 }
 
@@ -48,12 +47,8 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
     let (mut broker, from) = (Broker::new(route), request(&asked.asked)?);
     let pass = Pass { device: from.device.clone(), from: from.pid, to: asked.to };
     let to = Request { pid: asked.to, ..from.clone() };
-    match broker.pass(&pass) {
-        Ok(Outcome::Done) => Ok(done(&to, Vec::new(), output)),
-        Ok(Outcome::Busy) => Err(busy(&mut broker, &from, Kind::NotHeld)),
-        Ok(Outcome::Denied) => Err(denied(&broker, &to)),
-        Err(trouble) => Err(unreachable(&from, trouble)),
-    }
+    done_or_why(broker.pass(&pass), &mut broker, &to, Failure::not_held)?;
+    Ok(done(&to, Vec::new(), output))
 }
 
 pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -62,7 +57,7 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
     let rows = in_the_way(&request.device);
     if rows.iter().any(|row| row.is_lock_of(request.pid)) {
         // It would be waited for without end: nobody else can release it meanwhile.
-        return Err(busy(&mut broker, &request, Kind::Busy));
+        return Err(busy(&mut broker, &request, Failure::busy));
     }
     let mut news = News::begin(&request, &rows, output);
     let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
@@ -76,29 +71,30 @@ pub(super) fn came_of(
     request: &Request,
 ) -> Result<(), Failure> {
     match waited {
-        Waited::Taken => Ok(()),
+        Waited::Answered(outcome) => done_or_why(outcome, broker, request, Failure::busy),
         Waited::TimedOut(reasons) => {
-            Err(busy(broker, request, |rows| Kind::TimedOut(rows, reasons)))
+            Err(busy(broker, request, |rows| Failure::timed_out(rows, reasons)))
         }
-        Waited::Denied => Err(denied(broker, request)),
         Waited::Interrupted(signal) => {
-            Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))
+            Err(Failure::interrupted(signal).about(request.device.as_str()))
         }
-        Waited::Trouble(trouble) => Err(unreachable(request, trouble)),
     }
 }
 
-/// What an answer means for the command, and why it has failed. `kind` is what a busy device means for it.
+/// What an answer means for the command, and why it has failed. `failure` is what a busy device means for it.
 pub(super) fn done_or_why(
     outcome: Result<Outcome, Trouble>,
     broker: &mut Broker,
     request: &Request,
-    kind: impl FnOnce(Vec<Row>) -> Kind,
+    failure: impl FnOnce(Vec<Row>) -> Failure,
 ) -> Result<(), Failure> {
     match outcome {
         Ok(Outcome::Done) => Ok(()),
-        Ok(Outcome::Busy) => Err(busy(broker, request, kind)),
-        Ok(Outcome::Denied) => Err(denied(broker, request)),
+        Ok(Outcome::Busy) => Err(busy(broker, request, failure)),
+        Ok(Outcome::Denied) => {
+            let reasons = broker.why_denied(request);
+            Err(Failure::not_permitted(reasons).about(request.device.as_str()))
+        }
         Err(trouble) => Err(unreachable(request, trouble)),
     }
 }
@@ -107,26 +103,17 @@ pub(super) fn done_or_why(
 pub(super) fn busy(
     broker: &mut Broker,
     request: &Request,
-    kind: impl FnOnce(Vec<Row>) -> Kind,
+    failure: impl FnOnce(Vec<Row>) -> Failure,
 ) -> Failure {
     let mut rows = in_the_way(&request.device);
     if rows.is_empty() {
         rows = living(broker.holders(&request.device));
     }
-    Failure::about(request.device.as_str(), kind(rows))
-}
-
-pub(super) fn denied(broker: &Broker, request: &Request) -> Failure {
-    let reasons = broker.why_denied(request);
-    Failure::about(request.device.as_str(), Kind::NotPermitted(reasons))
+    failure(rows).about(request.device.as_str())
 }
 
 pub(super) fn unreachable(request: &Request, trouble: Trouble) -> Failure {
-    let start = matches!(trouble, Trouble::Nobody(_)).then(how_to_start);
-    let mut reasons = trouble.reasons();
-    reasons.extend(start);
-    reasons.push("without a service, --direct uses the lock files themselves".to_owned());
-    Failure::about(request.device.as_str(), Kind::Unreachable(reasons))
+    trouble.failure().about(request.device.as_str())
 }
 
 /// The lock is for the process that called us: we are gone in a moment.

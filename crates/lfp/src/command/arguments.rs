@@ -12,11 +12,12 @@ use super::spelling::device;
 use super::values::{pid, signal};
 use super::{examples, exit};
 use crate::client::Address;
+use crate::client::broker::Route;
 use ttylock::DeviceName;
 
 mod programs;
 
-pub(super) use programs::{Adopt, Adoption, Becoming, Run, Shim, ShimOnly};
+pub(super) use programs::{Adopt, Adoption, Run, Shim, ShimOnly};
 
 /// Shows, takes and releases the locks of serial ports.
 #[derive(Debug, Parser)]
@@ -53,17 +54,6 @@ pub(super) struct FormatOptions {
     /// Print no answer, and no message if another process has the device: the exit code says it
     #[arg(short, long, global = true)]
     quiet: bool,
-}
-
-/// What to ask: a service, or the lock files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Route {
-    /// The service, wherever it usually is.
-    Usual,
-    /// This service and no other.
-    Server(Address),
-    /// The files themselves.
-    Direct,
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,7 +117,7 @@ pub(super) struct Release {
 
     /// Release the lock of any process: for root and the group of `lfpd --force-group`
     #[arg(long)]
-    force: bool,
+    pub(super) force: bool,
 
     /// Send the holder this signal first
     #[arg(long, value_name = "SIGNAL", value_parser = signal, requires = "force")]
@@ -136,19 +126,6 @@ pub(super) struct Release {
     /// Wait this many seconds for the holder to release it
     #[arg(long, value_name = "SECS", value_parser = seconds, requires = "force")]
     pub(super) grace: Option<Duration>,
-}
-
-/// The lock that is released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    Ours,
-    Anybodys,
-}
-
-impl Release {
-    pub(super) fn whose(&self) -> Whose {
-        if self.force { Whose::Anybodys } else { Whose::Ours }
-    }
 }
 
 #[derive(Args, Debug)]
@@ -192,7 +169,7 @@ pub(super) struct Who {
     pub(super) devices: Vec<DeviceName>,
 
     #[command(flatten)]
-    watch: WatchOption,
+    pub(super) times: Times,
 }
 
 #[derive(Args, Debug)]
@@ -202,21 +179,15 @@ pub(super) struct List {
     pub(super) all: bool,
 
     #[command(flatten)]
-    watch: WatchOption,
-}
-
-#[derive(Args, Debug)]
-struct WatchOption {
-    /// Show the table again whenever it changes
-    #[arg(short, long, conflicts_with = "quiet")]
-    watch: bool,
+    pub(super) times: Times,
 }
 
 /// How often to show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Times {
-    Once,
-    AtEachChange,
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// Show the table again whenever it changes
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(super) watch: bool,
 }
 
 #[derive(Args, Debug)]
@@ -248,24 +219,6 @@ impl Action {
             | Self::Clean
             | Self::Completions { .. } => exit::BUSY,
         }
-    }
-}
-
-impl Who {
-    pub(super) fn times(&self) -> Times {
-        self.watch.times()
-    }
-}
-
-impl List {
-    pub(super) fn times(&self) -> Times {
-        self.watch.times()
-    }
-}
-
-impl WatchOption {
-    fn times(&self) -> Times {
-        if self.watch { Times::AtEachChange } else { Times::Once }
     }
 }
 

@@ -9,18 +9,18 @@ use std::time::Duration;
 use pidlockfile::{Directory, Found, Judged, Name, Pid};
 use wrapcmd::Value;
 
-use super::arguments::Route;
-use super::broker::{Broker, layout};
+use super::broker::layout;
 use super::exit;
-use super::outcome::{Failure, Kind};
+use super::outcome::Failure;
 use super::output::Output;
 use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{self, Row};
-use crate::client::STATUS_PATIENCE;
+use crate::client::broker::{Broker, Route};
+use ttylock::limits::COMMAND_SEARCH;
 use ttylock::{
-    Content, DeviceName, Holder, Layout, READ_LIMIT, Request, Standing, Table, is_lock_file,
-    limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
+    Content, DeviceName, Holder, Layout, READ_LIMIT, Request, Standing, Survey, Table,
+    is_lock_file, limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
 };
 
 /// A stale lock that is still there.
@@ -43,7 +43,7 @@ struct Report {
     left: Vec<Left>,
     /// The service's records of locks that are gone.
     records: usize,
-    /// A directory that holds more lock files than are ever looked at.
+    /// Not all lock files were looked at.
     cut_off: bool,
 }
 
@@ -56,8 +56,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
     }
     report.records = forget_records();
     report.tell(output);
-    let failure = Failure { device: None, kind: Kind::Left };
-    if report.left.is_empty() && !report.cut_off { Ok(exit::DONE) } else { Err(failure) }
+    if report.left.is_empty() && !report.cut_off { Ok(exit::DONE) } else { Err(Failure::left()) }
 }
 
 /// One look at all locks. Whether it is worth while to look again.
@@ -83,16 +82,18 @@ fn round(report: &mut Report, route: &Route) -> bool {
     cut_off && progress
 }
 
-/// The stale lock files, and whether there were more in a directory than are looked at.
+/// The stale lock files, and whether there may be more: in a directory with more files than are looked at, or because
+/// the search was cut short.
 fn stale() -> (Vec<Holder>, bool) {
-    let mut holders = Table::new(layout()).all_holders(STATUS_PATIENCE).holders;
+    let Survey { mut holders, is_complete, .. } =
+        Table::new(layout()).all_lock_files(COMMAND_SEARCH);
     let mut listed: HashMap<PathBuf, usize> = HashMap::new();
     for directory in holders.iter().filter_map(|holder| holder.scheme.file()?.parent()) {
         let count = listed.entry(directory.to_owned()).or_default();
         *count = count.saturating_add(1);
     }
     holders.retain(|holder| holder.standing == Standing::Stale && holder.scheme.file().is_some());
-    (holders, listed.values().any(|count| *count >= LOCKS_LISTED))
+    (holders, !is_complete || listed.values().any(|count| *count >= LOCKS_LISTED))
 }
 
 /// Whether the very file is still there that was found stale.
@@ -182,8 +183,8 @@ impl Report {
         );
         if self.cut_off {
             output.remark(&format!(
-                "there are more than {LOCKS_LISTED} lock files in one directory: not all were \
-                 looked at"
+                "there are more than {LOCKS_LISTED} lock files in one directory, or the search was cut short after \
+                 two seconds: not all were looked at"
             ));
         }
     }

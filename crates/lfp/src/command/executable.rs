@@ -1,21 +1,40 @@
 //! Whether liblfp_preload.so can be loaded into the program of a command, and whether that program makes lock
-//! files itself. Looks at the file only. If another process changes the file meanwhile, the worst result is
-//! wrong advice.
+//! files itself. Looks at the file only (execve(2), elf(5)), which may come from any user, and is believed only as far as
+//! needed. If another process changes the file meanwhile, the worst result is wrong advice.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use elf::endian::LittleEndian;
+use elf::{ElfStream, abi};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};
 
-use super::elf::{self, HEAD_BYTES, Kind, Loader, Piece};
 use crate::sys::{gains_nothing, has_capabilities};
+
+/// As much of a file's beginning is looked at: the kernel looks at no more of a script (`BINPRM_BUF_SIZE`), and the
+/// header of ELF is shorter.
+const HEAD_BYTES: usize = 256;
+
+/// The longest path of a loader (`PATH_MAX`).
+const PATH_BYTES: u64 = 4096;
+
+/// This processor in `e_machine`: those that the preloaded library is made for.
+const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
+    abi::EM_X86_64
+} else if cfg!(target_arch = "aarch64") {
+    abi::EM_AARCH64
+} else if cfg!(target_arch = "riscv64") {
+    abi::EM_RISCV
+} else {
+    abi::EM_NONE
+};
 
 /// A script's interpreter may be a script: as often as the kernel follows (execve(2)).
 const SCRIPTS: usize = 5;
@@ -93,9 +112,10 @@ impl Executable {
         }
     }
 
-    /// Whether it seems to make lock files itself, by what is written in it.
+    /// Whether it seems to make lock files itself, by what is written in it. `lfp` knows whose lock it meets.
     pub(super) fn makes_lock_files(&self) -> bool {
-        self.chain.iter().filter_map(|path| open(path)).any(|file| names_locks(&file))
+        let files = self.chain.iter().filter_map(|path| open(path));
+        files.filter(|file| !is_this_program(file)).any(|file| names_locks(&file))
     }
 }
 
@@ -126,43 +146,63 @@ enum Start {
 }
 
 fn start(file: &File) -> Start {
-    let Some(head) = read(file, Piece { offset: 0, bytes: HEAD_BYTES }) else {
-        return Start::Unknown;
-    };
-    let table = match elf::kind(&head) {
-        Kind::Script(path) => return Start::By(OsString::from_vec(path.to_vec()).into()),
-        Kind::Foreign => return Start::Hindered(Obstacle::OtherProcessor),
-        Kind::Unknown => return Start::Unknown,
-        Kind::Native(table) => table,
-    };
-    let Some(headers) = read(file, table).filter(|it| it.len() == table.bytes) else {
-        return Start::Unknown;
-    };
-    match elf::loader(&headers) {
-        Loader::None => Start::Hindered(Obstacle::Static),
-        Loader::Unknown => Start::Unknown,
-        Loader::At(place) => match read(file, place) {
-            Some(path) if !elf::is_ours(&path) => Start::Hindered(Obstacle::OtherLibrary),
-            Some(_) if is_sanitized(file, &headers) => Start::Hindered(Obstacle::Sanitizer),
-            Some(_) | None => Start::Unknown,
-        },
+    let mut head = [0; HEAD_BYTES];
+    let length = file.read_at(&mut head, 0).unwrap_or_default();
+    let head = head.get(..length).unwrap_or_default();
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let interpreter = interpreter(line).map(<[u8]>::to_vec);
+        return interpreter
+            .map_or(Start::Unknown, |path| Start::By(OsString::from_vec(path).into()));
     }
+    let Some(&[class, data]) = head.get(4..6).filter(|_| head.starts_with(&abi::ELFMAGIC)) else {
+        return Start::Unknown;
+    };
+    let machine = head.get(18..20).map(|bytes| bytes.iter().rev());
+    let is_native = machine.is_some_and(|bytes| bytes.eq(&MACHINE.to_be_bytes()));
+    if class != abi::ELFCLASS64 || data != abi::ELFDATA2LSB || !is_native {
+        return Start::Hindered(Obstacle::OtherProcessor);
+    }
+    obstacle_in(file).map_or(Start::Unknown, Start::Hindered)
 }
 
-/// Whether AddressSanitizer is in it, or is to be loaded for it: then it ends at once where another library
-/// comes first.
-fn is_sanitized(file: &File, headers: &[u8]) -> bool {
-    let dynamic = elf::dynamic(headers).and_then(|place| read(file, place));
-    let names = dynamic.and_then(|dynamic| read(file, elf::names(headers, &dynamic)?));
-    names.is_some_and(|names| holds(&names, b"\0__asan_init"))
+/// The first word of the line, which must end within what the kernel looks at.
+fn interpreter(line: &[u8]) -> Option<&[u8]> {
+    let line = line.split(|byte| *byte == b'\n').next()?.trim_ascii_start();
+    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t' | 0));
+    let word = line.get(..end.unwrap_or(line.len()))?;
+    (!word.is_empty()).then_some(word)
 }
 
-/// A piece of a file, or as much of it as there is.
-fn read(file: &File, piece: Piece) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; piece.bytes];
-    let length = file.read_at(&mut bytes, piece.offset).ok()?;
-    bytes.truncate(length);
-    Some(bytes)
+/// Why a program for this processor leaves the library out, as far as is known.
+fn obstacle_in(file: &File) -> Option<Obstacle> {
+    let mut elf = ElfStream::<LittleEndian, _>::open_stream(file).ok()?;
+    if ![abi::ET_EXEC, abi::ET_DYN].contains(&elf.ehdr.e_type) {
+        return None;
+    }
+    let loader = elf.segments().iter().find(|it| it.p_type == abi::PT_INTERP).copied();
+    let Some(loader) = loader else { return Some(Obstacle::Static) };
+    if !(1..=PATH_BYTES).contains(&loader.p_filesz) {
+        return None;
+    }
+    if !is_ours(elf.segment_data(&loader).ok()?) {
+        return Some(Obstacle::OtherLibrary);
+    }
+    // AddressSanitizer is in it, or is to be loaded for it: then it ends at once where another library comes first.
+    let (symbols, names) = elf.dynamic_symbol_table().ok()??;
+    let name =
+        |symbol: elf::symbol::Symbol| names.get_raw(usize::try_from(symbol.st_name).ok()?).ok();
+    let is_sanitizer = |name: &[u8]| name.starts_with(b"__asan_init");
+    symbols.iter().filter_map(name).any(is_sanitizer).then_some(Obstacle::Sanitizer)
+}
+
+/// Whether the loader of this path is the one of the C library that the preloaded library is for:
+/// the one that this program was made for itself, as they come together.
+fn is_ours(path: &[u8]) -> bool {
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let names: &[&[u8]] =
+        if cfg!(target_env = "musl") { &[b"ld-musl-"] } else { &[b"ld-linux-", b"ld-lsb-"] };
+    names.iter().any(|start| name.starts_with(start))
 }
 
 /// Whether the loader takes the program for one with more rights than its user (ld.so(8), "secure
@@ -188,6 +228,12 @@ fn gains_rights(path: &Path, starter: Starter) -> bool {
 fn counts(path: &Path) -> bool {
     let ignored = statvfs(path).is_ok_and(|it| it.flags().contains(FsFlags::ST_NOSUID));
     !ignored && !gains_nothing()
+}
+
+fn is_this_program(file: &File) -> bool {
+    let of = |file: &Metadata| (file.dev(), file.ino());
+    let this = env::current_exe().and_then(std::fs::metadata);
+    matches!((file.metadata(), this), (Ok(file), Ok(this)) if of(&file) == of(&this))
 }
 
 /// Whether a program's file holds what programs that make lock files hold: how those are called
@@ -217,6 +263,7 @@ fn holds<const N: usize>(piece: &[u8], sign: &[u8; N]) -> bool {
 mod tests {
     use std::io::Write;
 
+    use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
@@ -268,6 +315,96 @@ mod tests {
         std::fs::write(&other, b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0").unwrap();
         let executable = Executable::find(script.as_os_str());
         assert_eq!(executable.obstacle(Starter::Ourselves), Some(Obstacle::OtherProcessor));
+    }
+
+    /// The header of a program, with two program headers behind it: of what is loaded, and of the loader's path.
+    fn program() -> Vec<u8> {
+        let path = b"/lib64/ld-linux-x86-64.so.2\0/lib/ld-musl-x86_64.so.1\0\0\0\0";
+        let mut bytes = vec![0; 64 + 2 * 56];
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        bytes[16] = 3;
+        bytes[18..20].copy_from_slice(&MACHINE.to_le_bytes());
+        (bytes[20], bytes[32], bytes[54], bytes[56]) = (1, 64, 56, 2);
+        (bytes[64], bytes[120], bytes[128], bytes[152]) = (1, 3, 176, 28);
+        bytes.extend_from_slice(path);
+        bytes
+    }
+
+    #[cfg(target_env = "gnu")]
+    #[rstest]
+    #[case::usual(|_: &mut Vec<u8>| (), None)]
+    #[case::fixed_address(|it: &mut Vec<u8>| it[16] = 2, None)]
+    #[case::no_headers(|it: &mut Vec<u8>| it[56] = 0, Some(Obstacle::Static))]
+    #[case::no_loader(|it: &mut Vec<u8>| it[120] = 1, Some(Obstacle::Static))]
+    #[case::another_c_library(|it: &mut Vec<u8>| it[128] += 28, Some(Obstacle::OtherLibrary))]
+    #[case::empty_path(|it: &mut Vec<u8>| it[152] = 0, None)]
+    #[case::long_path(|it: &mut Vec<u8>| it[154] = 1, None)]
+    #[case::far_away(|it: &mut Vec<u8>| it[135] = 0xff, None)]
+    #[case::object(|it: &mut Vec<u8>| it[16] = 1, None)]
+    #[case::narrow(|it: &mut Vec<u8>| it[4] = 1, Some(Obstacle::OtherProcessor))]
+    #[case::big_endian(|it: &mut Vec<u8>| it[5] = 2, Some(Obstacle::OtherProcessor))]
+    #[case::other_processor(|it: &mut Vec<u8>| it[18] = 40, Some(Obstacle::OtherProcessor))]
+    #[case::odd_size(|it: &mut Vec<u8>| it[54] = 55, None)]
+    #[case::many(|it: &mut Vec<u8>| it[57] = 1, None)]
+    #[case::cut(|it: &mut Vec<u8>| it.truncate(57), None)]
+    #[case::only_magic(|it: &mut Vec<u8>| it.truncate(4), None)]
+    fn a_program_is_judged_by_its_headers(
+        #[case] change: fn(&mut Vec<u8>),
+        #[case] expected: Option<Obstacle>,
+    ) {
+        let mut bytes = program();
+        change(&mut bytes);
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("program");
+        std::fs::write(&path, bytes).unwrap();
+        let executable = Executable::find(path.as_os_str());
+        assert_eq!(executable.obstacle(Starter::Ourselves), expected);
+    }
+
+    proptest! {
+        /// Of a file that is no program, and of a program with a few wrong bytes.
+        #[test]
+        fn any_bytes_are_judged(
+            text in proptest::collection::vec(any::<u8>(), 0..300),
+            changes in proptest::collection::vec((0..232_usize, any::<u8>()), 0..8),
+            is_program: bool,
+        ) {
+            let mut bytes = if is_program { program() } else { text };
+            for (at, byte) in changes {
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&bytes).unwrap();
+            let _ = start(&file);
+        }
+    }
+
+    #[rstest]
+    #[case::usual("/bin/sh\n", Some("/bin/sh"))]
+    #[case::with_argument(" \t/usr/bin/env python3\n", Some("/usr/bin/env"))]
+    #[case::last_line("/bin/sh", Some("/bin/sh"))]
+    #[case::nothing("\n/bin/sh", None)]
+    #[case::blank("  \n", None)]
+    #[case::ends("/bin/sh\0/x", Some("/bin/sh"))]
+    fn scripts(#[case] line: &str, #[case] expected: Option<&str>) {
+        assert_eq!(interpreter(line.as_bytes()), expected.map(str::as_bytes));
+    }
+
+    #[cfg(target_env = "gnu")]
+    #[rstest]
+    #[case::usual("/lib64/ld-linux-x86-64.so.2\0", true)]
+    #[case::arm("/lib/ld-linux-aarch64.so.1\0", true)]
+    #[case::nix("/nix/store/x-glibc-2.40/lib/ld-linux-x86-64.so.2\0", true)]
+    #[case::standard_base("/lib64/ld-lsb-x86-64.so.3\0", true)]
+    #[case::musl("/lib/ld-musl-x86_64.so.1\0", false)]
+    #[case::android("/system/bin/linker64\0", false)]
+    #[case::uclibc("/lib/ld64-uClibc.so.1\0", false)]
+    #[case::empty("\0", false)]
+    #[case::behind_the_end("/x\0/lib64/ld-linux-x86-64.so.2", false)]
+    fn loaders_of_c_libraries(#[case] path: &str, #[case] expected: bool) {
+        assert_eq!(is_ours(path.as_bytes()), expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use wrapcmd::{Form, Value};
 
-use super::arguments::{List, Route, Times, Who};
+use super::arguments::{List, Times, Who};
 use super::broker::layout;
 use super::devices::{Device, Names, Presence, serial_names, suggestion};
 use super::exit;
@@ -17,6 +17,7 @@ use super::output::Output;
 use super::printable::printable;
 use super::report::{self, Service, table};
 use super::table::Colour;
+use crate::client::broker::Route;
 use ttylock::{DeviceName, Holder};
 
 /// How often `--watch` looks again.
@@ -51,12 +52,12 @@ pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Fai
         let held = Picture::take(question, route)?.devices.iter().any(is_held);
         return Ok(if held { exit::DONE } else { exit::BUSY });
     }
-    show(question, asked.times(), route, output)
+    show(question, asked.times, route, output)
 }
 
 pub(super) fn list(asked: &List, route: &Route, output: &Output) -> Result<u8, Failure> {
     let question = if asked.all { Question::All } else { Question::Held };
-    show(question, asked.times(), route, output)
+    show(question, asked.times, route, output)
 }
 
 fn show(
@@ -69,13 +70,13 @@ fn show(
     loop {
         let picture = Picture::take(question, route)?;
         if shown.as_ref() != Some(&picture) {
-            if times == Times::AtEachChange {
+            if times.watch {
                 output.begin_anew();
             }
             output.answer(|colour| picture.text(question, colour), || picture.to_json());
             picture.remarks(question, output);
         }
-        if times == Times::Once {
+        if !times.watch {
             return Ok(picture.code(question));
         }
         if !wait_while_somebody_reads(LOOK_AGAIN) {

@@ -11,13 +11,11 @@ mod calendar;
 mod clean;
 mod denial;
 mod devices;
-mod elf;
 mod examples;
 #[cfg_attr(not(target_os = "linux"), path = "exclusive_elsewhere.rs")]
 mod exclusive;
 mod executable;
 mod exit;
-mod listener;
 mod looking;
 mod news;
 mod outcome;
@@ -44,8 +42,8 @@ use wrapcmd::usage::{self, OwnWords};
 
 pub use arguments::command;
 
-use arguments::{Action, Options, Whose};
-use outcome::{Failure, Kind};
+use arguments::{Action, Options};
+use outcome::Failure;
 use output::Output;
 
 /// Runs the program to its end. The arguments are with the program's name.
@@ -58,8 +56,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match options(&arguments) {
         Ok(options) => ExitCode::from(act(options)),
         Err(error) if error.use_stderr() && OwnWords::of(&command(), &arguments).have("json") => {
-            let kind = Kind::Usage(usage::message(&error));
-            Output::new(Form::Json).complain(&Failure { device: None, kind });
+            Output::new(Form::Json).complain(&Failure::usage(usage::message(&error)));
             ExitCode::from(exit::USAGE)
         }
         Err(error) if error.use_stderr() => {
@@ -108,10 +105,8 @@ fn act(options: Options) -> u8 {
     let busy = action.code_for_busy();
     let outcome = match action {
         Action::Lock(asked) => actions::lock(&asked, &route, &output),
-        Action::Unlock(asked) => match asked.whose() {
-            Whose::Ours => actions::unlock(&asked.asked, &route, &output),
-            Whose::Anybodys => taking::force(&asked, &route, &output),
-        },
+        Action::Unlock(asked) if asked.force => taking::force(&asked, &route, &output),
+        Action::Unlock(asked) => actions::unlock(&asked.asked, &route, &output),
         Action::Ask(asked) => taking::ask(&asked, &route, &output),
         Action::Pass(asked) => actions::pass(&asked, &route, &output),
         Action::Wait(asked) => actions::wait(&asked, &route, &output),

@@ -15,8 +15,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 pub(super) struct News<'a> {
     request: &'a Request,
     output: &'a Output,
-    /// Never, where nobody reads it.
-    due: Option<Due>,
+    /// When it is told next. Never, where nobody reads it.
+    due: Option<Instant>,
 }
 
 impl<'a> News<'a> {
@@ -42,18 +42,18 @@ impl<'a> News<'a> {
     }
 
     fn from_now_on(request: &'a Request, output: &'a Output) -> Self {
-        let due = output.has_people().then(|| Due::after(Instant::now()));
+        let due = output.has_people().then(|| next(Instant::now())).flatten();
         Self { request, output, due }
     }
 
     /// The time until there is something to do; `None`: never.
     pub(super) fn left(&self) -> Option<Duration> {
-        self.due.as_ref().map(|due| due.left(Instant::now()))
+        self.due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
     /// Tells it again, with the holder there is by now, if the time has come.
     pub(super) fn tell_if_due(&mut self) {
-        if self.due.as_mut().is_some_and(|due| due.has_come(Instant::now())) {
+        if has_come(&mut self.due, Instant::now()) {
             self.tell(&in_the_way(&self.request.device));
         }
     }
@@ -69,43 +69,34 @@ impl<'a> News<'a> {
     }
 }
 
-/// When it is told next.
-#[derive(Debug)]
-struct Due(Option<Instant>);
+fn next(now: Instant) -> Option<Instant> {
+    now.checked_add(PERIOD)
+}
 
-impl Due {
-    fn after(now: Instant) -> Self {
-        Self(now.checked_add(PERIOD))
+/// Whether the moment has come: then the next one is a period later.
+fn has_come(due: &mut Option<Instant>, now: Instant) -> bool {
+    let has_come = due.is_some_and(|due| due <= now);
+    if has_come {
+        *due = next(now);
     }
-
-    fn left(&self, now: Instant) -> Duration {
-        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(now))
-    }
-
-    fn has_come(&mut self, now: Instant) -> bool {
-        let come = self.left(now).is_zero();
-        if come {
-            *self = Self::after(now);
-        }
-        come
-    }
+    has_come
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Due, PERIOD};
+    use super::{PERIOD, has_come, next};
     use std::time::{Duration, Instant};
 
     #[test]
     fn news_of_the_holder_is_due_once_a_minute() {
         let begin = Instant::now();
         let moment = Duration::from_millis(1);
-        let mut due = Due::after(begin);
-        assert_eq!(due.left(begin), PERIOD);
+        let mut due = next(begin);
+        assert_eq!(due, Some(begin + PERIOD));
         let told: Vec<bool> = [PERIOD - moment, PERIOD, PERIOD + moment, PERIOD * 2, PERIOD * 9]
-            .map(|time| due.has_come(begin + time))
+            .map(|time| has_come(&mut due, begin + time))
             .into();
         assert_eq!(told, [false, true, false, true, true]);
-        assert_eq!(due.left(begin + PERIOD * 9), PERIOD);
+        assert_eq!(due, Some(begin + PERIOD * 10));
     }
 }

@@ -1,153 +1,137 @@
-//! Failures, with their exit codes and words. No other file has exit codes.
+//! Failures, with their exit codes and words: each kind in one place.
 
 use std::fmt;
 
 use nix::sys::signal::Signal;
 
-use super::denial::Reason;
 use super::exit;
 use super::row::Row;
 use ttylock::Scheme;
 use wrapcmd::Refusal;
 
 /// Why it was not done.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Failure {
     /// The device it is about, as `/dev/NAME`.
     pub(super) device: Option<String>,
-    pub(super) kind: Kind,
-}
-
-#[derive(Debug)]
-pub(super) enum Kind {
-    /// Somebody else has it; these do, as far as can be seen.
-    Busy(Vec<Row>),
-    /// Nothing to unlock, or it is another's.
-    NotHeld(Vec<Row>),
-    /// The same to the end of the time, or whatever else kept us from the answer.
-    TimedOut(Vec<Row>, Vec<Reason>),
-    /// We may not, for these reasons.
-    NotPermitted(Vec<String>),
-    /// No service answers, for these reasons.
-    Unreachable(Vec<Reason>),
-    /// A signal came first.
-    Interrupted(Signal),
-    /// The system would not.
-    System(String),
-    /// Stale locks were left.
-    Left,
-    /// What was typed makes no sense, for this reason.
-    Usage(String),
-    /// The command could not be executed.
-    NotStarted(Refusal),
-}
-
-impl Failure {
-    pub(super) fn about(device: &str, kind: Kind) -> Self {
-        Self { device: Some(format!("/dev/{device}")), kind }
-    }
-
-    pub(super) fn system(text: impl Into<String>) -> Self {
-        Self { device: None, kind: Kind::System(text.into()) }
-    }
-
-    pub(super) fn code(&self, busy: u8) -> u8 {
-        match &self.kind {
-            Kind::Busy(_) | Kind::NotHeld(_) => busy,
-            Kind::TimedOut(..) => exit::TIMED_OUT,
-            Kind::NotPermitted(_) | Kind::Left => exit::NOT_PERMITTED,
-            Kind::Unreachable(_) => exit::UNREACHABLE,
-            Kind::Interrupted(signal) => wrapcmd::exit::by_signal(*signal as i32),
-            Kind::System(_) => exit::SYSTEM,
-            Kind::Usage(_) => exit::USAGE,
-            Kind::NotStarted(refusal) => refusal.code().unwrap_or(exit::SYSTEM),
-        }
-    }
-
-    /// Whether somebody has the device, or nobody: the exit code alone may say that.
-    pub(super) fn is_about_holders(&self) -> bool {
-        matches!(self.kind, Kind::Busy(_) | Kind::NotHeld(_) | Kind::TimedOut(..))
-    }
-
     /// One word for JSON.
-    pub(super) fn word(&self) -> &'static str {
-        match &self.kind {
-            Kind::Busy(_) => "busy",
-            Kind::NotHeld(_) => "not-held",
-            Kind::TimedOut(..) => "timed-out",
-            Kind::NotPermitted(_) | Kind::Left => "not-permitted",
-            Kind::Unreachable(_) => "unreachable",
-            Kind::Interrupted(_) => "interrupted",
-            Kind::System(_) => "system-error",
-            Kind::Usage(_) => "usage",
-            Kind::NotStarted(refusal) if refusal.is_not_found() => "not-found",
-            Kind::NotStarted(_) => "not-executable",
-        }
-    }
-
+    pub(super) word: &'static str,
+    /// The exit code; none is the one for a device that another process has.
+    code: Option<u8>,
+    /// What is wrong, for people.
+    text: String,
     /// The holders in the way, as far as can be seen.
-    pub(super) fn holders(&self) -> &[Row] {
-        match &self.kind {
-            Kind::Busy(rows) | Kind::NotHeld(rows) | Kind::TimedOut(rows, _) => rows,
-            Kind::NotPermitted(_)
-            | Kind::Unreachable(_)
-            | Kind::Interrupted(_)
-            | Kind::System(_)
-            | Kind::Usage(_)
-            | Kind::NotStarted(_)
-            | Kind::Left => &[],
-        }
-    }
-
-    fn reasons(&self) -> Vec<String> {
-        match &self.kind {
-            Kind::NotPermitted(reasons) | Kind::Unreachable(reasons) => reasons.clone(),
-            Kind::NotHeld(rows) if are_all_flocks(rows) => {
-                let others = rows.iter().skip(1).map(Row::sentence);
-                others.chain([ENDS_WITH_ITS_PROCESS.to_owned()]).collect()
-            }
-            Kind::Busy(rows) | Kind::NotHeld(rows) => rows.iter().map(Row::sentence).collect(),
-            Kind::TimedOut(rows, reasons) => {
-                rows.iter().map(Row::sentence).chain(reasons.iter().cloned()).collect()
-            }
-            Kind::Interrupted(_)
-            | Kind::System(_)
-            | Kind::Usage(_)
-            | Kind::NotStarted(_)
-            | Kind::Left => Vec::new(),
-        }
-    }
+    pub(super) holders: Vec<Row>,
+    /// Why, as far as is known: a line for each.
+    reasons: Vec<String>,
+    /// The signal that came first.
+    pub(super) signal: Option<Signal>,
 }
 
 const ENDS_WITH_ITS_PROCESS: &str =
     "only the holder can end flock(2), by closing the port: there is no lock file to remove";
 
-/// Whether the port is locked, but without a lock file.
-fn are_all_flocks(rows: &[Row]) -> bool {
-    !rows.is_empty() && rows.iter().all(|row| row.scheme == Scheme::Flock.word())
+impl Failure {
+    fn new(word: &'static str, code: impl Into<Option<u8>>, text: impl Into<String>) -> Self {
+        Self { word, code: code.into(), text: text.into(), ..Self::default() }
+    }
+
+    fn with(self, holders: Vec<Row>, mut reasons: Vec<String>) -> Self {
+        let mut all: Vec<String> = holders.iter().map(Row::sentence).collect();
+        all.append(&mut reasons);
+        Self { holders, reasons: all, ..self }
+    }
+
+    pub(super) fn about(self, device: &str) -> Self {
+        Self { device: Some(format!("/dev/{device}")), ..self }
+    }
+
+    /// Somebody else has it; these do.
+    pub(super) fn busy(holders: Vec<Row>) -> Self {
+        Self::new("busy", None, "busy").with(holders, Vec::new())
+    }
+
+    /// Nothing to unlock, or it is another's.
+    pub(super) fn not_held(holders: Vec<Row>) -> Self {
+        let mut text = "not locked, or locked by another process".to_owned();
+        let mut reasons: Vec<String> = holders.iter().map(Row::sentence).collect();
+        let is_flock = |row: &Row| row.scheme == Scheme::Flock.word();
+        if !holders.is_empty() && holders.iter().all(is_flock) {
+            // Locked, but without a lock file.
+            text = reasons.remove(0);
+            reasons.push(ENDS_WITH_ITS_PROCESS.to_owned());
+        }
+        Self { holders, reasons, ..Self::new("not-held", None, text) }
+    }
+
+    /// Busy to the end of the time, or whatever else kept us from the answer.
+    pub(super) fn timed_out(holders: Vec<Row>, reasons: Vec<String>) -> Self {
+        let text = if holders.is_empty() { "time is up" } else { "still busy, time is up" };
+        Self::new("timed-out", exit::TIMED_OUT, text).with(holders, reasons)
+    }
+
+    pub(super) fn not_permitted(reasons: Vec<String>) -> Self {
+        let text = "not permitted";
+        Self::new("not-permitted", exit::NOT_PERMITTED, text).with(Vec::new(), reasons)
+    }
+
+    /// Stale locks were left.
+    pub(super) fn left() -> Self {
+        let text = "some stale locks could not be removed";
+        Self::new("not-permitted", exit::NOT_PERMITTED, text)
+    }
+
+    /// A service is there, and says nothing.
+    pub(super) fn unanswered(reasons: Vec<String>) -> Self {
+        let text = "the lock file service does not answer";
+        Self::new("unreachable", exit::UNREACHABLE, text).with(Vec::new(), reasons)
+    }
+
+    /// No service is there, or what is there is none.
+    pub(super) fn unreachable(reasons: Vec<String>) -> Self {
+        let text = "no lock file service can be reached";
+        Self::new("unreachable", exit::UNREACHABLE, text).with(Vec::new(), reasons)
+    }
+
+    pub(super) fn interrupted(signal: Signal) -> Self {
+        let code = wrapcmd::exit::by_signal(signal as i32);
+        let failure = Self::new("interrupted", code, format!("interrupted by {signal}"));
+        Self { signal: Some(signal), ..failure }
+    }
+
+    /// The system would not.
+    pub(super) fn system(text: impl Into<String>) -> Self {
+        Self::new("system-error", exit::SYSTEM, text)
+    }
+
+    /// What was typed makes no sense.
+    pub(super) fn usage(text: String) -> Self {
+        Self::new("usage", exit::USAGE, text)
+    }
+
+    /// The command could not be executed.
+    pub(super) fn not_started(refusal: Refusal) -> Self {
+        let word = if refusal.is_not_found() { "not-found" } else { "not-executable" };
+        Self::new(word, refusal.code().unwrap_or(exit::SYSTEM), refusal.to_string())
+    }
+
+    pub(super) fn code(&self, busy: u8) -> u8 {
+        self.code.unwrap_or(busy)
+    }
+
+    /// Whether somebody has the device, or nobody: the exit code alone may say that.
+    pub(super) fn is_about_holders(&self) -> bool {
+        self.code.is_none_or(|code| code == exit::TIMED_OUT)
+    }
 }
 
-/// The lines for people: what is wrong, and indented below it why, as far as is known.
+/// The lines for people: what is wrong, and indented below it why.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(device) = &self.device {
             write!(f, "{device}: ")?;
         }
-        match &self.kind {
-            Kind::Busy(_) => f.write_str("busy")?,
-            Kind::NotHeld(rows) => match rows.first().filter(|_| are_all_flocks(rows)) {
-                Some(row) => f.write_str(&row.sentence())?,
-                None => f.write_str("not locked, or locked by another process")?,
-            },
-            Kind::TimedOut(rows, _) if rows.is_empty() => f.write_str("time is up")?,
-            Kind::TimedOut(..) => f.write_str("still busy, time is up")?,
-            Kind::NotPermitted(_) => f.write_str("not permitted")?,
-            Kind::Unreachable(_) => f.write_str("no lock file service can be reached")?,
-            Kind::Interrupted(signal) => write!(f, "interrupted by {signal}")?,
-            Kind::System(text) | Kind::Usage(text) => f.write_str(text)?,
-            Kind::NotStarted(refusal) => refusal.fmt(f)?,
-            Kind::Left => f.write_str("some stale locks could not be removed")?,
-        }
-        self.reasons().iter().try_for_each(|reason| write!(f, "\n  {reason}"))
+        f.write_str(&self.text)?;
+        self.reasons.iter().try_for_each(|reason| write!(f, "\n  {reason}"))
     }
 }

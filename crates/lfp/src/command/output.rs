@@ -7,7 +7,7 @@ use wrapcmd::usage::in_one_line;
 use wrapcmd::{Form, Refusal, Value};
 
 use super::exit;
-use super::outcome::{Failure, Kind};
+use super::outcome::Failure;
 use super::printable::printable;
 use super::row::Row;
 use super::table::Colour;
@@ -81,9 +81,9 @@ impl Output {
             Form::Quiet if failure.is_about_holders() => {}
             Form::Text | Form::Quiet => warn(&failure.to_string()),
             Form::Json => {
-                let holders = failure.holders().iter().map(Row::to_json).collect();
+                let holders = failure.holders.iter().map(Row::to_json).collect();
                 let value = Value::Object(vec![
-                    ("outcome", failure.word().into()),
+                    ("outcome", failure.word.into()),
                     ("device", failure.device.as_deref().map_or(Value::Null, Value::from)),
                     ("message", printable(&in_one_line(&failure.to_string())).as_str().into()),
                     ("holders", Value::List(holders)),
@@ -97,7 +97,7 @@ impl Output {
     pub(super) fn refused(&self, refusal: Refusal) -> u8 {
         // A caller that never gave the word has said why.
         let Some(code) = refusal.code() else { return exit::SYSTEM };
-        self.complain(&Failure { device: None, kind: Kind::NotStarted(refusal) });
+        self.complain(&Failure::not_started(refusal));
         code
     }
 

@@ -6,16 +6,17 @@ use std::path::Path;
 use pidlockfile::Pid;
 use wrapcmd::Value;
 
-use super::arguments::Route;
-use super::broker::{Broker, Trouble, layout};
+use super::broker::layout;
 use super::calendar::local;
 use super::devices::{Device, Presence};
-use super::outcome::{Failure, Kind};
+use super::outcome::Failure;
 use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, Colour, Style, aligned};
-use crate::client::{COMPLAINT_PATIENCE, Client, Error, STATUS_PATIENCE, Waiter};
+use crate::client::broker::{Broker, Route, Trouble};
+use crate::client::{Client, Error, Waiter};
+use ttylock::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
 use ttylock::{DeviceName, Holder, Standing, Survey, Table, age, openers_of, tell_exclusive};
 
 /// As many lock files of one holder are named in one line for people.
@@ -43,12 +44,6 @@ pub(super) enum Service {
     Silent,
 }
 
-impl Sight {
-    fn nothing(service: Service) -> Self {
-        Self { holders: Vec::new(), waiters: Vec::new(), service, is_complete: true }
-    }
-}
-
 /// Looks at one device, or at all.
 ///
 /// # Errors
@@ -56,10 +51,10 @@ impl Sight {
 pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
     let mut table = Table::new(layout());
     let Survey { mut holders, is_complete, .. } = match device {
-        Some(device) => table.holders(device, STATUS_PATIENCE),
-        None => table.all_holders(STATUS_PATIENCE),
+        Some(device) => table.holders(device, COMMAND_SEARCH),
+        None => table.all_holders(COMMAND_SEARCH),
     };
-    let Sight { holders: more, waiters, service, .. } = ask_service(device, route)?;
+    let (service, more, waiters) = ask_service(device, route)?;
     merge(&mut holders, more);
     tell_exclusive(&layout().dev_dir, &mut holders);
     holders.sort_by_key(|holder| holder.standing != Standing::Alive);
@@ -70,7 +65,7 @@ pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, 
 /// cannot be taken over, each with what would remove it. Never fails: what cannot be seen is not
 /// shown.
 pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
-    let holders = Table::new(layout()).holders(device, COMPLAINT_PATIENCE).holders;
+    let holders = Table::new(layout()).holders(device, COMPLAINT_SEARCH).holders;
     let (stale, mut living): (Vec<_>, Vec<_>) =
         holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
     living.retain(|holder| holder.standing.is_standing());
@@ -113,28 +108,24 @@ pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
 }
 
 /// What the service says; nothing where there is none, or one that has no STAT.
-fn ask_service(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
-    let Broker::Service(mut service) = Broker::within(route, STATUS_PATIENCE) else {
-        return Ok(Sight::nothing(Service::NotThere));
+fn ask_service(
+    device: Option<&DeviceName>,
+    route: &Route,
+) -> Result<(Service, Vec<Holder>, Vec<Waiter>), Failure> {
+    let nothing = |service| Ok((service, Vec::new(), Vec::new()));
+    let Broker::Service(mut service) = Broker::within(route, layout(), COMMAND_SEARCH) else {
+        return nothing(Service::NotThere);
     };
     let question = |client: &mut Client| match client.holders_and_waiters(device) {
         Err(Error::Unsupported | Error::Refused) => Ok(None),
         answer => answer.map(Some),
     };
-    match (service.ask(question), route) {
-        (Ok(Some((holders, waiters))), _) => {
-            Ok(Sight { holders, waiters, ..Sight::nothing(Service::Asked) })
-        }
-        (Err(trouble), Route::Server(_)) => {
-            Err(Failure { device: None, kind: Kind::Unreachable(trouble.reasons()) })
-        }
-        (Err(Trouble::Silent(_)), Route::Usual | Route::Direct) => {
-            Ok(Sight::nothing(Service::Silent))
-        }
-        (Ok(None), _)
-        | (Err(Trouble::Unreachable(_) | Trouble::Nobody(_)), Route::Usual | Route::Direct) => {
-            Ok(Sight::nothing(Service::NotThere))
-        }
+    match service.ask(question) {
+        Ok(Some((holders, waiters))) => Ok((Service::Asked, holders, waiters)),
+        Ok(None) => nothing(Service::NotThere),
+        Err(trouble) if *route != Route::Usual => Err(trouble.failure()),
+        Err(Trouble::Silent(_)) => nothing(Service::Silent),
+        Err(Trouble::Unreachable(_) | Trouble::Nobody(_)) => nothing(Service::NotThere),
     }
 }
 

@@ -9,21 +9,23 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
+use wrapcmd::exit::End;
 use wrapcmd::{Beside, Signals, Standby};
 
 use super::actions::{came_of, done_or_why, surprises, unreachable};
-use super::arguments::{Becoming, Route, Run};
-use super::broker::{Broker, layout};
+use super::arguments::Run;
+use super::broker::layout;
 use super::exclusive::Exclusion;
 use super::news::News;
-use super::outcome::{Failure, Kind};
+use super::outcome::Failure;
 use super::output::{Output, warn};
 use super::printable::printable;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
-use crate::client::route::how_to_start;
-use crate::client::{PATIENCE, STATUS_PATIENCE};
+use crate::client::broker::{Broker, Route, how_to_start};
+use crate::client::{Address, PATIENCE};
+use ttylock::limits::COMMAND_SEARCH;
 use ttylock::{DeviceName, Outcome, Request, Standing, Table, follow};
 
 /// How long the service may take for the first answer where we can wait for the lock.
@@ -35,9 +37,10 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// Whatever kept the command from being run.
 pub(super) fn run(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
     check_order(asked)?;
-    match asked.becoming() {
-        Becoming::Child => in_a_child(asked, route, output),
-        Becoming::Ourselves => in_this_process(asked, route, output),
+    if asked.no_fork {
+        in_this_process(asked, route, output)
+    } else {
+        in_a_child(asked, route, output)
     }
 }
 
@@ -50,7 +53,7 @@ fn check_order(asked: &Run) -> Result<(), Failure> {
     }
     let shown = printable(&program.to_string_lossy());
     let text = format!("{shown} is a device, not a command: lfp run DEVICE -- COMMAND");
-    Err(Failure { device: None, kind: Kind::Usage(text) })
+    Err(Failure::usage(text))
 }
 
 fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -61,10 +64,8 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let additions = shim::additions(asked, route, pid)?;
     let mut broker = Broker::new(route);
     let taken = take_all(&mut broker, asked, pid, Some(&signals), output);
-    let signal = match &taken {
-        Err(Failure { kind: Kind::Interrupted(signal), .. }) => Some(*signal),
-        _ => signals.ending(),
-    };
+    let signal = taken.as_ref().err().and_then(|failure| failure.signal);
+    let signal = signal.or_else(|| signals.ending());
     if let (Some(_), Ok(requests)) = (signal, &taken) {
         give_back(&mut broker, requests);
     }
@@ -73,14 +74,14 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
         // and refused it.
         (Some(Signal::SIGCHLD), _) => return ended(standby.dismiss()),
         (Some(signal), Ok(_)) => {
-            return Err(Failure::about(asked.device.as_str(), Kind::Interrupted(signal)));
+            return Err(Failure::interrupted(signal).about(asked.device.as_str()));
         }
         (_, taken) => taken?,
     };
     broker.hang_up();
     // Before the command is there: none of its openings is missed.
     let exclusion = asked.exclusive.then(|| Exclusion::watch(&requests)).flatten();
-    let running = standby.go(&additions.pairs());
+    let running = standby.go(&additions);
     let yielding = asked.yield_on.map(|signal| Yielding::new(&requests, signal));
     let mut beside = Work { yielding, exclusion, broker: &mut broker };
     running.attend_beside(&signals, beside.first(), &mut beside);
@@ -131,7 +132,7 @@ fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fa
     broker.hang_up();
     let mut words = asked.command.iter().cloned();
     let Some(program) = words.next() else { return Err(Failure::system("no command")) };
-    let refusal = wrapcmd::execute(program, words, &additions.owned());
+    let refusal = wrapcmd::execute(program, words, &additions);
     give_back(&mut broker, &requests);
     Ok(output.refused(refusal))
 }
@@ -165,7 +166,7 @@ fn take_all(
                 let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
                 came_of(waited, broker, &request)
             }
-            _ => done_or_why(outcome, broker, &request, Kind::Busy),
+            _ => done_or_why(outcome, broker, &request, Failure::busy),
         };
         if let Err(failure) = outcome {
             give_back(broker, &taken);
@@ -179,7 +180,7 @@ fn take_all(
     if asked.yield_on.is_some() && !broker.has_line() {
         output.remark(&format!(
             "--yield-on has no effect: only the service knows which processes wait\n  {}",
-            how_to_start()
+            how_to_start(&Address::default())
         ));
     }
     shim::caution(asked, output);
@@ -210,7 +211,7 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
         return false;
     }
     let own = nix::unistd::geteuid().as_raw();
-    let holders = table.holders(device, STATUS_PATIENCE).holders.into_iter();
+    let holders = table.holders(device, COMMAND_SEARCH).holders.into_iter();
     let locks =
         holders.filter(|holder| holder.scheme.is_lock() && holder.standing != Standing::Stale);
     let mut locks = locks.peekable();
@@ -236,8 +237,8 @@ fn release(broker: &mut Broker, request: &Request) {
     }
 }
 
-fn ended(code: std::io::Result<u8>) -> Result<u8, Failure> {
-    code.map_err(|_| Failure::system("cannot wait for the command"))
+fn ended(end: std::io::Result<End>) -> Result<u8, Failure> {
+    end.map(End::code).map_err(|_| Failure::system("cannot wait for the command"))
 }
 
 fn system(errno: Errno) -> Failure {

@@ -6,10 +6,11 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use crate::client::broker::Route;
 use pidlockfile::Pid;
 use ttylock::DeviceName;
 
-use super::arguments::{Route, Run, Shim, ShimOnly};
+use super::arguments::{Run, Shim, ShimOnly};
 use super::executable::{Executable, Obstacle, Starter};
 use super::outcome::Failure;
 use super::output::{Output, warn};
@@ -38,20 +39,7 @@ enum Otherwise {
 }
 
 /// Variables for the command.
-#[derive(Debug, Default)]
-pub(super) struct Additions(Vec<(&'static str, String)>);
-
-impl Additions {
-    /// As the standing-by process takes them.
-    pub(super) fn pairs(&self) -> Vec<(&str, &str)> {
-        self.0.iter().map(|(name, value)| (*name, value.as_str())).collect()
-    }
-
-    /// As a process takes them that becomes the command.
-    pub(super) fn owned(&self) -> Vec<(String, String)> {
-        self.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
-    }
-}
+pub(super) type Additions = Vec<(&'static str, String)>;
 
 /// What a command is to have in its environment that holds a device itself.
 ///
@@ -64,7 +52,7 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
         Shim::WhereInstalled => library().filter(|_| obstacle(program(asked)).is_none()),
         Shim::Files | Shim::Ports => wanted(program(asked), Otherwise::Fail)?,
     };
-    let Some(library) = library else { return Ok(Additions(without())) };
+    let Some(library) = library else { return Ok(without()) };
     let mut variables = usual(&library, route);
     variables.push(("LFP_RUN_PID", pid.to_string()));
     if shim == Shim::Ports {
@@ -75,7 +63,7 @@ pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Addition
             variables.push(("LFP_EXCLUSIVE", "1".to_owned()));
         }
     }
-    Ok(Additions(variables))
+    Ok(variables)
 }
 
 /// The longest `LFP_WAIT` that the library knows.
@@ -105,7 +93,7 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
         let seconds = seconds.clamp(1, WAIT_MAX_SECS);
         variables.push(("LFP_WAIT", seconds.to_string()));
     }
-    Ok(output.refused(wrapcmd::execute(program, words, &Additions(variables).owned())))
+    Ok(output.refused(wrapcmd::execute(program, words, &variables)))
 }
 
 /// The library for a program that is to have it. None: it runs without, which is said.
@@ -181,7 +169,7 @@ fn program(asked: &Run) -> &OsStr {
     asked.command.first().map(OsString::as_os_str).unwrap_or_default()
 }
 
-fn usual(library: &str, route: &Route) -> Vec<(&'static str, String)> {
+fn usual(library: &str, route: &Route) -> Additions {
     let others = others(&env::var("LD_PRELOAD").unwrap_or_default());
     let mut variables = vec![("LD_PRELOAD", before(&others, library))];
     if let Route::Server(address) = route {
@@ -191,7 +179,7 @@ fn usual(library: &str, route: &Route) -> Vec<(&'static str, String)> {
 }
 
 /// For a command that is not to have the library, though our caller has it.
-fn without() -> Vec<(&'static str, String)> {
+fn without() -> Additions {
     let all = env::var("LD_PRELOAD").unwrap_or_default();
     let others = others(&all);
     if others == all { Vec::new() } else { vec![("LD_PRELOAD", others)] }

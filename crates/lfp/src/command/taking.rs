@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::{Pid, process};
 
-use super::actions::{busy, denied, done, still_open, unreachable};
-use super::arguments::{AskedFor, Release, Route};
-use super::broker::{Broker, layout};
+use super::actions::{busy, came_of, done, done_or_why, still_open};
+use super::arguments::{AskedFor, Release};
+use super::broker::layout;
 use super::news::News;
-use super::outcome::{Failure, Kind};
+use super::outcome::Failure;
 use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
 use super::waiting::{Waited, wait};
-use crate::client::PATIENCE;
-use crate::client::route::how_to_start;
+use crate::client::broker::{Broker, Route, how_to_start};
+use crate::client::{Address, PATIENCE};
 use ttylock::{DeviceName, Outcome, Request, Table};
 
 /// How often is looked whether a holder has let go.
@@ -32,7 +32,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
     let mut broker = Broker::new(route);
     let Some(holder) = asked.asked.pid.or_else(|| holder(&mut broker, device)) else {
         let request = Request { device: device.clone(), pid: Pid::this() };
-        return Err(busy(&mut broker, &request, Kind::NotHeld));
+        return Err(busy(&mut broker, &request, Failure::not_held));
     };
     let request = Request { device: device.clone(), pid: holder };
     let mut remarks = Vec::new();
@@ -43,19 +43,16 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
     if asked.grace.is_some_and(|grace| lets_go(&request, grace)) {
         return Ok(done(&request, remarks, output));
     }
-    match broker.force(&request) {
-        Ok(Outcome::Done) => {
-            remarks.extend(still_open(&request));
-            Ok(done(&request, remarks, output))
-        }
-        // The signal has ended the holder, and its lock went with it before we came.
-        Ok(Outcome::Busy) if asked.signal.is_some() && lets_go(&request, Duration::ZERO) => {
-            Ok(done(&request, remarks, output))
-        }
-        Ok(Outcome::Busy) => Err(busy(&mut broker, &request, Kind::NotHeld)),
-        Ok(Outcome::Denied) => Err(denied(&broker, &request)),
-        Err(trouble) => Err(unreachable(&request, trouble)),
+    let outcome = broker.force(&request);
+    // The signal may have ended the holder, and its lock went with it before the request came.
+    let is_gone = matches!(outcome, Ok(Outcome::Busy))
+        && asked.signal.is_some()
+        && lets_go(&request, Duration::ZERO);
+    if !is_gone {
+        done_or_why(outcome, &mut broker, &request, Failure::not_held)?;
+        remarks.extend(still_open(&request));
     }
+    Ok(done(&request, remarks, output))
 }
 
 /// A user that may not use force cannot have anybody signalled. The question releases nothing: the process
@@ -63,9 +60,8 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
 fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Failure> {
     let nobodys = Request { device: device.clone(), pid: Pid::this() };
     match broker.force(&nobodys) {
-        Ok(Outcome::Done | Outcome::Busy) => Ok(()),
-        Ok(Outcome::Denied) => Err(denied(broker, &nobodys)),
-        Err(trouble) => Err(unreachable(&nobodys, trouble)),
+        Ok(Outcome::Busy) => Ok(()),
+        outcome => done_or_why(outcome, broker, &nobodys, Failure::busy),
     }
 }
 
@@ -111,23 +107,19 @@ fn raw(pid: Pid) -> nix::unistd::Pid {
 /// the port, it gives it back: to ask is not to take.
 pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8, Failure> {
     let request = Request { device: asked.device.clone(), pid: Pid::this() };
-    let mut broker = Broker::within(route, asked.timeout.min(PATIENCE));
+    let mut broker = Broker::within(route, layout(), asked.timeout.min(PATIENCE));
     let deadline = Instant::now().checked_add(asked.timeout);
     if let Some(remark) = why_nobody_yields(&mut broker, &request.device) {
         output.remark(&remark);
     }
     let mut news = News::none(&request, output);
     match wait(&mut broker, &request, deadline, None, &mut news) {
-        Waited::Taken => {
+        Waited::TimedOut(_) => Err(busy(&mut broker, &request, Failure::busy)),
+        waited @ (Waited::Answered(_) | Waited::Interrupted(_)) => {
+            came_of(waited, &mut broker, &request)?;
             let _ = broker.unlock(&request);
             Ok(done(&request, Vec::new(), output))
         }
-        Waited::TimedOut(_) => Err(busy(&mut broker, &request, Kind::Busy)),
-        Waited::Denied => Err(denied(&broker, &request)),
-        Waited::Interrupted(signal) => {
-            Err(Failure::about(request.device.as_str(), Kind::Interrupted(signal)))
-        }
-        Waited::Trouble(trouble) => Err(unreachable(&request, trouble)),
     }
 }
 
@@ -138,7 +130,7 @@ fn why_nobody_yields(broker: &mut Broker, device: &DeviceName) -> Option<String>
     let first = rows.iter().find(|row| row.living_holder().is_some())?;
     let device = device.as_str();
     if broker.lacks_service() {
-        let start = how_to_start();
+        let start = how_to_start(&Address::default());
         return Some(format!("/dev/{device}: without the service no holder can yield\n  {start}"));
     }
     let yields = holders.iter().any(|holder| may_yield(*holder));

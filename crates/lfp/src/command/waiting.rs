@@ -1,16 +1,16 @@
 //! Waits for a lock until `lfp` has it or the time is up, in the service's queue or by asking again. The
 //! user's time limit holds, whatever the service does.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use wrapcmd::{Signals, Woken};
 
-use super::broker::{Broker, Queue, Service, Trouble};
 use super::denial::Reason;
 use super::news::News;
-use crate::client::{Error, PATIENCE, whole_seconds};
+use crate::client::broker::{Broker, Queue, Service, Trouble};
+use crate::client::{Client, Error, PATIENCE, whole_seconds};
 use ttylock::{Outcome, Request};
 
 /// How long and how often a service that went away is looked for while we wait for a lock.
@@ -29,12 +29,11 @@ const GRACE: Duration = Duration::from_millis(100);
 /// What became of waiting.
 #[derive(Debug)]
 pub(super) enum Waited {
-    Taken,
-    Denied,
+    /// The answer to the last request.
+    Answered(Result<Outcome, Trouble>),
     /// With the reasons, where it was not the lock's holder alone.
     TimedOut(Vec<Reason>),
     Interrupted(Signal),
-    Trouble(Trouble),
 }
 
 /// LOCK, in turn, until the deadline; without one, for as long as it takes.
@@ -60,13 +59,7 @@ pub(super) fn wait(
             break waited;
         }
     };
-    if let Waited::TimedOut(_) | Waited::Interrupted(_) | Waited::Trouble(_) = waited {
-        // The answer may have been on its way when we stopped listening.
-        broker.hang_up();
-        broker.be_patient(GRACE);
-        let _ = broker.unlock(request);
-    }
-    broker.be_patient(PATIENCE);
+    broker.give_back_unanswered(request);
     waited
 }
 
@@ -79,6 +72,14 @@ pub(super) fn patience(deadline: Option<Instant>) -> Duration {
 /// `None` without end.
 fn left(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+}
+
+/// Leaves the line. The answer may have been on its way.
+fn give_up(service: &mut Service) -> Result<Outcome, Error> {
+    service.be_patient(GRACE);
+    let outcome = service.hear(Client::give_up_wait);
+    service.client = None;
+    outcome
 }
 
 /// One wait for one lock.
@@ -110,33 +111,29 @@ impl Wait<'_, '_> {
             return Some(Waited::Interrupted(signal));
         }
         let time = self.left().unwrap_or(Duration::MAX);
-        let began = service.client().and_then(|client| {
-            let began = client.begin_wait(&self.request.device, self.request.pid, time);
-            began.map_err(|error| Trouble::of(&error, vec![error.to_string()]))
-        });
-        if let Err(trouble) = began {
-            service.client = None;
-            if trouble.leaves_lock_files() {
+        let Request { device, pid } = self.request;
+        if let Err(trouble) = service.ask(|client| client.begin_wait(device, *pid, time)) {
+            if service.leaves_lock_files(&trouble) {
                 service.queue = Queue::Missing;
                 return None;
             }
             return self.absent(trouble);
         }
+        service.may_have_taken = true;
         self.reached = true;
         match self.listen(service, whole_seconds(time)) {
-            Ok(Ok(Outcome::Done)) => Some(Waited::Taken),
-            Ok(Ok(Outcome::Denied)) => Some(Waited::Denied),
             Ok(Ok(Outcome::Busy)) => {
                 self.absences = 0;
                 self.is_over().then(|| Waited::TimedOut(Vec::new()))
             }
+            Ok(Ok(outcome)) => Some(Waited::Answered(Ok(outcome))),
             Ok(Err(Error::Unsupported)) => {
                 service.queue = Queue::Missing;
                 None
             }
             Ok(Err(error)) => {
                 let passing = error.is_passing();
-                let trouble = service.lost(&error);
+                let trouble = service.lost(error);
                 if passing { self.absent(trouble) } else { Some(self.out_of_time(trouble)) }
             }
             Err(signal) => Some(Waited::Interrupted(signal)),
@@ -149,33 +146,29 @@ impl Wait<'_, '_> {
         service: &mut Service,
         seconds: u32,
     ) -> Result<Result<Outcome, Error>, Signal> {
-        let Some(client) = service.client.as_mut() else { return Ok(Err(Error::Closed)) };
         let due = Instant::now().checked_add(Duration::from_secs(seconds.into()));
         let last = due.and_then(|due| due.checked_add(PATIENCE));
         let limit = self.deadline.and_then(|deadline| deadline.checked_add(GRACE));
         let until = last.into_iter().chain(limit).min();
         loop {
+            let Some(client) = &service.client else { return Ok(Err(Error::Closed)) };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.into_iter().chain(self.news.left()).min();
-            let woken = match self.signals {
-                Some(signals) => signals.pause(Some(client.as_fd()), left),
-                None => wrapcmd::pause(Some(client.as_fd()), left),
-            };
-            match woken {
-                Woken::Ready => return Ok(client.finish_wait()),
+            match self.pause(Some(client.as_fd()), left) {
+                Woken::Ready => return Ok(service.hear(Client::finish_wait)),
                 Woken::Time if until.is_none_or(|until| Instant::now() < until) => {
                     self.news.tell_if_due();
                 }
                 // The user's time is up before the service's, which has no fractions.
                 Woken::Time if due.is_some_and(|due| Instant::now() < due) => {
-                    return Ok(Ok(Outcome::Busy));
+                    return Ok(Ok(give_up(service).unwrap_or(Outcome::Busy)));
                 }
-                Woken::Time => return Ok(Err(Error::TimedOut)),
+                Woken::Time => return Ok(give_up(service)),
                 Woken::Signal => {}
             }
             if let Some(signal) = self.signals.and_then(Signals::ending) {
-                // To hang up is to give up our place.
-                service.client = None;
+                let outcome = give_up(service);
+                service.may_have_taken |= matches!(outcome, Ok(Outcome::Done));
                 return Err(signal);
             }
         }
@@ -184,9 +177,9 @@ impl Wait<'_, '_> {
     /// At the end of the user's time whatever else went wrong is only the reason.
     fn out_of_time(&self, trouble: Trouble) -> Waited {
         match trouble {
-            Trouble::Silent(reasons) if self.is_over() => Waited::TimedOut(reasons),
+            Trouble::Silent(_) if self.is_over() => Waited::TimedOut(trouble.reasons()),
             Trouble::Silent(_) | Trouble::Unreachable(_) | Trouble::Nobody(_) => {
-                Waited::Trouble(trouble)
+                Waited::Answered(Err(trouble))
             }
         }
     }
@@ -201,7 +194,7 @@ impl Wait<'_, '_> {
             return Some(Waited::TimedOut(trouble.reasons()));
         }
         if self.absences > ABSENCES {
-            return Some(Waited::Trouble(trouble));
+            return Some(Waited::Answered(Err(trouble)));
         }
         self.rest(ABSENCE_PAUSE)
     }
@@ -212,12 +205,11 @@ impl Wait<'_, '_> {
             return Some(Waited::Interrupted(signal));
         }
         match broker.lock(self.request) {
-            Ok(Outcome::Done) => return Some(Waited::Taken),
-            Ok(Outcome::Denied) => return Some(Waited::Denied),
             Ok(Outcome::Busy) => {
                 self.reached = true;
                 self.absences = 0;
             }
+            Ok(outcome) => return Some(Waited::Answered(Ok(outcome))),
             Err(trouble) => return self.absent(trouble),
         }
         if self.is_over() {
@@ -232,15 +224,14 @@ impl Wait<'_, '_> {
     fn rest(&mut self, pause: Duration) -> Option<Waited> {
         self.news.tell_if_due();
         let pause = self.left().map_or(pause, |left| left.min(pause));
+        self.pause(None, Some(pause));
+        self.signals.and_then(Signals::ending).map(Waited::Interrupted)
+    }
+
+    fn pause(&self, until: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
         match self.signals {
-            Some(signals) => {
-                signals.pause(None, Some(pause));
-                signals.ending().map(Waited::Interrupted)
-            }
-            None => {
-                wrapcmd::pause(None, Some(pause));
-                None
-            }
+            Some(signals) => signals.pause(until, time),
+            None => wrapcmd::pause(until, time),
         }
     }
 }

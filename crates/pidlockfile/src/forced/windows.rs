@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use crate::directory::Directory;
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::Removal;
+use crate::exchange::Attempt;
 use crate::found::Judged;
 use crate::name::Name;
 
@@ -16,6 +16,6 @@ pub(crate) fn release(
     name: &Name,
     _judged: &Judged,
     _prefix: &OsStr,
-) -> Result<Removal, Error> {
+) -> Result<Attempt, Error> {
     Err(Error::new(Step::Exclude, name, Errno::EBUSY))
 }

@@ -177,11 +177,7 @@ fn stat_in(file: &File) -> Option<Stat> {
 /// Looks for a process of another pid namespace among all that `/proc` shows.
 pub(super) fn look_abroad(who: &ProcessIdentity, here: &Here) -> Seen {
     let mut buffer = [0; STAT_BYTES];
-    // With hidepid (proc(5)) only own processes are shown; then the first is hidden, too.
-    if here.namespace != Some(INITIAL_NAMESPACE)
-        || !numbers_are_ours()
-        || read_once("/proc/1/stat", &mut buffer).is_err()
-    {
+    if here.namespace != Some(INITIAL_NAMESPACE) || !numbers_are_ours() || hides_processes() {
         return Seen::Unseen;
     }
     let Ok(entries) = std::fs::read_dir("/proc") else { return Seen::Unseen };
@@ -302,6 +298,12 @@ fn pid_namespace() -> Option<u64> {
 #[must_use]
 pub fn is_in_first_namespace() -> bool {
     pid_namespace() == Some(INITIAL_NAMESPACE)
+}
+
+/// Whether `/proc` hides the processes of other users from this one (`hidepid`, proc(5)). Then it hides the first one, too.
+#[must_use]
+pub fn hides_processes() -> bool {
+    read_once("/proc/1/stat", &mut [0; STAT_BYTES]).is_err()
 }
 
 /// In what start times are counted.

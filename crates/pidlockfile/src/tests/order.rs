@@ -17,10 +17,7 @@ use rustix::fs::FlockOperation;
 
 use super::faults::{self, Fault, is_dead, under};
 use super::schedule::{Beyond, Orders, Schedule};
-use crate::{
-    Breaking, Claim, Directory, Durability, Found, Hold, Judged, Name, Publication, Published,
-    Removal, temporary,
-};
+use crate::{Attempt, Claim, Directory, Durability, Found, Judged, Name, Published, temporary};
 
 type Unknown = &'static [(&'static str, Errno)];
 const EVERYTHING: Unknown = &[];
@@ -157,9 +154,9 @@ fn gated(world: &World) -> Directory {
 fn hold_stale(world: &World, directory: &Directory, mut judged: Judged) -> Option<Judged> {
     for _ in 0..3 {
         match directory.hold(&name(), &mut judged).ok()? {
-            Hold::Ours => return Some(judged),
-            Hold::Others | Hold::Changed => return None,
-            Hold::InTheGate => {}
+            Attempt::Done(()) => return Some(judged),
+            Attempt::Contended if judged.passage.is_some() => {}
+            Attempt::Contended | Attempt::Changed => return None,
         }
         let inode = judged.identity().inode;
         if foreign("list locks", || world.outsiders.lock().unwrap().contains(&inode))? {
@@ -202,7 +199,7 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
             let Some(published) = owned else { return };
             for _ in 0..3 {
                 let removal = world.directory.withdraw(&name(), &published);
-                if !matches!(removal, Ok(Removal::Contended)) {
+                if !matches!(removal, Ok(Attempt::Contended)) {
                     return;
                 }
             }
@@ -211,7 +208,7 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
             for _ in 0..3 {
                 let aged = judge(world).filter(|judged| judged.content() == AGED);
                 let Some(judged) = aged else { return };
-                if let Ok(Removal::Removed) = world.directory.release(&name(), judged, "t") {
+                if let Ok(Attempt::Done(())) = world.directory.release(&name(), judged, "t") {
                     return;
                 }
             }
@@ -266,18 +263,17 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
 
 fn take(role: Role, world: &World) -> Option<Published> {
     for _ in 0..3 {
-        match world.directory.publish(&name(), &claim(LIVE)).ok()? {
-            Publication::Published(published) => return Some(published),
-            Publication::AlreadyThere => {}
+        if let Some(published) = world.directory.publish(&name(), &claim(LIVE)).ok()? {
+            return Some(published);
         }
         let Some(judged) = judge(world) else { continue };
         if role == Role::Waiter || !is_stale(judged.content()) {
             return None;
         }
         match world.directory.replace(&name(), judged, &claim(LIVE)).ok()? {
-            Breaking::Replaced(published) => return Some(published),
-            Breaking::Changed => {}
-            Breaking::Contended => return None,
+            Attempt::Done(published) => return Some(published),
+            Attempt::Changed => {}
+            Attempt::Contended => return None,
         }
     }
     None
@@ -285,9 +281,8 @@ fn take(role: Role, world: &World) -> Option<Published> {
 
 fn take_gated(world: &World, directory: &Directory) -> Option<Published> {
     for _ in 0..3 {
-        match directory.publish(&name(), &claim(LIVE)).ok()? {
-            Publication::Published(published) => return Some(published),
-            Publication::AlreadyThere => {}
+        if let Some(published) = directory.publish(&name(), &claim(LIVE)).ok()? {
+            return Some(published);
         }
         let Some(judged) = judge_in(directory) else { continue };
         if !is_stale(judged.content()) {
@@ -297,9 +292,9 @@ fn take_gated(world: &World, directory: &Directory) -> Option<Published> {
             .replace(&name(), hold_stale(world, directory, judged)?, &claim(LIVE))
             .ok()?
         {
-            Breaking::Replaced(published) => return Some(published),
-            Breaking::Changed => {}
-            Breaking::Contended => return None,
+            Attempt::Done(published) => return Some(published),
+            Attempt::Changed => {}
+            Attempt::Contended => return None,
         }
     }
     None
@@ -307,13 +302,13 @@ fn take_gated(world: &World, directory: &Directory) -> Option<Published> {
 
 fn let_go_gated(world: &World, directory: &Directory, published: Published) {
     let own = published.identity;
-    if let Ok(Removal::Removed | Removal::Changed) = directory.withdraw(&name(), &published) {
+    if let Ok(Attempt::Done(()) | Attempt::Changed) = directory.withdraw(&name(), &published) {
         return;
     }
     for _ in 0..3 {
         let judged = judge_in(directory).filter(|judged| judged.identity() == own);
         let Some(judged) = judged else { return };
-        if let Ok(Removal::Removed) = directory.release(&name(), judged, "t") {
+        if let Ok(Attempt::Done(())) = directory.release(&name(), judged, "t") {
             return;
         }
     }
@@ -357,7 +352,7 @@ fn hold_and_withdraw(me: usize, world: &World, published: Published) {
     world.leave(me);
     for _ in 0..3 {
         let removal = world.directory.withdraw(&name(), &published);
-        if !matches!(removal, Ok(Removal::Contended)) {
+        if !matches!(removal, Ok(Attempt::Contended)) {
             return;
         }
     }
@@ -411,9 +406,9 @@ fn take_foreign(role: Role, me: usize, world: &World) {
 fn is_takeable(world: &World) -> bool {
     let (claim, directory) = (claim(b"the next one"), gated(world));
     match judge(world) {
-        None => matches!(directory.publish(&name(), &claim), Ok(Publication::Published(_))),
+        None => matches!(directory.publish(&name(), &claim), Ok(Some(_))),
         Some(judged) => hold_stale(world, &directory, judged).is_some_and(|judged| {
-            matches!(directory.replace(&name(), judged, &claim), Ok(Breaking::Replaced(_)))
+            matches!(directory.replace(&name(), judged, &claim), Ok(Attempt::Done(_)))
         }),
     }
 }
@@ -431,8 +426,8 @@ fn run(
     let owned = roles.iter().any(|role| matches!(role, Role::Owner | Role::OwnerByForce));
     let content = if owned { AGED } else { STALE };
     let stale = match directory.publish(&name(), &claim(content)).unwrap() {
-        Publication::Published(published) => published,
-        Publication::AlreadyThere => panic!("the name was free"),
+        Some(published) => published,
+        None => panic!("the name was free"),
     };
     let lock = scratch.path().join("lock");
     let stranger = roles.contains(&Role::Stranger).then(|| File::open(&lock).unwrap());

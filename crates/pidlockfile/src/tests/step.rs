@@ -10,8 +10,7 @@ use rstest::rstest;
 
 use super::faults::{Fault, Trace, under};
 use crate::{
-    Breaking, Claim, Directory, Durability, Error, Found, Judged, Name, Publication, Removal,
-    temporary,
+    Attempt, Claim, Directory, Durability, Error, Found, Judged, Name, Published, temporary,
 };
 
 type Unknown = &'static [(&'static str, Errno)];
@@ -85,7 +84,7 @@ fn claim(content: &str) -> Claim<'_> {
     }
 }
 
-fn publish(directory: &Directory, content: &str) -> Publication {
+fn publish(directory: &Directory, content: &str) -> Option<Published> {
     directory.publish(&name(), &claim(content)).unwrap()
 }
 
@@ -96,14 +95,14 @@ fn judge(directory: &Directory) -> Result<Option<Judged>, Error> {
     }
 }
 
-fn attempt(directory: &Directory, deed: Deed, old: Option<Publication>) -> Result<Said, Error> {
+fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<Said, Error> {
     let said = |done| if done { Said::Done } else { Said::NotDone };
-    if let (Deed::Withdraw, Some(Publication::Published(published))) = (deed, old) {
-        return Ok(said(directory.withdraw(&name(), &published)? == Removal::Removed));
+    if let (Deed::Withdraw, Some(published)) = (deed, old) {
+        return Ok(said(directory.withdraw(&name(), &published)? == Attempt::Done(())));
     }
     if deed == Deed::Publish {
         let publication = directory.publish(&name(), &claim(NEW))?;
-        return Ok(said(matches!(publication, Publication::Published(_))));
+        return Ok(said(publication.is_some()));
     }
     let Some(judged) = judge(directory)? else { return Ok(Said::NotDone) };
     if judged.content() != OLD.as_bytes() {
@@ -111,10 +110,10 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Publication>) -> Resul
     }
     Ok(said(match deed {
         Deed::Replace => {
-            matches!(directory.replace(&name(), judged, &claim(NEW))?, Breaking::Replaced(_))
+            matches!(directory.replace(&name(), judged, &claim(NEW))?, Attempt::Done(_))
         }
-        Deed::Release => directory.release(&name(), judged, "t")? == Removal::Removed,
-        Deed::TryRelease => directory.try_release(&name(), judged)? == Removal::Removed,
+        Deed::Release => directory.release(&name(), judged, "t")? == Attempt::Done(()),
+        Deed::TryRelease => directory.try_release(&name(), judged)? == Attempt::Done(()),
         Deed::Publish | Deed::Withdraw => unreachable!("done above"),
     }))
 }
@@ -139,7 +138,7 @@ fn run(
 ) -> Vec<&'static str> {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
-    let old = (deed != Deed::Publish).then(|| publish(&directory, OLD));
+    let old = (deed != Deed::Publish).then(|| publish(&directory, OLD)).flatten();
     // A stranger's flock makes a release take the long way.
     let stranger = (deed == Deed::Release).then(|| judge(&directory).unwrap().unwrap());
     if let Some(stranger) = &stranger {
@@ -269,9 +268,9 @@ fn dying_before_any_call_leaves_a_lock_that_others_can_take(
 fn assert_next_one_takes_it(directory: &Directory) {
     let claim = Claim { content: b"the next one\n", ..claim("") };
     let taken = match judge(directory).unwrap() {
-        None => matches!(directory.publish(&name(), &claim).unwrap(), Publication::Published(_)),
+        None => directory.publish(&name(), &claim).unwrap().is_some(),
         Some(judged) => {
-            matches!(directory.replace(&name(), judged, &claim).unwrap(), Breaking::Replaced(_))
+            matches!(directory.replace(&name(), judged, &claim).unwrap(), Attempt::Done(_))
         }
     };
     assert!(taken);
@@ -305,7 +304,7 @@ fn a_free_lock_costs_six_calls_to_take_and_three_to_withdraw() {
     // Made for its owner alone, and let in to others when it is complete: one call more.
     let calls = ["create", "write", "fstat", "fchmod", "rename-noreplace", "fstatat"];
     assert_eq!(taking.calls, calls);
-    let Publication::Published(published) = taking.result else { panic!("it was free") };
+    let Some(published) = taking.result else { panic!("it was free") };
 
     let reading = under(Fault::None, EVERYTHING, None, || judge(&directory).unwrap().unwrap());
     assert_eq!(reading.calls, ["fstatat", "openat", "fstat", "pread"]);
@@ -332,6 +331,6 @@ fn a_flock_that_asks_for_writing_gets_it(#[case] mode: u32, #[case] same: bool) 
         directory.try_release(&name(), judged).unwrap()
     });
     assert_eq!(trace.calls[..2], ["flock", "openat"]);
-    assert_eq!(trace.result, if same { Removal::Removed } else { Removal::Changed });
+    assert_eq!(trace.result, if same { Attempt::Done(()) } else { Attempt::Changed });
     assert_eq!(scratch.path().join("lock").exists(), !same);
 }

@@ -48,7 +48,7 @@ pub(crate) fn namesakes(
     absent: &ResolvedDevice,
 ) -> Vec<ResolvedDevice> {
     let mut found: Vec<ResolvedDevice> = Vec::new();
-    let Ok(lock_names) = lock_names(dialect, absent) else { return found };
+    let Some(lock_names) = lock_names(dialect, absent) else { return found };
     for name in candidates(dev_dir, &told_by(dialect, &lock_names)) {
         let Ok(name) = DeviceName::parse(name.as_bytes()) else { continue };
         let Ok(port) = follow(dev_dir, &name) else { continue };

@@ -9,7 +9,7 @@ use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::closing::Closing;
-use super::open::{NoLook, OpenDescriptors, is_of, openers};
+use super::open::{LOOKS, NoLook, OpenDescriptors, is_of, openers};
 use crate::device::node::{Node, Numbers};
 use crate::sys::{self, ProcessHandle};
 
@@ -109,7 +109,7 @@ impl Duplicate {
         wanted: impl Fn(Pid) -> bool,
         closing: impl Fn(Pid) -> Closing,
     ) -> Result<Self, NoDuplicate> {
-        let openers = openers(&[*node], None);
+        let openers = openers(&[*node], LOOKS, None);
         let mut why = NoDuplicate::NotOpen;
         if !openers.has_ended {
             why = NoDuplicate::System(io::ErrorKind::TimedOut.into());

@@ -3,15 +3,15 @@
 //! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
 //! them by device and inode, so the port need not be opened, which would disturb it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
 use pidlockfile::{Identity, Pid, process};
 
-use super::kernel_list::{Extent, Listing};
-use super::list_reader::{ListReader, Wanted, place_of};
-use super::lookout::{GOOD_FOR, Lookout};
+pub(crate) use super::kernel_list::Completeness;
+use super::kernel_list::{ListReader, Listing, Wanted, place_of};
+use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::{Node, Numbers};
 
 /// The process that took a `flock(2)`.
@@ -40,17 +40,6 @@ pub(crate) struct Sight {
     pub holders: Vec<Holder>,
     /// Whether there may be further holders.
     pub completeness: Completeness,
-}
-
-/// Whether all holders were seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Completeness {
-    /// Every lock that was held throughout was seen.
-    Whole,
-    /// The kernel's list changed too fast; the next reading may be complete. Most of its locks belong to this user.
-    Changing(Option<u32>),
-    /// The kernel's list is too long to be read. Most of its locks belong to this user.
-    Cut(Option<u32>),
 }
 
 /// For this long, a question about a file counts as the same one, for callers that come back for its answer.
@@ -92,11 +81,12 @@ pub(crate) fn sees_all() -> bool {
 pub(crate) struct Flocks {
     reader: ListReader,
     /// The thread that reads it, if there is one.
-    lookout: Option<Lookout>,
+    thread: Option<ListThread>,
     /// The questions about files, while the answers are being read.
     questions: Questions,
+    /// The answers of a test, each once and then from the first again.
     #[cfg(test)]
-    told: Option<Option<Listing>>,
+    answers: std::collections::VecDeque<Option<Listing>>,
 }
 
 impl Flocks {
@@ -106,13 +96,13 @@ impl Flocks {
     /// # Errors
     /// An error of the system, if no thread can be started.
     pub(crate) fn of_one_who_lives_long() -> io::Result<Self> {
-        Ok(Self { lookout: Some(Lookout::begin()?), ..Self::default() })
+        Ok(Self { thread: Some(ListThread::begin()?), ..Self::default() })
     }
 
-    /// For tests: a list with this content, or one that is still being read.
+    /// For tests: each question gets the next of these lists, or none because the list is still being read.
     #[cfg(test)]
-    pub(super) fn told(listing: impl Into<Option<Listing>>) -> Self {
-        Self { told: Some(listing.into()), ..Self::default() }
+    pub(super) fn answering(answers: impl IntoIterator<Item = Option<Listing>>) -> Self {
+        Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
 
     /// The holders of `flock(2)` on a node, for a caller that first asked at that moment: a lock that was held then
@@ -122,13 +112,15 @@ impl Flocks {
     /// If the list cannot be read; then nothing is known.
     pub(crate) fn holders(&mut self, node: &Node, asked: Instant) -> io::Result<Option<Sight>> {
         #[cfg(test)]
-        if let Some(listing) = &self.told {
-            return Ok(listing.as_ref().map(|listing| sight_in(listing, node)));
+        if let Some(listing) = self.answers.pop_front() {
+            let sight = listing.as_ref().map(|listing| sight_in(listing, node));
+            self.answers.push_back(listing);
+            return Ok(sight);
         }
-        match &self.lookout {
+        match &self.thread {
             None => Ok(Some(sight_in(&self.reader.read(&Wanted::of([node]))?, node))),
-            Some(lookout) => {
-                let listing = lookout.listing(node, asked)?;
+            Some(thread) => {
+                let listing = thread.listing(node, asked)?;
                 Ok(listing.map(|listing| sight_in(&listing, node)))
             }
         }
@@ -168,33 +160,7 @@ impl Flocks {
 }
 
 fn sight_in(listing: &Listing, node: &Node) -> Sight {
-    let completeness = completeness(listing);
-    Sight { holders: holders_in(&listing.text, node), completeness }
-}
-
-pub(super) fn completeness(listing: &Listing) -> Completeness {
-    match listing.extent {
-        Extent::Whole => Completeness::Whole,
-        Extent::Changing => Completeness::Changing(owner_of_most(&listing.takers)),
-        Extent::Cut => Completeness::Cut(owner_of_most(&listing.takers)),
-    }
-}
-
-/// The number of processes whose users are looked up, those with most locks first.
-const TAKERS_ASKED: usize = 256;
-
-/// The user whose processes have most of the locks.
-fn owner_of_most(takers: &BTreeMap<i64, usize>) -> Option<u32> {
-    let mut takers: Vec<(usize, i64)> = takers.iter().map(|(pid, times)| (*times, *pid)).collect();
-    takers.sort_unstable_by(|a, b| b.cmp(a));
-    let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
-    for (times, pid) in takers.into_iter().take(TAKERS_ASKED) {
-        if let Some(uid) = Pid::new(pid).and_then(process::owner) {
-            let all = owners.entry(uid).or_default();
-            *all = all.saturating_add(times);
-        }
-    }
-    owners.into_iter().max_by_key(|(_, times)| *times).map(|(uid, _)| uid)
+    Sight { holders: holders_in(&listing.text, node), completeness: listing.completeness }
 }
 
 /// The message for people if not all locks were seen.

@@ -8,14 +8,9 @@
 //! child that this process starts has the descriptor too, until it becomes another program.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
-use pidlockfile::{Identity, Judged, Name, Pid, Published, Status};
-
-use super::directories::Place;
+use pidlockfile::{Identity, Judged, Name, Pid, Published};
 
 /// The files that are kept, by name.
 #[derive(Debug, Default)]
@@ -73,7 +68,6 @@ impl FlockGuards {
     /// mode and form, if fewer than `room` are kept.
     pub(super) fn adopt(
         &mut self,
-        own: &Place,
         name: &Name,
         judged: &Judged,
         who: &ProcessIdentity,
@@ -84,7 +78,7 @@ impl FlockGuards {
             && judged.mode() & 0o777 == mode
             && judged.content() == form;
         let (identity, modified) = (judged.identity(), judged.modified());
-        if let Some(file) = ours.then(|| open(own, name, identity)).flatten() {
+        if let Some(file) = ours.then(|| judged.try_clone().ok()).flatten() {
             self.keep(name, who, Published { file, identity, modified }, room(name));
         }
     }
@@ -117,17 +111,12 @@ impl FlockGuards {
     }
 }
 
-fn open(place: &Place, name: &Name, identity: Identity) -> Option<File> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = nix::fcntl::openat(&place.directory, name.as_str(), flags, Mode::empty()).ok()?;
-    let same = Status::of_open(&file).ok()?.identity == identity;
-    same.then(|| file.into())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::path::Path;
 
+    use pidlockfile::Status;
     use rstest::rstest;
     use rustix::fs::{FlockOperation, flock};
 

@@ -16,6 +16,17 @@ pub(super) enum Flocker {
     Nobody,
 }
 
+impl Flocker {
+    /// The known holder that prevents the breaking of a stale lock file. Without a gate, every `flock(2)` does.
+    pub(super) fn blocks(self, is_gated: bool) -> Option<Holder> {
+        match self {
+            Self::Entitled(holder) => Some(holder),
+            Self::Outsider(holder) => Some(holder).filter(|_| !is_gated),
+            Self::Nobody => None,
+        }
+    }
+}
+
 /// The users whose `flock(2)` on a lock file counts, as uids; root's always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entitled {
@@ -92,7 +103,7 @@ mod tests {
     #[case::nobody(&[], Completeness::Whole, true, Flocker::Nobody)]
     #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Entitled(Holder::Unseen))]
     #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Outsider(process(OUTSIDER)))]
-    #[case::not_all_is_told(&[OUTSIDER], Completeness::Cut(None), true, Flocker::Entitled(Holder::Unseen))]
+    #[case::not_all_is_told(&[OUTSIDER], Completeness::Partial(None), true, Flocker::Entitled(Holder::Unseen))]
     fn the_flock_of_which_users_counts(
         #[case] pids: &[i64],
         #[case] completeness: Completeness,

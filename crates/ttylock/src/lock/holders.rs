@@ -18,7 +18,7 @@ use super::exclusive::Duplicate;
 use super::flock::{self, Completeness, Flocks};
 use super::kernel_list::Listing;
 use super::names;
-use super::open::openers;
+use super::open::{LOOKS, openers};
 use crate::device::name::DeviceName;
 use crate::device::node::{Node, follow};
 
@@ -62,20 +62,19 @@ impl Holder {
     }
 }
 
-/// The holders of a device by flock. If none is seen and the kernel's list was incomplete, that is reported.
-fn by_flock(device: &str, node: &Node, listing: &Listing) -> Vec<Holder> {
+/// The holders of a device by flock. If none is seen, the kernel's list was incomplete and the device may be open, that
+/// is reported: a LOCK would be refused for the same reason.
+fn by_flock(device: &str, node: &Node, listing: &Listing, may_be_open: bool) -> Vec<Holder> {
     let found = flock::holders_in(&listing.text, node);
-    let most_of = match flock::completeness(listing) {
-        Completeness::Cut(most_of) | Completeness::Changing(most_of) => most_of,
-        Completeness::Whole => {
-            return found.into_iter().map(|holder| Holder::by_flock(device, holder)).collect();
+    match listing.completeness {
+        Completeness::Partial(most_of) if found.is_empty() && may_be_open => {
+            let command = Some(format!("({})", flock::too_many(most_of)));
+            vec![Holder { command, ..Holder::unknown(device, Scheme::Flock) }]
         }
-    };
-    if found.is_empty() {
-        let told = Some(format!("({})", flock::too_many(most_of)));
-        return vec![Holder { command: told, ..Holder::unknown(device, Scheme::Flock) }];
+        Completeness::Partial(_) | Completeness::Whole => {
+            found.into_iter().map(|holder| Holder::by_flock(device, holder)).collect()
+        }
     }
-    found.into_iter().map(|holder| Holder::by_flock(device, holder)).collect()
 }
 
 /// All processes that have a device open, with or without locks, as far as they are visible.
@@ -85,7 +84,7 @@ pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
     let Some((name, node)) = resolved.as_ref().and_then(|it| Some((it.real(), it.node?))) else {
         return Vec::new();
     };
-    let openers = openers(&[node], None).found;
+    let openers = openers(&[node], LOOKS, None).found;
     openers.into_iter().map(|(pid, _)| Holder::process(name, Scheme::Open, pid)).collect()
 }
 
@@ -94,7 +93,7 @@ pub fn openers_of(dev_dir: &Path, device: &DeviceName) -> Vec<Holder> {
 pub fn all_openers(dev_dir: &Path) -> Vec<(String, Pid)> {
     let devices = serial_devices(dev_dir);
     let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
-    let found = openers(&nodes, None).found.into_iter();
+    let found = openers(&nodes, LOOKS, None).found.into_iter();
     found.filter_map(|(pid, number)| Some((devices.get(number)?.0.clone(), pid))).collect()
 }
 
@@ -156,13 +155,15 @@ pub(super) fn without_lock_files(devices: &[(String, Node)], by: Instant) -> (Ve
     }
     let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
     // The processes first: their number is bounded, that of the locks is not.
-    let openers = openers(&nodes, Some(by));
+    let openers = openers(&nodes, LOOKS, Some(by));
     let mut flocks = Flocks::default();
     flocks.end_by(Some(by));
     let listing = flocks.list(&nodes).unwrap_or_default();
-    let is_whole = flock::completeness(&listing) == Completeness::Whole;
-    let mut holders: Vec<Holder> =
-        devices.iter().flat_map(|(name, node)| by_flock(name, node, &listing)).collect();
+    let is_whole = listing.completeness == Completeness::Whole;
+    let by_flock = |(number, (name, node)): (usize, &(String, Node))| {
+        by_flock(name, node, &listing, openers.opener(number, None).is_some())
+    };
+    let mut holders: Vec<Holder> = devices.iter().enumerate().flat_map(by_flock).collect();
     for (pid, number) in openers.found {
         let Some((name, _)) = devices.get(number) else { continue };
         let listed = |holder: &Holder| holder.pid == Some(pid) && holder.device == *name;
@@ -194,7 +195,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::lock::kernel_list::Extent;
 
     #[rstest]
     #[case("ttyS0", true)]
@@ -214,15 +214,16 @@ mod tests {
     #[test]
     fn an_incomplete_list_is_reported_with_the_user_of_most_locks() {
         let node = Node::of(&fs::metadata("/dev/null").unwrap());
-        let this = Pid::this();
-        let takers = [(i64::from(this.as_raw()), 5), (0, 9)].into();
-        let cut = Listing { extent: Extent::Cut, takers, ..Listing::default() };
-        let told = by_flock("ttyS0", &node, &cut);
-        let uid = owner(this).unwrap();
+        let uid = owner(Pid::this()).unwrap();
+        let completeness = Completeness::Partial(Some(uid));
+        let listing = Listing { completeness, ..Listing::default() };
         let text = format!("(too many kernel locks to see all, most of them of uid {uid})");
         let expected = Holder { command: Some(text), ..Holder::unknown("ttyS0", Scheme::Flock) };
-        assert_eq!(told, [expected]);
-        assert_eq!(by_flock("ttyS0", &node, &Listing { extent: Extent::Whole, ..cut }), []);
+        assert_eq!(by_flock("ttyS0", &node, &listing, true), [expected]);
+        // A LOCK would be granted, too.
+        assert_eq!(by_flock("ttyS0", &node, &listing, false), []);
+        let whole = Listing { completeness: Completeness::Whole, ..listing };
+        assert_eq!(by_flock("ttyS0", &node, &whole, true), []);
     }
 
     #[test]

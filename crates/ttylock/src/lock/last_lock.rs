@@ -15,8 +15,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
 
-use super::kernel_list::{Extent, Listing};
-use super::list_reader::place_of;
+use super::kernel_list::{Completeness, Listing, place_of};
 use crate::device::node::Node;
 
 /// The processors that the machine has or may get. Source: cputopology.rst of the kernel.
@@ -44,7 +43,7 @@ impl LastLock {
         let own = place_of(&Node::of(&held.metadata().ok()?));
         let (mut line, mut older) = (None, HashSet::new());
         for _ in 0..READINGS {
-            let listing = read().ok().filter(|listing| listing.extent == Extent::Whole)?;
+            let listing = read().ok().filter(|it| it.completeness == Completeness::Whole)?;
             let locks = listing.text.lines().filter_map(|line| Some(line.split_once(": ")?.1));
             for lock in locks {
                 match lock.split_ascii_whitespace().nth(4) {
@@ -92,20 +91,16 @@ mod tests {
         assert_eq!(last_processor(list), last);
     }
 
-    fn listing(extent: Extent) -> Listing {
+    fn listing(completeness: Completeness) -> Listing {
         let text = fs::read_to_string("/proc/locks").unwrap();
         let lines = text.lines().filter(|line| line.contains(": FLOCK "));
-        Listing {
-            text: lines.map(|line| format!("{line}\n")).collect(),
-            extent,
-            ..Listing::default()
-        }
+        Listing { text: lines.map(|line| format!("{line}\n")).collect(), completeness }
     }
 
     /// A later lock stands in front of it, whichever processor takes it.
     #[test]
     fn locks_taken_after_the_last_lock_are_listed_before_it() {
-        let Some(last) = LastLock::take(|| Ok(listing(Extent::Whole))) else {
+        let Some(last) = LastLock::take(|| Ok(listing(Completeness::Whole))) else {
             // If /sys is not mounted, as during the build of a package, the last processor is unknown.
             let processor = fs::read_to_string(PROCESSORS).ok().and_then(|it| last_processor(&it));
             assert!(processor.and_then(taken_on).is_none(), "it could have been taken");
@@ -130,10 +125,13 @@ mod tests {
 
     #[test]
     fn without_a_whole_list_there_is_no_last_lock() {
-        assert!(LastLock::take(|| Ok(listing(Extent::Changing))).is_none());
+        assert!(LastLock::take(|| Ok(listing(Completeness::Partial(None)))).is_none());
         assert!(
-            LastLock::take(|| Ok(Listing { extent: Extent::Whole, ..Listing::default() }))
-                .is_none()
+            LastLock::take(|| Ok(Listing {
+                completeness: Completeness::Whole,
+                ..Listing::default()
+            }))
+            .is_none()
         );
     }
 }

@@ -15,15 +15,13 @@ pub(crate) mod holder_records;
 pub(crate) mod holders;
 mod kernel_list;
 mod last_lock;
-mod list_reader;
-mod lookout;
+mod list_thread;
 mod model;
 pub(crate) mod names;
 mod open;
-mod passes;
 #[cfg(target_os = "linux")]
 pub(crate) mod port_watch;
-mod room;
+pub(crate) mod room;
 pub(crate) mod table;
 pub(crate) mod watched;
 

@@ -18,19 +18,9 @@ pub(crate) struct LockNames {
     pub searched: Vec<Name>,
 }
 
-/// The device name is too long for a lock file name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoSuchForm;
-
 /// Works out the names of the lock files of a device. Names longer than file names can be are left out: no program
-/// has a lock under such a name.
-///
-/// # Errors
-/// [`NoSuchForm`] if the real node has only such names.
-pub(crate) fn lock_names(
-    dialect: &Dialect,
-    resolved: &ResolvedDevice,
-) -> Result<LockNames, NoSuchForm> {
+/// has a lock under such a name. `None` if the real node has only such names.
+pub(crate) fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option<LockNames> {
     let mut lock_names = LockNames::default();
     let numbers = resolved.node.and_then(|node| Some((node.file_system, node.device?)));
     for path in resolved.every_name() {
@@ -40,7 +30,7 @@ pub(crate) fn lock_names(
         }
         // The real node comes first. Two spellings of the device meet at one of its names.
         if lock_names.written.is_empty() {
-            return Err(NoSuchForm);
+            return None;
         }
     }
     let forms = dialect.forms_met();
@@ -54,7 +44,7 @@ pub(crate) fn lock_names(
             }
         }
     }
-    Ok(lock_names)
+    Some(lock_names)
 }
 
 /// The names of the lock files for one name of the device, as programs of the system write them.
@@ -402,7 +392,7 @@ mod tests {
     fn names_are_bounded(#[case] length: usize, #[case] fits: bool) {
         let name = "x".repeat(length);
         assert_eq!(
-            lock_names(Dialect::by_name("linux").unwrap(), &resolved(&[&name], None)).is_ok(),
+            lock_names(Dialect::by_name("linux").unwrap(), &resolved(&[&name], None)).is_some(),
             fits
         );
     }
@@ -422,7 +412,7 @@ mod tests {
     #[test]
     fn a_device_too_long_for_lock_files_has_none_by_a_short_link() {
         let resolved = resolved(&["short", &"x".repeat(251)], None);
-        assert_eq!(lock_names(Dialect::by_name("linux").unwrap(), &resolved), Err(NoSuchForm));
+        assert_eq!(lock_names(Dialect::by_name("linux").unwrap(), &resolved), None);
     }
 
     #[rstest]

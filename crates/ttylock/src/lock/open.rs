@@ -9,50 +9,24 @@ use std::path::Path;
 use std::time::Instant;
 
 use nix::errno::Errno;
-use pidlockfile::Pid;
+use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
+use super::flock::Holder;
 use crate::device::node::{Node, Numbers};
 use crate::sys::{self, SHOWS_DESCRIPTORS, Seen};
 
 /// The most processes and descriptors that are examined for people.
-const LOOKS: usize = 1 << 17;
+pub(super) const LOOKS: usize = 1 << 17;
 
 /// The same for a lock, because a client waits for it.
-const LOOKS_FOR_A_LOCK: usize = 1 << 14;
+pub(super) const LOOKS_FOR_A_LOCK: usize = 1 << 14;
 
 /// The most descriptors of one process that are examined before the search is given up.
 const LOOKS_AT_A_PROCESS: usize = 1 << 16;
 
 /// The most threads of a process that are asked for its descriptors.
 const THREADS: usize = 64;
-
-/// Whether any process has a device open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Openness {
-    /// All processes were examined, and none has the device open.
-    Closed,
-    /// This process has it open.
-    Open(Pid),
-    /// Not all processes show their descriptors to us, or there are too many.
-    Untold,
-}
-
-/// Whether another process has the device open. Examines a limited number of descriptors.
-pub(super) fn openness(node: &Node, besides: Pid) -> Openness {
-    let mut opener = None;
-    let complete = look(&mut { LOOKS_FOR_A_LOCK }, |pid, found| {
-        if pid != besides && found.is_of(node) {
-            opener = Some(pid);
-        }
-        opener.is_none()
-    });
-    match (opener, complete) {
-        (Some(pid), _) => Openness::Open(pid),
-        (None, true) => Openness::Closed,
-        (None, false) => Openness::Untold,
-    }
-}
 
 /// Whether a process has the device open. The device is not opened.
 ///
@@ -260,12 +234,25 @@ pub(super) struct Openers {
     pub(super) found: Vec<(Pid, usize)>,
     /// Whether the search came to its end: in time, and within the limit of descriptors.
     pub(super) has_ended: bool,
+    /// Whether all descriptors of all processes were seen.
+    is_complete: bool,
 }
 
-/// Searches all processes for those that have one of the nodes open. The search ends at that moment at the latest.
-pub(super) fn openers(nodes: &[Node], by: Option<Instant>) -> Openers {
-    let (mut found, mut in_time, mut left) = (Vec::new(), true, LOOKS);
-    look(&mut left, |pid, opened| {
+impl Openers {
+    /// A process other than `besides` that has the node with this number open. If none is seen, there may be one that
+    /// is not: some processes do not show their descriptors to us, or there are too many.
+    pub(super) fn opener(&self, number: usize, besides: Option<Pid>) -> Option<Holder> {
+        let is_other = |(pid, of): &&(Pid, usize)| *of == number && Some(*pid) != besides;
+        let seen = self.found.iter().find(is_other).map(|(pid, _)| Holder::Process(*pid));
+        seen.or((!self.is_complete).then_some(Holder::Unseen))
+    }
+}
+
+/// Searches all processes for those that have one of the nodes open, within so many processes and descriptors. The
+/// search ends at that moment at the latest.
+pub(super) fn openers(nodes: &[Node], mut left: usize, by: Option<Instant>) -> Openers {
+    let (mut found, mut in_time) = (Vec::new(), true);
+    let is_complete = look(&mut left, |pid, opened| {
         let of_it = (0..).zip(nodes).filter(|(_, node)| opened.is_of(node));
         for (number, _) in of_it {
             let seen = (pid, number);
@@ -276,16 +263,16 @@ pub(super) fn openers(nodes: &[Node], by: Option<Instant>) -> Openers {
         in_time = by.is_none_or(|by| Instant::now() < by);
         in_time
     });
-    Openers { found, has_ended: in_time && left > 0 }
+    Openers { found, has_ended: in_time && left > 0, is_complete: is_complete && in_time }
 }
 
 /// Passes the open files of every process to `visit` until it returns false, for as many processes and descriptors as
 /// `left` says, which is counted down. Returns whether all of them were visible.
 fn look(left: &mut usize, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
-    let mut complete = true;
     if !SHOWS_DESCRIPTORS {
         return false;
     }
+    let mut complete = !process::hides_processes();
     let mut may_look = || {
         let rest = left.checked_sub(1);
         *left = rest.unwrap_or_default();
@@ -454,10 +441,31 @@ mod tests {
         let pid = Pid::new(child.id().into()).unwrap();
         let (open, closed) = (node_of(&file), node_of(&tempfile::tempfile().unwrap()));
         let told = |node| has_open(pid, node);
-        let seen = (told(&open), told(&closed), openness(&open, Pid::this()));
+        let opener = openers(&[open], LOOKS, None).opener(0, Some(Pid::this()));
+        let seen = (told(&open), told(&closed), opener);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(seen, (Ok(true), Ok(false), Openness::Open(pid)));
+        assert_eq!(seen, (Ok(true), Ok(false), Some(Holder::Process(pid))));
+    }
+
+    /// With `hidepid`, processes of other users are not even listed, so nothing shows that some were left out.
+    #[test]
+    #[ignore = "needs root: tests/run"]
+    fn where_processes_are_hidden_nothing_is_closed() {
+        const HIDDEN: &str = "LFPD_TEST_HIDDEN";
+        if std::env::var_os(HIDDEN).is_some() {
+            let node = node_of(&tempfile::tempfile().unwrap());
+            assert_eq!(openers(&[node], LOOKS, None).opener(0, None), Some(Holder::Unseen));
+            return;
+        }
+        let again = "exec 9<\"$0\" && mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=65534 \
+                     --regid=65534 --clear-groups /proc/self/fd/9 --include-ignored --exact \"$1\"";
+        let mut hidden = Command::new("unshare");
+        hidden.args(["--mount", "sh", "-c", again]).arg(std::env::current_exe().unwrap());
+        hidden.arg("lock::open::tests::where_processes_are_hidden_nothing_is_closed");
+        let hidden = hidden.env(HIDDEN, "").output().unwrap();
+        let said = String::from_utf8_lossy(&hidden.stdout);
+        assert!(hidden.status.success() && said.contains("1 passed"), "{hidden:?}");
     }
 
     /// On a machine with more than can be examined in time, the device is never reported as closed.

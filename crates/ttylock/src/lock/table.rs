@@ -276,6 +276,16 @@ impl Table {
         survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
     }
 
+    /// The locks of all devices by lock files, also those whose holders have ended: every lock file in every directory.
+    /// The search ends after that time at the latest.
+    pub fn all_lock_files(&mut self, time: Duration) -> Survey {
+        let _ = self.parts();
+        let Self { resolver, open, state } = self;
+        let survey = survey::all_lock_files(resolver, open.as_ref(), state, Instant::now() + time);
+        self.state.events.clear();
+        survey
+    }
+
     /// The holders of each of these devices; of all serial devices where the question names none. The kernel's list is
     /// read once for all questions, and so are the processes. The search ends at that moment at the latest, complete or
     /// not. `None` for a name that leads nowhere.

@@ -78,8 +78,8 @@ impl Watched {
     }
 
     /// How many files of this process are listed.
-    #[must_use]
-    pub fn count_of(&self, who: &ProcessIdentity) -> usize {
+    #[cfg(test)]
+    fn count_of(&self, who: &ProcessIdentity) -> usize {
         self.holders.get(who).map_or(0, BTreeMap::len)
     }
 

@@ -12,7 +12,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::{Arrived, REAL_PATH, Sender, WORD_BYTES, is_a_terminals_stop, real_path};
+use super::{Arrived, Sender, WORD_BYTES, hand_on_path, is_a_terminals_stop};
 
 /// Signals that are held off, readable.
 #[derive(Debug)]
@@ -106,9 +106,6 @@ impl Tell {
 pub(crate) fn itself() -> io::Result<Command> {
     let mut command = Command::new("exe");
     command.env("PATH", "/proc/self");
-    match real_path() {
-        Some(path) => command.env(REAL_PATH, path),
-        None => command.env_remove(REAL_PATH),
-    };
+    hand_on_path(&mut command);
     Ok(command)
 }

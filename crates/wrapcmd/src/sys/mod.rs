@@ -1,6 +1,6 @@
 //! What a wrapper asks of the operating system: one file for each kind of system.
 
-use std::ffi::OsString;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
@@ -26,10 +26,13 @@ pub(crate) fn path_is_handed_on() {
     PATH_IS_HANDED_ON.store(true, Ordering::Relaxed);
 }
 
-/// The PATH that a command is to have.
-fn real_path() -> Option<OsString> {
+/// Tells a process the PATH that its command is to have.
+fn hand_on_path(process: &mut Command) {
     let handed_on = PATH_IS_HANDED_ON.load(Ordering::Relaxed);
-    std::env::var_os(if handed_on { REAL_PATH } else { "PATH" })
+    match std::env::var_os(if handed_on { REAL_PATH } else { "PATH" }) {
+        Some(path) => process.env(REAL_PATH, path),
+        None => process.env_remove(REAL_PATH),
+    };
 }
 
 /// One signal that has arrived.

@@ -16,7 +16,7 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 #[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
 use super::is_a_terminals_stop;
-use super::{Arrived, REAL_PATH, Sender, WORD_BYTES, real_path};
+use super::{Arrived, Sender, WORD_BYTES, hand_on_path};
 
 /// Signals that are held off, readable: a thread waits for them (sigwait(2)) and passes them on.
 #[derive(Debug)]
@@ -159,10 +159,7 @@ impl Tell {
 /// This very program, to be started; the real PATH is handed on.
 pub(crate) fn itself() -> io::Result<Command> {
     let mut command = std::env::current_exe().map(Command::new)?;
-    match real_path() {
-        Some(path) => command.env(REAL_PATH, path),
-        None => command.env_remove(REAL_PATH),
-    };
+    hand_on_path(&mut command);
     Ok(command)
 }
 

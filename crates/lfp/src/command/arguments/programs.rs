@@ -36,7 +36,7 @@ pub(in crate::command) struct Run {
 
     /// Become the command instead of waiting for its end, so that the process number stays
     #[arg(long)]
-    no_fork: bool,
+    pub(in crate::command) no_fork: bool,
 
     /// Turn the command's lock files into locks of the service, so that it gets the port
     /// [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
@@ -154,20 +154,5 @@ impl Run {
             (false, true, false) => Shim::Files,
             (false, true, true) => Shim::Ports,
         }
-    }
-}
-
-/// Which process becomes the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Becoming {
-    /// A child, so that the lock is released at its end.
-    Child,
-    /// This process.
-    Ourselves,
-}
-
-impl Run {
-    pub(in crate::command) fn becoming(&self) -> Becoming {
-        if self.no_fork { Becoming::Ourselves } else { Becoming::Child }
     }
 }

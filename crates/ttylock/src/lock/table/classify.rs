@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Found, Hold, Identity, Judged, Name, Obstacle, Pid, Removal, Status};
+use pidlockfile::{Attempt, Found, Identity, Judged, Name, Obstacle, Pid, Status};
 
 use super::handover;
 use super::state::{State, TEMPORARY};
@@ -29,9 +29,6 @@ pub(super) enum Classification {
     Free,
     Busy(Busy),
     Stale(Judged, Stale),
-    /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
-    /// shows such a process is being read. The next attempt decides.
-    NotYet(Cause),
 }
 
 /// Why a lock file keeps others out.
@@ -40,8 +37,11 @@ pub(super) enum Busy {
     Held(ProcessIdentity),
     BeingWritten,
     Obstacle(Obstacle),
-    /// It is stale, but a process whose `flock(2)` counts holds it.
-    Flock(flock::Holder),
+    /// It is stale, but a process whose `flock(2)` counts holds it, or is changing it now.
+    Flock(Option<flock::Holder>),
+    /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
+    /// shows such a process is being read. The next attempt decides.
+    NotYet(Cause),
     Unknown,
 }
 
@@ -57,7 +57,17 @@ impl State {
     /// Reads a lock file and classifies it for a caller that would break it: a stale one is held
     /// ([`State::hold_if_stale`]).
     pub(super) fn examine(&mut self, place: &Place, name: &Name) -> Classification {
-        match place.directory.read(name, READ_LIMIT) {
+        self.examine_found(place, name, place.directory.read(name, READ_LIMIT))
+    }
+
+    /// The same of a file that was read.
+    pub(super) fn examine_found(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        found: Result<Found, pidlockfile::Error>,
+    ) -> Classification {
+        match found {
             Ok(Found::Nothing) => Classification::Free,
             Ok(Found::Obstacle(obstacle)) => Classification::Busy(Busy::Obstacle(obstacle)),
             Ok(Found::File(judged)) => self.hold_if_stale(place, name, judged),
@@ -79,20 +89,17 @@ impl State {
     ) -> Classification {
         let mut judged = match self.classify(name, judged) {
             Classification::Stale(judged, _) => judged,
-            other
-            @ (Classification::Free | Classification::Busy(_) | Classification::NotYet(_)) => {
-                return other;
-            }
+            other @ (Classification::Free | Classification::Busy(_)) => return other,
         };
         // Until one process has a lock that is being passed completely, none of its files is removed.
         if place.role == Role::Written && !handover::settle(self, place, name) {
-            return Classification::NotYet(Cause::Breaking);
+            return Classification::Busy(self.contended(place, name));
         }
         // Our own `flock(2)` must not count as that of another process.
         self.guards.let_go(name, judged.identity());
         match self.hold(place, name, &mut judged, self.contention) {
             Ok(()) => self.classify(name, judged),
-            Err(cause) => Classification::NotYet(cause),
+            Err(busy) => Classification::Busy(busy),
         }
     }
 
@@ -101,42 +108,49 @@ impl State {
     /// is checked.
     ///
     /// # Errors
-    /// Why the file cannot be held yet.
+    /// Why the file cannot be held.
     pub(super) fn hold(
         &mut self,
         place: &Place,
         name: &Name,
         judged: &mut Judged,
         contention: Contention,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Busy> {
         match (place.directory.hold(name, judged), contention) {
             // Breaking it will show that it has changed, or why it cannot be held.
-            (Ok(Hold::Ours | Hold::Changed) | Err(_), _) => Ok(()),
-            (Ok(Hold::InTheGate), Contention::Decides) => {
-                let flocker = self.flocker(judged.identity(), judged.owner());
-                let by = match flocker.ok_or(Cause::Reading)? {
-                    Flocker::Entitled(_) => return Err(Cause::Breaking),
-                    Flocker::Outsider(holder) => holder.to_string(),
-                    Flocker::Nobody => "a process that is gone".to_owned(),
-                };
-                judged.go_past();
-                let text = format!("ignored flock(2) of {by} on {}", place.name(name));
-                self.say(Weight::Notice, text);
-                Ok(())
+            (Ok(Attempt::Done(()) | Attempt::Changed) | Err(_), _) => return Ok(()),
+            (Ok(Attempt::Contended), Contention::ComesBack) => {
+                return Err(Busy::NotYet(Cause::Breaking));
             }
-            (Ok(Hold::InTheGate | Hold::Others), _) => Err(Cause::Breaking),
+            (Ok(Attempt::Contended), Contention::Decides) => {}
         }
+        let flocker = self.flocker(judged.identity(), judged.owner());
+        let flocker = flocker.map_err(Busy::NotYet)?;
+        let blocker = flocker.blocks(place.directory.is_gated());
+        if blocker.is_some() || !judged.go_past() {
+            return Err(Busy::Flock(blocker));
+        }
+        let by = match flocker {
+            Flocker::Entitled(holder) | Flocker::Outsider(holder) => holder.to_string(),
+            Flocker::Nobody => "a process that is gone".to_owned(),
+        };
+        let text = format!("ignored flock(2) of {by} on {}", place.name(name));
+        self.say(Weight::Notice, text);
+        Ok(())
     }
 
-    /// The holder of `flock(2)` on a lock file of this owner; `None` while the list is being read.
-    pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Option<Flocker> {
+    /// The holder of `flock(2)` on a lock file of this owner.
+    ///
+    /// # Errors
+    /// While the kernel's list is being read.
+    pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Result<Flocker, Cause> {
         let Ok(sight) = self.flocks.on_file(file) else {
-            return Some(Flocker::Entitled(flock::Holder::Unseen));
+            return Ok(Flocker::Entitled(flock::Holder::Unseen));
         };
-        let sight = sight?;
+        let sight = sight.ok_or(Cause::Reading)?;
         let entitled = Entitled { own: nix::unistd::geteuid().as_raw(), owner };
         let of = |pid| (process::owner(pid), lives(pid));
-        Some(flock_rights::flocker(&sight, flock::sees_all(), entitled, of))
+        Ok(flock_rights::flocker(&sight, flock::sees_all(), entitled, of))
     }
 
     /// Whether a lock file that was read is stale. Nothing is held or changed.
@@ -171,28 +185,30 @@ impl State {
     /// Whether something keeps others out, whatever its content. In a directory that is only searched, and open to
     /// everybody (`/tmp`, where Qt programs leave locks), only a lock of root's does, or of the process that it
     /// names. Otherwise any user could block any port for ever, without a process.
-    pub(super) fn counts(&mut self, place: &Place, name: &Name) -> bool {
+    ///
+    /// # Errors
+    /// Why it keeps nobody out, in words.
+    pub(super) fn counts(
+        &mut self,
+        place: &Place,
+        found: &Result<Found, pidlockfile::Error>,
+    ) -> Result<(), String> {
         if !place.is_open_to_all() {
-            return true;
+            return Ok(());
         }
-        let owner = match place.directory.read(name, READ_LIMIT) {
-            Ok(Found::Nothing) => return false,
+        match found {
+            Ok(Found::Nothing) => Ok(()),
             Ok(Found::File(judged)) => {
-                let pid = pid_in(&judged);
-                if pid.is_some_and(|pid| self.machine.fate_of_number(pid).is_over())
-                    || judged.owner() == 0
-                    || (judged.owner() != UNMAPPED_UID
-                        && pid.and_then(process::owner) == Some(judged.owner()))
-                {
-                    return true;
-                }
-                format!("uid {}", judged.owner())
+                let (pid, owner) = (pid_in(judged), judged.owner());
+                let is_over = pid.is_some_and(|pid| self.machine.fate_of_number(pid).is_over());
+                let is_its =
+                    || owner != UNMAPPED_UID && pid.and_then(process::owner) == Some(owner);
+                let counts = is_over || owner == 0 || is_its();
+                counts.then_some(()).ok_or_else(|| format!("uid {owner}"))
             }
-            Ok(Found::Obstacle(obstacle)) => Busy::Obstacle(obstacle).to_string(),
-            Err(error) => error.to_string(),
-        };
-        self.say(Weight::Notice, format!("ignored {}, no lock: {owner}", place.name(name)));
-        false
+            Ok(Found::Obstacle(obstacle)) => Err(Busy::Obstacle(*obstacle).to_string()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
@@ -202,17 +218,17 @@ impl State {
         name: &Name,
         judged: Judged,
         stale: Stale,
-    ) -> Removal {
+    ) -> Attempt {
         match self.take_away(place, name, judged) {
-            Ok(Removal::Removed) => {
+            Ok(Attempt::Done(())) => {
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
-                Removal::Removed
+                Attempt::Done(())
             }
             Ok(other) => other,
             Err(error) => {
                 let text = format!("ignored {}: {stale}; {error}", place.name(name));
                 self.say(Weight::Warning, text);
-                Removal::Removed
+                Attempt::Done(())
             }
         }
     }
@@ -223,7 +239,7 @@ impl State {
         place: &Place,
         name: &Name,
         mut judged: Judged,
-    ) -> Result<Removal, pidlockfile::Error> {
+    ) -> Result<Attempt, pidlockfile::Error> {
         let record = self.forget_held(place, name, &mut judged);
         let removal = remove_held(place, name, judged);
         if let (Err(_), Some(record)) = (&removal, &record) {
@@ -241,8 +257,8 @@ impl State {
         name: &Name,
         judged: &mut Judged,
     ) -> Option<HolderRecord> {
-        let held =
-            judged.goes_past() || matches!(place.directory.hold(name, judged), Ok(Hold::Ours));
+        let held = judged.goes_past()
+            || matches!(place.directory.hold(name, judged), Ok(Attempt::Done(())));
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
         is_there.then(|| self.records.forget_lock(name, judged.identity()))?
@@ -259,7 +275,7 @@ pub(super) fn remove_held(
     place: &Place,
     name: &Name,
     judged: Judged,
-) -> Result<Removal, pidlockfile::Error> {
+) -> Result<Attempt, pidlockfile::Error> {
     if judged.goes_past() {
         place.directory.release(name, judged, TEMPORARY)
     } else {
@@ -276,8 +292,12 @@ impl std::fmt::Display for Busy {
             Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),
             Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
             Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
-            Self::Flock(holder) => write!(f, "is stale, but flock(2) on it is held by {holder}"),
-            Self::Unknown => f.write_str("is being changed by others"),
+            Self::Flock(Some(holder)) => {
+                write!(f, "is stale, but flock(2) on it is held by {holder}")
+            }
+            Self::Flock(None) | Self::NotYet(_) | Self::Unknown => {
+                f.write_str("is being changed by others")
+            }
         }
     }
 }

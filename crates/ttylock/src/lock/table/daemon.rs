@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use pidlockfile::process::ProcessIdentity;
-use pidlockfile::{Found, Judged, Name, Pid, Removal, Status};
+use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
 
 use super::classify::{Busy, Classification, pid_in};
 use super::handover;
@@ -78,10 +78,7 @@ fn watch_all(layout: &Layout, own: &Place, state: &mut State) {
             Classification::Stale(judged, stale) if stale.is_of_the_dead() => {
                 state.remove(own, &name, judged, stale);
             }
-            Classification::Stale(..)
-            | Classification::NotYet(_)
-            | Classification::Busy(_)
-            | Classification::Free => {}
+            Classification::Stale(..) | Classification::Busy(_) | Classification::Free => {}
         }
     }
 }
@@ -97,7 +94,7 @@ fn keep_of_earlier(
     let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { return };
     let form = state.content.write(who.pid);
     let room = |name: &Name| room(trail_of(layout.dialect, &layout.dev_dir, name).as_ref());
-    state.guards.adopt(own, name, &judged, who, (LOCK_MODE, &form), room);
+    state.guards.adopt(name, &judged, who, (LOCK_MODE, &form), room);
 }
 
 /// The user of a lock by our own record, or else the owner of the file, whichever process it names.
@@ -158,20 +155,24 @@ fn try_clear(
         Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => return Ok(Ok(())),
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let cause = match state.hold_if_stale(place, name, judged) {
-        Classification::Free | Classification::Busy(_) => return Ok(Ok(())),
-        Classification::NotYet(cause) => cause,
+    let busy = match state.hold_if_stale(place, name, judged) {
+        Classification::Free => return Ok(Ok(())),
+        Classification::Busy(busy) => busy,
         Classification::Stale(judged, _) => match state.take_away(place, name, judged) {
-            Ok(Removal::Removed | Removal::Changed) => return Ok(Ok(())),
-            Ok(Removal::Contended) => Cause::Breaking,
+            Ok(Attempt::Done(()) | Attempt::Changed) => return Ok(Ok(())),
+            Ok(Attempt::Contended) => state.contended(place, name),
             Err(error) => return Ok(Err(error.to_string())),
         },
     };
-    if cause == Cause::Reading || state.contention == Contention::ComesBack {
-        return Err(cause);
+    match busy {
+        Busy::NotYet(cause) => Err(cause),
+        Busy::Flock(holder) => {
+            let by = holder.map(|holder| format!(": {holder}"));
+            Ok(Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default())))
+        }
+        // It is a lock again.
+        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => Ok(Ok(())),
     }
-    let by = state.blocked_by(place, name)?.map(|holder| format!(": {holder}"));
-    Ok(Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default())))
 }
 
 const SOMEBODY_ELSE: &str = "another process is removing it, or keeps it locked";

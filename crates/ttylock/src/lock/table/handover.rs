@@ -7,10 +7,7 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::{
-    Breaking, Claim, Directory, Durability, Found, Name, Pid, Publication, Published, Removal,
-    Status,
-};
+use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Name, Pid, Published, Status};
 
 use super::classify::pid_in;
 use super::state::{State, TEMPORARY, claim};
@@ -106,9 +103,9 @@ fn note(
         durability: Durability::Memory,
     };
     match directory.publish(&name, &claim) {
-        Ok(Publication::Published(note)) => Ok(Some((directory, name, note))),
+        Ok(Some(note)) => Ok(Some((directory, name, note))),
         // Another process is passing the lock.
-        Ok(Publication::AlreadyThere) => Err(match state.contention {
+        Ok(None) => Err(match state.contention {
             Contention::ComesBack => Stop::NotYet(Cause::Breaking),
             Contention::Decides => Stop::Busy(None),
         }),
@@ -161,7 +158,7 @@ pub(super) fn settle_each<'n>(
 ) -> Result<(), Stop> {
     match names.into_iter().find(|name| !settle(state, own, name)) {
         None => Ok(()),
-        Some(name) => Err(state.not_yet(own, name, Cause::Breaking)),
+        Some(name) => Err(state.stop_contended(own, name)),
     }
 }
 
@@ -203,7 +200,7 @@ fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
         }
         Some(_) | None => true,
     };
-    if whole && !matches!(directory.try_release(note, judged), Ok(Removal::Removed)) {
+    if whole && !matches!(directory.try_release(note, judged), Ok(Attempt::Done(()))) {
         state.say(Weight::Warning, format!("left {note} behind"));
     }
     whole
@@ -266,12 +263,12 @@ fn give_one_back(
             return Err("another process keeps it locked".to_owned());
         }
         match own.directory.replace(name, judged, &claim(&content)) {
-            Ok(Breaking::Replaced(published)) => {
+            Ok(Attempt::Done(published)) => {
                 let file = Written::of(name, &published);
                 state.keep(name, giver, published, KEPT_WITHOUT_DEVICE);
                 return Ok(Some(file));
             }
-            Ok(Breaking::Changed | Breaking::Contended) => {}
+            Ok(Attempt::Changed | Attempt::Contended) => {}
             Err(error) => return Err(error.to_string()),
         }
     }

@@ -1,7 +1,7 @@
 //! Passes a lock from one process to another, without a moment in which it is free.
 
 use pidlockfile::process::Fate;
-use pidlockfile::{Breaking, Found, Judged, Name, Published};
+use pidlockfile::{Attempt, Found, Judged, Name, Published};
 
 use super::classify::{Busy, pid_in};
 use super::daemon::room;
@@ -13,7 +13,7 @@ use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_FILES;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::holder_records::{Claimant, Written};
-use crate::lock::{Cause, Pass, Weight};
+use crate::lock::{Pass, Weight};
 
 /// PASS: names, files of the giver, note, files of the receiver, record.
 pub(super) fn pass(
@@ -140,7 +140,7 @@ fn pass_one(
             // A daemon's file is protected by its `flock(2)`; a session's file may have been made by any user.
             Some(held) if state.guards.is_a_daemons() => {
                 let broken = own.directory.replace_held(name, judged, &held, &claim);
-                if !matches!(broken, Ok(Breaking::Replaced(_))) {
+                if !matches!(broken, Ok(Attempt::Done(_))) {
                     let giver = state.machine.identify(pass.from);
                     state.guards.keep(name, &giver, held, KEPT_FILES);
                 }
@@ -148,13 +148,13 @@ fn pass_one(
             }
             _ => match state.hold(own, name, &mut judged, state.contention) {
                 Ok(()) => own.directory.replace(name, judged, &claim),
-                Err(cause) => return Err(state.not_yet(own, name, cause)),
+                Err(busy) => return Err(state.busy(own, name, busy)),
             },
         };
         match broken {
-            Ok(Breaking::Replaced(published)) => return Ok(Some(published)),
-            Ok(Breaking::Changed) => {}
-            Ok(Breaking::Contended) => return Err(state.not_yet(own, name, Cause::Breaking)),
+            Ok(Attempt::Done(published)) => return Ok(Some(published)),
+            Ok(Attempt::Changed) => {}
+            Ok(Attempt::Contended) => return Err(state.stop_contended(own, name)),
             Err(error) => return Err(state.cannot_write(&error)),
         }
     }

@@ -8,10 +8,9 @@ use super::Stop;
 use super::state::State;
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCK_FILES_OF_A_USER;
-use crate::lock::backoff::Contention;
 use crate::lock::directories::Place;
 use crate::lock::flock::{self, Completeness, Sight};
-use crate::lock::open::{self, Openness};
+use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
 use crate::lock::{Cause, Weight};
 
 /// The most records that are read to count those of one user.
@@ -53,8 +52,7 @@ pub(super) fn refuse_one_too_many(state: &mut State, pid: Pid) -> Result<(), Sto
     Err(Stop::Denied)
 }
 
-/// Programs that lock the open port leave no file, but the kernel's list shows them. If the list changes too fast
-/// to be read completely, the caller tries again a moment later.
+/// Programs that lock the open port leave no file, but the kernel's list shows them.
 pub(super) fn refuse_flock(
     state: &mut State,
     resolved: &ResolvedDevice,
@@ -79,11 +77,9 @@ pub(super) fn refuse_flock(
         state.say(Weight::Info, format!("{device} is busy: flock held by {holder}"));
         return Err(Stop::Busy(state.process_of(holder)));
     }
-    match (completeness, state.contention) {
-        (Completeness::Whole, _) => Ok(()),
-        (Completeness::Changing(_), Contention::ComesBack) => Err(Stop::NotYet(Cause::Breaking)),
-        (Completeness::Changing(most_of), Contention::Decides)
-        | (Completeness::Cut(most_of), _) => refuse_open(state, device, &node, asking, most_of),
+    match completeness {
+        Completeness::Whole => Ok(()),
+        Completeness::Partial(most_of) => refuse_open(state, device, &node, asking, most_of),
     }
 }
 
@@ -96,14 +92,13 @@ fn refuse_open(
     asking: Pid,
     most_of: Option<u32>,
 ) -> Result<(), Stop> {
-    let (blocker, who) = match open::openness(node, asking) {
-        Openness::Closed => return Ok(()),
-        Openness::Open(pid) => {
-            (Some(state.machine.identify(pid)), format!("pid {pid} has it open"))
-        }
-        Openness::Untold => (None, "it is not known which processes have it open".to_owned()),
+    let openers = open::openers(&[*node], LOOKS_FOR_A_LOCK, None);
+    let Some(opener) = openers.opener(0, Some(asking)) else { return Ok(()) };
+    let who = match opener {
+        flock::Holder::Process(pid) => format!("pid {pid} has it open"),
+        flock::Holder::Unseen => "it is not known which processes have it open".to_owned(),
     };
     let too_many = flock::too_many(most_of);
     state.say(Weight::Warning, format!("{device} is busy: {too_many}, and {who}"));
-    Err(Stop::Busy(blocker))
+    Err(Stop::Busy(state.process_of(opener)))
 }

@@ -1,14 +1,13 @@
 //! Releases every lock file of a device that belongs to the caller or is stale.
 
 use nix::errno::Errno;
-use pidlockfile::{Found, Identity, Judged, Name, Pid, Removal, Status};
+use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status};
 
 use super::classify::{Busy, Classification, Stale, pid_in, remove_held};
 use super::resolve::Resolver;
 use super::state::{State, TEMPORARY};
 use super::{ATTEMPTS, Stop, handover};
 use crate::dialects::content::READ_LIMIT;
-use crate::lock::backoff::Contention;
 use crate::lock::directories::{Directories, Place, Role};
 use crate::lock::{Cause, Request, Weight};
 
@@ -94,7 +93,7 @@ pub(super) fn release(
         state.watched.forget(&vacant, pid);
     }
     let device = resolved.real();
-    match outcome(&files, state.contention) {
+    match outcome(&files) {
         Ok(()) => Ok(unlocked(state, device, pid)),
         Err(stop) => {
             if stop == Stop::Busy(None) {
@@ -117,19 +116,16 @@ fn is_enough(files: &Files) -> bool {
 }
 
 /// Whether a device with these files is released.
-fn outcome(files: &Files, contention: Contention) -> Result<(), Stop> {
+fn outcome(files: &Files) -> Result<(), Stop> {
     let any = |is_it: fn(Released) -> bool| files.iter().any(|(_, _, it)| is_it(*it));
     let is_own = any(|it| it == Released::Own);
-    let is_contended = any(|it| matches!(it, Released::Contended(_)));
     if !is_own && any(|it| it == Released::Contended(Cause::Reading)) {
         Err(Stop::NotYet(Cause::Reading))
-    } else if !is_own && is_contended && contention == Contention::ComesBack {
+    } else if !is_own && any(|it| it == Released::Contended(Cause::Breaking)) {
         Err(Stop::NotYet(Cause::Breaking))
     } else if any(|it| it == Released::Failed { is_own: true }) {
         Err(Stop::Denied)
-    } else if is_own
-        || (any(Released::is_removed) && !is_contended && !any(|it| it == Released::Busy))
-    {
+    } else if is_own || (any(Released::is_removed) && !any(|it| it == Released::Busy)) {
         Ok(())
     } else if any(|it| it == Released::Failed { is_own: false }) {
         Err(Stop::Denied)
@@ -190,7 +186,7 @@ fn withdraw(state: &mut State, own: &Place, name: &Name, pid: Pid) -> bool {
         }
         is_as_written
     });
-    matches!(removal, Ok(Removal::Removed))
+    matches!(removal, Ok(Attempt::Done(())))
 }
 
 fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Option<Released> {
@@ -212,8 +208,7 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
         };
         let mut judged = match classification {
             Classification::Free => return None,
-            Classification::Busy(_) => return Some(Released::Busy),
-            Classification::NotYet(cause) => return Some(contended(state, place, name, cause)),
+            Classification::Busy(busy) => return Some(not_released(state, place, name, busy)),
             Classification::Stale(judged, _) => judged,
         };
         let file = judged.identity();
@@ -228,16 +223,16 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             remove_held(place, name, judged)
         };
         match removal {
-            Ok(Removal::Removed) => {
+            Ok(Attempt::Done(())) => {
                 if record.is_none() {
                     // It could not be forgotten before, because another process held the file.
                     state.records.sweep(name, file);
                 }
                 return Some(if is_own { Released::Own } else { Released::Stale });
             }
-            Ok(Removal::Changed) => {}
-            Ok(Removal::Contended) if is_living => is_contended = true,
-            Ok(Removal::Contended) => break,
+            Ok(Attempt::Changed) => {}
+            Ok(Attempt::Contended) if is_living => is_contended = true,
+            Ok(Attempt::Contended) => break,
             Err(error) => {
                 if let Some(record) = record {
                     state.records.put_back(name, &record);
@@ -247,15 +242,18 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             }
         }
     }
-    Some(contended(state, place, name, Cause::Breaking))
+    let busy = state.contended(place, name);
+    Some(not_released(state, place, name, busy))
 }
 
-/// Another process is breaking or removing it; the event names that process.
-fn contended(state: &mut State, place: &Place, name: &Name, cause: Cause) -> Released {
-    match state.not_yet(place, name, cause) {
-        Stop::NotYet(cause) => Released::Contended(cause),
-        Stop::Busy(_) | Stop::Denied => Released::Contended(Cause::Breaking),
+/// If another process is breaking or removing the file, an event names that process.
+fn not_released(state: &mut State, place: &Place, name: &Name, busy: Busy) -> Released {
+    match busy {
+        Busy::NotYet(cause) => return Released::Contended(cause),
+        Busy::Flock(_) => drop(state.busy(place, name, busy)),
+        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => {}
     }
+    Released::Busy
 }
 
 /// Whether a file is the lock of this process. The same number in another pid namespace is another process.
@@ -289,7 +287,7 @@ fn hold_own(
     }
     match held {
         Ok(()) => Classification::Stale(judged, Stale::Gone(pid)),
-        Err(cause) => Classification::NotYet(cause),
+        Err(busy) => Classification::Busy(busy),
     }
 }
 

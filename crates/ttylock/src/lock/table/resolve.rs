@@ -38,7 +38,7 @@ impl Resolver {
     }
 
     pub(super) fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
-        let LockNames { written, searched } = lock_names(self.layout.dialect, resolved).ok()?;
+        let LockNames { written, searched } = lock_names(self.layout.dialect, resolved)?;
         let count = written.len();
         let files = written.into_iter().chain(searched).collect();
         Some(Names { real: resolved.real().to_owned(), files, written: count })
@@ -104,7 +104,7 @@ impl Resolver {
         resolved: &ResolvedDevice,
         asked: &DeviceName,
     ) -> Result<LockNames, Stop> {
-        lock_names(self.layout.dialect, resolved).map_err(|_| {
+        lock_names(self.layout.dialect, resolved).ok_or_else(|| {
             let device = asked.as_str();
             state.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
             Stop::Denied

@@ -11,7 +11,6 @@ use crate::lock::backoff::Contention;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock::{self, Flocks};
 use crate::lock::flock_guards::FlockGuards;
-use crate::lock::flock_rights::Flocker;
 use crate::lock::holder_records::{Claimant, HolderRecords};
 use crate::lock::watched::Watched;
 use crate::lock::{Cause, Event, Request, Weight};
@@ -145,12 +144,16 @@ impl State {
         gone.flat_map(|who| watched.take(&who)).collect()
     }
 
+    /// This file keeps the caller out: the answer, and the event that says why.
     pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
+        if let Busy::NotYet(cause) = busy {
+            return Stop::NotYet(cause);
+        }
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
         Stop::Busy(match busy {
             Busy::Held(who) => Some(who),
-            Busy::Flock(holder) => self.process_of(holder),
-            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => None,
+            Busy::Flock(holder) => holder.and_then(|holder| self.process_of(holder)),
+            Busy::BeingWritten | Busy::Obstacle(_) | Busy::NotYet(_) | Busy::Unknown => None,
         })
     }
 
@@ -162,16 +165,21 @@ impl State {
         }
     }
 
-    /// There is no answer yet about this file. A caller that comes back is told so, and so are all callers while the
-    /// kernel's list is being read. For a caller that decides, the file is busy, and the answer names the holder.
-    pub(super) fn not_yet(&mut self, place: &Place, name: &Name, cause: Cause) -> Stop {
-        if cause == Cause::Reading || self.contention == Contention::ComesBack {
-            return Stop::NotYet(cause);
+    /// Another process is making, breaking or removing this file. For a caller that decides, the file is busy, and the
+    /// answer names that process; every other caller comes back.
+    pub(super) fn contended(&mut self, place: &Place, name: &Name) -> Busy {
+        match self.contention {
+            Contention::ComesBack => Busy::NotYet(Cause::Breaking),
+            Contention::Decides => {
+                self.blocked_by(place, name).map_or_else(Busy::NotYet, Busy::Flock)
+            }
         }
-        match self.blocked_by(place, name) {
-            Err(cause) => Stop::NotYet(cause),
-            Ok(holder) => self.busy(place, name, holder.map_or(Busy::Unknown, Busy::Flock)),
-        }
+    }
+
+    /// The same as the answer.
+    pub(super) fn stop_contended(&mut self, place: &Place, name: &Name) -> Stop {
+        let busy = self.contended(place, name);
+        self.busy(place, name, busy)
     }
 
     /// The known holder of the `flock(2)` that prevents the breaking of a stale lock file.
@@ -184,12 +192,8 @@ impl State {
         name: &Name,
     ) -> Result<Option<flock::Holder>, Cause> {
         let Ok(seen) = Status::of_name(&place.directory, name.as_str()) else { return Ok(None) };
-        Ok(match self.flocker(seen.identity, seen.owner).ok_or(Cause::Reading)? {
-            Flocker::Entitled(holder) => Some(holder),
-            // Without a gate, that `flock(2)` stops all processes.
-            Flocker::Outsider(holder) if !place.directory.is_gated() => Some(holder),
-            Flocker::Outsider(_) | Flocker::Nobody => None,
-        })
+        let flocker = self.flocker(seen.identity, seen.owner)?;
+        Ok(flocker.blocks(place.directory.is_gated()))
     }
 
     pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {

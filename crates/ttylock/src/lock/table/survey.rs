@@ -23,7 +23,7 @@ pub struct Survey {
     pub port: Option<String>,
     /// The holders, also those that have ended.
     pub holders: Vec<Holder>,
-    /// Whether the search came to its end. If not, there may be further holders by `flock(2)` or by an open port.
+    /// Whether the search came to its end. If not, there may be further holders.
     pub is_complete: bool,
 }
 
@@ -72,7 +72,7 @@ fn names_of(
 ) -> Option<(ResolvedDevice, LockNames)> {
     let mut resolved = follow(&resolver.layout.dev_dir, device).ok()?;
     let _ = resolver.add_links(state, &mut resolved);
-    let lock_names = lock_names(resolver.layout.dialect, &resolved).ok()?;
+    let lock_names = lock_names(resolver.layout.dialect, &resolved)?;
     Some((resolved, lock_names))
 }
 
@@ -98,6 +98,20 @@ fn survey_lock_files(
         nodes.push((real.clone(), node));
     }
     Some(Survey { port: Some(real), holders, is_complete })
+}
+
+/// See [`super::Table::all_lock_files`].
+pub(super) fn all_lock_files(
+    resolver: &Resolver,
+    open: Option<&Directories>,
+    state: &mut State,
+    by: Instant,
+) -> Survey {
+    let serial = holders::serial_devices(&resolver.layout.dev_dir);
+    state.flocks.end_by(Some(by));
+    let survey = survey_all_lock_files(resolver, open, state, &serial, by);
+    state.flocks.end_by(None);
+    survey
 }
 
 fn survey_all_lock_files(
@@ -129,7 +143,7 @@ pub(super) fn is_locked_for(
     resolved: &ResolvedDevice,
     pid: Pid,
 ) -> bool {
-    let names = lock_names(resolver.layout.dialect, resolved).ok();
+    let names = lock_names(resolver.layout.dialect, resolved);
     let Some(name) = names.and_then(|names| names.written.into_iter().next()) else { return false };
     let found = open.own.directory.read(&name, READ_LIMIT);
     matches!(found, Ok(Found::File(judged)) if pid_in(&judged) == Some(pid))
@@ -169,9 +183,11 @@ fn holders_by_file(state: &mut State, place: &Place, name: &Name, device: &str) 
 fn holder(state: &mut State, place: &Place, name: &Name, device: &str) -> Option<Holder> {
     let scheme = Scheme::of_file(place.path.join(name.as_str()));
     let mut holder = Holder::unknown(device, scheme);
-    let judged = match place.directory.read(name, READ_LIMIT).ok()? {
+    let found = place.directory.read(name, READ_LIMIT);
+    let counts = state.counts(place, &found).is_ok();
+    let judged = match found.ok()? {
         Found::Nothing => return None,
-        Found::Obstacle(_) if state.counts(place, name) => return Some(holder),
+        Found::Obstacle(_) if counts => return Some(holder),
         Found::Obstacle(_) => return Some(Holder { standing: Standing::Claim, ..holder }),
         Found::File(judged) => judged,
     };
@@ -182,14 +198,11 @@ fn holder(state: &mut State, place: &Place, name: &Name, device: &str) -> Option
     let record = holder
         .pid
         .and_then(|pid| state.records.of_lock(name, pid, judged.identity(), judged.modified()));
-    let counts = state.counts(place, name);
     holder.standing = match state.classify(name, judged) {
         Classification::Stale(..) => Standing::Stale,
         _ if !counts => Standing::Claim,
         Classification::Busy(Busy::Held(_)) => Standing::Alive,
-        Classification::Busy(_) | Classification::NotYet(_) | Classification::Free => {
-            Standing::Unknown
-        }
+        Classification::Busy(_) | Classification::Free => Standing::Unknown,
     };
     // A process with the number of an ended one is not the holder.
     let living = holder.pid.filter(|_| holder.standing == Standing::Alive);

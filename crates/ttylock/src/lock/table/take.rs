@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
-use pidlockfile::{Breaking, Claim, Found, Name, Publication, Published, Removal, Status};
+use pidlockfile::{Attempt, Claim, Found, Name, Published, Status};
 
 use super::classify::{Busy, Classification};
 use super::daemon::room;
@@ -17,7 +17,7 @@ use crate::dialects::content::READ_LIMIT;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
-use crate::lock::{Cause, Request, Weight};
+use crate::lock::{Request, Weight};
 
 /// LOCK: names, reasons to refuse it, files, record.
 pub(super) fn take(
@@ -40,7 +40,7 @@ pub(super) fn take(
     if let (_, Some(name)) = remember(state, own, names, &claimant, &published) {
         // A program that ignores the rules has removed it at once.
         take_back(state, own, names, &published);
-        return Err(state.not_yet(own, name, Cause::Breaking));
+        return Err(state.stop_contended(own, name));
     }
     // A process that ended while the lock was taken gets no lock: another process may have its number.
     if !claimant.is_there(&mut state.machine) {
@@ -80,9 +80,7 @@ fn clear_searched(
     }
     for place in &open.others {
         for name in place.those_present(lock_names.all(), SystemTime::now()) {
-            if state.counts(place, name) {
-                clear(state, place, name)?;
-            }
+            clear(state, place, name)?;
         }
     }
     Ok(())
@@ -90,23 +88,27 @@ fn clear_searched(
 
 fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
     for _ in 0..ATTEMPTS {
-        let cause = match state.examine(place, name) {
-            Classification::Free => return Ok(()),
-            Classification::Busy(busy) => return Err(state.busy(place, name, busy)),
-            Classification::Stale(judged, stale) => {
-                match state.remove(place, name, judged, stale) {
-                    Removal::Removed => return Ok(()),
-                    Removal::Changed => continue,
-                    Removal::Contended => Cause::Breaking,
-                }
-            }
-            Classification::NotYet(cause) => cause,
-        };
-        // Any user may make a stale lock there and hold it.
-        if place.is_open_to_all() {
+        let found = place.directory.read(name, READ_LIMIT);
+        if let Err(why) = state.counts(place, &found) {
+            state.say(Weight::Notice, format!("ignored {}, no lock: {why}", place.name(name)));
             return Ok(());
         }
-        return Err(state.not_yet(place, name, cause));
+        let busy = match state.examine_found(place, name, found) {
+            Classification::Free => return Ok(()),
+            Classification::Busy(busy) => busy,
+            Classification::Stale(judged, stale) => {
+                match state.remove(place, name, judged, stale) {
+                    Attempt::Done(()) => return Ok(()),
+                    Attempt::Changed => continue,
+                    Attempt::Contended => state.contended(place, name),
+                }
+            }
+        };
+        // Any user may make a stale lock there and hold it.
+        if matches!(busy, Busy::Flock(_) | Busy::NotYet(_)) && place.is_open_to_all() {
+            return Ok(());
+        }
+        return Err(state.busy(place, name, busy));
     }
     Err(state.busy(place, name, Busy::Unknown))
 }
@@ -140,23 +142,22 @@ fn take_one(
 ) -> Result<Published, Stop> {
     for _ in 0..ATTEMPTS {
         match own.directory.publish(name, claim) {
-            Ok(Publication::Published(published)) => return Ok(published),
-            Ok(Publication::AlreadyThere) => handover::settle_each(state, own, [name])?,
+            Ok(Some(published)) => return Ok(published),
+            Ok(None) => handover::settle_each(state, own, [name])?,
             Err(error) => return Err(not_taken(state, own, name, &error)),
         }
         let (judged, stale) = match state.examine(own, name) {
             Classification::Free => continue,
             Classification::Busy(busy) => return Err(state.busy(own, name, busy)),
-            Classification::NotYet(cause) => return Err(state.not_yet(own, name, cause)),
             Classification::Stale(judged, stale) => (judged, stale),
         };
         match own.directory.replace(name, judged, claim) {
-            Ok(Breaking::Replaced(published)) => {
+            Ok(Attempt::Done(published)) => {
                 state.say(Weight::Notice, format!("broke {}: {stale}", own.name(name)));
                 return Ok(published);
             }
-            Ok(Breaking::Changed) => {}
-            Ok(Breaking::Contended) => return Err(state.not_yet(own, name, Cause::Breaking)),
+            Ok(Attempt::Changed) => {}
+            Ok(Attempt::Contended) => return Err(state.stop_contended(own, name)),
             Err(error) => return Err(state.cannot_break(own, name, stale, &error)),
         }
     }
@@ -175,7 +176,7 @@ fn give_back(state: &mut State, own: &Place, names: &[Name], taken: &[Published]
     for (name, published) in names.iter().zip(taken).rev() {
         // A file that was written to since then belongs to the process that wrote it.
         let as_written = |seen: &Status| seen.modified == published.modified;
-        if let Ok(Removal::Removed | Removal::Changed) =
+        if let Ok(Attempt::Done(()) | Attempt::Changed) =
             own.directory.withdraw_if(name, published, as_written)
         {
             continue;

@@ -1,6 +1,9 @@
 //! What other processes find between two steps of taking a lock.
 
 use std::cell::RefCell;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::time::Instant;
@@ -9,14 +12,14 @@ use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
-use super::classify::Classification;
+use super::classify::{Busy, Classification};
 use super::{Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Contention;
 use crate::lock::flock::Flocks;
 use crate::lock::holder_records::before_record;
-use crate::lock::kernel_list::{Extent, Listing};
-use crate::lock::{Cause, Contended, Outcome, Request};
+use crate::lock::kernel_list::{Completeness, Listing};
+use crate::lock::{Cause, Contended, Event, Outcome, Request};
 use crate::test_processes::{ended, pid_of};
 
 /// A machine whose lock and state directories two pid namespaces share.
@@ -171,42 +174,37 @@ fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
 
 /// If the kernel's list was not read completely, a process that has the port open may have locked it.
 #[rstest]
-#[case::all_is_told(Extent::Whole, Outcome::Done)]
-#[case::some_may_be_missed(Extent::Changing, Outcome::Busy)]
-#[case::some_are_left_out(Extent::Cut, Outcome::Busy)]
+#[case::all_is_told(Completeness::Whole, Outcome::Done)]
+#[case::some_may_be_missed(Completeness::Partial(None), Outcome::Busy)]
 fn an_open_port_is_busy_unless_all_locks_are_told(
-    #[case] extent: Extent,
+    #[case] completeness: Completeness,
     #[case] outcome: Outcome,
 ) {
     let shared = Shared::new();
-    let _port = std::fs::File::open(shared.0.path().join("dev/ttyS0")).unwrap();
+    let _port = File::open(shared.0.path().join("dev/ttyS0")).unwrap();
     let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
     let mut table = shared.here();
-    table.state.flocks = Flocks::told(Listing { extent, ..Listing::default() });
+    let listing = Listing { completeness, ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(listing)]);
     let answer = table.lock(&request(pid_of(&holder)));
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert_eq!(answer.outcome, outcome, "{answer:?}");
     let said = answer.events.iter().any(|event| event.text.contains("too many kernel locks"));
-    assert_eq!(said, extent != Extent::Whole, "{answer:?}");
+    assert_eq!(said, completeness != Completeness::Whole, "{answer:?}");
 }
 
-/// The list may be complete a moment later, and the port free.
-#[test]
-fn while_the_list_changes_a_request_comes_back() {
-    let shared = Shared::new();
-    let _port = std::fs::File::open(shared.0.path().join("dev/ttyS0")).unwrap();
-    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
-    let request = request(pid_of(&holder));
-    let mut table = shared.here();
-    table.state.flocks = Flocks::told(Listing { extent: Extent::Changing, ..Listing::default() });
-    let first = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
-    table.state.flocks = Flocks::told(Listing { extent: Extent::Whole, ..Listing::default() });
-    let second = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    assert!(first.is_err(), "{first:?}");
-    assert_eq!(second.unwrap().outcome, Outcome::Done);
+/// The path of a stale lock file, and the file, which somebody holds by `flock(2)`.
+fn stale_and_held(shared: &Shared) -> (PathBuf, File) {
+    stale_and_held_in(&shared.0.path().join("lock"))
+}
+
+fn stale_and_held_in(directory: &Path) -> (PathBuf, File) {
+    let path = directory.join("LCK..ttyS0");
+    std::fs::write(&path, format!("{:>10}\n", ended())).unwrap();
+    let file = File::open(&path).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    (path, file)
 }
 
 /// Nothing is refused while the list that shows the holder of a stale lock file is being read: even a caller that
@@ -214,13 +212,10 @@ fn while_the_list_changes_a_request_comes_back() {
 #[test]
 fn while_the_list_is_read_everybody_comes_back() {
     let shared = Shared::new();
-    let path = shared.0.path().join("lock/LCK..ttyS0");
-    std::fs::write(&path, format!("{:>10}\n", ended())).unwrap();
-    let file = std::fs::File::open(&path).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let (path, _held) = stale_and_held(&shared);
     let mut table = shared.service();
     let request = request(Pid::this());
-    table.state.flocks = Flocks::told(None);
+    table.state.flocks = Flocks::answering([None]);
     for _ in 0..2 {
         let answer = table.attempt_unlock(&request, Contention::Decides);
         let is_read = |it: &Contended| it.cause == Cause::Reading && it.events.is_empty();
@@ -229,9 +224,57 @@ fn while_the_list_is_read_everybody_comes_back() {
         assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
         assert!(path.exists());
     }
-    table.state.flocks = Flocks::told(Listing::default());
+    table.state.flocks = Flocks::answering([Some(Listing::default())]);
     let answer = table.attempt_unlock(&request, Contention::Decides);
     assert!(answer.is_ok(), "{answer:?}");
+}
+
+/// A stale lock file is held by a process that may be a service: it stays, and the log names the holder.
+#[test]
+fn a_held_lock_that_is_not_unlocked_is_reported() {
+    let shared = Shared::new();
+    let (path, _held) = stale_and_held(&shared);
+    let mut table = shared.service();
+    let partial = Listing { completeness: Completeness::Partial(None), ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(partial)]);
+    let answer = table.attempt_unlock(&request(Pid::this()), Contention::Decides).unwrap();
+    assert_eq!(answer.outcome, Outcome::Busy);
+    let says_why = |event: &Event| event.text.contains("is stale, but flock(2) on it is held");
+    assert!(path.exists() && answer.events.iter().any(says_why), "{answer:?}");
+}
+
+/// Any user may make a stale lock in such a directory, and hold it for ever.
+#[rstest]
+fn a_held_stale_lock_in_a_directory_open_to_all_keeps_nobody_out(
+    #[values(Contention::ComesBack, Contention::Decides)] contention: Contention,
+) {
+    let shared = Shared::new();
+    let open = shared.0.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, Permissions::from_mode(0o1777)).unwrap();
+    let (path, _held) = stale_and_held_in(&open);
+    let layout = shared.service().layout().clone();
+    let mut table = Table::new(Layout { search_dirs: vec![open], ..layout });
+    let answers = [Completeness::Whole, Completeness::Partial(None)];
+    let listing = |completeness| Some(Listing { completeness, ..Listing::default() });
+    table.state.flocks = Flocks::answering(answers.map(listing));
+    let answer = table.attempt_lock(&request(Pid::this()), None, contention, Instant::now());
+    assert!(answer.as_ref().is_ok_and(|it| it.outcome == Outcome::Done), "{answer:?}");
+    assert!(path.exists());
+}
+
+/// The list takes long to read, so that each question about it is answered only when the caller comes back. The holder
+/// of a stale lock file is asked for once in an attempt.
+#[test]
+fn a_list_that_takes_long_to_read_ends_in_an_answer() {
+    let shared = Shared::new();
+    let (_, _held) = stale_and_held(&shared);
+    let mut table = shared.service();
+    table.state.flocks = Flocks::answering([None, Some(Listing::default())]);
+    let request = request(Pid::this());
+    let answers: Vec<_> =
+        (0..4).map(|_| table.attempt_unlock(&request, Contention::Decides)).collect();
+    assert!(answers.iter().any(Result::is_ok), "{answers:?}");
 }
 
 #[test]
@@ -262,5 +305,8 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
         *note.borrow_mut() = Some(state.examine(&open.own, &name));
     });
     assert_eq!(first.lock(&request(ended())).outcome, Outcome::Done);
-    assert!(matches!(*met.borrow(), Some(Classification::NotYet(Cause::Breaking))), "{met:?}");
+    assert!(
+        matches!(*met.borrow(), Some(Classification::Busy(Busy::NotYet(Cause::Breaking)))),
+        "{met:?}"
+    );
 }

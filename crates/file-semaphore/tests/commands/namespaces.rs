@@ -1,0 +1,391 @@
+//! Stale locks for real: a process number used again, another boot, another pid namespace, and a
+//! clock that jumps. Needs root (pid namespaces) and util-linux (unshare).
+
+use crate::scratch::{self, NOBODY, Ran, Scratch, finish, now};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rstest::rstest;
+
+/// A script as the first process of a pid namespace of its own, with its own /proc.
+fn in_namespace(scratch: &Scratch, script: &str) -> Ran {
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "sh", "-eu", "-c", script]);
+    finish(&mut command)
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_number_used_again_is_another_process() {
+    let scratch = Scratch::new();
+    // The kernel gives out the next number after ns_last_pid: the holder's number goes to a
+    // process that has nothing to do with the lock.
+    let ran = in_namespace(
+        &scratch,
+        "sleep 100 & holder=$!
+         sema try a -q --pid $holder
+         kill -KILL $holder; wait $holder || true
+         n=0
+         while [ $n -lt 50 ]; do
+             echo $((holder - 1)) >/proc/sys/kernel/ns_last_pid; sleep 100 & other=$!
+             # Start times count hundredths of seconds: not in the holder's own.
+             if [ $other = $holder ]; then
+                 grep -qx \"start=$(cut -d' ' -f22 /proc/$other/stat)\" a || break
+             fi
+             kill -KILL $other; wait $other || true; n=$((n + 1))
+         done
+         [ $other = $holder ]
+         grep -qx pid=$other a
+         sema status a | sed -n '/^alive/p;/^stale/p' || true
+         sema try a -q --tag taken
+         kill -KILL $other",
+    );
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "alive: false\nstale: true\n"), "{ran:?}");
+    assert!(scratch.read("a").contains("tag=taken\n"));
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_live_holder_of_the_same_namespace_keeps_its_lock() {
+    let scratch = Scratch::new();
+    let ran = in_namespace(&scratch, "sema try a -q; sema try a -q || echo $?; sema release a");
+    assert_eq!(ran.out, "1\nstatus: released\n", "{ran:?}");
+}
+
+/// The first process of a container adopts what is left of another session, and gets no lock by that.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_first_process_of_a_container_gets_no_lock_of_an_orphan() {
+    let scratch = Scratch::new();
+    let ran = in_namespace(
+        &scratch,
+        "orphan() {
+             setsid sh -c '( while kill -0 $$; do sleep 0.01; done
+                             exec sema $0 >>said ) 2>>complaints &' \"$1\"
+         }
+         sema try -q --persist nobodys
+         orphan 'try a'
+         until grep has.ended complaints; do sleep 0.01; done
+         orphan 'release nobodys'
+         until grep released said; do sleep 0.01; done",
+    );
+    assert!(ran.out.contains("the process that started sema has ended"), "{ran:?}");
+    assert_eq!(scratch.files(), ["complaints", "said"]);
+}
+
+#[test]
+fn a_lock_of_another_boot_is_broken_at_once() {
+    let scratch = Scratch::new();
+    // Alive by number, by start time and by age: only the boot tells.
+    let ran = scratch.sh("sema try a -q --pid $$
+         sed -i 's/^boot=.*/boot=00000000-0000-4000-8000-000000000000/' a
+         sema status a | sed -n '/^alive/p;/^stale/p' || true
+         sema try a -q && grep -c 00000000-0000-4000 a || true");
+    assert_eq!(ran.out, "alive: false\nstale: true\n0\n", "{ran:?}");
+}
+
+/// Whether this is the machine's own pid namespace (PROC_PID_INIT_INO), to which the processes of
+/// all containers belong as well.
+fn all_is_seen() -> bool {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    namespace.to_str() == Some("pid:[4026531836]")
+}
+
+/// A container: pid, mount, host name and time namespaces of its own.
+fn in_container(scratch: &Scratch, host: &str, script: &str) -> Ran {
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--time", "--boottime"]);
+    let script = format!("hostname {host}; {script}");
+    finish(command.args(["86400", "sh", "-eu", "-c", &script]))
+}
+
+/// The volume is kept, the container is gone: its first process was killed with all others.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_killed_containers_lock_is_free_at_once_where_all_processes_are_seen() {
+    let scratch = Scratch::new();
+    let ran = in_container(&scratch, "web", "sema try a --tag inside -q --pid $$");
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let words = scratch.read("a");
+    let status = scratch.sema(&["status", "a"]);
+    let taken = scratch.sema(&["try", "a"]);
+    if all_is_seen() {
+        assert!(status.out.contains("alive: false\nstale: true\n"), "{status:?}");
+        assert_eq!(taken.code(), 0, "{taken:?}");
+    } else {
+        assert!(status.out.contains("alive: unknown\nstale: false\n"), "{status:?}");
+        assert_eq!((taken.code(), scratch.read("a")), (1, words));
+    }
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_containers_live_lock_is_found_out_outside() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
+    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
+    let mut container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
+    scratch.wait_for("ready");
+    let words = scratch.read("a").replace(&timestamp(&scratch.read("a")), "timestamp=1");
+    scratch.write("a", &words);
+    for when in ["dead", "host"] {
+        let status = scratch.sema(&["status", "a", "--stale-when", when]);
+        assert!(status.out.contains("alive: true\nstale: false\n"), "{status:?}");
+        assert_eq!(scratch.sema(&["try", "a", "--stale-when", when]).code(), 1);
+    }
+    let (first, _) = first_process(&container);
+    kill(first, Signal::SIGKILL).unwrap();
+    container.wait().unwrap();
+}
+
+/// The first process of the namespace that `unshare` made, and its pid namespace, kept open.
+fn first_process(unshare: &std::process::Child) -> (Pid, std::fs::File) {
+    let id = unshare.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    let first = children.trim();
+    let namespace = std::fs::File::open(format!("/proc/{first}/ns/pid")).unwrap();
+    (Pid::from_raw(first.parse().unwrap()), namespace)
+}
+
+/// Seen from the next container, which sees its own processes only.
+#[rstest]
+#[case::started_anew("web", "dead", 0, false)]
+#[case::started_anew_and_told_so("web", "host", 0, true)]
+#[case::of_another_name("cache", "host", 0, false)]
+#[case::by_age_and_young("web", "age", 0, false)]
+#[case::by_age_and_old("cache", "age", 7200, true)]
+#[ignore = "needs root: tests/run"]
+fn a_killed_containers_lock_is_taken_in_the_next_by_rule(
+    #[case] host: &str,
+    #[case] when: &str,
+    #[case] age: u64,
+    #[case] taken: bool,
+) {
+    let scratch = Scratch::new();
+    let _pinned = kill_a_holding_container(&scratch);
+    let words = scratch.read("a");
+    let aged = words.replace(&timestamp(&words), &format!("timestamp={}", now() - age));
+    scratch.write("a", aged);
+    set_modified(&scratch, "a", now() - age);
+    let script = format!("sema try a -q --stale-when {when} || echo $?; grep -c ^boot= a");
+    let ran = in_container(&scratch, host, &script);
+    assert_eq!(ran.out, if taken { "1\n" } else { "1\n1\n" }, "{ran:?}");
+    if !taken {
+        let ran = in_container(&scratch, host, "sema try a || true; sema status a || true");
+        assert!(ran.err.contains("cannot be seen from here: see --stale-when"), "{ran:?}");
+        assert!(ran.out.contains("host: web\nalive: unknown\nstale: false\n"), "{ran:?}");
+    }
+}
+
+/// A container that took the lock and was killed. Its pid namespace is kept open, as the next
+/// namespace may get the number of one that is gone; then its processes are told apart by their
+/// start times, and the lock is free at once.
+fn kill_a_holding_container(scratch: &Scratch) -> std::fs::File {
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
+    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
+    let mut container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
+    scratch.wait_for("ready");
+    let (first, namespace) = first_process(&container);
+    kill(first, Signal::SIGKILL).unwrap();
+    container.wait().unwrap();
+    namespace
+}
+
+fn set_modified(scratch: &Scratch, name: &str, seconds: u64) {
+    let file = std::fs::File::options().append(true).open(scratch.at(name)).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    file.set_modified(time).unwrap();
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_reboot_ends_every_container() {
+    let scratch = Scratch::new();
+    let ran = in_container(&scratch, "web", "sema try a -q --pid $$; hostname >host");
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let ours = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let rebooted = "boot=00000000-0000-4000-8000-000000000000";
+    let words = scratch.read("a").replace("host=web", &format!("host={ours}"));
+    let boot = words.lines().find(|line| line.starts_with("boot=")).unwrap();
+    scratch.write("a", words.replace(boot, rebooted));
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0, "{words}");
+}
+
+/// `CLOCK_BOOTTIME`, and with it every start time in /proc, is shifted in a time namespace.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn time_namespaces_do_not_hide_a_live_holder() {
+    let scratch = Scratch::new();
+    let shifted = "unshare --time --boottime 100000 --fork";
+    let ran = scratch.sh(&format!(
+        "sleep 100 & holder=$!
+         sema try out -q --pid $holder
+         {shifted} sema try in -q --pid $holder
+         {shifted} sh -c 'sema try out || echo $?; sema status out | grep alive'
+         sema try in || echo $?; sema status in | grep alive
+         [ \"$(grep ^start= in)\" = \"$(grep ^start= out)\" ]
+         kill $holder"
+    ));
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\nalive: true\n1\nalive: true\n"), "{ran:?}");
+}
+
+#[test]
+fn a_zombie_holds_nothing() {
+    let scratch = Scratch::new();
+    let mut child = scratch.command("sh").args(["-c", "sema try a -q; :"]).spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    scratch::until("a zombie", || {
+        std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
+    });
+    let status = scratch.sema(&["status", "a"]);
+    assert!(status.out.contains("alive: false\nstale: true\n"), "{status:?}");
+    let zombie = child.id().to_string();
+    assert_eq!(scratch.sema(&["try", "b", "--pid", &zombie]).code(), 64, "it can hold nothing");
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    child.wait().unwrap();
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_from_outside_cannot_be_judged_inside_a_container() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--tag", "outside"]);
+    let words = scratch.read("a");
+    // Inside, our number is most likely free: the hottest bug of this field steals the lock.
+    let ran = in_namespace(&scratch, "sema try a -q || echo $?; sema status a | grep ^alive");
+    assert_eq!(ran.out, "1\nalive: unknown\n", "{ran:?}");
+    let ran = in_namespace(&scratch, "sema clean a | head -1; sema release a -q || echo $?");
+    assert_eq!(ran.out, "cleaned: false\n1\n", "{ran:?}");
+    assert_eq!(scratch.read("a"), words);
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_same_number_in_another_namespace_is_no_owner() {
+    let scratch = Scratch::new();
+    // In both namespaces the script is process 1.
+    assert_eq!(in_namespace(&scratch, "sema try a -q; grep -qx pid=1 a").code(), 0);
+    let ran = in_namespace(&scratch, "sema release a || echo $?; grep -x pid=1 a");
+    assert_eq!(ran.out, "1\npid=1\n", "{ran:?}");
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_caller_outside_the_namespace_must_name_a_holder() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "sema", "try", "a"]);
+    let ran = finish(&mut command);
+    assert_eq!(ran.code(), 64);
+    assert!(ran.err.contains("outside this pid namespace"), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+/// `unshare --pid --fork` alone: the new namespace still sees the old one's /proc, where the
+/// numbers mean other processes.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_proc_of_another_namespace_is_not_believed() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("unshare");
+    let script = "sleep 100 & holder=$!
+         sema try a -q --pid $holder
+         grep -c ^start= a || true
+         sema try a -q || echo $?
+         sema status a | sed -n '/^alive/p;/^stale/p' || true
+         sema release a -q --pid $holder && sema try a -q && sema release a
+         sema run a -- sh -c 'sema status a | grep ^alive; exit 4' || echo $?
+         kill -KILL $holder";
+    command.args(["--pid", "--fork", "sh", "-eu", "-c", script]);
+    let ran = finish(&mut command);
+    let said = "0\n1\nalive: true\nstale: false\nstatus: released\nalive: true\n4\n";
+    assert_eq!((ran.code(), ran.out.as_str()), (0, said), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn run_works_inside_a_container() {
+    let scratch = Scratch::new();
+    let ran = in_namespace(&scratch, "sema run a -- sh -c 'exit 4' || echo $?; ls");
+    assert_eq!(ran.out, "4\n", "{ran:?}");
+}
+
+/// What a clock that jumps makes of a lock: its age. Exact locks do not care; the bare ones of the
+/// original tools are never older than they are, and never younger than nothing.
+#[rstest]
+#[case::exact_and_a_day_ahead(true, 86_400, false)]
+#[case::exact_and_a_year_old(true, -31_536_000, false)]
+#[case::bare_alive_and_ahead(false, 86_400, false)]
+#[case::bare_alive_and_old(false, -86_400, false)]
+fn a_clock_that_jumps_frees_no_live_holder(
+    #[case] exact: bool,
+    #[case] offset: i64,
+    #[case] stale: bool,
+) {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    let words = scratch.read("a");
+    let jumped = format!("timestamp={}", now().checked_add_signed(offset).unwrap());
+    let mut words = words.replace(&timestamp(&words), &jumped);
+    if !exact {
+        words = words.lines().take(2).map(|line| format!("{line}\n")).collect();
+    }
+    scratch.write("a", &words);
+    assert_eq!(scratch.sema(&["try", "a"]).code() == 0, stale);
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code() == 0, stale);
+}
+
+#[rstest]
+#[case::exact_dead_and_ahead(86_400)]
+#[case::exact_dead_and_just_now(0)]
+#[case::exact_dead_and_old(-86_400)]
+fn a_clock_that_jumps_keeps_no_dead_holder(#[case] offset: i64) {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sleep 100 & sema try a -q --pid $!; kill -KILL $!; wait $! || true");
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let words = scratch.read("a");
+    let jumped = format!("timestamp={}", now().checked_add_signed(offset).unwrap());
+    scratch.write("a", words.replace(&timestamp(&words), &jumped));
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+}
+
+#[rstest]
+#[case::ahead(86_400, false)]
+#[case::an_hour(-3600, false)]
+#[case::older(-3700, true)]
+fn a_bare_lock_of_the_dead_is_stale_when_it_is_old(#[case] offset: i64, #[case] stale: bool) {
+    let scratch = Scratch::new();
+    let time = now().checked_add_signed(offset).unwrap();
+    // At exactly an hour a second may pass before it is judged.
+    let time = if offset == -3600 { time + 30 } else { time };
+    scratch.write("a", format!("pid={NOBODY}\ntimestamp={time}\n"));
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code() == 0, stale);
+    scratch.write("b", format!("pid={NOBODY}\ntimestamp={time}\n"));
+    assert_eq!(scratch.sema(&["try", "b"]).code() == 0, stale);
+}
+
+#[test]
+fn a_shell_that_has_ended_held_nothing() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.sh("sema try a -q; :").code(), 0);
+    assert!(scratch.sema(&["status", "a"]).out.contains("alive: false\nstale: true\n"));
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+}
+
+fn timestamp(words: &str) -> String {
+    words.lines().find(|line| line.starts_with("timestamp=")).unwrap().to_owned()
+}
+
+/// Locks are files; only to start a command something of /proc is needed, and that is said.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_proc_locks_are_taken_and_run_says_what_is_missing() {
+    let scratch = Scratch::new();
+    let script = "umount -l /proc; sema try a -q; sema release a -q; sema run a true || echo $?";
+    let ran = finish(scratch.command("unshare").args(["--mount", "sh", "-eu", "-c", script]));
+    assert_eq!(ran.out, "3\n", "{ran:?}");
+    assert!(ran.err.contains("run needs /proc, which is not mounted"), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}

@@ -1,0 +1,1182 @@
+//! `sema` and `semats` as a script sees them: every command, its words and its exit codes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+
+use crate::scratch::{self, NOBODY, Scratch, now, until};
+use rstest::rstest;
+
+#[test]
+fn try_records_the_calling_shell_and_release_from_it_is_the_owners() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema try a --tag deploy >said
+         grep -qx \"pid=$$\" a && grep -qx tag=deploy a
+         sema try a >/dev/null 2>&1 && exit 90
+         sh -c 'sema release a; exit $?' 2>denied && exit 91
+         test -e a
+         sema release a
+         test ! -e a");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "status: released\n"), "{ran:?}");
+    let said = scratch.read("said");
+    assert!(said.starts_with("status: acquired\npid: ") && said.ends_with("tag: deploy\n"));
+    assert!(scratch.read("denied").contains("not held by you but by process"));
+}
+
+#[test]
+fn a_shell_that_becomes_its_last_command_still_releases() {
+    let scratch = Scratch::new();
+    for shell in ["sh", "bash"] {
+        let mut command = scratch.command(shell);
+        command.args([
+            "-c",
+            "sema try a -q && sema status a | grep '^alive: true' && exec sema release a",
+        ]);
+        let ran = scratch::finish(&mut command);
+        assert_eq!(
+            (ran.code(), ran.out.as_str()),
+            (0, "alive: true\nstatus: released\n"),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn the_lock_file_says_everything_and_old_readers_ignore_what_is_new() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.sema(&["try", "a", "--tag", "t\nx\u{1b}y"]).code(), 0);
+    let text = scratch.read("a");
+    let keys: Vec<_> = text.lines().map(|line| line.split_once('=').unwrap().0).collect();
+    assert_eq!(keys, ["pid", "timestamp", "tag", "start", "boot", "pidns", "host"]);
+    assert!(text.contains("\ntag=t x y\n"));
+    assert_eq!(fs::metadata(scratch.at("a")).unwrap().permissions().mode() & 0o7777, 0o644);
+}
+
+#[test]
+fn a_lock_that_is_held_is_exit_1_and_says_by_whom() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--tag", "first"]);
+    let us = std::process::id();
+    for words in [
+        &["try", "a"][..],
+        &["acquire", "a", "--timeout", "0.05"],
+        &["wait", "a", "--timeout", "0"],
+    ] {
+        let ran = scratch.sema(words);
+        assert_eq!(ran.code(), 1, "{ran:?}");
+        assert!(ran.err.contains(&format!("held by process {us}")), "{ran:?}");
+        assert!(ran.err.contains("(first)"), "{ran:?}");
+        assert_eq!(ran.out, "");
+    }
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+#[rstest]
+#[case::no_directory("no/xyz", "try", "the parent directory does not exist")]
+#[case::obstacle("xyz", "try", "not a regular file")]
+#[case::refused_by_the_system(
+    "/proc/xyz",
+    "try",
+    "a temporary file for it cannot be prepared: No such"
+)]
+#[case::not_held("free.xyz", "release", "not held")]
+#[case::traversal("../xyz", "status", "path traversal")]
+#[case::run("no/xyz", "run -- true", "the parent directory does not exist")]
+fn a_message_names_the_path_once(#[case] path: &str, #[case] words: &str, #[case] reason: &str) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("xyz")).unwrap();
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.insert(1, path);
+    let ran = scratch.sema(&words);
+    assert!(ran.err.starts_with(&format!("sema: {path}: {reason}")), "{ran:?}");
+    assert_eq!(ran.err.matches("xyz").count(), 1, "{ran:?}");
+    let semats = scratch.semats(&["try-acquire", path]);
+    assert!(semats.err.matches("xyz").count() <= 1, "{semats:?}");
+}
+
+/// Where it is another file than the one that was named, that is said.
+#[test]
+fn a_message_names_what_is_in_the_way_of_what_was_named() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("a.2")).unwrap();
+    let ran = scratch.sh("sema try a --slots 2 -q; sema try a --slots 2 2>&1 || true");
+    assert_eq!(ran.out, "sema: a: not a regular file: \"./a.2\"\n", "{ran:?}");
+}
+
+#[test]
+fn not_held_is_exit_1() {
+    let scratch = Scratch::new();
+    for words in [&["release", "a"][..], &["release", "a", "--force"]] {
+        let ran = scratch.sema(words);
+        assert_eq!((ran.code(), ran.err.as_str()), (1, "sema: a: not held\n"));
+    }
+}
+
+#[test]
+fn force_releases_the_lock_of_another() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--pid", "1"]);
+    assert_eq!(scratch.sema(&["release", "a"]).code(), 1);
+    assert_eq!(scratch.sema(&["release", "a", "--force"]).code(), 0);
+    scratch.sema(&["try", "a", "--pid", "1"]);
+    assert_eq!(scratch.sema(&["release", "a", "--pid", "1"]).code(), 0);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn status_prints_what_the_documents_show() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid={NOBODY}\ntimestamp={}\ntag=ts-process\n", now() - 5));
+    let ran = scratch.sema(&["status", "a"]);
+    let expected =
+        format!("locked: true\npid: {NOBODY}\ntimestamp: {}\ntag: ts-process\n", now() - 5);
+    let (start, _) = ran.out.split_once("alive: ").unwrap();
+    assert!(start == expected || start.len() == expected.len(), "{ran:?}");
+    assert!(ran.out.contains("alive: false\nstale: false\nage: "));
+    assert_eq!(ran.code(), 1, "held");
+    let free = scratch.sema(&["status", "free"]);
+    assert_eq!((free.code(), free.out.as_str()), (0, "locked: false\n"));
+}
+
+#[rstest]
+#[case::no_command(&[])]
+#[case::unknown_command(&["grab", "a"])]
+#[case::no_path(&["try"])]
+#[case::empty_path(&["try", ""])]
+#[case::traversal(&["try", "../a"])]
+#[case::no_name(&["try", "sub/"])]
+#[case::bad_timeout(&["acquire", "a", "--timeout", "soon"])]
+#[case::bad_slots(&["try", "a", "--slots", "0"])]
+#[case::dead_holder(&["try", "a", "--pid", "4194305"])]
+#[case::force_with_slots(&["release", "a", "--force", "--slots", "2"])]
+#[case::run_without_command(&["run", "a"])]
+#[case::run_with_both(&["run", "-n", "-w", "1", "a", "true"])]
+#[case::run_shared_slots(&["run", "-s", "--slots", "2", "a", "true"])]
+#[case::run_with_no_code(&["run", "-E", "256", "a", "true"])]
+fn bad_arguments_are_exit_64(#[case] words: &[&str]) {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), 64, "{ran:?}");
+    assert!(!ran.err.is_empty() && ran.out.is_empty());
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::no_directory(&["try", "missing/a"])]
+#[case::directory_in_the_way(&["try", "sub"])]
+#[case::release_of_a_directory(&["release", "sub", "--force"])]
+#[case::status_of_a_directory(&["status", "sub"])]
+#[case::list_of_nothing(&["list", "missing"])]
+#[case::wait_for_a_fifo(&["wait", "fifo"])]
+#[case::try_a_fifo(&["try", "fifo"])]
+#[case::release_of_garbage(&["release", "garbage"])]
+fn file_errors_are_exit_3(#[case] words: &[&str]) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("sub")).unwrap();
+    nix::unistd::mkfifo(&scratch.at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    scratch.write("garbage", "no lock\n");
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), 3, "{ran:?}");
+    assert_eq!(scratch.files(), ["fifo", "garbage", "sub"]);
+}
+
+#[test]
+fn json_is_one_object_on_one_line_with_the_same_members() {
+    let scratch = Scratch::new();
+    let us = std::process::id();
+    let taken = scratch.sema(&["try", "a", "--json", "--tag", "t"]);
+    assert!(taken.out.starts_with(&format!("{{\"status\":\"acquired\",\"pid\":{us},")));
+    let denied = scratch.sema(&["try", "a", "--json"]);
+    assert_eq!((denied.code(), denied.err.as_str()), (1, ""));
+    assert!(denied.out.contains("\"type\":\"ALREADY_LOCKED\""));
+    assert!(denied.out.contains(&format!("\"holderPid\":{us},\"lockedSince\":")));
+    let status = scratch.sema(&["status", "a", "--json"]);
+    assert!(
+        status.out.ends_with(",\"tag\":\"t\",\"alive\":true,\"stale\":false,\"age\":0}\n")
+            || status.out.contains("\"alive\":true")
+    );
+    let checked = scratch.sh("sema status a --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"tag\"])'; sema list . --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[0][\"name\"])'");
+    assert_eq!(checked.out, "t\na\n", "{checked:?}");
+}
+
+#[test]
+fn quiet_leaves_the_exit_code_alone_to_speak() {
+    let scratch = Scratch::new();
+    for (words, code) in [
+        (&["try", "a", "-q"][..], 0),
+        (&["try", "a", "--quiet"], 1),
+        (&["status", "a", "-q"], 1),
+        (&["acquire", "a", "--timeout", "0", "-q"], 1),
+        (&["release", "a", "-q"], 0),
+        (&["release", "a", "-q"], 1),
+        (&["wait", "a", "-q"], 0),
+    ] {
+        let ran = scratch.sema(words);
+        assert_eq!((ran.code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""), "{words:?}");
+    }
+}
+
+#[test]
+fn mode_is_the_files_whatever_the_umask() {
+    let scratch = Scratch::new();
+    let ran =
+        scratch.sh("umask 077; sema try a -q; umask 0; sema try b --mode 600 -q; stat -c %a a b");
+    assert_eq!(ran.out, "644\n600\n");
+}
+
+#[test]
+fn slots_are_counted_and_named() {
+    let scratch = Scratch::new();
+    for slot in 1..=3 {
+        let ran = scratch.sema(&["try", "a", "--slots", "3"]);
+        assert!(ran.out.starts_with(&format!("status: acquired\nslot: {slot}\n")), "{ran:?}");
+    }
+    assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).code(), 1);
+    assert_eq!(scratch.files(), ["a.1", "a.2", "a.3"]);
+    let full = scratch.sema(&["status", "a", "--slots", "3"]);
+    assert!(full.out.starts_with("locked: true\nslots: 3\nheld: 3\nslot: 1\npid: "));
+    assert_eq!(full.code(), 1);
+    assert_eq!(scratch.sema(&["release", "a", "--slots", "3"]).code(), 0);
+    assert_eq!(scratch.files(), ["a.2", "a.3"]);
+    assert_eq!(scratch.sema(&["wait", "a", "--slots", "3"]).out, "status: free\n");
+    assert_eq!(scratch.sema(&["status", "a", "--slots", "3"]).code(), 0);
+    assert_eq!(scratch.sema(&["release", "a.3", "--force"]).code(), 0);
+}
+
+/// Readers are calling shells, as holders are.
+#[test]
+fn try_and_acquire_share_in_the_name_of_the_shell() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema acquire -s a -q
+         sh -c 'sema try -s a -q && sema touch a -q && sema try a -q || echo alone $?
+                sema release a -q; sema release a -q 2>/dev/null || echo again $?'
+         sema try a -q || echo alone $?
+         sema try -s a -q --timeout 1 2>/dev/null || echo usage $?
+         sema try -s a -q --slots 2 2>/dev/null || echo slots $?
+         sema release a -q
+         sema try a -q
+         sema acquire -s a -q --timeout 0.01 || echo held $?");
+    assert_eq!(ran.out, "alone 1\nagain 1\nalone 1\nusage 64\nslots 64\nheld 1\n", "{ran:?}");
+    // The last holder is dead, and so are readers who never said a word.
+    assert_eq!(scratch.sh("sema try -s a -q").code(), 0);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["release", "a"]).code(), 0);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn force_releases_all_readers() {
+    let scratch = Scratch::new();
+    for _ in 0..3 {
+        assert_eq!(scratch.sema(&["try", "-s", "a", "--persist"]).code(), 0);
+    }
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1);
+    assert_eq!(scratch.sema(&["release", "a", "--force"]).code(), 0);
+    assert_eq!(scratch.sema(&["release", "a", "--force"]).code(), 1);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+/// As `sem --wait`.
+#[test]
+fn wait_for_all_waits_for_the_last_slot_and_the_last_reader() {
+    let scratch = Scratch::new();
+    let wait = |words: &[&str]| {
+        let all = ["wait", "a", "--timeout", "0"];
+        scratch.sema(&[&all[..], words].concat()).code()
+    };
+    assert_eq!(wait(&["--slots", "2", "--all"]), 0);
+    for _ in 0..2 {
+        assert_eq!(scratch.sema(&["try", "a", "--slots", "2"]).code(), 0);
+    }
+    let mut command = scratch.command(scratch::SEMA);
+    let waiter = command.args(["wait", "a", "--slots", "2", "--all"]).spawn().unwrap();
+    wait_for_descriptor(waiter.id(), "anon_inode:inotify");
+    assert_eq!(scratch.sema(&["release", "a.1"]).code(), 0);
+    assert_eq!((wait(&["--slots", "2"]), wait(&["--slots", "2", "--all"])), (0, 1));
+    assert_eq!(scratch.sema(&["release", "a.2"]).code(), 0);
+    assert_eq!(scratch::gather(waiter).code(), 0);
+    assert_eq!(scratch.sema(&["try", "-s", "b", "--persist"]).code(), 0);
+    assert_eq!(scratch.sema(&["wait", "b", "--all", "--timeout", "0"]).code(), 1);
+}
+
+#[test]
+fn acquire_waits_for_the_release() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema try a -q
+         (sema acquire a --tag second -q && echo second >>order && sema release a -q) &
+         while ! ls -d /proc/$!/task/*/children >/dev/null 2>&1; do :; done
+         echo first >>order
+         sema release a -q
+         wait
+         cat order");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "first\nsecond\n"), "{ran:?}");
+    assert_eq!(scratch.files(), ["order"]);
+}
+
+#[rstest]
+#[case::term("TERM", 143)]
+#[case::int("INT", 130)]
+#[case::hangup("HUP", 129)]
+#[case::quit("QUIT", 131)]
+#[case::alarm("ALRM", 142)]
+#[case::user_1("USR1", 138)]
+fn a_signal_while_waiting_is_128_and_its_number_and_leaves_nothing(
+    #[case] name: &str,
+    #[case] code: i32,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    for program in ["sema acquire a", "semats acquire a", "sema run a -- touch ran"] {
+        let mut words = program.split(' ');
+        let mut command = scratch.command(words.next().unwrap());
+        command.args(words).stdout(std::process::Stdio::piped());
+        let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        wait_until_blocked(child.id());
+        let signal: nix::sys::signal::Signal = format!("SIG{name}").parse().unwrap();
+        nix::sys::signal::kill(scratch::pid_of(&child), signal).unwrap();
+        let ran = scratch::gather(child);
+        assert_eq!(ran.status.signal(), Some(signal as i32), "died of it: {ran:?}");
+        assert_eq!(ran.shell_code(), code);
+        assert_eq!(scratch.files(), ["a"]);
+    }
+}
+
+/// bash ends a script at Ctrl-C when the command that it waits for died of it, and goes on when
+/// that ended with a code. A job of its own stands for the terminal's.
+#[rstest]
+#[case::acquire("sema acquire a")]
+#[case::wait("sema wait a")]
+#[case::run_waits("sema run a -- true")]
+#[case::run_runs("sema run b -- sh -c 'echo x >ready; exec sleep 100'")]
+fn ctrl_c_ends_the_script(#[case] line: &str) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut command = scratch.command("bash");
+    command.args(["-c", &format!("{line}; echo on >on")]).process_group(0);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let script = command.spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", script.id());
+    let sema: u32 =
+        until("sema", || fs::read_to_string(&children).ok()?.split(' ').next()?.parse().ok());
+    match line {
+        "sema wait a" => wait_for_descriptor(sema, "anon_inode:inotify"),
+        line if line.contains("ready") => drop(scratch.wait_for("ready")),
+        _ => wait_until_blocked(sema),
+    }
+    let group = scratch::pid_of(&script);
+    nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGINT).unwrap();
+    let ran = scratch::gather(script);
+    assert_eq!(ran.status.signal(), Some(2), "{ran:?}");
+    assert!(!scratch.at("on").exists() && !scratch.at("b").exists(), "{ran:?}");
+}
+
+/// Until the program has turned its signals into something to wait for.
+fn wait_until_blocked(pid: u32) {
+    wait_for_descriptor(pid, "anon_inode:[signalfd]");
+}
+
+/// Until the program waits for the ticket before its own.
+fn wait_for_thread(pid: u32) {
+    until("a thread", || (!waited_for(pid).is_empty()).then_some(()));
+}
+
+/// The inodes of the tickets that threads of a process wait for.
+fn waited_for(pid: u32) -> Vec<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter_map(|name| name.trim().strip_prefix("ticket ")?.parse().ok()).collect()
+}
+
+fn wait_for_descriptor(pid: u32, kind: &str) {
+    until("a program that waits", || {
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let links = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        links.into_iter().any(|link| link.ends_with(kind)).then_some(())
+    });
+}
+
+/// Who will be gone in a moment is told so when a lock is taken in its name.
+#[rstest]
+#[case::pipe_in_a_substitution("x=$(sema acquire a --json | cat)", true)]
+#[case::brackets("(sema try a -q; :)", true)]
+#[case::timeout("timeout 9 sema try a", true)]
+#[case::xargs("echo a | xargs -n 1 sema try", true)]
+#[case::background("{ sema try a; :; } & wait $!", true)]
+#[case::named("x=$(sema acquire a --json --pid $$ | cat)", false)]
+#[case::without_owner("x=$(sema acquire a --json --persist | cat)", false)]
+#[case::plainly("sema try a", false)]
+#[case::pipe("sema try a | cat", false)]
+#[case::substitution("x=$(sema acquire a --json); :", false)]
+#[case::a_script_of_its_own("sh -c 'sema try a; :'", false)]
+fn a_holder_that_ends_early_is_told(#[case] line: &str, #[case] told: bool) {
+    for shell in ["sh", "bash"] {
+        let scratch = Scratch::new();
+        let ran = scratch::finish(scratch.command(shell).args(["-c", &format!("{line}; :")]));
+        assert_eq!(ran.code(), 0, "{ran:?}");
+        let warning = "the lock ends with it";
+        assert_eq!(ran.err.contains(warning), told, "{shell}: {ran:?}");
+        assert_eq!(ran.err.contains("--pid $$") && ran.err.contains("--persist"), told);
+    }
+}
+
+#[test]
+fn a_lock_without_an_owner_is_released_by_name() {
+    let scratch = Scratch::new();
+    let taken = scratch.sh("x=$(sema acquire a --json --persist --tag step | cat)");
+    assert_eq!((taken.code(), taken.err.as_str()), (0, ""), "{taken:?}");
+    assert!(scratch.read("a").contains("\nowner=none\n"));
+    let denied = scratch.sema(&["try", "a"]);
+    assert_eq!(denied.code(), 1);
+    assert!(denied.err.contains("without an owner: held until somebody releases it"), "{denied:?}");
+    let old = scratch.read("a").replace("timestamp=", "timestamp=1\nx=");
+    scratch.write("a", old);
+    age(&scratch, "a", 7200);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "it has nobody who could die");
+    assert_eq!(scratch.sh("(sema release a)").code(), 0);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+/// The subshell waits until the shell that began it is gone, and becomes `sema` then: another process has
+/// adopted it, and must not have the lock.
+#[rstest]
+#[case::try_at_once("try")]
+#[case::acquire("acquire")]
+fn an_orphan_takes_nothing_for_its_adopter(#[case] command: &str) {
+    let scratch = Scratch::new();
+    let orphan = format!(
+        "( while kill -0 $$ 2>/dev/null; do sleep 0.01; done
+           exec sema {command} free.lock >said 2>&1 ) >/dev/null 2>&1 &"
+    );
+    assert_eq!(scratch::finish(scratch.command("setsid").args(["sh", "-c", &orphan])).code(), 0);
+    let said = scratch.wait_for("said");
+    assert!(said.contains("the process that started sema has ended"), "{said}");
+    assert_eq!(scratch.files(), ["said"]);
+}
+
+/// Bytes in, bytes out; what is printed is text, from which bash makes the bytes again.
+#[rstest]
+#[case::try_and_list(
+    "sema try $n --tag x >&2; sema list . | cut -f1,6; sema try $n -q || echo $?; sema release $n",
+    "caf\\xe9\tx\n1\nstatus: released\n"
+)]
+#[case::json(
+    "sema try $n -q; sema list . --json | cut -d, -f1; sema release $n -q",
+    "[{\"name\":\"caf\\\\xe9\"\n"
+)]
+#[case::message("sema release $n 2>&1 || echo $?", "sema: caf\\xe9: not held\n1\n")]
+#[case::slots(
+    "sema try $n --slots 2 -q; sema list . | cut -f1; sema release $n --slots 2 -q",
+    "caf\\xe9.1\n"
+)]
+#[case::shared("sema run -s $n -- sema status $n | grep shared", "shared: 1\n")]
+#[case::run("sema run $n -- sema status $n | sed 1q", "locked: true\n")]
+#[case::swept(
+    "sh -c 'sema try $0 -q' $n; : >$n.4194305.0123456789abcdef.tmp; sema clean .",
+    "cleaned: true\nlocks: 1\ntemporaries: 1\n"
+)]
+#[case::link("ln -s $n link; sema try link -q; sema release $n; rm link", "status: released\n")]
+#[case::of_the_other_tool("semats status $n | sed 1q", "locked: false\n")]
+#[case::printed_twice(
+    "sema try $n -q; x=$(sema list . | cut -f1); sema release $(bash -c 'printf %b $0' $x) -q",
+    ""
+)]
+fn a_name_need_not_be_text(#[case] script: &str, #[case] out: &str) {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(&format!("n=$(printf 'caf\\351'); {script}"));
+    assert_eq!((ran.code(), ran.out.as_str()), (0, out), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+/// Tickets have the lock's bytes, in their names and in what they say.
+#[test]
+fn waiters_for_a_name_that_is_no_text_take_turns() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("n=$(printf 'caf\\351'); sema try $n -q
+         for i in 1 2 3; do
+             sema run $n -- sh -c \"echo $i >>order\" & last=$!
+             until ls | LC_ALL=C grep -c 'tmp\\|queue' | grep -qx $i; do sleep 0.01; done
+         done
+         kill -KILL $last
+         sema release $n -q; wait; cat order; rm order; sema clean . -q");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n2\n"), "{ran:?}");
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+fn age(scratch: &Scratch, name: &str, seconds: u64) {
+    let file = fs::File::options().append(true).open(scratch.at(name)).unwrap();
+    let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
+    file.set_modified(time).unwrap();
+}
+
+#[test]
+fn touch_keeps_a_lock_from_counting_as_old() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    let words = scratch.read("a");
+    let since = words.lines().find(|line| line.starts_with("timestamp=")).unwrap();
+    scratch.write("a", words.replace(since, &format!("timestamp={}", now() - 7200)));
+    age(&scratch, "a", 7200);
+    let by_age = ["status", "a", "--stale-when", "age"];
+    assert!(scratch.sema(&by_age).out.contains("stale: true\n"));
+    let touched = scratch.sema(&["touch", "a"]);
+    assert_eq!((touched.code(), touched.out.as_str()), (0, "status: renewed\n"), "{touched:?}");
+    assert!(scratch.sema(&by_age).out.contains("stale: false\nage: 72"));
+    let others = scratch.sh("sema touch a || exit $?");
+    assert_eq!(others.code(), 1, "only its holder renews it: {others:?}");
+    assert_eq!(scratch.sema(&["touch", "b"]).err, "sema: b: not held\n");
+    // The original tools' locks are as old as they say.
+    scratch.write("c", format!("pid={}\ntimestamp=1\n", std::process::id()));
+    assert!(scratch.sema(&["status", "c", "--stale-when", "age"]).out.contains("stale: true\n"));
+}
+
+/// The kernel gives each user few inotify instances.
+#[test]
+fn only_the_first_in_line_has_an_inotify_instance() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let wait = || scratch.command(scratch::SEMA).args(["acquire", "a"]).spawn().unwrap();
+    let mut waiters = vec![wait()];
+    wait_for_descriptor(waiters[0].id(), "anon_inode:inotify");
+    for _ in 0..3 {
+        waiters.push(wait());
+        wait_for_thread(waiters.last().unwrap().id());
+    }
+    for waiter in &waiters[1..] {
+        let fds = fs::read_dir(format!("/proc/{}/fd", waiter.id())).unwrap();
+        // One that is open for a moment may be gone again.
+        let links: Vec<_> = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok()).collect();
+        assert!(!links.iter().any(|link| link.ends_with("anon_inode:inotify")), "{links:?}");
+    }
+    for mut waiter in waiters {
+        waiter.kill().unwrap();
+        waiter.wait().unwrap();
+    }
+}
+
+/// Nothing ends a thread that waits for another process's ticket but the end of that.
+#[test]
+fn waits_that_time_out_share_one_thread_for_each_ticket() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut first = scratch.command(scratch::SEMA).args(["acquire", "a"]).spawn().unwrap();
+    wait_for_descriptor(first.id(), "anon_inode:inotify");
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(scratch.at("a.queue")).unwrap());
+    let semaphore = file_semaphore::Semaphore::open(scratch.at("a")).unwrap();
+    let waiting =
+        || waited_for(std::process::id()).into_iter().filter(|ticket| *ticket == inode).count();
+    for _ in 0..20 {
+        let request = semaphore.request().timeout(std::time::Duration::from_millis(5));
+        assert!(matches!(request.acquire(), Err(file_semaphore::Error::Timeout { .. })));
+        assert_eq!(waiting(), 1);
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    until("the thread's end", || (waiting() == 0).then_some(()));
+}
+
+/// Ctrl-Z in one terminal must not keep all others waiting.
+#[test]
+fn a_stopped_waiter_loses_its_turn() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    let wait = || scratch.command(scratch::SEMA).args(["acquire", "a"]).spawn().unwrap();
+    let mut first = wait();
+    until("the first in line", || scratch.at("a.queue").exists().then_some(()));
+    let ticket =
+        || std::os::unix::fs::MetadataExt::ino(&fs::metadata(scratch.at("a.queue")).unwrap());
+    let of_the_first = ticket();
+    nix::sys::signal::kill(scratch::pid_of(&first), nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let mut second = wait();
+    until("the second in line", || (ticket() != of_the_first).then_some(()));
+    scratch.sema(&["release", "a"]);
+    assert!(second.wait().unwrap().success());
+    scratch.sema(&["release", "a"]);
+    nix::sys::signal::kill(scratch::pid_of(&first), nix::sys::signal::Signal::SIGCONT).unwrap();
+    assert!(first.wait().unwrap().success());
+    scratch.sema(&["release", "a"]);
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn waiters_notice_that_their_directory_was_moved() {
+    let scratch = Scratch::new();
+    for (words, at_once) in
+        [(&["acquire", "d/a"][..], 1), (&["wait", "d/a"], 1), (&["run", "d/a", "--", "true"], 2)]
+    {
+        fs::create_dir(scratch.at("d")).unwrap();
+        scratch.write("d/a", "pid=1\ntimestamp=1\n");
+        let mut waiters = Vec::new();
+        for _ in 0..at_once {
+            let mut command = scratch.command(scratch::SEMA);
+            command.args(words).stdout(std::process::Stdio::piped());
+            let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+            match waiters.len() {
+                0 => wait_for_descriptor(child.id(), "anon_inode:inotify"),
+                _ => wait_for_thread(child.id()),
+            }
+            waiters.push(child);
+        }
+        fs::rename(scratch.at("d"), scratch.at("e")).unwrap();
+        for waiter in waiters {
+            let ran = scratch::gather(waiter);
+            assert_eq!(ran.code(), 3, "{ran:?}");
+            assert!(ran.err.contains("the parent directory was moved or replaced"), "{ran:?}");
+        }
+        fs::remove_dir_all(scratch.at("e")).unwrap();
+    }
+}
+
+#[test]
+fn nohup_keeps_a_waiter_waiting() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut command = scratch.command("sh");
+    command.args(["-c", "trap '' HUP; exec sema acquire a"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_until_blocked(child.id());
+    nix::sys::signal::kill(scratch::pid_of(&child), nix::sys::signal::Signal::SIGHUP).unwrap();
+    fs::remove_file(scratch.at("a")).unwrap();
+    assert_eq!(scratch::gather(child).code(), 0);
+}
+
+#[test]
+fn list_shows_the_locks_of_a_directory() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "live", "--tag", "mine"]);
+    scratch.write("dead", format!("pid={NOBODY}\ntimestamp=1\n"));
+    scratch.write("notes", "hello\n");
+    let ran = scratch.sema(&["list", "."]);
+    let lines: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines.len(), 2, "{ran:?}");
+    assert_eq!(lines[0][..4], ["dead", "4194305", "dead", "stale"]);
+    let us = std::process::id().to_string();
+    assert_eq!(lines[1][..4], ["live", us.as_str(), "alive", "held"]);
+    assert_eq!(lines[1][5], "mine");
+}
+
+/// A person sees what the columns are; a script gets nothing but locks.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn list_has_a_header_on_a_terminal_only() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    let shown = scratch.sh("script -qec 'sema list .' /dev/null; sema list .");
+    let lines: Vec<&str> = shown.out.lines().collect();
+    assert!(lines[0].starts_with("name\tpid\tholder"), "{shown:?}");
+    assert!(lines.len() == 3 && lines[1..].iter().all(|line| line.starts_with("a\t")), "{shown:?}");
+}
+
+#[test]
+fn json_has_a_tag_even_where_there_is_none() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a"]);
+    for words in [["status", "a", "--json"], ["list", ".", "--json"]] {
+        let ran = scratch.sema(&words);
+        assert!(ran.out.contains("\"tag\":null"), "{ran:?}");
+    }
+    assert!(!scratch.sema(&["status", "a"]).out.contains("tag"));
+}
+
+#[test]
+fn other_numbers_of_slots_are_told() {
+    let scratch = Scratch::new();
+    let told = "do all users give the same --slots?";
+    assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).err, "");
+    assert_eq!(scratch.sema(&["try", "a", "--slots", "3"]).err, "");
+    let forgotten = scratch.sema(&["try", "a"]);
+    assert!(forgotten.err.contains("a.1 is held") && forgotten.err.contains(told), "{forgotten:?}");
+    let plain = scratch.sema(&["try", "a", "--slots", "3"]);
+    assert!(plain.err.contains("a is held") && plain.err.contains(told), "{plain:?}");
+    scratch.sema(&["release", "a"]);
+    let fewer = scratch.sema(&["status", "a", "--slots", "2"]);
+    assert!(fewer.err.contains("a.3 is held") && fewer.err.contains(told), "{fewer:?}");
+}
+
+#[test]
+fn one_slot_is_released_by_its_number() {
+    let scratch = Scratch::new();
+    for _ in 0..3 {
+        scratch.sema(&["try", "a", "--slots", "3"]);
+    }
+    let slots = ["release", "a", "--slots", "3"];
+    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "2"]].concat()).code(), 0);
+    assert_eq!(scratch.files(), ["a.1", "a.3"]);
+    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "2"]].concat()).code(), 1);
+    assert_eq!(scratch.sema(&[&slots[..], &["--slot", "4"]].concat()).code(), 64);
+    assert_eq!(scratch.sema(&[&slots[..], &["--force", "--slot", "3"]].concat()).code(), 0);
+    assert_eq!(scratch.files(), ["a.1"]);
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_directory_is_listed_and_cleaned_whole() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "live"]);
+    scratch.write("dead", format!("pid={NOBODY}\ntimestamp=1\n"));
+    scratch.write("gone.4194305.0123456789abcdef.tmp", "");
+    scratch.write("notes", "hello\n");
+    let stale = scratch.sema(&["list", ".", "--only-stale"]);
+    assert!(stale.out.starts_with("dead\t") && stale.out.lines().count() == 1, "{stale:?}");
+    let cleaned = scratch.sema(&["clean", "."]);
+    assert_eq!(cleaned.out, "cleaned: true\nlocks: 1\ntemporaries: 1\n");
+    assert_eq!(scratch.files(), ["live", "notes"]);
+    fs::set_permissions(scratch.at("notes"), fs::Permissions::from_mode(0o0)).unwrap();
+    let mut list = scratch.command("setpriv");
+    // For somebody else, whom the test's own directory lets in.
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    list.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        scratch::SEMA,
+        "list",
+        ".",
+    ]);
+    let seen = scratch::finish(&mut list);
+    assert!(seen.out.contains("notes\t-\tunknown\theld\t"), "{seen:?}");
+}
+
+#[test]
+fn bad_arguments_are_json_if_asked_for() {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["try", "a", "--json", "--slots", "many"]);
+    assert_eq!((ran.code(), ran.err.as_str()), (64, ""));
+    assert!(
+        ran.out.starts_with("{\"status\":\"failed\",\"type\":\"USAGE\",\"message\":"),
+        "{ran:?}"
+    );
+    assert!(ran.out.contains("--slots") && ran.out.lines().count() == 1, "{ran:?}");
+}
+
+#[rstest]
+#[case::option(&["try", "--slost", "2", "a", "--json"], 64, "USAGE", "unexpected argument '--slost' found; a similar argument exists: '--slots'")]
+#[case::command(&["lock", "a", "--json"], 64, "USAGE", "unrecognized subcommand 'lock'; the command for this is 'sema acquire'")]
+#[case::nothing_to_run(&["run", "a", "--json"], 64, "USAGE", "the following required arguments were not provided: <COMMAND>...")]
+#[case::contradiction(&["try", "a", "--json", "--shared", "--slots", "2"], 64, "USAGE", "--shared and --slots cannot be used together")]
+#[case::slot(&["release", "a", "--json", "--slot", "2"], 64, "USAGE", "--slot needs a number from 1 to that of --slots")]
+#[case::no_such_command(&["run", "a", "--json", "no-such-command"], 127, "NOT_FOUND", "no-such-command: command not found")]
+#[case::not_executable(&["run", "a", "--json", "/dev/null"], 126, "NOT_EXECUTABLE", "/dev/null: Permission denied")]
+fn every_failure_is_one_object(
+    #[case] words: &[&str],
+    #[case] code: i32,
+    #[case] kind: &str,
+    #[case] message: &str,
+) {
+    let ran = Scratch::new().sema(words);
+    let object =
+        format!("{{\"status\":\"failed\",\"type\":\"{kind}\",\"message\":\"{message}\"}}\n");
+    assert_eq!((ran.code(), &*ran.out, &*ran.err), (code, &*object, ""));
+}
+
+/// The option belongs to the command that is run, which does not begin.
+#[test]
+fn json_of_the_command_is_not_ours() {
+    let ran = Scratch::new().sema(&["run", "--slots", "many", "a", "true", "--json"]);
+    assert_eq!((ran.code(), &*ran.out), (64, ""));
+    assert!(!ran.err.is_empty());
+}
+
+#[test]
+fn a_name_that_is_too_long_is_called_so() {
+    let scratch = Scratch::new();
+    for (length, code) in [(223, 0), (224, 64), (300, 64)] {
+        let ran = scratch.sema(&["try", &"n".repeat(length)]);
+        assert_eq!(ran.code(), code, "{ran:?}");
+        assert_eq!(ran.err.contains("longer than 223 bytes"), code == 64, "{ran:?}");
+    }
+}
+
+#[test]
+fn semats_tells_its_version() {
+    let ran = Scratch::new().semats(&["--version"]);
+    assert_eq!(
+        (ran.code(), ran.out.as_str()),
+        (0, concat!("semats ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+}
+
+#[test]
+fn clean_sweeps_the_stale_and_temporary_files_of_the_dead() {
+    let scratch = Scratch::new();
+    let us = std::process::id();
+    let living = format!("a.{us}.0123456789abcdef.tmp");
+    for program in [Scratch::sema as fn(&Scratch, &[&str]) -> _, Scratch::semats] {
+        scratch.write("a", format!("pid={NOBODY}\ntimestamp=1\n"));
+        scratch.write("a.4194305.0123456789abcdef.tmp", "");
+        scratch.write(&living, "");
+        let ran = program(&scratch, &["clean", "a"]);
+        assert!(ran.out.starts_with("cleaned: true\n"), "{ran:?}");
+        assert_eq!(scratch.files(), [living.as_str()]);
+        let again = program(&scratch, &["clean", "a"]);
+        assert!(again.out.starts_with("cleaned: false\n") && again.code() == 0);
+    }
+}
+
+#[test]
+fn stale_zero_is_never() {
+    let scratch = Scratch::new();
+    let words = format!("pid={NOBODY}\ntimestamp=1\n");
+    scratch.write("a", &words);
+    assert_eq!(scratch.sema(&["try", "a", "--stale", "0"]).code(), 1);
+    assert_eq!(scratch.sema(&["try", "a", "--stale", "0", "--stale-when", "age"]).code(), 1);
+    assert_eq!(scratch.read("a"), words);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+}
+
+#[test]
+fn the_shell_and_python_of_the_documents_read_and_write_our_files() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(
+        r#"
+        # Written by the shell, as the protocol document shows it.
+        echo "pid=$$" > my.lock
+        echo "timestamp=$(date +%s)" >> my.lock
+        echo "tag=shell-script" >> my.lock
+        sema status my.lock | head -4 >seen || true
+        printf 'locked: true\npid: %s\ntimestamp: %s\ntag: shell-script\n' "$$" "$(sed -n 's/^timestamp=//p' my.lock)" >expected
+        cmp seen expected
+        semats status my.lock --json >/dev/null
+        sema release my.lock -q
+        # Written by us, read by Python as there.
+        sema try my.lock --tag 'a=b c' -q
+        python3 - <<'END'
+def parse_lock_file(path):
+    with open(path) as f:
+        info = {}
+        for line in f:
+            if '=' in line:
+                key, value = line.strip().split('=', 1)
+                info[key] = value
+    return info
+
+info = parse_lock_file('my.lock')
+print(info['tag'], info['pid'].isdigit(), info['timestamp'].isdigit())
+END
+        "#,
+    );
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "a=b c True True\n"), "{ran:?}");
+}
+
+/// Its rules of parsing, line by line, in the language of the tool; and a lock as it writes one.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn the_typescript_tools_rules_read_and_write_our_files() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "tool.js",
+        r#"
+        const fs = require("fs");
+        const parse = text => {
+            const info = {};
+            for (const line of text.split(/\r?\n/)) {
+                const equals = line.indexOf("=");
+                if (line.trim() === "" || equals < 0) continue;
+                info[line.slice(0, equals).trim()] = line.slice(equals + 1).trim();
+            }
+            for (const key of ["pid", "timestamp"])
+                if (!/^[0-9]+$/.test(info[key] ?? "")) throw new Error(`${key} of ${JSON.stringify(text)}`);
+            return { pid: Number(info.pid), timestamp: Number(info.timestamp), tag: info.tag };
+        };
+        const [action, path, pid] = process.argv.slice(2);
+        if (action === "read") {
+            const lock = parse(fs.readFileSync(path, "utf8"));
+            const age = Date.now() / 1000 - lock.timestamp;
+            console.log(lock.pid === Number(pid), age > -5 && age < 3600, lock.tag);
+        } else {
+            const draft = `${path}.${pid}.0123456789abcdef.tmp`;
+            const now = Math.floor(Date.now() / 1000);
+            fs.writeFileSync(draft, `pid=${pid}\ntimestamp=${now}\ntag=npm build\n`, { mode: 0o600 });
+            fs.renameSync(draft, path);
+        }
+        "#,
+    );
+    let ran = scratch.sh(r#"
+        sema try a --tag 'é=b' -q; node tool.js read a $$; sema release a -q
+        semats try-acquire a --tag c >/dev/null; node tool.js read a $(sed -n s/^pid=//p a)
+        semats release a --force >/dev/null
+        sema try b --slots 2 -q; node tool.js read b.1 $$
+        sema try c -s --tag reader -q; node tool.js read c.shared/* $$
+        sema run d --tag run -- sh -c 'node tool.js read d $$'
+        node tool.js write e $$
+        sema status e | sed -n 's/^locked: //p;s/^tag: //p'
+        semats status e --json | tr -d '\n ' | grep -o '"tag":"[^"]*"'
+        sema try e -q || echo busy
+        sema release e -q
+        "#);
+    let read = ["é=b", "c", "undefined", "reader", "run"].map(|tag| format!("true true {tag}\n"));
+    let written = "true\nnpm build\n\"tag\":\"npmbuild\"\nbusy\n";
+    assert_eq!((ran.code(), ran.out), (0, read.concat() + written), "{}", ran.err);
+}
+
+#[test]
+fn a_crlf_file_is_read() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid=1\r\ntimestamp={}\r\ntag=windows\r\n", now()));
+    let ran = scratch.sema(&["status", "a"]);
+    assert!(ran.out.contains("pid: 1\n") && ran.out.contains("tag: windows\nalive: true\n"));
+}
+
+#[test]
+fn a_tag_in_a_hostile_file_moves_no_terminal() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\ntag=x\u{1b}[2J\u{9b}2Jy\n");
+    for words in [&["status", "a"][..], &["list", "."], &["try", "a"]] {
+        let ran = scratch.sema(words);
+        assert!(!(ran.out + &ran.err).chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+    }
+}
+
+#[test]
+fn completions_and_help_name_every_command() {
+    let scratch = Scratch::new();
+    let help = scratch.sema(&["--help"]);
+    let bash = scratch.sema(&["completions", "bash"]);
+    assert_eq!((help.code(), bash.code()), (0, 0));
+    for command in ["try", "acquire", "release", "status", "wait", "list", "clean", "run"] {
+        assert!(help.out.contains(&format!("\n  {command} ")), "{command}");
+        assert!(bash.out.contains(&format!("\n- {command} VERB\n")), "{command}");
+    }
+    let syntax = scratch.sh("sema completions bash >c; bash -n c; complete() { :; }; echo good");
+    assert_eq!(syntax.out, "good\n", "{syntax:?}");
+}
+
+#[test]
+fn a_held_lock_keeps_its_exit_code_when_the_output_is_lost() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema try a >/dev/full; sema status a >/dev/full || echo $?; rm a; sema status a >/dev/full || echo $?");
+    assert_eq!(ran.out, "1\n3\n", "{ran:?}");
+    assert!(!ran.err.contains("panicked"));
+}
+
+/// A full disk is told in words and in the exit code; where a lock was taken or let go, the deed
+/// counts, and the words alone must do.
+#[rstest]
+#[case("sema --help", 3)]
+#[case("sema run --help", 3)]
+#[case("sema --version", 3)]
+#[case("sema completions fish", 3)]
+#[case("sema status b", 3)]
+#[case("sema list . --json", 3)]
+#[case("sema clean b", 3)]
+#[case("sema status a", 1)]
+#[case("sema try a --json", 1)]
+#[case("sema try b", 0)]
+#[case("sema release a --force", 0)]
+#[case("semats --help", 1)]
+#[case("semats status a", 1)]
+#[case("semats clean a --json", 1)]
+#[case("semats try-acquire b", 0)]
+fn a_full_disk_is_not_silent(#[case] line: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sh(&format!("exec {line} >/dev/full"));
+    let words = line.split(' ').next().unwrap().to_owned() + ": standard output: No space left";
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.contains(&words), "{ran:?}");
+    // A reader who has had enough is no failure. What counts here is said by the other tests.
+    let ran = scratch.sh(&format!("({line}; echo $? >code) 2>err | true; cat err"));
+    assert!(!ran.out.contains("standard output") && !ran.out.contains("panicked"), "{ran:?}");
+}
+
+/// A script as somebody without rights, in a directory open to all like /tmp.
+fn as_nobody(scratch: &Scratch, script: &str) -> scratch::Ran {
+    let open = fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o1777));
+    assert!(open.is_ok());
+    scratch.bring_sema();
+    let mut command = scratch.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
+    scratch::finish(&mut command)
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn not_permitted_means_alive() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran =
+        as_nobody(&scratch, "./sema status a | grep -E '^(alive|stale)'; ./sema try a -q; echo $?");
+    assert_eq!(ran.out, "alive: true\nstale: false\n1\n", "{ran:?}");
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_stale_lock_that_may_not_be_removed_is_held_and_stays() {
+    let scratch = Scratch::new();
+    let words = format!("pid={NOBODY}\ntimestamp=1\n");
+    scratch.write("a", &words);
+    let ran = as_nobody(
+        &scratch,
+        "./sema try a; echo $?; ./sema acquire a -w 0.1; echo $?; ./sema release a --force; echo $?",
+    );
+    assert_eq!(ran.out, "1\n1\n3\n", "{ran:?}");
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert!(lines[0].ends_with("a: stale, of user 0: process 4194305"), "{ran:?}");
+    assert!(lines[1].ends_with(" s, stale, of user 0: process 4194305"), "{ran:?}");
+    assert!(lines[2].contains("not permitted"), "{ran:?}");
+    assert_eq!(
+        (scratch.read("a"), scratch.files()),
+        (words, vec!["a".to_owned(), "sema".to_owned()])
+    );
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_that_may_not_be_read_is_held() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--mode", "600"]);
+    let ran =
+        as_nobody(&scratch, "./sema try a; echo $?; ./sema status a; ./sema release a; echo $?");
+    assert!(
+        ran.out.starts_with("1\nlocked: true\nalive: unknown\n") && ran.out.ends_with("\n1\n"),
+        "{ran:?}"
+    );
+    assert!(ran.err.contains("held by somebody"), "{ran:?}");
+}
+
+#[test]
+fn a_waiter_notices_a_holder_that_dies_without_a_word() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sleep 100 & sema try a -q --pid $!
+         (kill -KILL $!) &
+         sema acquire a --timeout 30 --tag next");
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    assert!(scratch.read("a").contains("tag=next"));
+}
+
+// semats
+
+#[test]
+fn semats_takes_shows_and_releases() {
+    let scratch = Scratch::new();
+    let taken = scratch.semats(&["try-acquire", "a", "--tag", "npm build"]);
+    assert_eq!(taken.code(), 0);
+    let text = scratch.read("a");
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "no more than the original writes: {text}");
+    let pid = lines[0].strip_prefix("pid=").unwrap();
+    let since = lines[1].strip_prefix("timestamp=").unwrap();
+    let said = format!("status: acquired\npid: {pid}\ntimestamp: {since}\ntag: npm build\n");
+    assert_eq!(taken.out, said);
+
+    let status = scratch.semats(&["status", "a"]);
+    let info = format!("{{\"pid\":{pid},\"timestamp\":{since},\"tag\":\"npm build\"}}");
+    let shown =
+        format!("locked: true\ninfo: {info}\nisStale: false\nisOwnedByCurrentProcess: false\n");
+    assert_eq!((status.code(), status.out), (0, shown));
+
+    let denied = scratch.semats(&["release", "a"]);
+    assert_eq!((denied.code(), denied.out.as_str()), (1, ""));
+    assert!(denied.err.starts_with("status: failed\ntype: PERMISSION_DENIED\nmessage: "));
+    assert!(denied.err.contains(&format!("holderPid: {pid}\n")));
+    let released = scratch.semats(&["release", "-f", "a"]);
+    assert_eq!((released.code(), released.out.as_str()), (0, "status: released\n"));
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[test]
+fn semats_json_is_indented_by_two() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid=7\ntimestamp={}\ntag=x\n", now()));
+    let ran = scratch.semats(&["-j", "status", "a"]);
+    let expected = format!(
+        "{{\n  \"locked\": true,\n  \"info\": {{\n    \"pid\": 7,\n    \"timestamp\": {},\n    \"tag\": \"x\"\n  }},\n  \"isStale\": false,\n  \"isOwnedByCurrentProcess\": false\n}}\n",
+        scratch.read("a").lines().nth(1).unwrap().strip_prefix("timestamp=").unwrap()
+    );
+    assert_eq!(ran.out, expected);
+    let free = scratch.semats(&["status", "free", "--json"]);
+    assert!(free.out.contains("\"info\": null"));
+    let denied = scratch.semats(&["try-acquire", "a", "--json"]);
+    assert_eq!((denied.code(), denied.err.as_str()), (1, ""));
+    assert!(denied.out.starts_with(
+        "{\n  \"status\": \"failed\",\n  \"type\": \"ALREADY_LOCKED\",\n  \"message\": "
+    ));
+}
+
+#[test]
+fn semats_reports_try_acquire_on_output_and_the_others_on_error() {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid=1\ntimestamp={}\n", now()));
+    let tried = scratch.semats(&["try-acquire", "a"]);
+    assert!(
+        tried.out.starts_with("status: failed\ntype: ALREADY_LOCKED\n") && tried.err.is_empty()
+    );
+    assert!(tried.out.contains("\nholderPid: 1\nlockedSince: "));
+    let waited = scratch.semats(&["acquire", "a", "--timeout", "60"]);
+    assert!(waited.err.starts_with("status: failed\ntype: TIMEOUT\n") && waited.out.is_empty());
+    assert_eq!((tried.code(), waited.code()), (1, 1));
+    let missing = scratch.semats(&["release", "b"]);
+    assert_eq!(missing.err, "status: failed\ntype: NOT_LOCKED\nmessage: not held\n");
+}
+
+#[rstest]
+#[case::traversal(&["acquire", "../a"], "PATH_TRAVERSAL")]
+#[case::anywhere(&["release", "x/../a"], "PATH_TRAVERSAL")]
+#[case::no_directory(&["status", "missing/a"], "INVALID_PATH")]
+#[case::parse_error(&["status", "garbage"], "PARSE_ERROR")]
+#[case::parse_error_of_release(&["release", "garbage"], "PARSE_ERROR")]
+#[case::io_error(&["acquire", "sub"], "IO_ERROR")]
+fn semats_names_the_type_of_a_failure(#[case] words: &[&str], #[case] kind: &str) {
+    let scratch = Scratch::new();
+    scratch.write("garbage", "nothing\n");
+    fs::create_dir(scratch.at("sub")).unwrap();
+    let ran = scratch.semats(words);
+    assert_eq!(ran.code(), 1);
+    assert!(ran.err.contains(&format!("status: failed\ntype: {kind}\n")), "{ran:?}");
+}
+
+#[rstest]
+#[case::traversal(&["try-acquire", "/tmp/../x"], "traversal")]
+#[case::no_directory(&["acquire", "missing/a"], "parent directory")]
+#[case::unknown_command(&["grab", "a"], "Unknown command: grab")]
+#[case::unknown_option(&["status", "a", "--color"], "Unknown option: --color")]
+#[case::no_path(&["status"], "path is required")]
+#[case::empty_path(&["try-acquire", ""], "path is required")]
+fn semats_says_error_and_exits_1(#[case] words: &[&str], #[case] text: &str) {
+    let scratch = Scratch::new();
+    let ran = scratch.semats(words);
+    assert_eq!(ran.code(), 1);
+    assert!(ran.err.starts_with("Error: ") && ran.err.contains(text), "{ran:?}");
+}
+
+#[test]
+fn semats_help_and_no_command() {
+    let scratch = Scratch::new();
+    let help = scratch.semats(&["--help"]);
+    assert!(help.out.contains("Usage:") && help.out.contains("Commands:"));
+    let none = scratch.semats(&[]);
+    assert_eq!((help.code(), none.code()), (0, 1));
+    assert_eq!(help.out, none.out);
+}
+
+#[rstest]
+#[case::gone_and_old(NOBODY, 3700, true)]
+#[case::gone_and_young(NOBODY, 60, false)]
+#[case::alive_and_old(1, 3700, false)]
+fn semats_follows_the_rule_of_both(#[case] pid: u32, #[case] age: u64, #[case] stale: bool) {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid={pid}\ntimestamp={}\n", now() - age));
+    let status = scratch.semats(&["status", "a"]);
+    assert!(status.out.contains(&format!("isStale: {stale}\n")), "{status:?}");
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code() == 0, stale);
+}
+
+#[test]
+fn semats_and_sema_exclude_each_other() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "held until it is old");
+    scratch.semats(&["release", "a", "--force"]);
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code(), 1);
+}
+
+#[test]
+fn semats_is_verbose_on_request() {
+    let scratch = Scratch::new();
+    let ran = scratch.semats(&["try-acquire", "a", "--verbose"]);
+    assert!(ran.err.starts_with("[INFO] "));
+}

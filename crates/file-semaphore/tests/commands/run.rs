@@ -1,0 +1,672 @@
+//! `sema run`: exit codes, signals, what is not leaked, and what a killed wrapper leaves. More about
+//! the command under its wrapper is in the tests of the crate `handover`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Stdio};
+
+use crate::scratch::{self, Scratch, gather, pid_of, until};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use rstest::rstest;
+
+#[rstest]
+#[case::success("exit 0", 0)]
+#[case::any_code("exit 42", 42)]
+#[case::killed("kill -KILL $$", 137)]
+fn the_commands_exit_code_passes(#[case] script: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
+    assert_eq!((ran.shell_code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""));
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::not_found("no-such-command-anywhere", 127)]
+#[case::not_executable("./plain", 126)]
+fn a_command_that_cannot_run_is_126_or_127(#[case] command: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    scratch.write("plain", "text\n");
+    let ran = scratch.sema(&["run", "a", "--", command]);
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.starts_with(&format!("sema: {command}: ")));
+    assert_eq!(scratch.files(), ["plain"]);
+}
+
+#[test]
+fn held_by_somebody_is_1_and_the_command_does_not_run() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(&["run", "a", "--timeout", "0.1", "--", "touch", "ran"]);
+    assert_eq!(ran.code(), 1);
+    assert!(ran.err.contains("timed out after") && ran.err.contains("held by process 1"));
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+/// A try is no wait, and has no time.
+#[rstest]
+#[case::run(&["run", "a", "-t", "0", "true"])]
+#[case::acquire(&["acquire", "a", "-t", "0"])]
+#[case::wait(&["wait", "a", "-t", "0"])]
+fn a_timeout_of_zero_says_only_who_holds_it(#[case] words: &[&str]) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), 1, "{ran:?}");
+    assert!(ran.err.starts_with("sema: a: held by process 1"), "{ran:?}");
+}
+
+#[rstest]
+#[case::without_dashes(&["run", "a", "sh", "-c", "exit 7", "--", "-n"], 7)]
+#[case::a_line(&["run", "a", "-c", "true; exit 8"], 8)]
+#[case::options_of_flock(&["run", "-w", "5", "-E", "9", "a", "sh", "-c", "exit 6"], 6)]
+fn a_command_is_named_as_for_flock(#[case] words: &[&str], #[case] code: i32) {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(words);
+    assert_eq!((ran.code(), scratch.files().len()), (code, 0), "{ran:?}");
+}
+
+#[rstest]
+#[case::at_once(&["run", "-n", "a", "true"], 1, "held by process 1")]
+#[case::own_code(&["run", "-n", "-E", "75", "a", "true"], 75, "held by process 1")]
+#[case::own_code_of_a_timeout(&["run", "-w", "0.05", "-E", "76", "a", "true"], 76, "timed out")]
+#[case::own_code_is_not_for_others(&["run", "-n", "-E", "75", "no/a", "true"], 3, "parent")]
+fn a_busy_lock_ends_the_program_with_the_chosen_code(
+    #[case] words: &[&str],
+    #[case] code: i32,
+    #[case] message: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.contains(message), "{ran:?}");
+}
+
+/// cron sends a mail for every line, and for every other exit code.
+#[test]
+fn cron_hears_nothing_of_a_busy_lock() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(&["run", "-n", "-q", "-E", "0", "a", "true"]);
+    assert_eq!((ran.code(), &*ran.out, &*ran.err), (0, "", ""), "{ran:?}");
+}
+
+#[rstest]
+#[case::verbose("sema run -v -w 0.1 a true 2>&1 || true", true)]
+#[case::nobody_reads_it("sema run -w 0.1 a true 2>&1 || true", false)]
+#[case::on_a_terminal("script -qec 'sema run -w 0.1 a true' /dev/null || true", true)]
+#[case::acquire("script -qec 'sema acquire -w 0.1 a' /dev/null || true", true)]
+#[case::of_several("sema run -v -w 0.1 --with a b true 2>&1 || true", true)]
+#[case::at_once("script -qec 'sema run -n a true' /dev/null || true", false)]
+#[case::quiet("script -qec 'sema run -q -w 0.1 a true' /dev/null || true", false)]
+fn a_waiter_is_told_the_holder_once(#[case] line: &str, #[case] told: bool) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\ntag=nightly\n");
+    let ran = scratch.sh(line);
+    let count = ran.out.matches("a: waiting: held by process 1 (nightly)").count();
+    assert_eq!(count, usize::from(told), "{ran:?}");
+    assert_eq!(ran.out.matches("waiting").count(), usize::from(told), "{ran:?}");
+}
+
+#[test]
+fn verbose_tells_how_long_it_took() {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["run", "--verbose", "a", "true", "x"]);
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert!(lines[0].starts_with("sema: a: held after 0.") && lines[0].ends_with(" s"), "{ran:?}");
+    assert_eq!(lines[1], "sema: a: running true x");
+}
+
+/// Each reader ends only when all three are in; a writer in between would keep them waiting.
+#[test]
+fn readers_are_in_together_and_a_writer_alone() {
+    let scratch = Scratch::new();
+    let script = "touch in.$$; while [ $(ls in.* | wc -l) -lt 3 ]; do sleep 0.01; done";
+    let readers: Vec<_> =
+        (0..3).map(|_| start(&scratch, &["run", "-s", "a", "sh", "-c", script])).collect();
+    for reader in readers {
+        assert_eq!(gather(reader).code(), 0);
+    }
+    let reader = start(&scratch, &["run", "-s", "a", "sh", "-c", "echo x >ready; exec sleep 100"]);
+    scratch.wait_for("ready");
+    for words in [&["try", "a"][..], &["run", "-n", "a", "true"], &["wait", "a", "-w", "0"]] {
+        let ran = scratch.sema(words);
+        assert_eq!(ran.code(), 1, "{ran:?}");
+        assert!(ran.err.contains("held by process"), "{ran:?}");
+    }
+    let status = scratch.sema(&["status", "a"]);
+    assert!(status.out.starts_with("locked: true\nshared: 1\npid: "), "{status:?}");
+    assert_eq!(status.code(), 1);
+    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code(), 0);
+    // A writer that waits keeps new readers out, so that it gets its turn.
+    let writer = start(&scratch, &["run", "a", "sh", "-c", "ls -d a.shared"]);
+    until("a writer that waits", || scratch.at("a").exists().then_some(()));
+    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code(), 1);
+    kill(pid_of(&reader), Signal::SIGTERM).unwrap();
+    gather(reader);
+    let ran = gather(writer);
+    assert_eq!((ran.code(), ran.out.as_str()), (2, ""), "no reader is there: {ran:?}");
+    assert!(!scratch.at("a.shared").exists() && !scratch.at("a").exists());
+}
+
+/// Six loops of readers beside two of writers: a reader who goes in the moment in which he is looked
+/// at, and the readers' directory with him, keeps nobody from his command.
+#[test]
+fn readers_who_come_and_go_are_no_error() {
+    let scratch = Scratch::new();
+    let part = |words: &str| {
+        let script =
+            format!("for i in $(seq 100); do sema run {words} a true || echo {words} $?; done");
+        let mut command = scratch.command("sh");
+        command.args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let parts: Vec<_> = (0..8).map(|part_of| part(if part_of < 6 { "-s" } else { "" })).collect();
+    for part in parts {
+        let ran = gather(part);
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_killed_reader_blocks_no_other() {
+    let scratch = Scratch::new();
+    let script = "echo $$ >ready; exec sleep 100";
+    let mut reader = start(&scratch, &["run", "-s", "a", "sh", "-c", script]);
+    let command: i32 = scratch.wait_for("ready").trim().parse().unwrap();
+    kill(pid_of(&reader), Signal::SIGKILL).unwrap();
+    reader.wait().unwrap();
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "the command reads on");
+    kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
+    assert_eq!(scratch.sema(&["acquire", "a", "-w", "30"]).code(), 0);
+    assert_eq!(scratch.files(), ["a", "ready"]);
+}
+
+/// As flock(1): the signal that it died of says it.
+#[rstest]
+fn a_waiter_dies_of_ctrl_c_in_silence(
+    #[values(&["acquire", "a"], &["acquire", "a", "-q"], &["run", "a", "true"], &["wait", "a"])]
+    words: &[&str],
+    #[values("a", "a.shared/1-0123456789abcdef")] held: &str,
+) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("a.shared")).unwrap();
+    scratch.write(held, "pid=1\ntimestamp=1\n");
+    let mut command = scratch.command(scratch::SEMA);
+    command.args(words).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waiter = command.spawn().unwrap();
+    // Before it catches signals it dies of them as well.
+    let is_waiting = || scratch.at("a.queue").exists() || (held != "a" && scratch.at("a").exists());
+    until("a waiter", || (words[0] == "wait" || is_waiting()).then_some(()));
+    killpg(pid_of(&waiter), Signal::SIGINT).unwrap();
+    let ran = gather(waiter);
+    assert_eq!((ran.status.signal(), ran.out.as_str(), ran.err.as_str()), (Some(2), "", ""));
+    assert!(held == "a" || !scratch.at("a").exists());
+}
+
+/// In whatever order they are named.
+#[test]
+fn several_locks_are_held_together_and_never_block_each_other() {
+    let scratch = Scratch::new();
+    scratch.write("n", "0\n");
+    let script = "ls a b >/dev/null && read n <n; echo $((n + 1)) >n";
+    let orders = [["a", "b"], ["b", "a"]];
+    let both: Vec<_> = (0..10)
+        .map(|index| {
+            let [one, other] = orders[index % 2];
+            start(&scratch, &["run", one, "--with", other, "-w", "50", "sh", "-c", script])
+        })
+        .collect();
+    for child in both {
+        assert_eq!(gather(child).code(), 0);
+    }
+    assert_eq!((scratch.read("n").as_str(), scratch.files()), ("10\n", vec!["n".to_owned()]));
+    let twice = scratch.sema(&["run", "a", "--with", "./a", "true"]);
+    assert_eq!(twice.code(), 64, "{twice:?}");
+    scratch.write("b", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(&["run", "-n", "a", "--with", "b", "true"]);
+    assert!(ran.code() == 1 && ran.err.contains("b: held by process 1"), "{ran:?}");
+    assert_eq!(scratch.files(), ["b", "n"]);
+}
+
+#[test]
+fn the_lock_records_the_command_itself() {
+    let scratch = Scratch::new();
+    let script = "grep -qx pid=$$ a && sema status a | grep -qx 'alive: true' && echo $SEMA_SLOT";
+    let ran = scratch.sema(&["run", "a", "--tag", "t", "--", "sh", "-c", script]);
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n"), "{ran:?}");
+}
+
+#[test]
+fn the_slot_is_in_the_environment() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--slots", "3"]);
+    let script = "echo $SEMA_SLOT; ls a.*";
+    let ran = scratch.sema(&["run", "a", "--slots", "3", "--", "sh", "-c", script]);
+    assert_eq!(ran.out, "2\na.1\na.2\n", "{ran:?}");
+}
+
+#[test]
+fn arguments_input_and_output_are_the_commands() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(r#"printf 'in\n' | sema run a -- sh -c 'cat; printf "%s|" "$@"; echo err >&2' x 'a b' '' --json -- '*'"#);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("in\na b||--json|--|*|", "err\n"));
+}
+
+fn start(scratch: &Scratch, words: &[&str]) -> Child {
+    let mut command = scratch.command(scratch::SEMA);
+    command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[rstest]
+#[case::term(Signal::SIGTERM)]
+#[case::user_2(Signal::SIGUSR2)]
+fn signals_are_handed_to_the_command(#[case] signal: Signal) {
+    let scratch = Scratch::new();
+    let script = format!(
+        "trap 'echo heard; exit 9' {}; echo ready >ready; while :; do sleep 0.02; done",
+        signal.as_str().trim_start_matches("SIG")
+    );
+    let child = start(&scratch, &["run", "a", "--", "sh", "-c", &script]);
+    scratch.wait_for("ready");
+    kill(pid_of(&child), signal).unwrap();
+    let ran = gather(child);
+    assert_eq!((ran.code(), ran.out.as_str()), (9, "heard\n"), "{ran:?}");
+    assert_eq!(scratch.files(), ["ready"]);
+}
+
+/// What stops the wrapper alone (Ctrl-Z stops both) would leave the command at work, unattended.
+#[test]
+fn a_stopped_wrapper_stops_its_command_and_goes_on_with_it() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command(scratch::SEMA);
+    command.args(["run", "a", "--", "sh", "-c", "echo $$ >ready; exec sleep 100"]);
+    let wrapper = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let running: i32 = scratch.wait_for("ready").trim().parse().unwrap();
+    let both = [pid_of(&wrapper), Pid::from_raw(running)];
+    kill(both[0], Signal::SIGTSTP).unwrap();
+    until("both to stop", || both.iter().all(|pid| state(*pid) == Some('T')).then_some(()));
+    kill(both[0], Signal::SIGCONT).unwrap();
+    until("both to go on", || both.iter().all(|pid| state(*pid) == Some('S')).then_some(()));
+    kill(both[0], Signal::SIGTERM).unwrap();
+    assert_eq!(gather(wrapper).shell_code(), 143);
+}
+
+/// The letter of a process's state (proc_pid_stat(5)).
+fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+#[test]
+fn a_command_that_dies_of_the_signal_is_128_and_its_number() {
+    let scratch = Scratch::new();
+    let child = start(&scratch, &["run", "a", "--", "sh", "-c", "echo x >ready; exec sleep 100"]);
+    scratch.wait_for("ready");
+    kill(pid_of(&child), Signal::SIGTERM).unwrap();
+    let ran = gather(child);
+    assert_eq!(ran.status.signal(), Some(15), "as if there were no wrapper: {ran:?}");
+    assert_eq!(scratch.files(), ["ready"]);
+}
+
+fn wait_until_caught(pid: u32) {
+    until("a wrapper that waits", || {
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let links = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        links.into_iter().any(|link| link.ends_with("anon_inode:inotify")).then_some(())
+    });
+}
+
+#[test]
+fn the_command_inherits_no_descriptor_no_mask_and_no_ignored_signal() {
+    let scratch = Scratch::new();
+    scratch.sema(&["try", "a", "--slots", "2"]);
+    let looks: [&[&str]; 2] =
+        [&["ls", "/proc/self/fd"], &["grep", SIGNAL_MASKS, "/proc/self/status"]];
+    for look in looks {
+        let plain = scratch::finish(scratch.command(look[0]).args(&look[1..]));
+        let held = scratch.sema(&[&["run", "a", "--slots", "2", "--"], look].concat());
+        assert_eq!(masks(&held.out), masks(&plain.out), "{held:?}");
+        assert!(plain.out.lines().count() >= 3, "{plain:?}");
+    }
+}
+
+/// What a process blocks, ignores and catches, as lines of its status. `SigQ`, the number of all
+/// signals queued for its user, changes with whatever else the machine does.
+const SIGNAL_MASKS: &str = "^Sig[BIC]";
+
+/// The lines, masks without signals 32 and 33: those are the C library's own, which it ignores in
+/// what it starts.
+fn masks(text: &str) -> Vec<String> {
+    const C_LIBRARY: u64 = 0b11 << 31;
+    let line = |line: &str| match line.split_once(":\t") {
+        Some((name, mask)) => {
+            format!("{name} {:x}", u64::from_str_radix(mask, 16).unwrap() & !C_LIBRARY)
+        }
+        None => line.to_owned(),
+    };
+    text.lines().map(line).collect()
+}
+
+/// glibc's posix_spawn ignores its own signals in what it starts, and that is handed on for ever.
+/// The tests themselves may run like that, so the calls of the program are watched.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn the_c_librarys_signals_are_not_ignored_in_the_command() {
+    let scratch = Scratch::new();
+    let mut strace = scratch.command("strace");
+    strace.args([
+        "-f",
+        "-e",
+        "trace=rt_sigaction,execve",
+        "-o",
+        "trace",
+        scratch::SEMA,
+        "run",
+        "a",
+    ]);
+    let ran = scratch::finish(strace.args(["true"]));
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let trace = scratch.read("trace");
+    assert!(trace.contains("/true\""), "the command is in it: {trace}");
+    let ignored = trace.lines().filter(|line| {
+        let own = ["SIGRTMIN,", "SIGRT_1,"].iter().any(|name| line.contains(name));
+        own && line.contains("SIG_IGN")
+    });
+    assert_eq!(ignored.count(), 0, "{trace}");
+}
+
+#[test]
+fn the_path_stays_as_it_is() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("PATH=\"$PATH:/tmp/$(printf '\\377')\"
+         [ \"$(sema run a printenv PATH)\" = \"$PATH\" ]
+         sema run a env | grep -c WRAPCMD || true");
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "0\n"), "{ran:?}");
+    let none =
+        scratch.sh("env -u PATH $(command -v sema) run a /usr/bin/env | grep -c ^PATH= || true");
+    assert_eq!(none.out, "0\n");
+}
+
+#[test]
+fn a_daemon_left_behind_holds_neither_the_lock_nor_a_descriptor() {
+    let scratch = Scratch::new();
+    let script = "setsid sh -c 'echo $$ >daemon; kill -STOP $$' >/dev/null 2>&1 </dev/null &
+                  while [ ! -s daemon ]; do sleep 0.01; done";
+    let plain = scratch.sh(script);
+    let expected = end_of_daemon(&scratch);
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
+    assert_eq!(end_of_daemon(&scratch), expected);
+    assert_eq!((plain.code(), ran.code()), (0, 0), "{ran:?}");
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+}
+
+/// Ends the daemon, and tells what it had open. It has stopped itself: until then it opens files of its own.
+fn end_of_daemon(scratch: &Scratch) -> Vec<std::path::PathBuf> {
+    let daemon = Pid::from_raw(scratch.wait_for("daemon").trim().parse().unwrap());
+    until("a daemon that stopped", || (state(daemon) == Some('T')).then_some(()));
+    let fds = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap();
+    let mut links: Vec<_> = fds.map(|fd| fs::read_link(fd.unwrap().path()).unwrap()).collect();
+    links.sort();
+    kill(daemon, Signal::SIGKILL).unwrap();
+    fs::remove_file(scratch.at("daemon")).unwrap();
+    links
+}
+
+#[test]
+fn a_killed_wrapper_leaves_a_lock_that_is_true_until_the_command_ends() {
+    let scratch = Scratch::new();
+    let script = "echo $$ >command; exec sleep 100";
+    let wrapper = start(&scratch, &["run", "a", "--", "sh", "-c", script]);
+    let command: i32 = scratch.wait_for("command").trim().parse().unwrap();
+    kill(pid_of(&wrapper), Signal::SIGKILL).unwrap();
+    // The pipes stay open in the command, so only the wrapper is waited for.
+    let mut wrapper = wrapper;
+    wrapper.wait().unwrap();
+
+    let status = scratch.sema(&["status", "a"]);
+    assert!(
+        status.out.contains(&format!("pid: {command}\n")) && status.out.contains("alive: true")
+    );
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "the command is still at work");
+    kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
+    let ran = scratch.sema(&["acquire", "a", "--timeout", "30"]);
+    assert_eq!(ran.code(), 0, "stale as soon as the command is gone: {ran:?}");
+}
+
+#[test]
+fn a_wrapper_killed_while_waiting_never_runs_the_command() {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let mut wrapper = start(&scratch, &["run", "a", "--", "touch", "ran"]);
+    wait_until_caught(wrapper.id());
+    kill(pid_of(&wrapper), Signal::SIGKILL).unwrap();
+    wrapper.wait().unwrap();
+    assert!(!scratch.at("ran").exists());
+    // It had no time to leave the line.
+    scratch.sema(&["clean", "a"]);
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+/// What a wrapper started, and told nothing because it died, ends by itself.
+#[test]
+fn a_process_that_is_never_told_does_not_run_the_command() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh("sema exec-when-told 3 '' touch ran 3</dev/null || echo $?");
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("3\n", ""));
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}
+
+/// A job in the background that writes its number and waits for the file `go`.
+const JOB: &str = "echo $$ >job; until [ -e go ]; do sleep 0.01; done";
+
+#[test]
+fn in_the_background_the_lock_is_the_jobs_when_run_returns() {
+    let scratch = Scratch::new();
+    let started = scratch.sh(&format!("sema run --bg a -- sh -c '{JOB}' >/dev/null 2>&1"));
+    assert_eq!(started.code(), 0, "{started:?}");
+    let job = scratch.wait_for("job");
+    let status = scratch.sema(&["status", "a"]);
+    assert!(status.out.contains(&format!("pid: {job}")), "{job} {status:?}");
+    scratch.write("go", "");
+    assert_eq!(scratch.sema(&["wait", "a"]).code(), 0);
+    until("the lock to be released", || (scratch.files() == ["go", "job"]).then_some(()));
+}
+
+#[test]
+fn in_the_background_no_more_run_than_there_are_slots() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(
+        "i=0
+         while [ $i -lt 12 ]; do
+             sema run --bg --slots 3 a -- sh -c 'mkdir in.$SEMA_SLOT && sleep 0.02 && rmdir in.$SEMA_SLOT'
+             sema status a --slots 3 | sed -n 's/^held: //p' >>held
+             i=$((i + 1))
+         done
+         sema wait a --slots 3 --all -q
+         ls -d in.* 2>/dev/null && exit 9
+         sort -u held | tail -n 1; rm held",
+    );
+    assert_eq!((ran.code(), ran.err.as_str()), (0, ""), "{ran:?}");
+    assert!(["1\n", "2\n", "3\n"].contains(&ran.out.as_str()), "{ran:?}");
+    until("the last lock to be released", || scratch.files().is_empty().then_some(()));
+}
+
+#[rstest]
+#[case::held("run --bg -w 0.05 a true", 1, "timed out")]
+#[case::at_once("run --bg -n -E 75 a true", 75, "held by process 1")]
+#[case::bad_path("run --bg no/a true", 3, "parent directory")]
+fn run_bg_reports_a_command_that_cannot_start(
+    #[case] line: &str,
+    #[case] code: i32,
+    #[case] message: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let ran = scratch.sema(&line.split(' ').collect::<Vec<_>>());
+    assert_eq!(ran.code(), code, "{ran:?}");
+    assert!(ran.err.contains(message), "{ran:?}");
+    assert_eq!(scratch.files(), ["a"]);
+}
+
+/// The list of a loop is the loop's to read, and the job finds what any command finds.
+#[test]
+fn a_job_in_the_background_reads_nothing_and_inherits_what_a_command_does() {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(&format!(
+        "printf '1\\n2\\n' | while read n; do sema run --bg a -- cat; echo $n; done
+         sema wait a -q
+         job='printenv PATH; printenv WRAPCMD_PATH; grep {SIGNAL_MASKS} /proc/self/status; ls /proc/self/fd'
+         sema run a -- sh -c \"$job\" >plain </dev/null
+         sema run --bg a -- sh -c \"$job\" >job
+         sema wait a -q",
+    ));
+    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n2\n"), "{ran:?}");
+    assert_eq!(scratch.read("job"), scratch.read("plain"));
+}
+
+#[rstest]
+#[case::asked_to_end(Signal::SIGTERM)]
+#[case::killed(Signal::SIGKILL)]
+fn a_waiter_ended_before_its_turn_runs_nothing_in_the_background(#[case] signal: Signal) {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    let waiter = start(&scratch, &["run", "--bg", "a", "--", "touch", "ran"]);
+    until("a waiter in line", || scratch.at("a.queue").exists().then_some(()));
+    kill(pid_of(&waiter), signal).unwrap();
+    let ended = gather_first(waiter);
+    assert_eq!(ended, Some(signal as i32));
+    assert_eq!(scratch.sema(&["release", "a"]).code(), 0);
+    until("nobody to be left", || scratch.files().is_empty().then_some(()));
+}
+
+/// How a process ends, even if others have its output open.
+fn gather_first(mut process: Child) -> Option<i32> {
+    process.wait().unwrap().signal()
+}
+
+#[test]
+fn run_renews_its_lock() {
+    let scratch = Scratch::new();
+    let script = "echo $$ >ready; exec sleep 100";
+    let by_age = ["--stale", "2", "--stale-when", "age"];
+    let words = [&["run", "a"], &by_age[..], &["--", "sh", "-c", script]].concat();
+    let child = start(&scratch, &words);
+    scratch.wait_for("ready");
+    // Taken long ago, by what the file says and by its own time.
+    let old = scratch.read("a").replace("timestamp=", "timestamp=1\nx=");
+    scratch.write("a", old);
+    let file = fs::File::options().append(true).open(scratch.at("a")).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    until("a renewed lock", || {
+        let modified = fs::metadata(scratch.at("a")).unwrap().modified().unwrap();
+        (modified > std::time::UNIX_EPOCH).then_some(())
+    });
+    assert_eq!(scratch.sema(&[&["try", "a"], &by_age[..]].concat()).code(), 1);
+    kill(pid_of(&child), Signal::SIGTERM).unwrap();
+    assert_eq!(gather(child).shell_code(), 143);
+}
+
+#[test]
+fn a_lock_taken_away_while_the_command_runs_is_told_at_once() {
+    let scratch = Scratch::new();
+    let words = ["run", "a", "--stale", "1", "--", "sh", "-c", "echo $$ >ready; exec sleep 100"];
+    let mut child = start(&scratch, &words);
+    scratch.wait_for("ready");
+    fs::remove_file(scratch.at("a")).unwrap();
+    let mut line = String::new();
+    let errors = child.stderr.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut line).unwrap();
+    assert_eq!(line, "sema: a: lost while the command runs: not held\n");
+    kill(pid_of(&child), Signal::SIGTERM).unwrap();
+    assert_eq!(gather(child).code(), 125);
+}
+
+#[test]
+fn a_lock_taken_away_while_the_command_ran_is_told() {
+    let scratch = Scratch::new();
+    let script = "sema release a --force -q; exit 5";
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
+    assert_eq!(ran.code(), 125);
+    assert!(ran.err.contains("lost while the command ran"), "{ran:?}");
+}
+
+#[test]
+fn runs_one_after_the_other() {
+    let scratch = Scratch::new();
+    scratch.write("n", "0\n");
+    let script = "read n <n; sleep 0.01; echo $((n + 1)) >n";
+    let children: Vec<_> =
+        (0..20).map(|_| start(&scratch, &["run", "a", "--", "sh", "-c", script])).collect();
+    for child in children {
+        assert_eq!(gather(child).code(), 0);
+    }
+    assert_eq!(scratch.read("n"), "20\n");
+    assert_eq!(scratch.files(), ["n"]);
+}
+
+/// No other user may open a lock file before it is complete.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn a_draft_is_its_owners_alone() {
+    let scratch = Scratch::new();
+    let mut strace = scratch.command("strace");
+    strace.args(["-e", "trace=openat,fchmod", "-o", "trace", scratch::SEMA, "try", "a"]);
+    let ran = scratch::finish(&mut strace);
+    assert_eq!(ran.code(), 0, "{ran:?}");
+    let trace = scratch.read("trace");
+    let made: Vec<_> = trace.lines().filter(|line| line.contains("O_CREAT")).collect();
+    assert!(!made.is_empty() && made.iter().all(|line| line.contains(", 0600)")), "{trace}");
+    assert_eq!(fs::metadata(scratch.at("a")).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+/// A text of somebody's, which nobody will ever release.
+#[rstest]
+#[case(&["run", "text", "--", "true"])]
+#[case(&["acquire", "text"])]
+#[case(&["try", "text"])]
+#[case(&["wait", "text"])]
+#[case(&["wait", "text", "--all"])]
+fn a_file_that_was_never_a_lock_is_refused_at_once(#[case] words: &[&str]) {
+    let scratch = Scratch::new();
+    scratch.write("text", "myhost.example\n");
+    let ran = scratch.sema(words);
+    assert_eq!(ran.code(), 3, "{ran:?}");
+    assert!(ran.err.contains("not a lock file: pid is missing"), "{ran:?}");
+    assert_eq!(scratch.read("text"), "myhost.example\n");
+}
+
+/// What other programs write, or are about to write.
+#[rstest]
+fn a_file_that_may_be_a_lock_is_waited_for(
+    #[values("", "      1234\n", "12 host\n", "pid=", "pi", "pid=1\n")] text: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("lock", text);
+    let ran = scratch.sema(&["run", "lock", "--timeout", "0.01", "--", "true"]);
+    assert_eq!(ran.code(), 1, "{ran:?}");
+}
+
+/// `ulimit -f 0`: a refusal, no end by SIGXFSZ, and nothing half-written.
+#[rstest]
+#[case("sema try a", 3)]
+#[case("sema acquire a", 3)]
+#[case("sema run a -- true", 3)]
+#[case("semats try-acquire a", 1)]
+fn a_limit_on_the_size_of_files_is_a_refusal(#[case] line: &str, #[case] code: i32) {
+    let scratch = Scratch::new();
+    let ran = scratch.sh(&format!("ulimit -f 0; {line}; exit $?"));
+    assert_eq!(ran.shell_code(), code, "{ran:?}");
+    assert!((ran.err + &ran.out).contains("File too large"));
+    assert_eq!(scratch.files(), [""; 0]);
+}
+
+#[test]
+fn a_command_has_the_default_for_the_signal_of_large_files() {
+    let scratch = Scratch::new();
+    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", "ulimit -f 0; echo x >large"]);
+    assert_eq!(ran.shell_code(), 128 + 25, "{ran:?}");
+}

@@ -1,0 +1,160 @@
+//! Ports mode while the service is away or hangs: what was closed is released when it is back, and what is opened
+//! is locked again. Without a service a port is opened with a message, or not at all; while a service hangs, it is not
+//! opened.
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, User, until};
+
+use crate::ground::{Ground, LOCK, TOLD, say};
+
+/// The service below a shell, which does not stop with it as the guide of a process of the sandbox would.
+struct Service<'a> {
+    ground: &'a Ground,
+    _shell: Process<'a>,
+    pid: String,
+}
+
+impl<'a> Service<'a> {
+    fn start(ground: &'a Ground) -> Self {
+        let script = "/run/test/lfpd --listen unix:/run/lfpd/lfpd.sock & echo pid $! .; wait";
+        let shell = ground.sandbox.command("sh").args(["-c", script]).user(User::Lfpd);
+        let mut shell = shell.spawn();
+        shell.expect(" .\n");
+        let pid = shell.output().split(' ').nth(1).unwrap_or_default().to_owned();
+        let listens = || ground.sandbox.path("/run/lfpd/lfpd.sock").exists().then_some(());
+        assert!(until(LIMIT, listens).is_some(), "{}", shell.output());
+        Self { ground, _shell: shell, pid }
+    }
+
+    fn signal(&self, signal: &str) {
+        let end = self.ground.sandbox.command("kill").args([signal, &self.pid]).run();
+        assert_eq!(end.code(), 0, "{end}");
+    }
+}
+
+const HUNG: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in time";
+
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_port_closed_while_the_service_hangs_is_released_when_it_is_back() {
+    let ground = Ground::new();
+    let service = Service::start(&ground);
+    let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
+    let mut alice = command.env("LFP_TIMEOUT", "1").spawn();
+    alice.type_in("open\n");
+    alice.expect("did open");
+    assert!(ground.sandbox.read(LOCK).is_some());
+    service.signal("-STOP");
+    alice.type_in("close\nopen\n");
+    alice.expect("did close");
+    alice.expect(HUNG);
+    alice.expect("EBUSY open");
+    alice.type_in("open\n");
+    let twice = || alice.output().matches(HUNG).count() == 2;
+    assert!(until(LIMIT, || twice().then_some(())).is_some(), "each says so: {}", alice.output());
+    assert!(ground.sandbox.read(LOCK).is_some(), "nobody can release it yet");
+    service.signal("-CONT");
+    // Whatever is closed next pays, when the pause is over.
+    let paid = until(LIMIT, || {
+        alice.type_in("other\n");
+        ground.sandbox.read(LOCK).is_none().then_some(())
+    });
+    assert!(paid.is_some(), "{}", alice.output());
+    assert!(alice.runs(), "it has not ended for that");
+    alice.type_in("open\n");
+    let locked = until(LIMIT, || ground.sandbox.read(LOCK));
+    assert!(locked.is_some(), "the next is locked again: {}", alice.output());
+}
+
+/// A lock file that is removed while the service hangs is gone for the program, and for everybody when the
+/// service is back, unless the program makes it again.
+#[rstest]
+#[case::it_is_told_later(&[], &[])]
+#[case::it_is_made_again_meanwhile(&["take", "look"], &["give"])]
+#[ignore = "needs namespaces: tests/run"]
+fn a_lock_file_that_is_removed_while_the_service_hangs_is_not_kept(
+    #[case] meanwhile: &[&str],
+    #[case] afterwards: &[&str],
+) {
+    let ground = Ground::new();
+    let service = Service::start(&ground);
+    let mut alice = ground.python(TOLD, User::Alice).env("LFP_TIMEOUT", "1").spawn();
+    assert_eq!(say(&mut alice, "take"), "did take");
+    assert_eq!(say(&mut alice, "look"), "did look");
+    service.signal("-STOP");
+    assert_eq!(say(&mut alice, "give"), "did give");
+    assert_eq!(say(&mut alice, "look"), "ENOENT look");
+    meanwhile.iter().for_each(|word| assert_eq!(say(&mut alice, word), format!("did {word}")));
+    service.signal("-CONT");
+    assert!(ground.sandbox.read(LOCK).is_some(), "nobody has released it yet");
+    afterwards.iter().for_each(|word| assert_eq!(say(&mut alice, word), format!("did {word}")));
+    let paid = until(LIMIT, || {
+        assert_eq!(say(&mut alice, "other"), "did other");
+        ground.sandbox.read(LOCK).is_none().then_some(())
+    });
+    assert!(paid.is_some(), "{}", alice.output());
+    assert_eq!(say(&mut alice, "take"), "did take");
+    assert!(ground.sandbox.read(LOCK).is_some());
+}
+
+/// A LOCK that was not answered in time may be obeyed behind the program's back: it is given back.
+#[rstest]
+#[case::of_a_port("open\n", &["lfp: no lock for /dev/ttyW0: the service has not answered in time", "EBUSY open"])]
+#[case::of_a_lock_file("take\n", &["EACCES take"])]
+#[ignore = "needs namespaces: tests/run"]
+fn a_lock_that_comes_too_late_is_given_back(#[case] words: &str, #[case] answers: &[&str]) {
+    let ground = Ground::new();
+    let script = "
+import socket
+service = socket.socket(socket.AF_UNIX)
+service.bind('/tmp/late.sock')
+service.listen(9)
+print('listens', flush=True)
+late = True
+while True:
+    peer = service.accept()[0]
+    peer.sendall(b'220 late\\r\\n')
+    print('asked', peer.recv(100), flush=True)
+    if late: peer.recv(100)
+    late = False
+    try: peer.sendall(b'200 yes\\r\\n')
+    except OSError: pass
+    peer.close()
+";
+    let mut service = ground.sandbox.command("/usr/bin/python3").args(["-c", script]).spawn();
+    service.expect("listens");
+    let opened = ground.sandbox.command("chmod").args(["666", "/tmp/late.sock"]).run();
+    assert_eq!(opened.code(), 0);
+    let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
+    let command = command.env("LFP_SERVER", "/tmp/late.sock").env("LFP_TIMEOUT", "1");
+    let mut alice = command.spawn();
+    alice.type_in(words);
+    answers.iter().for_each(|answer| alice.expect(answer));
+    let lock = format!("asked b'LOCK ttyW0 {}\\r\\n'", alice.pid());
+    assert!(service.output().contains(&lock), "{}", service.output());
+    let given_back = until(LIMIT, || {
+        alice.type_in("other\n");
+        service.output().contains(&lock.replace("LOCK", "UNLOCK")).then_some(())
+    });
+    assert!(given_back.is_some(), "{}{}", alice.output(), service.output());
+}
+
+/// `LFP_PORTS=must`: no port without a lock.
+#[rstest]
+#[case::open("os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)")]
+#[case::stream("open('/dev/ttyW0', 'rb+', buffering=0)")]
+#[ignore = "needs namespaces: tests/run"]
+fn without_a_service_no_port_is_opened_that_must_be_locked(#[case] call: &str) {
+    let ground = Ground::new();
+    let script = format!(
+        "import os, errno\ntry: {call}; print('opened')\n\
+         except OSError as error: print(errno.errorcode[error.errno])"
+    );
+    let ask = || ground.python(&script, User::Alice).env("LFP_PORTS", "must:/dev/ttyW0").run();
+    let expected = "lfp: no lock for /dev/ttyW0: the service does not answer\nENOLCK\n";
+    let end = ask();
+    assert_eq!(end.output(), expected, "{end}");
+    let _daemon = ground.serve();
+    let end = ask();
+    assert_eq!(end.output(), "opened\n", "{end}");
+}

@@ -1,0 +1,247 @@
+//! A thread that reads the kernel's list of locks for a daemon: while other users take and drop thousands of locks, one
+//! read may wait for milliseconds, and a whole reading takes longer than other clients should wait.
+//!
+//! It does one reading at a time. The result is for requests that came before the reading began, because it
+//! may miss what happened later. After a long reading there is a pause, because nobody can take a lock while
+//! the kernel prints the list.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::kernel_list::{ListReader, Listing, Wanted};
+use crate::device::node::Node;
+use crate::limits::THREAD_STACK;
+
+/// A reading that began at most this long ago is good enough for a question now: reading costs as much as all the
+/// rest of a LOCK. A flock that is taken within that time could also have come after the lock.
+pub(super) const GOOD_FOR: Duration = Duration::from_millis(5);
+
+/// A reading is kept this long for callers that asked before it began. On a busy machine a caller comes back late. If
+/// it then needed another reading, it might never get one in time.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// How long a caller waits for a reading if the thread has nothing else to do.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// The pause after a reading is one part in this many of its duration.
+const PAUSE_SHARE: u32 = 8;
+
+/// The longest pause between two readings.
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+
+/// The most nodes that are looked for in one reading.
+const NODES: usize = 64;
+
+/// The thread, as its callers see it.
+#[derive(Debug)]
+pub(super) struct ListThread {
+    board: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+/// The state that callers and the thread share.
+#[derive(Debug, Default)]
+struct Board {
+    wanted: Wanted,
+    is_asked: bool,
+    /// Whether the thread is reading, or makes a pause.
+    is_busy: bool,
+    is_over: bool,
+    last: Option<Reading>,
+}
+
+impl Board {
+    /// The list, if its last reading is good for a caller that first asked at that moment.
+    fn listing(&self, node: &Node, asked: Instant) -> Option<io::Result<Arc<Listing>>> {
+        let last = self.last.as_ref().filter(|it| it.is_good_for(node, asked, Instant::now()))?;
+        Some(last.listing.clone().map_err(io::Error::from))
+    }
+}
+
+/// The result of one reading.
+#[derive(Debug)]
+struct Reading {
+    about: Wanted,
+    listing: Result<Arc<Listing>, io::ErrorKind>,
+    began: Instant,
+    ended: Instant,
+}
+
+impl Reading {
+    fn is_good_for(&self, node: &Node, asked: Instant, now: Instant) -> bool {
+        self.about.has(node)
+            && asked.saturating_duration_since(self.began) < GOOD_FOR
+            && now.saturating_duration_since(self.ended) < KEPT_FOR
+    }
+}
+
+impl Shared {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        // No operation on it can fail half-way, so a poisoned lock is still valid.
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ListThread {
+    /// # Errors
+    /// An error of the system, if no thread can be started.
+    pub(super) fn begin() -> io::Result<Self> {
+        let board = Arc::new(Shared::default());
+        let shared = Arc::clone(&board);
+        thread::Builder::new()
+            .name("lfpd-locks".to_owned())
+            .stack_size(THREAD_STACK)
+            .spawn(move || keep_reading(&shared))?;
+        Ok(Self { board })
+    }
+
+    /// The list of the locks on a node, for a caller that first asked at that moment. `None` while it is being read.
+    ///
+    /// # Errors
+    /// If the list could not be read.
+    pub(super) fn listing(&self, node: &Node, asked: Instant) -> io::Result<Option<Arc<Listing>>> {
+        let mut board = self.board.board();
+        if let Some(listing) = board.listing(node, asked) {
+            return listing.map(Some);
+        }
+        if board.wanted.len() >= NODES {
+            board.wanted = Wanted::default();
+        }
+        board.wanted.add(node);
+        board.is_asked = true;
+        self.board.changed.notify_all();
+        if board.is_busy {
+            return Ok(None);
+        }
+        let end = Instant::now().checked_add(PATIENCE);
+        loop {
+            let now = Instant::now();
+            let left = end.map(|end| end.saturating_duration_since(now)).unwrap_or_default();
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let waited = self.board.changed.wait_timeout(board, left);
+            board = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(listing) = board.listing(node, asked) {
+                return listing.map(Some);
+            }
+        }
+    }
+}
+
+impl Drop for ListThread {
+    fn drop(&mut self) {
+        self.board.board().is_over = true;
+        self.board.changed.notify_all();
+    }
+}
+
+/// Reads until there are no more questions.
+fn keep_reading(shared: &Shared) {
+    let mut reader = ListReader::of_one_who_lives_long();
+    loop {
+        let mut board = shared.board();
+        while !board.is_asked && !board.is_over {
+            board = shared.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
+        }
+        if board.is_over {
+            return;
+        }
+        (board.is_asked, board.is_busy) = (false, true);
+        let about = board.wanted.clone();
+        drop(board);
+
+        let began = Instant::now();
+        let listing = reader.read(&about).map(Arc::new).map_err(|error| error.kind());
+        let ended = Instant::now();
+
+        let mut board = shared.board();
+        board.last = Some(Reading { about, listing, began, ended });
+        shared.changed.notify_all();
+        let took = ended.saturating_duration_since(began);
+        if took >= GOOD_FOR {
+            let pause = (took / PAUSE_SHARE).min(PAUSE_MOST);
+            let is_on = |board: &mut Board| !board.is_over;
+            let waited = shared.changed.wait_timeout_while(board, pause, is_on);
+            board = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        board.is_busy = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::device::node::Numbers;
+
+    const NODE: Node =
+        Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
+
+    /// Times are in milliseconds. A reading is good if it began after the question or a moment before it, and is not
+    /// too old.
+    #[rstest]
+    #[case::short([100, 101], 100, 101, true)]
+    #[case::began_a_moment_before([100, 101], 104, 104, true)]
+    #[case::began_too_long_before([100, 101], 105, 105, false)]
+    #[case::long_and_asked_before([100, 400], 90, 650, true)]
+    #[case::long_and_asked_meanwhile([100, 400], 200, 401, false)]
+    #[case::asked_again_soon([100, 101], 90, 1100, true)]
+    #[case::asked_again_a_second_later([100, 101], 90, 1101, false)]
+    fn a_reading_is_good_for_earlier_requests(
+        #[case] reading: [u64; 2],
+        #[case] asked: u64,
+        #[case] now: u64,
+        #[case] is_good: bool,
+    ) {
+        let (start, [began, ended]) = (Instant::now(), reading);
+        let at = |millis| start + Duration::from_millis(millis);
+        let listing = Ok(Arc::new(Listing::default()));
+        let about = Wanted::of([&NODE]);
+        let reading = Reading { about, listing, began: at(began), ended: at(ended) };
+        assert_eq!(reading.is_good_for(&NODE, at(asked), at(now)), is_good);
+        let other = Node { inode: 89, ..NODE };
+        assert!(!reading.is_good_for(&other, at(asked), at(now)));
+    }
+
+    /// A caller that serves others never waits for the thread, however long it takes.
+    #[test]
+    fn a_request_for_a_list_being_read_comes_back() {
+        let board = Arc::new(Shared::default());
+        board.board().is_busy = true;
+        let list_thread = ListThread { board: Arc::clone(&board) };
+        let asked = Instant::now();
+        for _ in 0..1000 {
+            assert!(list_thread.listing(&NODE, asked).unwrap().is_none());
+        }
+        assert!(board.board().is_asked);
+        let thread = {
+            let board = Arc::clone(&board);
+            thread::spawn(move || keep_reading(&board))
+        };
+        while list_thread.listing(&NODE, asked).unwrap().is_none() {
+            assert!(asked.elapsed() < Duration::from_secs(60));
+            thread::yield_now();
+        }
+        drop(list_thread);
+        thread.join().unwrap();
+    }
+
+    /// A question about more nodes than one reading looks for is answered.
+    #[test]
+    fn the_nodes_are_bounded() {
+        let list_thread = ListThread::begin().unwrap();
+        for inode in 0..2 * NODES as u64 {
+            let _ = list_thread.listing(&Node { inode, ..NODE }, Instant::now()).unwrap();
+            assert!(list_thread.board.board().wanted.len() <= NODES);
+        }
+    }
+}

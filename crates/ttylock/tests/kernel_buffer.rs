@@ -1,0 +1,53 @@
+//! The kernel's buffer for its list of locks grows. Alone in its program: the locks for it make the list of other tests
+//! longer.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
+use ttylock::for_tests::{ROOMS, widen};
+
+/// More locks than fit into a page.
+const LOCKS: usize = 300;
+
+const PAGE_BYTES: usize = 4096;
+
+#[test]
+fn the_kernel_tells_more_at_once_and_nobody_waits_afterwards() {
+    let file = File::from(memfd_create("locks", MemfdFlags::CLOEXEC).unwrap());
+    let again = || File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    let locks: Vec<File> = (0..LOCKS).map(|_| again()).collect();
+    for lock in &locks {
+        flock(lock, FlockOperation::NonBlockingLockShared).unwrap();
+    }
+    let list = File::open("/proc/locks").unwrap();
+    let mut buffer = vec![0; ROOMS[2]];
+    let mut told = || list.read_at(&mut buffer, 0).unwrap();
+    assert!(told() <= PAGE_BYTES);
+    // Fewer descriptors than threads may be allowed for the larger ones.
+    let mut room = PAGE_BYTES;
+    for least in [ROOMS[0]; 3] {
+        room = widen(&list, room).unwrap();
+        assert!(room >= least, "{room}");
+        let length = told();
+        assert!(length > 2 * PAGE_BYTES && length < room, "{length}");
+    }
+    assert_eq!(widen(&list, ROOMS[2]).unwrap(), ROOMS[2]);
+    let end = Instant::now() + Duration::from_secs(60);
+    while waiting() > 0 {
+        assert!(Instant::now() < end, "{} wait", waiting());
+        std::thread::yield_now();
+    }
+}
+
+/// The number of threads of this process that wait.
+fn waiting() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = threads.filter_map(|it| std::fs::read_to_string(it.path().join("comm")).ok());
+    names.filter(|name| name == "lfpd-waits\n").count()
+}

@@ -1,0 +1,574 @@
+//! `lfpd --exclusive`: nobody else can open a port that the holder of its lock has open, and that ends with the
+//! lock, whichever process is killed at any moment. On virtual consoles: their driver forgets the mode at the last
+//! close, as drivers of serial ports do.
+
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use testbed::{Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, until};
+
+const EXCLUSIVE: &[&str] = &["--exclusive"];
+const PORT: &str = Console::PATH;
+const OTHER: &str = "/dev/ttyV9";
+const LOCK_FILE: &str = "/run/lock/LCK..ttyV0";
+
+/// Who runs the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    /// Root.
+    Root,
+    /// The service's own user with the rights that its unit would give it for this.
+    Own,
+}
+
+/// A sandbox with two ports that live like serial ones, and a pseudo-terminal.
+struct Ground {
+    sandbox: Sandbox,
+    consoles: [Console; 2],
+}
+
+impl Ground {
+    fn new() -> Self {
+        let consoles = [Console::take(), Console::take()];
+        let sandbox = Sandbox::layout().port_with_mode("ttyW0", 0o666).installed().enter();
+        consoles[0].put_into(&sandbox);
+        let ground = Self { sandbox, consoles };
+        ground.sh(&format!("mknod -m 666 {OTHER} c 4 {}", ground.consoles[1].number()));
+        ground
+    }
+
+    /// Root does this.
+    fn sh(&self, line: &str) {
+        let end = self.sandbox.command("sh").args(["-c", line]).run();
+        assert_eq!(end.code(), 0, "{end}");
+    }
+
+    /// Everybody who locked or opened a port before this call was looked at.
+    fn wait_until_all_is_looked_at(&self) {
+        let later = self.shell(User::Alice, &[&format!("exec 3<>{OTHER}")]);
+        self.lock(OTHER, later.pid());
+        let exclusive = until(LIMIT, || (!can_open(&self.sandbox, OTHER)).then_some(()));
+        assert!(exclusive.is_some(), "{OTHER} is open to all");
+        later.kill();
+        assert!(until(LIMIT, || can_open(&self.sandbox, OTHER).then_some(())).is_some());
+    }
+
+    fn serve(&self, server: Server, options: &[&str]) -> Process<'_> {
+        self.serve_behind(&[], server, options)
+    }
+
+    fn serve_behind(&self, before: &[&str], server: Server, options: &[&str]) -> Process<'_> {
+        let own = [
+            "setpriv",
+            "--reuid=lfpd",
+            "--regid=lfpd",
+            "--clear-groups",
+            "--inh-caps=-all,+sys_ptrace,+dac_read_search",
+            "--ambient-caps=+sys_ptrace,+dac_read_search",
+        ];
+        let user: &[&str] = if server == Server::Own { &own } else { &[] };
+        let words = [before, user, &[LFPD], options].concat();
+        self.sandbox.serve_by(self.sandbox.command("env").args(&words))
+    }
+
+    fn lfp(&self, words: &[&str]) -> i32 {
+        self.sandbox.command(LFP).args(words).run().code()
+    }
+
+    fn lock(&self, port: &str, holder: u32) {
+        let ask = || {
+            let words = ["lock", port, "--pid", &holder.to_string()];
+            let end = self.sandbox.command(LFP).args(words).run();
+            if end.code() == 0 { Ok(()) } else { Err(end.to_string()) }
+        };
+        let mut said = String::new();
+        // While somebody has very many kernel locks, a port that is open is busy.
+        let locked = until(LIMIT, || ask().map_err(|it| said = it).ok());
+        assert!(locked.is_some(), "{port} for {holder}: {said}");
+    }
+
+    fn unlock(&self, port: &str, holder: u32) -> i32 {
+        self.lfp(&["unlock", port, "--pid", &holder.to_string()])
+    }
+
+    fn is_open_to_all(&self) -> bool {
+        can_open(&self.sandbox, PORT)
+    }
+
+    fn wait_until_exclusive(&self) {
+        assert!(
+            until(LIMIT, || (!self.is_open_to_all()).then_some(())).is_some(),
+            "{PORT} is open to all"
+        );
+    }
+
+    fn wait_until_shared(&self) {
+        assert!(
+            until(LIMIT, || self.is_open_to_all().then_some(())).is_some(),
+            "{PORT} stays exclusive"
+        );
+    }
+
+    /// A shell that says each step when it is done, and does the next at a line of input.
+    fn shell(&self, user: User, steps: &[&str]) -> Process<'_> {
+        let step = |(n, step): (usize, &&str)| format!("{step}; echo {n}.; read -r line; ");
+        let script: String = steps.iter().enumerate().map(step).collect();
+        let mut shell = self.sandbox.command("bash").args(["-c", &script]).user(user).spawn();
+        shell.expect("0.");
+        shell
+    }
+
+    /// A shell of Alice's that has the lock, and opens the port at its first step.
+    fn holder(&self, steps: &[&str]) -> Process<'_> {
+        let shell = self.shell(User::Alice, &[&["true"], steps].concat());
+        self.lock(PORT, shell.pid());
+        shell
+    }
+}
+
+fn go_on(shell: &mut Process<'_>, step: usize) {
+    shell.type_in("\n");
+    shell.expect(&format!("{step}."));
+}
+
+fn open() -> String {
+    format!("exec 3<>{PORT}")
+}
+
+/// From the first opening to the last close, again at the next, and no longer than the lock.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_port_that_its_holder_has_open_is_closed_to_others(
+    #[values(Server::Root, Server::Own)] server: Server,
+) {
+    let ground = Ground::new();
+    let daemon = ground.serve(server, EXCLUSIVE);
+    let mut holder = ground.holder(&[&open(), "exec 3>&-", &open(), "exec 3>&-; exec 4<>$0"]);
+    assert!(ground.is_open_to_all(), "it is locked only");
+    go_on(&mut holder, 1);
+    ground.wait_until_exclusive();
+    go_on(&mut holder, 2);
+    assert!(ground.is_open_to_all(), "closed");
+    go_on(&mut holder, 3);
+    ground.wait_until_exclusive();
+    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
+    assert!(ground.is_open_to_all(), "unlocked: {}", daemon.output());
+}
+
+/// The service never keeps a port open: its last close is the holder's, and lets DTR fall.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_service_keeps_no_port_open() {
+    let ground = Ground::new();
+    let daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let mut holder = ground.holder(&[&open()]);
+    go_on(&mut holder, 1);
+    ground.wait_until_exclusive();
+    let look = format!(
+        "for fd in /proc/{}/fd/*; do test $fd -ef {PORT} && exit 1; done; exit 0",
+        daemon.pid()
+    );
+    let closed = || ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0;
+    assert!(until(LIMIT, || closed().then_some(())).is_some(), "{}", daemon.output());
+}
+
+/// The holder had the port open before it took the lock.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_port_that_is_open_already_becomes_exclusive_with_the_lock() {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let holder = ground.shell(User::Alice, &[&open()]);
+    assert!(ground.is_open_to_all());
+    ground.lock(PORT, holder.pid());
+    ground.wait_until_exclusive();
+}
+
+/// The holder opens another node of the same number, as in a container, which has a `/dev` of its own.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive() {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    ground.sh(&format!("mknod -m 666 /tmp/node c 4 {}", ground.consoles[0].number()));
+    let mut holder = ground.holder(&["exec 3<>/tmp/node"]);
+    ground.wait_until_all_is_looked_at();
+    go_on(&mut holder, 1);
+    // By that node as well: the service sees who opens the other one.
+    let exclusive = until(LIMIT, || (!can_open(&ground.sandbox, "/tmp/node")).then_some(()));
+    assert!(exclusive.is_some() && !ground.is_open_to_all());
+    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
+    assert!(ground.is_open_to_all());
+}
+
+/// Another user may not release the lock, and the port is exclusive afterwards.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_refused_unlock_leaves_the_port_exclusive() {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let mut holder = ground.holder(&[&open()]);
+    go_on(&mut holder, 1);
+    ground.wait_until_exclusive();
+    let number = holder.pid().to_string();
+    let unlock = ground.sandbox.command(LFP).args(["unlock", PORT, "--pid", &number]);
+    assert_ne!(unlock.user(User::Bob).run().code(), 0);
+    ground.wait_until_exclusive();
+    assert!(holder.runs());
+}
+
+/// Neither unless asked for, nor what the administrator has exempted, nor a pseudo-terminal.
+#[rstest]
+#[case::off(&[], PORT)]
+#[case::exempt(&["--exclusive", "--exclusive-except", "ttyV0"], PORT)]
+#[case::pseudo_terminal(EXCLUSIVE, "/dev/ttyW0")]
+#[ignore = "needs root: tests/run"]
+fn exempt_ports_and_pseudo_terminals_stay_open_to_all(
+    #[case] options: &[&str],
+    #[case] port: &str,
+) {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Root, options);
+    let holder = ground.shell(User::Alice, &[&format!("exec 3<>{port}")]);
+    ground.lock(port, holder.pid());
+    if !options.is_empty() {
+        ground.wait_until_all_is_looked_at();
+    }
+    assert!(can_open(&ground.sandbox, port));
+}
+
+/// A program that makes its port exclusive by itself.
+const ITSELF: &str = "import fcntl, os, sys; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
+                      fcntl.ioctl(port, 0x540C); print('open', flush=True); sys.stdin.read()";
+
+fn by_itself<'s>(ground: &'s Ground, user: User) -> Process<'s> {
+    let command = ground.sandbox.command("/usr/bin/python3").args(["-c", ITSELF, PORT]);
+    let mut program = command.user(user).spawn();
+    program.expect("open");
+    program
+}
+
+/// What a program has set for itself is not ended with its lock.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_mode_of_a_program_is_its_own() {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let program = by_itself(&ground, User::Alice);
+    ground.lock(PORT, program.pid());
+    assert_eq!(ground.unlock(PORT, program.pid()), 0);
+    assert!(!ground.is_open_to_all());
+}
+
+/// The lock goes to another process, and with it the port that it has inherited; to one that has it not open, the port is
+/// open to all.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn the_mode_goes_where_the_lock_goes(#[values(true, false)] inherits: bool) {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let child = if inherits { "sleep 1000" } else { "exec sleep 1000 3>&-" };
+    let mut holder = ground.holder(&[&open(), &format!("({child}) & echo child $!.; true")]);
+    go_on(&mut holder, 1);
+    ground.wait_until_exclusive();
+    go_on(&mut holder, 2);
+    let said = holder.output();
+    let child = said.split("child ").nth(1).and_then(|rest| rest.split('.').next());
+    let child: u32 = child.and_then(|it| it.parse().ok()).expect("its number");
+    let pass = format!("PASS {PORT} {} {child}", holder.pid());
+    let said = ground.sandbox.command("socat").args(["-t9", "-", &format!("UNIX:{SOCKET}")]);
+    let mut said = said.spawn();
+    said.type_in(&format!("{pass}\n"));
+    said.expect("200 ");
+    if inherits {
+        ground.wait_until_exclusive();
+        assert_eq!(ground.unlock(PORT, child), 0);
+    }
+    ground.wait_until_shared();
+}
+
+/// The holder is killed after each of its steps; what it has left behind keeps nobody out.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
+    let ground = Ground::new();
+    let daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let child = "sleep 1000 & true";
+    let mut holder = ground.holder(&[&open(), child, "exec 3>&-", &open().replace('3', "4")]);
+    for done in 1..=step.min(3) {
+        go_on(&mut holder, done);
+        ground.wait_until_exclusive();
+    }
+    if step == 4 {
+        // Nobody waits for what comes of it.
+        holder.type_in("\n");
+    }
+    holder.kill();
+    ground.wait_until_shared();
+    let gone = until(LIMIT, || (!ground.sandbox.path(LOCK_FILE).exists()).then_some(()));
+    assert!(gone.is_some(), "{}", daemon.output());
+}
+
+/// A lock that its holder removes by itself, or root, has ended as well.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_that_vanishes_keeps_nobody_out() {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let mut holder = ground.holder(&[&open()]);
+    go_on(&mut holder, 1);
+    ground.wait_until_exclusive();
+    ground.sh("rm /run/lock/LCK..*");
+    ground.wait_until_shared();
+    assert!(holder.runs());
+}
+
+/// The service is killed while a port is exclusive: the mode stays until the port's last close, which the kernel ends.
+/// The next service makes the port exclusive again when the holder opens it, with the option.
+#[rstest]
+#[case::with_the_option(EXCLUSIVE)]
+#[case::without(&[])]
+#[ignore = "needs root: tests/run"]
+fn the_service_is_killed_and_comes_back(#[case] options: &[&str]) {
+    let ground = Ground::new();
+    let daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let mut holder = ground.holder(&[&open(), "exec 3>&-", &open()]);
+    go_on(&mut holder, 1);
+    ground.wait_until_exclusive();
+    daemon.kill();
+    assert!(!ground.is_open_to_all(), "the lock is there, and its holder has the port open");
+    std::fs::remove_file(ground.sandbox.path(SOCKET)).expect("a socket");
+    let daemon = ground.serve(Server::Own, options);
+    assert!(!ground.is_open_to_all(), "{}", daemon.output());
+    go_on(&mut holder, 2);
+    assert!(ground.is_open_to_all(), "closed");
+    go_on(&mut holder, 3);
+    if options.is_empty() {
+        assert!(ground.is_open_to_all(), "{}", daemon.output());
+    } else {
+        ground.wait_until_exclusive();
+    }
+    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
+    assert!(ground.is_open_to_all(), "{}", daemon.output());
+}
+
+/// A service that is killed at one of the calls of one of its threads. Another one comes after it.
+struct Mortal<'g> {
+    ground: &'g Ground,
+    service: Process<'g>,
+    _death: Option<Process<'g>>,
+    has_died: bool,
+}
+
+impl<'g> Mortal<'g> {
+    fn begin(ground: &'g Ground, thread: &str, call: &str, time: usize) -> Self {
+        let inject = format!("inject={call}:signal=KILL:when={time}");
+        let strace = ["strace", "-o", "/dev/null", "-e", &*inject];
+        if thread == "lfpd" {
+            let service =
+                ground.serve_behind(&[&strace[..], &["-qq"]].concat(), Server::Root, EXCLUSIVE);
+            return Self { ground, service, _death: None, has_died: false };
+        }
+        let service = ground.serve(Server::Root, EXCLUSIVE);
+        let find = format!("cd /proc/{}/task; grep -slx {thread} */comm", service.pid());
+        // A thread gives itself its name.
+        let found = until(LIMIT, || {
+            let found = ground.sandbox.command("sh").args(["-c", &find]).run();
+            found.output().trim().strip_suffix("/comm").map(str::to_owned)
+        });
+        let found = found.unwrap_or_default();
+        let words = [&strace[1..], &["-p", &found]].concat();
+        let mut death = ground.sandbox.command("strace").args(words).spawn();
+        death.expect("attached");
+        Self { ground, service, _death: Some(death), has_died: false }
+    }
+
+    fn succeed(&mut self) {
+        if !self.has_died && self.service.ended().is_some() {
+            let _ = std::fs::remove_file(self.ground.sandbox.path(SOCKET));
+            self.service = self.ground.serve(Server::Root, EXCLUSIVE);
+            self.has_died = true;
+        }
+    }
+
+    /// Waits for what comes about whether or not the service is killed meanwhile.
+    fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
+        let seen = until(LIMIT, || {
+            self.succeed();
+            is_so().then_some(())
+        });
+        assert!(seen.is_some(), "{what}: {}", self.service.output());
+    }
+}
+
+/// The service is killed at each of the calls by which it makes a port exclusive and ends that. The next one goes on,
+/// and nothing stays after the holder's last close.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn the_service_is_killed_at_every_call(
+    #[values("lfpd", "lfpd-exclusive")] thread: &str,
+    #[values("pidfd_open", "pidfd_getfd", "ioctl")] call: &str,
+) {
+    let ground = Ground::new();
+    let mut deaths = 0;
+    for time in 1..20 {
+        let mut mortal = Mortal::begin(&ground, thread, call, time);
+        let mut holder = ground.shell(User::Alice, &["true", &open()]);
+        let number = holder.pid().to_string();
+        let ask = |verb| ground.lfp(&["--server", SOCKET, verb, PORT, "--pid", &number]);
+        mortal.wait_for("the lock", || ask("lock") == 0);
+        go_on(&mut holder, 1);
+        mortal.wait_for("the mode", || !ground.is_open_to_all());
+        mortal.wait_for("the end of the lock", || {
+            let _ = ask("unlock");
+            !ground.sandbox.path(LOCK_FILE).exists()
+        });
+        if !mortal.has_died {
+            mortal.wait_for("the end of the mode", || ground.is_open_to_all());
+        }
+        holder.kill();
+        mortal.wait_for("the end of the mode", || ground.is_open_to_all());
+        mortal.service.kill();
+        let _ = std::fs::remove_file(ground.sandbox.path(SOCKET));
+        if !mortal.has_died {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!((1..19).contains(&deaths), "{deaths}");
+}
+
+/// An orderly end leaves nothing that nobody would end; the next service goes on.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_service_that_ends_leaves_no_mode() {
+    let ground = Ground::new();
+    let mut daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let mut holder = ground.holder(&[&open()]);
+    go_on(&mut holder, 1);
+    ground.wait_until_exclusive();
+    daemon.signal("TERM");
+    assert!(until(LIMIT, || daemon.ended()).is_some());
+    assert!(ground.is_open_to_all());
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    ground.wait_until_exclusive();
+}
+
+/// The service makes no port exclusive for a process that was handed the port open without the right to open it, or
+/// that no longer has this right.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn without_the_right_to_open_a_port_it_is_not_exclusive(#[values(true, false)] lock_first: bool) {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let mut process;
+    if lock_first {
+        // He may read it by now, and no more.
+        process = ground.holder(&[&format!("exec 3<{PORT}")]);
+        ground.sh(&format!("chown alice {PORT} && chmod 400 {PORT}"));
+        go_on(&mut process, 1);
+    } else {
+        ground.sh(&format!("chmod 600 {PORT}"));
+        let alice = "exec setpriv --reuid=alice --regid=alice --clear-groups";
+        let script = format!("exec 3<>{PORT}; {alice} bash -c 'echo open; read -r line'");
+        process = ground.sandbox.command("bash").args(["-c", &script]).spawn();
+        process.expect("open");
+        assert_ne!(ground.lfp(&["lock", PORT, "--pid", &process.pid().to_string()]), 0);
+    }
+    ground.wait_until_all_is_looked_at();
+    let mode = "import fcntl, sys; print(fcntl.ioctl(open(sys.argv[1]), 0x80045440, b'0000'))";
+    let words = ["-c", mode, PORT];
+    let end = ground.sandbox.command("/usr/bin/python3").args(words).run();
+    assert!(end.said(r"b'\x00\x00\x00\x00'"), "{end}");
+    assert!(process.runs());
+}
+
+/// A process that has the lock and puts other things under the number of its descriptor, again and again: nothing but its port
+/// is ever made exclusive.
+const SWAPS: &str = "
+import os, sys
+port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+others = [os.open(it, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK) for it in sys.argv[2:]]
+others.append(os.open('/run/lock/LCK..ttyV0', os.O_RDONLY))
+spare = os.dup(port); os.close(port)
+print('open', flush=True)
+while True:
+    for it in others:
+        os.dup2(spare, port); os.dup2(it, port)
+";
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_file_swapped_for_the_port_is_left_alone() {
+    let ground = Ground::new();
+    let daemon = ground.serve(Server::Own, EXCLUSIVE);
+    ground.sh("echo >/tmp/file; chmod 666 /tmp/file");
+    let words = ["-c", SWAPS, PORT, OTHER, "/tmp/file", "/dev/ttyW0", "/dev/null"];
+    let mut holder = ground.shell(User::Alice, &["true", &python(&words)]);
+    ground.lock(PORT, holder.pid());
+    holder.type_in("\n");
+    holder.expect("open");
+    let mut client = ground.sandbox.client().expect("a daemon").greeted();
+    for round in 0..200 {
+        // Each opening has the service look again.
+        assert!(can_open(&ground.sandbox, OTHER), "{round}");
+        assert!(can_open(&ground.sandbox, "/dev/ttyW0"), "{round}");
+        let _ = ground.is_open_to_all();
+        assert!(client.ask("noop").starts_with("200 "), "{}", daemon.output());
+    }
+    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
+    ground.wait_until_shared();
+}
+
+/// The words of a shell that becomes Python.
+fn python(words: &[&str]) -> String {
+    let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+    format!("exec /usr/bin/python3 {}", quoted.collect::<Vec<_>>().join(" "))
+}
+
+/// A process that opens and closes a locked port without end hardly delays others.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_flood_of_openings_keeps_nobody_waiting() {
+    let ground = Ground::new();
+    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    // It has the lock, and the port not open: so everybody can open it.
+    let _holder = ground.holder(&[]);
+    let flood = "import os, sys\nprint('open', flush=True)\nwhile True:\n \
+                 os.close(os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))";
+    let flood = ground.sandbox.command("/usr/bin/python3").args(["-c", flood, PORT]);
+    let mut flood = flood.user(User::Bob).spawn();
+    flood.expect("open");
+    let mut client = ground.sandbox.client().expect("a daemon").greeted();
+    let ask = |client: &mut Client| {
+        let begin = Instant::now();
+        assert!(client.ask("noop").starts_with("200 "));
+        begin.elapsed()
+    };
+    // What a busy machine adds is gone in one round or another; what the flood adds is in each.
+    let is_prompt = (0..10).any(|_| {
+        let mut times: Vec<Duration> = (0..1000).map(|_| ask(&mut client)).collect();
+        times.sort();
+        println!("NOOP during a flood: median {:?}, p99 {:?}", times[500], times[990]);
+        times[990] < Duration::from_millis(20)
+    });
+    assert!(is_prompt, "a flood of openings keeps clients waiting");
+    assert!(flood.runs());
+}
+
+#[rstest]
+#[case::without_the_capabilities(&["setpriv", "--reuid=lfpd", "--regid=lfpd", "--clear-groups", "/run/test/lfpd", "--exclusive", "--listen", "unix:/run/lfpd/lfpd.sock"], 1, "CAP_SYS_PTRACE")]
+#[case::without_a_socket(&["/run/test/lfpd", "--exclusive"], 1, "--listen")]
+#[case::for_processes_of_others(&["/run/test/lfpd", "--exclusive", "--trust-pid", "--listen", "unix:/run/lfpd/lfpd.sock"], 64, "--trust-pid")]
+#[case::for_ports_of_others(&["/run/test/lfpd", "--exclusive", "--anyone", "--listen", "unix:/run/lfpd/lfpd.sock"], 64, "--anyone")]
+#[case::nothing_to_be_exempt_from(&["/run/test/lfpd", "--exclusive-except", "ttyS0"], 64, "--exclusive")]
+#[ignore = "needs root: tests/run"]
+fn an_exclusive_option_that_cannot_work_is_refused_with_a_reason(
+    #[case] words: &[&str],
+    #[case] code: i32,
+    #[case] why: &str,
+) {
+    let ground = Ground::new();
+    let end = ground.sandbox.command(words[0]).args(&words[1..]).on_terminal().run();
+    assert!(end.code() == code && end.said(why), "{end}");
+}

@@ -1,0 +1,145 @@
+//! PASS: a lock goes from one process to another and is never vacant.
+
+use std::fs::{File, OpenOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::fcntl::{Flock, FlockArg};
+use rstest::rstest;
+use testbed::{Daemon, Ground, Holder, LIMIT, OtherUser, flock_is_held, own, until};
+
+use crate::wire::Wire;
+
+const DONE: &str = "200 Command okay.";
+const BUSY: &str = "450 : File busy";
+const DENIED: &str = "550 : Permission denied.";
+
+/// Whom the lock file names.
+fn holder(ground: &Ground, device: &str) -> String {
+    let path = ground.path("lock").join(format!("LCK..{device}"));
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn a_passed_lock_belongs_to_the_receiver() {
+    let daemon = Daemon::start(&[]);
+    let (giver, receiver) = (Holder::new(), Holder::new());
+    let mut client = daemon.on_tcp().greeted();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", giver.pid())), DONE);
+    assert_eq!(client.ask(&format!("pass ttyS1 {} {}", giver.pid(), receiver.pid())), DONE);
+    assert_eq!(holder(&daemon.ground, "ttyS1"), receiver.pid().to_string());
+    assert!(flock_is_held(&daemon, "LCK..ttyS1"));
+    assert_eq!(client.ask(&format!("unlock ttyS1 {}", giver.pid())), BUSY);
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    // The giver's end is nothing to the lock, the receiver's is its end.
+    drop(giver);
+    assert_eq!(client.ask("noop"), DONE);
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    drop(receiver);
+    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+}
+
+/// A device in a subdirectory has several lock files, and a session of its own has no daemon.
+#[test]
+fn all_its_files_are_passed() {
+    let ground = Ground::new();
+    let wire = Wire::on(&ground);
+    assert!(wire.receive().starts_with("220 "));
+    let (giver, receiver) = (Holder::new(), Holder::new());
+    let ask = |line: String| {
+        assert!(wire.send(format!("{line}\n").as_bytes()));
+        wire.receive()
+    };
+    assert_eq!(ask(format!("lock serial/by-id/none {}", giver.pid())), format!("{DONE}\r\n"));
+    let files = ground.locks();
+    assert!(files.len() > 1, "{files:?}");
+    let line = format!("pass serial/by-id/none {} {}", giver.pid(), receiver.pid());
+    assert_eq!(ask(line), format!("{DONE}\r\n"));
+    assert_eq!(ground.locks(), files);
+    for file in files {
+        let name = file.strip_prefix("LCK..").expect("a lock");
+        assert_eq!(holder(&ground, name), receiver.pid().to_string());
+    }
+    assert_eq!(ask(format!("unlock serial/by-id/none {}", receiver.pid())), format!("{DONE}\r\n"));
+    assert_eq!(ground.locks(), [""; 0]);
+}
+
+/// Somebody who takes the name as soon as it is free never gets it.
+#[test]
+fn a_lock_is_never_vacant_while_it_is_passed() {
+    let daemon = Daemon::start(&[]);
+    let path = daemon.ground.path("lock/LCK..ttyS1");
+    let mut client = daemon.on_unix().greeted();
+    let mut pair = [Holder::new(), Holder::new()];
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", pair[0].pid())), DONE);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let witness = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if OpenOptions::new().write(true).create_new(true).open(&path).is_ok() {
+                    return "it was vacant";
+                }
+            }
+            "never vacant"
+        });
+        for _ in 0..300 {
+            let line = format!("pass ttyS1 {} {}", pair[0].pid(), pair[1].pid());
+            assert_eq!(client.ask(&line), DONE);
+            pair.swap(0, 1);
+        }
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(witness.join().expect("a witness"), "never vacant");
+    });
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn only_the_holder_can_give_and_only_to_the_living() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.on_tcp().greeted();
+    let (giver, receiver) = (Holder::new(), Holder::new());
+    let (from, to) = (giver.pid(), receiver.pid());
+    assert_eq!(client.ask(&format!("pass ttyS1 {from} {to}")), BUSY);
+    assert_eq!(client.ask(&format!("lock ttyS1 {from}")), DONE);
+    assert_eq!(client.ask(&format!("pass ttyS1 {to} {}", own())), BUSY);
+    assert_eq!(client.ask(&format!("pass ttyS1 {from} 99999999")), DENIED);
+    assert_eq!(client.ask(&format!("pass ttyS1 99999999 {from}")), BUSY);
+    // Each of the two has to be the client's own.
+    let mut nobody = OtherUser::with(1, &daemon);
+    assert_eq!(nobody.ask(&format!("pass ttyS1 {from} 99999999")), DENIED);
+    assert_eq!(nobody.ask(&format!("pass ttyS1 99999999 {from}")), DENIED);
+    assert_eq!(holder(&daemon.ground, "ttyS1"), from.to_string());
+}
+
+/// A process that holds `flock(2)` on a lock that the daemon does not keep open can only delay a pass.
+#[test]
+fn a_contended_file_is_tried_again() {
+    let daemon = Daemon::start(&[]);
+    let path = daemon.ground.path("lock/LCK..ttyS1");
+    let receiver = Holder::new();
+    std::fs::write(&path, format!("{:>10}\n", own())).expect("a lock");
+    let stranger = Flock::lock(File::open(&path).expect("it"), FlockArg::LockExclusive);
+    let mut client = daemon.on_unix().greeted();
+    let line = format!("pass ttyS1 {} {}", own(), receiver.pid());
+    assert_eq!(client.ask(&line), BUSY);
+    assert_eq!(holder(&daemon.ground, "ttyS1"), own().to_string());
+    drop(stranger);
+    assert_eq!(client.ask(&line), DONE);
+    assert_eq!(holder(&daemon.ground, "ttyS1"), receiver.pid().to_string());
+}
+
+/// PASS with a password is FTP's.
+#[rstest]
+#[case::bare("pass", "202")]
+#[case::password("pass secret", "202")]
+#[case::two_words("pass ttyS1 5", "202")]
+#[case::too_many("pass ttyS1 5 6 7", "202")]
+#[case::malformed("pass ttyS1 5 x", "202")]
+#[case::malformed_first("pass ttyS1 0 x", "202")]
+#[case::no_pid("pass ttyS1 0 5", "550")]
+#[case::no_device("pass /etc/passwd 5 5", "550")]
+fn arguments(#[case] line: &str, #[case] code: &str) {
+    let wire = Wire::on(&Ground::new());
+    assert!(wire.receive().starts_with("220 "));
+    assert!(wire.send(format!("{line}\n").as_bytes()));
+    assert_eq!(wire.receive().get(..3), Some(code));
+}

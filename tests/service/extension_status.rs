@@ -1,0 +1,265 @@
+//! NOOP, HELP and STAT: their answers; and STAT shows the holders of every scheme, with real programs holding real
+//! devices.
+
+use lfpd::limits::{REPLY_BYTES, STATUS_HOLDERS};
+use rstest::rstest;
+use testbed::{Daemon, Ground, LIMIT, Process, Sandbox, Session, User, own, until};
+
+use crate::wire::Wire;
+
+const END: &str = "213 End of status.";
+
+fn machine() -> Sandbox {
+    Sandbox::with_lfpd().port("ttyS7").link("modemW", "ttyS7").enter()
+}
+
+/// A process of Alice's.
+fn sleeper(sandbox: &Sandbox) -> Process<'_> {
+    sandbox.command("sleep").arg("1000").user(User::Alice).spawn()
+}
+
+/// The lines of an answer about a device, without the first and the last.
+fn holders(lfp: &mut Session<'_>, device: &str) -> Vec<String> {
+    let first = lfp.ask(&format!("STAT {device}"));
+    assert!(first.starts_with("213-"), "{first}");
+    let mut lines = Vec::new();
+    loop {
+        let line = lfp.line();
+        if line == END {
+            break;
+        }
+        assert!(line.starts_with(' ') && line.len() < REPLY_BYTES, "{line}");
+        assert!(!line.contains("/run") && !line.contains("/var"), "a path: {line}");
+        lines.push(line.trim_start().to_owned());
+    }
+    assert_eq!(first, format!("213-holders={0} shown={0}", lines.len()));
+    lines
+}
+
+/// The value of a key, as it stands.
+fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    let start = line.find(&format!("{key}="))?;
+    let rest = line.get(start..)?.split_once('=')?.1;
+    match rest.strip_prefix('"') {
+        Some(text) => text.split_once('"').map(|(text, _)| text),
+        None => rest.split(' ').next(),
+    }
+}
+
+fn one(lfp: &mut Session<'_>, scheme: &str) -> String {
+    // A program that was just started may not have come as far as its lock.
+    let found = until(LIMIT, || {
+        let lines = holders(lfp, "/dev/ttyS7");
+        lines.into_iter().find(|line| value(line, "scheme") == Some(scheme))
+    });
+    assert!(found.is_some(), "nobody holds it by {scheme}");
+    found.unwrap_or_default()
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_free_port_has_no_holder() {
+    let sandbox = machine();
+    let mut lfp = Session::start(&sandbox, User::Uucp, &[], User::Root);
+    assert_eq!(holders(&mut lfp, "/dev/ttyS7"), [""; 0]);
+    assert_eq!(holders(&mut lfp, "ttyS99"), [""; 0]);
+}
+
+/// A real lock by this service for a real user's process, under both names of the device.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_file_and_its_holder() {
+    let sandbox = machine();
+    let holder = sleeper(&sandbox);
+    let mut lfp = Session::start(&sandbox, User::Uucp, &[], User::Root);
+    assert_eq!(lfp.lock("/dev/ttyS7", holder.pid()), 200);
+    let lines = holders(&mut lfp, "modemW");
+    let line = lines.iter().find(|line| value(line, "file") == Some("LCK..ttyS7"));
+    let line = line.map_or("", String::as_str);
+    let pid = holder.pid().to_string();
+    for (key, expected) in [
+        ("device", "ttyS7"),
+        ("scheme", "uucp"),
+        ("standing", "alive"),
+        ("pid", pid.as_str()),
+        ("uid", "1000"),
+        ("command", "sleep"),
+    ] {
+        assert_eq!(value(line, key), Some(expected), "{lines:?}");
+    }
+    let since: u64 = value(line, "since").and_then(|since| since.parse().ok()).unwrap_or(0);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    assert!((now - 60..=now).contains(&since), "{since} {now}");
+    holder.kill();
+    let line = holders(&mut lfp, "ttyS7").concat();
+    assert_eq!(value(&line, "standing"), Some("stale"));
+    assert_eq!(value(&line, "command"), None);
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_flock_on_the_node() {
+    let sandbox = machine();
+    let words = ["-F", "/dev/ttyS7", "sleep", "1000"];
+    let holder = sandbox.command("flock").args(words).user(User::Bob).spawn();
+    let mut lfp = Session::start(&sandbox, User::Root, &[], User::Root);
+    let line = one(&mut lfp, "flock");
+    assert_eq!(value(&line, "pid"), Some(holder.pid().to_string().as_str()));
+    assert_eq!((value(&line, "uid"), value(&line, "standing")), (Some("1001"), Some("alive")));
+    // It is listed once, although it has the device open as well.
+    assert_eq!(holders(&mut lfp, "ttyS7").len(), 1);
+    // Who locks by flock is seen by everybody.
+    let mut seen_by_uucp = Session::start(&sandbox, User::Uucp, &[], User::Root);
+    assert_eq!(value(&one(&mut seen_by_uucp, "flock"), "uid"), Some("1001"));
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_program_that_merely_has_it_open() {
+    let sandbox = machine();
+    // Not the first process of its session, for whom it would become the controlling terminal,
+    // which everybody may see.
+    let script = "(exec 3<>/dev/ttyS7; exec sleep 1000) & wait";
+    let _holder = sandbox.command("sh").args(["-c", script]).user(User::Alice).spawn();
+    let mut lfp = Session::start(&sandbox, User::Root, &[], User::Root);
+    let line = one(&mut lfp, "open");
+    assert_eq!((value(&line, "uid"), value(&line, "file")), (Some("1000"), None));
+    // Another user's descriptors are hidden from a service that is not root.
+    let mut uucp = Session::start(&sandbox, User::Uucp, &[], User::Root);
+    assert_eq!(holders(&mut uucp, "ttyS7"), [""; 0]);
+}
+
+/// Foreign lock files of both kinds, and what cannot be read.
+#[rstest]
+#[case::minicom("LCK..ttyS7", "      PID minicom root\n", "uucp", "alive", Some("sleep"))]
+#[case::kermit_binary("LCK..modemW", "BINARY", "uucp", "alive", Some("sleep"))]
+#[case::svr4("SVR4", "      PID\n", "svr4", "alive", Some("sleep"))]
+#[case::gone("LCK..ttyS7", "  4194000\n", "uucp", "stale", None)]
+#[case::note("LCK..ttyS7", "  4194000 gammu\n", "uucp", "stale", Some("gammu"))]
+#[case::empty("LCK..ttyS7", "", "uucp", "unknown", None)]
+#[case::hostile("LCK..ttyS7", "  4194000 \x1b[2J\"\\\n", "uucp", "stale", Some("?[2J\\"))]
+#[ignore = "needs root: tests/run"]
+fn foreign_lock_files(
+    #[case] name: &str,
+    #[case] content: &str,
+    #[case] scheme: &str,
+    #[case] standing: &str,
+    #[case] command: Option<&str>,
+) {
+    let sandbox = machine();
+    let holder = sleeper(&sandbox);
+    let name = match name {
+        "SVR4" => numbers(&sandbox),
+        name => name.to_owned(),
+    };
+    let content = match content {
+        "BINARY" => holder.pid().to_ne_bytes().to_vec(),
+        text => text.replace("PID", &format!("{:>4}", holder.pid())).into_bytes(),
+    };
+    sandbox.write(&format!("/run/lock/{name}"), content, 0o644);
+    let mut lfp = Session::start(&sandbox, User::Uucp, &[], User::Root);
+    let lines = holders(&mut lfp, "modemW");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let line = lines.concat();
+    assert_eq!(value(&line, "file"), Some(name.as_str()));
+    assert_eq!(value(&line, "scheme"), Some(scheme));
+    assert_eq!(value(&line, "standing"), Some(standing));
+    assert_eq!(value(&line, "command"), command, "{line}");
+}
+
+/// `LK.` and the numbers of the file system, the driver and the device.
+fn numbers(sandbox: &Sandbox) -> String {
+    let end = sandbox.command("stat").args(["-c", "%Hd %Hr %Lr", "/dev/ttyS7"]).run();
+    let words: Vec<u32> =
+        end.output().split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(words.len(), 3, "{end}");
+    let mut name = "LK".to_owned();
+    words.iter().for_each(|number| name += &format!(".{number:03}"));
+    name
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn all_devices_at_once() {
+    let sandbox = machine();
+    let _open = sandbox.command("flock").args(["-F", "/dev/ttyS7", "sleep", "1000"]).spawn();
+    sandbox.write("/run/lock/LCK..ttyUSB3", "  4194000\n", 0o644);
+    let mut lfp = Session::start(&sandbox, User::Root, &[], User::Root);
+    one(&mut lfp, "flock");
+    assert_eq!(lfp.ask("stat"), "211-holders=2 shown=2");
+    let lines = [lfp.line(), lfp.line()];
+    assert_eq!(lfp.line(), "211 End of status.");
+    assert!(
+        lines[0].starts_with(" device=\"ttyS7\" scheme=flock standing=alive pid="),
+        "{lines:?}"
+    );
+    assert!(lines[1].starts_with(" device=\"ttyUSB3\" scheme=uucp standing=stale pid=4194000 "));
+}
+
+#[test]
+fn the_answer_is_bounded() {
+    let daemon = Daemon::start(&[]);
+    for number in 0..=STATUS_HOLDERS {
+        let path = daemon.ground.path("lock").join(format!("LCK..ttyS{number}"));
+        assert!(std::fs::write(path, format!("{:>10}\n", own())).is_ok());
+    }
+    let lines = daemon.on_tcp().greeted().lines("stat");
+    let (all, shown) = (STATUS_HOLDERS + 1, STATUS_HOLDERS);
+    // Real devices of this machine may be open as well.
+    let counted = lines[0].strip_prefix("211-holders=").and_then(|rest| rest.split_once(' '));
+    let (counted, rest) = counted.unwrap_or_default();
+    assert!(counted.parse::<usize>().is_ok_and(|count| count >= all), "{}", lines[0]);
+    assert_eq!(rest, format!("shown={shown}"));
+    assert_eq!(lines.len(), shown + 2);
+}
+
+/// Many who ask at once are all answered, and nobody else waits for them for long.
+#[test]
+fn many_requests_are_all_answered() {
+    let daemon = Daemon::start(&[]);
+    let mut asking: Vec<_> = (0..30).map(|_| daemon.on_unix().greeted()).collect();
+    asking.iter_mut().for_each(|client| client.say("stat\r\nnoop"));
+    let mut other = daemon.on_tcp().greeted();
+    assert_eq!(other.ask("noop"), "200 Command okay.");
+    for client in &mut asking {
+        assert_eq!(client.rest_of_answer().last().map(String::as_str), Some("211 End of status."));
+        assert_eq!(client.line(), "200 Command okay.");
+    }
+}
+
+#[rstest]
+#[case::noop("noop", "200")]
+#[case::noop_in_any_case("nOOp", "200")]
+#[case::noop_with_more("noop x", "500")]
+#[case::help_with_more("help lock", "500")]
+#[case::status_of_two("stat ttyS1 ttyS2", "500")]
+#[case::status_outside("stat /etc/passwd", "550")]
+#[case::status_climbs("stat ../etc/passwd", "550")]
+#[case::status_leads_outside("stat /dev/stdin", "550")]
+fn arguments(#[case] line: &str, #[case] code: &str) {
+    let wire = Wire::on(&Ground::new());
+    assert!(wire.receive().starts_with("220 "));
+    assert!(wire.send(format!("{line}\r\n").as_bytes()));
+    assert_eq!(wire.receive().get(..3), Some(code));
+}
+
+/// Word for word; each line of it is under the limit of a reply.
+#[test]
+fn help() {
+    let daemon = Daemon::start(&[]);
+    let lines = daemon.on_unix().greeted().lines("help");
+    let expected = [
+        "214-The following commands are recognized.",
+        " LOCK device pid",
+        " UNLOCK device pid",
+        " WAIT device pid seconds",
+        " PASS device from-pid to-pid",
+        " FORCE device pid",
+        " STAT [device]",
+        " HELP",
+        " NOOP",
+        " QUIT",
+        "214 End of help.",
+    ];
+    assert_eq!(lines, expected);
+}

@@ -1,0 +1,168 @@
+//! The device that was judged is the one that is locked: a name is resolved once, and the right to that port is
+//! checked.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rstest::rstest;
+use testbed::{LFPD, LIMIT, Sandbox, User, until};
+
+use crate::machine::{SOCKET, answer, daemon, sleeper};
+
+/// A port that everybody may open, and one that root alone may.
+fn two_ports() -> Sandbox {
+    Sandbox::with_lfpd().port_with_mode("ttyW0", 0o666).port_with_mode("ttyW1", 0o600).enter()
+}
+
+/// Changes where a link of the user's leads, until it is told to stop. It leads to each port for 2 to 32 ms: as
+/// long as the steps of a request take, on a fast machine and on a busy one.
+fn swap(directory: &Path, stop: &AtomicBool) {
+    let mut milliseconds = (1..=5).map(|power| 1_u64 << power).cycle();
+    while !stop.load(Ordering::Relaxed) {
+        let pause = Duration::from_millis(milliseconds.next().unwrap_or_default());
+        for target in ["../ttyW1", "../ttyW0"] {
+            point(directory, target);
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+/// Has the link lead to this port.
+fn point(directory: &Path, target: &str) {
+    let next = directory.join("next");
+    let _ = std::os::unix::fs::symlink(target, &next);
+    let _ = std::fs::rename(&next, directory.join("link"));
+}
+
+/// The service is slow between its look at the port's rights and its lock.
+#[rstest]
+#[ignore = "needs namespaces: tests/run"]
+fn a_swapped_link_gives_no_port_but_the_judged_one(#[values("lock", "wait")] verb: &str) {
+    let sandbox = two_ports();
+    let slow = "inject=lgetxattr,getxattr:delay_exit=30000";
+    let words = ["-qq", "-f", "-o", "/tmp/trace", "-e", slow, LFPD];
+    let listen = format!("unix:{SOCKET}");
+    let _daemon = sandbox.command("strace").args(words).args(["--listen", &listen]).spawn();
+    let up = || std::os::unix::net::UnixStream::connect(sandbox.path(SOCKET)).ok();
+    assert!(until(LIMIT, up).is_some(), "lfpd does not listen");
+    let holder = sleeper(&sandbox, User::Alice);
+    let (directory, stop) = (sandbox.path("/dev/shm"), AtomicBool::new(false));
+    let seconds = if verb == "wait" { " 1" } else { "" };
+    let take =
+        || answer(&sandbox, User::Alice, &format!("{verb} shm/link {}{seconds}", holder.pid()));
+    let taken = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
+    let mut stolen = false;
+    std::thread::scope(|scope| {
+        scope.spawn(|| swap(&directory, &stop));
+        for _ in 0..40 {
+            take();
+            stolen |= taken("ttyW1");
+            for port in ["ttyW0", "ttyW1"] {
+                answer(&sandbox, User::Alice, &format!("unlock {port} {}", holder.pid()));
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(!stolen, "a port that is not hers was locked");
+    // The port that is everybody's may be had by that link.
+    point(&directory, "../ttyW0");
+    assert_eq!(take(), "200");
+    assert!(taken("ttyW0"), "{:?}", sandbox.locks());
+}
+
+/// A lock for what is not there has the files of a port that is.
+#[rstest]
+#[case::bare_name_of_no_port("ttyW7", "200")]
+#[case::link_to_come("serial/by-id/usb-X", "200")]
+#[case::no_such_directory("nosuch/ttyW1", "550")]
+#[case::no_such_directory_for_his_own("nosuch/ttyW0", "550")]
+#[case::no_terminal("pts/ttyW1", "550")]
+#[case::open_to_all("shm/ttyW1", "550")]
+#[case::another_directory("usb/ttyW1", "550")]
+#[case::another_directory_for_his_own("usb/ttyW0", "200")]
+#[case::dial_out("cua9", "550")]
+#[case::dial_out_of_his_own("cua8", "200")]
+#[case::underscores("usb_left", "550")]
+#[case::colons("usb:left", "550")]
+#[case::last_part("left", "550")]
+#[case::last_part_of_his_own("right", "200")]
+#[ignore = "needs namespaces: tests/run"]
+fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[case] code: &str) {
+    let sandbox = Sandbox::with_lfpd()
+        .port_with_mode("ttyW0", 0o666)
+        .port_with_mode("ttyW1", 0o600)
+        .port_with_mode("ttyS8", 0o666)
+        .port_with_mode("ttyS9", 0o600)
+        .port_with_mode("usb/left", 0o600)
+        .port_with_mode("usb/right", 0o666)
+        .enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let holder = sleeper(&sandbox, User::Alice);
+    let line = |verb: &str| format!("{verb} {name} {}", holder.pid());
+    assert_eq!(answer(&sandbox, User::Alice, &line("lock")), code);
+    assert_eq!(sandbox.locks().is_empty(), code == "550", "{:?}", sandbox.locks());
+    assert_eq!(
+        answer(&sandbox, User::Alice, &format!("{} 0", line("wait"))),
+        match code {
+            "200" => "450",
+            _ => "550",
+        }
+    );
+}
+
+/// Says something to the daemon over TCP, and gives the codes of the answers.
+fn over_tcp(sandbox: &Sandbox, user: User, lines: &str) -> Vec<String> {
+    let words = ["-t5", "-", "TCP:127.0.0.1:7000"];
+    let mut client = sandbox.command("socat").args(words).user(user).spawn();
+    client.expect("220 ");
+    client.type_in(&format!("{lines}quit\n"));
+    client.expect("221 ");
+    let output = client.output();
+    let codes = output.lines().filter_map(|line| line.get(..3)).map(str::to_owned);
+    codes.skip(1).take_while(|code| code != "221").collect()
+}
+
+const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
+
+/// A lock for a number that nobody has goes when it is that of a process without the right to the port,
+/// before programs that know no more than the number believe it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_process_without_the_right_keeps_no_lock_of_its_number() {
+    let sandbox = two_ports();
+    let _daemon = daemon(&sandbox, &TCP);
+    let codes = over_tcp(&sandbox, User::Bob, "lock ttyW0 20000\nlock ttyW1 30000\n");
+    assert_eq!(codes, ["200", "200"]);
+    let come = "for number in 20000 30000; do pid=; until [ \"$pid\" = $number ]; do \
+                echo $((number - 1)) >/proc/sys/kernel/ns_last_pid; \
+                setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; done; \
+                echo come; cat";
+    let mut bobs = sandbox.command("bash").args(["-c", come]).spawn();
+    bobs.expect("come");
+    let has = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
+    assert!(until(LIMIT, || (!has("ttyW1")).then_some(())).is_some(), "{:?}", sandbox.locks());
+    // The other port he may have.
+    assert!(has("ttyW0"), "{:?}", sandbox.locks());
+}
+
+/// What is locked for nobody counts for who asks for it, with records and without.
+#[rstest]
+#[ignore = "needs namespaces: tests/run"]
+fn locks_for_nobody_are_bounded_for_each_user(#[values(false, true)] records: bool) {
+    let sandbox = two_ports();
+    if records {
+        let end = sandbox.command("mkdir").arg("/run/lfpd").run();
+        assert_eq!(end.code(), 0, "{end}");
+    }
+    let _daemon = daemon(&sandbox, &TCP);
+    let lines = |name: &str, count: u32| -> String {
+        (0..count).map(|number| format!("lock {name}{number} {}\n", 90_000_000 + number)).collect()
+    };
+    let taken = |codes: Vec<String>| codes.iter().filter(|code| *code == "200").count();
+    assert_eq!(taken(over_tcp(&sandbox, User::Bob, &lines("ttyB", 300))), 256);
+    assert_eq!(taken(over_tcp(&sandbox, User::Alice, &lines("ttyA", 3))), 3);
+    // What he gives back he can have again.
+    let again = "unlock ttyB0 90000000\nlock ttyB0 90000000\nlock ttyB999 90000999\n";
+    assert_eq!(over_tcp(&sandbox, User::Bob, again), ["200", "200", "550"]);
+}

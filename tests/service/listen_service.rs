@@ -1,0 +1,689 @@
+//! Many clients of one `lfpd --listen`: limits, floods, signals, deaths and restarts.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown, sockopt};
+use rstest::rstest;
+use testbed::{
+    CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, TRANSCRIPTS, Transcript, ended,
+    flock_is_held, many_descriptors, own, pause, receive, until,
+};
+
+use crate::wire::Wire;
+
+const DONE: &str = "200 Command okay.";
+const BUSY: &str = "450 : File busy";
+
+/// How a client comes.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Tcp,
+    Unix,
+}
+
+fn connect(daemon: &Daemon, way: Way) -> Client {
+    match way {
+        Way::Tcp => daemon.on_tcp(),
+        Way::Unix => daemon.on_unix(),
+    }
+}
+
+#[rstest]
+fn golden_conversations(#[values(Way::Tcp, Way::Unix)] way: Way) {
+    for (name, text) in TRANSCRIPTS {
+        let daemon = Daemon::start(&[]);
+        let transcript = match way {
+            Way::Tcp => Transcript::read(text),
+            Way::Unix => Transcript::over_unix(name, text),
+        };
+        let sent = transcript.sent();
+        for piece in [sent.len(), 7, 1] {
+            let mut client = connect(&daemon, way);
+            for bytes in sent.chunks(piece) {
+                // After QUIT the service does not listen any more.
+                let _ = client.stream.get_mut().write_all(bytes);
+            }
+            let _ = shutdown(client.stream.get_ref().as_raw_fd(), Shutdown::Write);
+            let said = client.rest();
+            assert_eq!(said, transcript.answered(sent.len()), "{name} in pieces of {piece}");
+            // What one round leaves behind would be in the way of the next.
+            for file in daemon.ground.locks() {
+                std::fs::remove_file(daemon.ground.path("lock").join(file)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn many_at_once_each_with_its_own_session() {
+    let daemon = Daemon::start(&[]);
+    let ways = [Way::Tcp, Way::Unix].into_iter().cycle();
+    let mut clients: Vec<Client> =
+        ways.take(60).map(|way| connect(&daemon, way).greeted()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.say(&format!("lock ttyS{number} {}", own()));
+    }
+    assert!(clients.iter_mut().all(|client| client.line() == DONE));
+    assert_eq!(daemon.ground.locks().len(), 60);
+    for (number, client) in clients.iter_mut().enumerate().rev() {
+        assert_eq!(client.ask(&format!("unlock ttyS{number} {}", own())), DONE);
+        assert!(client.ask("quit").starts_with("221 "));
+        assert_eq!(client.line(), "");
+    }
+    assert_eq!(daemon.ground.locks(), [""; 0]);
+}
+
+/// RXTX sends before it reads, and closes without reading: the unlock must happen.
+#[rstest]
+fn a_client_that_reads_no_reply_is_obeyed(#[values(Way::Tcp, Way::Unix)] way: Way) {
+    let daemon = Daemon::start(&[]);
+    for _ in 0..50 {
+        let mut client = connect(&daemon, way);
+        assert_eq!(client.greeted_and_asked(&format!("lock ttyS1 {}", own())), DONE);
+        let mut client = connect(&daemon, way);
+        client.say(&format!("unlock ttyS1 {}", own()));
+        client.say("quit");
+        // Who closes a TCP connection before the service has looked at it is nobody, and the service
+        // looks before it speaks.
+        client.is_spoken_to();
+        drop(client);
+        until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("unlocked");
+    }
+}
+
+trait Greeted {
+    fn greeted_and_asked(&mut self, line: &str) -> String;
+}
+
+impl Greeted for Client {
+    fn greeted_and_asked(&mut self, line: &str) -> String {
+        assert!(self.line().starts_with("220 "));
+        self.ask(line)
+    }
+}
+
+#[rstest]
+fn the_idle_are_sent_away(#[values("", "loc")] begun: &str) {
+    let daemon = Daemon::start(&["--idle-timeout", "4"]);
+    let mut idle = daemon.on_tcp().greeted();
+    idle.send(begun.as_bytes());
+    let mut busy = daemon.on_tcp().greeted();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        assert_eq!(busy.ask("noop"), DONE);
+        pause(Duration::from_millis(100));
+    }
+    assert_eq!(idle.line(), CLOSING);
+    assert_eq!(idle.line(), "");
+    assert_eq!(busy.ask("noop"), DONE);
+}
+
+/// Single bytes do not keep a session.
+#[test]
+fn dribbling_is_idling() {
+    let daemon = Daemon::start(&["--idle-timeout", "1"]);
+    let mut client = daemon.on_tcp().greeted();
+    let ended = until(LIMIT, || {
+        client.stream.get_mut().write_all(b"x").err()?;
+        Some(())
+    });
+    ended.expect("the end");
+}
+
+#[test]
+fn a_user_pushes_out_himself_the_silent_first() {
+    let daemon = Daemon::start(&["--max-per-user", "3"]);
+    let mut working = daemon.on_tcp().greeted();
+    assert_eq!(working.ask("noop"), DONE);
+    let mut silent = daemon.on_unix().greeted();
+    let mut dribbling = daemon.on_tcp().greeted();
+    dribbling.send(b"loc");
+    let mut third = daemon.on_tcp().greeted();
+    assert_eq!((silent.line().as_str(), silent.line().as_str()), (CLOSING, ""));
+    let mut fourth = daemon.on_unix().greeted();
+    assert_eq!((dribbling.line().as_str(), dribbling.line().as_str()), (CLOSING, ""));
+    for client in [&mut third, &mut fourth, &mut working] {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    // All work: there is no room, and nobody is pushed out.
+    let mut late = daemon.on_tcp();
+    assert!(late.line().starts_with("421 "));
+    assert_eq!(late.line(), "");
+    drop(third);
+    let mut later = until(LIMIT, || {
+        let mut client = daemon.on_tcp();
+        client.line().starts_with("220 ").then_some(client)
+    });
+    assert_eq!(later.as_mut().unwrap().ask("noop"), DONE);
+    assert_eq!(working.ask("noop"), DONE);
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn each_user_has_a_limit_of_his_own() {
+    let daemon = Daemon::start(&["--max-per-user", "4"]);
+    let mut mine: Vec<Client> = (0..4).map(|_| daemon.on_tcp().greeted()).collect();
+    // More than nobody may have: nobody's own earlier ones go, and none of mine.
+    let mut nobody = OtherUser::with(20, &daemon);
+    assert_eq!(nobody.ask("noop"), DONE);
+    for client in &mut mine {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    assert!(nobody.ask(&format!("lock ttyS1 {}", own())).starts_with("550 "));
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_user_with_most_makes_room_for_others() {
+    let daemon = Daemon::start(&["--max-connections", "8", "--max-per-user", "8"]);
+    let mut nobody = OtherUser::with(8, &daemon);
+    let mut mine: Vec<Client> = (0..3).map(|_| daemon.on_tcp().greeted()).collect();
+    for client in &mut mine {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    assert_eq!(nobody.ask("noop"), DONE);
+}
+
+/// The flood of the contract: those who say nothing, a byte now and then, or a line without end.
+#[test]
+fn five_thousand_idlers_do_not_keep_anybody_from_work() {
+    const EACH: usize = 1666;
+    many_descriptors();
+    let daemon = Daemon::start(&["--max-connections", "6000", "--max-per-user", "6000"]);
+    let before = daemon.kilobytes("VmRSS");
+    let _silent: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
+    let mut dribbling: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
+    let mut endless: Vec<UnixStream> = (0..EACH)
+        .map(|_| {
+            let stream = UnixStream::connect(&daemon.socket).unwrap();
+            setsockopt(&stream, sockopt::SndBuf, &4096).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let began = Instant::now();
+    let mut honest = 0;
+    while began.elapsed() < Duration::from_secs(4) || honest < 20 {
+        for stream in &mut endless {
+            let _ = stream.write(&[b'x'; 4096]);
+        }
+        for client in dribbling.iter_mut().skip(honest % 10).step_by(10) {
+            client.send(b"x");
+        }
+        let way = if honest % 2 == 0 { Way::Tcp } else { Way::Unix };
+        let mut client = connect(&daemon, way).greeted();
+        assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+        assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+        assert!(client.ask("quit").starts_with("221 "));
+        honest += 1;
+        assert!(began.elapsed() < LIMIT, "{honest} honest sessions only");
+    }
+    let each = (daemon.kilobytes("VmHWM") - before) * 1024 / 5000;
+    assert!(each < 4096, "{each} bytes for each connection");
+}
+
+/// One client that sends commands as fast as it can does not keep another from being served.
+#[test]
+fn a_flood_of_commands_does_not_keep_anybody_from_work() {
+    let daemon = Daemon::start(&[]);
+    let mut floods: Vec<UnixStream> = (0..100)
+        .map(|_| {
+            let stream = UnixStream::connect(&daemon.socket).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let commands = "noop\r\nlock ttyS9 99999999\r\n".repeat(200);
+    for _ in 0..20 {
+        for stream in &mut floods {
+            let _ = stream.write(commands.as_bytes());
+            let _ = stream.read(&mut [0; 65536]);
+        }
+        let mut client = daemon.on_tcp().greeted();
+        assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+        assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    }
+}
+
+/// A stale lock that somebody holds by `flock(2)`, for ever or while it is being broken.
+fn contended(daemon: &Daemon, device: &str) -> Flock<File> {
+    let path = daemon.ground.path("lock").join(format!("LCK..{device}"));
+    std::fs::write(&path, "  99999999\n").unwrap();
+    Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusive).unwrap()
+}
+
+/// A client that asks for a contended lock waits alone: the answer to a client that came later is there
+/// first. The best of several, since the machine may be busy for as long as the whole wait takes.
+#[rstest]
+fn a_contended_lock_keeps_nobody_waiting(#[values("lock", "unlock")] verb: &str) {
+    let daemon = Daemon::start(&[]);
+    let _held = contended(&daemon, "ttyS1");
+    let mut honest = daemon.on_tcp().greeted();
+    let is_first = (0..10).any(|_| {
+        let mut asking = daemon.on_unix().greeted();
+        // In one turn: when the first is answered, the service is at the second, or has been.
+        asking.say(&format!("noop\r\n{verb} ttyS1 {}", own()));
+        assert_eq!(asking.line(), DONE);
+        assert_eq!(honest.ask("noop"), DONE);
+        let stream = asking.stream.get_ref().as_raw_fd();
+        let said = recv(stream, &mut [0; 1], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK);
+        let is_silent = asking.stream.buffer().is_empty() && said == Err(nix::errno::Errno::EAGAIN);
+        assert_eq!(asking.line(), BUSY);
+        is_silent
+    });
+    assert!(is_first, "the contended lock was answered first, each time");
+}
+
+/// It is had when the other lets go within a moment.
+#[test]
+fn a_contended_lock_is_tried_again() {
+    let daemon = Daemon::start(&[]);
+    let got = (0..20).any(|_| {
+        let held = contended(&daemon, "ttyS1");
+        let mut asking = daemon.on_unix().greeted();
+        asking.say(&format!("lock ttyS1 {}", own()));
+        assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
+        drop(held);
+        asking.line() == DONE
+    });
+    assert!(got);
+}
+
+/// A client that does not take its answers is not read from, and takes no memory.
+#[test]
+fn a_client_that_takes_no_answers_is_not_read_from() {
+    let daemon = Daemon::start(&[]);
+    // What the first client takes is no answer of the other's.
+    assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
+    let mut deaf = UnixStream::connect(&daemon.socket).unwrap();
+    deaf.set_nonblocking(true).unwrap();
+    let before = daemon.kilobytes("VmRSS");
+    let helps = "help\r\n".repeat(1000);
+    let full = until(LIMIT, || deaf.write(helps.as_bytes()).is_err().then_some(()));
+    full.expect("the service stops reading");
+    assert!(daemon.kilobytes("VmRSS") - before < 1024);
+    let mut client = daemon.on_unix().greeted();
+    assert_eq!(client.ask("noop"), DONE);
+}
+
+/// With no descriptor left it neither spins nor dies, and it goes on when there are some again.
+#[test]
+fn without_descriptors_it_waits_for_better_times() {
+    let daemon = Daemon::start(&[]);
+    let mut working: Vec<Client> = (0..20).map(|_| daemon.on_tcp().greeted()).collect();
+    for client in &mut working {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    daemon.limit("--nofile=16:");
+    let mut waiting = daemon.on_tcp();
+    let mut also_waiting = daemon.on_unix();
+    let (before, moment) = (daemon.ticks(), Duration::from_secs(1));
+    pause(moment);
+    // A hundred ticks are a second: it may use a quarter of one, and a spinning one uses it all.
+    assert!(daemon.ticks() - before < 25);
+    for client in &mut working {
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    daemon.limit("--nofile=1024:");
+    assert!(waiting.line().starts_with("220 "));
+    assert!(also_waiting.line().starts_with("220 "));
+}
+
+/// Of few descriptors, none is set aside that it never wants.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn with_few_descriptors_there_is_room_for_several() {
+    let daemon = Daemon::limited(&["--nofile=64"], &[]);
+    let mut clients: Vec<Client> = (0..6).map(|_| daemon.on_unix().greeted()).collect();
+    let holders: Vec<Holder> = clients.iter().map(|_| Holder::new()).collect();
+    for verb in ["lock", "unlock", "lock"] {
+        for (number, (client, holder)) in clients.iter_mut().zip(&holders).enumerate() {
+            assert_eq!(client.ask(&format!("{verb} ttyS{number} {}", holder.pid())), DONE);
+        }
+    }
+}
+
+#[test]
+fn sigterm_ends_in_order() {
+    let mut daemon = Daemon::start(&[]);
+    let mut idle = daemon.on_tcp().greeted();
+    let mut locking = daemon.on_unix().greeted();
+    assert_eq!(locking.ask(&format!("lock ttyS1 {}", own())), DONE);
+    // While it is stopped: a command arrives, and somebody knocks.
+    daemon.signal(Signal::SIGSTOP);
+    locking.say(&format!("lock ttyS2 {}", own()));
+    let mut late = daemon.on_unix();
+    daemon.signal(Signal::SIGTERM);
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(daemon.end().code(), Some(0));
+    assert_eq!(idle.line(), CLOSING);
+    assert_eq!(locking.line(), DONE);
+    assert_eq!(locking.line(), CLOSING);
+    let last = late.rest();
+    assert!(last.ends_with(&format!("{CLOSING}\r\n")), "{last:?}");
+    assert!(!daemon.socket.exists());
+    assert_eq!(daemon.ground.locks(), ["LCK..ttyS1", "LCK..ttyS2"]);
+    // Who knocked at a door that was handed over is served by the next one.
+    let mut patient = daemon.on_tcp();
+    daemon.begin();
+    assert!(patient.line().starts_with("220 "));
+    assert_eq!(patient.ask(&format!("unlock ttyS1 {}", own())), DONE);
+}
+
+/// More than one turn answers, and more bytes than it reads: every one of these requests has arrived before the signal.
+#[rstest]
+#[case::replies_on_tcp(Way::Tcp, "noop\n")]
+#[case::replies(Way::Unix, "noop\n")]
+#[case::questions(Way::Unix, "stat ttyS0\n")]
+#[case::a_wait(Way::Unix, "wait ttyS0 1 100\nnoop\n")]
+fn sigterm_loses_no_unlock(#[case] way: Way, #[case] before: &str) {
+    let mut daemon = Daemon::start(&[]);
+    let mut leaving = connect(&daemon, way).greeted();
+    let mut staying = connect(&daemon, way).greeted();
+    let ports = |first: u8| (first..first + 4).map(|number| format!("ttyS{number} {}", own()));
+    for port in ports(0).chain(ports(4)) {
+        assert_eq!(staying.ask(&format!("lock {port}")), DONE);
+    }
+    daemon.signal(Signal::SIGSTOP);
+    let unlocks = |first| ports(first).map(|port| format!("unlock {port}\n")).collect::<String>();
+    leaving.say(&(before.repeat(1000) + &unlocks(0)));
+    drop(leaving);
+    staying.say(&unlocks(4));
+    daemon.signal(Signal::SIGTERM);
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(daemon.end().code(), Some(0));
+    assert_eq!(daemon.ground.locks(), [""; 0]);
+    let answers = [DONE; 4].map(str::to_owned);
+    assert_eq!([(); 4].map(|()| staying.line()), answers);
+}
+
+#[rstest]
+#[case::hang_up(Signal::SIGHUP)]
+#[case::broken_pipe(Signal::SIGPIPE)]
+fn signals_that_do_no_harm(#[case] signal: Signal) {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.on_tcp().greeted();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    for _ in 0..3 {
+        daemon.signal(signal);
+        assert_eq!(client.ask("noop"), DONE);
+    }
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+}
+
+/// Killed at any time, under load: every lock that was promised is there, what is there belongs
+/// to somebody, and when they are gone everything can be had again.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn killed_at_any_time_it_loses_no_lock() {
+    let mut daemon = Daemon::start(&[]);
+    for round in 0..25_u64 {
+        let holder = Holder::new();
+        let mut promised: Vec<usize> = Vec::new();
+        let mut asked: Vec<usize> = Vec::new();
+        let mut clients: Vec<Client> = (0..4).map(|_| daemon.on_unix().greeted()).collect();
+        for number in 0..24 {
+            let client = &mut clients[number % 4];
+            client.say(&format!("lock ttyS{number} {}", holder.pid()));
+            asked.push(number);
+        }
+        // From before the first to after the last, in steps of a fraction of one request.
+        let delay = Duration::from_micros(150 * round);
+        let began = Instant::now();
+        while began.elapsed() < delay {
+            std::hint::spin_loop();
+        }
+        daemon.kill();
+        for (first, client) in clients.iter_mut().enumerate() {
+            let said = client.rest();
+            let answers = said.lines().enumerate();
+            promised.extend(answers.map(|(nth, line)| {
+                assert_eq!(line, DONE);
+                first + 4 * nth
+            }));
+        }
+        let locks: Vec<String> = daemon.ground.locks();
+        for number in &promised {
+            assert!(locks.contains(&format!("LCK..ttyS{number}")), "{number} of {locks:?}");
+        }
+        for name in locks.iter().filter(|name| name.starts_with("LCK")) {
+            let content = std::fs::read_to_string(daemon.ground.path("lock").join(name));
+            assert_eq!(content.unwrap(), format!("{:>10}\n", holder.pid()), "{name}");
+        }
+        daemon.begin();
+        let mut client = daemon.on_unix().greeted();
+        for number in &promised {
+            assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), BUSY);
+        }
+        drop(holder);
+        for number in &asked {
+            assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), DONE);
+            assert_eq!(client.ask(&format!("unlock ttyS{number} {}", own())), DONE);
+        }
+        let left: Vec<String> = daemon.ground.locks();
+        assert!(left.iter().all(|name| !name.starts_with("LCK")), "{left:?}");
+    }
+}
+
+/// Qt run as root removes a lock unless somebody holds flock on it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn its_locks_are_held_open_as_long_as_they_are_good() {
+    let mut daemon = Daemon::start(&[]);
+    let mut client = daemon.on_unix().greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    assert_eq!(client.ask(&format!("lock ttyS2 {}", holder.pid())), DONE);
+    assert!(flock_is_held(&daemon, "LCK..ttyS1") && flock_is_held(&daemon, "LCK..ttyS2"));
+    // A dead holder's lock goes.
+    drop(holder);
+    until(LIMIT, || (daemon.ground.locks() == ["LCK..ttyS1"]).then_some(())).expect("let go");
+    let other = Wire::on(&daemon.ground);
+    assert!(other.receive().starts_with("220 "));
+    assert!(other.send(format!("lock ttyS2 {}\n", own()).as_bytes()));
+    assert_eq!(other.receive(), format!("{DONE}\r\n"));
+    // Another daemon holds what the first one held.
+    daemon.kill();
+    assert!(!flock_is_held(&daemon, "LCK..ttyS1"));
+    daemon.begin();
+    // It is done before anybody is greeted.
+    let mut client = daemon.on_unix().greeted();
+    assert!(flock_is_held(&daemon, "LCK..ttyS1"));
+    assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert_eq!(daemon.ground.locks(), ["LCK..ttyS2"]);
+    // A session of its own, under inetd, is not kept from releasing what the daemon holds.
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    assert!(other.send(format!("unlock ttyS1 {}\n", own()).as_bytes()));
+    assert_eq!(other.receive(), format!("{DONE}\r\n"));
+}
+
+/// What one user's processes hold is bounded, and what is let go counts no longer.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_user_has_so_many_lock_files() {
+    const FILES: usize = 256;
+    let daemon = Daemon::start(&[]);
+    let pid = "$$";
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/$1; read -r -u 3 line; \
+         ask() {{ printf '%s\\n' \"$*\" >&3; read -r -u 3 line; echo \"${{line:0:3}}\"; }}; \
+         for i in $(seq {FILES}); do ask lock ttyS$i {pid}; done | sort | uniq -c; \
+         ask lock ttyX {pid}; ask unlock ttyS1 {pid}; ask lock ttyX {pid}; ask lock ttyY {pid}"
+    );
+    let output = Command::new("setpriv")
+        .args(["--reuid=1000", "--regid=1000", "--clear-groups", "bash", "-c", &script, "sh"])
+        .arg(daemon.port.port().to_string())
+        .output()
+        .expect("setpriv (package util-linux)");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let files = FILES.to_string();
+    assert_eq!(words, [files.as_str(), "200", "550", "200", "200", "550"], "{output:?}");
+}
+
+/// systemd is told that it listens, and that it is alive.
+#[test]
+fn systemd_hears_of_it() {
+    let ground = Ground::new();
+    let path = ground.path("notify");
+    let systemd = UnixDatagram::bind(&path).expect("a socket");
+    systemd.set_read_timeout(Some(LIMIT)).expect("a limit");
+    let mut command = ground.command();
+    command.arg("--listen").arg(format!("unix:{}", ground.path("socket").display()));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000").stdin(Stdio::null());
+    let mut child = command.spawn().expect("lfpd");
+    for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"] {
+        let mut line = [0; 64];
+        let length = receive(&systemd, &mut line).expect("a line in time");
+        assert_eq!(line.get(..length), Some(expected.as_bytes()));
+    }
+    child.kill().expect("its end");
+    child.wait().expect("its end");
+}
+
+/// The lock of a process goes when that ends, for there are programs that never break one; also where
+/// its parent never takes note.
+#[test]
+fn dead_locks_go_by_themselves() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.on_tcp().greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock serial/by-id/none {}", holder.pid())), DONE);
+    assert!(daemon.ground.locks().len() > 1);
+    drop(holder);
+    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+    let mut zombie = Command::new("sleep").arg("1000").spawn().expect("sleep");
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", zombie.id())), DONE);
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    zombie.kill().expect("its end");
+    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
+    zombie.wait().expect("its end");
+}
+
+/// Those of other programs too, when they end after the start of the service or have ended before.
+#[test]
+fn dead_locks_are_found_at_the_start() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.kill();
+    let holder = Holder::new();
+    let lock = |device: &str, content: String| {
+        let path = daemon.ground.path("lock").join(format!("LCK..{device}"));
+        std::fs::write(path, content).expect("a lock");
+    };
+    lock("living", format!("{:>10} minicom alice\n", holder.pid()));
+    lock("dead", "  99999999\n".to_owned());
+    lock("unfinished", String::new());
+    daemon.begin();
+    // It is done before anybody is greeted.
+    let _client = connect(&daemon, Way::Unix).greeted();
+    assert_eq!(daemon.ground.locks(), ["LCK..living", "LCK..unfinished"]);
+    drop(holder);
+    until(LIMIT, || (daemon.ground.locks() == ["LCK..unfinished"]).then_some(())).expect("removed");
+}
+
+#[rstest]
+#[case::anywhere("0.0.0.0:50001")]
+#[case::anywhere_v6("[::]:50001")]
+#[case::documentation("192.0.2.1:50001")]
+#[case::no_port("127.0.0.1")]
+#[case::relative("unix:socket")]
+fn addresses_that_are_refused_at_start(#[case] address: &str) {
+    let mut command = Ground::new().command();
+    command.args(["--listen", address]).stdin(Stdio::null());
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(address) && output.stdout.is_empty(), "{said}");
+}
+
+#[test]
+fn a_second_daemon_leaves_the_first_ones_socket_alone() {
+    let daemon = Daemon::start(&[]);
+    let mut command = daemon.ground.command();
+    command.arg("--listen").arg(format!("unix:{}", daemon.socket.display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot listen on"));
+    assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
+}
+
+/// What inetd does with `wait`: the daemon serves, and ends when nobody has come for a while.
+#[test]
+fn a_daemon_that_inetd_waits_for_ends_when_it_is_idle() {
+    let ground = Ground::new();
+    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = door.local_addr().unwrap();
+    let fd = |door: &std::net::TcpListener| Stdio::from(OwnedFd::from(door.try_clone().unwrap()));
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "4"]);
+    command.stdin(fd(&door)).stdout(fd(&door)).stderr(fd(&door));
+    let child = command.spawn().unwrap();
+    let connect = || Client::new(std::net::TcpStream::connect(port).unwrap());
+    let mut client = connect().greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", holder.pid())), DONE);
+    assert!(client.ask("quit").starts_with("221 "));
+    drop(holder);
+    assert_eq!(ended(child).code(), Some(0));
+}
+
+/// It stays for the sake of a lock, and sleeps meanwhile.
+#[test]
+fn a_daemon_that_stays_for_a_lock_does_nothing() {
+    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = door.local_addr().unwrap();
+    let ground = Ground::new();
+    let fd = |door: &std::net::TcpListener| Stdio::from(OwnedFd::from(door.try_clone().unwrap()));
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "1"]);
+    command.stdin(fd(&door)).stdout(fd(&door)).stderr(fd(&door));
+    let child = command.spawn().unwrap();
+    let mut client = Client::new(std::net::TcpStream::connect(port).unwrap()).greeted();
+    let holder = Holder::new();
+    assert_eq!(client.ask(&format!("lock ttyS1 {}", holder.pid())), DONE);
+    assert!(client.ask("quit").starts_with("221 "));
+    // Its idle time is over.
+    pause(Duration::from_secs(2));
+    let stat = format!("/proc/{}/stat", child.id());
+    let sleeps = |_: &usize| {
+        pause(Duration::from_millis(20));
+        std::fs::read_to_string(&stat).unwrap().contains(") S ")
+    };
+    // One that spins never does.
+    assert!((0..20).filter(sleeps).count() > 10);
+    drop(holder);
+    assert_eq!(ended(child).code(), Some(0));
+}
+
+#[test]
+fn systemd_hands_over_listening_sockets() {
+    let ground = Ground::new();
+    let socket = ground.path("systemd");
+    let lfpd = ground.command();
+    let words: Vec<_> = lfpd.get_args().map(std::ffi::OsStr::to_owned).collect();
+    let mut command = Command::new("systemd-socket-activate");
+    command.arg(format!("--listen={}", socket.display())).arg(lfpd.get_program()).args(words);
+    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = child.expect("systemd-socket-activate (package systemd)");
+    let connect = || Some(Client::new(UnixStream::connect(&socket).ok()?));
+    let mut one = until(LIMIT, connect).expect("a connection").greeted();
+    let mut other = connect().unwrap().greeted();
+    assert_eq!(one.ask(&format!("lock ttyS1 {}", own())), DONE);
+    assert_eq!(other.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert!(other.lines("help").iter().any(|line| line.starts_with(" WAIT")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The socket is systemd's, and stays.
+    assert!(socket.exists());
+}

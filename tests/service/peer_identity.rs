@@ -1,0 +1,545 @@
+//! Which clients may speak, and which pid they may name: every row of the contract with real users, real processes
+//! and real connections.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+use rstest::rstest;
+use testbed::{
+    Client, LFPD, LIMIT, Process, Sandbox, Session, Syslog, User, connect_in, connect_to,
+    in_network, network, until,
+};
+
+use crate::machine::{SOCKET, answer, daemon, sleeper};
+
+/// A pid that no process can have.
+const GONE: u32 = testbed::GONE.unsigned_abs();
+
+/// Whatever the service runs as and however the client came: its own pid and those that do not
+/// exist, root any, for LOCK and for UNLOCK.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn over_tcp(
+    #[values(User::Root, User::Uucp, User::Lfpd)] server: User,
+    #[values("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1")] address: &str,
+) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let [alices, bobs] = [User::Alice, User::Bob].map(|user| sleeper(&sandbox, user));
+    for (client, pid, allowed) in [
+        (User::Alice, alices.pid(), true),
+        (User::Alice, bobs.pid(), false),
+        (User::Alice, 1, false),
+        (User::Alice, GONE, true),
+        (User::Bob, alices.pid(), false),
+        (User::Bob, bobs.pid(), true),
+        (User::Root, alices.pid(), true),
+        (User::Root, 1, true),
+        (User::Root, GONE, true),
+    ] {
+        // The mapped address only shows at the service's end; a client has no use for it.
+        let target = address.trim_start_matches("::ffff:");
+        let ends = if target == address {
+            connect_in(&sandbox, address, client)
+        } else {
+            let dual = in_network(network(&sandbox, 1), 0, || TcpListener::bind("[::]:0").unwrap());
+            connect_to(network(&sandbox, 1), dual, target, client)
+        };
+        let mut talk = Session::on(&sandbox, server, &[], ends);
+        assert!(talk.line().starts_with("220 "), "{client:?}");
+        let code = if allowed { "200" } else { "550" };
+        for verb in ["lock", "unlock"] {
+            let reply = talk.code(&format!("{verb} ttyS1 {pid}"));
+            assert_eq!(reply, code, "{client:?} {verb} {pid} from {address}");
+        }
+    }
+    assert!(sandbox.locks().is_empty());
+}
+
+/// Unlocking for somebody else fails before it is looked at whether there is a lock.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_user_does_not_unlock_for_another() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let talk = |user| {
+        let mut talk =
+            Session::on(&sandbox, User::Uucp, &[], connect_in(&sandbox, "127.0.0.1", user));
+        assert!(talk.line().starts_with("220 "));
+        talk
+    };
+    let line = format!("lock ttyS1 {}", alices.pid());
+    assert_eq!(talk(User::Alice).code(&line), "200");
+    assert_eq!(talk(User::Bob).code(&format!("un{line}")), "550");
+    assert_eq!(talk(User::Bob).code(&format!("unlock ttyS1 {GONE}")), "450");
+    assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+    assert_eq!(talk(User::Alice).code(&format!("un{line}")), "200");
+    assert!(sandbox.locks().is_empty());
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn trust_pid_lets_anybody_name_any() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let ends = connect_in(&sandbox, "127.0.0.1", User::Alice);
+    let mut talk = Session::on(&sandbox, User::Uucp, &["--trust-pid"], ends);
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code("lock ttyS1 1"), "200");
+    assert_eq!(talk.code("unlock ttyS1 1"), "200");
+}
+
+/// Where `/proc` hides processes from the service, nobody but root may name one that exists: it
+/// cannot be told whose it is.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn hidden_processes_are_nobodys() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let syslog = Syslog::open(&sandbox);
+    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let hide = ["-o", "remount,hidepid=2", "/proc"];
+    assert!(sandbox.command("mount").args(hide).run().code() == 0);
+    let ends = connect_in(&sandbox, "127.0.0.1", User::Alice);
+    let mut talk = Session::on(&sandbox, User::Uucp, &[], ends);
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code(&format!("lock ttyS1 {}", alices.pid())), "550");
+    assert!(syslog.line().contains("hidepid"));
+    assert_eq!(talk.code(&format!("lock ttyS1 {GONE}")), "200");
+    let mut talk =
+        Session::on(&sandbox, User::Uucp, &[], connect_in(&sandbox, "127.0.0.1", User::Root));
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code(&format!("lock ttyS2 {}", alices.pid())), "200");
+}
+
+/// Without netlink (older containers forbid it) the tables in `/proc/net` tell the same.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn without_netlink(#[values("127.0.0.1", "::1")] address: &str) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let (client, theirs) = connect_in(&sandbox, address, User::Alice);
+    let forbidden = ["-qq", "-o", "/tmp/trace", "-e", "inject=socket:error=EAFNOSUPPORT", LFPD];
+    let process =
+        sandbox.command("strace").args(forbidden).user(User::Uucp).on_connection(theirs).spawn();
+    let mut talk = Session { client: Client::new(client), process };
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code("lock ttyS1 1"), "550");
+    assert_eq!(talk.code(&format!("lock ttyS1 {}", alices.pid())), "200");
+    let trace = String::from_utf8(sandbox.read("/tmp/trace").unwrap()).unwrap();
+    assert!(trace.contains("INJECTED") && trace.contains("AF_NETLINK"), "{trace}");
+}
+
+/// On a Unix socket the kernel says who connected.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn over_a_unix_socket() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let path = sandbox.path("/tmp/lfpd.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    // For a process that is gone no lock is taken, but it can be released.
+    for (pid, code, then) in [(alices.pid(), "200", "200"), (1, "550", "550"), (GONE, "550", "450")]
+    {
+        let words = ["-", "UNIX-CONNECT:/tmp/lfpd.sock"];
+        let mut client = sandbox.command("socat").args(words).user(User::Alice).spawn();
+        let (theirs, _) = listener.accept().unwrap();
+        let server = sandbox.command(LFPD).user(User::Uucp).on_connection(theirs).spawn();
+        client.expect("220 ");
+        for verb in ["lock", "unlock"] {
+            client.type_in(&format!("{verb} ttyS1 {pid}\n"));
+        }
+        client.type_in("quit\n");
+        client.expect("221 ");
+        let codes: Vec<String> =
+            client.output().lines().map(|line| line.chars().take(3).collect()).collect();
+        assert_eq!(codes, ["220", code, then, "221"]);
+        assert!(server.wait(LIMIT).code() == 0);
+    }
+}
+
+/// A process that has ended but was not waited for can hold nothing, for any user and any client, like a process
+/// that does not exist.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_zombie_holds_nothing(
+    #[values(User::Alice, User::Bob)] client: User,
+    #[values("hidepid=0", "hidepid=1")] proc: &str,
+) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let mount = ["-o", &format!("remount,{proc}"), "/proc"];
+    assert!(sandbox.command("mount").args(mount).run().code() == 0);
+    // It ends when its parent takes note of nothing any more.
+    let waits = "while read -r name </proc/$$/comm && [ $name != sleep ]; do :; done";
+    let script = format!("({waits}) & echo is $! now; exec sleep 1000");
+    let mut parent = sandbox.command("bash").args(["-c", &script]).user(User::Alice).spawn();
+    parent.expect(" now");
+    let zombie = parent.output().split(' ').nth(1).unwrap().to_owned();
+    let status = format!("/proc/{zombie}/status");
+    let has_ended =
+        || String::from_utf8(sandbox.read(&status)?).ok()?.contains("(zombie)").then_some(());
+    until(LIMIT, has_ended).expect("its end");
+    for (verb, code) in [("lock", "550"), ("unlock", "450")] {
+        assert_eq!(answer(&sandbox, client, &format!("{verb} ttyS1 {zombie}")), code);
+    }
+}
+
+/// In a container every process has another number than here: the peer and those above it are
+/// known under the numbers that they have there, and all others are refused.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn numbers_of_a_container_are_translated() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let syslog = Syslog::open(&sandbox);
+    let _daemon = daemon(&sandbox, &[]);
+    let script = format!(
+        "sleep 1000 & ask() {{ (echo \"$1\"; echo quit) | socat -t5 - \
+         UNIX-CONNECT:{SOCKET} | sed -n 's/^\\([0-9]*\\) .*/\\1/;2p'; }}; \
+         ask \"lock ttyS1 $$\"; ask \"lock ttyS2 $!\"; ask 'lock ttyS3 500'; \
+         ask \"unlock ttyS1 $$\"; ask \"lock ttyS1 $$\"; cat"
+    );
+    let unshare = ["--pid", "--fork", "--kill-child", "bash", "-c", &script];
+    let mut container = sandbox.command("unshare").args(unshare).spawn();
+    container.expect("200\n550\n550\n200\n200\n");
+    assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+    // The lock names the process as it is numbered here, and its first process is not ours.
+    let content = sandbox.read("/run/lock/LCK..ttyS1").unwrap_or_default();
+    let named = String::from_utf8_lossy(&content).trim().to_owned();
+    let status = sandbox.read(&format!("/proc/{named}/status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status).into_owned();
+    assert!(status.contains(&format!("NSpid:\t{named}\t1\n")), "{named}: {status}");
+    assert_eq!(answer(&sandbox, User::Root, &format!("unlock ttyS1 {named}")), "200");
+    let refusals = (0..8).map(|_| syslog.line()).filter(|line| line.contains("refused"));
+    assert!(refusals.take(1).all(|line| line.contains("another pid namespace")));
+}
+
+/// Asks for itself, as a process of which the kernel tells much, or nothing that is text.
+const ODD: &str = "
+import ctypes, os, socket, sys
+if sys.argv[1] == 'groups':
+    os.setgroups(range(10 ** 9, 10 ** 9 + int(sys.argv[2])))
+else:
+    ctypes.CDLL(None).prctl(15, b'caf\\xe9', 0, 0, 0)
+line = socket.socket(socket.AF_UNIX)
+line.connect('/run/lfpd.sock')
+words = line.makefile('rw')
+words.write('lock ttyS1 %d\\nquit\\n' % os.getpid())
+words.flush()
+words.readline()
+print(words.readline()[:3])
+";
+
+/// A peer counts as we do, however much is told of it: a process may be in 65,536 groups, and its name may be any bytes.
+#[rstest]
+#[case::in_many_groups("groups", "1600")]
+#[case::in_as_many_as_can_be("groups", "65536")]
+#[case::name_that_is_no_text("name", "")]
+#[ignore = "needs root: tests/run"]
+fn an_odd_peer_is_known(#[case] odd: &str, #[case] groups: &str) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let end = sandbox.command("python3").args(["-c", ODD, odd, groups]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    assert_eq!(end.output(), "200\n", "{end}");
+}
+
+/// A user who may not open a device may not keep others from it.
+#[rstest]
+#[case::not_in_the_group(User::Bob, "", &[], "550")]
+#[case::in_the_group(User::Alice, "", &[], "200")]
+#[case::by_an_access_list(User::Bob, "u:bob:rw", &[], "200")]
+#[case::kept_out_by_an_access_list(User::Alice, "u:alice:r", &[], "550")]
+#[case::anyone(User::Bob, "", &["--anyone"], "200")]
+#[ignore = "needs root: tests/run"]
+fn without_the_right_to_open_a_device_none_to_lock_it(
+    #[case] user: User,
+    #[case] access: &str,
+    #[case] options: &[&str],
+    #[case] code: &str,
+) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let _daemon = daemon(&sandbox, options);
+    let shell = |script: &str| sandbox.command("sh").args(["-ec", script]).run();
+    let end = shell("mknod -m 660 /dev/ttyS9 c 4 73; chown root:alice /dev/ttyS9");
+    assert_eq!(end.code(), 0, "{end}");
+    if !access.is_empty() {
+        let end = shell(&format!("setfacl -m {access} /dev/ttyS9"));
+        assert_eq!(end.code(), 0, "{end}");
+    }
+    let holder = sleeper(&sandbox, user);
+    assert_eq!(answer(&sandbox, user, &format!("lock ttyS9 {}", holder.pid())), code);
+    assert_eq!(
+        answer(&sandbox, user, &format!("wait ttyS9 {} 0", holder.pid())),
+        match code {
+            "200" => "450",
+            _ => "550",
+        }
+    );
+    // Root holds what it likes, and what is not there is anybody's.
+    let roots = sandbox.command("sleep").arg("1000").spawn();
+    let code = if code == "200" { "450" } else { "200" };
+    assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS9 {}", roots.pid())), code);
+    assert_eq!(answer(&sandbox, user, &format!("lock ttyS99 {}", holder.pid())), "200");
+}
+
+/// Root takes anybody's lock by force, and members of the group do; the log says from whom.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn force_is_for_root_and_the_group() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let syslog = Syslog::open(&sandbox);
+    let _daemon = daemon(&sandbox, &["--force-group", "alice", "--log-level", "warning"]);
+    let bobs = sleeper(&sandbox, User::Bob);
+    let lock = || {
+        let line = format!("lock ttyS1 {}", bobs.pid());
+        assert_eq!(answer(&sandbox, User::Bob, &line), "200");
+    };
+    let force = format!("force ttyS1 {}", bobs.pid());
+    lock();
+    assert_eq!(answer(&sandbox, User::Bob, &force), "550");
+    assert_eq!(answer(&sandbox, User::Uucp, &force), "550");
+    for (user, said) in [(User::Alice, "uid 1000"), (User::Root, "uid 0")] {
+        assert_eq!(answer(&sandbox, user, &force), "200");
+        let line = syslog.line();
+        let taken = format!("took ttyS1 from pid {} of uid 1001 by force", bobs.pid());
+        assert!(line.starts_with(said) && line.ends_with(&taken), "{line}");
+        assert_eq!(answer(&sandbox, user, &force), "450");
+        lock();
+    }
+    // On TCP nobody tells which process it is.
+    let ends = connect_in(&sandbox, "127.0.0.1", User::Alice);
+    let mut talk = Session::on(&sandbox, User::Root, &["--force-group", "alice"], ends);
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code(&force), "550");
+    assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+}
+
+/// Connects, becomes a program with the set-group-ID bit, and has its child speak for it.
+const TURNCOAT: &str = "
+import os, socket, sys, time
+line = socket.socket(socket.AF_UNIX)
+line.connect('/run/lfpd.sock')
+if os.fork():
+    os.execv('/home/sleep', ['sleep', '1000'])
+while 'sleep' not in open('/proc/%d/comm' % os.getppid()).read():
+    time.sleep(0.01)
+print('changed', flush=True)
+sys.stdin.readline()
+words = line.makefile('rw')
+words.write(sys.argv[1] + '\\nquit\\n')
+words.flush()
+print(words.read(), flush=True)
+os.kill(os.getppid(), 9)
+";
+
+/// A peer's groups are those it had when it connected, whatever runs under its number now, also where
+/// nobody had looked at it before it changed.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_the_look: bool) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let options = ["--force-group", "uucp"];
+    let made = "cp /bin/sleep /home/sleep; chgrp uucp /home/sleep; chmod 2755 /home/sleep";
+    let end = sandbox.command("sh").args(["-ec", made]).run();
+    assert_eq!(end.code(), 0, "{end}");
+    let bobs = sleeper(&sandbox, User::Bob);
+    sandbox.write("/run/lock/LCK..ttyS1", format!("{:>10}\n", bobs.pid()), 0o444);
+    let force = format!("force ttyS1 {}", bobs.pid());
+    let turncoat = || {
+        let words = ["-c", TURNCOAT, &force];
+        let mut alice = sandbox.command("/usr/bin/python3").args(words).user(User::Alice).spawn();
+        alice.expect("changed");
+        alice
+    };
+    let refused = |mut alice: Process<'_>| {
+        alice.type_in("\n");
+        alice.expect("221 ");
+        assert!(alice.output().contains("\n550 "), "{}", alice.output());
+        assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
+    };
+    if before_the_look {
+        let path = sandbox.path(SOCKET);
+        let listener = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let alice = turncoat();
+        let (theirs, _) = listener.accept().unwrap();
+        let _session = sandbox.command(LFPD).args(options).on_connection(theirs).spawn();
+        return refused(alice);
+    }
+    let _daemon = daemon(&sandbox, &options);
+    refused(turncoat());
+    // A member of the group by name may.
+    let words = ["--reuid=alice", "--regid=alice", "--groups=uucp", "socat", "-t5", "-"];
+    let member = sandbox.command("setpriv").args(words).arg(format!("UNIX-CONNECT:{SOCKET}"));
+    let mut member = member.spawn();
+    member.expect("220 ");
+    member.type_in(&format!("{force}\n"));
+    member.expect("200 ");
+    member.type_in("quit\n");
+    member.expect("221 ");
+}
+
+/// A client that waited for a process that has ended does not get the lock for the next one that has
+/// its number.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_number_that_was_given_out_again_is_not_believed() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let _daemon = daemon(&sandbox, &[]);
+    let owner = sandbox.command("sleep").arg("1000").spawn();
+    assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS1 {}", owner.pid())), "200");
+    let alices = sleeper(&sandbox, User::Alice);
+    let number = alices.pid();
+    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let mut waiter = sandbox.command("socat").args(words).user(User::Alice).spawn();
+    waiter.expect("220 ");
+    waiter.type_in(&format!("wait ttyS1 {number} 600\n"));
+    let waits = || (answer(&sandbox, User::Root, "lock ttyS1 99999999") == "550").then_some(());
+    assert!(waits().is_some());
+    alices.kill();
+    let again = format!(
+        "until [ \"$pid\" = {number} ]; do echo {} >/proc/sys/kernel/ns_last_pid; \
+         setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; echo again; cat",
+        number - 1
+    );
+    let mut bobs = sandbox.command("bash").args(["-c", &again]).spawn();
+    bobs.expect("again");
+    assert_eq!(answer(&sandbox, User::Root, &format!("unlock ttyS1 {}", owner.pid())), "200");
+    waiter.expect("550 ");
+    assert!(sandbox.locks().is_empty());
+}
+
+/// A lock for a number that nobody has yet is not the lock of the process that gets it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
+    const FORESEEN: u32 = 20_000;
+    let sandbox = Sandbox::with_lfpd().enter();
+    assert_eq!(sandbox.command("mkdir").arg("/run/lfpd").run().code(), 0);
+    let mut lfp = Session::start(&sandbox, User::Root, &[], User::Root);
+    let other = sleeper(&sandbox, User::Alice);
+    let come = format!(
+        "echo ready; read -r; until [ \"$pid\" = {FORESEEN} ]; do \
+         echo {} >/proc/sys/kernel/ns_last_pid; sleep 1000 & pid=$!; done; echo come; cat",
+        FORESEEN - 1
+    );
+    let mut late = sandbox.command("bash").args(["-c", &come]).spawn();
+    late.expect("ready");
+    assert_eq!(lfp.lock("ttyS1", FORESEEN), 200);
+    // At once: the service writes down whose lock it is some milliseconds after its answer.
+    late.type_in("\n");
+    late.expect("come");
+    let record = sandbox.path("/run/lfpd/LCK..ttyS1");
+    let noted = until(LIMIT, || std::fs::symlink_metadata(&record).ok());
+    assert!(noted.is_some(), "no record");
+    assert_eq!(lfp.lock("ttyS2", FORESEEN), 200, "it lives");
+    assert_eq!(lfp.lock("ttyS2", other.pid()), 450, "and holds what it has locked");
+    assert_eq!(lfp.lock("ttyS1", other.pid()), 200, "but not what was locked before it came");
+}
+
+/// The user that starts the program on a pipe or terminal is the peer.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn started_by_hand(#[values(false, true)] on_terminal: bool) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let command = sandbox.command(LFPD).user(User::Alice);
+    let mut lfpd = if on_terminal { command.on_terminal() } else { command }.spawn();
+    lfpd.expect("220 ");
+    lfpd.type_in("lock ttyS1 1\n");
+    lfpd.expect("550 ");
+    lfpd.type_in(&format!("lock ttyS1 {}\n", alices.pid()));
+    lfpd.expect("200 ");
+    lfpd.type_in("quit\n");
+    lfpd.expect("221 ");
+    assert!(lfpd.wait(LIMIT).code() == 0);
+}
+
+/// A client from another machine: its 550 and nothing else, whatever it says, and a log line.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn from_another_machine() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let syslog = Syslog::open(&sandbox);
+    let remote = sandbox.command("unshare").args(["--net", "sleep", "1000"]).spawn();
+    let pid = remote.pid().to_string();
+    let other = until(LIMIT, || {
+        let [own, other] = [1, remote.pid()].map(|pid| std::fs::read_link(network(&sandbox, pid)));
+        (own.unwrap() != other.unwrap()).then(|| network(&sandbox, remote.pid()))
+    });
+    let ip = |words: &str| {
+        let end = sandbox.command("ip").args(words.split(' ')).run();
+        assert!(end.code() == 0, "ip {words}: {end}");
+    };
+    ip(&format!("link add near type veth peer name far netns {pid}"));
+    ip("addr add 192.0.2.1/24 dev near");
+    ip("link set near up");
+    let far = format!("--target={pid}");
+    for words in ["addr add 192.0.2.2/24 dev far", "link set far up"] {
+        let end = sandbox
+            .command("nsenter")
+            .args([far.as_str(), "--net", "ip"])
+            .args(words.split(' '))
+            .run();
+        assert!(end.code() == 0, "{end}");
+    }
+    refused(&sandbox, &syslog, other.unwrap(), "192.0.2.1", "192.0.2.2");
+}
+
+/// This host's own address, but not a loopback one: from there anybody could have been sent on.
+#[rstest]
+#[case::v4("192.0.2.7/32", "192.0.2.7", "192.0.2.7")]
+#[case::v6("2001:db8::7/128", "2001:db8::7", "2001:db8::7")]
+#[ignore = "needs root: tests/run"]
+fn from_an_own_address_that_is_not_loopback(
+    #[case] cidr: &str,
+    #[case] address: &str,
+    #[case] shown: &str,
+) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let syslog = Syslog::open(&sandbox);
+    let mut words = vec!["addr", "add", cidr, "dev", "lo"];
+    if cidr.contains("::") {
+        // No waiting for a duplicate that cannot be.
+        words.push("nodad");
+    }
+    assert!(sandbox.command("ip").args(words).run().code() == 0);
+    let own = network(&sandbox, 1);
+    refused(&sandbox, &syslog, own, address, shown);
+}
+
+fn refused(sandbox: &Sandbox, syslog: &Syslog, from: std::path::PathBuf, to: &str, shown: &str) {
+    let listener = {
+        let to = to.to_owned();
+        in_network(network(sandbox, 1), 0, move || TcpListener::bind((to.as_str(), 0)).unwrap())
+    };
+    // Root, and a client that speaks before it is spoken to.
+    let (mut client, theirs) = connect_to(from, listener, to, User::Root);
+    client.write_all(b"lock ttyS1 1\nquit\n").unwrap();
+    let lfpd = sandbox.command(LFPD).args(["--trust-pid"]).on_connection(theirs).spawn();
+    let mut said = Vec::new();
+    // The service leaves what was said unread, which resets the connection behind its answer.
+    let _ = client.read_to_end(&mut said);
+    assert_eq!(String::from_utf8(said).unwrap(), "550 : Permission denied.\r\n");
+    assert!(lfpd.wait(LIMIT).code() == 0);
+    let line = syslog.line();
+    assert!(line.starts_with("connection refused: ") && line.contains(shown), "{line}");
+    assert!(syslog.silent());
+    assert!(sandbox.locks().is_empty());
+}
+
+/// Input from a pipe does not make a remote client local: the socket tells.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_socket_on_either_descriptor_tells_who_it_is() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let (client, theirs) = connect_in(&sandbox, "127.0.0.1", User::Alice);
+    let words = ["-c", "cat | /run/test/lfpd"];
+    let process = sandbox.command("sh").args(words).on_connection(theirs).spawn();
+    let mut talk = Session { client: Client::new(client), process };
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code("lock ttyS1 1"), "550");
+    assert_eq!(talk.code(&format!("lock ttyS1 {}", alices.pid())), "200");
+}

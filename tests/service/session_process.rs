@@ -1,0 +1,647 @@
+//! The real program on descriptors 0 and 1: transcripts however they are cut, clients that are
+//! gone, that do not read, that say nothing, and descriptors and environments of every kind.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lfpd::limits::STATUS_HOLDERS;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::linger;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
+use rstest::rstest;
+use testbed::{GONE, Ground, LIMIT, Transcript, ended, host, own, until};
+
+use crate::wire::{Wire, copy, locked, on_tcp, tcp};
+
+/// Descriptors that a session of one client may have open at one time.
+const FEW: usize = 64;
+
+const CLOSING: &str = "421 Service not available, closing control connection\r\n";
+
+/// Every reply is one packet here, so this also shows that every reply is one write.
+#[rstest]
+fn transcripts_line_by_line(
+    #[values("memo", "rxtx", "grammar", "refusals", "telnet", "hostile")] name: &str,
+) {
+    let ground = Ground::new();
+    let transcript = Transcript::named(name);
+    let wire = Wire::on(&ground);
+    assert_eq!(wire.receive(), transcript.greeting, "before the client has said anything");
+    for (sent, reply) in &transcript.turns {
+        assert!(wire.send(sent));
+        assert_eq!(wire.receive(), *reply, "to {}", String::from_utf8_lossy(sent));
+    }
+    let ending = wire.finish();
+    assert_eq!((ending.said.as_str(), ending.status.code()), ("", Some(0)));
+    assert_eq!(ground.locks(), [""; 0]);
+}
+
+/// Two packets, cut at every byte.
+#[rstest]
+fn transcripts_cut_at_every_byte(#[values("memo", "rxtx", "telnet")] name: &str) {
+    let transcript = Transcript::named(name);
+    let sent = transcript.sent();
+    for cut in 1..sent.len() {
+        let ground = Ground::new();
+        let wire = Wire::on(&ground);
+        assert!(wire.send(&sent[..cut]));
+        // All lines in the first packet are answered before the second is sent.
+        let mut said = String::new();
+        while said.len() < transcript.answered(cut).len() {
+            said += &wire.receive();
+        }
+        assert!(wire.send(&sent[cut..]), "{name} cut at {cut}");
+        let ending = wire.finish();
+        assert_eq!(said + &ending.said, transcript.answered(sent.len()), "{name} cut at {cut}");
+        assert_eq!(ending.status.code(), Some(0), "{name} cut at {cut}");
+        assert_eq!(ground.locks(), [""; 0], "{name} cut at {cut}");
+    }
+}
+
+#[rstest]
+fn transcripts_byte_by_byte_and_all_at_once(
+    #[values("memo", "rxtx", "grammar", "refusals", "telnet", "hostile")] name: &str,
+) {
+    let transcript = Transcript::named(name);
+    let sent = transcript.sent();
+    for size in [1, sent.len()] {
+        let ground = Ground::new();
+        let wire = Wire::on(&ground);
+        assert!(sent.chunks(size).all(|packet| wire.send(packet)));
+        let ending = wire.finish();
+        assert_eq!(ending.said, transcript.answered(sent.len()), "{name} by {size}");
+        assert_eq!(ending.status.code(), Some(0));
+        assert_eq!(ground.locks(), [""; 0]);
+    }
+}
+
+/// End of input at every byte: exit 0, whole lines are obeyed, an unfinished one does nothing.
+#[rstest]
+fn transcripts_that_end_at_every_byte(#[values("memo", "rxtx", "telnet")] name: &str) {
+    let transcript = Transcript::named(name);
+    let sent = transcript.sent();
+    for end in 0..sent.len() {
+        let ground = Ground::new();
+        let wire = Wire::on(&ground);
+        assert!(end == 0 || wire.send(&sent[..end]));
+        let ending = wire.finish();
+        assert_eq!(ending.said, transcript.answered(end), "{name} ends at {end}");
+        assert_eq!(ending.status.code(), Some(0), "{name} ends at {end}");
+    }
+}
+
+#[test]
+fn a_lock_file_is_as_the_contract_says() {
+    let ground = Ground::new();
+    let wire = Wire::on(&ground);
+    wire.receive();
+    assert!(wire.send(format!("lock /dev/ttyS1 {}\n", own()).as_bytes()));
+    assert_eq!(wire.receive(), "200 Command okay.\r\n");
+    // RXTX hangs up after every command: the lock is the process's, not the connection's.
+    assert_eq!(wire.hang_up().code(), Some(0));
+    assert_eq!(ground.locks(), ["LCK..ttyS1"]);
+    let path = ground.path("lock/LCK..ttyS1");
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{:>10}\n", own()));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o7777, 0o444);
+}
+
+/// A Unix socket pair whose other end has spoken and gone before the service even starts: the
+/// greeting cannot be written, and what was said is obeyed.
+#[test]
+fn a_client_that_was_gone_before_the_start_is_obeyed() {
+    let ground = Ground::new();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    writeln!(ours, "lock ttyS1 {0}\nlock ttyS2 {0}\nunlock ttyS1 {0}\nquit", own()).unwrap();
+    drop(ours);
+    let status =
+        ended(ground.command().stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap());
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(ground.locks(), ["LCK..ttyS2"]);
+}
+
+/// RXTX's unlock, byte for byte: it speaks before the greeting, takes the greeting for the
+/// answer, says quit and closes with the answer unread, which resets the connection.
+#[test]
+fn the_unlock_of_rxtx_always_happens() {
+    let ground = Ground::new();
+    for round in 0..50 {
+        locked(&ground, "ttyS1");
+        let (mut client, theirs) = tcp();
+        writeln!(client, "unlock /dev/ttyS1 {}", own()).unwrap();
+        let child = on_tcp(&ground, theirs);
+        let mut reply = [0; 1024];
+        let length = client.read(&mut reply).unwrap();
+        assert!(reply[..length].starts_with(b"220 "));
+        let _ = client.write_all(b"quit\n");
+        drop(client);
+        assert_eq!(ended(child).code(), Some(0));
+        assert_eq!(ground.locks(), [""; 0], "round {round}");
+    }
+}
+
+/// The same with the worst timing there is: the reset arrives before the service reads.
+#[test]
+fn a_command_that_arrived_before_a_reset_is_obeyed() {
+    let ground = Ground::new();
+    locked(&ground, "ttyS1");
+    let (mut client, theirs) = tcp();
+    let child = on_tcp(&ground, theirs);
+    let mut greeting = [0; 1024];
+    assert!(client.read(&mut greeting).unwrap() > 0);
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let stat = format!("/proc/{pid}/stat");
+    until(LIMIT, || fs::read_to_string(&stat).unwrap().contains(") T ").then_some(())).unwrap();
+    writeln!(client, "unlock /dev/ttyS1 {}", own()).unwrap();
+    setsockopt(&client, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).unwrap();
+    drop(client);
+    kill(pid, Signal::SIGCONT).unwrap();
+    assert_eq!(ended(child).code(), Some(0));
+    assert_eq!(ground.locks(), [""; 0]);
+}
+
+/// Whether the socket on this port is closed but not acknowledged (FIN_WAIT1, state 4).
+fn is_closing(port: u16) -> bool {
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let near = format!(" 0100007F:{port:04X} ");
+    sockets.lines().any(|line| {
+        let found = line.split_once(&near).map(|(_, rest)| rest.split(' ').nth(1));
+        found.flatten() == Some("04")
+    })
+}
+
+/// A TCP client that is gone before the service starts has left nothing that tells who it was:
+/// it may name nobody's process but those that do not exist.
+/// A web page can make a browser say anything here: nothing after its first line is obeyed.
+#[rstest]
+#[case::get("GET / HTTP/1.1\r\nHost: localhost:50001\r\n\r\nlock ttyS1 OWN\r\n")]
+#[case::post("POST /lock HTTP/1.1\r\n\r\nlock ttyS1 OWN\r\n")]
+#[case::lower_case("get / http/1.0\nlock ttyS1 OWN\n")]
+#[case::host("Host: localhost\r\nlock ttyS1 OWN\r\n")]
+#[case::origin("ORIGIN:null\r\nlock ttyS1 OWN\r\n")]
+#[case::long("POST /LONG HTTP/1.1\r\nHost: x\r\nlock ttyS1 OWN\r\n")]
+fn a_browser_is_sent_away(#[case] said: &str) {
+    let ground = Ground::new();
+    let wire = Wire::on(&ground);
+    assert!(wire.receive().starts_with("220 "));
+    let said = said.replace("OWN", &own().to_string()).replace("LONG", &"x".repeat(600));
+    assert!(wire.send(said.as_bytes()));
+    let ending = wire.finish();
+    assert!(ending.said.ends_with("421 Service not available, closing control connection\r\n"));
+    assert_eq!((ground.locks(), ending.status.code()), (Vec::new(), Some(0)));
+}
+
+#[test]
+fn a_tcp_client_gone_before_the_start_is_nobody() {
+    let ground = Ground::new();
+    locked(&ground, "ttyS1");
+    let (mut client, theirs) = tcp();
+    writeln!(client, "unlock ttyS1 {}\nlock ttyS2 {GONE}\nquit", own()).unwrap();
+    let port = client.local_addr().unwrap().port();
+    drop(client);
+    // As long as its end is under way, the kernel may still tell who it was.
+    until(LIMIT, || (!is_closing(port)).then_some(())).expect("the end of the client's end");
+    assert_eq!(ended(on_tcp(&ground, theirs)).code(), Some(0));
+    assert_eq!(ground.locks(), ["LCK..ttyS1", "LCK..ttyS2"]);
+}
+
+/// Telnet's interrupt arrives as urgent data.
+#[test]
+fn urgent_bytes_stay_in_their_place() {
+    use nix::sys::socket::{MsgFlags, send};
+    let ground = Ground::new();
+    let (mut client, theirs) = tcp();
+    let child = on_tcp(&ground, theirs);
+    let mut line = [0; 1024];
+    assert!(client.read(&mut line).unwrap() > 0);
+    client.write_all(b"\xff\xf4\xff").unwrap();
+    send(client.as_raw_fd(), b"\xf2", MsgFlags::MSG_OOB).unwrap();
+    client.write_all(b"quit\r\n").unwrap();
+    let length = client.read(&mut line).unwrap();
+    assert!(line[..length].starts_with(b"221 "), "{:?}", String::from_utf8_lossy(&line[..length]));
+    assert_eq!(ended(child).code(), Some(0));
+}
+
+/// Output that fails in whatever way never stops the input.
+#[rstest]
+#[case::full("/dev/full")]
+#[case::read_only("/dev/null")]
+fn failing_output_changes_nothing(#[case] output: &str) {
+    let ground = Ground::new();
+    let file = fs::File::options().read(true).write(output == "/dev/full").open(output).unwrap();
+    let mut child = ground.command().stdin(Stdio::piped()).stdout(file).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    write!(input, "lock ttyS1 {0}\nlock ttyS2 {0}\nunlock ttyS1 {0}\nquit\n", own()).unwrap();
+    drop(input);
+    assert_eq!(ended(child).code(), Some(0));
+    assert_eq!(ground.locks(), ["LCK..ttyS2"]);
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_changes_nothing() {
+    let ground = Ground::new();
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    drop(reader);
+    let mut child = ground.command().stdin(Stdio::piped()).stdout(writer).spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "lock ttyS1 {}", own()).unwrap();
+    assert_eq!(ended(child).code(), Some(0));
+    assert_eq!(ground.locks(), ["LCK..ttyS1"]);
+}
+
+/// A pipe that can be written to has room for a part of an answer to STAT, and nobody reads it: the session waits for
+/// the client as long as for any other, then obeys what it has sent.
+#[test]
+fn an_answer_larger_than_the_room_of_a_pipe_stops_no_session() {
+    const ROOM: usize = 4096;
+    let ground = Ground::new();
+    for number in 0..STATUS_HOLDERS {
+        fs::write(ground.path(&format!("lock/LCK..ttyS{number}")), format!("{:>10}\n", own()))
+            .unwrap();
+    }
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    assert_eq!(fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)), Ok(4096));
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "1"]).stdin(Stdio::piped()).stdout(writer);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut output = fs::File::from(reader);
+    assert!(output.read(&mut [0; ROOM]).unwrap() > 0);
+    writeln!(child.stdin.take().unwrap(), "stat\nlock ttyS99 {}", own()).unwrap();
+    assert_eq!(ended(child).code(), Some(0));
+    assert!(ground.locks().contains(&"LCK..ttyS99".to_owned()));
+    let mut said = Vec::new();
+    output.read_to_end(&mut said).unwrap();
+    assert_eq!(said.len(), ROOM);
+}
+
+/// Started with descriptors closed, for a device that no machine has: no lock file ever gets one of their numbers, so nothing of
+/// the protocol gets into a lock file, and no lock file's content to the client.
+#[rstest]
+fn closed_descriptors(
+    #[values("", "0<&-")] input: &str,
+    #[values("", "1>&-")] output: &str,
+    #[values("", "2>&-")] error: &str,
+) {
+    let ground = Ground::new();
+    let lfpd = ground.command();
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("exec \"$@\" {input} {output} {error}")).arg("sh");
+    shell.arg(lfpd.get_program()).args(lfpd.get_args());
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let said = writeln!(child.stdin.take().unwrap(), "lock pts/70007 {}\nquit", own());
+    assert!(said.is_ok() || !input.is_empty());
+    let (mut out, mut err) = (String::new(), String::new());
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!(ended(child).code(), Some(0));
+    let replies = if input.is_empty() { vec!["220", "200", "221"] } else { vec!["220"] };
+    let replies = if output.is_empty() { replies } else { vec![] };
+    assert_eq!(out.lines().map(|line| &line[..3]).collect::<Vec<_>>(), replies);
+    assert_eq!(err, "");
+    let names: &[&str] =
+        if input.is_empty() { &["LCK..70007", "LCK..pts:70007", "LCK..pts_70007"] } else { &[] };
+    assert_eq!(ground.locks(), names);
+    for name in names {
+        let content = fs::read_to_string(ground.path("lock").join(name)).unwrap();
+        assert_eq!(content, format!("{:>10}\n", own()));
+    }
+}
+
+/// Nothing in the environment changes a byte of what is said and written.
+#[test]
+fn a_hostile_environment() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.env_clear();
+    let long = "x".repeat(100_000);
+    for (name, value) in [
+        ("LD_LIBRARY_PATH", "/nonexistent"),
+        ("GLIBC_TUNABLES", "glibc.malloc.check=3:glibc.malloc.perturb=85"),
+        ("MALLOC_PERTURB_", "85"),
+        ("RUST_BACKTRACE", "full"),
+        ("RUST_LOG", "trace"),
+        ("TZ", ":/dev/full"),
+        ("LANG", "xx_XX.utf7"),
+        ("LC_ALL", "/../../etc"),
+        ("COLUMNS", "1"),
+        ("CLICOLOR_FORCE", "1"),
+        ("TMPDIR", "/nonexistent"),
+        ("HOME", "\u{1b}[2J\n"),
+        ("LFPD_LOCK_DIR", "/etc"),
+        ("LOCK_DIR", "/etc"),
+        ("LISTEN_FDS", "-1"),
+        ("PATH", long.as_str()),
+    ] {
+        command.env(name, value);
+    }
+    let transcript = Transcript::named("rxtx");
+    let wire = Wire::start(command);
+    assert!(wire.send(&transcript.sent()));
+    let ending = wire.finish();
+    assert_eq!(ending.said, transcript.answered(usize::MAX));
+    assert_eq!(ending.status.code(), Some(0));
+}
+
+/// A strict umask of the super-server does not make locks that nobody can read.
+#[test]
+fn a_strict_umask_changes_nothing() {
+    let ground = Ground::new();
+    let lfpd = ground.command();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0777; exec \"$@\"", "sh"]);
+    shell.arg(lfpd.get_program()).args(lfpd.get_args());
+    let wire = Wire::start(shell);
+    assert!(wire.send(format!("lock ttyS1 {}\nquit\n", own()).as_bytes()));
+    assert!(wire.finish().said.contains("200 "));
+    let data = fs::metadata(ground.path("lock/LCK..ttyS1")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());
+    assert_eq!(mode & 0o7777, 0o444);
+}
+
+#[test]
+fn an_idle_client_is_told_and_let_go() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "1"]);
+    let wire = Wire::start(command);
+    assert!(wire.receive().starts_with("220 "));
+    assert_eq!(wire.receive(), CLOSING);
+    let ending = wire.finish();
+    assert_eq!((ending.said.as_str(), ending.status.code()), ("", Some(0)));
+}
+
+/// Bytes that never become a line do not keep a session, and do nothing.
+#[rstest]
+fn a_client_that_dawdles_is_let_go(#[values(1, 20)] milliseconds_between: u64) {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "1"]).stdin(Stdio::piped());
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let child = command.stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
+    drop(command);
+    ours.set_read_timeout(Some(Duration::from_millis(milliseconds_between))).unwrap();
+    let (mut said, start) = (Vec::new(), Instant::now());
+    while !said.ends_with(CLOSING.as_bytes()) {
+        assert!(start.elapsed() < LIMIT, "{}", String::from_utf8_lossy(&said));
+        let mut piece = [0; 512];
+        match ours.read(&mut piece) {
+            Ok(length) => said.extend_from_slice(&piece[..length]),
+            Err(error) => {
+                let silent = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+                assert!(silent, "{error}");
+            }
+        }
+        let _ = ours.write_all(b"x");
+    }
+    assert_eq!(ended(child).code(), Some(0));
+}
+
+/// A client that sends without end and never reads stops nobody but itself: the service waits
+/// for it as long as for an idle one, then goes on without answering.
+#[test]
+fn a_client_that_never_reads_is_not_waited_for_for_ever() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.args(["--idle-timeout", "4"]);
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let child = command.stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
+    drop(command);
+    ours.set_write_timeout(Some(LIMIT)).unwrap();
+    for _ in 0..4096 {
+        ours.write_all(&[b'\n'; 1024]).unwrap();
+    }
+    writeln!(ours, "lock ttyS1 {}", own()).unwrap();
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(ended(child).code(), Some(0));
+    assert_eq!(ground.locks(), ["LCK..ttyS1"]);
+}
+
+/// Memory is bounded whatever comes: lines without end, options without end, no line ends.
+#[rstest]
+#[case::endless_line(b"A")]
+#[case::endless_subnegotiation(b"\xff\xfaB")]
+#[case::endless_options(b"\xff\xfd\x01")]
+#[case::many_lines(b"LOCK /dev/ttyS1\tx\n")]
+fn endless_input_costs_bounded_memory(#[case] piece: &[u8]) {
+    let ground = Ground::new();
+    let wire = Wire::on(&ground);
+    assert!(wire.receive().starts_with("220 "));
+    let packet = piece.repeat(4096 / piece.len());
+    let mut answers = 0;
+    for _ in 0..2048 {
+        assert!(wire.send(&packet));
+        for _ in 0..packet.iter().filter(|byte| **byte == b'\n').count() {
+            assert!(wire.receive().starts_with("500 "));
+            answers += 1;
+        }
+    }
+    assert_eq!(answers > 0, piece.ends_with(b"\n"));
+    let status = fs::read_to_string(format!("/proc/{}/status", wire.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 16 * 1024, "peak memory {kib} KiB");
+    assert_eq!(wire.finish().status.code(), Some(0));
+}
+
+/// Where descriptor 2 is the client, it is taken away; where it is not, it is left alone.
+#[test]
+fn standard_error_never_reaches_the_client() {
+    let ground = Ground::new();
+    let wire = Wire::on(&ground);
+    wire.receive();
+    let error = format!("/proc/{}/fd/2", wire.pid());
+    assert_eq!(fs::read_link(error).unwrap().to_str(), Some("/dev/null"));
+    wire.finish();
+
+    let log = ground.path("log");
+    let mut command = ground.command();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    command.stdin(copy(&theirs)).stdout(copy(&theirs)).stderr(fs::File::create(&log).unwrap());
+    let child = command.spawn().unwrap();
+    drop(command);
+    let mut piece = [0; 512];
+    assert!(ours.read(&mut piece).unwrap() > 0);
+    assert_eq!(fs::read_link(format!("/proc/{}/fd/2", child.id())).unwrap(), log);
+    drop(ours);
+    assert_eq!(ended(child).code(), Some(0));
+    assert_eq!(fs::read_to_string(log).unwrap(), "");
+}
+
+/// What is wrong with the arguments is no client's business.
+#[rstest]
+#[case::unknown_option(&["--no-such-option"])]
+#[case::bad_value(&["--idle-timeout", "0"])]
+#[case::help(&["--help"])]
+#[case::version(&["--version"])]
+fn a_client_never_sees_the_command_line(#[case] options: &[&str]) {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.args(options);
+    let ending = Wire::start(command).finish();
+    assert_eq!((ending.said.as_str(), ending.status.code()), ("", Some(64)));
+}
+
+#[rstest]
+#[case::unknown_option(&["--no-such-option"], 64, "", "--no-such-option")]
+#[case::no_system(&["--os", "plan10"], 64, "", "plan10")]
+#[case::idle_below(&["--idle-timeout", "0"], 64, "", "0")]
+#[case::idle_above(&["--idle-timeout", "86401"], 64, "", "86401")]
+#[case::facility(&["--log-facility", "lfpd"], 64, "", "no such syslog facility")]
+#[case::level(&["--log-level", "loud"], 64, "", "loud")]
+#[case::banner(&["--banner-version", "1\r\n200"], 64, "", "printable")]
+#[case::version(&["--version"], 0, "lfpd 0.1.0\n", "")]
+#[case::help(&["--help"], 0, "--lock-dir", "")]
+fn a_person_sees_what_is_wrong(
+    #[case] options: &[&str],
+    #[case] code: i32,
+    #[case] output: &str,
+    #[case] error: &str,
+) {
+    let end = Command::new(env!("CARGO_BIN_EXE_lfpd"))
+        .args(options)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(end.status.code(), Some(code));
+    assert!(String::from_utf8_lossy(&end.stdout).contains(output), "{end:?}");
+    assert!(String::from_utf8_lossy(&end.stderr).contains(error), "{end:?}");
+    assert_eq!(
+        (end.stdout.is_empty(), end.stderr.is_empty()),
+        (output.is_empty(), error.is_empty())
+    );
+}
+
+/// On a terminal, and behind `2>&1`, descriptor 2 is the same as 1.
+#[rstest]
+#[case::usage(&["--no-such-option"], 64, "--no-such-option")]
+#[case::elsewhere(&["--listen", "0.0.0.0:50001"], 64, "0.0.0.0:50001")]
+#[case::no_place(&["--listen", "unix:/proc/nonexistent/socket"], 1, "lfpd: cannot listen on")]
+fn startup_errors_are_shown_where_both_outputs_are_one(
+    #[case] options: &[&str],
+    #[case] code: i32,
+    #[case] said: &str,
+) {
+    let place = tempfile::tempdir().unwrap();
+    let screen = place.path().join("screen");
+    let output = fs::File::create(&screen).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
+    command.args(options).stdin(Stdio::null());
+    let status = command.stdout(output.try_clone().unwrap()).stderr(output).status().unwrap();
+    assert_eq!(status.code(), Some(code));
+    let seen = fs::read_to_string(screen).unwrap();
+    assert!(seen.contains(said), "{seen:?}");
+}
+
+#[test]
+fn the_banner_version_is_selectable() {
+    let ground = Ground::new();
+    let mut command = ground.command();
+    command.args(["--banner-version", "my own 7"]);
+    let wire = Wire::start(command);
+    let greeting = format!("220 {} Lock File Server (Version my own 7) ready\r\n", host());
+    assert_eq!(wire.receive(), greeting);
+}
+
+/// However much is said without a pause, what no client waits for is put off in small amounts.
+#[test]
+fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
+    const PAIRS: usize = 10_000;
+    let ground = Ground::new();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_read_timeout(Some(LIMIT)).unwrap();
+    ours.set_write_timeout(Some(LIMIT)).unwrap();
+    let child = ground.command().stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
+    drop(theirs);
+    let hear = ours.try_clone().unwrap();
+    let answers =
+        std::thread::spawn(move || BufReader::new(hear).lines().map_while(Result::ok).count());
+    let pair = format!("lock x {0}\nunlock x {0}\n", own());
+    let (mut open, process) = (0, format!("/proc/{}", child.id()));
+    for _ in 0..PAIRS / 100 {
+        (&ours).write_all(pair.repeat(100).as_bytes()).unwrap();
+        open = open.max(fs::read_dir(format!("{process}/fd")).unwrap().count());
+    }
+    let status = fs::read_to_string(format!("{process}/status")).unwrap();
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(answers.join().unwrap(), 1 + 2 * PAIRS);
+    assert_eq!(ended(child).code(), Some(0));
+    assert!(open < FEW, "{open} descriptors");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 16 * 1024, "peak memory {kib} KiB");
+}
+
+/// A client that never pauses, and one that takes no answers, get no work put off for ever.
+#[rstest]
+#[case::never_pausing(true)]
+#[case::not_reading(false)]
+fn a_lock_is_recorded_soon_whatever_its_client_does(#[case] reads: bool) {
+    let ground = Ground::new();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut child = ground.command().stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
+    drop(theirs);
+    let talk = ours.try_clone().unwrap();
+    let talking = std::thread::spawn(move || {
+        let _ = (&talk).write_all(format!("lock ttyS1 {}\n", own()).as_bytes());
+        while (&talk).write_all(&b"noop\n".repeat(100)).is_ok() {}
+    });
+    let hear = ours.try_clone().unwrap();
+    let hearing = std::thread::spawn(move || {
+        while reads && (&hear).read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
+    });
+    let recorded = until(LIMIT, || fs::read_link(ground.path("state/LCK..ttyS1")).ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    ours.shutdown(std::net::Shutdown::Both).unwrap();
+    talking.join().unwrap();
+    hearing.join().unwrap();
+    assert!(recorded.is_some());
+}
+
+/// A session may last: a directory that came after its beginning is searched as well.
+#[test]
+fn a_directory_that_came_during_the_session_is_searched() {
+    let ground = Ground::new();
+    fs::remove_dir(ground.path("other")).unwrap();
+    let wire = Wire::on(&ground);
+    wire.receive();
+    assert!(wire.send(format!("lock ttyS2 {}\n", own()).as_bytes()));
+    assert_eq!(wire.receive(), "200 Command okay.\r\n");
+    fs::create_dir(ground.path("other")).unwrap();
+    let busy = until(LIMIT, || {
+        fs::write(ground.path("other/LCK..ttyS1"), format!("{:>10}\n", own())).unwrap();
+        assert!(wire.send(format!("lock ttyS1 {}\n", own()).as_bytes()));
+        let answer = wire.receive();
+        assert!(wire.send(format!("unlock ttyS1 {}\n", own()).as_bytes()));
+        wire.receive();
+        answer.starts_with("450").then_some(())
+    });
+    assert!(busy.is_some());
+    wire.finish();
+}
+
+/// `ulimit -f 0`: a refusal for the client, no end by SIGXFSZ, and nothing half-written.
+#[test]
+fn a_limit_on_the_size_of_files_is_a_refusal() {
+    let ground = Ground::new();
+    let service = ground.command();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 0; exec \"$@\"", "sh"]).arg(service.get_program());
+    limited.args(service.get_args());
+    let wire = Wire::start(limited);
+    wire.receive();
+    assert!(wire.send(format!("lock /dev/ttyS1 {}\n", own()).as_bytes()));
+    let reply = wire.receive();
+    assert_eq!(reply, "550 : Permission denied.\r\n");
+    let ending = wire.finish();
+    assert_eq!((ending.said.as_str(), ending.status.code()), ("", Some(0)));
+    assert_eq!(ground.locks(), [""; 0]);
+}

@@ -1,0 +1,345 @@
+//! WAIT: which client gets the device, in which order, and which events wake and end a wait.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rstest::rstest;
+use testbed::{CLOSING, Client, Daemon, Ground, Holder, OtherUser, own, pause};
+
+use crate::wire::Wire;
+
+const DONE: &str = "200 Command okay.";
+const BUSY: &str = "450 : File busy";
+
+/// A client that has begun to wait: the service has read its line when it refuses another's LOCK,
+/// or, where somebody waits already, when it has answered a later client on the same thread.
+fn waiting(daemon: &Daemon, device: &str, pid: u32, seconds: u32) -> Client {
+    let mut client = daemon.on_unix().greeted();
+    client.say(&format!("wait {device} {pid} {seconds}"));
+    // The answer to a command sent later shows that this one has been read: readiness is served
+    // in the order in which it came.
+    settle(daemon);
+    client
+}
+
+fn settle(daemon: &Daemon) {
+    for _ in 0..3 {
+        assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
+    }
+}
+
+#[test]
+fn a_free_device_is_had_at_once() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.on_tcp().greeted();
+    assert_eq!(client.ask(&format!("WAIT /dev/ttyS1 {} 60", own())), DONE);
+    assert_eq!(daemon.ground.locks(), ["LCK..ttyS1"]);
+    assert_eq!(client.ask(&format!("wait ttyS1 {} 0", own())), BUSY);
+}
+
+#[test]
+fn a_waiter_keeps_its_place_when_silent_clients_connect() {
+    let daemon = Daemon::start(&["--max-per-user", "3"]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let mut waiter = daemon.on_unix().greeted();
+    waiter.say(&format!("wait ttyS1 {} 600", own()));
+    for _ in 0..3 {
+        assert_eq!(owner.ask("noop"), DONE);
+    }
+    let mut silent = daemon.on_unix().greeted();
+    let _later = daemon.on_unix().greeted();
+    assert_eq!(silent.line(), CLOSING);
+    assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert_eq!(waiter.line(), DONE);
+}
+
+#[test]
+fn first_come_first_served() {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let mut line: Vec<Client> = (0..5).map(|_| waiting(&daemon, "ttyS1", own(), 600)).collect();
+    for _ in 0..line.len() {
+        assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
+        assert_eq!(line.remove(0).line(), DONE);
+        // Exactly one: the next one's answer is not there.
+        assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    }
+}
+
+#[test]
+fn two_names_of_one_device_are_one_line() {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock /dev/zero {}", own())), DONE);
+    let mut first = waiting(&daemon, "/dev/zero", own(), 600);
+    let _second = waiting(&daemon, "zero", own(), 600);
+    assert_eq!(owner.ask(&format!("unlock zero {}", own())), DONE);
+    assert_eq!(first.line(), DONE);
+}
+
+/// Nobody overtakes those who wait, and other devices are not concerned.
+#[test]
+fn a_lock_does_not_barge_in() {
+    let daemon = Daemon::start(&[]);
+    let holder = Holder::new();
+    let file = daemon.ground.path("lock/LCK..ttyS1");
+    std::fs::write(&file, format!("{:>10}\n", holder.pid())).unwrap();
+    let mut first = waiting(&daemon, "ttyS1", own(), 600);
+    let mut other = daemon.on_tcp().greeted();
+    assert_eq!(other.ask(&format!("lock ttyS2 {}", own())), DONE);
+    std::fs::remove_file(&file).unwrap();
+    // Whether the service has heard of it or not.
+    assert_eq!(other.ask(&format!("lock ttyS1 {}", own())), BUSY);
+    assert_eq!(first.line(), DONE);
+}
+
+/// A link that only its maker uses keeps his WAIT from a device that is free: he does not keep
+/// others from it, neither LOCK nor WAIT.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_waiter_hindered_by_its_own_name_heads_no_line() {
+    let daemon = Daemon::start(&[]);
+    let links = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");
+    std::os::unix::fs::symlink("/dev/zero", links.path().join("mine")).expect("a link");
+    let name = links.path().join("mine");
+    let name = name.strip_prefix("/dev").ok().and_then(Path::to_str).expect("a name");
+    let mut nobody = OtherUser::with(1, &daemon);
+    let mut other = daemon.on_tcp().greeted();
+    // Busy for him alone: what he asks for is another lock of the same device.
+    for file in ["LCK..mine".to_owned(), format!("LCK..{}", name.replace('/', "_"))] {
+        let path = daemon.ground.path("lock").join(file);
+        std::fs::write(path, format!("{:>10}\n", own())).expect("a lock");
+    }
+    nobody.say(&format!("wait {name} 99999999 600"));
+    settle(&daemon);
+    assert_eq!(other.ask(&format!("lock zero {}", own())), DONE);
+    assert_eq!(other.ask(&format!("unlock zero {}", own())), DONE);
+    assert_eq!(other.ask(&format!("wait zero {} 60", own())), DONE);
+}
+
+/// As long as somebody waits, it can be seen who.
+#[test]
+fn waiters_are_shown() {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let _waiter = waiting(&daemon, "ttyS1", own(), 600);
+    let line = format!("device=\"ttyS1\" scheme=waiting standing=alive pid={}", own());
+    for question in ["stat ttyS1", "stat"] {
+        let lines = owner.lines(question);
+        assert!(lines[0].ends_with(" waiting=1"), "{lines:?}");
+        assert!(lines.iter().any(|shown| shown.starts_with(&format!(" {line}"))), "{lines:?}");
+    }
+}
+
+#[rstest]
+#[case::own_directory("lock")]
+#[case::searched_directory("other")]
+fn a_foreign_lock_that_goes_wakes(#[case] directory: &str) {
+    let daemon = Daemon::start(&[]);
+    let holder = Holder::new();
+    let file = daemon.ground.path(directory).join("LCK..ttyS1");
+    let lock = |_: &mut Client| std::fs::write(&file, format!("{:>10}\n", holder.pid())).unwrap();
+    wakes(&daemon, lock, |()| std::fs::remove_file(&file).unwrap());
+}
+
+#[test]
+fn the_end_of_the_holder_wakes() {
+    let daemon = Daemon::start(&[]);
+    let lock = |control: &mut Client| {
+        let holder = Holder::new();
+        assert_eq!(control.ask(&format!("lock ttyS1 {}", holder.pid())), DONE);
+        holder
+    };
+    wakes(&daemon, lock, drop);
+}
+
+/// A waiter has ttyS1 soon after the end of the lock that `lock` makes: well below the second after which the device is
+/// looked at anyway. The best of several times counts, since the machine may be busy.
+fn wakes<L>(daemon: &Daemon, mut lock: impl FnMut(&mut Client) -> L, mut end: impl FnMut(L)) {
+    let mut control = daemon.on_tcp().greeted();
+    let times = (0..5).map(|_| {
+        let held = lock(&mut control);
+        let mut client = waiting(daemon, "ttyS1", own(), 600);
+        let began = Instant::now();
+        end(held);
+        assert_eq!(client.line(), DONE);
+        let time = began.elapsed();
+        assert_eq!(control.ask(&format!("unlock ttyS1 {}", own())), DONE);
+        time
+    });
+    assert!(times.min().unwrap() < Duration::from_millis(500));
+}
+
+/// The kernel tells nobody of the end of a flock: the look once a second sees it.
+#[test]
+fn the_end_of_a_flock_is_seen() {
+    let daemon = Daemon::start(&[]);
+    // A node nobody locks, and that does not mind. With -F the flock is the sleeper's own.
+    let mut flock = Command::new("flock")
+        .args(["-F", "/dev/full", "sh", "-c", "echo held; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("flock (package util-linux)");
+    flock.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    let mut client = daemon.on_tcp().greeted();
+    assert_eq!(client.ask(&format!("lock full {}", own())), BUSY);
+    let mut client = waiting(&daemon, "full", own(), 600);
+    flock.kill().unwrap();
+    flock.wait().unwrap();
+    assert_eq!(client.line(), DONE);
+}
+
+/// The process that took the flock has ended, and another one has inherited the descriptor: no event tells of its end, so
+/// the daemon looks once a second, and not all the time.
+#[test]
+fn an_inherited_flock_is_looked_at_once_a_second() {
+    let daemon = Daemon::start(&[]);
+    let mut heir = Command::new("sh")
+        .args(["-c", "exec 3<>/dev/urandom; flock 3; echo held; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("flock (package util-linux)");
+    heir.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    let mut client = waiting(&daemon, "urandom", own(), 600);
+    let before = daemon.kilobytes("voluntary_ctxt_switches");
+    let seconds = Duration::from_secs(3);
+    pause(seconds);
+    let looks = daemon.kilobytes("voluntary_ctxt_switches") - before;
+    heir.kill().unwrap();
+    heir.wait().unwrap();
+    assert_eq!(client.line(), DONE);
+    // Each look may wait for the thread that reads the kernel's list.
+    assert!(looks < 60, "{looks} wake-ups in three seconds");
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline() {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let mut long = waiting(&daemon, "ttyS1", own(), 600);
+    let mut short = daemon.on_unix().greeted();
+    let began = Instant::now();
+    assert_eq!(short.ask(&format!("wait ttyS1 {} 1", own())), BUSY);
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    // The session goes on, and the other one still waits.
+    assert_eq!(short.ask("noop"), DONE);
+    assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert_eq!(long.line(), DONE);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Leaving {
+    Closes,
+    HalfCloses,
+}
+
+#[rstest]
+fn a_waiter_that_leaves_does_not_get_it(
+    #[values(Leaving::Closes, Leaving::HalfCloses)] how: Leaving,
+) {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let ghost = Holder::new();
+    let mut first = waiting(&daemon, "ttyS1", ghost.pid(), 600);
+    let mut second = waiting(&daemon, "ttyS1", own(), 600);
+    match how {
+        Leaving::Closes => drop(first),
+        Leaving::HalfCloses => {
+            let stream = std::os::fd::AsRawFd::as_raw_fd(first.stream.get_ref());
+            nix::sys::socket::shutdown(stream, nix::sys::socket::Shutdown::Write).unwrap();
+            assert_eq!(first.line(), BUSY);
+            assert_eq!(first.line(), "");
+        }
+    }
+    settle(&daemon);
+    assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    assert_eq!(second.line(), DONE);
+    let content = std::fs::read_to_string(daemon.ground.path("lock/LCK..ttyS1")).unwrap();
+    assert_eq!(content.trim(), own().to_string());
+}
+
+/// It asked and left while the service did nothing: nobody would know of its lock.
+#[rstest]
+#[case::on_unix(Daemon::on_unix)]
+#[case::on_tcp(Daemon::on_tcp)]
+fn a_waiter_that_left_before_it_was_heard_does_not_get_it(#[case] on: fn(&Daemon) -> Client) {
+    let daemon = Daemon::start(&[]);
+    let mut gone = on(&daemon).greeted();
+    daemon.signal(Signal::SIGSTOP);
+    gone.say(&format!("wait ttyS1 {} 0", own()));
+    drop(gone);
+    daemon.signal(Signal::SIGCONT);
+    settle(&daemon);
+    assert_eq!(daemon.ground.locks(), [""; 0]);
+}
+
+/// What is said while waiting is obeyed afterwards, in order.
+#[test]
+fn commands_sent_during_a_wait_are_obeyed_after_it() {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let mut client = daemon.on_tcp().greeted();
+    client.say(&format!("wait ttyS1 {} 600\r\nunlock ttyS1 {}\r\nquit", own(), own()));
+    settle(&daemon);
+    client.say("lost?");
+    settle(&daemon);
+    assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
+    let said = client.rest();
+    assert!(said.starts_with("200 Command okay.\r\n200 Command okay.\r\n221 "), "{said}");
+    assert_eq!(daemon.ground.locks(), [""; 0]);
+}
+
+#[test]
+fn waiters_are_told_when_the_service_ends() {
+    let mut daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let mut client = waiting(&daemon, "ttyS1", own(), 600);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(client.line(), CLOSING);
+    assert_eq!(client.line(), "");
+    assert_eq!(daemon.end().code(), Some(0));
+    assert_eq!(daemon.ground.locks(), ["LCK..ttyS1"]);
+}
+
+/// The first fault decides, in the order that `command` documents.
+#[rstest]
+#[case::no_arguments("wait", "500")]
+#[case::no_seconds("wait ttyS1 5", "500")]
+#[case::too_many("wait ttyS1 5 1 1", "500")]
+#[case::malformed_pid("wait ttyS1 x 1", "500")]
+#[case::malformed_seconds("wait ttyS1 0 x", "500")]
+#[case::signed_seconds("wait ttyS1 5 +1", "500")]
+#[case::negative_seconds("wait ttyS1 5 -1", "500")]
+#[case::pid_before_seconds("wait ttyS1 0 1", "550")]
+#[case::a_day("wait ttyS1 99999999 86400", "200")]
+#[case::more_than_a_day("wait ttyS1 99999999 86401", "550")]
+#[case::endless("wait ttyS1 99999999 99999999999999999999", "550")]
+#[case::no_device("wait /etc/passwd 99999999 1", "550")]
+fn arguments(#[case] line: &str, #[case] code: &str) {
+    let daemon = Daemon::start(&[]);
+    assert_eq!(daemon.on_tcp().greeted().code(line), code);
+}
+
+/// A process with one client cannot keep order among several, so it does not offer to.
+#[test]
+fn a_single_session_does_not_wait() {
+    let wire = Wire::on(&Ground::new());
+    assert!(wire.receive().starts_with("220 "));
+    for line in ["wait ttyS1 5 1\r\n", "wait\r\n", "WAIT x\n"] {
+        assert!(wire.send(line.as_bytes()));
+        assert_eq!(wire.receive(), "202 Command not implemented\r\n");
+    }
+    assert!(wire.send(b"help\r\n"));
+    assert!(!wire.receive().contains("WAIT"));
+    assert_eq!(wire.finish().status.code(), Some(0));
+}

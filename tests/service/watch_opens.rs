@@ -1,0 +1,351 @@
+//! `lfpd --watch-opens`: a process that holds a port open for a second without a lock is given one, and the second
+//! comer is told that the port is busy. Real ports, real programs that lock nothing.
+
+use rstest::rstest;
+use testbed::{Command, LFP, LFPD, LIMIT, Process, Sandbox, User, until};
+
+const WATCH: &[&str] = &["--watch-opens"];
+
+/// Who runs the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    /// Root, who sees everybody's descriptors in `/proc`.
+    Root,
+    /// The service's own user as its unit would start it. It sees nobody's, and hears the kernel's
+    /// word alone.
+    Own,
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox::layout()
+        .port_with_mode("ttyW0", 0o660)
+        .port_with_mode("ttyW1", 0o660)
+        .installed()
+        .enter()
+}
+
+fn lfpd<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Command<'s> {
+    let own = [
+        "--reuid=lfpd",
+        "--regid=lfpd",
+        "--groups=dialout",
+        "--inh-caps=-all,+sys_admin",
+        "--ambient-caps=+sys_admin",
+    ];
+    let command = match server {
+        Server::Root => sandbox.command(LFPD),
+        Server::Own => sandbox.command("setpriv").args(own).arg(LFPD),
+    };
+    command.args(options)
+}
+
+fn serve<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Process<'s> {
+    // The socket is there before the watch is; a client gets its greeting after both.
+    let mut daemon = sandbox.serve_by(lfpd(sandbox, server, options));
+    assert!(daemon.runs(), "{}", daemon.output());
+    daemon
+}
+
+/// Takes the lock for another process. 0: taken; 1: busy.
+fn lock(sandbox: &Sandbox, port: &str, holder: &Process<'_>) -> i32 {
+    sandbox.command(LFP).args(["lock", port, "--pid", &holder.pid().to_string()]).run().code()
+}
+
+fn unlock(sandbox: &Sandbox, port: &str, holder: &Process<'_>) -> i32 {
+    sandbox.command(LFP).args(["unlock", port, "--pid", &holder.pid().to_string()]).run().code()
+}
+
+fn somebody(sandbox: &Sandbox) -> Process<'_> {
+    sandbox.command("sleep").arg("1000").user(User::Bob).spawn()
+}
+
+/// Whom the lock file of a port names.
+fn locked_by(sandbox: &Sandbox, port: &str) -> Option<u32> {
+    let file = sandbox.read(&format!("/run/lock/LCK..{port}"))?;
+    String::from_utf8(file).ok()?.trim().parse().ok()
+}
+
+fn is_locked_by(sandbox: &Sandbox, port: &str, process: &Process<'_>) -> bool {
+    until(LIMIT, || (locked_by(sandbox, port) == Some(process.pid())).then_some(())).is_some()
+}
+
+fn is_free(sandbox: &Sandbox, port: &str) -> bool {
+    until(LIMIT, || locked_by(sandbox, port).is_none().then_some(())).is_some()
+}
+
+/// A shell that says each step when it is done, and does the next at a line of input.
+fn shell<'s>(sandbox: &'s Sandbox, steps: &[&str]) -> Process<'s> {
+    let script: String = steps
+        .iter()
+        .enumerate()
+        .map(|(n, step)| format!("{step}; echo {n}.; read line; "))
+        .collect();
+    let mut shell = sandbox.command("sh").args(["-c", &script]).user(User::Alice).spawn();
+    shell.expect("0.");
+    shell
+}
+
+/// Everybody who opened a port before this call and is to be looked at has been looked at.
+fn everybody_was_looked_at(sandbox: &Sandbox) {
+    let later = shell(sandbox, &["exec 3<>/dev/ttyW1"]);
+    assert!(is_locked_by(sandbox, "ttyW1", &later));
+    later.kill();
+    assert!(is_free(sandbox, "ttyW1"));
+}
+
+#[rstest]
+#[case::picocom(&["picocom", "--nolock", "-b", "9600", "/dev/ttyW0"])]
+#[case::picocom_with_flock(&["picocom", "-b", "9600", "/dev/ttyW0"])]
+#[case::pyserial(&["/usr/bin/python3", "-c", "import serial, sys; port = serial.Serial('/dev/ttyW0'); sys.stdin.read()"])]
+#[case::socat(&["socat", "-", "/dev/ttyW0,raw"])]
+#[case::shell(&["sh", "-c", "exec cat </dev/ttyW0"])]
+#[ignore = "needs root: tests/run"]
+fn a_program_without_locks_keeps_others_out(
+    #[case] program: &[&str],
+    #[values(Server::Root, Server::Own)] server: Server,
+) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, server, WATCH);
+    let (words, other) = (&program[1..], somebody(&sandbox));
+    let opener = sandbox.command(program[0]).args(words).user(User::Alice).spawn();
+    assert!(is_locked_by(&sandbox, "ttyW0", &opener), "{}", opener.output());
+    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 1, "busy");
+    let who = sandbox.command(LFP).args(["who", "/dev/ttyW0"]).user(User::Bob).run();
+    assert!(who.said("LCK..ttyW0") && who.said("alice"), "{who}");
+    opener.kill();
+    assert!(is_free(&sandbox, "ttyW0"));
+    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 0, "free");
+}
+
+/// Off unless asked for: then a port that is merely open is anybody's.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_the_option_nothing_is_locked_for_anybody() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, Server::Own, &[]);
+    let (_opener, other) = (shell(&sandbox, &["exec 3<>/dev/ttyW0"]), somebody(&sandbox));
+    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 0);
+}
+
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_process_that_closes_the_port_loses_the_lock(
+    #[values(Server::Root, Server::Own)] server: Server,
+) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, server, WATCH);
+    let mut brief = shell(&sandbox, &["exec 3<>/dev/ttyW0; exec 3>&-"]);
+    everybody_was_looked_at(&sandbox);
+    assert_eq!(locked_by(&sandbox, "ttyW0"), None, "it was open for a moment");
+    assert!(brief.runs());
+
+    let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
+    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+    opener.type_in("\n");
+    opener.expect("1.");
+    assert!(is_free(&sandbox, "ttyW0"));
+    assert!(opener.runs());
+}
+
+/// Where `/proc` shows it, one descriptor of two that is closed changes nothing.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, Server::Root, WATCH);
+    let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0 4<>/dev/ttyW0", "exec 3>&-"]);
+    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+    opener.type_in("\n");
+    opener.expect("1.");
+    everybody_was_looked_at(&sandbox);
+    assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
+}
+
+/// A locked port stays its holder's; the process that has it open gets the lock when the holder is gone.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn the_lock_of_another_is_waited_for(#[values(Server::Root, Server::Own)] server: Server) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, server, WATCH);
+    let other = somebody(&sandbox);
+    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 0);
+    let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
+    everybody_was_looked_at(&sandbox);
+    assert_eq!(locked_by(&sandbox, "ttyW0"), Some(other.pid()));
+    assert!(is_shown_open(&sandbox, "read line").is_some(), "who has it open is shown");
+    other.kill();
+    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+}
+
+/// A lock that its owner has given up, or taken himself, is no affair of the watch.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_of_its_own_is_left_alone() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
+    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+    assert_eq!(unlock(&sandbox, "/dev/ttyW0", &opener), 0);
+    assert_eq!(lock(&sandbox, "/dev/ttyW0", &opener), 0);
+    opener.type_in("\n");
+    opener.expect("1.");
+    everybody_was_looked_at(&sandbox);
+    assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
+}
+
+/// A login waits on the line without keeping anybody from it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn agetty_gets_no_lock() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let getty = sandbox.command("agetty").args(["--local-line", "ttyW0", "9600"]).spawn();
+    let is_shown = until(LIMIT, || is_shown_open(&sandbox, "agetty"));
+    assert!(is_shown.is_some(), "{}", getty.output());
+    everybody_was_looked_at(&sandbox);
+    assert_eq!(locked_by(&sandbox, "ttyW0"), None);
+}
+
+/// What another user is told, who sees nobody's descriptors.
+fn is_shown_open(sandbox: &Sandbox, program: &str) -> Option<()> {
+    let who = sandbox.command(LFP).args(["who", "/dev/ttyW0"]).user(User::Bob).run();
+    who.output().lines().any(|line| line.contains(" open ") && line.contains(program)).then_some(())
+}
+
+/// A process that may not use the port, and was handed it open, keeps nobody from it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_the_right_to_open_a_port_none_to_lock_it() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let script = "exec 3<>/dev/ttyW0; exec setpriv --reuid=bob --regid=bob --clear-groups cat";
+    let mut opener = sandbox.command("sh").args(["-c", script]).spawn();
+    everybody_was_looked_at(&sandbox);
+    assert!(opener.runs() && locked_by(&sandbox, "ttyW0").is_none());
+}
+
+/// Who opens a port, hands it to a child and ends leaves nothing but a number, which is soon another's.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_number_of_an_opener_is_not_the_opener() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let mut opener = sandbox
+        .command("bash")
+        .args(["-c", "exec 3<>/dev/ttyW0; sleep 1000 & echo opened; read line"])
+        .user(User::Alice)
+        .spawn();
+    opener.expect("opened");
+    let number = opener.pid();
+    opener.kill();
+    let again = format!(
+        "until [ \"$pid\" = {number} ]; do [ -z \"$pid\" ] || kill -KILL $pid; \
+         echo {} >/proc/sys/kernel/ns_last_pid; \
+         setpriv --reuid=bob --regid=bob --init-groups sleep 1000 & pid=$!; done; echo again; cat",
+        number - 1
+    );
+    let mut bobs = sandbox.command("bash").args(["-c", &again]).spawn();
+    bobs.expect("again");
+    everybody_was_looked_at(&sandbox);
+    assert_eq!(locked_by(&sandbox, "ttyW0"), None);
+}
+
+/// A process that had the port open before the service began gets the lock, too, if the service can see it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_program_that_opened_the_port_before_the_service_is_found() {
+    let sandbox = sandbox();
+    let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
+    let _daemon = serve(&sandbox, Server::Root, WATCH);
+    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+}
+
+/// A port that is plugged in is watched from then on.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_port_that_comes_is_watched() {
+    let sandbox = sandbox();
+    let daemon = serve(&sandbox, Server::Own, WATCH);
+    let node =
+        "mknod -m 660 /dev/ttyW9 c 240 9 && chgrp dialout /dev/ttyW9 && stat -c %i /dev/ttyW9";
+    let made = sandbox.command("sh").args(["-c", node]).run();
+    let inode: u64 = made.output().trim().parse().expect("its number");
+    let marks = format!("cat /proc/{}/fdinfo/*", daemon.pid());
+    let is_watched = until(LIMIT, || {
+        let marks = sandbox.command("sh").args(["-c", &marks]).run();
+        marks.said(&format!("fanotify ino:{inode:x} ")).then_some(())
+    });
+    assert!(is_watched.is_some());
+}
+
+/// The one great capability is given up before the first client is served.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_capability_is_given_up_entirely() {
+    let sandbox = sandbox();
+    let daemon = serve(&sandbox, Server::Own, WATCH);
+    let status = sandbox.read(&format!("/proc/{}/status", daemon.pid())).expect("its status");
+    let status = String::from_utf8_lossy(&status).into_owned();
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert!(status.contains(&format!("{set}:\t0000000000000000\n")), "{status}");
+    }
+}
+
+#[rstest]
+#[case::without_the_capability(&["setpriv", "--reuid=lfpd", "--regid=lfpd", "--clear-groups", "/run/test/lfpd", "--watch-opens", "--listen", "unix:/run/lfpd/lfpd.sock"], "CAP_SYS_ADMIN")]
+#[case::without_a_socket(&["/run/test/lfpd", "--watch-opens"], "--listen")]
+#[ignore = "needs root: tests/run"]
+fn an_option_that_cannot_work_is_refused_with_a_reason(#[case] words: &[&str], #[case] why: &str) {
+    let sandbox = sandbox();
+    let end = sandbox.command(words[0]).args(&words[1..]).on_terminal().run();
+    assert!(end.code() == 1 && end.said(why), "{end}");
+}
+
+/// The descriptors of the process that is examined.
+const DESCRIPTORS: usize = 4000;
+
+/// How many files were examined by the daemon's main thread, which serves clients, and by its other threads.
+fn examinations(trace: &str) -> (usize, usize) {
+    let main = trace.split_ascii_whitespace().next().unwrap_or_default();
+    let all = trace.lines().filter(|line| line.contains("statx("));
+    let (of_main, others): (Vec<&str>, Vec<&str>) = all.partition(|line| line.starts_with(main));
+    (of_main.len(), others.len())
+}
+
+/// However many descriptors a process has, and whenever it closes a port, the others are served.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn looking_at_very_many_descriptors_keeps_nobody_waiting() {
+    let sandbox = sandbox();
+    let trace = "/run/test/trace";
+    let words = ["-f", "-qq", "-e", "trace=statx", "-o", trace];
+    let daemon = sandbox.command("strace").args(words).arg(LFPD).args(WATCH);
+    let _daemon = sandbox.serve_by(daemon);
+    let mut client = sandbox.client().expect("a daemon").greeted();
+    let many = format!(
+        "ulimit -n {} && exec setpriv --reuid=alice --regid=alice --groups=dialout bash -c \
+         'for ((i = 0; i < {DESCRIPTORS}; i++)); do exec {{fd}}</dev/null; done; \
+         exec {{fd}}<>/dev/ttyW0; exec {{other}}<>/dev/ttyW0; exec {{fd}}>&-; echo many.; read line; \
+         exec {{other}}>&-; echo closed.; read line'",
+        DESCRIPTORS + 96
+    );
+    let mut opener = sandbox.command("bash").args(["-c", &many]).spawn();
+    opener.expect("many.");
+    let mut noop_until = |is_so: &dyn Fn() -> bool| {
+        let so = until(LIMIT, || {
+            assert!(client.ask("noop").starts_with("200 "));
+            is_so().then_some(())
+        });
+        assert!(so.is_some());
+    };
+    noop_until(&|| locked_by(&sandbox, "ttyW0").is_some());
+    opener.type_in("\n");
+    opener.expect("closed.");
+    noop_until(&|| locked_by(&sandbox, "ttyW0").is_none());
+
+    let trace = sandbox.read(trace).expect("a trace");
+    let (by_main, by_others) = examinations(&String::from_utf8_lossy(&trace));
+    // For the lock, and for the second closing; resolving names takes some as well.
+    assert!(by_others >= 2 * DESCRIPTORS, "{by_others}");
+    assert!(by_main < DESCRIPTORS / 4, "{by_main}");
+}

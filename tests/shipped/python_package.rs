@@ -1,0 +1,314 @@
+//! The Python package `lfp-serial` with the real pyserial, against the real service, as ordinary
+//! users in a lock directory that only root may write.
+
+use rstest::rstest;
+use testbed::{LIMIT, Process, SOCKET, Sandbox, User, until};
+
+const PORT: &str = "/dev/ttyW0";
+const LOCK: &str = "/run/lock/LCK..ttyW0";
+
+fn sandbox() -> Sandbox {
+    sandbox_with_lock_dir("0755")
+}
+
+fn sandbox_with_lock_dir(mode: &str) -> Sandbox {
+    let root = env!("CARGO_MANIFEST_DIR");
+    Sandbox::layout()
+        .port("ttyW0")
+        .port_with_mode("ttyW1", 0o600)
+        .installed()
+        .lock_dir(mode, "root:root")
+        .bring("python", format!("{root}/python/src"))
+        .enter()
+}
+
+fn serve(sandbox: &Sandbox) -> Process<'_> {
+    sandbox.serve(User::Lfpd, &[])
+}
+
+fn python<'a>(sandbox: &'a Sandbox, script: &str) -> testbed::Command<'a> {
+    let command = sandbox.command("/usr/bin/python3").args(["-c", script]);
+    command.env("PYTHONPATH", "/run/test/python").env("PYTHONDONTWRITEBYTECODE", "1")
+}
+
+/// Holds the port until a line comes, and says what there is to say.
+const WITH: &str = "
+import lfp_serial, sys
+with lfp_serial.lock('/dev/ttyW0') as lock:
+    print('HELD', lock.device, flush=True)
+    sys.stdin.readline()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
+const PYSERIAL: &str = "
+import lfp_serial, serial, sys
+port = serial.serial_for_url('lfp:///dev/ttyW0', 9600)
+print('HELD', port.port, flush=True)
+sys.stdin.readline()
+port.close()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
+/// The address is assigned later, as pyserial's own tests do it.
+const ASSIGNED: &str = "
+import lfp_serial, serial, sys
+port = serial.serial_for_url('lfp:///dev/ttyW1', 9600, do_not_open=True)
+port.port = 'lfp:///dev/ttyW0?timeout=0'
+port.open()
+print('HELD', port.port, flush=True)
+sys.stdin.readline()
+port.close()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
+#[rstest]
+#[case::with_statement(WITH)]
+#[case::pyserial(PYSERIAL)]
+#[case::pyserial_assigned(ASSIGNED)]
+#[ignore = "needs root: tests/run"]
+fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let mut alice = python(&sandbox, script).user(User::Alice).spawn();
+    alice.expect("HELD /dev/ttyW0");
+    let lock = sandbox.read(LOCK).unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
+    let minicom = sandbox.command("minicom").args(["-D", PORT]).user(User::Bob).run();
+    assert!(minicom.said("Device /dev/ttyW0 is locked."), "{minicom}");
+
+    let end = python(&sandbox, script).user(User::Bob).run();
+    let held = format!("held by pid {} alice", alice.pid());
+    assert!(end.code() == 1 && end.said(&held), "{end}");
+    alice.type_in("\n");
+    alice.expect("FREE");
+    assert!(sandbox.read(LOCK).is_none());
+    let mut bob = python(&sandbox, script).user(User::Bob).spawn();
+    bob.expect("HELD");
+    bob.kill();
+    let cleared = until(LIMIT, || sandbox.read(LOCK).is_none().then_some(()));
+    assert!(cleared.is_some(), "a killed process has nothing");
+}
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_first_waiter_gets_it_next() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let mut alice = python(&sandbox, PYSERIAL).user(User::Alice).spawn();
+    alice.expect("HELD");
+    let waits = PYSERIAL.replace("ttyW0'", "ttyW0?timeout=60'");
+    let short = PYSERIAL.replace("ttyW0'", "ttyW0?timeout=0.2'");
+    let end = python(&sandbox, &short).user(User::Bob).run();
+    assert!(end.code() == 1 && end.said("held by"), "{end}");
+    let mut bob = python(&sandbox, &waits).user(User::Bob).spawn();
+    alice.type_in("\n");
+    bob.expect("HELD");
+}
+
+/// A session of a super-server answers WAIT with 202.
+const WITHOUT_QUEUE: &str = "
+import lfp_serial, socket, threading
+server = socket.socket(socket.AF_UNIX)
+server.bind('/tmp/service')
+server.listen()
+def serve():
+    stream = server.accept()[0].makefile('rwb')
+    stream.write(b'220 ready\\r\\n')
+    for answer in (b'202 no', b'450 busy', b'200 okay'):
+        stream.flush()
+        print(stream.readline().decode().split()[0], flush=True)
+        stream.write(answer + b'\\r\\n')
+    stream.flush()
+threading.Thread(target=serve).start()
+print('HELD', lfp_serial.lock('/dev/ttyW0', timeout=60, server='/tmp/service').device)
+";
+
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_a_queue_a_service_is_asked_again() {
+    let end = python(&sandbox(), WITHOUT_QUEUE).run();
+    assert_eq!(end.output(), "WAIT\nLOCK\nLOCK\nHELD /dev/ttyW0\n", "{end}");
+}
+
+/// What goes wrong says so with the usual exceptions, and leaves no lock.
+#[rstest]
+#[case::outside("lfp_serial.lock('/etc/passwd')", "ValueError")]
+#[case::climbs("lfp_serial.lock('/dev/../etc/passwd')", "ValueError")]
+#[case::blank("lfp_serial.lock('/dev/tty W0')", "ValueError")]
+#[case::line_end("lfp_serial.lock('/dev/ttyW0\\n1')", "ValueError")]
+#[case::no_right("lfp_serial.lock('/dev/ttyW1')", "Denied")]
+#[case::no_service("lfp_serial.lock('/dev/ttyW0', server='/run/nobody')", "NoService")]
+#[case::no_port("serial.serial_for_url('lfp:///dev/ttyW9')", "SerialException")]
+#[case::no_path("serial.serial_for_url('lfp://ttyW0/x')", "SerialException")]
+#[case::option("serial.serial_for_url('lfp:///dev/ttyW0?speed=9')", "SerialException")]
+#[case::no_number("lfp_serial.lock('/dev/ttyW0', timeout=float('nan'))", "ValueError")]
+#[case::less_than_none("lfp_serial.lock('/dev/ttyW0', timeout=-1)", "ValueError")]
+#[case::endless("lfp_serial.lock('/dev/ttyW0', timeout=float('inf'))", "ValueError")]
+#[case::no_number_in_url(
+    "serial.serial_for_url('lfp:///dev/ttyW0?timeout=nan')",
+    "SerialException"
+)]
+#[case::a_word_in_url("serial.serial_for_url('lfp:///dev/ttyW0?timeout=soon')", "SerialException")]
+#[case::an_empty_option("serial.serial_for_url('lfp:///dev/ttyW0?timeout')", "SerialException")]
+#[case::link_to_no_device(
+    "os.symlink('/etc/passwd', '/tmp/x') or lfp_serial.lock('/tmp/x')",
+    "ValueError"
+)]
+#[case::twice("lfp_serial.lock('ttyW0') and lfp_serial.lock('/dev/ttyW0')", "Busy")]
+#[ignore = "needs root: tests/run"]
+fn failures_raise_the_usual_exceptions_and_leave_no_lock(
+    #[case] call: &str,
+    #[case] exception: &str,
+) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let script = format!(
+        "import lfp_serial, os, serial\n\
+         try: {call}\n\
+         except Exception as error: print(type(error).__name__, flush=True)\n\
+         else: print('NOTHING')"
+    );
+    let end = python(&sandbox, &script).user(User::Alice).run();
+    assert!(end.code() == 0 && end.output() == format!("{exception}\n"), "{end}");
+    let cleared = until(LIMIT, || sandbox.locks().is_empty().then_some(()));
+    assert!(cleared.is_some(), "{:?}", sandbox.locks());
+}
+
+/// The error says where no service listens, and what may be missing.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn without_a_service_the_error_asks_whether_lfpd_runs() {
+    let sandbox = sandbox();
+    let end = python(&sandbox, WITH).user(User::Alice).run();
+    let words = format!("{SOCKET}: No such file or directory (is lfpd running?)");
+    assert!(end.code() == 1 && end.said(&words), "{end}");
+}
+
+/// Where users may write the lock directory, as on Debian, ports are locked without the service, as `lfp` does it.
+#[rstest]
+#[case::at_once(WITH, None)]
+#[case::waits(WITH, Some("lock('/dev/ttyW0', timeout=0.2)"))]
+#[case::pyserial(PYSERIAL, None)]
+#[ignore = "needs root: tests/run"]
+fn without_a_service_the_lock_files_are_used(#[case] script: &str, #[case] other: Option<&str>) {
+    let sandbox = sandbox_with_lock_dir("1777");
+    let path = "/run/test/bin:/usr/bin:/bin";
+    let mut alice = python(&sandbox, script).user(User::Alice).env("PATH", path).spawn();
+    alice.expect("HELD");
+    let lock = sandbox.read(LOCK).unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
+    let script = script.replace("lock('/dev/ttyW0')", other.unwrap_or("lock('/dev/ttyW0')"));
+    let end = python(&sandbox, &script).user(User::Bob).env("PATH", path).run();
+    let held = format!("held by pid {} alice", alice.pid());
+    assert!(end.code() == 1 && end.said(&held), "{end}");
+    alice.type_in("\n");
+    alice.expect("FREE");
+    assert!(sandbox.read(LOCK).is_none());
+    // A service that is there is not passed by, whatever is wrong with it.
+    let silent = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('/run/lfpd/lfpd.sock'); s.listen(); \
+                  print('listens', flush=True); peer = s.accept(); peer[0].sendall(b'421 later\\r\\n'); input()";
+    let mut service = sandbox.command("/usr/bin/python3").args(["-c", silent]).spawn();
+    service.expect("listens");
+    let end = python(&sandbox, &script).env("PATH", path).run();
+    assert!(end.code() == 1 && end.said("/dev/ttyW0") && sandbox.read(LOCK).is_none(), "{end}");
+}
+
+/// A link anywhere leads to its port, as with `lfp`, and tenths of seconds count in a timeout.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn links_and_short_timeouts() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let mut alice = python(&sandbox, WITH).user(User::Alice).spawn();
+    alice.expect("HELD");
+    let script = "
+import lfp_serial, os, time
+os.symlink('/dev/ttyW0', '/tmp/probe')
+os.chdir('/tmp')
+for name in '/tmp/probe', './probe', b'/tmp/probe':
+    begin = time.monotonic()
+    try: lfp_serial.lock(name, timeout=0.2)
+    except lfp_serial.Busy: print('busy', 0.2 <= time.monotonic() - begin < 0.9, flush=True)
+";
+    let end = python(&sandbox, script).user(User::Bob).run();
+    assert_eq!(end.output(), "busy True\nbusy True\nbusy True\n", "{end}");
+}
+
+/// Types are complete (`mypy --strict`), and the wheel is one that the Python Package Index takes.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn the_package_is_typed_and_its_wheel_is_valid() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let peers = std::env::var_os("LFPD_PEERS").map_or(root.join("target/peers"), Into::into);
+    let place = tempfile::tempdir().unwrap();
+    let script = "set -e; cp -r \"$0\" source; cd source
+        python3 -m mypy --strict src
+        python3 -m pip wheel --quiet --no-deps --disable-pip-version-check -w .. .
+        python3 -m twine check --strict ../*.whl
+        python3 -m zipfile -l ../*.whl";
+    let told = std::process::Command::new("sh")
+        .args(["-ec", script])
+        .arg(root.join("python"))
+        .current_dir(place.path())
+        .env("PATH", "/usr/bin:/bin")
+        .env("PYTHONPATH", peers.join("python-tools"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.status.success(), "{text}{}", String::from_utf8_lossy(&told.stderr));
+    for part in ["no issues found", "PASSED", "LICENSE-MIT", "py.typed"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Every Python that is on this machine and is promised.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn the_package_works_with_every_python_found() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let find = "ls /usr/bin/python3 /usr/bin/python3.? /usr/bin/python3.?? /usr/local/bin/python3.? \
+        /usr/local/bin/python3.?? $HOME/.pyenv/versions/3.*/bin/python3 2>/dev/null";
+    let found = std::process::Command::new("sh").args(["-c", find]).output().unwrap();
+    let script = "import sys
+if sys.version_info < (3, 9): print('too old'); raise SystemExit
+import lfp_serial
+with lfp_serial.lock('/dev/ttyW0', timeout=1): print(open('/run/lock/LCK..ttyW0').read().strip() != '')";
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(!found.is_empty());
+    for python in found.lines() {
+        let command = sandbox.command(python).args(["-c", script]);
+        let end = command
+            .env("PYTHONPATH", "/run/test/python")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .user(User::Root)
+            .run();
+        assert!(["True\n", "too old\n"].contains(&end.output()), "{python}: {end}");
+    }
+}
+
+/// A child that was forked neither has the lock nor releases it.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_child_does_not_let_go_of_its_parents_lock() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let script = "
+import lfp_serial, os
+lock = lfp_serial.lock('/dev/ttyW0')
+if os.fork() == 0:
+    lock.release()
+    os._exit(0)
+os.wait()
+print(open('/run/lock/LCK..ttyW0').read().strip() == str(os.getpid()), flush=True)
+lock.release()
+lock.release()
+print(os.path.exists('/run/lock/LCK..ttyW0'), flush=True)
+";
+    let end = python(&sandbox, script).user(User::Alice).run();
+    assert_eq!(end.output(), "True\nFalse\n", "{end}");
+}

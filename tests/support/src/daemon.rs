@@ -1,0 +1,279 @@
+//! One `lfpd` that listens on this machine: on a Unix socket of its own and on a TCP port that the
+//! test opened and handed over as inetd `wait` does, so that no port has to be guessed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+
+use crate::client::Client;
+use crate::ground::{Ground, ended};
+use crate::until::{LIMIT, until};
+
+/// The last words of the service.
+pub const CLOSING: &str = "421 Service not available, closing control connection";
+
+/// The test's own pid, which it may name, being root or not.
+#[must_use]
+pub fn own() -> u32 {
+    std::process::id()
+}
+
+/// The service, and how it was started. Killed when this is dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Its directories.
+    pub ground: Ground,
+    /// Its address on TCP.
+    pub port: SocketAddr,
+    /// Its Unix socket.
+    pub socket: PathBuf,
+    child: Option<Child>,
+    options: Vec<String>,
+    limits: Vec<String>,
+    door: TcpListener,
+}
+
+impl Daemon {
+    /// With these options besides those for its directories and sockets.
+    #[must_use]
+    pub fn start(options: &[&str]) -> Self {
+        Self::limited(&[], options)
+    }
+
+    /// Under limits, as options of prlimit(1).
+    ///
+    /// # Panics
+    /// It cannot be started, or does not listen.
+    #[must_use]
+    pub fn limited(limits: &[&str], options: &[&str]) -> Self {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let ground = Ground::new();
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut daemon = Self {
+            port: door.local_addr().unwrap(),
+            socket: ground.path("socket"),
+            ground,
+            child: None,
+            options: words(options),
+            limits: words(limits),
+            door,
+        };
+        daemon.begin();
+        daemon
+    }
+
+    /// Starts it, or starts it again.
+    ///
+    /// # Panics
+    /// See [`Daemon::limited`].
+    pub fn begin(&mut self) {
+        let mut command = self.ground.command();
+        command.arg("--listen").arg(format!("unix:{}", self.socket.display())).args(&self.options);
+        if !self.limits.is_empty() {
+            let mut limited = Command::new("prlimit");
+            limited.args(&self.limits).arg(command.get_program()).args(command.get_args());
+            command = limited;
+        }
+        let door = OwnedFd::from(self.door.try_clone().unwrap());
+        let child = command.stdin(Stdio::from(door)).spawn().expect("lfpd");
+        self.child = Some(child);
+        let up = until(LIMIT, || UnixStream::connect(&self.socket).ok());
+        up.expect("lfpd listens");
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// It was ended.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Limits it while it runs, by an option of prlimit(1).
+    ///
+    /// # Panics
+    /// It cannot be limited.
+    pub fn limit(&self, limit: &str) {
+        let words = [format!("--pid={}", self.pid()), limit.to_owned()];
+        let status = Command::new("prlimit").args(words).status();
+        assert!(status.expect("prlimit (package util-linux)").success());
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        crate::signal(self.pid(), signal);
+    }
+
+    /// Kills it.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Waits for its end, which must come by itself.
+    pub fn end(&mut self) -> ExitStatus {
+        ended(self.child.take().unwrap())
+    }
+
+    /// A connection over TCP; the greeting is not taken.
+    #[must_use]
+    pub fn on_tcp(&self) -> Client {
+        let stream = TcpStream::connect(self.port).expect("a connection");
+        stream.set_nodelay(true).unwrap();
+        Client::new(stream)
+    }
+
+    /// A connection on the Unix socket; the greeting is not taken.
+    #[must_use]
+    pub fn on_unix(&self) -> Client {
+        Client::new(UnixStream::connect(&self.socket).expect("a connection"))
+    }
+
+    /// A field of `/proc/PID/status` in kilobytes.
+    pub fn kilobytes(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// The processor time it has used, in clock ticks.
+    pub fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let (_, rest) = stat.rsplit_once(") ").unwrap();
+        let fields: Vec<&str> = rest.split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A process that lives until it is dropped, for locks to belong to.
+#[derive(Debug)]
+pub struct Holder(Child);
+
+impl Default for Holder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Holder {
+    /// Starts it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().expect("sleep"))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A moment in which something could go wrong.
+pub fn pause(time: Duration) {
+    until(time, || None::<()>);
+}
+
+/// Another real user, with a number of connections over TCP that say nothing.
+#[derive(Debug)]
+pub struct OtherUser {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl OtherUser {
+    /// So many connections, each of them greeted.
+    #[must_use]
+    pub fn with(connections: usize, daemon: &Daemon) -> Self {
+        let script = "for i in $(seq $1); do exec {fd}<>/dev/tcp/127.0.0.1/$2 || exit 3; \
+                      read -r -u $fd line; echo \"${line:0:3}\"; done; \
+                      while read -r command; do printf '%s\\r\\n' \"$command\" >&$fd; \
+                      read -r -u $fd line; echo \"$line\"; done";
+        let mut child = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script, "sh"])
+            .args([connections.to_string(), daemon.port.port().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("setpriv (package util-linux)");
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut nobody = Self { child, output };
+        for _ in 0..connections {
+            assert_eq!(nobody.line(), "220");
+        }
+        nobody
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Says something on the latest connection whose answer may never come.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Asks on the latest connection.
+    pub fn ask(&mut self, line: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.line()
+    }
+}
+
+impl Drop for OtherUser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const MANY: u64 = 16_384;
+
+/// As many descriptors for this test as it needs for a flood.
+///
+/// # Panics
+/// The system does not allow that many.
+pub fn many_descriptors() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    assert!(hard >= MANY, "a hard limit of {hard} descriptors is too low for a flood");
+    // What other tests of this program start has the limit as well, and some programs close that many.
+    setrlimit(Resource::RLIMIT_NOFILE, MANY, hard).unwrap();
+}
+
+/// Whether somebody holds a file of the lock directory by `flock(2)`.
+#[must_use]
+pub fn flock_is_held(daemon: &Daemon, file: &str) -> bool {
+    let path = daemon.ground.path("lock").join(file);
+    let status = Command::new("flock").arg("-n").arg(path).arg("true").status();
+    !status.expect("flock (package util-linux)").success()
+}

@@ -1,0 +1,84 @@
+//! Directories of one test's own on this machine, and `lfpd` with options that lead there.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+
+use crate::programs::program;
+use crate::until::{LIMIT, until};
+
+/// Directories of the test's own, and the program with options that lead there.
+#[derive(Debug)]
+pub struct Ground {
+    root: tempfile::TempDir,
+}
+
+impl Default for Ground {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ground {
+    /// Empty directories for locks, for locks to be searched, and for the state.
+    ///
+    /// # Panics
+    /// They cannot be made.
+    #[must_use]
+    pub fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["lock", "other", "state"] {
+            std::fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        Self { root }
+    }
+
+    /// What is below the test's own directory.
+    #[must_use]
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.root.path().join(below)
+    }
+
+    /// The names in the lock directory, in order.
+    ///
+    /// # Panics
+    /// The directory cannot be read.
+    #[must_use]
+    pub fn locks(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.path("lock"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// `lfpd` with options for these directories.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        // Another build of it, for another kind of machine, is put to the same tests (.ci/targets).
+        let other = std::env::var_os("LFPD_PROGRAM").map(PathBuf::from);
+        self.command_of(&other.unwrap_or_else(|| program("lfpd", "lfpd", &[])))
+    }
+
+    /// The same with another program in its place.
+    #[must_use]
+    pub fn command_of(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg("--lock-dir").arg(self.path("lock"));
+        command.arg("--search-dir").arg(self.path("other"));
+        command.arg("--state-dir").arg(self.path("state"));
+        command
+    }
+}
+
+/// Waits for a child that ends by itself.
+///
+/// # Panics
+/// It has not ended within [`LIMIT`]; it is killed then.
+pub fn ended(mut child: Child) -> ExitStatus {
+    let status = until(LIMIT, || child.try_wait().unwrap());
+    if status.is_none() {
+        let _ = child.kill();
+    }
+    status.expect("an end in time")
+}
