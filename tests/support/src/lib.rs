@@ -19,6 +19,7 @@
 mod client;
 mod console;
 mod daemon;
+pub mod dflockd;
 mod ground;
 mod network;
 mod package;

@@ -1,12 +1,12 @@
 //! The commands with one request: round trips from scripts, JSON, and output that cannot be written.
 
-use crate::daemon::{Daemon, until};
 use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
+use testbed::dflockd::{Daemon, until};
 
 const KEEP: &[&str] = &["--auto-release-on-disconnect=false"];
 
@@ -452,7 +452,7 @@ pub(crate) fn administered(place: &std::path::Path, options: &[&str]) -> (Daemon
     let file = place.join("admin");
     std::fs::write(&file, "open sesame\n").unwrap();
     // Of the ports that the system does not give out by itself.
-    let port = crate::port::free_port().to_string();
+    let port = testbed::dflockd::free_port().to_string();
     let admin = ["--http-port", &port, "--admin-token-file", file.to_str().unwrap()];
     (Daemon::start(&[&admin, options].concat()), port)
 }

@@ -1,11 +1,11 @@
 //! A client that blocks its runtime, and a server that stands still.
 
-use crate::daemon::{Daemon, Talker, until};
 use crate::library::{client, seconds, turn};
-use crate::loss::{UNREACHABLE, assert_stopped, dawdling, held, is_shared};
+use crate::loss::{UNREACHABLE, assert_stopped, dawdling, held};
 use crate::program::{assert_free, lives};
 use nix::sys::signal::Signal;
 use rstest::rstest;
+use testbed::dflockd::{Daemon, Talker, is_on_etcd, until};
 
 /// A holder that blocks its thread renews nothing; it finds out as soon as it looks again.
 #[test]
@@ -31,7 +31,7 @@ fn a_holder_that_blocks_the_runtime_loses_its_lease() {
 /// for longer than five seconds, and its line with it: then it is told so, and comes again.
 fn assert_turn(daemon: &Daemon, waiter: &mut Talker) {
     let mut reply = waiter.line();
-    if is_shared() && reply == "error_draining" {
+    if is_on_etcd() && reply == "error_draining" {
         reply = daemon.talk().ask("l", "k", "1000");
     }
     assert!(reply.starts_with("ok "), "{reply}");

@@ -1,7 +1,6 @@
 //! `dflock::blocking` against the real server: leases without a runtime, and what becomes of them when the connection
 //! breaks, the server stands still, or the holder only drops them.
 
-use crate::daemon::{Daemon, program_on};
 use crate::library::seconds;
 use crate::program::{assert_free, start};
 use crate::proxy::{Proxy, Side};
@@ -11,6 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 use rstest::rstest;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, program_on};
 
 const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
 
@@ -229,7 +229,7 @@ fn the_next_of_several_addresses_is_asked() {
 fn a_lease_outlives_a_restart_and_a_place_in_the_line_is_taken_again() {
     let state = tempfile::tempdir().unwrap();
     let options = ["--state-dir", state.path().to_str().unwrap(), "--disconnect-grace", "60"];
-    let store = crate::store();
+    let store = testbed::dflockd::store();
     let mut daemon = Daemon::run(program_on(&store).args(["--port", "0"]).args(options));
     let port = daemon.address.port().to_string();
     let client = client(&daemon);
@@ -244,7 +244,7 @@ fn a_lease_outlives_a_restart_and_a_place_in_the_line_is_taken_again() {
         daemon.until_stats("\"waiters\":1");
         daemon.signal(Signal::SIGKILL);
         daemon.ended();
-        heard.recv_timeout(crate::daemon::PATIENCE).expect("the line was left");
+        heard.recv_timeout(testbed::dflockd::PATIENCE).expect("the line was left");
         let mut command = program_on(&store);
         daemon = Daemon::run(command.args(["--port", &port]).args(options));
         daemon.until_stats("\"waiters\":1");
@@ -284,7 +284,7 @@ fn a_holder_may_go_while_the_server_is_looked_for() {
     let began = Instant::now();
     assert!(lease.release().is_err());
     assert!(began.elapsed() < seconds(60));
-    drop(Daemon::run(crate::daemon::program().args(["--port", &port])));
+    drop(Daemon::run(testbed::dflockd::program().args(["--port", &port])));
 }
 
 /// Threads share a client, and each lock has one holder at a time.

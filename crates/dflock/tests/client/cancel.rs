@@ -4,7 +4,6 @@
 //! One server gives back what a closed connection held, the other keeps it for a lease of ten minutes: there a
 //! grant that nobody has heard of would stay.
 
-use crate::daemon::Daemon;
 use crate::library::{client, seconds, turn};
 use dflock::{
     Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Stats, Ticket, Token,
@@ -13,6 +12,7 @@ use rstest::rstest;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::{Duration, Instant};
+use testbed::dflockd::Daemon;
 
 const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
 /// More than any of the futures takes.
@@ -44,7 +44,7 @@ async fn until_nothing_is_left(daemon: &Daemon, step: usize) {
         if stats.starts_with("ok {\"connections\":1,\"locks\":[],\"semaphores\":[]") {
             return;
         }
-        assert!(began.elapsed() < crate::daemon::PATIENCE / 2, "after {step} polls: {stats}");
+        assert!(began.elapsed() < testbed::dflockd::PATIENCE / 2, "after {step} polls: {stats}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -1,13 +1,13 @@
 //! The manual, the completions and the guide against the program: every option and code is told,
 //! nothing is told that does not exist, and the examples work.
 
-use crate::daemon::Daemon;
 use crate::program::{PATH, assert_free, bare, run, shell};
 use rstest::rstest;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use testbed::dflockd::Daemon;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 

@@ -5,7 +5,6 @@
 //!
 //! `FAULT_RUNS` says how many runs (15), `FAULT_SEED` where they begin (0): each is made by its number.
 
-use crate::daemon::{Daemon, Store, program_on};
 use crate::program::{Running, bare, start};
 use crate::proxy::{Proxy, Side};
 use nix::sys::signal::Signal;
@@ -13,6 +12,7 @@ use rstest::rstest;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, Store, program_on};
 
 /// Of the lease, and what the command has to end. Together they leave a busy machine a second to
 /// get round to it.
@@ -60,7 +60,7 @@ impl Scene {
         let mut options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
         options.extend(["--state-dir".to_owned(), format!("{}/state", place.path().display())]);
         options.extend(["--shutdown-timeout", "1"].map(str::to_owned));
-        let store = crate::store();
+        let store = testbed::dflockd::store();
         let daemon = Daemon::run(program_on(&store).args(["--port", "0"]).args(&options));
         let proxies = [(); 2].map(|()| Proxy::to(daemon.address));
         let keys: [&[&str]; 2] = match number / 3 % 2 {

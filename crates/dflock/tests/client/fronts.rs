@@ -1,6 +1,5 @@
 //! Three servers on one etcd as clients with `--any-of` see them: one service, and any part of it may die.
 
-use crate::daemon::{Daemon, PATIENCE, program_on, until};
 use crate::library::{seconds, turn};
 use crate::program::{End, bare, run, start};
 use dflock::{Client, Key, ServerAddress, Servers, Settings};
@@ -10,6 +9,7 @@ use rstest::rstest;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use testbed::dflockd::{Daemon, PATIENCE, program_on, until};
 
 /// How a server goes, and comes back where it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Fault {
 
 /// Servers of one service. Holds stay while their clients look for another one.
 struct Fronts {
-    store: crate::daemon::Store,
+    store: testbed::dflockd::Store,
     daemons: Vec<Daemon>,
 }
 
@@ -31,7 +31,7 @@ const OPTIONS: [&str; 4] = ["--disconnect-grace", "60", "--shutdown-timeout", "2
 
 impl Fronts {
     fn start() -> Self {
-        let store = crate::store();
+        let store = testbed::dflockd::etcd::shared();
         let daemons =
             (0..3).map(|_| Daemon::run(program_on(&store).args(["--port", "0"]).args(OPTIONS)));
         Self { daemons: daemons.collect(), store }
@@ -126,6 +126,7 @@ fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
 #[case::killed(Fault::Kill)]
 #[case::stopped(Fault::Stop)]
 #[case::drained(Fault::Drain)]
+#[ignore = "needs programs: tests/run"]
 fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
     let mut fronts = Fronts::start();
     let list = fronts.list();
@@ -165,6 +166,7 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
 
 /// Several keys, each of which may be asked for at another server first, over one connection.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn several_keys_are_held_elsewhere() {
     let mut fronts = Fronts::start();
     let list = fronts.list();
@@ -191,6 +193,7 @@ fn several_keys_are_held_elsewhere() {
 
 /// A lease and a place in the line of the library.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn a_program_with_leases_goes_on_elsewhere() {
     let mut fronts = Fronts::start();
     let settings = Settings { servers: fronts.servers(), ..Settings::default() };
@@ -227,6 +230,7 @@ fn a_program_with_leases_goes_on_elsewhere() {
 #[rstest]
 #[case::killed(Fault::Kill)]
 #[case::drained(Fault::Drain)]
+#[ignore = "needs programs: tests/run"]
 fn a_watcher_goes_on_elsewhere(#[case] fault: Fault) {
     let mut fronts = Fronts::start();
     let list = fronts.list();

@@ -1,7 +1,6 @@
 //! The client library under `dflock`, against the real server: leases, places in the line, and what
 //! dropping them does.
 
-use crate::daemon::Daemon;
 use crate::program::assert_free;
 use dflock::{
     Client, ClientError, Entry, Key, Lease, Loss, Refusal, ServerAddress, Servers, Settings,
@@ -9,6 +8,7 @@ use dflock::{
 };
 use std::future::Future;
 use std::time::{Duration, Instant};
+use testbed::dflockd::Daemon;
 
 fn settings(daemon: &Daemon) -> Settings {
     let server = daemon.address.to_string().parse().unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn client(daemon: &Daemon) -> Client {
 }
 
 pub(crate) fn turn<T>(story: impl Future<Output = T>) -> T {
-    let limited = async { tokio::time::timeout(crate::daemon::PATIENCE, story).await };
+    let limited = async { tokio::time::timeout(testbed::dflockd::PATIENCE, story).await };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(limited).expect("it ends in time")
 }

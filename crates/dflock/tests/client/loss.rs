@@ -2,7 +2,6 @@
 //! anybody else can have the lock.
 
 use crate::ask::administered;
-use crate::daemon::{Daemon, program, until};
 use crate::program::{LONG, PATH, Running, assert_free, bare, dflock, lives, run, start};
 use crate::proxy::Proxy;
 use nix::sys::signal::Signal;
@@ -10,6 +9,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use testbed::dflockd::{Daemon, is_on_etcd, program, until};
 
 /// A command that says its pid and token, and ends only when it must: TERM does not move it.
 fn stubborn() -> String {
@@ -152,11 +152,6 @@ fn the_server_is_started_again() {
     assert_free(&next);
 }
 
-/// Whether locks are kept by others than the server.
-pub(crate) fn is_shared() -> bool {
-    !crate::store().environment.is_empty()
-}
-
 /// A network that swallows everything. The server hears nothing, closes the connection when its read
 /// timeout is over, and gives the lock away although the lease would last: the command is gone by
 /// then.
@@ -184,7 +179,8 @@ fn the_network_is_gone() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_machine_is_gone() {
-    let programs = [PathBuf::from(env!("CARGO_BIN_EXE_dflock")), crate::dflockd()];
+    let programs =
+        [PathBuf::from(env!("CARGO_BIN_EXE_dflock")), testbed::program("dflockd", "dflockd", &[])];
     let [client, server] = programs.each_ref().map(|it| it.parent().unwrap().display());
     let output = Command::new("timeout")
         .args(["--signal=KILL", "120", "unshare", "--net", "--pid", "--fork", "--kill-child"])
@@ -250,7 +246,7 @@ fn the_connection_breaks_and_the_lease_holds() {
         lowest = now;
         renewals >= 2
     });
-    if !is_shared() {
+    if !is_on_etcd() {
         // A store that servers share names who renewed it last, when the owner is gone.
         assert_eq!(first, connections(), "the lease is the same");
     }

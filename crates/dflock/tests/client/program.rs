@@ -1,7 +1,6 @@
 //! Starts `dflock` as a user would, without the environment of the user that runs the tests, and never lets it
 //! outlive the test.
 
-use crate::daemon::{Daemon, PATIENCE, until};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fmt;
@@ -11,6 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use testbed::dflockd::{Daemon, PATIENCE, until};
 
 /// Longer than any test, for commands that must be stopped.
 pub(crate) const LONG: &str = "1000";

@@ -136,7 +136,7 @@ impl Proxy {
     /// Listens again, where it did.
     pub(crate) fn revive(&mut self) {
         self.end = Arc::default();
-        crate::daemon::until("the port is free", || match TcpListener::bind(self.address) {
+        testbed::dflockd::until("the port is free", || match TcpListener::bind(self.address) {
             Ok(listener) => {
                 self.accept(listener);
                 true

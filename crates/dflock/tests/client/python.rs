@@ -1,11 +1,11 @@
 //! The Python clients that people use, of both generations of the protocol, as they are published,
 //! against the real server. What they do is in `python/conversation.py`.
 
-use crate::daemon::{Daemon, program_on, until};
 use crate::program::{PATH, Running, assert_free, start};
 use rstest::rstest;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use testbed::dflockd::{Daemon, program_on, until};
 
 const FIRST: &str = "1.0.0";
 const LAST_OF_V1: &str = "1.9.0";
@@ -158,7 +158,7 @@ fn draining(#[values("sync", "async")] kind: &str) {
 fn a_restart_keeps_its_lock(#[values("sync", "async")] kind: &str) {
     let state = tempfile::tempdir().unwrap();
     let path = state.path().to_str().unwrap();
-    let store = crate::store();
+    let store = testbed::dflockd::store();
     let start_on =
         |port: &str| Daemon::run(program_on(&store).args(["--port", port, "--state-dir", path]));
     let mut daemon = start_on("0");

@@ -1,8 +1,8 @@
 //! Many real processes, one lock: never two inside.
 
-use crate::daemon::Daemon;
 use crate::program::{LONG, assert_free, shell, start};
 use rstest::rstest;
+use testbed::dflockd::Daemon;
 
 /// The inside is a directory each makes and removes: a second one would find it there.
 #[rstest]

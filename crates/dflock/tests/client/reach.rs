@@ -1,11 +1,11 @@
 //! Which server is asked, over which transport, with which secret; and the messages when that fails.
 
-use crate::daemon::{Daemon, program, until};
 use crate::program::{LONG, assert_free, bare, dflock, run, start};
 use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use testbed::dflockd::{Daemon, program, until};
 
 /// Somebody who answers every connection with these bytes and closes it, or, without any, says
 /// nothing and keeps it open.
@@ -90,7 +90,7 @@ fn a_server_that_is_away_is_named_with_what_to_start() {
 #[case(&["release", "k", "0123"], 1)]
 #[case(&["renew", "k", "0123"], 1)]
 fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] code: i32) {
-    let address = format!("127.0.0.1:{}", crate::port::free_port());
+    let address = format!("127.0.0.1:{}", testbed::dflockd::free_port());
     let nobody = TcpListener::bind(&address).unwrap();
     let mut command = bare(&["--patience", "60"]);
     let asking = start(command.args(words).env("DFLOCK_SERVERS", &address));

@@ -42,7 +42,10 @@ impl Kitchen {
     /// Runs a script there, with what it starts.
     fn boil(&self, script: &str) -> End {
         let script = format!("set -u; ip link set lo up\n{script}");
-        let programs = [PathBuf::from(env!("CARGO_BIN_EXE_dflock")), crate::dflockd()];
+        let programs = [
+            PathBuf::from(env!("CARGO_BIN_EXE_dflock")),
+            testbed::program("dflockd", "dflockd", &[]),
+        ];
         let [client, server] = programs.each_ref().map(|it| it.parent().unwrap().display());
         let place = self.0.path().display();
         let mut command = Command::new("timeout");

@@ -1,6 +1,5 @@
 //! `dflock run` without faults: codes, environment, input, signals, the line of waiters.
 
-use crate::daemon::{Daemon, until};
 use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -8,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use testbed::dflockd::{Daemon, until};
 
 #[rstest]
 #[case::fine("exit 0", 0)]

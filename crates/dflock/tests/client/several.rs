@@ -1,7 +1,6 @@
 //! Several keys, all or none: by the command and by the libraries.
 
 use crate::ask::administered;
-use crate::daemon::{Daemon, PATIENCE, program, until};
 use crate::library::{client, seconds, turn};
 use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
@@ -16,6 +15,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use testbed::dflockd::{Daemon, PATIENCE, program, until};
 
 /// A key that is not released stays held for a whole lease.
 const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];

@@ -1,12 +1,12 @@
 //! Locks that readers share: by the command and by the library.
 
-use crate::daemon::Daemon;
 use crate::library::{client, seconds, turn};
 use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
 use dflock::ClientError;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
+use testbed::dflockd::Daemon;
 
 /// Readers run side by side, and a writer waits until the last of them has ended. A reader that comes after the
 /// writer waits for it.

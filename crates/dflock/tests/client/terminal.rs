@@ -1,7 +1,6 @@
 //! `dflock run` on a terminal, under a shell with job control: which processes get Ctrl-C, which may read, and that
 //! the shell gets its terminal back.
 
-use crate::daemon::{Daemon, PATIENCE};
 use crate::program::{LONG, PATH, assert_free};
 use rstest::rstest;
 use std::fs::File;
@@ -12,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, PATIENCE};
 
 /// A program on a terminal of its own, and somebody who types.
 struct Typist {

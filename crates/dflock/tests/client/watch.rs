@@ -1,8 +1,6 @@
 //! Watching a key: by the command and by the libraries, whatever happens to the server.
 
-use crate::daemon::{Daemon, PATIENCE, Store, program_on, until};
 use crate::library::{client, seconds, turn};
-use crate::port::free_port;
 use crate::program::{LONG, Running, bare, dflock, run, shell, start};
 use dflock::{Client, ClientError, Holder, Servers, Settings};
 use nix::sys::signal::Signal;
@@ -11,6 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
+use testbed::dflockd::free_port;
+use testbed::dflockd::{Daemon, PATIENCE, Store, program_on, until};
 
 /// What a line says: the value of the holder, or `free`. The last of the lines, which must be so many at least.
 fn told(running: &Running, count: usize) -> Vec<String> {
@@ -44,7 +44,7 @@ struct Restarting {
 impl Restarting {
     fn new() -> Self {
         let state = tempfile::tempdir().unwrap();
-        Self { store: crate::store(), state, port: free_port().to_string() }
+        Self { store: testbed::dflockd::store(), state, port: free_port().to_string() }
     }
 
     fn start(&self, options: &[&str]) -> Daemon {

@@ -3,14 +3,14 @@
 //! `mutants`, beside this file.
 
 use crate::check::{Call, Entry, History, Mode};
-use crate::cluster::Cluster;
-use crate::daemon::{Daemon, PATIENCE, program, until};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use testbed::dflockd::etcd::Cluster;
+use testbed::dflockd::{Daemon, PATIENCE, program, until};
 
 const WORKERS: u64 = 16;
 const KEYS: [(&str, usize); 4] = [("a", 1), ("b", 1), ("pool", 2), (SHARED, 1)];

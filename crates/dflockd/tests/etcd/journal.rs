@@ -1,8 +1,6 @@
 //! The journal against real members: what was committed is found by the next leader, and a server that does not lead
 //! any more commits and confirms nothing, whatever happens to members.
 
-use crate::cluster::{self, Cluster};
-use crate::daemon::PATIENCE;
 use leases::journal::{Failed, Journal, Kept, Record};
 use leases::{Claim, Label, Token, Ttl};
 use leases_etcd::{Contact, EtcdJournal, EtcdOptions, Settings};
@@ -13,6 +11,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use testbed::dflockd::PATIENCE;
+use testbed::dflockd::etcd::{self as cluster, Cluster};
 use tokio::time::timeout;
 
 const DEFAULT: Ttl = Ttl::new(33).unwrap();

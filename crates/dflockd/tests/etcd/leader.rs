@@ -1,10 +1,10 @@
 //! Servers of which one leads: it serves from its engine, and etcd has the record. Whatever happens to it, the next
 //! leader continues with the same holds, and one that was succeeded answers nothing that could be wrong.
 
-use crate::cluster;
-use crate::daemon::{Daemon, Store, Talker, program_on, until};
 use nix::sys::signal::Signal;
 use rstest::rstest;
+use testbed::dflockd::etcd as cluster;
+use testbed::dflockd::{Daemon, Store, Talker, program_on, until};
 
 /// Two servers; the first one leads.
 fn two() -> [Daemon; 2] {

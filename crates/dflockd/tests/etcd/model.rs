@@ -1,10 +1,10 @@
 //! The store in memory is the model of the one in etcd: the same random calls, over connections to two
 //! servers that share one etcd, get the same answers.
 
-use crate::cluster;
-use crate::daemon::{Daemon, Talker, program};
 use rstest::rstest;
 use std::fmt::Write as _;
+use testbed::dflockd::etcd as cluster;
+use testbed::dflockd::{Daemon, Talker, program};
 
 const CONNECTIONS: usize = 6;
 const STEPS: usize = 400;

@@ -1,8 +1,6 @@
 //! Clients that take, renew and give back over any of three servers, with short leases, while members of etcd stop
 //! and die: no client is told "not held" about a lock that it surely holds, and no lock has two holders.
 
-use crate::cluster::Cluster;
-use crate::daemon::PATIENCE;
 use crate::faults::{Fault, Site};
 use crate::tenure::{Ending, Line, Tenure, Time, conflict};
 use rstest::rstest;
@@ -11,6 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use testbed::dflockd::PATIENCE;
+use testbed::dflockd::etcd::Cluster;
 
 const FRONTS: usize = 3;
 const WORKERS: u64 = 24;

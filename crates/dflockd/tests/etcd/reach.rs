@@ -1,15 +1,15 @@
 //! What clients see when etcd cannot be reached, has no quorum, wants a user or TLS; and when their
 //! server dies.
 
-use crate::cluster::{self, Cluster};
-use crate::daemon::{Daemon, Store, Talker, program, until};
-use crate::port::free_port;
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use testbed::dflockd::etcd::{self as cluster, Cluster};
+use testbed::dflockd::free_port;
+use testbed::dflockd::{Daemon, Store, Talker, program, until};
 
 /// A request is tried for 6 seconds; the rest is for a busy machine.
 const BUDGET: Duration = Duration::from_secs(20);
@@ -109,7 +109,7 @@ fn idle_keys_are_forgotten_together() {
     }
     let http_port = free_port().to_string();
     let flags = ["--http-port", &http_port, "--gc-interval", "1", "--gc-max-idle", "3"];
-    let daemon = start(&crate::store(), &flags);
+    let daemon = start(&testbed::dflockd::etcd::shared(), &flags);
     let numbers = SocketAddr::from(([127, 0, 0, 1], http_port.parse().unwrap()));
     let calls = || -> usize {
         let text = http(numbers, "/metrics");
@@ -230,7 +230,7 @@ fn no_quorum_after_a_move() {
 /// that connection has gone, too.
 #[test]
 fn an_old_grace_does_not_end_a_hold_renewed_at_another_server() {
-    let store = crate::store();
+    let store = testbed::dflockd::etcd::shared();
     let grace = ["--disconnect-grace", "4"];
     let (first, second) = (start(&store, &grace), start(&store, &grace));
     let mut old = first.talk();
@@ -302,7 +302,7 @@ fn with_etcd_full_holds_are_renewed_and_released_but_not_granted() {
 /// An administrator of one server takes away what a client of another one holds.
 #[test]
 fn a_lock_is_taken_away_at_any_server() {
-    let (store, secret) = (crate::store(), admin_secret());
+    let (store, secret) = (testbed::dflockd::etcd::shared(), admin_secret());
     let secret = secret.path().to_str().unwrap();
     let port = free_port();
     let http_port = port.to_string();

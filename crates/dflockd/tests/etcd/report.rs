@@ -1,10 +1,7 @@
 //! The table of docs/what-happens-when.md: what clients saw while something failed, judged by the same history
 //! checker as everywhere, and beside it `etcdctl lock` on the same members. See `just report`.
 
-use crate::cluster::Cluster;
-use crate::daemon::{Daemon, Store, program_on};
 use crate::faults::{Fault, Run, Site, Tally, longest_stall, watch};
-use crate::port::free_port;
 use nix::sys::signal::Signal;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,6 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use testbed::dflockd::etcd::Cluster;
+use testbed::dflockd::free_port;
+use testbed::dflockd::{Daemon, Store, program_on};
 
 const GRACE: [&str; 2] = ["--disconnect-grace", "5"];
 /// Requests and answers before and after each fault.

@@ -1,10 +1,10 @@
 //! What administrators may do, with a secret of their own.
 
-use crate::daemon::until;
 use crate::site::Site;
 use rstest::rstest;
 use std::io::Write;
 use tempfile::NamedTempFile;
+use testbed::dflockd::until;
 
 fn secret(text: &str) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -120,10 +120,13 @@ fn names_and_values_are_shown() {
 #[test]
 fn health_is_told_when_no_descriptor_is_left() {
     let port = crate::site::free_port();
-    let script = format!("ulimit -n 300; exec '{}' --port 0 --http-port {port}", crate::dflockd());
+    let script = format!(
+        "ulimit -n 300; exec '{}' --port 0 --http-port {port}",
+        env!("CARGO_BIN_EXE_dflockd")
+    );
     let mut command = std::process::Command::new("/bin/sh");
     command.env_clear().args(["-c", &script]);
-    let daemon = crate::daemon::Daemon::run(&mut command);
+    let daemon = testbed::dflockd::Daemon::run(&mut command);
     daemon.logged("HTTP listening");
     let site = Site { daemon, http: ([127, 0, 0, 1], port).into() };
     let mut clients: Vec<_> = (0..400).map(|_| site.daemon.talk()).collect();

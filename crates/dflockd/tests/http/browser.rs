@@ -1,10 +1,10 @@
 //! The page in a real browser, served by the real program, while real clients hold and wait.
 
-use crate::daemon::Talker;
 use crate::driver::Browser;
 use crate::site::Site;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use testbed::dflockd::Talker;
 
 /// Every row of the table as the texts of its cells.
 const ROWS: &str = "return [...document.querySelectorAll('tbody tr')]
@@ -292,7 +292,7 @@ fn the_page_finds_a_server_that_came_back() {
     let port = site.http.port().to_string();
     drop(site);
     browser.until(STATE, &json!("lost"));
-    let daemon = crate::daemon::Daemon::start(&["--http-port", &port]);
+    let daemon = testbed::dflockd::Daemon::start(&["--http-port", &port]);
     daemon.logged("HTTP listening");
     daemon.talk().ask("ping", "_", "_");
     browser.until(STATE, &json!("live"));

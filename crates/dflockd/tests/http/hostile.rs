@@ -1,12 +1,12 @@
 //! Clients that send malformed requests, are slow or many, never read, or are hostile.
 
-use crate::daemon::until;
+use crate::great;
 use crate::site::{Site, ask_on, to_end};
-use crate::{GREAT, ROOM_KIB};
 use rstest::rstest;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
+use testbed::dflockd::{is_on_etcd, until};
 
 /// As in the program.
 const CONNECTIONS: usize = 64;
@@ -176,7 +176,8 @@ fn slow_clients_are_let_go_in_time() {
     // The deaf one's answer is twelve megabytes; it is not kept for it.
     let is_steady = || {
         let growth = site.daemon.status_kib("VmRSS:").saturating_sub(before);
-        assert!(ROOM_KIB.is_none_or(|room| growth < room), "{growth} KiB");
+        // What comes from etcd in one piece, its whole table now and then, is larger than any answer.
+        assert!(is_on_etcd() || growth < 4096, "{growth} KiB");
     };
     is_steady();
     for (name, stream) in [("silent", silent), ("unfinished", unfinished), ("kept", kept)] {
@@ -282,7 +283,7 @@ fn a_client_that_ended_its_side_is_answered() {
 #[test]
 fn locks_are_served_while_many_look_at_a_great_table() {
     let site = Site::start(&["--max-locks", "200000"]);
-    let _holder = site.hold((0..GREAT).map(|key| format!("key-{key}")));
+    let _holder = site.hold((0..great()).map(|key| format!("key-{key}")));
     let mut locks = site.daemon.talk();
     let token = locks.take("mine", "0 600");
     let mut lookers: Vec<TcpStream> = (0..32).map(|_| site.connect()).collect();

@@ -1,7 +1,6 @@
 //! Every path and method, and what the answers say.
 
-use crate::GREAT;
-use crate::daemon::{Daemon, program, until};
+use crate::great;
 use crate::site::{Site, free_port};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -10,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
+use testbed::dflockd::{Daemon, program, until};
 
 const JSON: &str = "application/json";
 
@@ -186,19 +186,19 @@ fn stats_are_those_of_the_command() {
 /// In pieces, without a length, and with as many keys as a body may have.
 #[test]
 fn a_great_stats_body_is_whole() {
-    const MOST: usize = if GREAT < 10_000 { GREAT } else { 10_000 };
-    let site = Site::start(&["--max-locks", &GREAT.to_string()]);
-    let _holder = site.hold((0..GREAT).map(|key| format!("key-{key}")));
+    let most = great().min(10_000);
+    let site = Site::start(&["--max-locks", &great().to_string()]);
+    let _holder = site.hold((0..great()).map(|key| format!("key-{key}")));
     let answer = site.get("/v1/stats");
     assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
-    assert_eq!(answer.json()["locks"].as_array().unwrap().len(), MOST);
-    assert_eq!(answer.json().get("truncated").is_some(), MOST < GREAT);
+    assert_eq!(answer.json()["locks"].as_array().unwrap().len(), most);
+    assert_eq!(answer.json().get("truncated").is_some(), most < great());
     let head = site.ask("HEAD", "/v1/stats", "");
     assert_eq!((head.status, head.body.len()), (200, 0));
     // One that does not know chunks gets it to the end of the connection.
     let old = site.say(b"GET /v1/stats HTTP/1.0\r\n\r\n").unwrap();
     assert_eq!(old.header("transfer-encoding"), None);
-    assert_eq!(old.json()["locks"].as_array().unwrap().len(), MOST);
+    assert_eq!(old.json()["locks"].as_array().unwrap().len(), most);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A `dflockd` with its HTTP side, and a client that sends bytes as they are.
 
-use crate::daemon::{Daemon, PATIENCE, Talker};
-pub(crate) use crate::port::free_port;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+pub(crate) use testbed::dflockd::free_port;
+use testbed::dflockd::{Daemon, PATIENCE, Talker};
 
 pub(crate) struct Site {
     pub(crate) daemon: Daemon,

@@ -1,11 +1,11 @@
 //! A client with a secret for some keys, beside others that read every key there is: nothing of what
 //! they read comes to it, and nobody's answers are torn.
 
-use crate::daemon::Talker;
 use crate::site::Site;
 use serde_json::Value;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use testbed::dflockd::Talker;
 
 const KEYS: usize = 1000;
 const WORKERS: usize = 8;

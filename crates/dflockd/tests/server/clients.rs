@@ -2,9 +2,9 @@
 //! replies they accept: exactly three fields with one blank between them in a grant, two in a
 //! renewal, the bare word in everything else. The Python clients are run themselves, see `client`.
 
-use crate::daemon::Daemon;
 use crate::transcript::play;
 use rstest::rstest;
+use testbed::dflockd::Daemon;
 
 /// A whole life in each way of holding, as the two libraries play it: a connection for each object,
 /// the secret first, renewals in between, a release, and a close. They round up to whole seconds.

@@ -1,8 +1,8 @@
 //! Leases end on time: never early, and handed on without a sweep.
 
-use crate::FEWER;
-use crate::daemon::{Daemon, until};
+use crate::fewer;
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, until};
 
 /// Never early; and, in the best of several, since the machine may stand still, not late.
 #[test]
@@ -67,7 +67,7 @@ fn an_ended_wait_leaves_no_trace() {
 fn held_keys_cost_no_work() {
     let daemon = Daemon::start(&["--max-locks", "200000"]);
     let mut talker = daemon.talk();
-    for round in 0..20 / FEWER {
+    for round in 0..20 / fewer() {
         let mut frames = String::new();
         for key in 0..1000 {
             frames.push_str(&format!("l\nk{round}-{key}\n0 3600\n"));

@@ -1,10 +1,10 @@
 //! Delays that one client causes, or a pause of the server, cost no other client its lock or connection.
 
-use crate::FEWER;
-use crate::daemon::{Daemon, until};
+use crate::fewer;
 use crate::hostile::need_files;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, until};
 
 /// The server stands still for longer than a line may take, twice; what comes meanwhile counts. The second time it is
 /// likely to be in the middle of what it does about the first.
@@ -41,11 +41,11 @@ fn a_pause_of_the_server_disconnects_no_client() {
 /// time, and the lock stays theirs.
 #[test]
 fn long_leases_are_renewed_over_a_pause_of_the_server() {
-    const CLIENTS: usize = 500 / FEWER;
+    let clients = 500 / fewer();
     need_files(1000);
     let daemon = Daemon::start(&["--read-timeout", "4"]);
     let mut holders = Vec::new();
-    for number in 0..CLIENTS {
+    for number in 0..clients {
         let mut client = daemon.talk();
         client.say(format!("l\nkey-{number}\n1 600\n").as_bytes());
         let answer = client.line();
@@ -64,7 +64,7 @@ fn long_leases_are_renewed_over_a_pause_of_the_server() {
         assert_eq!(client.line(), "ok 600");
     }
     let mut other = daemon.talk();
-    for number in 0..CLIENTS {
+    for number in 0..clients {
         other.say(format!("l\nkey-{number}\n0 600\n").as_bytes());
         assert_eq!(other.line(), "timeout");
     }

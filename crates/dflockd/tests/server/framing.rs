@@ -1,9 +1,9 @@
 //! Lines of any length, cut at any byte.
 
-use crate::daemon::Daemon;
 use crate::transcript::is_token;
 use rstest::rstest;
 use std::io::{Read, Write};
+use testbed::dflockd::Daemon;
 
 /// A conversation in which every cut matters: two acquires, a fault, CRLF, a release.
 const REQUESTS: &[u8] = b"l\nk\n0\r\nx\n\n\nsl\r\nk2\n0 2 5\nping\n_\n_\nr\nk\nno\n";

@@ -1,10 +1,10 @@
 //! Recorded histories of many clients at once, checked for linearizability (Wing and Gong's
 //! search, with a memory of what was tried). Each key is checked by itself.
 
-use crate::daemon::{Daemon, Talker};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use testbed::dflockd::{Daemon, Talker};
 
 const WORKERS: u64 = 20;
 const ROUNDS: u64 = 60;

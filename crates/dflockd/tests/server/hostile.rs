@@ -1,12 +1,12 @@
 //! Clients that are slow, dead, many, or hostile.
 
-use crate::FEWER;
-use crate::daemon::{Daemon, Talker, until};
+use crate::fewer;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, Talker, is_on_etcd, until};
 
 /// The test's own descriptors, for tests with thousands of clients.
 pub(crate) fn need_files(count: u64) {
@@ -19,14 +19,14 @@ pub(crate) fn need_files(count: u64) {
 fn a_client_that_does_not_read_is_dropped_and_costs_little() {
     let daemon = Daemon::start(&["--write-timeout", "1", "--max-locks", "5000"]);
     let mut talker = daemon.talk();
-    for key in 0..5000 / FEWER {
+    for key in 0..5000 / fewer() {
         talker.say(format!("l\nkey-{key}\n0 3600\n").as_bytes());
         assert!(talker.line().starts_with("ok "));
     }
     let before = daemon.status_kib("VmRSS:");
     let mut deaf = daemon.talk();
     // Half a megabyte each; what the kernel takes is soon used up.
-    deaf.try_say(&b"stats\n_\n_\n".repeat(500 * FEWER));
+    deaf.try_say(&b"stats\n_\n_\n".repeat(500 * fewer()));
     // Others are served meanwhile.
     assert_eq!(talker.ask("ping", "_", "_"), "ok");
     daemon.logged("write timeout");
@@ -37,10 +37,10 @@ fn a_client_that_does_not_read_is_dropped_and_costs_little() {
 /// As many keys as a body may have are sent in pieces, in one line of right JSON.
 #[test]
 fn a_large_stats_body_is_whole() {
-    const ROUNDS: usize = 10_usize.div_ceil(FEWER);
+    let rounds = 10_usize.div_ceil(fewer());
     let daemon = Daemon::start(&["--max-locks", "10000"]);
     let mut talker = daemon.talk();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let frames: String =
             (0..1000).map(|key| format!("l\nkey-{round}-{key}\n0 3600\n")).collect();
         talker.say(frames.as_bytes());
@@ -50,7 +50,7 @@ fn a_large_stats_body_is_whole() {
     }
     let body = daemon.stats();
     let value: serde_json::Value = serde_json::from_str(body.strip_prefix("ok ").unwrap()).unwrap();
-    assert_eq!(value["locks"].as_array().unwrap().len(), 1000 * ROUNDS);
+    assert_eq!(value["locks"].as_array().unwrap().len(), 1000 * rounds);
     assert_eq!(value["connections"], 2);
 }
 
@@ -99,21 +99,20 @@ fn a_flood_of_connects_leaves_nothing_behind() {
 #[test]
 fn ten_thousand_wait_for_one_key_in_order() {
     // etcd puts those who ask at the same moment into an order of its own.
-    const STEP: usize = if FEWER == 1 { 1000 } else { 1 };
-    const MANY: usize = if FEWER == 1 { 10_000 } else { 100 };
+    let (step, many) = if is_on_etcd() { (1, 100) } else { (1000, 10_000) };
     need_files(11_000);
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0 600");
     let mut waiters: Vec<TcpStream> = Vec::new();
-    for place in 0..MANY {
+    for place in 0..many {
         // From several addresses: one has not enough ports on every system.
         let mut stream = TcpStream::connect(daemon.address).unwrap();
         stream.write_all(b"l\nk\n600\n").unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         waiters.push(stream);
         let told = place + 1;
-        if told / STEP * STEP == told {
+        if told / step * step == told {
             daemon.until_stats(&format!("\"waiters\":{}", place + 1));
         }
     }
@@ -136,19 +135,19 @@ fn ten_thousand_wait_for_one_key_in_order() {
 fn waiters_that_vanish_leave_the_queue() {
     // With etcd each place in the queue is two writes, one after the other, and on a busy machine those of many take
     // longer than a client is kept waiting for the store.
-    const MANY: usize = if FEWER == 1 { 2000 } else { 200 };
+    let many = if is_on_etcd() { 200 } else { 2000 };
     need_files(3000);
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0 600");
-    let waiters: Vec<TcpStream> = (0..MANY)
+    let waiters: Vec<TcpStream> = (0..many)
         .map(|_| {
             let mut stream = TcpStream::connect(daemon.address).unwrap();
             stream.write_all(b"l\nk\n600\nping\n_\n_\n").unwrap();
             stream
         })
         .collect();
-    daemon.until_stats(&format!("\"waiters\":{MANY}"));
+    daemon.until_stats(&format!("\"waiters\":{many}"));
     drop(waiters);
     daemon.until_stats("\"waiters\":0");
     assert_eq!(holder.ask("r", "k", &token), "ok");
@@ -294,7 +293,7 @@ fn killed_clients_leave_nothing() {
 fn the_end_of_a_great_holder_does_not_stop_the_server() {
     let daemon = Daemon::start(&["--max-locks", "200000"]);
     let mut talker = daemon.talk();
-    for round in 0..100 / FEWER {
+    for round in 0..100 / fewer() {
         let frames: String = (0..1000).map(|key| format!("l\nk{round}-{key}\n0 3600\n")).collect();
         talker.say(frames.as_bytes());
         for _ in 0..1000 {

@@ -1,8 +1,8 @@
 //! A log that nobody reads.
 
-use crate::daemon::{PATIENCE, Talker, program, until};
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
+use testbed::dflockd::{PATIENCE, Talker, program, until};
 
 /// The pipe of the log is full and nobody empties it: everybody is served all the same, and when
 /// somebody reads again, what was lost is told.

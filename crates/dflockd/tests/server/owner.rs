@@ -1,6 +1,6 @@
 //! The owner of a hold: clients that come back on another connection, and clients that renew once and leave.
 
-use crate::daemon::Daemon;
+use testbed::dflockd::Daemon;
 
 /// The old connection dies after the client came back: the lock stays with the client.
 #[test]

@@ -1,9 +1,9 @@
 //! Every row of both protocol documents and of the list of their disagreements.
 
-use crate::daemon::{Daemon, until};
 use crate::transcript::play;
 use rstest::rstest;
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, until};
 
 #[rstest]
 // --- the first document, command by command

@@ -1,7 +1,5 @@
 //! The server dies or is restarted: all that clients were told is still true after the next start.
 
-use crate::daemon::{Daemon, Talker, program, until};
-use crate::port::free_port;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use rstest::rstest;
@@ -15,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use testbed::dflockd::free_port;
+use testbed::dflockd::{Daemon, Talker, program, until};
 
 /// What a client knows of its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,7 +376,7 @@ fn another_boot_is_waited_for_over_restarts() {
     let restart = || {
         let mut command = Command::new("unshare");
         let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
-        command.args(["--mount", "sh", "-c", script]).arg(&boot).arg(crate::dflockd());
+        command.args(["--mount", "sh", "-c", script]).arg(&boot).arg(env!("CARGO_BIN_EXE_dflockd"));
         command.args(["--port", "0", "--default-lease-ttl", "1", "--state-dir"]).arg(state.path());
         Daemon::run(&mut command)
     };

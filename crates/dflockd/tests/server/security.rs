@@ -1,6 +1,5 @@
 //! Authentication and TLS, and that secrets stay secret.
 
-use crate::daemon::{Daemon, PATIENCE};
 use crate::hostile::need_files;
 use crate::transcript::play;
 use nix::sys::signal::Signal;
@@ -12,6 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use testbed::dflockd::{Daemon, PATIENCE};
 
 const SECRET: &[&str] = &["--auth-token", "secret", "--read-timeout", "2"];
 
@@ -187,7 +187,7 @@ fn a_hangup_reads_secrets_again() {
     assert!(knows("new") && knows("old"));
     std::fs::write(dir.path().join("secret"), "new\n").unwrap();
     daemon.signal(Signal::SIGHUP);
-    crate::daemon::until("the old one is out", || !knows("old"));
+    testbed::dflockd::until("the old one is out", || !knows("old"));
     assert_eq!(old.ask("n", "k", &token), "ok 33");
 }
 
@@ -328,7 +328,7 @@ fn the_end_is_seen_under_tls_while_waiting() {
     let mut waiter = secured(&daemon, &rustls::version::TLS13);
     waiter.get_mut().write_all(b"l\nk\n600\n").unwrap();
     let waiters = |holder: &mut Secured, want: &str| {
-        crate::daemon::until(want, || ask(holder, "stats\n_\n_\n").contains(want));
+        testbed::dflockd::until(want, || ask(holder, "stats\n_\n_\n").contains(want));
     };
     waiters(&mut holder, "\"waiters\":1");
     drop(waiter);

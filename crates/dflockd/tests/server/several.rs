@@ -1,7 +1,5 @@
 //! Several keys in one request, all or none: `al`, and how it stands beside all other requests.
 
-use crate::daemon::{Daemon, program_on, until};
-use crate::port::free_port;
 use crate::transcript::play;
 use rstest::rstest;
 use std::collections::HashSet;
@@ -9,6 +7,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use testbed::dflockd::free_port;
+use testbed::dflockd::{Daemon, program_on, until};
 
 #[rstest]
 #[case::all_or_none(
@@ -206,5 +206,5 @@ pub(crate) fn race(servers: &[(Daemon, SocketAddr)]) {
 
 #[test]
 fn overlapping_sets_on_one_server() {
-    race(&[counting(&mut program_on(&crate::store()))]);
+    race(&[counting(&mut program_on(&testbed::dflockd::store()))]);
 }

@@ -1,8 +1,8 @@
 //! Locks that readers share: the requests `rl` and `re`, and how they stand in line with `l` and `e`.
 
-use crate::daemon::Daemon;
 use crate::transcript::play;
 use rstest::rstest;
+use testbed::dflockd::Daemon;
 
 #[rstest]
 #[case::readers_share_and_a_writer_is_alone(

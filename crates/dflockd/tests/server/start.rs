@@ -1,12 +1,12 @@
 //! Options, environment, exit codes, and the sockets it can listen on.
 
-use crate::daemon::{Daemon, PATIENCE, program, until};
 use rstest::rstest;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Output, Stdio};
+use testbed::dflockd::{Daemon, PATIENCE, program, until};
 
 fn output(arguments: &[&str]) -> Output {
     program().args(arguments).output().unwrap()
@@ -139,7 +139,7 @@ fn a_server_for_other_machines_warns_without_a_secret(
 
 #[test]
 fn an_http_port_for_other_machines_is_in_the_warning() {
-    let port = crate::port::free_port().to_string();
+    let port = testbed::dflockd::free_port().to_string();
     let daemon = Daemon::start(&["--http-host", "0.0.0.0", "--http-port", &port]);
     let line = daemon.logged("every machine that reaches this server may use it");
     assert!(line.contains(&format!("addr=0.0.0.0:{port}")), "{line}");

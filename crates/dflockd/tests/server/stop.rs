@@ -1,11 +1,11 @@
 //! Signals: draining, the end, and that it is clean.
 
-use crate::daemon::{Daemon, PATIENCE, Talker};
 use crate::transcript::play;
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::net::TcpStream;
 use std::time::Instant;
+use testbed::dflockd::{Daemon, PATIENCE, Talker};
 
 #[rstest]
 #[case(Signal::SIGTERM)]

@@ -9,8 +9,8 @@
 //! log TEXT        sooner or later the log does
 //! ```
 
-use crate::daemon::{Daemon, Talker};
 use std::collections::HashMap;
+use testbed::dflockd::{Daemon, Talker};
 
 pub(crate) fn play(daemon: &Daemon, script: &str) {
     let mut cast: HashMap<char, Talker> = HashMap::new();

@@ -1,9 +1,9 @@
 //! Clients that watch a key: the requests `watch` and `value`.
 
-use crate::daemon::{Daemon, Talker, until};
 use crate::transcript::play;
 use nix::sys::signal::Signal;
 use rstest::rstest;
+use testbed::dflockd::{Daemon, Talker, until};
 
 /// Longer than any test.
 const LONG: &str = "60";

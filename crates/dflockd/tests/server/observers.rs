@@ -1,9 +1,9 @@
 //! Clients that watch a key over one server, whose holder is connected to another one.
 
-use crate::cluster::{Cluster, shared};
-use crate::daemon::{Daemon, Store, program_on};
 use crate::watch::{Watch, fence};
 use nix::sys::signal::Signal;
+use testbed::dflockd::etcd::{Cluster, shared};
+use testbed::dflockd::{Daemon, Store, program_on};
 
 fn daemon(store: &Store) -> Daemon {
     Daemon::run(program_on(store).args(["--port", "0"]))
@@ -11,6 +11,7 @@ fn daemon(store: &Store) -> Daemon {
 
 /// Both tell the same, with the same tag; and what the other one held ends with its lease.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_leader_of_another_server_is_seen_until_its_lease_ends() {
     let store = shared();
     let (here, there) = (daemon(&store), daemon(&store));
@@ -29,6 +30,7 @@ fn the_leader_of_another_server_is_seen_until_its_lease_ends() {
 
 /// A watcher that would wait for nothing is sent elsewhere.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn a_watcher_is_told_that_etcd_is_away() {
     let mut cluster = Cluster::start(&[]);
     let server = daemon(&cluster.store());
@@ -43,6 +45,6 @@ fn a_watcher_is_told_that_etcd_is_away() {
     for member in 1..=3 {
         cluster.go_on(member);
     }
-    crate::daemon::until("etcd is back", || server.talk().ask("ping", "_", "_") == "ok");
+    testbed::dflockd::until("etcd is back", || server.talk().ask("ping", "_", "_") == "ok");
     assert_eq!(server.talk().look("k"), free);
 }

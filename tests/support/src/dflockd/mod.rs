@@ -1,21 +1,34 @@
-//! Starts the program on a port of its own, talks to it, reads its log, ends it.
+//! Starts `dflockd` on a port of its own, talks to it, reads its log, ends it.
+
+pub mod etcd;
 
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here should take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What keeps the locks of the program under test.
 #[derive(Default)]
-pub(crate) struct Store {
+pub struct Store {
     /// What the program is told; nothing for the one in memory.
-    pub(crate) environment: Vec<(&'static str, String)>,
+    pub environment: Vec<(&'static str, String)>,
+}
+
+/// Whether the tests of this run are to keep their locks in etcd, as `DFLOCKD_TEST_STORE` in the environment says.
+pub fn is_on_etcd() -> bool {
+    std::env::var_os("DFLOCKD_TEST_STORE").is_some_and(|store| !store.is_empty())
+}
+
+/// The store of this run: one of its own in memory, or a service of its own on three members that all tests share.
+pub fn store() -> Store {
+    if is_on_etcd() { etcd::shared() } else { Store::default() }
 }
 
 #[derive(Default)]
@@ -24,23 +37,25 @@ struct Log {
     grown: Condvar,
 }
 
-pub(crate) struct Daemon {
+/// A server. It is killed when this is dropped.
+pub struct Daemon {
     child: Child,
     log: Arc<Log>,
-    pub(crate) address: SocketAddr,
+    /// Where it listens.
+    pub address: SocketAddr,
     /// The server that leads, if the one under test is to pass its clients on.
     _leader: Option<Box<Daemon>>,
 }
 
 /// The program with a store of its own, without any setting of the user that runs the tests.
-pub(crate) fn program() -> Command {
-    program_on(&crate::store())
+pub fn program() -> Command {
+    program_on(&store())
 }
 
 /// The program with this store, which outlives it if it is one that does. On a busy machine a test takes longer than a
 /// client may be silent by default, so it may be silent for longer.
-pub(crate) fn program_on(store: &Store) -> Command {
-    let mut command = Command::new(crate::dflockd());
+pub fn program_on(store: &Store) -> Command {
+    let mut command = Command::new(crate::program("dflockd", "dflockd", &[]));
     command.env_clear().stdin(Stdio::null()).envs(store.environment.clone());
     command.env("DFLOCKD_READ_TIMEOUT_S", "600");
     command
@@ -65,11 +80,13 @@ fn leader_like(command: &Command) -> Command {
 }
 
 impl Daemon {
-    pub(crate) fn start(arguments: &[&str]) -> Self {
+    /// With these options.
+    pub fn start(arguments: &[&str]) -> Self {
         Self::run(program().args(["--port", "0"]).args(arguments))
     }
 
-    pub(crate) fn run(command: &mut Command) -> Self {
+    /// As this command says, and waits until it serves.
+    pub fn run(command: &mut Command) -> Self {
         let is_shared =
             command.get_envs().any(|(name, store)| name == "DFLOCKD_STORE" && store.is_some());
         let wants_leader = is_shared && std::env::var_os("DFLOCKD_TEST_STANDBY").is_some();
@@ -109,12 +126,13 @@ impl Daemon {
         daemon
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The first log line with this text; waits for it.
-    pub(crate) fn logged(&self, text: &str) -> String {
+    pub fn logged(&self, text: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut guard = self.log.lines.lock().unwrap();
         loop {
@@ -127,16 +145,18 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn log(&self) -> Vec<String> {
+    /// All that it has said.
+    pub fn log(&self) -> Vec<String> {
         self.log.lines.lock().unwrap().0.clone()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        testbed::signal(self.child.id(), signal);
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        crate::signal(self.child.id(), signal);
     }
 
     /// Waits for the end.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
+    pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         until("the server ends", || {
             status = self.child.try_wait().unwrap();
@@ -145,16 +165,18 @@ impl Daemon {
         status.unwrap()
     }
 
-    pub(crate) fn talk(&self) -> Talker {
+    /// A new client.
+    pub fn talk(&self) -> Talker {
         Talker::connect(self.address)
     }
 
-    pub(crate) fn stats(&self) -> String {
+    /// What it answers to `stats`.
+    pub fn stats(&self) -> String {
         self.talk().ask("stats", "_", "_")
     }
 
     /// Waits until `stats` contains this text.
-    pub(crate) fn until_stats(&self, text: &str) {
+    pub fn until_stats(&self, text: &str) {
         let last = RefCell::new(String::new());
         until_or(
             || {
@@ -165,18 +187,20 @@ impl Daemon {
         );
     }
 
-    pub(crate) fn status_kib(&self, name: &str) -> u64 {
+    /// A field of its `/proc/PID/status`.
+    pub fn status_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    pub(crate) fn open_files(&self) -> usize {
+    /// How many descriptors it has.
+    pub fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
     /// User and system time so far, in clock ticks.
-    pub(crate) fn cpu_ticks(&self) -> u64 {
+    pub fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
@@ -191,7 +215,7 @@ impl Drop for Daemon {
 }
 
 /// Waits for a condition, with a deadline.
-pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
     until_or(condition, || what.to_owned());
 }
 
@@ -204,12 +228,13 @@ fn until_or(mut condition: impl FnMut() -> bool, what: impl Fn() -> String) {
 }
 
 /// One client.
-pub(crate) struct Talker {
+pub struct Talker {
     stream: BufReader<TcpStream>,
 }
 
 impl Talker {
-    pub(crate) fn connect(address: SocketAddr) -> Self {
+    /// A client of the server at this address.
+    pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -217,17 +242,18 @@ impl Talker {
         Self { stream: BufReader::new(stream) }
     }
 
-    pub(crate) fn say(&mut self, bytes: &[u8]) {
+    /// Sends bytes as they are.
+    pub fn say(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).expect("send");
     }
 
     /// Sends what the other side may not want any more.
-    pub(crate) fn try_say(&mut self, bytes: &[u8]) -> bool {
+    pub fn try_say(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
     /// The next line without its end; empty at the end of the connection.
-    pub(crate) fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = Vec::new();
         match self.stream.read_until(b'\n', &mut line) {
             Ok(_) => {}
@@ -238,19 +264,20 @@ impl Talker {
         text.strip_suffix('\n').unwrap_or_default().to_owned()
     }
 
-    pub(crate) fn ask(&mut self, command: &str, key: &str, arg: &str) -> String {
+    /// One request and its answer.
+    pub fn ask(&mut self, command: &str, key: &str, arg: &str) -> String {
         self.say(format!("{command}\n{key}\n{arg}\n").as_bytes());
         self.line()
     }
 
     /// Acquires at once and returns the token.
-    pub(crate) fn take(&mut self, key: &str, arg: &str) -> String {
+    pub fn take(&mut self, key: &str, arg: &str) -> String {
         let reply = self.ask("l", key, arg);
         reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply).to_owned()
     }
 
     /// True when the server has ended the connection, without another byte.
-    pub(crate) fn is_closed(&mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         loop {
             match self.stream.read(&mut [0]) {
                 Ok(count) => return count == 0,
@@ -261,11 +288,26 @@ impl Talker {
         }
     }
 
-    pub(crate) fn half_close(&self) {
+    /// Ends the sending side.
+    pub fn half_close(&self) {
         self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
     }
 
-    pub(crate) const fn socket(&self) -> &BufReader<TcpStream> {
+    /// The connection.
+    pub const fn socket(&self) -> &BufReader<TcpStream> {
         &self.stream
+    }
+}
+
+/// The HTTP port cannot be 0, which means none. So: one below those the system gives out by itself, and free a moment
+/// ago.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(20_000 + next % 12_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Three members of etcd, by `etc/etcd-three`: started in seconds, ended with the tests.
 
-use crate::daemon::{PATIENCE, Store};
+use super::{PATIENCE, Store};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
@@ -10,15 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Cluster {
+/// The members. They end when this is dropped.
+pub struct Cluster {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
-    pub(crate) endpoints: String,
+    /// Where they listen, separated by commas.
+    pub endpoints: String,
 }
 
 /// A member, 1 to 3.
-pub(crate) type Member = u8;
+pub type Member = u8;
 
 /// What `etcd-three` ends with where there is no etcd.
 const NO_ETCD: i32 = 69;
@@ -33,15 +35,18 @@ fn leave_out() -> ! {
 }
 
 impl Cluster {
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child =
-            Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../dflockd/etc/etcd-three"))
-                .args(arguments)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .process_group(0)
-                .spawn()
-                .expect("etcd-three starts");
+    /// Three members, started by `etc/etcd-three` with these options.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../crates/dflockd/etc/etcd-three"
+        ))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("etcd-three starts");
         let commands = child.stdin.take().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         let mut cluster = Self { child, commands, answers, endpoints: String::new() };
@@ -66,27 +71,27 @@ impl Cluster {
     }
 
     /// SIGKILL.
-    pub(crate) fn kill(&mut self, member: Member) {
+    pub fn kill(&mut self, member: Member) {
         assert_eq!(self.obey(&format!("kill {member}")), format!("kill {member}"));
     }
 
     /// SIGSTOP.
-    pub(crate) fn stop(&mut self, member: Member) {
+    pub fn stop(&mut self, member: Member) {
         assert_eq!(self.obey(&format!("stop {member}")), format!("stop {member}"));
     }
 
     /// SIGCONT.
-    pub(crate) fn go_on(&mut self, member: Member) {
+    pub fn go_on(&mut self, member: Member) {
         assert_eq!(self.obey(&format!("cont {member}")), format!("cont {member}"));
     }
 
     /// Again, after [`Self::kill`].
-    pub(crate) fn restart(&mut self, member: Member) {
+    pub fn restart(&mut self, member: Member) {
         assert_eq!(self.obey(&format!("start {member}")), format!("start {member}"));
     }
 
     /// The leader, when there is one.
-    pub(crate) fn leader(&mut self) -> Member {
+    pub fn leader(&mut self) -> Member {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let line = self.obey("leader");
@@ -99,12 +104,12 @@ impl Cluster {
     }
 
     /// What etcdctl says.
-    pub(crate) fn control(&mut self, words: &str) -> Vec<String> {
+    pub fn control(&mut self, words: &str) -> Vec<String> {
         self.try_control(words).unwrap_or_else(|lines| panic!("{lines:#?}"))
     }
 
     /// The same, which may fail.
-    pub(crate) fn try_control(&mut self, words: &str) -> Result<Vec<String>, Vec<String>> {
+    pub fn try_control(&mut self, words: &str) -> Result<Vec<String>, Vec<String>> {
         let mut lines = vec![self.obey(&format!("ctl {words}"))];
         while !lines.last().is_some_and(|line| line.starts_with("done ")) {
             lines.push(self.line());
@@ -113,7 +118,7 @@ impl Cluster {
     }
 
     /// A service of its own on these members.
-    pub(crate) fn store(&self) -> Store {
+    pub fn store(&self) -> Store {
         Store { environment: environment(&self.endpoints) }
     }
 }
@@ -129,12 +134,12 @@ impl Drop for Cluster {
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A prefix nobody else has.
-pub(crate) fn prefix() -> String {
+pub fn prefix() -> String {
     format!("test-{}/", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Whether the servers of a service have a leader, which serves the clients of all.
-pub(crate) fn has_leader() -> bool {
+pub fn has_leader() -> bool {
     std::env::var("DFLOCKD_TEST_STORE").is_ok_and(|store| store == "etcd-leader")
 }
 
@@ -148,12 +153,12 @@ fn environment(endpoints: &str) -> Vec<(&'static str, String)> {
 
 /// A service of its own on members that all tests of this process share. They end when their
 /// standard input does, with the process.
-pub(crate) fn shared() -> Store {
+pub fn shared() -> Store {
     shared_cluster().store()
 }
 
 /// The same members, which a test must not stop.
-pub(crate) fn shared_cluster() -> MutexGuard<'static, Cluster> {
+pub fn shared_cluster() -> MutexGuard<'static, Cluster> {
     static SHARED: OnceLock<Mutex<Cluster>> = OnceLock::new();
     SHARED.get_or_init(|| Mutex::new(Cluster::start(&[]))).lock().unwrap()
 }

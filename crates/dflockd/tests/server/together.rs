@@ -1,22 +1,23 @@
 //! Several keys in one request, over several servers on one etcd: one revision for all of them, and one outcome.
 
-use crate::cluster::{self, Cluster};
-use crate::daemon::{Daemon, program, program_on, until};
 use crate::several::{counting, race};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::HashSet;
 use std::time::Instant;
+use testbed::dflockd::etcd::{self as cluster, Cluster};
+use testbed::dflockd::{Daemon, program, program_on, until};
 
 /// Servers on the same etcd.
-fn fronts(store: &crate::daemon::Store, many: usize) -> Vec<Daemon> {
+fn fronts(store: &testbed::dflockd::Store, many: usize) -> Vec<Daemon> {
     let front = |_| Daemon::run(program().args(["--port", "0"]).envs(store.environment.clone()));
     (0..many).map(front).collect()
 }
 
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn overlapping_sets_on_three_servers() {
-    let store = crate::store();
+    let store = cluster::shared();
     let fronts: Vec<_> = (0..3).map(|_| counting(&mut program_on(&store))).collect();
     race(&fronts);
 }
@@ -34,6 +35,7 @@ fn revisions(cluster: &mut Cluster, prefix: &str) -> Vec<u64> {
 #[case(2)]
 #[case(8)]
 #[case(16)]
+#[ignore = "needs programs: tests/run"]
 fn free_keys_cost_one_revision(#[case] many: usize) {
     if cluster::has_leader() {
         return;
@@ -74,8 +76,9 @@ fn free_keys_cost_one_revision(#[case] many: usize) {
 
 /// A server dies: its holds last as long as their leases, and then all keys are free for the others.
 #[test]
+#[ignore = "needs programs: tests/run"]
 fn the_death_of_a_server_frees_all_after_their_leases() {
-    let store = crate::store();
+    let store = cluster::shared();
     let fronts = fronts(&store, 2);
     let granted_at = Instant::now();
     let reply = fronts[0].talk().ask("al", "a b c", "6");
@@ -99,6 +102,7 @@ fn the_death_of_a_server_frees_all_after_their_leases() {
 #[rstest]
 #[case::no_quorum(&[1, 2])]
 #[case::all(&[1, 2, 3])]
+#[ignore = "needs programs: tests/run"]
 fn an_answer_that_is_lost_leaves_no_hold(#[case] stopped: &[u8]) {
     let mut cluster = Cluster::start(&[]);
     let store = cluster.store();

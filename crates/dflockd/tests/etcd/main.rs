@@ -1,0 +1,20 @@
+//! The store on etcd, with three real members: what only this store must bear. Other tests of the server and its
+//! clients run with it, too: `tests/run`.
+#![cfg(feature = "etcd")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails where it stands"
+)]
+
+mod check;
+mod faults;
+mod journal;
+mod leader;
+mod model;
+mod moves;
+mod reach;
+mod report;
+mod tenure;
