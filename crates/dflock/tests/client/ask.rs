@@ -152,7 +152,7 @@ fn acquire_admits_that_the_server_releases(
 }
 
 /// A server that knows the protocol's words and no others, and gives the same answer to each each time.
-fn another_make(renewal: &'static str) -> String {
+pub(crate) fn another_make(renewal: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {

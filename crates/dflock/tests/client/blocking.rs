@@ -1,27 +1,17 @@
 //! `dflock::blocking` against the real server: leases without a runtime, and what becomes of them when the connection
 //! breaks, the server stands still, or the holder only drops them.
 
-use crate::library::seconds;
+use crate::library::{blocking as client, seconds, settings};
 use crate::program::{assert_free, start};
-use crate::proxy::{Proxy, Side};
 use dflock::blocking::{Client, Connection, Lease};
-use dflock::{ClientError, Loss, Refusal, Servers, Settings, TermError, Tls, TlsRoots};
+use dflock::{ClientError, Loss, Refusal, Settings, Tls, TlsRoots};
 use nix::sys::signal::{SigSet, Signal};
 use rstest::rstest;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use testbed::dflockd::{Daemon, program_on};
 
 const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
-
-fn settings(address: &str) -> Settings {
-    let servers = Servers::Shards(vec![address.parse().unwrap()]);
-    Settings { servers, answer_limit: seconds(6), ..Settings::default() }
-}
-
-fn client(daemon: &Daemon) -> Client {
-    Client::new(settings(&daemon.address.to_string())).unwrap()
-}
 
 fn held(client: &Client, ttl_s: u64) -> Lease {
     let lock = client.lock("k").unwrap().ttl(seconds(ttl_s)).unwrap();
@@ -33,58 +23,6 @@ fn refusal<T>(outcome: Result<T, ClientError>) -> Option<Refusal> {
         Err(ClientError::Refused(refusal)) => Some(refusal),
         _ => None,
     }
-}
-
-#[test]
-fn a_lease_tells_about_itself() {
-    let daemon = Daemon::start(&[]);
-    let client = client(&daemon);
-    let before = Instant::now();
-    let lease = held(&client, 20);
-    assert_eq!((lease.key().as_bytes(), lease.ttl(), lease.loss()), (&b"k"[..], seconds(20), None));
-    assert_eq!(lease.lost_within(Duration::from_millis(1)), None);
-    let until = lease.held_until().unwrap();
-    assert!(until >= before + seconds(20) && until <= Instant::now() + seconds(20));
-    assert!(!format!("{lease:?}").contains(lease.token().as_str()), "the token is shown");
-    let lock = client.lock("k").unwrap();
-    assert!(lock.try_acquire().unwrap().is_none());
-    let fence = lease.fence().unwrap();
-    lease.release().unwrap();
-    let next = lock.try_acquire().unwrap().unwrap();
-    assert!(next.fence().unwrap() > fence);
-    next.release().unwrap();
-    assert_free(&daemon);
-}
-
-#[test]
-fn invalid_arguments_are_refused_before_they_are_sent() {
-    let client = Client::new(settings("127.0.0.1:1")).unwrap();
-    let lock = client.lock("k").unwrap();
-    let too_long = dflock::MAX_TIME + Duration::from_nanos(1);
-    for outcome in [lock.acquire(too_long), lock.acquire_persistently(Some(too_long), |_| {})] {
-        assert!(matches!(outcome, Err(ClientError::Term(TermError::TimeLong))));
-    }
-    assert!(matches!(lock.ttl(Duration::ZERO), Err(ClientError::Term(TermError::Ttl))));
-    assert!(matches!(client.semaphore("k", 0), Err(ClientError::Term(TermError::Limit))));
-    let none = Settings { servers: Servers::Shards(Vec::new()), ..Settings::default() };
-    assert!(matches!(Client::new(none), Err(ClientError::NoServer)));
-}
-
-/// Where nobody listens, and where nobody answers.
-#[test]
-fn a_server_that_is_away_is_looked_for_and_given_up() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap().to_string();
-    let limits = |address: &str| Settings {
-        connect_limit: seconds(1),
-        answer_limit: seconds(1),
-        ..settings(address)
-    };
-    let silent = Client::new(limits(&address)).unwrap().lock("k").unwrap().try_acquire();
-    assert!(matches!(silent, Err(ClientError::Silent)), "{silent:?}");
-    drop(nobody);
-    let away = Client::new(limits(&address)).unwrap().lock("k").unwrap().try_acquire();
-    assert!(matches!(away, Err(ClientError::Connect { .. })), "{away:?}");
 }
 
 /// Longer than its lease: it was renewed. So was a grant that was waited for.
@@ -125,20 +63,6 @@ fn a_broken_connection_raises_no_signal() {
     assert_eq!(u64::from_str_radix(pending.trim(), 16).unwrap() & PIPE, 0);
 }
 
-#[test]
-fn slots() {
-    let daemon = Daemon::start(&[]);
-    let client = client(&daemon);
-    let pool = client.semaphore("pool", 2).unwrap();
-    let (a, b) = (pool.try_acquire().unwrap().unwrap(), pool.try_acquire().unwrap().unwrap());
-    assert!(pool.try_acquire().unwrap().is_none());
-    let other = client.semaphore("pool", 3).unwrap();
-    assert_eq!(refusal(other.try_acquire()), Some(Refusal::LimitMismatch));
-    a.release().unwrap();
-    b.release().unwrap();
-    assert_free(&daemon);
-}
-
 /// The request is on its way when `drop` returns, also to a server that keeps what a closed connection held.
 #[rstest]
 fn a_lease_that_is_dropped_is_released(#[values(&[], KEEPS)] options: &[&str]) {
@@ -155,30 +79,13 @@ fn a_loss_is_told() {
     let client = client(&daemon);
     let lease = held(&client, 3);
     let lock = client.lock("k").unwrap().ttl(seconds(3)).unwrap();
+    assert!(!format!("{lease:?}").contains(lease.token().as_str()), "the token is shown");
     assert_eq!(lock.renew(lease.token()).unwrap(), seconds(3));
     lock.release(lease.token()).unwrap();
     assert_eq!(lease.lost_within(seconds(60)), Some(Loss::NotHeld));
     assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));
     assert_eq!(refusal(lock.renew(lease.token())), Some(Refusal::Error));
     assert_eq!(refusal(lease.release()), Some(Refusal::Error));
-}
-
-/// The server closes the connection, resets it, or swallows what is sent: the lease is renewed on another one.
-#[rstest]
-#[case::reset_at_the_client(|proxy: &mut Proxy| proxy.reset(Side::Client))]
-#[case::reset_at_the_server(|proxy: &mut Proxy| proxy.reset(Side::Server))]
-#[case::swallowed(|proxy: &mut Proxy| proxy.swallow_what_is_open())]
-fn a_broken_connection_ends_no_lease(#[case] fault: fn(&mut Proxy)) {
-    let daemon = Daemon::start(KEEPS);
-    let mut proxy = Proxy::to(daemon.address);
-    let client = Client::new(settings(&proxy.address().to_string())).unwrap();
-    let lease = held(&client, 12);
-    let owner = daemon.stats();
-    fault(&mut proxy);
-    // Longer than the lease.
-    assert_eq!(lease.lost_within(seconds(14)), None, "{owner}");
-    lease.release().unwrap();
-    assert_free(&daemon);
 }
 
 /// Below TLS more comes over a connection than answers: that ends no lease, and is not taken for one.
@@ -189,7 +96,7 @@ fn a_lease_under_tls_is_kept_and_released() {
     let daemon = Daemon::start(&options);
     let roots = TlsRoots::File(ca.into());
     let tls = |name: &str| Some(Tls::new(&roots, Some(name.to_owned())).unwrap());
-    let over = |tls| Settings { tls, ..settings(&daemon.address.to_string()) };
+    let over = |tls| Settings { tls, ..settings(daemon.address) };
     let client = Client::new(over(tls("localhost"))).unwrap();
     let lease = held(&client, 4);
     assert_eq!(lease.lost_within(seconds(6)), None);
@@ -204,25 +111,6 @@ fn a_lease_under_tls_is_kept_and_released() {
     assert!(other.unwrap_err().to_string().contains("another name"));
     let clear = Client::new(over(None)).unwrap().lock("k").unwrap().try_acquire();
     assert!(matches!(clear, Err(ClientError::Strange(words)) if words.contains("speaks TLS")));
-}
-
-/// A server that is not there costs no more than the next one's answer.
-#[test]
-fn the_next_of_several_addresses_is_asked() {
-    let daemon = Daemon::start(&[]);
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let away = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut addresses = [silent.local_addr(), away.local_addr()].map(Result::unwrap).to_vec();
-    drop(away);
-    addresses.push(daemon.address);
-    let servers = addresses.iter().map(|it| it.to_string().parse().unwrap()).collect();
-    let settings = Settings { servers: Servers::AnyOf(servers), ..Settings::default() };
-    let client = Client::new(settings).unwrap();
-    // Whichever of the three a key chooses to be first.
-    for key in ["a", "b", "c", "d", "e", "f"] {
-        client.lock(key).unwrap().try_acquire().unwrap().unwrap().release().unwrap();
-    }
-    assert_free(&daemon);
 }
 
 #[test]
@@ -260,7 +148,7 @@ fn a_lease_outlives_a_restart_and_a_place_in_the_line_is_taken_again() {
 fn a_server_that_stands_still_loses_the_lease() {
     let daemon = Daemon::start(&[]);
     let margin = seconds(1);
-    let settings = Settings { margin, ..settings(&daemon.address.to_string()) };
+    let settings = Settings { margin, ..settings(daemon.address) };
     let lease = held(&Client::new(settings).unwrap(), 6);
     let until = lease.held_until().unwrap();
     daemon.signal(Signal::SIGSTOP);
@@ -285,28 +173,6 @@ fn a_holder_may_go_while_the_server_is_looked_for() {
     assert!(lease.release().is_err());
     assert!(began.elapsed() < seconds(60));
     drop(Daemon::run(testbed::dflockd::program().args(["--port", &port])));
-}
-
-/// Threads share a client, and each lock has one holder at a time.
-#[test]
-fn threads_that_share_a_client_take_turns_with_a_lock() {
-    let daemon = Daemon::start(&[]);
-    let client = client(&daemon);
-    let inside = std::sync::Mutex::new(());
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                for _ in 0..5 {
-                    let lease = client.lock("k").unwrap().acquire(seconds(60)).unwrap().unwrap();
-                    let alone = inside.try_lock().expect("two are inside");
-                    std::thread::yield_now();
-                    drop(alone);
-                    lease.release().unwrap();
-                }
-            });
-        }
-    });
-    assert_free(&daemon);
 }
 
 /// The lease stands while the program works, and the next in line has its turn after it.

@@ -10,13 +10,19 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use testbed::dflockd::Daemon;
 
-fn settings(daemon: &Daemon) -> Settings {
-    let server = daemon.address.to_string().parse().unwrap();
+/// Towards the server at this address.
+pub(crate) fn settings(address: impl ToString) -> Settings {
+    let server = address.to_string().parse().unwrap();
     Settings { servers: Servers::Shards(vec![server]), ..Settings::default() }
 }
 
 pub(crate) fn client(daemon: &Daemon) -> Client {
-    Client::new(settings(daemon)).unwrap()
+    Client::new(settings(daemon.address)).unwrap()
+}
+
+/// The same for a program without a runtime.
+pub(crate) fn blocking(daemon: &Daemon) -> dflock::blocking::Client {
+    dflock::blocking::Client::new(settings(daemon.address)).unwrap()
 }
 
 pub(crate) fn turn<T>(story: impl Future<Output = T>) -> T {
@@ -165,8 +171,7 @@ fn a_client_that_waits_after_its_lease_has_ended_gets_an_error() {
 fn a_waiting_client_keeps_its_silent_connection_open() {
     let daemon = Daemon::start(&["--read-timeout", "4"]);
     turn(async {
-        let mut settings = settings(&daemon);
-        settings.read_timeout = Duration::from_secs(4);
+        let settings = Settings { read_timeout: seconds(4), ..settings(daemon.address) };
         let client = Client::new(settings).unwrap();
         let lock = client.lock("k").unwrap();
         let first = acquired(lock.enqueue().await.unwrap());
@@ -236,12 +241,7 @@ fn parts_of_a_second_are_rounded_up() {
 #[test]
 fn invalid_arguments_are_refused_before_they_are_sent() {
     let nowhere: ServerAddress = "127.0.0.1:1".parse().unwrap();
-    let connect_limit = Duration::from_secs(1);
-    let settings = Settings {
-        servers: Servers::Shards(vec![nowhere.clone()]),
-        connect_limit,
-        ..Settings::default()
-    };
+    let settings = Settings { connect_limit: seconds(1), ..settings(&nowhere) };
     let client = Client::new(settings).unwrap();
     let term = |error: ClientError| {
         let ClientError::Term(term) = error else { panic!("{error}") };

@@ -1,7 +1,7 @@
 //! Several keys, all or none: by the command and by the libraries.
 
 use crate::ask::administered;
-use crate::library::{client, seconds, turn};
+use crate::library::{blocking, client, seconds, settings, turn};
 use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
 use crate::proxy::{Proxy, Side};
@@ -214,52 +214,15 @@ fn a_key_is_lost_while_another_is_waited_for() {
     assert_free(&next);
 }
 
-/// The same without a runtime: a lease that is lost is not returned.
-#[test]
-fn a_key_is_lost_while_a_thread_waits_for_another() {
-    use dflock::blocking;
-    let mut daemon = Daemon::start(&[]);
-    let port = daemon.address.port().to_string();
-    let mut holder = daemon.talk();
-    holder.take("b", "0");
-    let servers = dflock::Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
-    let settings = dflock::Settings { servers, ..dflock::Settings::default() };
-    let client = blocking::Client::new(settings).unwrap();
-    let both = blocking::Claims::of(["a", "b"].map(|key| client.lock(key).unwrap())).unwrap();
-    let waiting = std::thread::spawn(move || {
-        let mut lost = String::new();
-        let leases = both.acquire_persistently(Some(PATIENCE), |key, progress| {
-            if let Progress::Lost(loss) = progress {
-                lost += &format!("{key} {loss:?};");
-            }
-        });
-        (leases.unwrap().unwrap(), lost)
-    });
-    daemon.until_stats("\"waiters\":1");
-    assert_eq!(daemon.talk().ask("l", "b", "1"), "timeout");
-    daemon.signal(Signal::SIGKILL);
-    daemon.ended();
-    drop(holder);
-    let next = Daemon::run(program().args(["--port", &port]));
-    let (leases, lost) = waiting.join().unwrap();
-    assert_eq!(leases.loss(), None);
-    assert_eq!(lost, "a NotHeld;");
-    leases.release().unwrap();
-    assert_free(&next);
-}
-
 /// After a wait all leases have been renewed, and they are renewed further on.
 #[test]
 fn leases_held_during_a_wait_are_renewed_at_once() {
-    use dflock::blocking;
     let daemon = Daemon::start(KEEPS);
     let mut holder = daemon.talk();
     let token = holder.take("c", "0");
-    let servers = dflock::Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
-    let settings = dflock::Settings { servers, ..dflock::Settings::default() };
-    let client = blocking::Client::new(settings).unwrap();
+    let client = blocking(&daemon);
     let lock = |key: &str| client.lock(key).unwrap().ttl(seconds(4)).unwrap();
-    let all = blocking::Claims::of(["a", "b", "c"].map(lock)).unwrap();
+    let all = dflock::blocking::Claims::of(["a", "b", "c"].map(lock)).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| all.acquire(PATIENCE).unwrap().unwrap());
         daemon.until_stats("\"waiters\":1");
@@ -675,11 +638,6 @@ fn carry(
     }
 }
 
-fn settings(server: dflock::ServerAddress) -> dflock::Settings {
-    let servers = dflock::Servers::Shards(vec![server]);
-    dflock::Settings { servers, ..dflock::Settings::default() }
-}
-
 const TOGETHER: &str = "al:a,b,c";
 const IN_ORDER: &str = "al:a,b,c l:a l:b l:c";
 
@@ -698,7 +656,6 @@ fn free_keys_are_one_request(
     #[case] keys: &str,
     #[case] held: Option<&str>,
     #[case] want: &str,
-    #[values(false, true)] is_blocking: bool,
 ) {
     let daemon = Daemon::start(KEEPS);
     let (server, asked) = relay(&daemon, how);
@@ -706,26 +663,17 @@ fn free_keys_are_one_request(
     let token = held.map(|key| holder.take(key, "0"));
     let keys: Vec<(&str, bool)> =
         keys.split(' ').map(|key| (key.trim_start_matches('!'), key.starts_with('!'))).collect();
-    let is_taken = if is_blocking {
-        let client = dflock::blocking::Client::new(settings(server)).unwrap();
+    let is_taken = turn(async {
+        let client = Client::new(settings(server)).unwrap();
         let claim = |(key, shared)| if shared { client.shared(key) } else { client.lock(key) };
         let claims = keys.iter().map(|key| claim(*key).unwrap().ttl(LEASE).unwrap());
-        let leases = dflock::blocking::Claims::of(claims).unwrap().try_acquire().unwrap();
+        let leases = Claims::of(claims).unwrap().try_acquire().await.unwrap();
         assert_eq!(asked.take().replace(" r:a r:b", ""), want);
-        leases.map(|leases| leases.release().unwrap()).is_some()
-    } else {
-        turn(async {
-            let client = Client::new(settings(server)).unwrap();
-            let claim = |(key, shared)| if shared { client.shared(key) } else { client.lock(key) };
-            let claims = keys.iter().map(|key| claim(*key).unwrap().ttl(LEASE).unwrap());
-            let leases = Claims::of(claims).unwrap().try_acquire().await.unwrap();
-            assert_eq!(asked.take().replace(" r:a r:b", ""), want);
-            match leases {
-                Some(leases) => leases.release().await.map(|()| true).unwrap(),
-                None => false,
-            }
-        })
-    };
+        match leases {
+            Some(leases) => leases.release().await.map(|()| true).unwrap(),
+            None => false,
+        }
+    });
     assert_eq!(is_taken, held.is_none());
     if let (Some(key), Some(token)) = (held, token) {
         assert_eq!(holder.ask("r", key, &token), "ok");
@@ -736,37 +684,22 @@ fn free_keys_are_one_request(
 /// The answer to the request is lost with its connection: a failure like that of one key, which a client that is
 /// persistent outlasts.
 #[rstest]
-fn the_answer_for_all_is_lost(
-    #[values(false, true)] is_blocking: bool,
-    #[values(false, true)] is_persistent: bool,
-) {
+fn the_answer_for_all_is_lost(#[values(false, true)] is_persistent: bool) {
     let daemon = Daemon::start(&[]);
     let (server, asked) = relay(&daemon, Relay::LosesTheFirst);
-    let outcome = if is_blocking {
-        let client = dflock::blocking::Client::new(settings(server)).unwrap();
-        let claims = ["a", "b"].map(|key| client.lock(key).unwrap());
-        let claims = dflock::blocking::Claims::of(claims).unwrap();
+    let outcome = turn(async {
+        let client = Client::new(settings(server)).unwrap();
+        let claims = Claims::of(["a", "b"].map(|key| client.lock(key).unwrap())).unwrap();
         let leases = if is_persistent {
-            claims.acquire_persistently(Some(PATIENCE), |_, _| {})
+            claims.acquire_persistently(Some(PATIENCE), |_, _| {}).await
         } else {
-            claims.acquire(PATIENCE)
+            claims.acquire(PATIENCE).await
         };
-        leases.map(|leases| leases.unwrap().release().unwrap())
-    } else {
-        turn(async {
-            let client = Client::new(settings(server)).unwrap();
-            let claims = Claims::of(["a", "b"].map(|key| client.lock(key).unwrap())).unwrap();
-            let leases = if is_persistent {
-                claims.acquire_persistently(Some(PATIENCE), |_, _| {}).await
-            } else {
-                claims.acquire(PATIENCE).await
-            };
-            match leases {
-                Ok(leases) => leases.unwrap().release().await,
-                Err(error) => Err(error),
-            }
-        })
-    };
+        match leases {
+            Ok(leases) => leases.unwrap().release().await,
+            Err(error) => Err(error),
+        }
+    });
     if is_persistent {
         outcome.unwrap();
         assert_eq!(asked.take(), "al:a,b l:a l:b r:a r:b");
@@ -778,39 +711,24 @@ fn the_answer_for_all_is_lost(
 }
 
 /// Leases that share a connection: the end of one ends no other, and the last one takes the connection with it.
-#[rstest]
-fn leases_that_were_taken_together_end_one_by_one(#[values(false, true)] is_blocking: bool) {
+#[test]
+fn leases_that_were_taken_together_end_one_by_one() {
     let daemon = Daemon::start(&[]);
     let mut other = daemon.talk();
     let mut is_held = |key: &str| other.ask("l", key, "0") == "timeout";
     let connections = |count: usize| daemon.until_stats(&format!("{{\"connections\":{count},"));
-    let server = daemon.address.to_string().parse().unwrap();
-    if is_blocking {
-        let client = dflock::blocking::Client::new(settings(server)).unwrap();
-        let claims = ["a", "b", "c"].map(|key| client.lock(key).unwrap().ttl(LEASE).unwrap());
-        let leases = dflock::blocking::Claims::of(claims).unwrap().try_acquire().unwrap().unwrap();
+    turn(async {
+        let leases =
+            claims(&client(&daemon), &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
         let mut leases = leases.into_vec().into_iter();
         connections(3);
-        leases.next().unwrap().release().unwrap();
+        leases.next().unwrap().release().await.unwrap();
         assert!(is_held("b") && is_held("c"));
-        leases.next().unwrap().release().unwrap();
+        leases.next().unwrap().release().await.unwrap();
         assert!(!is_held("b") && is_held("c"));
         connections(3);
-        leases.next().unwrap().release().unwrap();
-    } else {
-        turn(async {
-            let client = Client::new(settings(server)).unwrap();
-            let leases = claims(&client, &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
-            let mut leases = leases.into_vec().into_iter();
-            connections(3);
-            leases.next().unwrap().release().await.unwrap();
-            assert!(is_held("b") && is_held("c"));
-            leases.next().unwrap().release().await.unwrap();
-            assert!(!is_held("b") && is_held("c"));
-            connections(3);
-            leases.next().unwrap().release().await.unwrap();
-        });
-    }
+        leases.next().unwrap().release().await.unwrap();
+    });
     connections(2);
 }
 
@@ -851,9 +769,7 @@ fn eight_keys_of_one_server_go_over_one_connection() {
             lease.release().await.unwrap();
         }
     });
-    let client =
-        dflock::blocking::Client::new(settings(daemon.address.to_string().parse().unwrap()));
-    let client = client.unwrap();
+    let client = blocking(&daemon);
     let leases = EIGHT.map(|key| client.lock(key).unwrap().try_acquire().unwrap().unwrap());
     is_one();
     drop(leases);
@@ -868,8 +784,7 @@ fn eight_keys_of_one_server_go_over_one_connection() {
 fn a_broken_connection_ends_none_of_its_leases(#[case] fault: fn(&mut Proxy)) {
     let daemon = Daemon::start(KEEPS);
     let mut proxy = Proxy::to(daemon.address);
-    let server = proxy.address().parse().unwrap();
-    let client = dflock::blocking::Client::new(settings(server)).unwrap();
+    let client = dflock::blocking::Client::new(settings(proxy.address())).unwrap();
     let lock = |key: &str| client.lock(key).unwrap().ttl(seconds(12)).unwrap();
     let leases = EIGHT.map(|key| lock(key).try_acquire().unwrap().unwrap());
     fault(&mut proxy);
@@ -932,9 +847,8 @@ fn a_slow_server_loses_no_lease() {
     const LEASES: usize = 48;
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let server = proxy.address().parse().unwrap();
     turn(async {
-        let client = Client::new(settings(server)).unwrap();
+        let client = Client::new(settings(proxy.address())).unwrap();
         let mut leases = Vec::new();
         for number in 0..LEASES {
             let lock = client.lock(format!("k{number}")).unwrap().ttl(seconds(6)).unwrap();
@@ -960,9 +874,8 @@ fn orders_are_done_beside_renewals_that_take_all_the_time(#[case] delay_ms: u64)
     const LEASES: usize = 15;
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let server = proxy.address().parse().unwrap();
     turn(async {
-        let client = Client::new(settings(server)).unwrap();
+        let client = Client::new(settings(proxy.address())).unwrap();
         let lock = |key: String| client.lock(key).unwrap().ttl(seconds(6)).unwrap();
         let mut leases = Vec::new();
         for number in 0..LEASES {
@@ -995,9 +908,8 @@ fn orders_are_done_beside_renewals_that_take_all_the_time(#[case] delay_ms: u64)
 fn a_grant_that_comes_too_late_is_given_back() {
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let server = proxy.address().parse().unwrap();
     turn(async {
-        let client = Client::new(settings(server)).unwrap();
+        let client = Client::new(settings(proxy.address())).unwrap();
         let lock = |key: &str| client.lock(key).unwrap().ttl(LEASE).unwrap();
         let lease = lock("a").try_acquire().await.unwrap().unwrap();
         proxy.stall_answers();
@@ -1018,7 +930,7 @@ fn a_grant_that_comes_too_late_is_given_back() {
 fn a_turn_that_comes_too_late_is_given_back() {
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let settings = settings(proxy.address().parse().unwrap());
+    let settings = settings(proxy.address());
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
@@ -1065,7 +977,7 @@ fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
 fn a_turn_is_given_back_when_pings_are_not_answered() {
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let settings = settings(proxy.address().parse().unwrap());
+    let settings = settings(proxy.address());
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
@@ -1111,10 +1023,9 @@ fn a_place_is_kept_at_a_server_that_does_not_know_pings() {
 fn locks_are_left_at_a_slow_server(#[case] delay_ms: u64) {
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let server = proxy.address().parse().unwrap();
     proxy.delay(Duration::from_millis(delay_ms));
     turn(async {
-        let client = Client::new(settings(server)).unwrap();
+        let client = Client::new(settings(proxy.address())).unwrap();
         let locks = ["a", "b", "c"].map(|key| client.lock(key).unwrap().ttl(seconds(6)).unwrap());
         let claims = Claims::of(locks.clone()).unwrap();
         let grants = claims.acquire_detached(None, |_, _| {}).await.unwrap().unwrap();
@@ -1229,9 +1140,8 @@ fn a_lease_that_is_taken_away_ends_no_other_of_its_connection() {
     let dir = tempfile::tempdir().unwrap();
     let (daemon, port) = administered(dir.path(), &["--read-timeout", LONG]);
     turn(async {
-        let server = daemon.address.to_string().parse().unwrap();
-        let read_timeout = LEASE;
-        let client = Client::new(dflock::Settings { read_timeout, ..settings(server) }).unwrap();
+        let settings = dflock::Settings { read_timeout: LEASE, ..settings(daemon.address) };
+        let client = Client::new(settings).unwrap();
         let leases = claims(&client, &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
         let [a, mut b, c] = leases.into_vec().try_into().unwrap();
         let before = owner(&daemon, "a");
@@ -1262,14 +1172,11 @@ fn the_death_of_the_process_frees_all_keys() {
 /// The same without a runtime.
 #[test]
 fn a_program_without_a_runtime_takes_several() {
-    use dflock::blocking;
     let daemon = Daemon::start(KEEPS);
-    let servers = dflock::Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
-    let settings = dflock::Settings { servers, ..dflock::Settings::default() };
-    let client = blocking::Client::new(settings).unwrap();
+    let client = blocking(&daemon);
     let claims = |keys: &[&str]| {
         let lock = |key: &&str| client.lock(*key).unwrap().ttl(LEASE).unwrap();
-        blocking::Claims::of(keys.iter().map(lock)).unwrap()
+        dflock::blocking::Claims::of(keys.iter().map(lock)).unwrap()
     };
     let leases = claims(&["b", "a"]).try_acquire().unwrap().unwrap();
     assert_eq!(leases.as_slice()[0].key().as_bytes(), b"a");
@@ -1277,7 +1184,7 @@ fn a_program_without_a_runtime_takes_several() {
     assert!(claims(&["0", "b"]).try_acquire().unwrap().is_none());
     leases.release().unwrap();
     assert_free_at_once(&daemon);
-    let twice = blocking::Claims::of(["k", "k"].map(|key| client.lock(key).unwrap()));
+    let twice = dflock::blocking::Claims::of(["k", "k"].map(|key| client.lock(key).unwrap()));
     assert!(matches!(twice.err().unwrap(), ClientError::Term(TermError::KeyTwice)));
     let inside = Inside::new();
     std::thread::scope(|scope| {

@@ -1,10 +1,9 @@
 //! Locks that readers share: by the command and by the library.
 
-use crate::library::{client, seconds, turn};
+use crate::ask::another_make;
+use crate::library::{blocking, client, seconds, settings, turn};
 use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
 use dflock::ClientError;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::process::Stdio;
 use testbed::dflockd::Daemon;
 
@@ -80,9 +79,7 @@ fn the_library_shares_a_lock() {
 #[test]
 fn a_program_without_a_runtime_shares_a_lock() {
     let daemon = Daemon::start(&[]);
-    let servers = dflock::Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
-    let settings = dflock::Settings { servers, ..dflock::Settings::default() };
-    let client = dflock::blocking::Client::new(settings).unwrap();
+    let client = blocking(&daemon);
     let (shared, alone) = (client.shared("k").unwrap(), client.lock("k").unwrap());
     let readers = [0, 1].map(|_| shared.try_acquire().unwrap().unwrap());
     for reader in readers {
@@ -97,25 +94,13 @@ fn a_program_without_a_runtime_shares_a_lock() {
 /// A server that knows nothing but the words of the documents says `error`.
 #[test]
 fn a_server_without_shared_locks_is_told_of() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-            for (number, _) in (1..).zip(lines) {
-                if number % 3 == 0 && stream.write_all(b"error\n").is_err() {
-                    break;
-                }
-            }
-        }
-    });
+    let server = another_make("error");
     let words = ["--server", &server, "run", "k", "--shared", "--", "echo", "it ran"];
     let end = run(&mut bare(&words));
     assert_eq!((end.code, &*end.stdout), (76, ""), "{end:?}");
     assert!(end.stderr.starts_with("dflock: the server refuses a shared lock"), "{end:?}");
     turn(async {
-        let servers = dflock::Servers::Shards(vec![server.parse().unwrap()]);
-        let settings = dflock::Settings { servers, ..dflock::Settings::default() };
+        let settings = settings(&server);
         let blocking = dflock::blocking::Client::new(settings.clone()).unwrap();
         let refused = blocking.shared("k").unwrap().try_acquire();
         assert!(matches!(refused, Err(ClientError::NotShared)));

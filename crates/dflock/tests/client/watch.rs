@@ -1,12 +1,11 @@
 //! Watching a key: by the command and by the libraries, whatever happens to the server.
 
-use crate::library::{client, seconds, turn};
+use crate::ask::another_make;
+use crate::library::{client, seconds, settings, turn};
 use crate::program::{LONG, Running, bare, dflock, run, shell, start};
-use dflock::{Client, ClientError, Holder, Servers, Settings};
+use dflock::{Client, ClientError, Holder, Settings};
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 use testbed::dflockd::free_port;
@@ -172,18 +171,7 @@ fn a_value_that_does_not_fit(#[case] value: &str) {
 /// A server that knows nothing but the words of the documents says `error`.
 #[test]
 fn a_server_that_is_too_old_is_told_of() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-            for (number, _) in (1..).zip(lines) {
-                if number % 3 == 0 && stream.write_all(b"error\n").is_err() {
-                    break;
-                }
-            }
-        }
-    });
+    let server = another_make("error");
     let words = "dflock: the server cannot be watched: it does not know the request";
     let run_it = ["--server", &server, "run", "k", "--value", "v", "--", "echo", "it ran"];
     for arguments in [&["--server", &server, "watch", "k"][..], &run_it] {
@@ -192,8 +180,7 @@ fn a_server_that_is_too_old_is_told_of() {
         assert!(end.stderr.starts_with(words), "{end:?}");
     }
     turn(async {
-        let servers = Servers::Shards(vec![server.parse().unwrap()]);
-        let settings = Settings { servers, ..Settings::default() };
+        let settings = settings(&server);
         let blocking = dflock::blocking::Client::new(settings.clone()).unwrap();
         let refused = blocking.watch("k").unwrap().next();
         assert!(matches!(refused, Err(ClientError::NotWatched(_))));
@@ -210,8 +197,7 @@ fn said(holder: Option<Holder>) -> Option<String> {
 #[test]
 fn a_dropped_wait_loses_nothing() {
     let daemon = Daemon::start(&[]);
-    let servers = Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
-    let settings = Settings { servers, value: Some("v".to_owned()), ..Settings::default() };
+    let settings = Settings { value: Some("v".to_owned()), ..settings(daemon.address) };
     let claim = Client::new(settings).unwrap().lock("k").unwrap();
     turn(async {
         let mut watch = client(&daemon).watch("k").unwrap();
@@ -239,8 +225,7 @@ fn a_dropped_wait_loses_nothing() {
 #[test]
 fn a_program_without_a_runtime_watches() {
     let daemon = Daemon::start(&[]);
-    let servers = Servers::Shards(vec![daemon.address.to_string().parse().unwrap()]);
-    let settings = Settings { servers, value: Some("v".to_owned()), ..Settings::default() };
+    let settings = Settings { value: Some("v".to_owned()), ..settings(daemon.address) };
     let client = dflock::blocking::Client::new(settings).unwrap();
     let mut watch = client.watch("k").unwrap();
     assert_eq!(said(watch.next().unwrap()), None);
