@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::crates::{self, Crate};
-use crate::needs::Functions;
 use crate::syntax::{self, Module};
 use crate::words::{self, Text};
 
@@ -24,8 +23,6 @@ pub struct Source {
     pub text: Arc<str>,
     /// The modules in it. Their paths begin at the file.
     pub(crate) modules: Arc<[Module]>,
-    /// Its functions, also those of tests.
-    pub(crate) functions: Arc<Functions>,
 }
 
 /// The tree: sources, manifests, and texts for people.
@@ -104,15 +101,12 @@ impl Source {
     /// A file with this path and text.
     #[must_use]
     pub fn new(path: String, text: &str) -> Self {
-        let parsed = if is_generated(text) { None } else { syn::parse_file(text).ok() };
-        let modules = match &parsed {
-            Some(parsed) if is_source(&path) => {
-                syntax::modules(&path, module_of(place(&path).1), parsed)
-            }
-            Some(_) | None => Vec::new(),
-        };
-        let functions = parsed.map(|parsed| Functions::of(&path, &parsed)).unwrap_or_default();
-        Self { path, text: text.into(), modules: modules.into(), functions: functions.into() }
+        let is_read = is_source(&path) && !is_generated(text);
+        let parsed = if is_read { syn::parse_file(text).ok() } else { None };
+        let modules = parsed.map_or_else(Vec::new, |parsed| {
+            syntax::modules(&path, module_of(place(&path).1), &parsed)
+        });
+        Self { path, text: text.into(), modules: modules.into() }
     }
 
     /// These files. Parsing them takes nearly all of a rule's time, so every processor does a part.

@@ -1,5 +1,5 @@
 //! The rules of the source tree: what a pure file may name, how long files and functions are, which
-//! files and crates use each other, that texts name only what exists, and that a test which needs root says so.
+//! files and crates use each other, that texts name only what exists, and why tests are left out.
 //!
 //! [`House`] is the tree as values; each rule is a function from it to the places that break the
 //! rule. `tests/house/` holds the rules against the tree itself, and its file `planted.rs` sees

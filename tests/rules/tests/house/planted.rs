@@ -183,49 +183,15 @@ fn a_name_that_exists_nowhere_is_caught(#[case] said: &str) {
     assert_ne!(caught(rules::words, &house, path), []);
 }
 
-const MARKED: &str = "#[test] #[ignore = \"needs root: tests/run\"] fn planted() { unshare(); }";
-
 #[rstest]
-#[case::a_machine_of_its_own(
-    "#[test] fn planted() { let _ = testbed::Sandbox::layout().enter(); }",
+#[case::for_no_known_reason("#[test]\n#[ignore = \"slow\"]\nfn planted() {}", true)]
+#[case::without_a_reason("#[test]\n#[ignore]\nfn planted() {}", true)]
+#[case::in_one_case(
+    "#[rstest]\n#[ignore = \"needs root: tests/run\"]\n#[case(1)]\n#[case(2)]\nfn planted() {}",
     true
 )]
-#[case::by_a_function(
-    "fn machine() { nix::sched::setns(); }\n#[rstest::rstest] fn planted() { machine(); }",
-    true
-)]
-#[case::by_a_type(
-    "struct Bench; impl Bench { fn new() { Self::make() } fn make() { chown(); } }\n\
-     #[test] fn planted() { Bench::new(); }",
-    true
-)]
-#[case::by_a_method(
-    "struct Kitchen; impl Kitchen { fn cook(&self) { run(\"unshare --net true\"); } }\n\
-     #[test] fn planted() { kitchen.cook(); }",
-    true
-)]
-#[case::within_a_macro("#[test] fn planted() { assert!(Sandbox::layout().is_fine()); }", true)]
-#[case::for_no_known_reason("#[test] #[ignore = \"slow\"] fn planted() {}", true)]
-#[case::marked_for_one_case(
-    "#[rstest] #[ignore = \"needs root: tests/run\"] #[case(1)] #[case(2)] fn planted() { chown(); }",
-    true
-)]
-#[case::marked_for_a_sandbox_alone(
-    "#[test] #[ignore = \"needs namespaces: tests/run\"] fn planted() { chown(); }",
-    true
-)]
-#[case::a_sandbox(
-    "#[test] #[ignore = \"needs namespaces: tests/run\"] fn planted() { Sandbox::layout(); }",
-    false
-)]
-#[case::a_sandbox_as_root(
-    "#[test] #[ignore = \"needs root: tests/run\"] fn planted() { Sandbox::layout(); }",
-    false
-)]
-#[case::marked(MARKED, false)]
-#[case::no_test("fn planted() { unshare(); }", false)]
-#[case::nothing_of_the_kind("#[test] fn planted() { machine.mount(); }", false)]
-fn a_test_that_needs_root_and_does_not_say_so(#[case] planted: &str, #[case] is_caught: bool) {
+#[case::as_agreed("#[test]\n#[ignore = \"needs root: tests/run\"]\nfn planted() {}", false)]
+fn a_test_that_is_left_out(#[case] planted: &str, #[case] is_caught: bool) {
     let mut house = house();
     let path = "tests/planted.rs";
     house.tests.push(Source::new(path.to_owned(), planted));
