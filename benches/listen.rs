@@ -2,63 +2,31 @@
 //!
 //! * sessions a second (greet, lock, unlock, quit) against the same sessions through a real inetd
 //!   (goal: at least 5 times as many), interleaved in one sandbox;
-//! * connections a second against a bare accept, greet and close loop on loopback (goal 0.5);
-//! * memory for each idle connection at 1,000 and 5,000;
-//! * LOCK and UNLOCK pairs a second in one session against a bare loopback echo of the same round
-//!   trips (goal 0.5), and the same with 10,000 foreign files in the lock directory and with every
-//!   known directory present (goal: within 1.2);
-//! * how long an honest session takes beside 5,000 connections that say nothing, dribble, or send
-//!   a line without end (goal: the 99th percentile within 100 ms);
 //! * how long NOOP, and LOCK of a free port, take an honest client beside attackers who do everything
 //!   that has ever held up others, at once (goal: the 99th percentiles within 20 and 60 ms);
 //! * the same beside a stranger who has 20,000 locks in the kernel and takes and drops 5,000 more (goal:
-//!   the 99th percentiles within 20 ms and a second);
-//! * how soon a waiter has a device that became free.
+//!   the 99th percentiles within 20 ms and a second).
 //!
 //! `cargo bench --bench listen`. Needs root (a machine of its own) and `.ci/install`.
-//!
-//! The bare loops run in processes of their own, as the daemon does.
 
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
     reason = "a measurement that cannot be taken stops"
 )]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::socket::{setsockopt, sockopt};
 use testbed::{LIMIT, Sandbox, peer, until};
 
-const GREETING: &[u8] = b"220 testbed Lock File Server (Version rxtx-1.5-9) ready\r\n";
-const GOODBYE: &[u8] = b"221 Thank you for using the Lock File service on testbed\r\n";
-
 fn main() {
-    if let Ok(what) = std::env::var(BARE) {
-        return serve_bare(&what);
-    }
     let only = std::env::args().nth(1).filter(|word| !word.starts_with('-'));
-    let parts: [(&str, fn()); 8] = [
-        ("sessions", sessions),
-        ("connections", connections),
-        ("pairs", pairs),
-        ("memory", memory),
-        ("flood", flood),
-        ("attacks", attacks),
-        ("locks", locks),
-        ("wakes", wakes),
-    ];
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("descriptors");
+    let parts: [(&str, fn()); 3] = [("sessions", sessions), ("attacks", attacks), ("locks", locks)];
     for (name, measure) in parts {
         if only.as_deref().is_none_or(|only| only == name) {
             measure();
@@ -98,13 +66,6 @@ impl Daemon {
         let up = until(LIMIT, || UnixStream::connect(&daemon.socket).ok());
         up.expect("lfpd listens");
         daemon
-    }
-
-    fn kilobytes(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(path).expect("its status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).expect("its size")
     }
 }
 
@@ -192,222 +153,6 @@ fn sessions() {
         "sessions/s: inetd {inetd:.0}, --listen {listen:.0}: ratio {:.1} (goal 5)",
         listen / inetd
     );
-}
-
-/// A process that accepts connections on a port, one after the other.
-struct Bare {
-    child: Child,
-    port: u16,
-}
-
-impl Bare {
-    /// This program again, told what to do with each connection.
-    fn start(what: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("its number").port();
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
-        command.env(BARE, what).stdin(std::os::fd::OwnedFd::from(listener));
-        Self { child: command.spawn().expect("this program again"), port }
-    }
-}
-
-impl Drop for Bare {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-const BARE: &str = "LFPD_BENCH_BARE";
-
-fn serve_bare(what: &str) {
-    let input = std::io::stdin().as_fd().try_clone_to_owned().expect("the listener");
-    let listener = TcpListener::from(input);
-    while let Ok((stream, _)) = listener.accept() {
-        let _ = stream.set_nodelay(true);
-        if what == "greet" { greet(stream) } else { echo(stream) }
-    }
-}
-
-fn greet(mut stream: TcpStream) {
-    let _ = stream.write_all(GREETING);
-}
-
-fn echo(mut stream: TcpStream) {
-    let _ = stream.write_all(GREETING);
-    let mut line = [0; 512];
-    while let Ok(1..) = stream.read(&mut line) {
-        let reply: &[u8] = if line[0] == b'q' { GOODBYE } else { b"200 Command okay.\r\n" };
-        if stream.write_all(reply).is_err() {
-            return;
-        }
-    }
-}
-
-fn connections() {
-    const ROUNDS: usize = 20;
-    const EACH: usize = 500;
-    let daemon = Daemon::start(&[]);
-    let bare = Bare::start("greet");
-    let ports = [bare.port, daemon.port];
-    let mut spent = [Vec::new(), Vec::new()];
-    for _ in 0..ROUNDS {
-        for (port, spent) in ports.iter().zip(&mut spent) {
-            let begin = Instant::now();
-            for _ in 0..EACH {
-                let mut stream = connect(*port);
-                expect(&mut stream, b"220 ");
-            }
-            spent.push(begin.elapsed());
-        }
-    }
-    let [bare, listen] = spent.map(|spent| EACH as f64 / median(spent));
-    println!(
-        "greetings/s: bare loop {bare:.0}, --listen {listen:.0}: ratio {:.2} (goal 0.5)",
-        listen / bare
-    );
-}
-
-fn pairs() {
-    const ROUNDS: usize = 20;
-    const EACH: usize = 500;
-    let none = scratch().join("lfpd-bench-no-such-directory");
-    let plain = Daemon::start(std::slice::from_ref(&none));
-    let full = Daemon::start(std::slice::from_ref(&none));
-    for number in 0..10_000 {
-        let path = full.root.path().join("lock").join(format!("foreign-{number}"));
-        std::fs::write(path, "").expect("a foreign file");
-    }
-    let places = tempfile::Builder::new().tempdir_in(scratch()).expect("a directory");
-    let known: Vec<PathBuf> = (0..18).map(|n| places.path().join(n.to_string())).collect();
-    known.iter().for_each(|path| std::fs::create_dir(path).expect("a directory"));
-    let everywhere = Daemon::start(&known);
-    let built_in = Daemon::start(&[]);
-    let bare = Bare::start("echo");
-    let mut streams: Vec<TcpStream> =
-        [bare.port, plain.port, full.port, everywhere.port, built_in.port].map(connect).into();
-    streams.iter_mut().for_each(|stream| expect(stream, b"220 "));
-    let pid = std::process::id();
-    let (lock, unlock) = (format!("lock zero {pid}\n"), format!("unlock zero {pid}\n"));
-    let mut spent = vec![Vec::new(); streams.len()];
-    for _ in 0..ROUNDS {
-        for (stream, spent) in streams.iter_mut().zip(&mut spent) {
-            let begin = Instant::now();
-            for _ in 0..EACH {
-                for line in [&lock, &unlock] {
-                    stream.write_all(line.as_bytes()).expect("a server that reads");
-                    expect(stream, b"200 ");
-                }
-            }
-            spent.push(begin.elapsed());
-        }
-    }
-    let rates: Vec<f64> = spent.into_iter().map(|spent| EACH as f64 / median(spent)).collect();
-    println!(
-        "pairs/s: bare echo {:.0}, lock and unlock {:.0}: ratio {:.2} (goal 0.5)",
-        rates[0],
-        rates[1],
-        rates[1] / rates[0]
-    );
-    let files = median((0..ROUNDS).map(|_| bare_steps(plain.root.path(), EACH)).collect());
-    let floor = 1.0 / (1.0 / rates[0] + files / EACH as f64);
-    println!("pairs/s: bare echo with the least steps {floor:.0}: ratio {:.2}", rates[1] / floor);
-    for (name, rate) in
-        ["10,000 foreign files", "18 directories", "the machine's own"].iter().zip(&rates[2..])
-    {
-        println!("pairs/s with {name}: {rate:.0}: factor {:.2} (goal 1.2)", rates[1] / rate);
-    }
-}
-
-/// What a pair must ask of the system at the least: whether the process lives, which device it is
-/// and who holds a flock on it; then a complete file under its name, which is gone again.
-fn bare_steps(root: &Path, pairs: usize) -> Duration {
-    let path = |name: &str| root.join("state").join(name);
-    let (draft, lock) = (path("draft"), path("lock"));
-    let device = Path::new("/dev/zero");
-    let mut locks = vec![0; 16 * 1024];
-    let begin = Instant::now();
-    for _ in 0..pairs {
-        for _ in 0..2 {
-            nix::sys::signal::kill(nix::unistd::Pid::this(), None).expect("a process");
-            std::fs::symlink_metadata(device).expect("a device");
-        }
-        let mut list = std::fs::File::open("/proc/locks").expect("the kernel's list");
-        let length = list.read(&mut locks).expect("its first lines");
-        assert!(length < locks.len(), "a machine of its own");
-        let mut file = std::fs::File::create_new(&draft).expect("a file");
-        file.write_all(b"      1230\n").expect("its content");
-        std::fs::rename(&draft, &lock).expect("its name");
-        std::fs::remove_file(&lock).expect("the file");
-    }
-    begin.elapsed()
-}
-
-fn memory() {
-    let daemon = Daemon::start(&[]);
-    let before = daemon.kilobytes();
-    let mut idle = Vec::new();
-    for count in [1000, 5000] {
-        while idle.len() < count {
-            let mut stream = connect(daemon.port);
-            expect(&mut stream, b"220 ");
-            idle.push(stream);
-        }
-        let bytes = (daemon.kilobytes() - before) * 1024 / count as u64;
-        println!("memory: {bytes} bytes for each of {count} idle connections");
-    }
-}
-
-fn flood() {
-    const EACH: usize = 1667;
-    const SESSIONS: usize = 1000;
-    let daemon = Daemon::start(&[]);
-    let honest = |sessions: usize| -> Vec<Duration> {
-        let pid = std::process::id();
-        (0..sessions)
-            .map(|_| {
-                let begin = Instant::now();
-                session(daemon.port, "ttyS1", pid);
-                begin.elapsed()
-            })
-            .collect()
-    };
-    report("alone", honest(SESSIONS));
-    let silent: Vec<TcpStream> = (0..EACH).map(|_| connect(daemon.port)).collect();
-    let mut dribbling: Vec<TcpStream> = (0..EACH).map(|_| connect(daemon.port)).collect();
-    let mut endless: Vec<UnixStream> = (0..EACH)
-        .map(|_| {
-            let stream = UnixStream::connect(&daemon.socket).expect("a connection");
-            setsockopt(&stream, sockopt::SndBuf, &4096).expect("a small buffer");
-            stream.set_nonblocking(true).expect("no waiting");
-            stream
-        })
-        .collect();
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // One byte a second each, and as much of the endless lines as is taken.
-            let begin = Instant::now();
-            let mut dribbled = 0;
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                for stream in &mut endless {
-                    let _ = stream.write(&[b'x'; 4096]);
-                }
-                let due = (begin.elapsed().as_secs_f64() * EACH as f64) as usize;
-                while dribbled < due {
-                    let _ = dribbling[dribbled % EACH].write(b"x");
-                    dribbled += 1;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let times = honest(SESSIONS);
-        report("beside 5,000 (goal: p99 100 ms)", times);
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    });
-    assert!(silent.iter().all(|stream| stream.as_raw_fd() > 0));
-    println!("memory beside 5,000: {} kB", daemon.kilobytes());
 }
 
 fn report(name: &str, mut times: Vec<Duration>) {
@@ -610,30 +355,4 @@ fn many_kernel_locks(below: &Path) -> Group {
     let mut said = [0; 5];
     child.stdout.take().expect("its output").read_exact(&mut said).expect("all of them");
     Group(child)
-}
-
-fn wakes() {
-    let daemon = Daemon::start(&[]);
-    let pid = std::process::id();
-    let file = daemon.root.path().join("lock/LCK..ttyS1");
-    let (mut control, mut waiter) = (connect(daemon.port), connect(daemon.port));
-    expect(&mut control, b"220 ");
-    expect(&mut waiter, b"220 ");
-    let times = (0..50).map(|_| {
-        std::fs::write(&file, format!("{pid:>10}\n")).expect("a foreign lock");
-        writeln!(waiter, "wait ttyS1 {pid} 60").expect("a server that reads");
-        // Until it waits, and has looked for the last time.
-        std::thread::sleep(Duration::from_millis(30));
-        let begin = Instant::now();
-        std::fs::remove_file(&file).expect("the foreign lock");
-        expect(&mut waiter, b"200 ");
-        let time = begin.elapsed();
-        writeln!(control, "unlock ttyS1 {pid}").expect("a server that reads");
-        expect(&mut control, b"200 ");
-        time
-    });
-    println!(
-        "a foreign lock goes, the waiter has it: {:.2} ms (median)",
-        median(times.collect()) * 1e3
-    );
 }

@@ -3,8 +3,7 @@
 //! Both servers run all the time and are loaded in turn, round by round, so that whatever else the
 //! machine does hits both alike. The figure of a row is the median of its rounds. Arguments:
 //! `rounds=N` (5), `seconds=S` of load per server and round (1); `peer=floor` measures the floor
-//! against itself, which shows how much of a ratio is noise; `peer=tokio` measures the floor as tasks on
-//! the server's runtime, which is the most a server on it can reach; `peer=state` and `peer=sync` measure
+//! against itself, which shows how much of a ratio is noise; `peer=state` and `peer=sync` measure
 //! the server with `--state-dir`, without and with `--state-sync`, in the directory the build uses.
 //! With `peer=sync` a last column has the rate over what the disk allows: each grant and each release
 //! must be on it before its answer, and while one write is under way the other half of the connections
@@ -20,7 +19,7 @@ mod floor;
 #[path = "server/mod.rs"]
 mod server;
 
-use floor::{FLOOR_WORD, TOKIO_WORD};
+use floor::FLOOR_WORD;
 use nix::unistd::{SysconfVar, sysconf};
 use serde_json::Value;
 use server::Server;
@@ -35,10 +34,8 @@ const CONNECTIONS: [u32; 4] = [1, 10, 100, 1000];
 const WARM_UP: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    match std::env::args().nth(1).as_deref() {
-        Some(FLOOR_WORD) => return Ok(floor::serve()?),
-        Some(TOKIO_WORD) => return Ok(floor::serve_on_tokio()?),
-        Some(_) | None => {}
+    if std::env::args().nth(1).as_deref() == Some(FLOOR_WORD) {
+        return Ok(floor::serve()?);
     }
     let rounds = argument("rounds", 5);
     let length = Duration::from_millis(argument("seconds", 1) * 1000);
@@ -48,14 +45,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let floor = match word_after("base=") {
         Some(program) => Server::of(&program, &[])?,
-        None => floor::start(FLOOR_WORD)?,
+        None => floor::start()?,
     };
     let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let directory = state.path().to_str().ok_or("a path that is text")?;
     let kept = ("DFLOCKD_STATE_DIR", directory);
     let dflockd = match peer.as_deref() {
-        Some("floor") => floor::start(FLOOR_WORD)?,
-        Some("tokio") => floor::start(TOKIO_WORD)?,
+        Some("floor") => floor::start()?,
         Some("state") => Server::dflockd_with(&[kept])?,
         Some("sync") => Server::dflockd_with(&[kept, ("DFLOCKD_STATE_SYNC", "true")])?,
         Some(_) | None => Server::dflockd()?,

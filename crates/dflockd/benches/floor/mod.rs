@@ -2,8 +2,7 @@
 //!
 //! One thread, one epoll set; every acquire is granted and every release accepted, nothing is
 //! remembered. It is the physical limit the lock server is measured against, so it must never
-//! learn to do more. The same as tasks on tokio, the runtime the lock server is built on, shows how much of
-//! the distance the runtime is.
+//! learn to do more.
 
 use crate::server::Server;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -11,11 +10,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The words that turn a benchmark program into the floor server, and into that on tokio.
+/// The word that turns a benchmark program into the floor server.
 pub(crate) const FLOOR_WORD: &str = "serve-the-floor";
-pub(crate) const TOKIO_WORD: &str = "serve-the-floor-on-tokio";
 
 const LISTENER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 512;
@@ -39,10 +36,10 @@ impl Dialogue {
     }
 }
 
-/// Starts this same program again, as what the word says.
-pub(crate) fn start(word: &str) -> io::Result<Server> {
+/// Starts this same program again, as the floor server.
+pub(crate) fn start() -> io::Result<Server> {
     let mut child =
-        Command::new(std::env::current_exe()?).arg(word).stdout(Stdio::piped()).spawn()?;
+        Command::new(std::env::current_exe()?).arg(FLOOR_WORD).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line)?;
@@ -113,34 +110,6 @@ fn serve_peer(peer: &mut Peer, buffer: &mut [u8], grants: &mut u64) -> io::Resul
     peer.stream.write_all(&dialogue.outbox)?;
     dialogue.outbox.clear();
     Ok(())
-}
-
-/// Listens on a port of the system's choice, prints it, and serves each connection by a task of one
-/// thread's runtime until killed.
-pub(crate) fn serve_on_tokio() -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
-        println!("{}", listener.local_addr()?.port());
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            tokio::spawn(serve_task(stream));
-        }
-    })
-}
-
-async fn serve_task(mut stream: tokio::net::TcpStream) -> io::Result<()> {
-    let (mut dialogue, mut buffer, mut grants) = (Dialogue::new(), vec![0; 1024], 0);
-    loop {
-        let count = stream.read(&mut buffer).await?;
-        if count == 0 {
-            return Ok(());
-        }
-        converse(&mut dialogue, buffer.get(..count).unwrap_or_default(), &mut grants);
-        stream.write_all(&dialogue.outbox).await?;
-        dialogue.outbox.clear();
-    }
 }
 
 fn converse(dialogue: &mut Dialogue, bytes: &[u8], grants: &mut u64) {
