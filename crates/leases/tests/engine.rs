@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod engine {
     use leases::journal::{Kept, Record};
-    use leases::wire::{MOST_KEYS, StatsCursor, push_stats};
+    use leases::wire::{StatsCursor, push_stats};
     use leases::{
         Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys,
         LeaseStart, Limit, Mint, Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
@@ -141,54 +141,6 @@ mod engine {
         assert_eq!(engine.census().known(), 0);
     }
 
-    #[test]
-    fn a_great_many_leases_end_together() {
-        let mut engine = engine();
-        let conn = engine.connect(1);
-        for key in 0..1000 {
-            granted(acquire(&mut engine, at(0), conn, &format!("k{key}"), 1, 5));
-        }
-        engine.advance(at(5000));
-        assert_eq!(engine.census().held(), 0);
-        let expired = std::iter::from_fn(|| engine.take_effect());
-        assert_eq!(
-            expired.filter(|e| matches!(e, Effect::Expired { serial: 1, .. })).count(),
-            1000
-        );
-    }
-
-    #[test]
-    fn a_great_holder_leaves_at_once() {
-        let mut engine = engine();
-        let (conn, heir) = (engine.connect(1), engine.connect(2));
-        for key in 0..1000 {
-            granted(acquire(&mut engine, at(0), conn, &format!("k{key}"), 1, 500));
-        }
-        assert_eq!(acquire(&mut engine, at(1), heir, "k500", 1, 5), Verdict::Later);
-        engine.disconnect(at(2), conn, AutoRelease::On);
-        let effect = engine.take_effect();
-        assert!(matches!(effect, Some(Effect::Answer(id, Answer::Granted(_))) if id == heir));
-        assert_eq!((engine.census().held(), engine.census().waiting()), (1, 0));
-    }
-
-    #[test]
-    fn draining_ends_every_wait() {
-        let mut engine = engine();
-        let conns: Vec<ConnId> = (0..50).map(|serial| engine.connect(serial)).collect();
-        granted(acquire(&mut engine, at(0), conns[0], "k", 1, 500));
-        for &conn in &conns[1..] {
-            assert_eq!(acquire(&mut engine, at(1), conn, "k", 1, 5), Verdict::Later);
-        }
-        engine.drain(at(2));
-        for &conn in &conns[1..] {
-            let want = Effect::Answer(conn, Answer::Refused(Refusal::Draining));
-            assert_eq!(engine.take_effect(), Some(want));
-        }
-        assert_eq!((engine.census().held(), engine.census().waiting()), (1, 0));
-        let refused = Verdict::Now(Answer::Refused(Refusal::Draining));
-        assert_eq!(acquire(&mut engine, at(3), conns[1], "new", 1, 5), refused);
-    }
-
     /// However small the pieces, the body is the same.
     #[test]
     fn stats_in_pieces() {
@@ -220,33 +172,6 @@ mod engine {
         assert!(lengths.iter().all(|&length| length > 0));
         for room in [1, 50, 100, 1000] {
             assert_eq!(body(room), whole);
-        }
-    }
-
-    /// A body with all keys that it may have, and one with a key too many.
-    #[test]
-    fn stats_are_truncated() {
-        for (keys, shown) in [(MOST_KEYS, MOST_KEYS), (MOST_KEYS + 1, MOST_KEYS)] {
-            let mut engine = engine();
-            let conn = engine.connect(1);
-            for key in 0..keys {
-                let name = format!("k{key}");
-                let grant =
-                    granted(acquire(&mut engine, at(0), conn, &name, 1 + key as u64 % 2, 500));
-                if key % 3 == 0 {
-                    release(&mut engine, at(0), conn, &name, grant.token);
-                }
-            }
-            let (mut cursor, mut out) = (StatsCursor::default(), String::new());
-            while push_stats(&mut out, 1000, &mut cursor, 1, |place, note| {
-                engine.look_over(at(0), place, 100, |line| note(line))
-            }) != Progress::Done
-            {}
-            let value: serde_json::Value = serde_json::from_str(&out).unwrap();
-            let lengths = ["locks", "semaphores", "idle_locks", "idle_semaphores"]
-                .map(|member| value[member].as_array().unwrap().len());
-            assert_eq!(lengths.iter().sum::<usize>(), shown);
-            assert_eq!(value.get("truncated").is_some(), keys > shown);
         }
     }
 
@@ -605,53 +530,6 @@ mod engine {
 
     fn gone(engine: &mut Engine, now: Moment, conn: ConnId) {
         engine.disconnect(now, conn, AutoRelease::On);
-    }
-
-    /// A client that came back and renewed keeps its lock when its old connection is found dead.
-    #[test]
-    fn the_renewer_inherits() {
-        let mut engine = engine();
-        let (old, new) = (engine.connect(1), engine.connect(2));
-        let grant = granted(acquire(&mut engine, at(0), old, "k", 1, 500));
-        renew(&mut engine, at(1), new, "k", grant.token);
-        gone(&mut engine, at(2), old);
-        assert_eq!(engine.census().held(), 1);
-        gone(&mut engine, at(3), new);
-        assert_eq!(engine.census().held(), 0);
-    }
-
-    /// Somebody who renews once and goes takes nothing along.
-    #[test]
-    fn a_renewer_that_goes_first_is_forgotten() {
-        let mut engine = engine();
-        let (owner, passer) = (engine.connect(1), engine.connect(2));
-        let grant = granted(acquire(&mut engine, at(0), owner, "k", 1, 500));
-        renew(&mut engine, at(1), passer, "k", grant.token);
-        gone(&mut engine, at(2), passer);
-        assert_eq!(engine.census().held(), 1);
-        renew(&mut engine, at(3), owner, "k", grant.token);
-        gone(&mut engine, at(4), owner);
-        assert_eq!(engine.census().held(), 0);
-    }
-
-    /// With a grace a hold waits for its client to come back, and for no longer.
-    #[test]
-    fn a_grace_keeps_a_hold_for_its_client() {
-        let mut engine = engine_with(|caps| caps.disconnect_grace = seconds(10));
-        let (first, second, third) = (engine.connect(1), engine.connect(2), engine.connect(3));
-        let grant = granted(acquire(&mut engine, at(0), first, "k", 1, 500));
-        assert_eq!(acquire(&mut engine, at(0), third, "k", 1, 500), Verdict::Later);
-        gone(&mut engine, at(1000), first);
-        engine.advance(at(10_999));
-        renew(&mut engine, at(10_999), second, "k", grant.token);
-        engine.advance(at(60_000));
-        assert!(engine.take_effect().is_none());
-        gone(&mut engine, at(60_000), second);
-        engine.advance(at(69_999));
-        assert!(engine.take_effect().is_none());
-        engine.advance(at(70_000));
-        let effect = engine.take_effect();
-        assert!(matches!(effect, Some(Effect::Answer(id, Answer::Granted(_))) if id == third));
     }
 
     /// The grace never makes a lease longer.
