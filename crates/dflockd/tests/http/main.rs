@@ -11,7 +11,6 @@
 
 mod admin;
 mod browser;
-mod curl;
 mod deployment;
 mod driver;
 mod guard;
