@@ -1,5 +1,5 @@
-//! `lfp run --exclusive`: nobody else can open a port that the command has open, and that ends with the command's last
-//! close, whichever process dies at any moment. On pseudo-terminals, and for the last close on a virtual console: its
+//! `lfp run --exclusive`, beside what it has in common with the service (`tests/service/exclusive_ports.rs`): whose
+//! descriptors count, what the far end sees, and what stays, whichever process dies at any moment. On pseudo-terminals, and for the last close on a virtual console: its
 //! driver forgets the exclusive mode then, as drivers of serial ports do.
 
 use std::io::{ErrorKind, Read};
@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rstest::rstest;
-use testbed::{Console, Process, User, can_open};
+use testbed::{Console, Process, User, can_open, steps};
 
 use crate::bench::{Bench, PORT};
 
@@ -29,71 +29,12 @@ fn wait_until_shared(bench: &Bench, port: &str) {
     bench.wait_for("the end of the exclusive mode", || can_open(&bench.sandbox, port));
 }
 
-/// `lfp run --exclusive` with a shell that says each step when it is done, and does the next at a line.
-fn in_steps<'s>(bench: &'s Bench, user: User, port: &str, steps: &[&str]) -> Process<'s> {
-    let script: String = steps
-        .iter()
-        .enumerate()
-        .map(|(n, step)| format!("{step}; echo {n}.; read line; "))
-        .collect();
-    let words = ["run", "--no-shim", "--exclusive", port, "--", "sh", "-c", &script];
-    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(user).spawn();
+/// `lfp run --exclusive` with a shell that has done the first of its steps.
+fn in_steps<'s>(bench: &'s Bench, port: &str, its: &[&str]) -> Process<'s> {
+    let words = ["run", "--no-shim", "--exclusive", port, "--", "sh", "-c", &steps(its)];
+    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
     lfp.expect("0.");
     lfp
-}
-
-fn go_on(lfp: &mut Process<'_>, step: usize) {
-    lfp.type_in("\n");
-    lfp.expect(&format!("{step}."));
-}
-
-fn has_open(bench: &Bench, process: &Process<'_>, port: &str) -> bool {
-    let look = format!(
-        "for fd in /proc/{}/fd/*; do test $fd -ef {port} && exit 0; done; exit 1",
-        process.pid()
-    );
-    bench.shell(User::Root, &look).code() == 0
-}
-
-/// From the first opening to the last close, again at the next, and no longer than the command lives.
-#[rstest]
-#[ignore = "needs root: tests/run"]
-fn others_cannot_open_a_port_that_the_command_has_open(
-    #[values(PORT, CONSOLE)] port: &str,
-    #[values(User::Alice, User::Root)] user: User,
-) {
-    let (_console, bench) = machine();
-    let open = format!("exec 3<>{port}");
-    let mut lfp = in_steps(&bench, user, port, &["true", &open, "exec 3>&-", &open]);
-    assert!(can_open(&bench.sandbox, port), "before the command has opened it, it is locked only");
-    go_on(&mut lfp, 1);
-    wait_until_exclusive(&bench, port);
-    go_on(&mut lfp, 2);
-    wait_until_shared(&bench, port);
-    assert_eq!(bench.shell(User::Bob, &format!("/run/test/lfp run {port} true")).code(), 1);
-    go_on(&mut lfp, 3);
-    wait_until_exclusive(&bench, port);
-    lfp.type_in("\n");
-    let end = lfp.wait(testbed::LIMIT);
-    assert_eq!(end.code(), 0, "{end}");
-    assert!(can_open(&bench.sandbox, port), "after its end");
-}
-
-/// The command opens another node of the same number, as in a container, which has a `/dev` of its own.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn a_port_that_the_command_opens_by_another_node_becomes_exclusive() {
-    let (console, bench) = machine();
-    let node = format!("mknod -m 666 /tmp/node c 4 {}", console.number());
-    assert_eq!(bench.shell(User::Root, &node).code(), 0);
-    let mut lfp =
-        in_steps(&bench, User::Alice, CONSOLE, &["true", "exec 3<>/tmp/node", "exec 3>&-"]);
-    go_on(&mut lfp, 1);
-    // By that node as well: who opens the other one is noticed.
-    wait_until_exclusive(&bench, "/tmp/node");
-    assert!(!can_open(&bench.sandbox, CONSOLE));
-    go_on(&mut lfp, 2);
-    wait_until_shared(&bench, CONSOLE);
 }
 
 /// By a child of the command, and by what the command has been given.
@@ -106,7 +47,7 @@ fn a_port_opened_by_a_descendant_of_the_command_is_exclusive(
     #[values(PORT, CONSOLE)] port: &str,
 ) {
     let (_console, bench) = machine();
-    let _lfp = in_steps(&bench, User::Alice, port, &[&step.replace("PORT", port)]);
+    let _lfp = in_steps(&bench, port, &[&step.replace("PORT", port)]);
     wait_until_exclusive(&bench, port);
 }
 
@@ -119,17 +60,6 @@ fn a_port_that_the_command_inherits_is_exclusive_too() {
     wait_until_exclusive(&bench, PORT);
 }
 
-/// The last close has to be the command's: it lets DTR fall, which resets many boards.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn a_serial_port_is_not_kept_open() {
-    let (_console, bench) = machine();
-    let open = format!("exec 3<>{CONSOLE}");
-    let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&open]);
-    wait_until_exclusive(&bench, CONSOLE);
-    bench.wait_for("the duplicate to be closed", || !has_open(&bench, &lfp, CONSOLE));
-}
-
 /// The far end of a pseudo-terminal sees the command's close, too.
 #[test]
 #[ignore = "needs root: tests/run"]
@@ -138,11 +68,11 @@ fn the_far_end_sees_the_close() {
     let mut far_end = bench.sandbox.far_end("ttyW0");
     fcntl(far_end.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     let open = format!("exec 3<>{PORT}");
-    let mut lfp = in_steps(&bench, User::Alice, PORT, &[&open, "exec 3>&-"]);
+    let mut lfp = in_steps(&bench, PORT, &[&open, "exec 3>&-"]);
     wait_until_exclusive(&bench, PORT);
     let mut read = || far_end.read(&mut [0; 64]).map_err(|error| error.kind());
     assert_eq!(read(), Err(ErrorKind::WouldBlock), "the near end is open");
-    go_on(&mut lfp, 1);
+    lfp.go_on(1);
     bench.wait_for("the hang-up", || matches!(read(), Err(kind) if kind != ErrorKind::WouldBlock));
 }
 
@@ -203,22 +133,9 @@ fn an_exclusive_mode_from_before_stays() {
 #[ignore = "needs root: tests/run"]
 fn a_process_that_outlives_the_command_keeps_nobody_out(#[values(PORT, CONSOLE)] port: &str) {
     let (_console, bench) = machine();
-    let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("sleep 1000 3<>{port} & true")]);
+    let mut lfp = in_steps(&bench, port, &[&format!("sleep 1000 3<>{port} & true")]);
     wait_until_exclusive(&bench, port);
     lfp.type_in("\n");
-    bench.wait_for("the end of lfp", || lfp.ended().is_some());
-    assert!(can_open(&bench.sandbox, port));
-}
-
-/// The command is killed: a port is left as it was found.
-#[rstest]
-#[ignore = "needs root: tests/run"]
-fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
-    let (_console, bench) = machine();
-    let mut lfp = in_steps(&bench, User::Alice, port, &[&format!("exec 3<>{port}")]);
-    wait_until_exclusive(&bench, port);
-    let command = bench.children(lfp.pid())[0];
-    assert_eq!(bench.shell(User::Root, &format!("kill -KILL {command}")).code(), 0);
     bench.wait_for("the end of lfp", || lfp.ended().is_some());
     assert!(can_open(&bench.sandbox, port));
 }
@@ -230,7 +147,7 @@ fn the_command_is_killed(#[values(PORT, CONSOLE)] port: &str) {
 fn the_wrapper_is_killed() {
     let (_console, bench) = machine();
     let sleep = format!("exec 3<>{CONSOLE}; echo 0.; exec sleep 1000");
-    let lfp = in_steps(&bench, User::Alice, CONSOLE, &[&sleep]);
+    let lfp = in_steps(&bench, CONSOLE, &[&sleep]);
     wait_until_exclusive(&bench, CONSOLE);
     let command = bench.children(lfp.pid())[0];
     lfp.kill();
@@ -299,16 +216,4 @@ fn a_user_without_read_right_is_told() {
     let words = ["--direct", "run", "--exclusive", PORT, "--", "true"];
     let end = bench.lfp(User::Alice, &words).run();
     assert!(end.code() == 0 && end.said("only users who may read the port can see"), "{end}");
-}
-
-/// Without the option the kernel refuses nobody.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn nothing_is_exclusive_unless_asked_for() {
-    let (_console, bench) = machine();
-    let script = format!("exec 3<>{PORT}; echo 0.; read line");
-    let words = ["run", "--no-shim", PORT, "--", "sh", "-c", &script];
-    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
-    lfp.expect("0.");
-    assert!(can_open(&bench.sandbox, PORT));
 }

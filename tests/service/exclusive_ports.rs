@@ -1,11 +1,13 @@
-//! `lfpd --exclusive`: nobody else can open a port that the holder of its lock has open, and that ends with the
-//! lock, whichever process is killed at any moment. On virtual consoles: their driver forgets the mode at the last
-//! close, as drivers of serial ports do.
+//! Ports that nobody else can open: what `lfpd --exclusive`, `lfp run --exclusive` and the library with
+//! `LFP_EXCLUSIVE=1` all promise, and then `lfpd --exclusive` alone: it ends with the lock, whichever process is killed at
+//! any moment. On virtual consoles: their driver forgets the mode at the last close, as drivers of serial ports do.
 
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
-use testbed::{Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, until};
+use testbed::{
+    Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, steps, until,
+};
 
 const EXCLUSIVE: &[&str] = &["--exclusive"];
 const PORT: &str = Console::PATH;
@@ -30,7 +32,9 @@ struct Ground {
 impl Ground {
     fn new() -> Self {
         let consoles = [Console::take(), Console::take()];
-        let sandbox = Sandbox::layout().port_with_mode("ttyW0", 0o666).installed().enter();
+        let library = testbed::library("lfp-preload", "liblfp_preload");
+        let layout = Sandbox::layout().port_with_mode("ttyW0", 0o666).installed();
+        let sandbox = layout.bring("lib/lfp/liblfp_preload.so", library).enter();
         consoles[0].put_into(&sandbox);
         let ground = Self { sandbox, consoles };
         ground.sh(&format!("mknod -m 666 {OTHER} c 4 {}", ground.consoles[1].number()));
@@ -109,11 +113,9 @@ impl Ground {
         );
     }
 
-    /// A shell that says each step when it is done, and does the next at a line of input.
-    fn shell(&self, user: User, steps: &[&str]) -> Process<'_> {
-        let step = |(n, step): (usize, &&str)| format!("{step}; echo {n}.; read -r line; ");
-        let script: String = steps.iter().enumerate().map(step).collect();
-        let mut shell = self.sandbox.command("bash").args(["-c", &script]).user(user).spawn();
+    /// A shell that has done the first of its steps.
+    fn shell(&self, user: User, its: &[&str]) -> Process<'_> {
+        let mut shell = self.sandbox.command("bash").args(["-c", &steps(its)]).user(user).spawn();
         shell.expect("0.");
         shell
     }
@@ -126,50 +128,208 @@ impl Ground {
     }
 }
 
-fn go_on(shell: &mut Process<'_>, step: usize) {
-    shell.type_in("\n");
-    shell.expect(&format!("{step}."));
-}
-
 fn open() -> String {
     format!("exec 3<>{PORT}")
 }
 
-/// From the first opening to the last close, again at the next, and no longer than the lock.
-#[rstest]
-#[ignore = "needs root: tests/run"]
-fn a_port_that_its_holder_has_open_is_closed_to_others(
-    #[values(Server::Root, Server::Own)] server: Server,
-) {
-    let ground = Ground::new();
-    let daemon = ground.serve(server, EXCLUSIVE);
-    let mut holder = ground.holder(&[&open(), "exec 3>&-", &open(), "exec 3>&-; exec 4<>$0"]);
-    assert!(ground.is_open_to_all(), "it is locked only");
-    go_on(&mut holder, 1);
-    ground.wait_until_exclusive();
-    go_on(&mut holder, 2);
-    assert!(ground.is_open_to_all(), "closed");
-    go_on(&mut holder, 3);
-    ground.wait_until_exclusive();
-    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
-    assert!(ground.is_open_to_all(), "unlocked: {}", daemon.output());
+/// Who makes the port exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// `lfpd`, for the holder of a lock.
+    Service(Server),
+    /// `lfp run`, for a command of this user's.
+    Run(User),
+    /// The library, for a program under `lfp shim`.
+    Shim,
 }
 
-/// The service never keeps a port open: its last close is the holder's, and lets DTR fall.
-#[test]
+const SERVICE: Way = Way::Service(Server::Own);
+const PSEUDO: &str = "/dev/ttyW0";
+
+/// A port that a shell has locked by one of these ways, or locks by opening it.
+struct Scene<'g> {
+    ground: &'g Ground,
+    way: Way,
+    port: &'static str,
+    service: Process<'g>,
+    /// The shell, or what runs it.
+    shell: Process<'g>,
+}
+
+impl<'g> Scene<'g> {
+    /// The options are those of the service, or of `lfp`.
+    fn begin(
+        ground: &'g Ground,
+        way: Way,
+        options: &[&str],
+        port: &'static str,
+        its: &[&str],
+    ) -> Self {
+        let lfp = |words: &[&str], user| {
+            let its = steps(&[&["echo shell $$,"], its].concat());
+            let words = [words, &[port, "--", "bash", "-c", &its]].concat();
+            let command = ground.sandbox.command(LFP).args(words).user(user);
+            let mut shell = command.env("LFP_TIMEOUT", "30").spawn();
+            shell.expect("0.");
+            shell
+        };
+        let (server, own) = match way {
+            Way::Service(server) => (server, options),
+            Way::Run(_) | Way::Shim => (Server::Own, &[][..]),
+        };
+        let service = ground.serve(server, own);
+        let shell = match way {
+            Way::Service(_) => {
+                let shell = ground.shell(User::Alice, &[&["true"], its].concat());
+                ground.lock(port, shell.pid());
+                shell
+            }
+            Way::Run(user) => lfp(&[&["run", "--no-shim"], options].concat(), user),
+            Way::Shim => lfp(&[&["shim", "--ports"], options, &["--also"]].concat(), User::Alice),
+        };
+        Self { ground, way, port, service, shell }
+    }
+
+    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let so = until(LIMIT, || is_so().then_some(()));
+        assert!(so.is_some(), "{what}: {} {}", self.shell.output(), self.service.output());
+    }
+
+    fn wait_until_exclusive(&self) {
+        self.wait_until("exclusive", || !can_open(&self.ground.sandbox, self.port));
+    }
+
+    fn wait_until_shared(&self) {
+        self.wait_until("open to all", || can_open(&self.ground.sandbox, self.port));
+    }
+
+    /// Ends the lock: by the service's word, or with the program.
+    fn end(&mut self) {
+        if let Way::Service(_) = self.way {
+            assert_eq!(self.ground.unlock(self.port, self.shell.pid()), 0);
+        } else {
+            self.shell.type_in("\n");
+            assert!(until(LIMIT, || self.shell.ended()).is_some());
+        }
+    }
+
+    /// Kills the shell.
+    fn kill(&self) {
+        let said = self.shell.output();
+        let own = self.shell.pid().to_string();
+        let pid = said.split("shell ").nth(1).and_then(|rest| rest.split(',').next());
+        self.ground.sh(&format!("kill -KILL {}", pid.unwrap_or(&own)));
+    }
+}
+
+/// From the first opening to the last close, again at the next, and no longer than the lock.
+#[rstest]
+#[case::by_a_service_of_roots(Way::Service(Server::Root), PORT)]
+#[case::by_the_service(SERVICE, PORT)]
+#[case::by_lfp_run(Way::Run(User::Alice), PORT)]
+#[case::by_lfp_run_of_roots(Way::Run(User::Root), PORT)]
+#[case::by_lfp_run_on_a_pseudo_terminal(Way::Run(User::Alice), PSEUDO)]
+#[case::by_lfp_run_of_roots_on_a_pseudo_terminal(Way::Run(User::Root), PSEUDO)]
+#[case::by_the_library(Way::Shim, PORT)]
 #[ignore = "needs root: tests/run"]
-fn the_service_keeps_no_port_open() {
+fn others_cannot_open_a_port_that_its_holder_has_open(
+    #[case] way: Way,
+    #[case] port: &'static str,
+) {
     let ground = Ground::new();
-    let daemon = ground.serve(Server::Own, EXCLUSIVE);
-    let mut holder = ground.holder(&[&open()]);
-    go_on(&mut holder, 1);
-    ground.wait_until_exclusive();
+    let open = format!("exec 3<>{port}");
+    let mut scene = Scene::begin(&ground, way, EXCLUSIVE, port, &[&open, "exec 3>&-", &open]);
+    assert!(can_open(&ground.sandbox, port), "it is locked only");
+    scene.shell.go_on(1);
+    scene.wait_until_exclusive();
+    scene.shell.go_on(2);
+    scene.wait_until_shared();
+    if way != Way::Shim {
+        assert_ne!(ground.lfp(&["run", port, "true"]), 0, "its lock stands");
+    }
+    scene.shell.go_on(3);
+    scene.wait_until_exclusive();
+    scene.end();
+    assert!(can_open(&ground.sandbox, port), "after the lock: {}", scene.service.output());
+}
+
+#[rstest]
+#[case::by_the_service(SERVICE, PORT)]
+#[case::by_lfp_run(Way::Run(User::Alice), PORT)]
+#[case::by_lfp_run_on_a_pseudo_terminal(Way::Run(User::Alice), PSEUDO)]
+#[case::by_the_library(Way::Shim, PORT)]
+#[ignore = "needs root: tests/run"]
+fn a_holder_that_is_killed_keeps_nobody_out(#[case] way: Way, #[case] port: &'static str) {
+    let ground = Ground::new();
+    let mut scene = Scene::begin(&ground, way, EXCLUSIVE, port, &[&format!("exec 3<>{port}")]);
+    scene.shell.go_on(1);
+    scene.wait_until_exclusive();
+    scene.kill();
+    scene.wait_until_shared();
+}
+
+/// The last close is the holder's, and lets DTR fall, which resets many boards.
+#[rstest]
+#[case::by_the_service(SERVICE)]
+#[case::by_lfp_run(Way::Run(User::Alice))]
+#[ignore = "needs root: tests/run"]
+fn nobody_else_keeps_the_port_open(#[case] way: Way) {
+    let ground = Ground::new();
+    let mut scene = Scene::begin(&ground, way, EXCLUSIVE, PORT, &[&open()]);
+    scene.shell.go_on(1);
+    scene.wait_until_exclusive();
+    let process = if way == SERVICE { &scene.service } else { &scene.shell };
     let look = format!(
         "for fd in /proc/{}/fd/*; do test $fd -ef {PORT} && exit 1; done; exit 0",
-        daemon.pid()
+        process.pid()
     );
     let closed = || ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0;
-    assert!(until(LIMIT, || closed().then_some(())).is_some(), "{}", daemon.output());
+    scene.wait_until("closed", closed);
+}
+
+/// The holder opens another node of the same number, as in a container, which has a `/dev` of its own.
+#[rstest]
+#[case::by_the_service(SERVICE)]
+#[case::by_lfp_run(Way::Run(User::Alice))]
+#[ignore = "needs root: tests/run"]
+fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive(#[case] way: Way) {
+    let ground = Ground::new();
+    ground.sh(&format!("mknod -m 666 /tmp/node c 4 {}", ground.consoles[0].number()));
+    let its = ["exec 3<>/tmp/node", "exec 3>&-"];
+    let mut scene = Scene::begin(&ground, way, EXCLUSIVE, PORT, &its);
+    if way == SERVICE {
+        ground.wait_until_all_is_looked_at();
+    }
+    scene.shell.go_on(1);
+    // By that node as well: who opens the other one is noticed.
+    scene.wait_until("exclusive", || !can_open(&ground.sandbox, "/tmp/node"));
+    assert!(!ground.is_open_to_all());
+    scene.shell.go_on(2);
+    scene.wait_until_shared();
+}
+
+/// Neither unless asked for, nor what the administrator has exempted, nor a pseudo-terminal whose mode would last when
+/// its holder is killed.
+#[rstest]
+#[case::by_the_service_unasked(SERVICE, &[], PORT)]
+#[case::by_the_service_exempt(SERVICE, &["--exclusive", "--exclusive-except", "ttyV0"], PORT)]
+#[case::by_the_service_on_a_pseudo_terminal(SERVICE, EXCLUSIVE, PSEUDO)]
+#[case::by_lfp_run_unasked(Way::Run(User::Alice), &[], PORT)]
+#[case::by_the_library_unasked(Way::Shim, &[], PORT)]
+#[case::by_the_library_on_a_pseudo_terminal(Way::Shim, EXCLUSIVE, PSEUDO)]
+#[ignore = "needs root: tests/run"]
+fn unasked_exempt_and_pseudo_terminals_stay_open_to_all(
+    #[case] way: Way,
+    #[case] options: &[&str],
+    #[case] port: &'static str,
+) {
+    let ground = Ground::new();
+    let mut scene = Scene::begin(&ground, way, options, port, &[&format!("exec 3<>{port}")]);
+    scene.shell.go_on(1);
+    if way == SERVICE && !options.is_empty() {
+        ground.wait_until_all_is_looked_at();
+    }
+    assert!(can_open(&ground.sandbox, port));
 }
 
 /// The holder had the port open before it took the lock.
@@ -184,23 +344,6 @@ fn a_port_that_is_open_already_becomes_exclusive_with_the_lock() {
     ground.wait_until_exclusive();
 }
 
-/// The holder opens another node of the same number, as in a container, which has a `/dev` of its own.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive() {
-    let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
-    ground.sh(&format!("mknod -m 666 /tmp/node c 4 {}", ground.consoles[0].number()));
-    let mut holder = ground.holder(&["exec 3<>/tmp/node"]);
-    ground.wait_until_all_is_looked_at();
-    go_on(&mut holder, 1);
-    // By that node as well: the service sees who opens the other one.
-    let exclusive = until(LIMIT, || (!can_open(&ground.sandbox, "/tmp/node")).then_some(()));
-    assert!(exclusive.is_some() && !ground.is_open_to_all());
-    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
-    assert!(ground.is_open_to_all());
-}
-
 /// Another user may not release the lock, and the port is exclusive afterwards.
 #[test]
 #[ignore = "needs root: tests/run"]
@@ -208,33 +351,13 @@ fn a_refused_unlock_leaves_the_port_exclusive() {
     let ground = Ground::new();
     let _daemon = ground.serve(Server::Own, EXCLUSIVE);
     let mut holder = ground.holder(&[&open()]);
-    go_on(&mut holder, 1);
+    holder.go_on(1);
     ground.wait_until_exclusive();
     let number = holder.pid().to_string();
     let unlock = ground.sandbox.command(LFP).args(["unlock", PORT, "--pid", &number]);
     assert_ne!(unlock.user(User::Bob).run().code(), 0);
     ground.wait_until_exclusive();
     assert!(holder.runs());
-}
-
-/// Neither unless asked for, nor what the administrator has exempted, nor a pseudo-terminal.
-#[rstest]
-#[case::off(&[], PORT)]
-#[case::exempt(&["--exclusive", "--exclusive-except", "ttyV0"], PORT)]
-#[case::pseudo_terminal(EXCLUSIVE, "/dev/ttyW0")]
-#[ignore = "needs root: tests/run"]
-fn exempt_ports_and_pseudo_terminals_stay_open_to_all(
-    #[case] options: &[&str],
-    #[case] port: &str,
-) {
-    let ground = Ground::new();
-    let _daemon = ground.serve(Server::Root, options);
-    let holder = ground.shell(User::Alice, &[&format!("exec 3<>{port}")]);
-    ground.lock(port, holder.pid());
-    if !options.is_empty() {
-        ground.wait_until_all_is_looked_at();
-    }
-    assert!(can_open(&ground.sandbox, port));
 }
 
 /// A program that makes its port exclusive by itself.
@@ -269,9 +392,9 @@ fn the_mode_goes_where_the_lock_goes(#[values(true, false)] inherits: bool) {
     let _daemon = ground.serve(Server::Own, EXCLUSIVE);
     let child = if inherits { "sleep 1000" } else { "exec sleep 1000 3>&-" };
     let mut holder = ground.holder(&[&open(), &format!("({child}) & echo child $!.; true")]);
-    go_on(&mut holder, 1);
+    holder.go_on(1);
     ground.wait_until_exclusive();
-    go_on(&mut holder, 2);
+    holder.go_on(2);
     let said = holder.output();
     let child = said.split("child ").nth(1).and_then(|rest| rest.split('.').next());
     let child: u32 = child.and_then(|it| it.parse().ok()).expect("its number");
@@ -296,7 +419,7 @@ fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
     let child = "sleep 1000 & true";
     let mut holder = ground.holder(&[&open(), child, "exec 3>&-", &open().replace('3', "4")]);
     for done in 1..=step.min(3) {
-        go_on(&mut holder, done);
+        holder.go_on(done);
         ground.wait_until_exclusive();
     }
     if step == 4 {
@@ -316,7 +439,7 @@ fn a_lock_that_vanishes_keeps_nobody_out() {
     let ground = Ground::new();
     let _daemon = ground.serve(Server::Own, EXCLUSIVE);
     let mut holder = ground.holder(&[&open()]);
-    go_on(&mut holder, 1);
+    holder.go_on(1);
     ground.wait_until_exclusive();
     ground.sh("rm /run/lock/LCK..*");
     ground.wait_until_shared();
@@ -333,16 +456,16 @@ fn the_service_is_killed_and_comes_back(#[case] options: &[&str]) {
     let ground = Ground::new();
     let daemon = ground.serve(Server::Own, EXCLUSIVE);
     let mut holder = ground.holder(&[&open(), "exec 3>&-", &open()]);
-    go_on(&mut holder, 1);
+    holder.go_on(1);
     ground.wait_until_exclusive();
     daemon.kill();
     assert!(!ground.is_open_to_all(), "the lock is there, and its holder has the port open");
     std::fs::remove_file(ground.sandbox.path(SOCKET)).expect("a socket");
     let daemon = ground.serve(Server::Own, options);
     assert!(!ground.is_open_to_all(), "{}", daemon.output());
-    go_on(&mut holder, 2);
+    holder.go_on(2);
     assert!(ground.is_open_to_all(), "closed");
-    go_on(&mut holder, 3);
+    holder.go_on(3);
     if options.is_empty() {
         assert!(ground.is_open_to_all(), "{}", daemon.output());
     } else {
@@ -417,7 +540,7 @@ fn the_service_is_killed_at_every_call(
         let number = holder.pid().to_string();
         let ask = |verb| ground.lfp(&["--server", SOCKET, verb, PORT, "--pid", &number]);
         mortal.wait_for("the lock", || ask("lock") == 0);
-        go_on(&mut holder, 1);
+        holder.go_on(1);
         mortal.wait_for("the mode", || !ground.is_open_to_all());
         mortal.wait_for("the end of the lock", || {
             let _ = ask("unlock");
@@ -445,7 +568,7 @@ fn a_service_that_ends_leaves_no_mode() {
     let ground = Ground::new();
     let mut daemon = ground.serve(Server::Own, EXCLUSIVE);
     let mut holder = ground.holder(&[&open()]);
-    go_on(&mut holder, 1);
+    holder.go_on(1);
     ground.wait_until_exclusive();
     daemon.signal("TERM");
     assert!(until(LIMIT, || daemon.ended()).is_some());
@@ -466,7 +589,7 @@ fn without_the_right_to_open_a_port_it_is_not_exclusive(#[values(true, false)] l
         // He may read it by now, and no more.
         process = ground.holder(&[&format!("exec 3<{PORT}")]);
         ground.sh(&format!("chown alice {PORT} && chmod 400 {PORT}"));
-        go_on(&mut process, 1);
+        process.go_on(1);
     } else {
         ground.sh(&format!("chmod 600 {PORT}"));
         let alice = "exec setpriv --reuid=alice --regid=alice --clear-groups";

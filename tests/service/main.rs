@@ -12,7 +12,7 @@
 mod machine;
 mod wire;
 
-mod exclusive_service;
+mod exclusive_ports;
 mod extension_pass;
 mod extension_status;
 mod granted;

@@ -2,7 +2,7 @@
 //! comer is told that the port is busy. Real ports, real programs that lock nothing.
 
 use rstest::rstest;
-use testbed::{Command, LFP, LFPD, LIMIT, Process, Sandbox, User, until};
+use testbed::{Command, LFP, LFPD, LIMIT, Process, Sandbox, User, steps, until};
 
 const WATCH: &[&str] = &["--watch-opens"];
 
@@ -73,14 +73,9 @@ fn is_free(sandbox: &Sandbox, port: &str) -> bool {
     until(LIMIT, || locked_by(sandbox, port).is_none().then_some(())).is_some()
 }
 
-/// A shell that says each step when it is done, and does the next at a line of input.
-fn shell<'s>(sandbox: &'s Sandbox, steps: &[&str]) -> Process<'s> {
-    let script: String = steps
-        .iter()
-        .enumerate()
-        .map(|(n, step)| format!("{step}; echo {n}.; read line; "))
-        .collect();
-    let mut shell = sandbox.command("sh").args(["-c", &script]).user(User::Alice).spawn();
+/// A shell of Alice's that has done the first of its steps.
+fn shell<'s>(sandbox: &'s Sandbox, its: &[&str]) -> Process<'s> {
+    let mut shell = sandbox.command("sh").args(["-c", &steps(its)]).user(User::Alice).spawn();
     shell.expect("0.");
     shell
 }
@@ -141,8 +136,7 @@ fn a_process_that_closes_the_port_loses_the_lock(
 
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
     assert!(is_locked_by(&sandbox, "ttyW0", &opener));
-    opener.type_in("\n");
-    opener.expect("1.");
+    opener.go_on(1);
     assert!(is_free(&sandbox, "ttyW0"));
     assert!(opener.runs());
 }
@@ -155,8 +149,7 @@ fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
     let _daemon = serve(&sandbox, Server::Root, WATCH);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0 4<>/dev/ttyW0", "exec 3>&-"]);
     assert!(is_locked_by(&sandbox, "ttyW0", &opener));
-    opener.type_in("\n");
-    opener.expect("1.");
+    opener.go_on(1);
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
 }
@@ -187,8 +180,7 @@ fn a_lock_of_its_own_is_left_alone() {
     assert!(is_locked_by(&sandbox, "ttyW0", &opener));
     assert_eq!(unlock(&sandbox, "/dev/ttyW0", &opener), 0);
     assert_eq!(lock(&sandbox, "/dev/ttyW0", &opener), 0);
-    opener.type_in("\n");
-    opener.expect("1.");
+    opener.go_on(1);
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
 }

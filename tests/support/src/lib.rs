@@ -43,7 +43,7 @@ pub use ground::{Ground, ended};
 pub use network::{connect_in, connect_to, in_network, network};
 pub use package::Package;
 pub use peers::peer;
-pub use process::{Command, End, Process, User};
+pub use process::{Command, End, Process, User, steps};
 pub use programs::{example, library, program, script};
 pub use sandbox::{LFPD, Layout, Sandbox};
 pub use service::{LFP, SOCKET};

@@ -343,6 +343,13 @@ impl Output {
     }
 }
 
+/// A script for a shell that says each step when it is done, and does the next at a line of input.
+#[must_use]
+pub fn steps(steps: &[&str]) -> String {
+    let step = |(n, step): (usize, &&str)| format!("{step}; echo {n}.; read line; ");
+    steps.iter().enumerate().map(step).collect()
+}
+
 /// A program that runs in a sandbox.
 #[derive(Debug)]
 pub struct Process<'a> {
@@ -402,6 +409,12 @@ impl Process<'_> {
             if self.output().contains(text) { Some(true) } else { ended.then_some(false) }
         });
         assert_eq!(found, Some(true), "{} did not say {text:?}:\n{}", self.name, self.output());
+    }
+
+    /// Has a script of [`steps`] do the next one, and waits until it is done.
+    pub fn go_on(&mut self, step: usize) {
+        self.type_in("\n");
+        self.expect(&format!("{step}."));
     }
 
     /// Sends a signal by name, such as "KILL", to it alone.
