@@ -136,144 +136,6 @@ fn every_page_is_in_the_table_of_contents() {
     }
 }
 
-/// What shows that a command of the documents works.
-enum Shown {
-    /// This test plays it, or the same with a stand-in for a program or a path.
-    By(&'static str),
-    /// Each run of CI does it.
-    Always,
-    /// Nothing can, for this reason.
-    Not(&'static str),
-}
-
-const SYSTEM: &str = "changes the system of whoever runs the tests; what it starts is tested apart";
-
-const COMMANDS: &[(&str, Shown)] = &[
-    ("cargo build --release", Shown::By("by_hand_all_is_found_below_the_prefix")),
-    ("sudo packaging/install", Shown::By("by_hand_all_is_found_below_the_prefix")),
-    ("sudo packaging/install file-semaphore", Shown::By("by_hand_all_is_found_below_the_prefix")),
-    ("sudo packaging/install dflock", Shown::By("by_hand_all_is_found_below_the_prefix")),
-    ("sudo packaging/install dflockd", Shown::By("by_hand_all_is_found_below_the_prefix")),
-    ("sudo packaging/install lfp-preload", Shown::By("by_hand_all_is_found_below_the_prefix")),
-    ("cargo build --release -p lfp-preload", Shown::Always),
-    ("cargo rustc --release -p lfpd --bin lfpd -- -C target-feature=+crt-static", Shown::Always),
-    (
-        "cargo rustc --release -p file-semaphore --features cli --bin sema -- -C target-feature=+crt-static",
-        Shown::Always,
-    ),
-    ("cargo build --release --workspace --features file-semaphore/cli", Shown::Always),
-    ("tests/demo", Shown::Always),
-    ("cargo test --workspace", Shown::Always),
-    ("tests/run", Shown::Always),
-    ("sudo lfp who /dev/ttyUSB0", Shown::By("terminal_programs_hold_the_port_until_they_end")),
-    (
-        "lfp run --timeout 10 /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
-        Shown::By("terminal_programs_hold_the_port_until_they_end"),
-    ),
-    (
-        "lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
-        Shown::By("terminal_programs_hold_the_port_until_they_end"),
-    ),
-    (
-        "lfp run --yield-on TERM /dev/ttyACM0 -- picocom -b 115200 /dev/ttyACM0",
-        Shown::By("a_command_yields"),
-    ),
-    (
-        "lfp run /dev/ttyUSB0 -- minicom -o -D /dev/ttyUSB0",
-        Shown::By("terminal_programs_hold_the_port_until_they_end"),
-    ),
-    ("lfp run /dev/ttyUSB0 -- minicom -D /dev/ttyUSB0", Shown::By("programs_lock")),
-    ("lfp run --shim --ports /dev/ttyUSB0 -- make flash", Shown::By("programs_lock")),
-    (
-        "lfp run --exclusive /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0",
-        Shown::By("a_program_that_checks_no_lock_is_refused_by_the_kernel"),
-    ),
-    ("lfp shim --ports --wait 30 -- tio /dev/ttyUSB0", Shown::By("a_program_waits_in_line")),
-    ("lfp shim -- gammu identify", Shown::By("programs_lock")),
-    ("lfp shim --ports --wait 30 -- tio /dev/ttyUSB0", Shown::By("a_program_waits_in_line")),
-    ("sudo lfp adopt minicom", Shown::By("an_adopted_program_is_right_for_all_users")),
-    ("lfp wait --timeout 60 /dev/ttyS0 || exit", Shown::By("a_script_in_several_steps")),
-    ("stty -F /dev/ttyS0 9600; echo AT >/dev/ttyS0", Shown::By("a_script_in_several_steps")),
-    ("lfp unlock /dev/ttyS0", Shown::By("a_script_in_several_steps")),
-    (
-        "lfp run --timeout 30 /dev/ttyACM0 -- avrdude -p m328p -c arduino -P /dev/ttyACM0 -U flash:w:blink.hex",
-        Shown::By("flashing_a_board"),
-    ),
-    (
-        "docker run --device /dev/ttyUSB0 --volume /run/lfpd:/run/lfpd IMAGE lfp run --no-fork /dev/ttyUSB0 -- PROGRAM",
-        Shown::By("a_program_in_a_container_has_its_number_of_outside"),
-    ),
-    (
-        "sudo systemd-sysusers && sudo systemd-tmpfiles --create && sudo systemctl daemon-reload",
-        Shown::Not(SYSTEM),
-    ),
-    ("sudo systemctl enable --now lfpd-unix.socket", Shown::Not(SYSTEM)),
-    ("apt install gcc-arm-linux-gnueabihf libc6-dev-armhf-cross", Shown::Always),
-    (
-        "rustup target add armv7-unknown-linux-gnueabihf",
-        Shown::Not(
-            "fetches from a host that a test machine may not reach; CI has the target from Debian",
-        ),
-    ),
-    (
-        "packaging/debian/build --target armv7-unknown-linux-gnueabihf lfpd",
-        Shown::Not(
-            "compiles everything for minutes; .ci/targets does the same with its own options",
-        ),
-    ),
-    (
-        "cp etc/sysusers.d/lfpd.conf /usr/lib/sysusers.d/ && systemd-sysusers lfpd.conf",
-        Shown::By("an_installed_package_works"),
-    ),
-    (
-        "cp etc/tmpfiles.d/lfpd.conf /usr/lib/tmpfiles.d/ && systemd-tmpfiles --create lfpd.conf",
-        Shown::By("an_installed_package_works"),
-    ),
-    ("sema run /run/lock/backup --timeout 30 -- backup.sh", Shown::By("the_page_of_the_book_runs")),
-    (
-        "dflock run backup --timeout 0 -- rsync -a /srv /backup",
-        Shown::By("the_page_of_the_book_runs_with_a_server"),
-    ),
-    ("sema run -n -E 75 /run/lock/backup backup.sh", Shown::By("the_page_of_the_book_runs")),
-    ("sema run -s /run/lock/index search.sh", Shown::By("the_page_of_the_book_runs")),
-    (
-        "sema wait /run/lock/fetch --slots 3 --all",
-        Shown::By("wait_for_all_waits_for_the_last_slot_and_the_last_reader"),
-    ),
-    (
-        "sema run /run/lock/fetch --slots 3 -- curl -O \"$url\"",
-        Shown::By("the_page_of_the_book_runs"),
-    ),
-];
-
-/// Pages whose commands are played by the tests of the crates.
-const GUIDES: &[&str] = &["docs/sema.md", "docs/dflock.md", "docs/lock-server.md"];
-
-/// Programs whose names begin the lines that people type.
-const TYPED: &[&str] = &[
-    "apt",
-    "cargo",
-    "cp",
-    "dflock",
-    "dflockd",
-    "docker",
-    "lfp",
-    "packaging/debian/build",
-    "rustup",
-    "sema",
-    "semats",
-    "stty",
-    "sudo",
-    "systemctl",
-    "tests/demo",
-    "tests/run",
-];
-
-/// With lines of code that go on in the next line made one.
-fn joined(text: &str) -> String {
-    text.replace(" \\\n        ", " ").replace(" &&\n        ", " && ")
-}
-
 /// mdBook shows so many columns without a scroll bar.
 #[test]
 fn the_code_of_the_book_fits_the_page() {
@@ -288,34 +150,25 @@ fn the_code_of_the_book_fits_the_page() {
     }
 }
 
+/// What the documents have people type, `lfp` takes. The guides of the other programs are played by their tests.
 #[test]
-fn every_command_of_the_documents_is_shown_to_work() {
-    let sources = sources();
-    let mut said = BTreeSet::new();
+fn every_command_of_the_documents_is_one_that_lfp_takes() {
+    let mut counted = 0;
     for (name, text) in pages() {
-        if GUIDES.contains(&&*name) {
-            continue;
-        }
-        let text = joined(&text);
+        let text = text.replace(" \\\n        ", " ").replace(" &&\n        ", " && ");
         for line in text.lines().filter_map(|line| line.strip_prefix("    ")) {
-            let command = line.split_once("  #").map_or(line, |(command, _)| command).trim_end();
-            let first = command.split(' ').next().unwrap();
-            if !TYPED.contains(&first) {
-                continue;
+            let line = line.split_once("  #").map_or(line, |(command, _)| command);
+            let ends = |word: &&str| !["&&", "||", "|", ";", ">"].contains(word);
+            let words = line.trim_start_matches("sudo ").split_whitespace().take_while(ends);
+            let words: Vec<&str> = words.collect();
+            if words.first() == Some(&"lfp") {
+                let taken = lfp::command::command().try_get_matches_from(&words);
+                assert!(taken.is_ok(), "{name}: {line}: {}", taken.unwrap_err());
+                counted += 1;
             }
-            let known = COMMANDS.iter().any(|(known, _)| *known == command);
-            assert!(known, "{name}: nothing shows that this works: {command}");
-            said.insert(command.to_owned());
         }
     }
-    for (command, shown) in COMMANDS {
-        assert!(said.contains(*command), "no document says: {command}");
-        match shown {
-            Shown::By(test) => assert!(sources.contains(&format!("fn {test}(")), "{test} is gone"),
-            Shown::Not(reason) => assert!(!reason.is_empty(), "{command}"),
-            Shown::Always => {}
-        }
-    }
+    assert!(counted > 10, "{counted} commands");
 }
 
 #[test]
