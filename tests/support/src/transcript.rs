@@ -31,6 +31,16 @@ impl Transcript {
     /// The text is no transcript.
     #[must_use]
     pub fn read(text: &str) -> Self {
+        Self::read_at(text, &host(), std::process::id())
+    }
+
+    /// The same where the machine has this name, and the client's own process this number.
+    ///
+    /// # Panics
+    /// The text is no transcript.
+    #[must_use]
+    pub fn read_at(text: &str, host: &str, own: u32) -> Self {
+        let fill = |text: &str| fill(text, host, own);
         let mut greeting = None;
         let mut turns: Vec<(Vec<u8>, String)> = Vec::new();
         let mut asked = None;
@@ -101,10 +111,10 @@ pub fn host() -> String {
     nix::unistd::gethostname().unwrap().into_string().unwrap()
 }
 
-fn fill(text: &str) -> String {
+fn fill(text: &str, host: &str, own: u32) -> String {
     let text = text
-        .replace("$HOST", &host())
-        .replace("$OWN", &std::process::id().to_string())
+        .replace("$HOST", host)
+        .replace("$OWN", &own.to_string())
         .replace("$GONE", &GONE.to_string());
     let mut filled = String::new();
     let mut rest = text.as_str();
