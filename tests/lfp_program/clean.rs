@@ -144,7 +144,7 @@ fn as_many_as_there_are() {
 
 /// However long the kernel's list of locks is: the lock files are not in it.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn beside_an_endless_list_of_the_kernels() {
     let bench = Bench::open();
     plant(&bench, User::Bob, "LCK..ttyS1");

@@ -70,7 +70,7 @@ fn a_lock_is_not_taken_after_the_timeout(#[case] words: &[&str]) {
 /// `ulimit -f 0`, without a service: a refusal, no end by SIGXFSZ, and nothing half-written. A command
 /// that is run has the signal's default again.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_limit_on_the_size_of_files_is_a_refusal() {
     let bench = Bench::open();
     let refused =

@@ -244,7 +244,7 @@ fn a_shell_does_not_wait_for_itself() {
 #[rstest]
 #[case::whole_seconds("1")]
 #[case::a_fraction("0.3")]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_wait_in_vain_releases_no_earlier_lock(#[case] time: &str) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
@@ -489,7 +489,7 @@ fn a_command_yields(#[case] wanting: &[&str]) {
 
 /// Without a service, no holder learns that somebody asks: that is said before the wait.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn without_a_service_it_is_said_that_nobody_yields() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
@@ -502,7 +502,7 @@ fn without_a_service_it_is_said_that_nobody_yields() {
 #[rstest]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_holder_by_flock_is_named_before_what_cannot_be_done(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);

@@ -160,7 +160,7 @@ fn a_login_that_respects_locks() {
 /// In a pid namespace of its own with the service's socket: the lock names the program by its
 /// number outside.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_program_in_a_container_has_its_number_of_outside() {
     let bench = machine();
     let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");

@@ -48,7 +48,7 @@ fn alice_has_the_port_and_bob_is_told() {
 
 /// Containers may have a network of their own without loopback. Nobody can listen there, so the files are used.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn run_works_in_a_network_without_loopback() {
     let bench = Bench::open();
     let words = ["--net", "/run/test/lfp", "run", PORT, "--", "cat", "/run/lock/LCK..ttyW0"];
@@ -311,7 +311,7 @@ fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&st
 #[case::of_root(User::Root, &[])]
 #[case::of_a_user(User::Alice, &["--user", "--map-current-user"])]
 #[case::of_a_user_as_root(User::Alice, &["--user", "--map-root-user"])]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn in_a_container_as_a_child(#[case] user: User, #[case] namespaces: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);

@@ -128,7 +128,7 @@ const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
 /// A lock for a number that nobody has goes when it is that of a process without the right to the port,
 /// before programs that know no more than the number believe it.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_process_without_the_right_keeps_no_lock_of_its_number() {
     let sandbox = two_ports();
     let _daemon = daemon(&sandbox, &TCP);

@@ -160,7 +160,7 @@ fn a_time_namespace_does_not_end_a_process(#[case] seconds: &str) {
 
 /// A child that nobody waits for, as many programs leave theirs.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_zombie_holds_nothing() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.on_unix().greeted();

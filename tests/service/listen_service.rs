@@ -474,7 +474,7 @@ fn killed_at_any_time_it_loses_no_lock() {
 
 /// Qt run as root removes a lock unless somebody holds flock on it.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn its_locks_are_held_open_as_long_as_they_are_good() {
     let mut daemon = Daemon::start(&[]);
     let mut client = daemon.on_unix().greeted();

@@ -131,7 +131,7 @@ fn without_netlink(#[values("127.0.0.1", "::1")] address: &str) {
 
 /// On a Unix socket the kernel says who connected.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn over_a_unix_socket() {
     let sandbox = Sandbox::with_lfpd().enter();
     let path = sandbox.path("/tmp/lfpd.sock");
@@ -161,7 +161,7 @@ fn over_a_unix_socket() {
 /// A process that has ended but was not waited for can hold nothing, for any user and any client, like a process
 /// that does not exist.
 #[rstest]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_zombie_holds_nothing(
     #[values(User::Alice, User::Bob)] client: User,
     #[values("hidepid=0", "hidepid=1")] proc: &str,
@@ -188,7 +188,7 @@ fn a_zombie_holds_nothing(
 /// In a container every process has another number than here: the peer and those above it are
 /// known under the numbers that they have there, and all others are refused.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn numbers_of_a_container_are_translated() {
     let sandbox = Sandbox::with_lfpd().enter();
     let syslog = Syslog::open(&sandbox);
@@ -336,7 +336,7 @@ os.kill(os.getppid(), 9)
 /// A peer's groups are those it had when it connected, whatever runs under its number now, also where
 /// nobody had looked at it before it changed.
 #[rstest]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_the_look: bool) {
     let sandbox = Sandbox::with_lfpd().enter();
     let options = ["--force-group", "uucp"];
@@ -383,7 +383,7 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
 /// A client that waited for a process that has ended does not get the lock for the next one that has
 /// its number.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_number_that_was_given_out_again_is_not_believed() {
     let sandbox = Sandbox::with_lfpd().enter();
     let _daemon = daemon(&sandbox, &[]);
@@ -440,7 +440,7 @@ fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
 
 /// The user that starts the program on a pipe or terminal is the peer.
 #[rstest]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn started_by_hand(#[values(false, true)] on_terminal: bool) {
     let sandbox = Sandbox::with_lfpd().enter();
     let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();

@@ -287,8 +287,8 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
     // The user that runs this may change it in place.
-    let old = publish_as(&directory, &Claim { mode: 0o644, ..claim(b"old") }).file;
-    old.set_modified(long_ago()).unwrap();
+    let published = publish_as(&directory, &Claim { mode: 0o644, ..claim(b"old") });
+    published.file.set_modified(long_ago()).unwrap();
     let [to_break, to_release, to_try] = [(), (), ()].map(|()| judge(&directory));
     change(changed, &at);
     let (before, all) = (std::fs::read(&at).ok(), files(scratch.path()));
@@ -297,6 +297,10 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
     assert!(matches!(breaking, Attempt::Changed));
     assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Attempt::Changed);
     assert_eq!(directory.try_release(&name(), to_try).unwrap(), Attempt::Changed);
+    if matches!(changed, Changed::Removed | Changed::SameWordsInANewFile) {
+        let withdrawal = directory.withdraw(&name(), &published).unwrap();
+        assert!(matches!(withdrawal, Attempt::Changed), "{withdrawal:?}");
+    }
     assert_eq!((std::fs::read(&at).ok(), files(scratch.path())), (before, all));
 }
 
@@ -311,6 +315,69 @@ fn a_broken_lock_is_the_new_one_and_nothing_else_is_left() {
     assert_eq!(judge(&directory).content(), b"new");
     assert_eq!(files(scratch.path()), [name().as_str()]);
     assert_eq!(old.file.metadata().unwrap().nlink(), 0);
+}
+
+// Letting go.
+
+#[test]
+fn try_release_removes_the_judged_file() {
+    let (_scratch, directory) = scratch();
+    publish(&directory, b"a");
+    let judged = judge(&directory);
+    assert_eq!(directory.try_release(&name(), judged).unwrap(), Attempt::Done(()));
+    assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Nothing));
+}
+
+/// A process that was forked while it was held has the descriptor as long as it likes.
+#[test]
+fn a_dropped_lock_is_free_although_another_process_has_its_descriptor() {
+    let (_scratch, directory) = scratch();
+    publish(&directory, b"a");
+    let judged = judge(&directory);
+    assert!(judged.try_hold().unwrap());
+    let other = judge(&directory);
+    assert!(!other.try_hold().unwrap());
+    let _inherited = judged.try_clone().unwrap();
+    drop(judged);
+    assert!(other.try_hold().unwrap());
+    // One that never had it takes it from nobody.
+    drop(judge(&directory));
+    assert!(!judge(&directory).try_hold().unwrap());
+}
+
+#[test]
+fn withdraw_removes_what_was_published_and_hands_it_back_while_a_breaker_is_at_it() {
+    let (scratch, directory) = scratch();
+    let at = scratch.path().join(name().as_str());
+    let published = publish(&directory, b"a");
+    let breaker = hold(&at);
+    let removal = directory.withdraw(&name(), &published).unwrap();
+    assert_eq!(removal, Attempt::Contended, "a breaker was at it");
+    assert!(at.exists());
+    drop(breaker);
+    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Attempt::Done(())));
+    assert!(!at.exists());
+}
+
+/// A program with more facts about its lock than fit into it records them before anybody can break the lock.
+#[test]
+fn a_guarded_lock_is_not_broken_until_it_is_released() {
+    let (_scratch, directory) = scratch();
+    let directory = directory.guarding();
+    let published = publish(&directory, b"a");
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
+    let claim = claim(b"b");
+    let broken = directory.replace(&name(), judge(&directory), &claim).unwrap();
+    assert!(matches!(broken, Attempt::Contended));
+    published.let_go();
+    let Attempt::Done(next) = directory.replace(&name(), judge(&directory), &claim).unwrap() else {
+        panic!("nobody holds it");
+    };
+    // So is what takes the place of a stale one, until it is closed.
+    assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
+    drop(next);
+    let removal = directory.try_release(&name(), judge(&directory)).unwrap();
+    assert_eq!(removal, Attempt::Done(()));
 }
 
 // Hostile users.
