@@ -88,25 +88,6 @@ fn nothing_leaks_to_the_command() {
     assert!(end.output().trim().parse::<u32>().is_ok_and(|lines| lines > 10), "{end}");
 }
 
-/// A caller who ignores SIGCHLD still learns the exit code.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn the_code_arrives_although_children_are_ignored() {
-    let bench = Bench::open();
-    let script = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); \
-                  os.execv('/run/test/lfp', ['lfp', '--direct', 'run', 'ttyW0', 'sh', '-c', 'exit 5'])";
-    let end = bench.sandbox.command("python3").args(["-c", script]).no_input().run();
-    assert_eq!(end.code(), 5, "{end}");
-}
-
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn input_goes_to_the_command() {
-    let bench = Bench::open();
-    let line = "echo hello | /run/test/lfp --direct run ttyW0 -- cat";
-    assert_eq!(bench.shell(User::Alice, line).output(), "hello\n");
-}
-
 /// The lock outlives a wrapper that is killed, as long as the command is at work, and not longer.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
@@ -161,22 +142,6 @@ fn the_wrapper_is_killed_while_it_waits() {
     let free = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
     assert_eq!(free.code(), 0, "{free}");
     assert!(!bench.sandbox.path("/tmp/ran").exists());
-}
-
-/// The process that was to become the command is killed: nobody waits for the port any longer.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn the_waiting_process_is_killed() {
-    let bench = Bench::served();
-    let holder = bench.holder(User::Bob);
-    let words = ["run", "--timeout", LONG, PORT, "--", "true"];
-    let lfp = bench.lfp(User::Alice, &words).spawn();
-    let child = bench.waiting_child(&lfp);
-    let killed = bench.shell(User::Root, &format!("kill -KILL {child}"));
-    assert_eq!(killed.code(), 0, "{killed}");
-    let end = lfp.wait(LIMIT);
-    assert_eq!(end.code(), 128 + 9, "{end}");
-    assert_eq!(bench.locked_by(), Some(holder.pid()));
 }
 
 /// The command runs as soon as the holder is gone, whether it let go or died.

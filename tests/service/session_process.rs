@@ -42,45 +42,6 @@ fn transcripts_line_by_line(
     assert_eq!(ground.locks(), [""; 0]);
 }
 
-/// Two packets, cut at every byte.
-#[rstest]
-fn transcripts_cut_at_every_byte(#[values("memo", "rxtx", "telnet")] name: &str) {
-    let transcript = Transcript::named(name);
-    let sent = transcript.sent();
-    for cut in 1..sent.len() {
-        let ground = Ground::new();
-        let wire = Wire::on(&ground);
-        assert!(wire.send(&sent[..cut]));
-        // All lines in the first packet are answered before the second is sent.
-        let mut said = String::new();
-        while said.len() < transcript.answered(cut).len() {
-            said += &wire.receive();
-        }
-        assert!(wire.send(&sent[cut..]), "{name} cut at {cut}");
-        let ending = wire.finish();
-        assert_eq!(said + &ending.said, transcript.answered(sent.len()), "{name} cut at {cut}");
-        assert_eq!(ending.status.code(), Some(0), "{name} cut at {cut}");
-        assert_eq!(ground.locks(), [""; 0], "{name} cut at {cut}");
-    }
-}
-
-#[rstest]
-fn transcripts_byte_by_byte_and_all_at_once(
-    #[values("memo", "rxtx", "grammar", "refusals", "telnet", "hostile")] name: &str,
-) {
-    let transcript = Transcript::named(name);
-    let sent = transcript.sent();
-    for size in [1, sent.len()] {
-        let ground = Ground::new();
-        let wire = Wire::on(&ground);
-        assert!(sent.chunks(size).all(|packet| wire.send(packet)));
-        let ending = wire.finish();
-        assert_eq!(ending.said, transcript.answered(sent.len()), "{name} by {size}");
-        assert_eq!(ending.status.code(), Some(0));
-        assert_eq!(ground.locks(), [""; 0]);
-    }
-}
-
 /// End of input at every byte: exit 0, whole lines are obeyed, an unfinished one does nothing.
 #[rstest]
 fn transcripts_that_end_at_every_byte(#[values("memo", "rxtx", "telnet")] name: &str) {

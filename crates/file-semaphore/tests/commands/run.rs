@@ -1,5 +1,5 @@
 //! `sema run`: exit codes, signals, what is not leaked, and what a killed wrapper leaves. More about
-//! the command under its wrapper is in the tests of the crate `handover`.
+//! the command under its wrapper is in the tests of the crate `wrapcmd`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -248,13 +248,6 @@ fn the_slot_is_in_the_environment() {
     assert_eq!(ran.out, "2\na.1\na.2\n", "{ran:?}");
 }
 
-#[test]
-fn arguments_input_and_output_are_the_commands() {
-    let scratch = Scratch::new();
-    let ran = scratch.sh(r#"printf 'in\n' | sema run a -- sh -c 'cat; printf "%s|" "$@"; echo err >&2' x 'a b' '' --json -- '*'"#);
-    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("in\na b||--json|--|*|", "err\n"));
-}
-
 fn start(scratch: &Scratch, words: &[&str]) -> Child {
     let mut command = scratch.command(scratch::SEMA);
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -278,23 +271,6 @@ fn signals_are_handed_to_the_command(#[case] signal: Signal) {
     assert_eq!(scratch.files(), ["ready"]);
 }
 
-/// What stops the wrapper alone (Ctrl-Z stops both) would leave the command at work, unattended.
-#[test]
-fn a_stopped_wrapper_stops_its_command_and_goes_on_with_it() {
-    let scratch = Scratch::new();
-    let mut command = scratch.command(scratch::SEMA);
-    command.args(["run", "a", "--", "sh", "-c", "echo $$ >ready; exec sleep 100"]);
-    let wrapper = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
-    let running: i32 = scratch.wait_for("ready").trim().parse().unwrap();
-    let both = [pid_of(&wrapper), Pid::from_raw(running)];
-    kill(both[0], Signal::SIGTSTP).unwrap();
-    until("both to stop", || both.iter().all(|pid| state(*pid) == Some('T')).then_some(()));
-    kill(both[0], Signal::SIGCONT).unwrap();
-    until("both to go on", || both.iter().all(|pid| state(*pid) == Some('S')).then_some(()));
-    kill(both[0], Signal::SIGTERM).unwrap();
-    assert_eq!(gather(wrapper).shell_code(), 143);
-}
-
 /// The letter of a process's state (proc_pid_stat(5)).
 fn state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -310,14 +286,6 @@ fn a_command_that_dies_of_the_signal_is_128_and_its_number() {
     let ran = gather(child);
     assert_eq!(ran.status.signal(), Some(15), "as if there were no wrapper: {ran:?}");
     assert_eq!(scratch.files(), ["ready"]);
-}
-
-fn wait_until_caught(pid: u32) {
-    until("a wrapper that waits", || {
-        let fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-        let links = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
-        links.into_iter().any(|link| link.ends_with("anon_inode:inotify")).then_some(())
-    });
 }
 
 #[test]
@@ -435,29 +403,6 @@ fn a_killed_wrapper_leaves_a_lock_that_is_true_until_the_command_ends() {
     kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
     let ran = scratch.sema(&["acquire", "a", "--timeout", "30"]);
     assert_eq!(ran.code(), 0, "stale as soon as the command is gone: {ran:?}");
-}
-
-#[test]
-fn a_wrapper_killed_while_waiting_never_runs_the_command() {
-    let scratch = Scratch::new();
-    scratch.write("a", "pid=1\ntimestamp=1\n");
-    let mut wrapper = start(&scratch, &["run", "a", "--", "touch", "ran"]);
-    wait_until_caught(wrapper.id());
-    kill(pid_of(&wrapper), Signal::SIGKILL).unwrap();
-    wrapper.wait().unwrap();
-    assert!(!scratch.at("ran").exists());
-    // It had no time to leave the line.
-    scratch.sema(&["clean", "a"]);
-    assert_eq!(scratch.files(), ["a"]);
-}
-
-/// What a wrapper started, and told nothing because it died, ends by itself.
-#[test]
-fn a_process_that_is_never_told_does_not_run_the_command() {
-    let scratch = Scratch::new();
-    let ran = scratch.sh("sema exec-when-told 3 '' touch ran 3</dev/null || echo $?");
-    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("3\n", ""));
-    assert_eq!(scratch.files(), Vec::<String>::new());
 }
 
 /// A job in the background that writes its number and waits for the file `go`.
