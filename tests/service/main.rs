@@ -20,7 +20,6 @@ mod holder_identity;
 mod listen_service;
 mod peer_identity;
 mod race_lock;
-mod session_calls;
 mod session_journal;
 mod session_process;
 mod superservers;

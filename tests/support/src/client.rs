@@ -66,13 +66,6 @@ impl Client {
         assert_eq!(poll(&mut readable, limit), Ok(1), "a service that speaks");
     }
 
-    /// Whether something can be read now.
-    #[must_use]
-    pub fn can_be_read(&self) -> bool {
-        let mut readable = [PollFd::new(self.stream.get_ref().as_fd(), PollFlags::POLLIN)];
-        poll(&mut readable, PollTimeout::ZERO) == Ok(1)
-    }
-
     /// The next line without its end, or nothing at the end of the connection.
     ///
     /// # Panics

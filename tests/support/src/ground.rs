@@ -1,6 +1,6 @@
 //! Directories of one test's own on this machine, and `lfpd` with options that lead there.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 
 use crate::programs::program;
@@ -57,12 +57,7 @@ impl Ground {
     pub fn command(&self) -> Command {
         // Another build of it, for another kind of machine, is put to the same tests (.ci/targets).
         let other = std::env::var_os("LFPD_PROGRAM").map(PathBuf::from);
-        self.command_of(&other.unwrap_or_else(|| program("lfpd", "lfpd", &[])))
-    }
-
-    /// The same with another program in its place.
-    #[must_use]
-    pub fn command_of(&self, program: &Path) -> Command {
+        let program = other.unwrap_or_else(|| program("lfpd", "lfpd", &[]));
         let mut command = Command::new(program);
         command.arg("--lock-dir").arg(self.path("lock"));
         command.arg("--search-dir").arg(self.path("other"));

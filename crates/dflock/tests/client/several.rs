@@ -917,9 +917,7 @@ fn a_grant_that_comes_too_late_is_given_back() {
         assert!(late.unwrap().is_none());
         assert!(daemon.stats().contains("\"key\":\"late\",\"owner"));
         proxy.deliver_answers();
-        while daemon.stats().contains("\"key\":\"late\",\"owner") {
-            tokio::task::yield_now().await;
-        }
+        until_released(&daemon, "late").await;
         lease.release().await.unwrap();
     });
     assert_free_at_once(&daemon);
@@ -946,9 +944,7 @@ fn a_turn_that_comes_too_late_is_given_back() {
         // It comes later than the client waits for any answer.
         assert_eq!(daemon.talk().ask("l", "k", "3"), "timeout");
         proxy.deliver_answers();
-        while daemon.stats().contains("\"key\":\"k\",\"owner") {
-            tokio::task::yield_now().await;
-        }
+        until_released(&daemon, "k").await;
     });
     assert_free_at_once(&daemon);
 }
@@ -965,9 +961,7 @@ fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
         assert!(matches!(late, Err(ClientError::Silent)), "{late:?}");
         assert_eq!(daemon.talk().ask("l", "k", "2"), "timeout");
         asked.deliver();
-        while daemon.stats().contains("\"key\":\"k\",\"owner") {
-            tokio::task::yield_now().await;
-        }
+        until_released(&daemon, "k").await;
     });
     assert_free_at_once(&daemon);
 }
@@ -988,9 +982,7 @@ fn a_turn_is_given_back_when_pings_are_not_answered() {
         proxy.stall_answers();
         assert_eq!(holder.ask("r", "k", &token), "ok");
         daemon.until_stats("\"key\":\"k\",\"owner");
-        while daemon.stats().contains("\"key\":\"k\",\"owner") {
-            tokio::task::yield_now().await;
-        }
+        until_released(&daemon, "k").await;
         proxy.deliver_answers();
     });
     assert_free_at_once(&daemon);
@@ -1078,6 +1070,12 @@ fn a_lease_is_renewed_until_it_is_left() {
         lock.release(&grant.token).await.unwrap();
     });
     assert_free_at_once(&daemon);
+}
+
+async fn until_released(daemon: &Daemon, key: &str) {
+    while daemon.stats().contains(&format!("\"key\":\"{key}\",\"owner")) {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What another client hears that waits for `k` as soon as it is held.

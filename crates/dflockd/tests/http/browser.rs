@@ -395,12 +395,6 @@ fn an_administrator_takes_a_lock_away() {
     assert_eq!(browser.console().len(), 1);
 
     unlock("open sesame");
-    if let Some(directory) = std::env::var_os("PAGE_PICTURES") {
-        let directory = std::path::Path::new(&directory);
-        std::fs::write(directory.join("question.png.base64"), browser.picture()).unwrap();
-        resize(&browser, 320);
-        std::fs::write(directory.join("question-320.png.base64"), browser.picture()).unwrap();
-    }
     browser.run("document.getElementById('confirm').click()");
     browser.until("return document.getElementById('empty').checkVisibility()", &json!(true));
     assert_eq!(holder.ask("r", key, &token), "error");
@@ -476,63 +470,4 @@ fn a_short_lease_is_one_that_is_nearly_over() {
     browser.until(&format!("return {left} < 5"), &json!(true));
     assert_eq!(browser.run("return document.querySelectorAll('.short').length"), 0);
     browser.until("return document.querySelectorAll('.short').length", &json!(1));
-}
-
-/// Text and its background differ enough for weak eyes (WCAG 2.1, 1.4.3), by day and by night.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn contrast_is_enough_by_day_and_by_night() {
-    let site = Site::start(&[]);
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until(STATE, &json!("live"));
-    let mut holder = site.daemon.talk();
-    assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
-    holder.take("nightly-report/of-all-branches", "0 600");
-    let _waiters = [1, 2, 3].map(|place| waiter(&site, "nightly-report/of-all-branches", place));
-    browser.until("return document.querySelectorAll('tbody').length", &json!(2));
-    let script = "
-        const luminance = ([r, g, b]) => [r, g, b]
-            .map(part => part / 255).map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-            .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
-        const numbers = color => color.match(/[0-9.]+/g).map(Number);
-        const back = element => {
-            for (; element; element = element.parentElement) {
-                const color = numbers(getComputedStyle(element).backgroundColor);
-                if (color.length < 4 || color[3] > 0) return color;
-            }
-            return [255, 255, 255];
-        };
-        document.querySelector('tbody td:nth-of-type(3)').classList.add('short');
-        const seen = [...document.querySelectorAll('h1, p, dt, dd, th, td, li, label, button, bdi, th span')]
-            .filter(element => element.checkVisibility() && element.innerText.trim());
-        return seen.map(element => {
-            const [a, b] = [luminance(numbers(getComputedStyle(element).color)), luminance(back(element))];
-            return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.tagName, element.innerText];
-        })";
-    let mut backs = Vec::new();
-    for scheme in ["light", "dark"] {
-        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        browser.devtools("Emulation.setEmulatedMedia", &features);
-        let seen = browser.run(script);
-        let seen = seen.as_array().unwrap();
-        assert!(seen.len() > 20, "{}", seen.len());
-        for line in seen {
-            assert!(line[0].as_f64().unwrap() >= 4.5, "{scheme}: {line}");
-        }
-        backs.push(browser.run("return getComputedStyle(document.body).backgroundColor"));
-        for width in [1280, 390, 320] {
-            resize(&browser, width);
-            // A picture of a blank window is much smaller.
-            let picture = browser.picture();
-            assert!(picture.len() > 8_000, "{}", picture.len());
-            if let Some(directory) = std::env::var_os("PAGE_PICTURES") {
-                let name = format!("{scheme}-{width}.png.base64");
-                std::fs::write(std::path::Path::new(&directory).join(name), picture).unwrap();
-            }
-        }
-        resize(&browser, 1280);
-    }
-    assert_ne!(backs[0], backs[1]);
-    assert!(backs.iter().all(Value::is_string));
 }

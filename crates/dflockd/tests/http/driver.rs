@@ -146,11 +146,6 @@ impl Browser {
         let message = |entry: &Value| entry["message"].as_str().unwrap().to_owned();
         log.as_array().unwrap().iter().map(message).collect()
     }
-
-    /// The window as a PNG, in base64.
-    pub(crate) fn picture(&self) -> String {
-        self.command("GET", "/screenshot", &Value::Null).as_str().unwrap().to_owned()
-    }
 }
 
 /// A chromedriver that listens, and its port. It has the system choose a port for IPv6, and ends if another program

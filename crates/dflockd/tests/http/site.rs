@@ -121,14 +121,7 @@ impl Site {
 
     fn hold_these(&self, names: &[String]) -> Talker {
         let mut talker = self.daemon.talk();
-        for names in names.chunks(500) {
-            let frames: String = names.iter().map(|name| format!("l\n{name}\n0 3600\n")).collect();
-            talker.say(frames.as_bytes());
-            for _ in names {
-                let line = talker.line();
-                assert!(line.starts_with("ok "), "{line}: {:#?}", self.daemon.log());
-            }
-        }
+        talker.take_many(names.iter().cloned());
         talker
     }
 }

@@ -276,6 +276,18 @@ impl Talker {
         reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply).to_owned()
     }
 
+    /// Acquires so many keys for an hour.
+    pub fn take_many(&mut self, names: impl IntoIterator<Item = String>) {
+        let frames = names.into_iter().map(|name| format!("l\n{name}\n0 3600\n"));
+        for frames in frames.collect::<Vec<_>>().chunks(500) {
+            self.say(frames.concat().as_bytes());
+            for _ in frames {
+                let line = self.line();
+                assert!(line.starts_with("ok "), "{line}");
+            }
+        }
+    }
+
     /// True when the server has ended the connection, without another byte.
     pub fn is_closed(&mut self) -> bool {
         loop {
