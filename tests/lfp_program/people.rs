@@ -98,19 +98,6 @@ fn a_port_by_any_path(#[case] line: &str) {
     assert!(told.said("/dev/ttyW0  ") && told.said(&holder.pid().to_string()), "{told}");
 }
 
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn help_is_a_command() {
-    let bench = Bench::open();
-    let told = bench.lfp(User::Bob, &["help"]).run();
-    assert!(
-        told.said("Usage: lfp") && told.said("Show which processes hold these devices"),
-        "{told}"
-    );
-    let told = bench.lfp(User::Bob, &["help", "run"]).run();
-    assert!(told.said("--timeout"), "{told}");
-}
-
 /// A program of Bob's that has the port open, without any lock.
 fn opener(bench: &Bench) -> Process<'_> {
     let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";

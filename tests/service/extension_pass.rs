@@ -4,7 +4,6 @@ use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
-use rstest::rstest;
 use testbed::{Daemon, Ground, Holder, LIMIT, OtherUser, flock_is_held, own, until};
 
 use crate::wire::Wire;
@@ -125,21 +124,4 @@ fn a_contended_file_is_tried_again() {
     drop(stranger);
     assert_eq!(client.ask(&line), DONE);
     assert_eq!(holder(&daemon.ground, "ttyS1"), receiver.pid().to_string());
-}
-
-/// PASS with a password is FTP's.
-#[rstest]
-#[case::bare("pass", "202")]
-#[case::password("pass secret", "202")]
-#[case::two_words("pass ttyS1 5", "202")]
-#[case::too_many("pass ttyS1 5 6 7", "202")]
-#[case::malformed("pass ttyS1 5 x", "202")]
-#[case::malformed_first("pass ttyS1 0 x", "202")]
-#[case::no_pid("pass ttyS1 0 5", "550")]
-#[case::no_device("pass /etc/passwd 5 5", "550")]
-fn arguments(#[case] line: &str, #[case] code: &str) {
-    let wire = Wire::on(&Ground::new());
-    assert!(wire.receive().starts_with("220 "));
-    assert!(wire.send(format!("{line}\n").as_bytes()));
-    assert_eq!(wire.receive().get(..3), Some(code));
 }

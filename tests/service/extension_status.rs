@@ -213,20 +213,6 @@ fn the_answer_is_bounded() {
     assert_eq!(lines.len(), shown + 2);
 }
 
-/// Many who ask at once are all answered, and nobody else waits for them for long.
-#[test]
-fn many_requests_are_all_answered() {
-    let daemon = Daemon::start(&[]);
-    let mut asking: Vec<_> = (0..30).map(|_| daemon.on_unix().greeted()).collect();
-    asking.iter_mut().for_each(|client| client.say("stat\r\nnoop"));
-    let mut other = daemon.on_tcp().greeted();
-    assert_eq!(other.ask("noop"), "200 Command okay.");
-    for client in &mut asking {
-        assert_eq!(client.rest_of_answer().last().map(String::as_str), Some("211 End of status."));
-        assert_eq!(client.line(), "200 Command okay.");
-    }
-}
-
 #[rstest]
 #[case::noop("noop", "200")]
 #[case::noop_in_any_case("nOOp", "200")]
@@ -241,25 +227,4 @@ fn arguments(#[case] line: &str, #[case] code: &str) {
     assert!(wire.receive().starts_with("220 "));
     assert!(wire.send(format!("{line}\r\n").as_bytes()));
     assert_eq!(wire.receive().get(..3), Some(code));
-}
-
-/// Word for word; each line of it is under the limit of a reply.
-#[test]
-fn help() {
-    let daemon = Daemon::start(&[]);
-    let lines = daemon.on_unix().greeted().lines("help");
-    let expected = [
-        "214-The following commands are recognized.",
-        " LOCK device pid",
-        " UNLOCK device pid",
-        " WAIT device pid seconds",
-        " PASS device from-pid to-pid",
-        " FORCE device pid",
-        " STAT [device]",
-        " HELP",
-        " NOOP",
-        " QUIT",
-        "214 End of help.",
-    ];
-    assert_eq!(lines, expected);
 }

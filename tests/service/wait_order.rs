@@ -311,25 +311,6 @@ fn waiters_are_told_when_the_service_ends() {
     assert_eq!(daemon.ground.locks(), ["LCK..ttyS1"]);
 }
 
-/// The first fault decides, in the order that `command` documents.
-#[rstest]
-#[case::no_arguments("wait", "500")]
-#[case::no_seconds("wait ttyS1 5", "500")]
-#[case::too_many("wait ttyS1 5 1 1", "500")]
-#[case::malformed_pid("wait ttyS1 x 1", "500")]
-#[case::malformed_seconds("wait ttyS1 0 x", "500")]
-#[case::signed_seconds("wait ttyS1 5 +1", "500")]
-#[case::negative_seconds("wait ttyS1 5 -1", "500")]
-#[case::pid_before_seconds("wait ttyS1 0 1", "550")]
-#[case::a_day("wait ttyS1 99999999 86400", "200")]
-#[case::more_than_a_day("wait ttyS1 99999999 86401", "550")]
-#[case::endless("wait ttyS1 99999999 99999999999999999999", "550")]
-#[case::no_device("wait /etc/passwd 99999999 1", "550")]
-fn arguments(#[case] line: &str, #[case] code: &str) {
-    let daemon = Daemon::start(&[]);
-    assert_eq!(daemon.on_tcp().greeted().code(line), code);
-}
-
 /// A process with one client cannot keep order among several, so it does not offer to.
 #[test]
 fn a_single_session_does_not_wait() {

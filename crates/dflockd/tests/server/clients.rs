@@ -18,11 +18,6 @@ use testbed::dflockd::Daemon;
     "a> auth|_|sesame \n a< ok \n a> l|k|10 60 \n a< ok $t 60 \n a> n|k|$t 60 \n a< ok 60 \n
      a> r|k|$t \n a< ok \n a-"
 )]
-// Lock.Acquire that times out gives its connection up.
-#[case::go_timeout(
-    "a> auth|_|sesame \n a< ok \n a> l|k|10 \n a< ok $t 33 \n
-     b> auth|_|sesame \n b< ok \n b> l|k|1 \n b< timeout \n b- \n a> r|k|$t \n a< ok"
-)]
 // Lock.Enqueue with an empty argument, Lock.Wait.
 #[case::go_two_phases(
     "a> auth|_|sesame \n a< ok \n a> e|k| \n a< acquired $t 33 \n
@@ -35,25 +30,11 @@ use testbed::dflockd::Daemon;
      b> auth|_|sesame \n b< ok \n b> l|k|10 \n b- \n
      c> auth|_|sesame \n c< ok \n c> l|k|10 \n a> r|k|$t \n a< ok \n c< ok $u 33"
 )]
-// Close without a release: the server releases.
-#[case::go_close(
-    "a> auth|_|sesame \n a< ok \n a> l|k|10 \n a< ok $t 33 \n a- \n
-     b> auth|_|sesame \n b< ok \n b> l|k|10 \n b< ok $u 33"
-)]
 #[case::go_semaphore(
     "a> auth|_|sesame \n a< ok \n a> sl|p|10 2 \n a< ok $t 33 \n a> sn|p|$t \n a< ok 33 \n
      b> auth|_|sesame \n b< ok \n b> sl|p|10 2 60 \n b< ok $u 60 \n b> sn|p|$u 60 \n b< ok 60 \n
      c> auth|_|sesame \n c< ok \n c> se|p|2 \n c< queued \n b> sr|p|$u \n b< ok \n b- \n
      c> sw|p|10 \n c< ok $v 33 \n c> sr|p|$v \n c< ok \n a> sr|p|$t \n a< ok"
-)]
-#[case::go_semaphore_enqueue(
-    "a> auth|_|sesame \n a< ok \n a> se|p|2 60 \n a< acquired $t 60 \n a> sn|p|$t 60 \n a< ok 60 \n
-     a> sr|p|$t \n a< ok \n a-"
-)]
-// DistributedLock.acquire, its renewals, release.
-#[case::typescript_lock(
-    "a> auth|_|sesame \n a< ok \n a> l|k|10 \n a< ok $t 33 \n a> n|k|$t \n a< ok 33 \n
-     a> r|k|$t \n a< ok \n a-"
 )]
 // A key with blanks is let through by this client; the refusal must not break the connection.
 #[case::typescript_key_with_blanks(
@@ -75,37 +56,6 @@ use testbed::dflockd::Daemon;
 )]
 fn a_life(#[case] script: &str) {
     play(&Daemon::start(&["--auth-token", "sesame"]), script);
-}
-
-/// Each refusal is the word for which the Go client has an error of its own.
-#[rstest]
-#[case::max_locks(
-    "a> l|k|0 \n a< ok $t 33 \n b> l|other|10 \n b< error_max_locks \n
-                   b> e|other| \n b< error_max_locks \n b> sl|other|10 2 \n b< error_max_locks \n
-                   b> se|other|2 \n b< error_max_locks"
-)]
-#[case::max_waiters(
-    "a> l|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n c> l|k|10 \n c< error_max_waiters \n
-     c> e|k| \n c< error_max_waiters \n c> sl|k|10 1 \n c< error_max_waiters \n
-     c> se|k|1 \n c< error_max_waiters"
-)]
-#[case::already_enqueued(
-    "a> e|k| \n a< acquired $t 33 \n a> e|k| \n a< error_already_enqueued \n
-     a> se|k|1 \n a< error_already_enqueued"
-)]
-#[case::limit_mismatch(
-    "a> l|k|0 \n a< ok $t 33 \n b> sl|k|10 2 \n b< error_limit_mismatch \n
-     b> se|k|2 \n b< error_limit_mismatch"
-)]
-#[case::not_enqueued("a> w|k|10 \n a< error_not_enqueued \n a> sw|k|10 \n a< error_not_enqueued")]
-#[case::not_held(
-    "a> r|k|0123456789abcdef0123456789abcdef \n a< error \n
-     a> n|k|0123456789abcdef0123456789abcdef \n a< error \n
-     a> sr|k|0123456789abcdef0123456789abcdef 60 \n a< error \n
-     a> sn|k|0123456789abcdef0123456789abcdef 60 \n a< error"
-)]
-fn a_refusal(#[case] script: &str) {
-    play(&Daemon::start(&["--max-locks", "1", "--max-waiters", "1"]), script);
 }
 
 /// Both read `stats` as `ok ` and JSON; one sends `_`, the other nothing as the third line. The Go

@@ -102,10 +102,6 @@ use testbed::dflockd::{Daemon, until};
     "a> x|k|1 \n a< error \n a> l|k|x \n a< error \n a> l||1 \n a< error \n a> l|k|-1 \n a< error \n
      a> r|k| \n a< error \n a> l|k| \n a< error \n a> l|k|1 0 \n a< error \n a> sl|k|1 0 \n a< error \n
      a> l|k|0 \n a< ok $t 33")]
-#[case::row_2_second_enqueue(
-    "a> e|k| \n a< acquired $t 33 \n a> e|k| \n a< error_already_enqueued"
-)]
-#[case::row_3_wait_without_enqueue("a> w|k|1 \n a< error_not_enqueued")]
 #[case::row_4_one_key_space(
     "a> sl|k|0 1 \n a< ok $t 33 \n b> l|k|0 \n b< timeout \n a> r|k|$t \n a< ok \n
      b> l|k|0 \n b< ok $u 33 \n b> sn|k|$u \n b< ok 33 \n
@@ -126,9 +122,6 @@ use testbed::dflockd::{Daemon, until};
     "a> l|k|0 \n a< ok $t 33 \n b> e|k|1 \n b< queued \n a> r|k|$t \n a< ok \n
      log lease \n c> l|k|0 \n c< ok $u 33 \n b> w|k|5 \n b< error_lease_expired"
 )]
-#[case::row_11_renew_tells_the_full_lease("a> l|k|0 \n a< ok $t 33 \n a> n|k|$t 12 \n a< ok 12")]
-#[case::row_12_token_is_32_hex("a> l|k|0 \n a< ok $t 33")]
-#[case::row_13_commands_of_the_second("a> ping|_|_ \n a< ok")]
 #[case::row_16_auth_without_a_token("a> auth|_|secret \n a< error \n a> ping|_|_ \n a< ok")]
 #[case::row_17_blank_in_key(
     "a> l|a b|0 \n a< error \n a> l|a\\tb|0 \n a< error \n a> l|a\\rb|0 \n a< error"
