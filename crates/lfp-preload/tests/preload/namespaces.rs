@@ -79,7 +79,7 @@ fn its_own_lock_is_released_in_a_pid_namespace() {
 
 /// Where others may write the directory, anybody from outside may listen there.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_listener_of_unknown_user_is_not_believed_and_that_is_said() {
     let ground = Ground::served();
     let opened = ground.sandbox.command("chmod").args(["1777", "/run/lfpd"]).run();

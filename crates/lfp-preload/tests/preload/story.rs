@@ -142,7 +142,7 @@ fn worker<'a>(ground: &'a Ground, way: &str, port: &str, seconds: &str) -> Comma
 }
 
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
     let time = std::time::Duration::from_secs(number("LFP_TEST_SECONDS", 20));
     let seconds = time.as_secs().to_string();
