@@ -14,8 +14,6 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test program")]
 #![expect(clippy::indexing_slicing, reason = "a test program")]
 
-mod scratch;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -28,7 +26,10 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use scratch::{NOBODY, SEMA, SEMATS, Scratch};
+use testbed::local::{LIMIT, NOBODY, Scratch, pid_of, until};
+
+const SEMA: &str = env!("CARGO_BIN_EXE_sema");
+const SEMATS: &str = env!("CARGO_BIN_EXE_semats");
 
 /// The test ends when so many were inside, of whom one in five or so was killed, or when the time is over.
 const ENOUGH_INSIDE: usize = 300;
@@ -132,7 +133,7 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
     pauses.end(Duration::ZERO);
     scratch.write("stop", "");
     for mut member in members {
-        let ended = scratch::until("a part's end", || member.child.try_wait().unwrap());
+        let ended = until("a part's end", || member.child.try_wait().unwrap());
         assert!(ended.success() || ended.signal() == Some(9), "{}: {ended}", member.way);
     }
     judge(title, &scratch, slots, (killed, pauses.count), begin.elapsed());
@@ -148,7 +149,7 @@ struct Pauses {
 impl Pauses {
     fn begin(&mut self, member: &Member) {
         if self.now.is_none() {
-            let group = scratch::pid_of(&member.child);
+            let group = pid_of(&member.child);
             killpg(group, Signal::SIGSTOP).unwrap();
             self.now = Some((group, Instant::now()));
             self.count += 1;
@@ -190,7 +191,7 @@ fn bury_orphans(members: &[Member]) {
     let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
     while let Ok(status) = waitid(Id::All, ended | WaitPidFlag::WNOWAIT) {
         match status.pid() {
-            Some(pid) if members.iter().all(|member| scratch::pid_of(&member.child) != pid) => {
+            Some(pid) if members.iter().all(|member| pid_of(&member.child) != pid) => {
                 let _ = waitid(Id::Pid(pid), ended);
             }
             Some(_) | None => return,
@@ -201,7 +202,7 @@ fn bury_orphans(members: &[Member]) {
 /// The process alone, its whole group (with the `sema` it may have started), or the process that is inside in its
 /// name.
 fn murder(member: &mut Member, lot: usize, scratch: &Scratch) {
-    let pid = scratch::pid_of(&member.child);
+    let pid = pid_of(&member.child);
     match lot {
         0 => kill(pid, Signal::SIGKILL).unwrap(),
         1 => killpg(pid, Signal::SIGKILL).unwrap(),
@@ -256,14 +257,14 @@ fn only_sweepable_is_left(scratch: &Scratch, slots: u32) {
     loop {
         bury_orphans(&[]);
         let ran = scratch.sema(&["clean", "locks/a", "--slots", &count]);
-        assert_eq!(ran.code(), 0, "{ran:?}");
+        assert_eq!(ran.code, 0, "{ran:?}");
         let left = files(&scratch.at("locks"));
         if left.is_empty() {
             return;
         }
         let words: Vec<_> =
             left.iter().map(|name| fs::read_to_string(scratch.at("locks").join(name))).collect();
-        assert!(begin.elapsed() < scratch::LIMIT, "not swept: {left:?} {words:?}");
+        assert!(begin.elapsed() < LIMIT, "not swept: {left:?} {words:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

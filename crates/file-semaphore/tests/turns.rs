@@ -7,8 +7,6 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test program")]
 
-mod scratch;
-
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -20,7 +18,9 @@ use std::time::{Duration, Instant};
 use file_semaphore::{Config, Durability, Semaphore};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, killpg};
-use scratch::{SEMA, Scratch, until};
+use testbed::local::{Scratch, pid_of, until};
+
+const SEMA: &str = env!("CARGO_BIN_EXE_sema");
 
 const LOOPS: usize = 48;
 /// More than one user has inotify instances (128).
@@ -130,7 +130,7 @@ fn contend(title: &str, contest: &Contest, (enough, time): (u64, Duration)) {
         if contest.kills == Kills::Some {
             chance = chance.wrapping_mul(1_103_515_245).wrapping_add(12_345) % 2_147_483_648;
             let index = chance / 65_536 % all;
-            killpg(scratch::pid_of(&loops[index]), Signal::SIGKILL).unwrap();
+            killpg(pid_of(&loops[index]), Signal::SIGKILL).unwrap();
             loops[index].wait().unwrap();
             loops[index] = contest.start(&scratch, index);
             killed += 1;

@@ -4,25 +4,24 @@
 //! Starts itself again as the wrapper (`hold`, `wait FILE`), which starts itself again as the
 //! process that stands by; so it has a `main` of its own.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program")]
+#![expect(clippy::unwrap_used, reason = "a test program")]
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use testbed::local::{End, Running, Scratch, run, start, until};
 use wrapcmd::{Form, Signals, Standby, exit, take_over};
 
 /// What this program ends with when it stood by and was never told.
 const UNTOLD: u8 = 99;
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     if let Some((refusal, _)) = take_over(std::env::args_os().skip(1)) {
@@ -101,78 +100,41 @@ fn all_tests(words: &[OsString]) -> ExitCode {
             println!("{name}: test");
         } else if filters.is_empty() || filters.iter().any(|filter| name.contains(**filter)) {
             println!("test {name} ...");
-            test(&Scratch { directory: tempfile::tempdir().unwrap() });
+            test(&Scratch::new());
         }
     }
     println!("test result: ok");
     ExitCode::SUCCESS
 }
 
-/// A directory of its own for each test.
-struct Scratch {
-    directory: tempfile::TempDir,
+fn command(scratch: &Scratch, program: &str, words: &[&str]) -> Command {
+    let mut command = scratch.command(program);
+    command.args(words).env("SELF", std::env::current_exe().unwrap());
+    command
 }
 
-impl Scratch {
-    fn at(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn command(&self, program: &str, words: &[&str]) -> Command {
-        let mut command = Command::new(program);
-        command.args(words).current_dir(self.directory.path()).stdin(Stdio::null());
-        command.env("SELF", std::env::current_exe().unwrap());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    fn ours(&self, words: &[&str]) -> Command {
-        let ours = std::env::current_exe().unwrap();
-        self.command(ours.to_str().unwrap(), words)
-    }
-
-    fn run(&self, words: &[&str]) -> (u8, String, String) {
-        told(&self.ours(words).output().unwrap())
-    }
-
-    /// Waits until a file is there with a whole line in it.
-    fn wait_for(&self, name: &str) -> String {
-        until(name, || fs::read_to_string(self.at(name)).ok().filter(|text| text.ends_with('\n')))
-    }
-
-    fn is_empty(&self) -> bool {
-        fs::read_dir(self.directory.path()).unwrap().next().is_none()
-    }
+/// This program as the wrapper.
+fn wrapper(scratch: &Scratch, words: &[&str]) -> Running {
+    let ours = std::env::current_exe().unwrap();
+    start(&mut command(scratch, ours.to_str().unwrap(), words))
 }
 
-fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = condition() {
-            return found;
-        }
-        assert!(begin.elapsed() < LIMIT, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+/// The exit code as a shell tells it, and what was said.
+fn told(end: End) -> (i32, String, String) {
+    (end.shell_code(), end.out, end.err)
 }
 
-fn told(output: &Output) -> (u8, String, String) {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let code = exit::End::of(output.status).unwrap().code();
-    (code, text(&output.stdout), text(&output.stderr))
+fn ran(scratch: &Scratch, words: &[&str]) -> (i32, String, String) {
+    told(wrapper(scratch, words).end())
 }
 
-fn end(child: Child) -> (u8, String, String) {
-    told(&child.wait_with_output().unwrap())
-}
-
-fn number(child: &Child) -> Pid {
-    Pid::from_raw(child.id().try_into().unwrap())
+fn done(scratch: &Scratch, program: &str, words: &[&str]) -> (i32, String, String) {
+    told(run(&mut command(scratch, program, words)))
 }
 
 /// The process that stands by for this wrapper, once it does.
-fn standby_of(wrapper: &Child) -> Pid {
-    let pid = wrapper.id();
+fn standby_of(wrapper: &Running) -> Pid {
+    let pid = wrapper.pid();
     until("a process that stands by", || {
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         children.split_whitespace().find_map(|child| {
@@ -194,7 +156,7 @@ fn the_exit_code_passes(scratch: &Scratch) {
         ("kill -TERM $$", 143),
     ];
     for (script, code) in table {
-        let ran = scratch.run(&["hold", "sh", "-c", script]);
+        let ran = ran(scratch, &["hold", "sh", "-c", script]);
         assert_eq!(ran, (code, String::new(), String::new()), "{script}");
     }
 }
@@ -208,28 +170,28 @@ fn a_command_that_cannot_run_ends_with_126_or_127(scratch: &Scratch) {
         ("/tmp", 126, "Permission denied"),
     ];
     for (command, code, words) in table {
-        let ran = scratch.run(&["hold", command]);
+        let ran = ran(scratch, &["hold", command]);
         assert_eq!(ran, (code, String::new(), format!("test: {command}: {words}\n")));
     }
 }
 
 fn the_command_is_the_process_that_stood_by(scratch: &Scratch) {
     let script = "[ $NUMBER = $$ ] && printf %s \"$HELD\"";
-    assert_eq!(scratch.run(&["hold", "sh", "-c", script]), (0, "a=b\nc".into(), String::new()));
+    assert_eq!(ran(scratch, &["hold", "sh", "-c", script]), (0, "a=b\nc".into(), String::new()));
 }
 
 fn arguments_input_and_output_are_its_own(scratch: &Scratch) {
     let line = "printf 'in\\n' | \"$SELF\" hold sh -c 'cat; printf \"%s|\" \"$@\"; echo err >&2' \
                 x 'a b' '' --json -- '*'";
-    let ran = told(&scratch.command("sh", &["-c", line]).output().unwrap());
+    let ran = done(scratch, "sh", &["-c", line]);
     assert_eq!(ran, (0, "in\na b||--json|--|*|".into(), "err\n".into()));
 }
 
 fn a_command_inherits_no_descriptor_and_no_signal_mask(scratch: &Scratch) {
     let looks: [&[&str]; 2] = [&["/proc/self/fd"], &["^Sig[BIC]", "/proc/self/status"]];
     for (program, look) in ["ls", "grep"].into_iter().zip(looks) {
-        let plain = told(&scratch.command(program, look).output().unwrap());
-        let held = scratch.run(&[&["hold", program], look].concat());
+        let plain = done(scratch, program, look);
+        let held = ran(scratch, &[&["hold", program], look].concat());
         assert_eq!((held.0, masks(&held.1)), (0, masks(&plain.1)), "{look:?}");
         assert!(plain.1.lines().count() >= 3, "{plain:?}");
     }
@@ -252,19 +214,19 @@ fn signals_are_handed_on(scratch: &Scratch) {
         let script = format!(
             "trap 'echo heard; exit 9' {name}; echo x >{name}; while :; do sleep 0.02; done"
         );
-        let wrapper = scratch.ours(&["hold", "sh", "-c", &script]).spawn().unwrap();
+        let wrapper = wrapper(scratch, &["hold", "sh", "-c", &script]);
         scratch.wait_for(name);
-        kill(number(&wrapper), format!("SIG{name}").parse::<Signal>().unwrap()).unwrap();
-        assert_eq!(end(wrapper), (9, "heard\n".into(), String::new()), "{name}");
+        wrapper.signal(format!("SIG{name}").parse::<Signal>().unwrap());
+        assert_eq!(told(wrapper.end()), (9, "heard\n".into(), String::new()), "{name}");
     }
 }
 
 fn a_signal_may_end_it(scratch: &Scratch) {
     let script = "echo x >ready; exec sleep 100";
-    let wrapper = scratch.ours(&["hold", "sh", "-c", script]).spawn().unwrap();
+    let wrapper = wrapper(scratch, &["hold", "sh", "-c", script]);
     scratch.wait_for("ready");
-    kill(number(&wrapper), Signal::SIGTERM).unwrap();
-    assert_eq!(end(wrapper).0, 143);
+    wrapper.signal(Signal::SIGTERM);
+    assert_eq!(told(wrapper.end()).0, 143);
 }
 
 /// Whether a process is in this state (proc_pid_stat(5)).
@@ -276,48 +238,42 @@ fn state(pid: Pid, letter: char) -> Option<()> {
 /// Both are news of a child (SIGCHLD).
 fn a_stop_is_no_end(scratch: &Scratch) {
     let script = "echo $$ >ready; while [ ! -e go ]; do sleep 0.02; done; exit 5";
-    let wrapper = scratch.ours(&["hold", "sh", "-c", script]).spawn().unwrap();
+    let wrapper = wrapper(scratch, &["hold", "sh", "-c", script]);
     let command = Pid::from_raw(scratch.wait_for("ready").trim().parse().unwrap());
     kill(command, Signal::SIGSTOP).unwrap();
     until("a stopped command", || state(command, 'T'));
     kill(command, Signal::SIGCONT).unwrap();
     fs::write(scratch.at("go"), "").unwrap();
-    assert_eq!(end(wrapper).0, 5);
+    assert_eq!(told(wrapper.end()).0, 5);
 }
 
 /// script(1) makes a terminal; its ^C goes to the whole foreground process group.
 fn a_terminals_signal_comes_once(scratch: &Scratch) {
     let inner = "\"$SELF\" hold sh -c 'trap \"echo heard >>heard\" INT; echo x >ready; n=0; \
                  while [ $n -lt 40 ]; do sleep 0.02; n=$((n+1)); done'";
-    let mut command = scratch.command("script", &["-qefc", inner, "/dev/null"]);
-    let mut child =
-        command.stdin(Stdio::piped()).spawn().expect("script(1) is in the package bsdutils");
+    let mut command = command(scratch, "script", &["-qefc", inner, "/dev/null"]);
+    let mut child = start(command.stdin(Stdio::piped()));
     scratch.wait_for("ready");
-    child.stdin.as_mut().unwrap().write_all(&[3]).unwrap();
-    let ran = end(child);
+    child.type_in(&[3]);
+    let ran = told(child.end());
     assert_eq!(fs::read_to_string(scratch.at("heard")).unwrap(), "heard\n", "{ran:?}");
 }
 
 /// A shell with job control: Ctrl-Z, and `fg`.
 fn a_job_is_stopped_and_goes_on_as_a_whole(scratch: &Scratch) {
     let words = ["-qefc", "exec bash --norc --noprofile -i", "/dev/null"];
-    let mut shell = scratch
-        .command("script", &words)
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("script(1) is in the package bsdutils");
-    let mut keys = shell.stdin.take().unwrap();
-    let mut type_in = |text: &str| keys.write_all(text.as_bytes()).unwrap();
+    let mut shell = start(command(scratch, "script", &words).stdin(Stdio::piped()));
+    let mut type_in = |text: &str| shell.type_in(text.as_bytes());
     type_in(
         // It starts nothing: a process that waits for a child to begin (vfork(2)) does not stop.
         "mkfifo go; \"$SELF\" hold sh -c 'echo $PPID $$ >both; read x <go; exit 5'\n",
     );
     let both = scratch.wait_for("both");
     let mut both = both.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap()));
-    let (wrapper, command) = (both.next().unwrap(), both.next().unwrap());
+    let (waiting, command) = (both.next().unwrap(), both.next().unwrap());
     type_in("\x1a");
     until("a stopped command", || state(command, 'T'));
-    until("a stopped wrapper", || state(wrapper, 'T'));
+    until("a stopped wrapper", || state(waiting, 'T'));
     type_in("fg\n");
     // Without waiting for a reader: none may come (fifo(7)).
     let mut fifo = fs::File::options();
@@ -327,42 +283,42 @@ fn a_job_is_stopped_and_goes_on_as_a_whole(scratch: &Scratch) {
     type_in("echo $? >code\n");
     assert_eq!(scratch.wait_for("code"), "5\n");
     type_in("exit 0\n");
-    drop(keys);
-    assert_eq!(end(shell).0, 0);
+    shell.end_input();
+    assert_eq!(told(shell.end()).0, 0);
 }
 
 fn an_ignored_signal_stays_ignored(scratch: &Scratch) {
     let line = "trap '' HUP; exec \"$SELF\" wait go grep ^SigIgn /proc/self/status";
-    let wrapper = scratch.command("sh", &["-c", line]).spawn().unwrap();
+    let wrapper = start(&mut command(scratch, "sh", &["-c", line]));
     standby_of(&wrapper);
-    kill(number(&wrapper), Signal::SIGHUP).unwrap();
+    wrapper.signal(Signal::SIGHUP);
     fs::write(scratch.at("go"), "").unwrap();
-    let (code, out, err) = end(wrapper);
+    let (code, out, err) = told(wrapper.end());
     assert!(code == 0 && out.ends_with("1\n"), "{code} {out} {err}");
 }
 
 fn ignored_children(scratch: &Scratch) {
     let ours = std::env::current_exe().unwrap();
     let words = ["--ignore-signal=CHLD", ours.to_str().unwrap(), "hold", "sh", "-c", "exit 6"];
-    assert_eq!(told(&scratch.command("env", &words).output().unwrap()).0, 6);
+    assert_eq!(done(scratch, "env", &words).0, 6);
 }
 
 fn a_signal_ends_the_wait(scratch: &Scratch) {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        let wrapper = scratch.ours(&["wait", "go", "touch", "ran"]).spawn().unwrap();
+        let wrapper = wrapper(scratch, &["wait", "go", "touch", "ran"]);
         let standby = standby_of(&wrapper);
-        kill(number(&wrapper), signal).unwrap();
-        assert_eq!(end(wrapper).0, exit::by_signal(signal as i32));
+        wrapper.signal(signal);
+        assert_eq!(told(wrapper.end()).0, i32::from(exit::by_signal(signal as i32)));
         assert!(kill(standby, None).is_err(), "somebody still stands by");
     }
-    assert!(scratch.is_empty());
+    assert!(scratch.files().is_empty());
 }
 
 fn without_its_wrapper_it_never_runs(scratch: &Scratch) {
-    let mut wrapper = scratch.ours(&["wait", "go", "touch", "ran"]).spawn().unwrap();
+    let mut wrapper = wrapper(scratch, &["wait", "go", "touch", "ran"]);
     let standby = standby_of(&wrapper);
-    wrapper.kill().unwrap();
-    wrapper.wait().unwrap();
+    wrapper.signal(Signal::SIGKILL);
+    wrapper.code();
     until("the end of the process that stood by", || {
         let stat = fs::read_to_string(format!("/proc/{standby}/stat")).unwrap_or_default();
         (stat.is_empty() || stat.contains(") Z ")).then_some(())
@@ -373,24 +329,24 @@ fn without_its_wrapper_it_never_runs(scratch: &Scratch) {
     for words in words {
         let line = format!("exec \"$SELF\" exec-when-told {words} 3</dev/null");
         let line = line.replace("  ", " '' ");
-        let (code, out, err) = told(&scratch.command("sh", &["-c", &line]).output().unwrap());
-        assert_eq!((code, out.as_str()), (UNTOLD, ""), "{words}: {err}");
+        let (code, out, err) = done(scratch, "sh", &["-c", &line]);
+        assert_eq!((code, out.as_str()), (UNTOLD.into(), ""), "{words}: {err}");
     }
-    assert!(scratch.is_empty());
+    assert!(scratch.files().is_empty());
 }
 
 fn a_killed_standby_ends_the_wait(scratch: &Scratch) {
-    let wrapper = scratch.ours(&["wait", "go", "touch", "ran"]).spawn().unwrap();
+    let wrapper = wrapper(scratch, &["wait", "go", "touch", "ran"]);
     kill(standby_of(&wrapper), Signal::SIGKILL).unwrap();
-    assert_eq!(end(wrapper).0, 137);
-    assert!(scratch.is_empty());
+    assert_eq!(told(wrapper.end()).0, 137);
+    assert!(scratch.files().is_empty());
 }
 
 /// A shell that becomes the wrapper leaves it its children in the background.
 fn another_child_ends_nothing(scratch: &Scratch) {
     let line = "sh -c 'while [ ! -e end ]; do sleep 0.02; done' & echo $! >other
                 exec \"$SELF\" wait go sh -c 'exit 6'";
-    let wrapper = scratch.command("sh", &["-c", line]).spawn().unwrap();
+    let wrapper = start(&mut command(scratch, "sh", &["-c", line]));
     let other: u32 = scratch.wait_for("other").trim().parse().unwrap();
     standby_of(&wrapper);
     fs::write(scratch.at("end"), "").unwrap();
@@ -399,12 +355,12 @@ fn another_child_ends_nothing(scratch: &Scratch) {
         stat.contains(") Z ").then_some(())
     });
     until("the signal to be heard", || {
-        let status = fs::read_to_string(format!("/proc/{}/status", wrapper.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", wrapper.pid())).unwrap();
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:\t")).unwrap();
         let chld = 1 << (Signal::SIGCHLD as i32 - 1);
         (u64::from_str_radix(pending, 16).unwrap() & chld == 0).then_some(())
     });
     fs::write(scratch.at("go"), "").unwrap();
-    let ran = end(wrapper);
+    let ran = told(wrapper.end());
     assert_eq!(ran.0, 6, "{ran:?}");
 }

@@ -21,6 +21,7 @@ mod console;
 mod daemon;
 pub mod dflockd;
 mod ground;
+pub mod local;
 mod network;
 mod package;
 mod peers;

@@ -30,7 +30,7 @@ fn a_script_takes_renews_and_releases() {
         echo $token";
     let end = run(&mut shell(&daemon, script));
     assert_eq!(end.code, 0, "{end:?}");
-    let lines: Vec<&str> = end.stdout.lines().collect();
+    let lines: Vec<&str> = end.out.lines().collect();
     let [rest @ .., token] = lines.as_slice() else { panic!("{end:?}") };
     assert!(is_token(token));
     assert_eq!(rest, ["33", "120", "code 1", "code 75", "33", "code 1", "code 1"]);
@@ -40,8 +40,8 @@ fn a_script_takes_renews_and_releases() {
         "dflock: the token does not hold this key",
         "dflock: the token does not hold this key",
     ];
-    assert_eq!(end.stderr.lines().count(), complaints.len(), "{end:?}");
-    let mut pairs = end.stderr.lines().zip(complaints);
+    assert_eq!(end.err.lines().count(), complaints.len(), "{end:?}");
+    let mut pairs = end.err.lines().zip(complaints);
     assert!(pairs.all(|(line, complaint)| line.starts_with(complaint)), "{end:?}");
     assert_free(&daemon);
 }
@@ -59,17 +59,17 @@ fn acquire_takes_several(#[case] servers: usize) {
     };
     let end = ask("acquire d --key a -k c --key b --ttl 60");
     assert_eq!(end.code, 0, "{end:?}");
-    let tokens: Vec<&str> = end.stdout.lines().collect();
+    let tokens: Vec<&str> = end.out.lines().collect();
     assert!(tokens.len() == 4 && tokens.iter().all(|token| is_token(token)), "{end:?}");
     let busy = ask("acquire --key other -k c --timeout 0");
-    assert_eq!((busy.code, &*busy.stdout), (1, ""), "{busy:?}");
-    assert!(busy.stderr.starts_with("dflock: busy: c: held by "), "{busy:?}");
+    assert_eq!((busy.code, &*busy.out), (1, ""), "{busy:?}");
+    assert!(busy.err.starts_with("dflock: busy: c: held by "), "{busy:?}");
     for (key, token) in ["d", "a", "c", "b"].iter().zip(tokens) {
         let end = ask(&format!("release {key} {token}"));
         assert_eq!(end.code, 0, "{key}: {end:?}");
     }
     daemons.iter().for_each(assert_free);
-    let grants = json(&ask("--json acquire --key b --key a").stdout);
+    let grants = json(&ask("--json acquire --key b --key a").out);
     for (at, key) in ["b", "a"].into_iter().enumerate() {
         assert_eq!(members(&grants[at]), ["fence", "key", "token", "ttl_s"]);
         assert_eq!(grants[at]["key"], key);
@@ -86,7 +86,7 @@ fn acquire_of_several_leaves_none_behind() {
     let list = daemons.each_ref().map(|it| it.address.to_string()).join(",");
     let words = ["acquire", "-k", "a", "-k", "b", "-k", "c", "-k", "d", "--ttl", LONG];
     let end = run(bare(&words).env("DFLOCK_SERVERS", list));
-    assert_eq!((end.code, &*end.stdout), (78, ""), "{end:?}");
+    assert_eq!((end.code, &*end.out), (78, ""), "{end:?}");
     assert!(daemons.iter().all(|daemon| daemon.stats().contains("\"locks\":[],")));
 }
 
@@ -115,7 +115,7 @@ fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
         dflock release k $a; c=$(dflock acquire k --limit 2 --timeout 0)
         dflock release k $b; dflock renew k $c --ttl 50; dflock release k $c";
     let end = run(&mut shell(&daemon, script));
-    assert_eq!((end.code, &*end.stdout), (0, "code 1\ncode 64\n50\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (0, "code 1\ncode 64\n50\n"), "{end:?}");
     assert_free(&daemon);
 }
 
@@ -141,12 +141,12 @@ fn acquire_admits_that_the_server_releases(
     let ttl: Vec<&str> = ttl.iter().flat_map(|ttl| ["--ttl", ttl]).collect();
     let end = run(dflock(&daemon, &["acquire", "k", "--timeout", "0"]).args(ttl));
     if said.is_empty() {
-        assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
-        assert!(is_token(end.stdout.trim()));
+        assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
+        assert!(is_token(end.out.trim()));
     } else {
-        assert_eq!((end.code, &*end.stdout), (78, ""), "{end:?}");
-        assert!(end.stderr.contains(said), "{end:?}");
-        assert!(end.stderr.contains("--auto-release-on-disconnect=false"), "{end:?}");
+        assert_eq!((end.code, &*end.out), (78, ""), "{end:?}");
+        assert!(end.err.contains(said), "{end:?}");
+        assert!(end.err.contains("--auto-release-on-disconnect=false"), "{end:?}");
         assert_free(&daemon);
     }
 }
@@ -184,8 +184,8 @@ fn acquire_finds_out_whether_the_server_releases(
 ) {
     let server = another_make(renewal);
     let end = run(bare(&["acquire", "k"]).env("DFLOCK_SERVERS", server));
-    assert_eq!((end.code, end.stdout.is_empty()), (code, code != 0), "{end:?}");
-    assert!(end.stderr.contains(said), "{end:?}");
+    assert_eq!((end.code, end.out.is_empty()), (code, code != 0), "{end:?}");
+    assert!(end.err.contains(said), "{end:?}");
 }
 
 /// Its random tokens look like tokens with a fence, and must not be taken for them.
@@ -199,8 +199,8 @@ fn a_server_that_does_not_promise_fences_gives_none() {
     };
     let script = "echo $DFLOCK_TOKEN ${DFLOCK_FENCE-unset} ${DFLOCK_FENCES-unset}";
     let end = of(&["run", "k", "--", "sh", "-c", script]);
-    assert_eq!(end.stdout, "00000000000000010123456789abcdef unset unset\n", "{end:?}");
-    let grant = json(&of(&["--json", "acquire", "k"]).stdout);
+    assert_eq!(end.out, "00000000000000010123456789abcdef unset unset\n", "{end:?}");
+    let grant = json(&of(&["--json", "acquire", "k"]).out);
     assert_eq!((grant["fence"].is_null(), grant["ttl_s"].as_u64()), (true, Some(33)));
 }
 
@@ -214,7 +214,7 @@ fn a_token_of_another_holds_nothing() {
         for word in ["release", "renew"] {
             let end = run(&mut dflock(&daemon, &[word, key, token]));
             let said = "dflock: the token does not hold this key\n";
-            assert_eq!((end.code, &*end.stdout, &*end.stderr), (1, "", said));
+            assert_eq!((end.code, &*end.out, &*end.err), (1, "", said));
         }
     }
     assert_eq!(holder.ask("r", "k", &token), "ok");
@@ -242,7 +242,7 @@ fn acquire_holds(
         None => holding.end_input(),
     }
     let end = holding.end();
-    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
     assert_free(&daemon);
 }
 
@@ -273,8 +273,8 @@ fn every_answer_can_be_json() {
     let daemon = Daemon::start(KEEP);
     let ask = |words: &[&str]| {
         let end = run(&mut dflock(&daemon, &[words, &["--json"]].concat()));
-        assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
-        json(&end.stdout)
+        assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
+        json(&end.out)
     };
     let grant = ask(&["acquire", "k", "--ttl", "60"]);
     assert_eq!(members(&grant), ["fence", "key", "token", "ttl_s"]);
@@ -306,7 +306,7 @@ fn quiet(#[case] words: &[&str], #[case] code: i32, #[case] said: &str) {
     let mut holder = daemon.talk();
     holder.take("held", "0");
     let end = run(&mut dflock(&daemon, words));
-    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", said));
+    assert_eq!((end.code, &*end.out, &*end.err), (code, "", said));
 }
 
 /// A failure takes the place of the answer, as in all our programs.
@@ -333,8 +333,8 @@ fn a_failure_in_json(#[case] words: &[&str], #[case] code: i32, #[case] word: &s
     holder.take("held", "0");
     let first: &[&str] = if words.contains(&"--json") { &[] } else { &["--json"] };
     let end = run(&mut dflock(&daemon, &[first, words].concat()));
-    assert_eq!((end.code, &*end.stderr), (code, ""), "{end:?}");
-    let failure = json(&end.stdout);
+    assert_eq!((end.code, &*end.err), (code, ""), "{end:?}");
+    let failure = json(&end.out);
     assert_eq!(members(&failure), ["error", "message"]);
     assert_eq!(failure["error"], word);
 }
@@ -369,8 +369,8 @@ fn a_failure_in_json(#[case] words: &[&str], #[case] code: i32, #[case] word: &s
 #[case::no_such_shell(&["completions", "cmd"])]
 fn bad_arguments(#[case] words: &[&str]) {
     let end = run(&mut bare(words));
-    assert_eq!((end.code, &*end.stdout), (64, ""), "{end:?}");
-    assert!(!end.stderr.is_empty());
+    assert_eq!((end.code, &*end.out), (64, ""), "{end:?}");
+    assert!(!end.err.is_empty());
 }
 
 /// 257 bytes.
@@ -428,23 +428,23 @@ fn people_see_who_holds_what() {
     daemon.until_stats("\"waiters\":1");
     let end = run(&mut dflock(&daemon, &["stats"]));
     assert_eq!(end.code, 0, "{end:?}");
-    let says = |words: &str| assert!(end.stdout.contains(words), "{words}: {end:?}");
+    let says = |words: &str| assert!(end.out.contains(words), "{words}: {end:?}");
     says(&format!("{}: 3 connections\n", daemon.address));
     says("  lock       job  held by connection 1, 59.");
     says(" s left, 1 waiting\n");
     says("  semaphore  pool  1 of 3 held, 0 waiting\n");
-    assert!(!end.stdout.contains('\u{1b}'), "control characters of a key reach the terminal");
+    assert!(!end.out.contains('\u{1b}'), "control characters of a key reach the terminal");
 }
 
 #[test]
 fn help_and_version_are_no_failures() {
     for words in [&["--help"][..], &["-h"], &["run", "--help"], &["help", "acquire"]] {
         let end = run(&mut bare(words));
-        assert_eq!((end.code, &*end.stderr), (0, ""));
-        assert!(end.stdout.contains("Usage: dflock"));
+        assert_eq!((end.code, &*end.err), (0, ""));
+        assert!(end.out.contains("Usage: dflock"));
     }
     let end = run(&mut bare(&["--version"]));
-    assert_eq!(end.stdout, format!("dflock {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(end.out, format!("dflock {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 /// A server with its HTTP side and an administrator's secret, and where that side listens.
@@ -471,8 +471,8 @@ fn stats_of_one_key_show_its_holders_and_its_line() {
     }
     assert_eq!(clients[2].ask("e", "k", ""), "queued");
     let end = run(&mut dflock(&daemon, &["stats", "k"]));
-    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
-    let lines: Vec<&str> = end.stdout.lines().collect();
+    assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
+    let lines: Vec<&str> = end.out.lines().collect();
     let [state, alice, bob, carol] = *lines else { panic!("{end:?}") };
     assert_eq!(state, "k: held, 1 waiting");
     assert!(alice.starts_with("  holder  shared  alice (connection 1) for "), "{alice}");
@@ -480,10 +480,10 @@ fn stats_of_one_key_show_its_holders_and_its_line() {
         bob.starts_with("  holder  shared  bob (connection 2) for ") && bob.ends_with(" s left")
     );
     assert!(carol.starts_with("  waiting  carol (connection 3) for "), "{carol}");
-    let json = json(&run(&mut dflock(&daemon, &["stats", "k", "--json"])).stdout);
+    let json = json(&run(&mut dflock(&daemon, &["stats", "k", "--json"])).out);
     assert_eq!(json["holders"].as_array().unwrap().len(), 2);
     let free = run(&mut dflock(&daemon, &["stats", "free"]));
-    assert_eq!(&*free.stdout, "free: free, 0 waiting\n");
+    assert_eq!(&*free.out, "free: free, 0 waiting\n");
 }
 
 /// Only a client with the secret can take a lock away or end a connection.
@@ -500,7 +500,7 @@ fn only_administrators_take_locks_away_and_end_connections() {
             Some(secret) => command.env("DFLOCK_ADMIN_TOKEN", secret),
         };
         let end = run(&mut command);
-        (end.code, end.stdout, end.stderr)
+        (end.code, end.out, end.err)
     };
     let mut holder = daemon.talk();
     let token = holder.take("a/b&c", "0 600");
@@ -545,12 +545,12 @@ fn a_user_without_the_lock_learns_who_holds_it() {
     let words = ["run", "k", "--name", "alice at work", "--", "sh", "-c", "echo in; read x"];
     let holder = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     holder.lines(1);
-    let said = |words: &[&str]| run(&mut dflock(&daemon, words)).stderr;
+    let said = |words: &[&str]| run(&mut dflock(&daemon, words)).err;
     for words in [["run", "k", "-t", "0", "--", "true"], ["acquire", "k", "-t", "0", "--ttl", "9"]]
     {
         let plain = said(&words);
         assert!(plain.starts_with("dflock: busy: held by alice at work for "), "{plain}");
-        let json = json(&run(&mut dflock(&daemon, &[&["--json"][..], &words].concat())).stdout);
+        let json = json(&run(&mut dflock(&daemon, &[&["--json"][..], &words].concat())).out);
         let message = json["message"].as_str().unwrap();
         assert!(message.starts_with("busy: held by alice at work for "), "{message}");
     }
@@ -569,7 +569,7 @@ fn holders_have_names() {
     let mut command = dflock(&daemon, &words);
     let mut running = start(command.stdin(Stdio::piped()));
     running.lines(1);
-    let named = |words: &[&str]| run(&mut dflock(&daemon, words)).stdout;
+    let named = |words: &[&str]| run(&mut dflock(&daemon, words)).out;
     let pid = format!("[{}] sh)", running.pid());
     // Over etcd what stats show may be some milliseconds old.
     until("the name of the holder", || named(&["stats", "--long"]).contains(&pid));

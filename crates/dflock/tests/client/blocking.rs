@@ -194,7 +194,7 @@ fn the_example_of_a_plain_thread_works_under_the_lock() {
     assert_eq!(second.said(), "");
     first.end_input();
     let end = first.end();
-    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
     let next = second.lines(1)[0].strip_prefix("has k, fence ").unwrap().parse::<u64>().unwrap();
     assert!(next > fence.parse().unwrap());
     second.end_input();
@@ -220,7 +220,7 @@ fn the_example_of_a_daemon_leads_in_turn() {
     daemon.until_stats("\"waiters\":2");
     first.end_input();
     let end = first.end();
-    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
     second.lines(1);
     second.signal(Signal::SIGKILL);
     third.lines(1);

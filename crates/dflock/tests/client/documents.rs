@@ -96,7 +96,7 @@ fn every_command_and_variable_is_described() {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn every_exit_code_is_described() {
-    let help = run(&mut bare(&["--help"])).stdout;
+    let help = run(&mut bare(&["--help"])).out;
     let (_, told) = help.split_once("Exit codes:\n").unwrap();
     let codes: Vec<&str> = told
         .lines()
@@ -117,7 +117,7 @@ fn every_exit_code_is_described() {
 #[rstest]
 fn completions_are_current(#[values("bash", "zsh", "fish")] shell: &str) {
     let file = format!("{ROOT}/etc/completions/dflock.{shell}");
-    let made = run(&mut bare(&["completions", shell])).stdout;
+    let made = run(&mut bare(&["completions", shell])).out;
     if std::env::var_os("LFPD_UPDATE").is_some() {
         fs::write(&file, &made).unwrap();
     }
@@ -136,7 +136,7 @@ fn bash_completes(#[case] begun: &str, #[case] at: usize, #[case] offered: &str)
          _dflock dflock {last} x; echo \"${{COMPREPLY[@]}}\""
     );
     let end = run(Command::new("bash").args(["--norc", "-c", &script]));
-    assert_eq!(end.stdout.trim(), offered, "{end:?}");
+    assert_eq!(end.out.trim(), offered, "{end:?}");
 }
 
 /// The guide's resource that checks fences, as it stands there: it lets the latest holder publish
@@ -161,15 +161,15 @@ fn the_example_of_a_fence_turns_the_late_away() {
         run(&mut shell(&daemon, &line))
     };
     let early = hold("echo early >new; ./publish $DFLOCK_FENCE new; echo $DFLOCK_FENCE");
-    let fence = early.stdout.trim().to_owned();
-    assert_eq!((early.code, &*early.stderr), (0, ""), "{early:?}");
+    let fence = early.out.trim().to_owned();
+    assert_eq!((early.code, &*early.err), (0, ""), "{early:?}");
     let later = hold("for x in 1 2; do echo later >new; publish $DFLOCK_FENCE new || exit; done");
-    assert_eq!((later.code, &*later.stderr), (0, ""), "{later:?}");
+    assert_eq!((later.code, &*later.err), (0, ""), "{later:?}");
     fs::write(dir.path().join("new"), "late\n").unwrap();
     let mut late = Command::new("./publish");
     late.args([&fence, "new"]).current_dir(dir.path()).env_clear().env("PATH", PATH);
     let late = run(&mut late);
-    assert_eq!((late.code, &*late.stderr), (1, "publish: too late\n"), "{late:?}");
+    assert_eq!((late.code, &*late.err), (1, "publish: too late\n"), "{late:?}");
     assert_eq!(fs::read_to_string(dir.path().join("current")).unwrap(), "later\n");
     assert!(Path::new(place).join("new").exists());
     assert_free(&daemon);

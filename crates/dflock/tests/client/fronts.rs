@@ -159,7 +159,7 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
     });
     holding.end_input();
     let end = holding.end();
-    assert_eq!((end.code, &*end.stdout, &*end.stderr), (6, "in\n", ""), "{end:?}");
+    assert_eq!((end.code, &*end.out, &*end.err), (6, "in\n", ""), "{end:?}");
     let free = run(&mut bare(&["run", "k", "--timeout", "0", "--any-of", &list, "--", "true"]));
     assert_eq!(free.code, 0, "{free:?}");
 }
@@ -186,7 +186,7 @@ fn several_keys_are_held_elsewhere() {
     }
     holding.end_input();
     let end = holding.end();
-    assert_eq!((end.code, &*end.stderr), (6, ""), "{end:?}");
+    assert_eq!((end.code, &*end.err), (6, ""), "{end:?}");
     let words = ["run", "-k", "c", "-k", "b", "-k", "a", "-t", "0", "--any-of", &list, "--"];
     assert_eq!(run(bare(&words).arg("true")).code, 0);
 }

@@ -39,7 +39,7 @@ fn token(dflock: &Running) -> String {
 pub(crate) fn assert_stopped(dflock: Running, command: Pid, why: &str) {
     let end = dflock.end();
     assert_eq!(end.code, 74, "{end:?}");
-    assert!(end.stderr.contains("lease lost: ") && end.stderr.contains(why), "{end:?}");
+    assert!(end.err.contains("lease lost: ") && end.err.contains(why), "{end:?}");
     assert!(!lives(command));
 }
 
@@ -269,7 +269,7 @@ fn a_waiter_joins_the_line_of_a_new_server() {
     until("it says so", || waiting.complained().contains("join the line again"));
     let next = Daemon::run(program().args(["--port", &port]));
     let end = waiting.end();
-    assert_eq!((end.code, &*end.stdout), (0, "it ran\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (0, "it ran\n"), "{end:?}");
     assert_free(&next);
 }
 

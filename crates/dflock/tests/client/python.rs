@@ -34,7 +34,7 @@ fn scene(version: &str, kind: &str, name: &str, daemons: &[&Daemon]) -> Command 
 
 fn assert_played(running: Running) {
     let end = running.end();
-    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+    assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
 }
 
 #[rstest]

@@ -22,7 +22,7 @@ fn two_are_never_inside(#[case] options: &[&str]) {
         (0..PROCESSES).map(|_| start(shell(&daemon, &script).current_dir(dir.path()))).collect();
     for racer in racers {
         let end = racer.end();
-        assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+        assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
     }
     assert!(!dir.path().join("bad").exists());
     let fences = std::fs::read_to_string(dir.path().join("fences")).unwrap();

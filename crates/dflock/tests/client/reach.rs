@@ -43,9 +43,9 @@ fn a_server_that_is_no_dflockd_is_an_error_with_its_code(
 ) {
     let server = stranger(Some(answer));
     let end = run(&mut bare(&["ping", "--server", &server]));
-    assert_eq!((end.code, &*end.stdout), (code, ""), "{end:?}");
-    assert!(end.stderr.starts_with("dflock: ") && end.stderr.contains(words), "{end:?}");
-    assert!(!end.stderr.contains('\u{1b}'), "{end:?}");
+    assert_eq!((end.code, &*end.out), (code, ""), "{end:?}");
+    assert!(end.err.starts_with("dflock: ") && end.err.contains(words), "{end:?}");
+    assert!(!end.err.contains('\u{1b}'), "{end:?}");
 }
 
 #[rstest]
@@ -62,8 +62,8 @@ fn without_a_server_the_program_ends_with_an_error(#[case] words: &[&str]) {
     drop(listener);
     let words = [&["--patience", "1"], words].concat();
     let end = run(bare(&words).env("DFLOCK_SERVERS", &server));
-    assert_eq!((end.code, &*end.stdout), (69, ""), "{end:?}");
-    assert!(end.stderr.starts_with(&format!("dflock: cannot connect to {server}: ")), "{end:?}");
+    assert_eq!((end.code, &*end.out), (69, ""), "{end:?}");
+    assert!(end.err.starts_with(&format!("dflock: cannot connect to {server}: ")), "{end:?}");
 }
 
 /// A log says what is going on before it is over, and then what to do. The usual patience is long enough to ask
@@ -74,7 +74,7 @@ fn a_server_that_is_away_is_named_with_what_to_start() {
     let server = listener.local_addr().unwrap().to_string();
     drop(listener);
     let end = run(&mut bare(&["--server", &server, "run", "k", "--", "true"]));
-    let lines: Vec<&str> = end.stderr.lines().collect();
+    let lines: Vec<&str> = end.err.lines().collect();
     let [looking, failed] = lines.as_slice() else { panic!("{end:?}") };
     assert_eq!(*looking, format!("dflock: no answer yet from {server}; trying for 10 s in all"));
     assert!(failed.starts_with(&format!("dflock: cannot connect to {server}: ")), "{end:?}");
@@ -115,7 +115,7 @@ fn with_any_of_the_second_address_answers_for_the_first(#[values(false, true)] i
     let ask = |words: &[&str]| {
         let end = run(bare(words).env("DFLOCK_ANY_OF", &list));
         assert_eq!(end.code, 0, "{end:?}");
-        end.stdout.trim().to_owned()
+        end.out.trim().to_owned()
     };
     // Two keys, of which one is for the first address, and the other for the second.
     for key in ["a", "my-job"] {
@@ -148,10 +148,10 @@ fn options_override_the_server_lists_of_the_environment(
     let end = run(command.args(options).envs(environment.iter().copied()));
     if asked.is_empty() {
         assert_eq!(end.code, 64, "{end:?}");
-        assert!(end.stderr.contains("(DFLOCK_ANY_OF) one service"), "{end:?}");
+        assert!(end.err.contains("(DFLOCK_ANY_OF) one service"), "{end:?}");
     } else {
         // That is asked for only where there is one server.
-        assert!(end.stderr.contains("DFLOCK_ADMIN_TOKEN"), "{end:?}");
+        assert!(end.err.contains("DFLOCK_ADMIN_TOKEN"), "{end:?}");
     }
 }
 
@@ -160,14 +160,14 @@ fn a_silent_server_is_not_waited_for_for_ever() {
     let server = stranger(None);
     let end = run(&mut bare(&["ping", "--server", &server, "--patience", "1"]));
     let said = format!("dflock: {server}: the server does not answer\n");
-    assert_eq!((end.code, end.stderr), (69, said));
+    assert_eq!((end.code, end.err), (69, said));
 }
 
 #[test]
 fn a_name_that_does_not_exist() {
     let end = run(&mut bare(&["ping", "--server", "no-such-host.invalid"]));
     assert_eq!(end.code, 69, "{end:?}");
-    assert!(end.stderr.contains("cannot connect to no-such-host.invalid:6388"), "{end:?}");
+    assert!(end.err.contains("cannot connect to no-such-host.invalid:6388"), "{end:?}");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_unix_socket() {
     let daemon = Daemon::start(&["--unix-socket", socket.to_str().unwrap()]);
     let server = format!("unix:{}", socket.display());
     let end = run(&mut bare(&["run", "k", "--server", &server, "--", "echo", "in"]));
-    assert_eq!((end.code, &*end.stdout, &*end.stderr), (0, "in\n", ""));
+    assert_eq!((end.code, &*end.out, &*end.err), (0, "in\n", ""));
     assert_free(&daemon);
 }
 
@@ -208,7 +208,7 @@ fn the_secret_comes_from_a_file_or_the_environment(
         }
         let end = run(&mut command);
         assert_eq!(end.code, code, "{end:?}");
-        assert!(!end.stdout.contains("sesame") && !end.stderr.contains("sesame"), "{end:?}");
+        assert!(!end.out.contains("sesame") && !end.err.contains("sesame"), "{end:?}");
     }
 }
 
@@ -234,8 +234,8 @@ fn tls(#[case] options: &[&str], #[case] code: i32, #[case] words: &str) {
     let mut command = dflock(&daemon, &["run", "k"]);
     let end = run(command.args(options).args(["--", "echo", "in"]));
     assert_eq!(end.code, code, "{end:?}");
-    assert_eq!(end.stdout, if code == 0 { "in\n" } else { "" });
-    assert!(end.stderr.contains(words) && !end.stderr.contains("Error("), "{end:?}");
+    assert_eq!(end.out, if code == 0 { "in\n" } else { "" });
+    assert!(end.err.contains(words) && !end.err.contains("Error("), "{end:?}");
 }
 
 /// What is wrong with a file is said in words, and which file it is.
@@ -253,8 +253,8 @@ fn a_file_of_certificates(#[case] content: &str, #[case] words: &str) {
     let path = file.path().to_str().unwrap();
     let end = run(&mut bare(&["ping", "--tls-ca", path]));
     assert_eq!(end.code, 78, "{end:?}");
-    assert!(end.stderr.starts_with(&format!("dflock: TLS: {path}: ")), "{end:?}");
-    assert!(end.stderr.contains(words) && !end.stderr.contains('['), "{end:?}");
+    assert!(end.err.starts_with(&format!("dflock: TLS: {path}: ")), "{end:?}");
+    assert!(end.err.contains(words) && !end.err.contains('['), "{end:?}");
 }
 
 /// What `openssl req -x509` makes when it is told nothing else.
@@ -271,7 +271,7 @@ fn an_authority_is_not_a_server() {
     let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
     let end = run(&mut dflock(&daemon, &["ping", "--tls-ca", &cert, "--tls-name", "localhost"]));
     assert_eq!(end.code, 69, "{end:?}");
-    assert!(end.stderr.contains("(CA:TRUE)") && end.stderr.contains("CA:FALSE"), "{end:?}");
+    assert!(end.err.contains("(CA:TRUE)") && end.err.contains("CA:FALSE"), "{end:?}");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn no_tls_there() {
     let end = run(&mut command);
     assert_eq!(end.code, 69, "{end:?}");
     // What its answer to a handshake looks like depends on whether it hangs up before we read.
-    assert!(end.stderr.contains("speak TLS"), "{end:?}");
+    assert!(end.err.contains("speak TLS"), "{end:?}");
 }
 
 /// The index is CRC-32 of the key modulo the number of servers, in the order of the list; the
@@ -320,15 +320,15 @@ fn every_server_is_asked_for_ping_and_stats() {
         let end = run(&mut bare(&[word, "--server", &list]));
         assert_eq!(end.code, 0, "{end:?}");
         for daemon in &daemons {
-            assert!(end.stdout.contains(&format!("{}: ", daemon.address)), "{end:?}");
+            assert!(end.out.contains(&format!("{}: ", daemon.address)), "{end:?}");
         }
         let end = run(&mut bare(&[word, "--json", "--server", &list]));
-        let rows: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();
+        let rows: serde_json::Value = serde_json::from_str(&end.out).unwrap();
         assert_eq!(rows.as_array().unwrap().len(), 2, "{end:?}");
         let end = run(&mut bare(&[word, "--json", "--server", &format!("{list},127.0.0.1:1")]));
-        let rows: serde_json::Value = serde_json::from_str(&end.stdout).unwrap();
+        let rows: serde_json::Value = serde_json::from_str(&end.out).unwrap();
         assert_eq!((end.code, rows[2]["error"].as_str()), (69, Some("unreachable")), "{end:?}");
-        assert_eq!(end.stderr, "");
+        assert_eq!(end.err, "");
     }
 }
 
@@ -340,8 +340,8 @@ fn one_of_several_is_not_there(#[values("ping", "stats")] word: &str) {
     let list = format!("127.0.0.1:1,{},{mute}", daemon.address);
     let end = run(&mut bare(&[word, "--server", &list]));
     assert_eq!(end.code, 76, "{end:?}");
-    assert!(end.stdout.starts_with(&format!("{}: ", daemon.address)), "{end:?}");
-    let complaints: Vec<&str> = end.stderr.lines().collect();
+    assert!(end.out.starts_with(&format!("{}: ", daemon.address)), "{end:?}");
+    let complaints: Vec<&str> = end.err.lines().collect();
     let [absent, strange] = complaints.as_slice() else { panic!("{end:?}") };
     assert!(absent.starts_with("dflock: cannot connect to 127.0.0.1:1: "), "{end:?}");
     assert_eq!(*strange, format!("dflock: {mute}: not a dflockd answer: hello"));
@@ -358,7 +358,7 @@ fn a_full_server(#[case] options: &[&str], #[case] key: &str, #[case] words: &st
     daemon.until_stats("\"waiters\":1");
     let end = run(&mut dflock(&daemon, &["run", key, "--timeout", LONG, "--", "true"]));
     assert_eq!(end.code, 69, "{end:?}");
-    assert!(end.stderr.contains(words), "{end:?}");
+    assert!(end.err.contains(words), "{end:?}");
 }
 
 /// A client that waits in line at a server that is told to end hears of it, looks for it as long as it may wait,
@@ -376,7 +376,7 @@ fn the_server_is_told_to_end() {
     drop(holder);
     daemon.ended();
     let end = waiting.end();
-    assert_eq!((end.code, &*end.stdout), (69, ""), "{end:?}");
-    assert!(end.stderr.contains("the server is shutting down"), "{end:?}");
-    assert!(end.stderr.contains("cannot connect to"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (69, ""), "{end:?}");
+    assert!(end.err.contains("the server is shutting down"), "{end:?}");
+    assert!(end.err.contains("cannot connect to"), "{end:?}");
 }

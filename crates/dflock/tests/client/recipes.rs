@@ -115,7 +115,7 @@ fn the_output_on_the_pages_is_what_dflock_prints(
     let typed: String = shown.iter().map(|(words, _)| format!("dflock {words} 2>&1\n")).collect();
     let end = kitchen.cook(&(script + &typed));
     let expected: String = shown.iter().map(|(_, lines)| lines.as_str()).collect();
-    assert_eq!(shape(&end.stdout), shape(&expected), "{end:?}");
+    assert_eq!(shape(&end.out), shape(&expected), "{end:?}");
 }
 
 /// A text with one name for all holders, and one number for all numbers.
@@ -155,7 +155,7 @@ fn a_cron_job_runs_on_one_of_two_hosts() {
     let end = kitchen.cook(&script);
     assert_eq!(kitchen.lines("done"), ["nightly"], "{end:?}");
     let silent = ("second 0\nfirst 0\n", "", 0);
-    assert_eq!((&*end.stdout, &*end.stderr, end.code), silent, "cron mails what is printed");
+    assert_eq!((&*end.out, &*end.err, end.code), silent, "cron mails what is printed");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_leader_is_followed_by_another() {
          kill -0 $first 2>/dev/null || echo one leader"
     );
     let end = kitchen.cook(&script);
-    assert_eq!(end.stdout, "one leader\n", "{end:?}");
+    assert_eq!(end.out, "one leader\n", "{end:?}");
 }
 
 /// The unit as systemd itself runs it. `PATIENCE` is dflock's, in seconds; a pause of `RestartSec` is a
@@ -253,7 +253,7 @@ fn the_leader_unit_outlasts_an_absent_server(
 ) {
     let script = format!("{{ {script}; }} >/dev/null; wc -l <leaders");
     let end = unit_under_systemd(patience, &script);
-    let (said, restarts) = end.stdout.trim_end().rsplit_once('\n').unwrap();
+    let (said, restarts) = end.out.trim_end().rsplit_once('\n').unwrap();
     assert_eq!(said, "1\nnever failed", "{end:?}");
     let restarts: usize = restarts.parse().unwrap();
     assert!(restarts >= starts && (restarts == 0) == (starts == 0), "{end:?}");
@@ -267,8 +267,8 @@ fn tls_and_a_secret() {
     let (before, last) = text.trim_end().rsplit_once('\n').unwrap();
     let script = format!("{before}\n{waiting}{last}; DFLOCK_AUTH_TOKEN_FILE=cert.pem {last}");
     let end = Kitchen::new(&[]).cook(&script);
-    assert_eq!(end.stdout, "it is mine\n", "{end:?}");
-    assert!(end.stderr.contains("more than one line"), "{end:?}");
+    assert_eq!(end.out, "it is mine\n", "{end:?}");
+    assert!(end.err.contains("more than one line"), "{end:?}");
 }
 
 #[test]
@@ -277,5 +277,5 @@ fn from_python() {
     let script = format!("/usr/bin/python3 - <<'END'\n{}END", recipe("python"));
     let end = Kitchen::new(&[]).cook(&script);
     assert_eq!(end.code, 0, "{end:?}");
-    assert!(end.stdout.starts_with("it is mine, number "), "{end:?}");
+    assert!(end.out.starts_with("it is mine, number "), "{end:?}");
 }

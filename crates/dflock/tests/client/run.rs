@@ -19,7 +19,7 @@ use testbed::dflockd::{Daemon, until};
 fn the_code_is_that_of_the_command(#[case] script: &str, #[case] code: i32) {
     let daemon = Daemon::start(&[]);
     let end = run(&mut dflock(&daemon, &["run", "k", "--", "sh", "-c", script]));
-    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", ""));
+    assert_eq!((end.code, &*end.out, &*end.err), (code, "", ""));
     assert_free(&daemon);
 }
 
@@ -33,8 +33,8 @@ fn a_command_that_cannot_be_run_has_the_codes_of_shells() {
     let (plain, dir) = (plain.to_str().unwrap(), dir.path().to_str().unwrap());
     for (command, code) in [("no-such-command", 127), ("/no/such", 127), (plain, 126), (dir, 126)] {
         let end = run(&mut dflock(&daemon, &["run", "k", "--", command]));
-        assert_eq!((end.code, &*end.stdout), (code, ""), "{end:?}");
-        assert!(end.stderr.starts_with(&format!("dflock: {command}: ")), "{end:?}");
+        assert_eq!((end.code, &*end.out), (code, ""), "{end:?}");
+        assert!(end.err.starts_with(&format!("dflock: {command}: ")), "{end:?}");
         assert_free(&daemon);
     }
 }
@@ -51,7 +51,7 @@ fn the_command_learns_key_token_and_fence() {
             let line = format!("exec dflock run my-job -- sh -c '{script}'");
             let end = run(&mut shell(&daemon, &line));
             assert_eq!(end.code, 0, "{end:?}");
-            let words: Vec<&str> = end.stdout.split_whitespace().collect();
+            let words: Vec<&str> = end.out.split_whitespace().collect();
             let [key, token, fence, renewed] = words.as_slice() else { panic!("{end:?}") };
             assert_eq!((*key, token.len(), *renewed), ("my-job", 32, "33"));
             let fence = fence.parse().unwrap();
@@ -70,7 +70,7 @@ fn input_and_both_outputs_are_those_of_the_command() {
     dflock.type_in(b"a\nb without end");
     dflock.end_input();
     let end = dflock.end();
-    assert_eq!((end.code, &*end.stdout, &*end.stderr), (0, "a\nb without end", "more\n"));
+    assert_eq!((end.code, &*end.out, &*end.err), (0, "a\nb without end", "more\n"));
 }
 
 /// The command sees of itself what it would see without us: descriptors, what is ignored and held
@@ -87,7 +87,7 @@ fn nothing_leaks_to_the_command(#[case] before: &str) {
         format!("cd /tmp; {before} sh -c '{look}'; echo ---; dflock run k -- sh -c '{look}'");
     let end = run(&mut shell(&daemon, &script));
     assert_eq!(end.code, 0, "{end:?}");
-    let (without, with) = end.stdout.split_once("---\n").unwrap();
+    let (without, with) = end.out.split_once("---\n").unwrap();
     assert!(without.lines().count() > 10, "{without}");
     assert_eq!(with, without);
 }
@@ -124,7 +124,7 @@ fn signals_go_to_the_command(#[case] signal: Signal) {
     assert_eq!(dflock.lines(1), ["ready"]);
     dflock.signal(signal);
     let end = dflock.end();
-    assert_eq!((end.code, &*end.stdout), (7, "ready\nheard\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (7, "ready\nheard\n"), "{end:?}");
     assert_free(&daemon);
 }
 
@@ -157,7 +157,7 @@ fn a_signal_ends_the_wait(#[case] signal: Signal) {
     daemon.until_stats("\"waiters\":1");
     waiting.signal(signal);
     let end = waiting.end();
-    assert_eq!((end.code, &*end.stdout), (-(signal as i32), ""), "{end:?}");
+    assert_eq!((end.code, &*end.out), (-(signal as i32), ""), "{end:?}");
     daemon.until_stats("\"waiters\":0");
     assert_eq!(holder.ask("r", "k", &token), "ok");
 }
@@ -179,7 +179,7 @@ fn a_signal_ends_the_wait_of_a_first_process() {
     let first = fs::read_to_string(children).unwrap().trim().parse().unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(first), Signal::SIGTERM).unwrap();
     let end = container.end();
-    assert_eq!((end.code, &*end.stdout), (128 + 15, ""), "{end:?}");
+    assert_eq!((end.code, &*end.out), (128 + 15, ""), "{end:?}");
     daemon.until_stats("\"waiters\":0");
 }
 
@@ -194,7 +194,7 @@ fn the_kernel_checks_the_connection_during_a_wait() {
     let (port, own) = (daemon.address.port().to_string(), format!("pid={},", waiting.pid()));
     until("the keepalive timer runs (ss is of package iproute2)", || {
         let table = run(Command::new("ss").args(["-tnopH", "dport", "=", &port]));
-        let line = table.stdout.lines().find(|line| line.contains(&own));
+        let line = table.out.lines().find(|line| line.contains(&own));
         // Another timer, until the last request is acknowledged.
         line.is_some_and(|line| line.contains("timer:(keepalive,"))
     });
@@ -220,7 +220,7 @@ fn without_the_lock_the_command_does_not_run(
     holder.take("k", "0");
     let words = [&["run", "k"], options, &["--", "echo", "it ran"]].concat();
     let end = run(&mut dflock(&daemon, &words));
-    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", said));
+    assert_eq!((end.code, &*end.out, &*end.err), (code, "", said));
 }
 
 /// In the order in which they came, and the code arrives as if there had been no wait.
@@ -300,7 +300,7 @@ fn the_command_does_not_outlive_a_killed_dflock() {
     assert_eq!(end.code, -9);
     until("the end of the command", || !lives(command));
     let next = run(&mut dflock(&daemon, &["run", "k", "--timeout", "10", "--", "echo", "next"]));
-    assert_eq!((next.code, &*next.stdout), (0, "next\n"), "{next:?}");
+    assert_eq!((next.code, &*next.out), (0, "next\n"), "{next:?}");
 }
 
 /// A parent that ignores SIGCHLD still learns the code.
@@ -320,10 +320,10 @@ fn the_code_arrives_although_children_are_ignored() {
 #[test]
 fn the_internal_subcommand_cannot_be_called_by_users() {
     let end = run(&mut bare(&["become-command-of", "1", "echo", "it ran"]));
-    assert_eq!((end.code, &*end.stdout), (137, ""), "{end:?}");
+    assert_eq!((end.code, &*end.out), (137, ""), "{end:?}");
     let daemon = Daemon::start(&[]);
     let end = run(dflock(&daemon, &["run", "k", "--", "echo", "fine"]).arg0("another-name"));
-    assert_eq!((end.code, &*end.stdout), (0, "fine\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (0, "fine\n"), "{end:?}");
 }
 
 /// The lock stays for the whole time, though the command ends at once and has its exit code.

@@ -39,8 +39,8 @@ fn the_command_learns_of_all_keys(#[case] keys: &[&str]) {
     let daemon = Daemon::start(&[]);
     let line = format!("dflock run outer -- dflock run {} -- sh -c '{SAY}'", keys.join(" "));
     let end = run(&mut shell(&daemon, &line));
-    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
-    let lines: Vec<&str> = end.stdout.lines().collect();
+    assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
+    let lines: Vec<&str> = end.out.lines().collect();
     let [keys, tokens, fences, single] = lines.as_slice() else { panic!("{end:?}") };
     assert_eq!((*keys, *single), ("a b c", "[] [] []"));
     let tokens: Vec<&str> = tokens.split(' ').collect();
@@ -63,8 +63,8 @@ fn the_command_learns_of_all_keys(#[case] keys: &[&str]) {
 fn the_command_needs_no_dashes(#[case] words: &str, #[case] told: &str) {
     let daemon = Daemon::start(&[]);
     let end = run(&mut shell(&daemon, &format!("dflock run {words}")));
-    assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
-    assert_eq!(end.stdout.trim_end(), told);
+    assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
+    assert_eq!(end.out.trim_end(), told);
     assert_free(&daemon);
 }
 
@@ -72,8 +72,8 @@ fn the_command_needs_no_dashes(#[case] words: &str, #[case] told: &str) {
 #[test]
 fn an_operand_between_key_and_dashes_is_refused() {
     let end = run(&mut bare(&["run", "--key", "a", "b", "--", "echo", "it ran"]));
-    assert_eq!((end.code, &*end.stdout), (64, ""), "{end:?}");
-    assert!(end.stderr.contains("is 'b' a key or the command? Write --key b"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (64, ""), "{end:?}");
+    assert!(end.err.contains("is 'b' a key or the command? Write --key b"), "{end:?}");
 }
 
 /// A script that reads the lists works for one key as well.
@@ -83,7 +83,7 @@ fn the_lists_of_keys_are_set_for_one_key_too() {
     let script = format!("{SAY}; echo [$DFLOCK_KEYS] [$DFLOCK_TOKENS] [$DFLOCK_FENCES]");
     let line = format!("dflock run -k a -k b -- dflock run one -- sh -c '{script}'");
     let end = run(&mut shell(&daemon, &line));
-    let lines: Vec<&str> = end.stdout.lines().collect();
+    let lines: Vec<&str> = end.out.lines().collect();
     let [key, _, _, single, lists] = lines.as_slice() else { panic!("{end:?}") };
     assert_eq!((*key, single), ("one", lists));
 }
@@ -95,8 +95,8 @@ fn the_lists_of_keys_are_set_for_one_key_too() {
 #[case::not_a_key(&["-k", "a", "-k", "b c"], "the key contains a blank")]
 fn missing_repeated_and_invalid_keys_are_refused(#[case] keys: &[&str], #[case] words: &str) {
     let end = run(&mut bare(&[&["run"], keys, &["--", "echo", "it ran"]].concat()));
-    assert_eq!((end.code, &*end.stdout), (64, ""), "{end:?}");
-    assert!(end.stderr.contains(words), "{end:?}");
+    assert_eq!((end.code, &*end.out), (64, ""), "{end:?}");
+    assert!(end.err.contains(words), "{end:?}");
 }
 
 /// Whichever key is not free, the others are released before dflock ends.
@@ -119,7 +119,7 @@ fn without_all_keys_none_is_held(
     let token = holder.take(held, "0");
     let keys = ["run", "-k", "c", "-k", "b", "-k", "a", "--ttl", LONG];
     let end = run(&mut dflock(&daemon, &[&keys, options, &["--", "echo", "it ran"]].concat()));
-    assert_eq!((end.code, &*end.stdout, &*end.stderr), (code, "", said));
+    assert_eq!((end.code, &*end.out, &*end.err), (code, "", said));
     assert_eq!(holder.ask("r", held, &token), "ok");
     assert_free_at_once(&daemon);
 }
@@ -138,7 +138,7 @@ fn a_signal_ends_the_wait(#[case] signal: Signal) {
     daemon.until_stats("\"waiters\":1");
     waiting.signal(signal);
     let end = waiting.end();
-    assert_eq!((end.code, &*end.stdout), (128 + signal as i32, ""), "{end:?}");
+    assert_eq!((end.code, &*end.out), (128 + signal as i32, ""), "{end:?}");
     daemon.until_stats("\"waiters\":0");
     assert_eq!(holder.ask("r", "b", &token), "ok");
     assert_free_at_once(&daemon);
@@ -161,7 +161,7 @@ fn when_one_key_is_lost_the_others_are_held_until_the_command_ends() {
     assert_eq!(end.code, 74, "{end:?}");
     // The shell may say that its sleep was ended.
     let words = "dflock: lease lost: b: the server says the lease is over\n";
-    assert!(end.stderr.starts_with(words), "{end:?}");
+    assert!(end.err.starts_with(words), "{end:?}");
     assert!(!lives(command));
     assert_free_at_once(&daemon);
 }
@@ -208,9 +208,9 @@ fn a_key_is_lost_while_another_is_waited_for() {
     drop(holder);
     let next = Daemon::run(program().args(["--port", &port]));
     let end = waiting.end();
-    assert_eq!((end.code, &*end.stdout), (0, "it ran\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (0, "it ran\n"), "{end:?}");
     let words = "dflock: lease lost: a: the server says the lease is over; asking for all";
-    assert!(end.stderr.contains(words), "{end:?}");
+    assert!(end.err.contains(words), "{end:?}");
     assert_free(&next);
 }
 
@@ -290,7 +290,7 @@ fn keys_of_several_servers() {
     let any_of = format!("127.0.0.1:1,{},127.0.0.1:1", list[0]);
     let words = ["--any-of", &any_of, "run", "-k", "a", "-k", "b", "--", "echo", "it ran"];
     let end = run(&mut bare(&words));
-    assert_eq!((end.code, &*end.stdout), (0, "it ran\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (0, "it ran\n"), "{end:?}");
     assert_free(&daemons[0]);
     let _: Vec<dflock::ServerAddress> = servers;
 }
@@ -314,7 +314,7 @@ fn no_order_of_processes_is_a_deadlock() {
     });
     for racer in racers {
         let end = racer.end();
-        assert_eq!((end.code, &*end.stderr), (0, ""), "{end:?}");
+        assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
     }
     assert!(!dir.path().join("bad").exists());
     assert_free(&daemon);

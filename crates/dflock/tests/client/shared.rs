@@ -50,7 +50,7 @@ fn scripts_share_a_lock() {
         dflock release k $c
         dflock acquire k --shared --limit 2 || echo code $?";
     let end = run(&mut shell(&daemon, script));
-    assert_eq!((end.code, &*end.stdout), (0, "code 1\n7\ncode 1\ncode 1\ncode 64\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (0, "code 1\n7\ncode 1\ncode 1\ncode 64\n"), "{end:?}");
     assert_free(&daemon);
 }
 
@@ -97,8 +97,8 @@ fn a_server_without_shared_locks_is_told_of() {
     let server = another_make("error");
     let words = ["--server", &server, "run", "k", "--shared", "--", "echo", "it ran"];
     let end = run(&mut bare(&words));
-    assert_eq!((end.code, &*end.stdout), (76, ""), "{end:?}");
-    assert!(end.stderr.starts_with("dflock: the server refuses a shared lock"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (76, ""), "{end:?}");
+    assert!(end.err.starts_with("dflock: the server refuses a shared lock"), "{end:?}");
     turn(async {
         let settings = settings(&server);
         let blocking = dflock::blocking::Client::new(settings.clone()).unwrap();

@@ -80,7 +80,7 @@ fn each_leader_is_one_line() {
     assert_eq!(told(&watcher, 4), ["free", "10.0.0.1:80", "free", "10.0.0.2:80"]);
     watcher.signal(Signal::SIGTERM);
     let end = watcher.end();
-    assert_eq!((end.code, &*end.stderr), (-(Signal::SIGTERM as i32), ""), "{end:?}");
+    assert_eq!((end.code, &*end.err), (-(Signal::SIGTERM as i32), ""), "{end:?}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn watch_once_prints_the_present_holder() {
         kill $leader; wait $leader
         until dflock watch leader --once | grep -q '\"holders\":0,'; do sleep 0.1; done; echo free";
     let end = run(&mut shell(&daemon, script));
-    assert_eq!((end.code, &*end.stdout), (0, "\"value\":\"10.0.0.1:8080\"\nfree\n"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (0, "\"value\":\"10.0.0.1:8080\"\nfree\n"), "{end:?}");
 }
 
 /// The recipe of the guide as it stands there, with stand-ins for the service and for what needs its address.
@@ -146,7 +146,7 @@ fn a_server_that_is_away_is_looked_for_as_long_as_is_said() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let words = ["--server", &nobody, "--patience", "1", "watch", "k"];
     let end = run(&mut bare(&words));
-    assert_eq!((end.code, &*end.stdout), (69, ""), "{end:?}");
+    assert_eq!((end.code, &*end.out), (69, ""), "{end:?}");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn watch_ends_when_nobody_reads_its_output() {
     let daemon = Daemon::start(&[]);
     let end = run(&mut shell(&daemon, "dflock watch k | head -n 1; echo over"));
     assert_eq!(end.code, 0, "{end:?}");
-    assert!(end.stdout.ends_with("\"value\":null}\nover\n"), "{end:?}");
+    assert!(end.out.ends_with("\"value\":null}\nover\n"), "{end:?}");
 }
 
 #[rstest]
@@ -164,8 +164,8 @@ fn watch_ends_when_nobody_reads_its_output() {
 fn a_value_that_does_not_fit(#[case] value: &str) {
     let daemon = Daemon::start(&[]);
     let end = run(&mut dflock(&daemon, &["run", "k", "--value", value, "--", "echo", "it ran"]));
-    assert_eq!((end.code, &*end.stdout), (64, ""), "{end:?}");
-    assert!(end.stderr.starts_with("dflock: a value is 1 to 256 bytes"), "{end:?}");
+    assert_eq!((end.code, &*end.out), (64, ""), "{end:?}");
+    assert!(end.err.starts_with("dflock: a value is 1 to 256 bytes"), "{end:?}");
 }
 
 /// A server that knows nothing but the words of the documents says `error`.
@@ -176,8 +176,8 @@ fn a_server_that_is_too_old_is_told_of() {
     let run_it = ["--server", &server, "run", "k", "--value", "v", "--", "echo", "it ran"];
     for arguments in [&["--server", &server, "watch", "k"][..], &run_it] {
         let end = run(&mut bare(arguments));
-        assert_eq!((end.code, &*end.stdout), (76, ""), "{end:?}");
-        assert!(end.stderr.starts_with(words), "{end:?}");
+        assert_eq!((end.code, &*end.out), (76, ""), "{end:?}");
+        assert!(end.err.starts_with(words), "{end:?}");
     }
     turn(async {
         let settings = settings(&server);

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::scratch::{Scratch, finish};
 use clap::ArgAction;
 use rstest::rstest;
+use testbed::local::{Scratch, run};
 use wrapcmd::Shell;
 
 fn document(name: &str) -> String {
@@ -121,7 +121,7 @@ fn the_page_of_the_book_runs() {
     let lines: String = commands.iter().map(|words| format!("\nsema {words} || exit")).collect();
     let ran = scratch.sh(&format!("{stand_ins}{}", lines.replace("/run/lock/", "./")));
     let said = "backup.sh\nbackup.sh\nsearch.sh\ncurl -O there\nstatus: free\n";
-    assert_eq!((ran.code(), ran.out.as_str()), (0, said), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (0, said), "{ran:?}");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn the_shell_of_sema_5_takes_part() {
     let manual = manual.replace(" ||\n ", " ||");
     let line = manual.lines().find(|line| line.starts_with("(set -C;")).unwrap().to_owned();
     let ran = scratch.sh(&format!("{line}\nsema status my.lock | head -1\n{line}"));
-    assert_eq!((ran.code(), ran.out.as_str()), (1, "locked: true\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (1, "locked: true\n"), "{ran:?}");
 }
 
 #[rstest]
@@ -155,6 +155,6 @@ fn the_manual_is_well_formed(#[case] name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     let scratch = Scratch::new();
     let mut mandoc = scratch.command("mandoc");
-    let ran = finish(mandoc.args(["-Tlint", "-Wwarning"]).arg(&path));
-    assert_eq!((ran.code(), ran.out.as_str()), (0, ""), "mandoc is in the package mandoc");
+    let ran = run(mandoc.args(["-Tlint", "-Wwarning"]).arg(&path));
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""), "mandoc is in the package mandoc");
 }

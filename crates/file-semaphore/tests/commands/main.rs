@@ -7,6 +7,4 @@ mod namespaces;
 mod package;
 mod programs;
 mod run;
-#[path = "../scratch/mod.rs"]
-mod scratch;
 mod users;

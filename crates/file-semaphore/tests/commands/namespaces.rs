@@ -1,16 +1,16 @@
 //! Stale locks for real: a process number used again, another boot, another pid namespace, and a
 //! clock that jumps. Needs root (pid namespaces) and util-linux (unshare).
 
-use crate::scratch::{self, NOBODY, Ran, Scratch, finish, now};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rstest::rstest;
+use testbed::local::{End, NOBODY, Scratch, now, run, until};
 
 /// A script as the first process of a pid namespace of its own, with its own /proc.
-fn in_namespace(scratch: &Scratch, script: &str) -> Ran {
+fn in_namespace(scratch: &Scratch, script: &str) -> End {
     let mut command = scratch.command("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "sh", "-eu", "-c", script]);
-    finish(&mut command)
+    run(&mut command)
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_number_used_again_is_another_process() {
          sema try a -q --tag taken
          kill -KILL $other",
     );
-    assert_eq!((ran.code(), ran.out.as_str()), (0, "alive: false\nstale: true\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "alive: false\nstale: true\n"), "{ran:?}");
     assert!(scratch.read("a").contains("tag=taken\n"));
 }
 
@@ -91,11 +91,11 @@ fn all_is_seen() -> bool {
 }
 
 /// A container: pid, mount, host name and time namespaces of its own.
-fn in_container(scratch: &Scratch, host: &str, script: &str) -> Ran {
+fn in_container(scratch: &Scratch, host: &str, script: &str) -> End {
     let mut command = scratch.command("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--time", "--boottime"]);
     let script = format!("hostname {host}; {script}");
-    finish(command.args(["86400", "sh", "-eu", "-c", &script]))
+    run(command.args(["86400", "sh", "-eu", "-c", &script]))
 }
 
 /// The volume is kept, the container is gone: its first process was killed with all others.
@@ -104,16 +104,16 @@ fn in_container(scratch: &Scratch, host: &str, script: &str) -> Ran {
 fn a_killed_containers_lock_is_free_at_once_where_all_processes_are_seen() {
     let scratch = Scratch::new();
     let ran = in_container(&scratch, "web", "sema try a --tag inside -q --pid $$");
-    assert_eq!(ran.code(), 0, "{ran:?}");
+    assert_eq!(ran.code, 0, "{ran:?}");
     let words = scratch.read("a");
     let status = scratch.sema(&["status", "a"]);
     let taken = scratch.sema(&["try", "a"]);
     if all_is_seen() {
         assert!(status.out.contains("alive: false\nstale: true\n"), "{status:?}");
-        assert_eq!(taken.code(), 0, "{taken:?}");
+        assert_eq!(taken.code, 0, "{taken:?}");
     } else {
         assert!(status.out.contains("alive: unknown\nstale: false\n"), "{status:?}");
-        assert_eq!((taken.code(), scratch.read("a")), (1, words));
+        assert_eq!((taken.code, scratch.read("a")), (1, words));
     }
 }
 
@@ -121,17 +121,13 @@ fn a_killed_containers_lock_is_free_at_once_where_all_processes_are_seen() {
 #[ignore = "needs root: tests/run"]
 fn a_containers_live_lock_is_found_out_outside() {
     let scratch = Scratch::new();
-    let mut command = scratch.command("unshare");
-    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
-    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
-    let mut container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
-    scratch.wait_for("ready");
+    let mut container = holding_container(&scratch);
     let words = scratch.read("a").replace(&timestamp(&scratch.read("a")), "timestamp=1");
     scratch.write("a", &words);
     for when in ["dead", "host"] {
         let status = scratch.sema(&["status", "a", "--stale-when", when]);
         assert!(status.out.contains("alive: true\nstale: false\n"), "{status:?}");
-        assert_eq!(scratch.sema(&["try", "a", "--stale-when", when]).code(), 1);
+        assert_eq!(scratch.sema(&["try", "a", "--stale-when", when]).code, 1);
     }
     let (first, _) = first_process(&container);
     kill(first, Signal::SIGKILL).unwrap();
@@ -177,15 +173,21 @@ fn a_killed_containers_lock_is_taken_in_the_next_by_rule(
     }
 }
 
+/// A container whose first process holds the lock.
+fn holding_container(scratch: &Scratch) -> std::process::Child {
+    let mut command = scratch.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
+    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
+    let container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
+    scratch.wait_for("ready");
+    container
+}
+
 /// A container that took the lock and was killed. Its pid namespace is kept open, as the next
 /// namespace may get the number of one that is gone; then its processes are told apart by their
 /// start times, and the lock is free at once.
 fn kill_a_holding_container(scratch: &Scratch) -> std::fs::File {
-    let mut command = scratch.command("unshare");
-    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
-    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
-    let mut container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
-    scratch.wait_for("ready");
+    let mut container = holding_container(scratch);
     let (first, namespace) = first_process(&container);
     kill(first, Signal::SIGKILL).unwrap();
     container.wait().unwrap();
@@ -203,13 +205,13 @@ fn set_modified(scratch: &Scratch, name: &str, seconds: u64) {
 fn a_reboot_ends_every_container() {
     let scratch = Scratch::new();
     let ran = in_container(&scratch, "web", "sema try a -q --pid $$; hostname >host");
-    assert_eq!(ran.code(), 0, "{ran:?}");
+    assert_eq!(ran.code, 0, "{ran:?}");
     let ours = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let rebooted = "boot=00000000-0000-4000-8000-000000000000";
     let words = scratch.read("a").replace("host=web", &format!("host={ours}"));
     let boot = words.lines().find(|line| line.starts_with("boot=")).unwrap();
     scratch.write("a", words.replace(boot, rebooted));
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 0, "{words}");
+    assert_eq!(scratch.sema(&["try", "a"]).code, 0, "{words}");
 }
 
 /// `CLOCK_BOOTTIME`, and with it every start time in /proc, is shifted in a time namespace.
@@ -227,7 +229,7 @@ fn time_namespaces_do_not_hide_a_live_holder() {
          [ \"$(grep ^start= in)\" = \"$(grep ^start= out)\" ]
          kill $holder"
     ));
-    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\nalive: true\n1\nalive: true\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "1\nalive: true\n1\nalive: true\n"), "{ran:?}");
 }
 
 #[test]
@@ -235,14 +237,12 @@ fn a_zombie_holds_nothing() {
     let scratch = Scratch::new();
     let mut child = scratch.command("sh").args(["-c", "sema try a -q; :"]).spawn().unwrap();
     let stat = format!("/proc/{}/stat", child.id());
-    scratch::until("a zombie", || {
-        std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
-    });
+    until("a zombie", || std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(()));
     let status = scratch.sema(&["status", "a"]);
     assert!(status.out.contains("alive: false\nstale: true\n"), "{status:?}");
     let zombie = child.id().to_string();
-    assert_eq!(scratch.sema(&["try", "b", "--pid", &zombie]).code(), 64, "it can hold nothing");
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["try", "b", "--pid", &zombie]).code, 64, "it can hold nothing");
+    assert_eq!(scratch.sema(&["try", "a"]).code, 0);
     child.wait().unwrap();
 }
 
@@ -265,7 +265,7 @@ fn a_lock_from_outside_cannot_be_judged_inside_a_container() {
 fn the_same_number_in_another_namespace_is_no_owner() {
     let scratch = Scratch::new();
     // In both namespaces the script is process 1.
-    assert_eq!(in_namespace(&scratch, "sema try a -q; grep -qx pid=1 a").code(), 0);
+    assert_eq!(in_namespace(&scratch, "sema try a -q; grep -qx pid=1 a").code, 0);
     let ran = in_namespace(&scratch, "sema release a || echo $?; grep -x pid=1 a");
     assert_eq!(ran.out, "1\npid=1\n", "{ran:?}");
 }
@@ -276,8 +276,8 @@ fn a_caller_outside_the_namespace_must_name_a_holder() {
     let scratch = Scratch::new();
     let mut command = scratch.command("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "sema", "try", "a"]);
-    let ran = finish(&mut command);
-    assert_eq!(ran.code(), 64);
+    let ran = run(&mut command);
+    assert_eq!(ran.code, 64);
     assert!(ran.err.contains("outside this pid namespace"), "{ran:?}");
     assert_eq!(scratch.files(), Vec::<String>::new());
 }
@@ -298,9 +298,9 @@ fn a_proc_of_another_namespace_is_not_believed() {
          sema run a -- sh -c 'sema status a | grep ^alive; exit 4' || echo $?
          kill -KILL $holder";
     command.args(["--pid", "--fork", "sh", "-eu", "-c", script]);
-    let ran = finish(&mut command);
+    let ran = run(&mut command);
     let said = "0\n1\nalive: true\nstale: false\nstatus: released\nalive: true\n4\n";
-    assert_eq!((ran.code(), ran.out.as_str()), (0, said), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (0, said), "{ran:?}");
     assert_eq!(scratch.files(), Vec::<String>::new());
 }
 
@@ -333,8 +333,8 @@ fn a_clock_that_jumps_frees_no_live_holder(
         words = words.lines().take(2).map(|line| format!("{line}\n")).collect();
     }
     scratch.write("a", &words);
-    assert_eq!(scratch.sema(&["try", "a"]).code() == 0, stale);
-    assert_eq!(scratch.semats(&["try-acquire", "a"]).code() == 0, stale);
+    assert_eq!(scratch.sema(&["try", "a"]).code == 0, stale);
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code == 0, stale);
 }
 
 #[rstest]
@@ -344,11 +344,11 @@ fn a_clock_that_jumps_frees_no_live_holder(
 fn a_clock_that_jumps_keeps_no_dead_holder(#[case] offset: i64) {
     let scratch = Scratch::new();
     let ran = scratch.sh("sleep 100 & sema try a -q --pid $!; kill -KILL $!; wait $! || true");
-    assert_eq!(ran.code(), 0, "{ran:?}");
+    assert_eq!(ran.code, 0, "{ran:?}");
     let words = scratch.read("a");
     let jumped = format!("timestamp={}", now().checked_add_signed(offset).unwrap());
     scratch.write("a", words.replace(&timestamp(&words), &jumped));
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["try", "a"]).code, 0);
 }
 
 #[rstest]
@@ -361,17 +361,17 @@ fn a_bare_lock_of_the_dead_is_stale_when_it_is_old(#[case] offset: i64, #[case] 
     // At exactly an hour a second may pass before it is judged.
     let time = if offset == -3600 { time + 30 } else { time };
     scratch.write("a", format!("pid={NOBODY}\ntimestamp={time}\n"));
-    assert_eq!(scratch.semats(&["try-acquire", "a"]).code() == 0, stale);
+    assert_eq!(scratch.semats(&["try-acquire", "a"]).code == 0, stale);
     scratch.write("b", format!("pid={NOBODY}\ntimestamp={time}\n"));
-    assert_eq!(scratch.sema(&["try", "b"]).code() == 0, stale);
+    assert_eq!(scratch.sema(&["try", "b"]).code == 0, stale);
 }
 
 #[test]
 fn a_shell_that_has_ended_held_nothing() {
     let scratch = Scratch::new();
-    assert_eq!(scratch.sh("sema try a -q; :").code(), 0);
+    assert_eq!(scratch.sh("sema try a -q; :").code, 0);
     assert!(scratch.sema(&["status", "a"]).out.contains("alive: false\nstale: true\n"));
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["try", "a"]).code, 0);
 }
 
 fn timestamp(words: &str) -> String {
@@ -384,7 +384,7 @@ fn timestamp(words: &str) -> String {
 fn without_proc_locks_are_taken_and_run_says_what_is_missing() {
     let scratch = Scratch::new();
     let script = "umount -l /proc; sema try a -q; sema release a -q; sema run a true || echo $?";
-    let ran = finish(scratch.command("unshare").args(["--mount", "sh", "-eu", "-c", script]));
+    let ran = run(scratch.command("unshare").args(["--mount", "sh", "-eu", "-c", script]));
     assert_eq!(ran.out, "3\n", "{ran:?}");
     assert!(ran.err.contains("run needs /proc, which is not mounted"), "{ran:?}");
     assert_eq!(scratch.files(), Vec::<String>::new());

@@ -3,13 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Stdio};
 
-use crate::scratch::{self, Scratch, gather, pid_of, until};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use rstest::rstest;
+use testbed::local::{Running, Scratch, run, until};
 
 #[rstest]
 #[case::success("exit 0", 0)]
@@ -29,7 +27,7 @@ fn a_command_that_cannot_run_is_126_or_127(#[case] command: &str, #[case] code: 
     let scratch = Scratch::new();
     scratch.write("plain", "text\n");
     let ran = scratch.sema(&["run", "a", "--", command]);
-    assert_eq!(ran.code(), code, "{ran:?}");
+    assert_eq!(ran.code, code, "{ran:?}");
     assert!(ran.err.starts_with(&format!("sema: {command}: ")));
     assert_eq!(scratch.files(), ["plain"]);
 }
@@ -39,7 +37,7 @@ fn held_by_somebody_is_1_and_the_command_does_not_run() {
     let scratch = Scratch::new();
     scratch.write("a", "pid=1\ntimestamp=1\n");
     let ran = scratch.sema(&["run", "a", "--timeout", "0.1", "--", "touch", "ran"]);
-    assert_eq!(ran.code(), 1);
+    assert_eq!(ran.code, 1);
     assert!(ran.err.contains("timed out after") && ran.err.contains("held by process 1"));
     assert_eq!(scratch.files(), ["a"]);
 }
@@ -53,7 +51,7 @@ fn a_timeout_of_zero_says_only_who_holds_it(#[case] words: &[&str]) {
     let scratch = Scratch::new();
     scratch.write("a", "pid=1\ntimestamp=1\n");
     let ran = scratch.sema(words);
-    assert_eq!(ran.code(), 1, "{ran:?}");
+    assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.starts_with("sema: a: held by process 1"), "{ran:?}");
 }
 
@@ -64,7 +62,7 @@ fn a_timeout_of_zero_says_only_who_holds_it(#[case] words: &[&str]) {
 fn a_command_is_named_as_for_flock(#[case] words: &[&str], #[case] code: i32) {
     let scratch = Scratch::new();
     let ran = scratch.sema(words);
-    assert_eq!((ran.code(), scratch.files().len()), (code, 0), "{ran:?}");
+    assert_eq!((ran.code, scratch.files().len()), (code, 0), "{ran:?}");
 }
 
 #[rstest]
@@ -80,7 +78,7 @@ fn a_busy_lock_ends_the_program_with_the_chosen_code(
     let scratch = Scratch::new();
     scratch.write("a", "pid=1\ntimestamp=1\n");
     let ran = scratch.sema(words);
-    assert_eq!(ran.code(), code, "{ran:?}");
+    assert_eq!(ran.code, code, "{ran:?}");
     assert!(ran.err.contains(message), "{ran:?}");
 }
 
@@ -90,7 +88,7 @@ fn cron_hears_nothing_of_a_busy_lock() {
     let scratch = Scratch::new();
     scratch.write("a", "pid=1\ntimestamp=1\n");
     let ran = scratch.sema(&["run", "-n", "-q", "-E", "0", "a", "true"]);
-    assert_eq!((ran.code(), &*ran.out, &*ran.err), (0, "", ""), "{ran:?}");
+    assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "", ""), "{ran:?}");
 }
 
 #[rstest]
@@ -127,27 +125,27 @@ fn readers_are_in_together_and_a_writer_alone() {
     let readers: Vec<_> =
         (0..3).map(|_| start(&scratch, &["run", "-s", "a", "sh", "-c", script])).collect();
     for reader in readers {
-        assert_eq!(gather(reader).code(), 0);
+        assert_eq!(reader.end().code, 0);
     }
     let reader = start(&scratch, &["run", "-s", "a", "sh", "-c", "echo x >ready; exec sleep 100"]);
     scratch.wait_for("ready");
     for words in [&["try", "a"][..], &["run", "-n", "a", "true"], &["wait", "a", "-w", "0"]] {
         let ran = scratch.sema(words);
-        assert_eq!(ran.code(), 1, "{ran:?}");
+        assert_eq!(ran.code, 1, "{ran:?}");
         assert!(ran.err.contains("held by process"), "{ran:?}");
     }
     let status = scratch.sema(&["status", "a"]);
     assert!(status.out.starts_with("locked: true\nshared: 1\npid: "), "{status:?}");
-    assert_eq!(status.code(), 1);
-    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code(), 0);
+    assert_eq!(status.code, 1);
+    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code, 0);
     // A writer that waits keeps new readers out, so that it gets its turn.
     let writer = start(&scratch, &["run", "a", "sh", "-c", "ls -d a.shared"]);
     until("a writer that waits", || scratch.at("a").exists().then_some(()));
-    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code(), 1);
-    kill(pid_of(&reader), Signal::SIGTERM).unwrap();
-    gather(reader);
-    let ran = gather(writer);
-    assert_eq!((ran.code(), ran.out.as_str()), (2, ""), "no reader is there: {ran:?}");
+    assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code, 1);
+    reader.signal(Signal::SIGTERM);
+    reader.end();
+    let ran = writer.end();
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""), "no reader is there: {ran:?}");
     assert!(!scratch.at("a.shared").exists() && !scratch.at("a").exists());
 }
 
@@ -159,13 +157,11 @@ fn readers_who_come_and_go_are_no_error() {
     let part = |words: &str| {
         let script =
             format!("for i in $(seq 100); do sema run {words} a true || echo {words} $?; done");
-        let mut command = scratch.command("sh");
-        command.args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        testbed::local::start(scratch.command("sh").args(["-c", &script]))
     };
     let parts: Vec<_> = (0..8).map(|part_of| part(if part_of < 6 { "-s" } else { "" })).collect();
     for part in parts {
-        let ran = gather(part);
+        let ran = part.end();
         assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{ran:?}");
     }
 }
@@ -176,11 +172,11 @@ fn a_killed_reader_blocks_no_other() {
     let script = "echo $$ >ready; exec sleep 100";
     let mut reader = start(&scratch, &["run", "-s", "a", "sh", "-c", script]);
     let command: i32 = scratch.wait_for("ready").trim().parse().unwrap();
-    kill(pid_of(&reader), Signal::SIGKILL).unwrap();
-    reader.wait().unwrap();
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "the command reads on");
+    reader.signal(Signal::SIGKILL);
+    reader.code();
+    assert_eq!(scratch.sema(&["try", "a"]).code, 1, "the command reads on");
     kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
-    assert_eq!(scratch.sema(&["acquire", "a", "-w", "30"]).code(), 0);
+    assert_eq!(scratch.sema(&["acquire", "a", "-w", "30"]).code, 0);
     assert_eq!(scratch.files(), ["a", "ready"]);
 }
 
@@ -194,15 +190,13 @@ fn a_waiter_dies_of_ctrl_c_in_silence(
     let scratch = Scratch::new();
     fs::create_dir(scratch.at("a.shared")).unwrap();
     scratch.write(held, "pid=1\ntimestamp=1\n");
-    let mut command = scratch.command(scratch::SEMA);
-    command.args(words).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let waiter = command.spawn().unwrap();
+    let waiter = start(&scratch, words);
     // Before it catches signals it dies of them as well.
     let is_waiting = || scratch.at("a.queue").exists() || (held != "a" && scratch.at("a").exists());
     until("a waiter", || (words[0] == "wait" || is_waiting()).then_some(()));
-    killpg(pid_of(&waiter), Signal::SIGINT).unwrap();
-    let ran = gather(waiter);
-    assert_eq!((ran.status.signal(), ran.out.as_str(), ran.err.as_str()), (Some(2), "", ""));
+    killpg(waiter.pid(), Signal::SIGINT).unwrap();
+    let ran = waiter.end();
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (-2, "", ""));
     assert!(held == "a" || !scratch.at("a").exists());
 }
 
@@ -220,14 +214,14 @@ fn several_locks_are_held_together_and_never_block_each_other() {
         })
         .collect();
     for child in both {
-        assert_eq!(gather(child).code(), 0);
+        assert_eq!(child.end().code, 0);
     }
     assert_eq!((scratch.read("n").as_str(), scratch.files()), ("10\n", vec!["n".to_owned()]));
     let twice = scratch.sema(&["run", "a", "--with", "./a", "true"]);
-    assert_eq!(twice.code(), 64, "{twice:?}");
+    assert_eq!(twice.code, 64, "{twice:?}");
     scratch.write("b", "pid=1\ntimestamp=1\n");
     let ran = scratch.sema(&["run", "-n", "a", "--with", "b", "true"]);
-    assert!(ran.code() == 1 && ran.err.contains("b: held by process 1"), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("b: held by process 1"), "{ran:?}");
     assert_eq!(scratch.files(), ["b", "n"]);
 }
 
@@ -236,7 +230,7 @@ fn the_lock_records_the_command_itself() {
     let scratch = Scratch::new();
     let script = "grep -qx pid=$$ a && sema status a | grep -qx 'alive: true' && echo $SEMA_SLOT";
     let ran = scratch.sema(&["run", "a", "--tag", "t", "--", "sh", "-c", script]);
-    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "1\n"), "{ran:?}");
 }
 
 #[test]
@@ -248,10 +242,8 @@ fn the_slot_is_in_the_environment() {
     assert_eq!(ran.out, "2\na.1\na.2\n", "{ran:?}");
 }
 
-fn start(scratch: &Scratch, words: &[&str]) -> Child {
-    let mut command = scratch.command(scratch::SEMA);
-    command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
+fn start(scratch: &Scratch, words: &[&str]) -> Running {
+    testbed::local::start(scratch.command("sema").args(words))
 }
 
 #[rstest]
@@ -265,9 +257,9 @@ fn signals_are_handed_to_the_command(#[case] signal: Signal) {
     );
     let child = start(&scratch, &["run", "a", "--", "sh", "-c", &script]);
     scratch.wait_for("ready");
-    kill(pid_of(&child), signal).unwrap();
-    let ran = gather(child);
-    assert_eq!((ran.code(), ran.out.as_str()), (9, "heard\n"), "{ran:?}");
+    child.signal(signal);
+    let ran = child.end();
+    assert_eq!((ran.code, ran.out.as_str()), (9, "heard\n"), "{ran:?}");
     assert_eq!(scratch.files(), ["ready"]);
 }
 
@@ -282,9 +274,9 @@ fn a_command_that_dies_of_the_signal_is_128_and_its_number() {
     let scratch = Scratch::new();
     let child = start(&scratch, &["run", "a", "--", "sh", "-c", "echo x >ready; exec sleep 100"]);
     scratch.wait_for("ready");
-    kill(pid_of(&child), Signal::SIGTERM).unwrap();
-    let ran = gather(child);
-    assert_eq!(ran.status.signal(), Some(15), "as if there were no wrapper: {ran:?}");
+    child.signal(Signal::SIGTERM);
+    let ran = child.end();
+    assert_eq!(ran.code, -15, "as if there were no wrapper: {ran:?}");
     assert_eq!(scratch.files(), ["ready"]);
 }
 
@@ -295,7 +287,7 @@ fn the_command_inherits_no_descriptor_no_mask_and_no_ignored_signal() {
     let looks: [&[&str]; 2] =
         [&["ls", "/proc/self/fd"], &["grep", SIGNAL_MASKS, "/proc/self/status"]];
     for look in looks {
-        let plain = scratch::finish(scratch.command(look[0]).args(&look[1..]));
+        let plain = run(scratch.command(look[0]).args(&look[1..]));
         let held = scratch.sema(&[&["run", "a", "--slots", "2", "--"], look].concat());
         assert_eq!(masks(&held.out), masks(&plain.out), "{held:?}");
         assert!(plain.out.lines().count() >= 3, "{plain:?}");
@@ -326,18 +318,9 @@ fn masks(text: &str) -> Vec<String> {
 fn the_c_librarys_signals_are_not_ignored_in_the_command() {
     let scratch = Scratch::new();
     let mut strace = scratch.command("strace");
-    strace.args([
-        "-f",
-        "-e",
-        "trace=rt_sigaction,execve",
-        "-o",
-        "trace",
-        scratch::SEMA,
-        "run",
-        "a",
-    ]);
-    let ran = scratch::finish(strace.args(["true"]));
-    assert_eq!(ran.code(), 0, "{ran:?}");
+    strace.args(["-f", "-e", "trace=rt_sigaction,execve", "-o", "trace", "sema", "run", "a"]);
+    let ran = run(strace.args(["true"]));
+    assert_eq!(ran.code, 0, "{ran:?}");
     let trace = scratch.read("trace");
     assert!(trace.contains("/true\""), "the command is in it: {trace}");
     let ignored = trace.lines().filter(|line| {
@@ -353,7 +336,7 @@ fn the_path_stays_as_it_is() {
     let ran = scratch.sh("PATH=\"$PATH:/tmp/$(printf '\\377')\"
          [ \"$(sema run a printenv PATH)\" = \"$PATH\" ]
          sema run a env | grep -c WRAPCMD || true");
-    assert_eq!((ran.code(), ran.out.as_str()), (0, "0\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "0\n"), "{ran:?}");
     let none =
         scratch.sh("env -u PATH $(command -v sema) run a /usr/bin/env | grep -c ^PATH= || true");
     assert_eq!(none.out, "0\n");
@@ -368,8 +351,8 @@ fn a_daemon_left_behind_holds_neither_the_lock_nor_a_descriptor() {
     let expected = end_of_daemon(&scratch);
     let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
     assert_eq!(end_of_daemon(&scratch), expected);
-    assert_eq!((plain.code(), ran.code()), (0, 0), "{ran:?}");
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
+    assert_eq!((plain.code, ran.code), (0, 0), "{ran:?}");
+    assert_eq!(scratch.sema(&["try", "a"]).code, 0);
 }
 
 /// Ends the daemon, and tells what it had open. It has stopped itself: until then it opens files of its own.
@@ -388,21 +371,20 @@ fn end_of_daemon(scratch: &Scratch) -> Vec<std::path::PathBuf> {
 fn a_killed_wrapper_leaves_a_lock_that_is_true_until_the_command_ends() {
     let scratch = Scratch::new();
     let script = "echo $$ >command; exec sleep 100";
-    let wrapper = start(&scratch, &["run", "a", "--", "sh", "-c", script]);
+    let mut wrapper = start(&scratch, &["run", "a", "--", "sh", "-c", script]);
     let command: i32 = scratch.wait_for("command").trim().parse().unwrap();
-    kill(pid_of(&wrapper), Signal::SIGKILL).unwrap();
+    wrapper.signal(Signal::SIGKILL);
     // The pipes stay open in the command, so only the wrapper is waited for.
-    let mut wrapper = wrapper;
-    wrapper.wait().unwrap();
+    wrapper.code();
 
     let status = scratch.sema(&["status", "a"]);
     assert!(
         status.out.contains(&format!("pid: {command}\n")) && status.out.contains("alive: true")
     );
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 1, "the command is still at work");
+    assert_eq!(scratch.sema(&["try", "a"]).code, 1, "the command is still at work");
     kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
     let ran = scratch.sema(&["acquire", "a", "--timeout", "30"]);
-    assert_eq!(ran.code(), 0, "stale as soon as the command is gone: {ran:?}");
+    assert_eq!(ran.code, 0, "stale as soon as the command is gone: {ran:?}");
 }
 
 /// A job in the background that writes its number and waits for the file `go`.
@@ -412,12 +394,12 @@ const JOB: &str = "echo $$ >job; until [ -e go ]; do sleep 0.01; done";
 fn in_the_background_the_lock_is_the_jobs_when_run_returns() {
     let scratch = Scratch::new();
     let started = scratch.sh(&format!("sema run --bg a -- sh -c '{JOB}' >/dev/null 2>&1"));
-    assert_eq!(started.code(), 0, "{started:?}");
+    assert_eq!(started.code, 0, "{started:?}");
     let job = scratch.wait_for("job");
     let status = scratch.sema(&["status", "a"]);
     assert!(status.out.contains(&format!("pid: {job}")), "{job} {status:?}");
     scratch.write("go", "");
-    assert_eq!(scratch.sema(&["wait", "a"]).code(), 0);
+    assert_eq!(scratch.sema(&["wait", "a"]).code, 0);
     until("the lock to be released", || (scratch.files() == ["go", "job"]).then_some(()));
 }
 
@@ -435,7 +417,7 @@ fn in_the_background_no_more_run_than_there_are_slots() {
          ls -d in.* 2>/dev/null && exit 9
          sort -u held | tail -n 1; rm held",
     );
-    assert_eq!((ran.code(), ran.err.as_str()), (0, ""), "{ran:?}");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
     assert!(["1\n", "2\n", "3\n"].contains(&ran.out.as_str()), "{ran:?}");
     until("the last lock to be released", || scratch.files().is_empty().then_some(()));
 }
@@ -452,7 +434,7 @@ fn run_bg_reports_a_command_that_cannot_start(
     let scratch = Scratch::new();
     scratch.write("a", "pid=1\ntimestamp=1\n");
     let ran = scratch.sema(&line.split(' ').collect::<Vec<_>>());
-    assert_eq!(ran.code(), code, "{ran:?}");
+    assert_eq!(ran.code, code, "{ran:?}");
     assert!(ran.err.contains(message), "{ran:?}");
     assert_eq!(scratch.files(), ["a"]);
 }
@@ -469,7 +451,7 @@ fn a_job_in_the_background_reads_nothing_and_inherits_what_a_command_does() {
          sema run --bg a -- sh -c \"$job\" >job
          sema wait a -q",
     ));
-    assert_eq!((ran.code(), ran.out.as_str()), (0, "1\n2\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "1\n2\n"), "{ran:?}");
     assert_eq!(scratch.read("job"), scratch.read("plain"));
 }
 
@@ -478,19 +460,13 @@ fn a_job_in_the_background_reads_nothing_and_inherits_what_a_command_does() {
 #[case::killed(Signal::SIGKILL)]
 fn a_waiter_ended_before_its_turn_runs_nothing_in_the_background(#[case] signal: Signal) {
     let scratch = Scratch::new();
-    assert_eq!(scratch.sema(&["try", "a"]).code(), 0);
-    let waiter = start(&scratch, &["run", "--bg", "a", "--", "touch", "ran"]);
+    assert_eq!(scratch.sema(&["try", "a"]).code, 0);
+    let mut waiter = start(&scratch, &["run", "--bg", "a", "--", "touch", "ran"]);
     until("a waiter in line", || scratch.at("a.queue").exists().then_some(()));
-    kill(pid_of(&waiter), signal).unwrap();
-    let ended = gather_first(waiter);
-    assert_eq!(ended, Some(signal as i32));
-    assert_eq!(scratch.sema(&["release", "a"]).code(), 0);
+    waiter.signal(signal);
+    assert_eq!(waiter.code(), -(signal as i32));
+    assert_eq!(scratch.sema(&["release", "a"]).code, 0);
     until("nobody to be left", || scratch.files().is_empty().then_some(()));
-}
-
-/// How a process ends, even if others have its output open.
-fn gather_first(mut process: Child) -> Option<i32> {
-    process.wait().unwrap().signal()
 }
 
 #[test]
@@ -510,24 +486,22 @@ fn run_renews_its_lock() {
         let modified = fs::metadata(scratch.at("a")).unwrap().modified().unwrap();
         (modified > std::time::UNIX_EPOCH).then_some(())
     });
-    assert_eq!(scratch.sema(&[&["try", "a"], &by_age[..]].concat()).code(), 1);
-    kill(pid_of(&child), Signal::SIGTERM).unwrap();
-    assert_eq!(gather(child).shell_code(), 143);
+    assert_eq!(scratch.sema(&[&["try", "a"], &by_age[..]].concat()).code, 1);
+    child.signal(Signal::SIGTERM);
+    assert_eq!(child.end().shell_code(), 143);
 }
 
 #[test]
 fn a_lock_taken_away_while_the_command_runs_is_told_at_once() {
     let scratch = Scratch::new();
     let words = ["run", "a", "--stale", "1", "--", "sh", "-c", "echo $$ >ready; exec sleep 100"];
-    let mut child = start(&scratch, &words);
+    let child = start(&scratch, &words);
     scratch.wait_for("ready");
     fs::remove_file(scratch.at("a")).unwrap();
-    let mut line = String::new();
-    let errors = child.stderr.take().unwrap();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut line).unwrap();
-    assert_eq!(line, "sema: a: lost while the command runs: not held\n");
-    kill(pid_of(&child), Signal::SIGTERM).unwrap();
-    assert_eq!(gather(child).code(), 125);
+    until("the loss to be told", || child.complained().ends_with('\n').then_some(()));
+    assert_eq!(child.complained(), "sema: a: lost while the command runs: not held\n");
+    child.signal(Signal::SIGTERM);
+    assert_eq!(child.end().code, 125);
 }
 
 #[test]
@@ -535,7 +509,7 @@ fn a_lock_taken_away_while_the_command_ran_is_told() {
     let scratch = Scratch::new();
     let script = "sema release a --force -q; exit 5";
     let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
-    assert_eq!(ran.code(), 125);
+    assert_eq!(ran.code, 125);
     assert!(ran.err.contains("lost while the command ran"), "{ran:?}");
 }
 
@@ -547,7 +521,7 @@ fn runs_one_after_the_other() {
     let children: Vec<_> =
         (0..20).map(|_| start(&scratch, &["run", "a", "--", "sh", "-c", script])).collect();
     for child in children {
-        assert_eq!(gather(child).code(), 0);
+        assert_eq!(child.end().code, 0);
     }
     assert_eq!(scratch.read("n"), "20\n");
     assert_eq!(scratch.files(), ["n"]);
@@ -559,9 +533,9 @@ fn runs_one_after_the_other() {
 fn a_draft_is_its_owners_alone() {
     let scratch = Scratch::new();
     let mut strace = scratch.command("strace");
-    strace.args(["-e", "trace=openat,fchmod", "-o", "trace", scratch::SEMA, "try", "a"]);
-    let ran = scratch::finish(&mut strace);
-    assert_eq!(ran.code(), 0, "{ran:?}");
+    strace.args(["-e", "trace=openat,fchmod", "-o", "trace", "sema", "try", "a"]);
+    let ran = run(&mut strace);
+    assert_eq!(ran.code, 0, "{ran:?}");
     let trace = scratch.read("trace");
     let made: Vec<_> = trace.lines().filter(|line| line.contains("O_CREAT")).collect();
     assert!(!made.is_empty() && made.iter().all(|line| line.contains(", 0600)")), "{trace}");
@@ -579,7 +553,7 @@ fn a_file_that_was_never_a_lock_is_refused_at_once(#[case] words: &[&str]) {
     let scratch = Scratch::new();
     scratch.write("text", "myhost.example\n");
     let ran = scratch.sema(words);
-    assert_eq!(ran.code(), 3, "{ran:?}");
+    assert_eq!(ran.code, 3, "{ran:?}");
     assert!(ran.err.contains("not a lock file: pid is missing"), "{ran:?}");
     assert_eq!(scratch.read("text"), "myhost.example\n");
 }
@@ -592,7 +566,7 @@ fn a_file_that_may_be_a_lock_is_waited_for(
     let scratch = Scratch::new();
     scratch.write("lock", text);
     let ran = scratch.sema(&["run", "lock", "--timeout", "0.01", "--", "true"]);
-    assert_eq!(ran.code(), 1, "{ran:?}");
+    assert_eq!(ran.code, 1, "{ran:?}");
 }
 
 /// `ulimit -f 0`: a refusal, no end by SIGXFSZ, and nothing half-written.

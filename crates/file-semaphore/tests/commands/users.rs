@@ -3,12 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use crate::scratch::{NOBODY, Ran, Scratch, finish, gather, pid_of, until};
-use nix::sys::signal::{Signal, killpg};
+use crate::programs::bring_sema;
 use rstest::rstest;
+use testbed::local::{End, NOBODY, Running, Scratch, run, start, until};
 
 /// Numbers; nobody needs to have an account.
 const ROOT: u32 = 0;
@@ -20,7 +19,7 @@ const GROUP: u32 = 64_010;
 fn place(owner: u32, group: u32, mode: u32) -> Scratch {
     let scratch = Scratch::new();
     fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    scratch.bring_sema();
+    bring_sema(&scratch);
     fs::create_dir(scratch.at("locks")).unwrap();
     chown(scratch.at("locks"), Some(owner), Some(group)).unwrap();
     fs::set_permissions(scratch.at("locks"), PermissionsExt::from_mode(mode)).unwrap();
@@ -36,22 +35,16 @@ fn sema(scratch: &Scratch, user: u32, words: &str) -> Command {
     command
 }
 
-fn ran(scratch: &Scratch, user: u32, words: &str) -> Ran {
-    finish(&mut sema(scratch, user, words))
+fn ran(scratch: &Scratch, user: u32, words: &str) -> End {
+    run(&mut sema(scratch, user, words))
 }
 
 /// Holds on until it is killed, with its command.
-fn reader(scratch: &Scratch, user: u32) -> Child {
-    let mut command = sema(scratch, user, "run -s locks/a sh -c 'echo ready; exec sleep 100'");
-    let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
-    let mut ready = [0];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+fn reader(scratch: &Scratch, user: u32) -> Running {
+    let child =
+        start(&mut sema(scratch, user, "run -s locks/a sh -c 'echo ready; exec sleep 100'"));
+    assert_eq!(child.lines(1), ["ready"]);
     child
-}
-
-fn die(mut child: Child) {
-    killpg(pid_of(&child), Signal::SIGKILL).unwrap();
-    child.wait().unwrap();
 }
 
 #[rstest]
@@ -73,16 +66,16 @@ fn users_share_and_exclude_each_other(
         let child = reader(&scratch, *first);
         for other in users {
             let shares = ran(&scratch, *other, "run -n -s locks/a true");
-            assert_eq!(shares.code(), 0, "{first} then {other}: {shares:?}");
+            assert_eq!(shares.code, 0, "{first} then {other}: {shares:?}");
             let alone = ran(&scratch, *other, "run -n locks/a true");
-            assert_eq!(alone.code(), 1, "{first} then {other}: {alone:?}");
+            assert_eq!(alone.code, 1, "{first} then {other}: {alone:?}");
         }
-        die(child);
+        drop(child);
         for other in users.iter().rev() {
             let alone = ran(&scratch, *other, "run -w 60 locks/a true");
-            assert_eq!(alone.code(), 0, "{first} is dead, {other}: {alone:?}");
+            assert_eq!(alone.code, 0, "{first} is dead, {other}: {alone:?}");
             let shares = ran(&scratch, *other, "run -n -s locks/a true");
-            assert_eq!(shares.code(), 0, "{first} is dead, {other}: {shares:?}");
+            assert_eq!(shares.code, 0, "{first} is dead, {other}: {shares:?}");
         }
     }
 }
@@ -97,9 +90,9 @@ fn an_unusable_directory_for_readers_is_refused_with_a_reason(
     #[case] words: &str,
 ) {
     let scratch = place(ROOT, ROOT, 0o1777);
-    assert_eq!(scratch.sh(plant).code(), 0);
+    assert_eq!(scratch.sh(plant).code, 0);
     let refused = ran(&scratch, ANN, "run -s locks/a true");
-    assert!(refused.code() == 3 && refused.err.contains(words), "{refused:?}");
+    assert!(refused.code == 3 && refused.err.contains(words), "{refused:?}");
 }
 
 /// It may go: a process that waits for it is let in then.
@@ -117,13 +110,12 @@ fn a_stale_lock_of_another_user_is_waited_for(#[case] slots: &str, #[case] file:
     for words in ["try", "run -n", "acquire -w 0.1", "run -w 0.1"] {
         let command = if words.starts_with("run") { " true" } else { "" };
         let refused = ran(&scratch, BOB, &format!("{words} {slots}locks/a{command}"));
-        assert_eq!(refused.code(), 1, "{refused:?}");
+        assert_eq!(refused.code, 1, "{refused:?}");
         assert!(refused.err.contains("stale, of user 64001: process"), "{refused:?}");
     }
-    let mut waiter = sema(&scratch, BOB, &format!("run {slots}locks/a echo in"));
-    let waiter = waiter.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let waiter = start(&mut sema(&scratch, BOB, &format!("run {slots}locks/a echo in")));
     until("a waiter", || scratch.at("locks/a.queue").exists().then_some(()));
     fs::remove_file(scratch.at("locks").join(file)).unwrap();
-    let let_in = gather(waiter);
-    assert_eq!((let_in.code(), let_in.out.as_str()), (0, "in\n"), "{let_in:?}");
+    let let_in = waiter.end();
+    assert_eq!((let_in.code, let_in.out.as_str()), (0, "in\n"), "{let_in:?}");
 }
