@@ -34,13 +34,6 @@ fn status_is_as_the_documents_show_it() {
     assert_eq!(outcome.exit_code(), 1);
 }
 
-#[test]
-fn a_free_lock() {
-    let outcome = Outcome::Status(vec![SlotStatus::Free]);
-    assert_eq!((outcome.text().as_str(), outcome.exit_code()), ("locked: false\n", 0));
-    assert_eq!(outcome.json().compact(), r#"{"locked":false}"#);
-}
-
 #[rstest]
 #[case::elsewhere(
     held(Standing::Elsewhere, false),
@@ -84,30 +77,6 @@ fn slots_are_counted() {
     assert!(outcome.json().compact().starts_with(json), "{}", outcome.json().compact());
     assert_eq!(outcome.exit_code(), 0);
     assert_eq!(Outcome::Status(vec![taken.clone(), taken]).exit_code(), 1);
-}
-
-#[rstest]
-#[case::acquired(
-    Outcome::Acquired { info: info(Some("t")), slot: None },
-    "status: acquired\npid: 12345\ntimestamp: 1735420800\ntag: t\n"
-)]
-#[case::acquired_a_slot(
-    Outcome::Acquired { info: info(None), slot: Some(2) },
-    "status: acquired\nslot: 2\npid: 12345\ntimestamp: 1735420800\n"
-)]
-#[case::released(Outcome::Released, "status: released\n")]
-#[case::free(Outcome::Free, "status: free\n")]
-#[case::cleaned(
-    Outcome::Cleaned(Swept { locks: 1, temporaries: 2 }),
-    "cleaned: true\nlocks: 1\ntemporaries: 2\n"
-)]
-#[case::nothing_to_clean(
-    Outcome::Cleaned(Swept::default()),
-    "cleaned: false\nlocks: 0\ntemporaries: 0\n"
-)]
-#[case::nothing_to_list(Outcome::Listed(vec![]), "")]
-fn successes_have_their_text_and_exit_with_0(#[case] outcome: Outcome, #[case] text: &str) {
-    assert_eq!((outcome.text().as_str(), outcome.exit_code()), (text, 0));
 }
 
 #[test]

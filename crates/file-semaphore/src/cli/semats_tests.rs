@@ -83,12 +83,6 @@ fn invalid_command_lines_are_explained(#[case] line: &str, #[case] message: &str
     assert_eq!(asked(line), Asked::Wrong(message.into()));
 }
 
-#[test]
-fn an_empty_path_is_refused() {
-    let words = ["try-acquire", ""].map(OsString::from).to_vec();
-    assert_eq!(ask(words), Asked::Wrong("Lock path is required".into()));
-}
-
 #[rstest]
 #[case::text(Form::Text, "locked: false\ninfo: null\n")]
 #[case::json(Form::Json, "{\n  \"locked\": false,\n  \"info\": null\n}\n")]

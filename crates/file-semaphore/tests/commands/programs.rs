@@ -1115,8 +1115,6 @@ fn semats_names_the_type_of_a_failure(#[case] words: &[&str], #[case] kind: &str
 #[case::traversal(&["try-acquire", "/tmp/../x"], "traversal")]
 #[case::no_directory(&["acquire", "missing/a"], "parent directory")]
 #[case::unknown_command(&["grab", "a"], "Unknown command: grab")]
-#[case::unknown_option(&["status", "a", "--color"], "Unknown option: --color")]
-#[case::no_path(&["status"], "path is required")]
 #[case::empty_path(&["try-acquire", ""], "path is required")]
 fn semats_says_error_and_exits_1(#[case] words: &[&str], #[case] text: &str) {
     let scratch = Scratch::new();
