@@ -37,7 +37,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
-use testbed::until;
+use testbed::{Lots, until};
 use ttylock::{DeviceName, Dialect, Layout, Outcome, Pass, Request, Table};
 
 const PORT: &str = "ttyS1";
@@ -141,16 +141,6 @@ fn request(port: &str, pid: u32) -> Request {
 
 fn lfp(root: &Path) -> Command {
     Command::new(fs::read_to_string(root.join("lfp")).unwrap())
-}
-
-/// Numbers from a seed.
-struct Lots(u64);
-
-impl Lots {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % bound
-    }
 }
 
 struct Taker {
@@ -516,7 +506,7 @@ fn keep_takers(
     let mut takers: Vec<(&str, Child)> = doors.iter().map(|door| (*door, start(door))).collect();
     let mut zombies = Zombies(Vec::new());
     while !root.join("stop").exists() {
-        let one = usize::try_from(lots.below(takers.len() as u64)).unwrap();
+        let one = lots.index(takers.len());
         if lots.below(4) == 0 {
             let _ = takers[one].1.kill();
         }

@@ -26,6 +26,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use testbed::Lots;
 use testbed::local::{LIMIT, NOBODY, Scratch, pid_of, until};
 
 const SEMA: &str = env!("CARGO_BIN_EXE_sema");
@@ -94,7 +95,7 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
 
     let begin = Instant::now();
     let enough_killed = enough_inside / TAKES_A_KILL;
-    let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ u64::from(slots));
+    let mut chance = Lots(0x9e37_79b9_7f4a_7c15 ^ u64::from(slots));
     let (mut killed, mut pauses) = (0, Pauses::default());
     let mut rush: Option<usize> = None;
     while begin.elapsed() < time {
@@ -106,13 +107,13 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
         // One in a few times, after a little progress, any process.
         if rush.is_none_or(|before| inside > before) && killed < 3 * enough_killed {
             rush = Some(inside);
-            let index = chance.below(members.len());
+            let index = chance.index(members.len());
             // The originals' locks name nobody who lives; killing their users would only leave
             // locks that count as held for an hour, as documented.
             if pauses.count < killed / KILLS_A_PAUSE {
                 pauses.begin(&members[index]);
             } else if ["library", "sema", "run", "container"].contains(&members[index].way) {
-                let lot = chance.below(3);
+                let lot = chance.index(3);
                 murder(&mut members[index], lot, &scratch);
                 killed += 1;
                 let way = members[index].way;
@@ -299,18 +300,6 @@ fn start(scratch: &Scratch, way: &'static str, slots: u32) -> Member {
     command.args(["part", way]).arg(scratch.path()).arg(slots.to_string());
     let child = command.process_group(0).stdin(Stdio::null()).spawn().unwrap();
     Member { way, child }
-}
-
-/// A small generator of chance (xorshift): the same lots every time.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % limit
-    }
 }
 
 // The parts: each takes the lock in its own way until the file `stop` is there.

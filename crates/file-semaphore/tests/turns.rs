@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use file_semaphore::{Config, Durability, Semaphore};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, killpg};
+use testbed::Lots;
 use testbed::local::{Scratch, pid_of, until};
 
 const SEMA: &str = env!("CARGO_BIN_EXE_sema");
@@ -122,14 +123,13 @@ fn contend(title: &str, contest: &Contest, (enough, time): (u64, Duration)) {
     scratch.write("count", "");
     let (begin, before) = (Instant::now(), turns(scratch.path()));
     let mut killed = 0;
-    let mut chance: usize = 12_345;
+    let mut chance = Lots(12_345);
     let had = || turns(scratch.path()) - before;
     while had() < enough && (begin.elapsed() < time || had() < FEW * all as u64) {
         assert!(begin.elapsed() < DEADLINE, "only {} turns in all that time", had());
         std::thread::sleep(Duration::from_millis(60));
         if contest.kills == Kills::Some {
-            chance = chance.wrapping_mul(1_103_515_245).wrapping_add(12_345) % 2_147_483_648;
-            let index = chance / 65_536 % all;
+            let index = chance.index(all);
             killpg(pid_of(&loops[index]), Signal::SIGKILL).unwrap();
             loops[index].wait().unwrap();
             loops[index] = contest.start(&scratch, index);

@@ -12,6 +12,7 @@ use rstest::rstest;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use testbed::Lots;
 use testbed::dflockd::{Daemon, Store, program_on};
 
 /// Of the lease, and what the command has to end. Together they leave a busy machine a second to
@@ -27,18 +28,6 @@ const TURN_LIMIT: Duration = Duration::from_secs(60);
 const COMMAND: &str = "exec 9>>$PLACE/alone; flock --nonblock 9 || echo $WHO >>$PLACE/two
     echo $WHO >>$PLACE/turns; exec sleep $LONG";
 
-/// Enough for a test: xorshift64*.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-}
-
 /// A server, two clients and what is between them.
 struct Scene {
     place: tempfile::TempDir,
@@ -49,7 +38,7 @@ struct Scene {
     holders: [Option<Running>; 2],
     /// As each of them names them.
     keys: [&'static [&'static str]; 2],
-    chance: Chance,
+    chance: Lots,
     told: Vec<String>,
     is_well: bool,
 }
@@ -67,7 +56,7 @@ impl Scene {
             0 => [&["k"], &["k"]],
             _ => [&["-k", "a", "-k", "b"], &["-k", "b", "-k", "a"]],
         };
-        let chance = Chance(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let chance = Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self {
             place,
             options,
@@ -123,7 +112,7 @@ impl Scene {
     }
 
     fn fault(&mut self) {
-        let who = usize::try_from(self.chance.below(2)).unwrap();
+        let who = self.chance.index(2);
         let length = Duration::from_millis(100 + self.chance.below(1400));
         let kind = self.chance.below(9);
         self.told.push(format!("{kind} at {who} for {length:?}"));
