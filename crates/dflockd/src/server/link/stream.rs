@@ -195,16 +195,16 @@ impl LinkStream {
     }
 
     /// The client is gone. What was sent before arrives before: HTTP/2 drops what a reset overtakes, so nothing is reset
-    /// before the leader has had time to read it.
+    /// before the leader has had time to read it. Answers that nobody reads any more must not keep the leader from
+    /// that, so they are received.
     pub(super) async fn end_client(mut self) {
-        let is_told = !self.has_finished && self.sender.send_trailers(HeaderMap::new()).is_ok();
-        let ended = poll_fn(|cx| {
-            self.ahead.clear();
-            self.poll_end(cx)
-        });
-        if is_told {
-            let _ = ended.await;
-        } else if timeout(FLUSH, ended).await.is_err() {
+        if !self.has_finished {
+            let _ = self.sender.send_trailers(HeaderMap::new());
+        }
+        let mut buffer = [0; 4096];
+        let ended =
+            async { while let Ok(1..) = poll_fn(|cx| self.poll_receive(cx, &mut buffer)).await {} };
+        if timeout(FLUSH, ended).await.is_err() {
             self.sender.send_reset(GONE);
         }
     }

@@ -175,6 +175,45 @@ fn a_client_that_does_not_read_stops_nobody_else() {
     });
 }
 
+/// The leader learns that a client is gone though more answers are on the way than the client ever read.
+#[test]
+fn unread_answers_do_not_hide_that_a_client_is_gone() {
+    run(async {
+        let mut pair = Pair::new().await;
+        let (standby, mut leader) = pair.open().await;
+        while let Ok(1..) = leader.send(&[b'x'; 4096]) {}
+        tokio::spawn(standby.end_client());
+        let room = poll_fn(|cx| leader.poll_room(cx));
+        tokio::select! { room = room => room.unwrap(), _ = pair.leader.accept() => panic!() }
+        assert!(pair.receive(&mut leader).await.is_err());
+        assert!(!leader.is_lost());
+    });
+}
+
+/// A leader that goes on sending to a client that is gone is told so.
+#[test]
+fn a_leader_that_only_sends_learns_that_a_client_is_gone() {
+    run(async {
+        let mut pair = Pair::new().await;
+        let (standby, mut leader) = pair.open().await;
+        tokio::spawn(standby.end_client());
+        let broken = poll_fn(|cx| {
+            loop {
+                match leader.send(&[b'x'; 4096]) {
+                    Ok(0) => match std::task::ready!(leader.poll_room(cx)) {
+                        Ok(()) => {}
+                        Err(_) => return std::task::Poll::Ready(()),
+                    },
+                    Ok(_) => {}
+                    Err(_) => return std::task::Poll::Ready(()),
+                }
+            }
+        });
+        tokio::select! { () = broken => {}, _ = pair.leader.accept() => panic!() }
+        assert!(!leader.is_lost());
+    });
+}
+
 /// Under TLS the secret itself is never shown.
 #[test]
 fn what_is_shown() {
