@@ -237,9 +237,9 @@ impl Connection {
         timeout(limit, self.answer(MAX_ANSWER_BYTES)).await.ok()?.ok()
     }
 
-    /// The grants of such an answer to a request for so many keys, whenever it comes.
-    pub(super) async fn late_grants(&mut self, many: usize) -> Vec<Grant> {
-        let Some(line) = self.late_answer(Duration::MAX).await else { return Vec::new() };
+    /// The grants of such an answer to a request for so many keys.
+    pub(super) async fn late_grants(&mut self, many: usize, limit: Duration) -> Vec<Grant> {
+        let Some(line) = self.late_answer(limit).await else { return Vec::new() };
         let abilities = self.abilities.unwrap_or_default();
         if let Ok(Place::Granted(grant)) = dialogue::place(&line, abilities) {
             return vec![grant];

@@ -263,8 +263,8 @@ impl Holds {
         }
     }
 
-    /// Leaves an earlier connection: gives back what was requested there and is granted late, which may be as long as the
-    /// server is there, and closes it when `closing` ends.
+    /// Leaves an earlier connection: gives back what was requested there and is granted late, and closes it when
+    /// `closing` ends. A server that has not answered for its read timeout has closed the connection, or hangs.
     pub(super) fn leave(
         &self,
         mut connection: Connection,
@@ -274,7 +274,8 @@ impl Holds {
         let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
         tokio::spawn(async move {
             if !unanswered.is_empty() {
-                let grants = connection.late_grants(unanswered.len()).await;
+                let limit = route.settings.read_timeout.max(route.settings.answer_limit);
+                let grants = connection.late_grants(unanswered.len(), limit).await;
                 for (wanted, grant) in unanswered.into_iter().zip(grants) {
                     let proof = Proof { key: wanted.key, kind: wanted.kind, token: grant.token };
                     // A hold that cannot be released ends with its lease.

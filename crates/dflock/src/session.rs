@@ -20,7 +20,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Handle, Id};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Mutex as Turns, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// A grant that needs no wait comes within this time. A client that asked longer ago waits in line, and leaves the
@@ -495,18 +495,29 @@ async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
 
 /// Waits for an answer as long as something is held, and meanwhile looks for another connection to renew all holds. An
 /// answer for which nobody can wait any longer is none.
+///
+/// If the first connection breaks while another one renews the holds, that one has inherited those it has renewed, and
+/// they would end with it: it goes on to the last of them, or fails by itself.
 async fn look_elsewhere<T>(
     holds: &mut Holds,
     route: &Route,
-    mut answer: Pin<&mut impl Future<Output = Result<T, ClientError>>>,
+    answer: Pin<&mut impl Future<Output = Result<T, ClientError>>>,
 ) -> Answer<T> {
+    let renewing = Turns::new(());
+    let mut answer = pin!(async {
+        let answer = answer.await;
+        if matches!(answer, Err(ClientError::Broken(_))) {
+            drop(renewing.lock().await);
+        }
+        answer
+    });
     while let Some(end) = holds.given_up_at() {
         let held = holds.proofs();
         let either = async {
             tokio::select! {
                 biased;
                 answer = answer.as_mut() => Ok(answer),
-                anew = renewed_anew(route, &held, end) => Err(anew),
+                anew = renewed_anew(route, &held, end, &renewing) => Err(anew),
             }
         };
         if let Some(answer) = holds.attend(either).await {
@@ -518,10 +529,15 @@ async fn look_elsewhere<T>(
 
 /// Opens connections until one of them has renewed each of these, or was told that there is none. The time is divided
 /// so that every server can be tried.
-async fn renewed_anew(route: &Route, held: &[(Proof, Duration)], end: Instant) -> Anew {
+async fn renewed_anew(
+    route: &Route,
+    held: &[(Proof, Duration)],
+    end: Instant,
+    renewing: &Turns<()>,
+) -> Anew {
     let mut backoff = Backoff::new();
     loop {
-        match ask_anew(route, held, end).await {
+        match ask_anew(route, held, end, renewing).await {
             Ok(anew) => return anew,
             Err(_) => route.servers.turn(),
         }
@@ -533,8 +549,10 @@ async fn ask_anew(
     route: &Route,
     held: &[(Proof, Duration)],
     end: Instant,
+    renewing: &Turns<()>,
 ) -> Result<Anew, ClientError> {
     let mut connection = route.open().await?;
+    let _renewing = renewing.lock().await;
     let mut renewals = Vec::new();
     for (Proof { key, kind, token }, ttl) in held {
         let asked_at = Instant::now();

@@ -548,6 +548,11 @@ enum Relay {
     DelaysGrace,
     /// Passes it on. Like a server that does not know `ping`.
     RefusesPings,
+    /// Like a server that hangs when it is asked for a lock, on an open connection.
+    KeepsSilentOnLocks,
+    /// Answers no renewal on the first connection, and ends it when the second one has sent its second renewal, whose
+    /// answer comes a little later.
+    EndsBetweenRenewals,
 }
 
 /// What clients asked the server through a relay, but for renewals and what is no request for a key.
@@ -564,6 +569,11 @@ impl Asked {
 
     /// How many pings were refused.
     fn pings(&self) -> usize {
+        self.1.load(Ordering::SeqCst)
+    }
+
+    /// How many renewals were answered, or are about to be.
+    fn renewals(&self) -> usize {
         self.1.load(Ordering::SeqCst)
     }
 
@@ -598,6 +608,7 @@ fn carry(
 ) -> Option<()> {
     let server = TcpStream::connect(server).ok()?;
     let (mut client, mut server) = (BufReader::new(client), BufReader::new(server));
+    let is_first = relay == Relay::EndsBetweenRenewals && lost.fetch_add(1, Ordering::SeqCst) == 0;
     loop {
         let mut frame = String::new();
         for _ in 0..3 {
@@ -614,8 +625,15 @@ fn carry(
             }
             continue;
         }
-        if lines[0] == "grace" && relay == Relay::KeepsSilentOnGrace {
+        if matches!(
+            (lines[0], relay),
+            ("grace", Relay::KeepsSilentOnGrace) | ("l", Relay::KeepsSilentOnLocks)
+        ) {
             continue;
+        }
+        if lines[0] == "n" && is_first {
+            until("the other connection renews", || asked.renewals() == 2);
+            return None;
         }
         if lines[0] == "ping" && relay == Relay::RefusesPings && lines[2] == "_" {
             asked.1.fetch_add(1, Ordering::SeqCst);
@@ -627,6 +645,17 @@ fn carry(
         server.read_line(&mut answer).ok().filter(|count| *count > 0)?;
         if matches!((lines[0], relay), ("e", Relay::DelaysPlaces) | ("grace", Relay::DelaysGrace)) {
             until("the answer is delivered", || asked.1.load(Ordering::SeqCst) > 0);
+        }
+        if lines[0] == "n"
+            && relay == Relay::EndsBetweenRenewals
+            && asked.1.fetch_add(1, Ordering::SeqCst) == 1
+        {
+            // The end of the connection goes on to the server, too.
+            client.get_ref().set_read_timeout(Some(Duration::from_millis(200))).ok()?;
+            if client.fill_buf().is_ok_and(<[u8]>::is_empty) {
+                return None;
+            }
+            client.get_ref().set_read_timeout(None).ok()?;
         }
         if lines[0] == "al"
             && relay == Relay::LosesTheFirst
@@ -921,6 +950,43 @@ fn a_grant_that_comes_too_late_is_given_back() {
         lease.release().await.unwrap();
     });
     assert_free_at_once(&daemon);
+}
+
+/// A server that takes requests and never answers them: no connection of the client stays with it for ever.
+#[test]
+fn a_grant_that_never_comes_is_not_waited_for_for_ever() {
+    let daemon = Daemon::start(KEEPS);
+    let (server, _) = relay(&daemon, Relay::KeepsSilentOnLocks);
+    let (answer_limit, read_timeout) = (seconds(1), seconds(1));
+    turn(async {
+        let settings = dflock::Settings { answer_limit, read_timeout, ..settings(server) };
+        let lock = Client::new(settings).unwrap().lock("k").unwrap();
+        let silent = lock.try_acquire().await;
+        assert!(matches!(silent, Err(ClientError::Silent)), "{silent:?}");
+        let began = std::time::Instant::now();
+        while !daemon.stats().contains("{\"connections\":1,") {
+            assert!(began.elapsed() < PATIENCE / 2, "{}", daemon.stats());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+/// The first connection ends while the second one has renewed one hold of two: the server has given it both, and it is
+/// kept.
+#[test]
+fn a_connection_that_breaks_while_another_one_renews_ends_no_lease() {
+    let daemon = Daemon::start(&[]);
+    let (server, asked) = relay(&daemon, Relay::EndsBetweenRenewals);
+    turn(async {
+        let client = Client::new(settings(server)).unwrap();
+        let locks = ["a", "b"].map(|key| client.lock(key).unwrap().ttl(seconds(6)).unwrap());
+        let mut leases = Claims::of(locks).unwrap().try_acquire().await.unwrap().unwrap();
+        let lost = tokio::time::timeout(seconds(8), leases.lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+        assert!(asked.renewals() >= 2, "the second connection has renewed both");
+        leases.release().await.unwrap();
+    });
+    assert_free(&daemon);
 }
 
 /// The same for the second phase of a request, whose connection holds nothing else.
