@@ -15,13 +15,18 @@ use clap::{Arg, ArgMatches, Command};
 /// # Errors
 /// What is wrong with the words, or the help or version that they ask for.
 pub fn parse(
-    program: Command,
+    mut program: Command,
     words: &[OsString],
     elsewhere: &[(&str, &str)],
 ) -> Result<ArgMatches, clap::Error> {
-    let (name, commands) = (program.get_name().to_owned(), program.clone());
-    let matches = taking_negative_numbers(program).try_get_matches_from(words);
-    matches.map_err(|error| with_tip(error, &name, &commands, elsewhere))
+    if let Ok(matches) = program.try_get_matches_from_mut(words) {
+        return Ok(matches);
+    }
+    // What only messages need is done now: it takes longer than the parsing of a right command line.
+    program.build();
+    let mut program = taking_negative_numbers(program);
+    let matches = program.try_get_matches_from_mut(words);
+    matches.map_err(|error| with_tip(error, &program, elsewhere))
 }
 
 /// Otherwise clap takes the `-1` of `--timeout -1` for an option, and does not say what is wrong with it.
@@ -33,12 +38,7 @@ fn taking_negative_numbers(program: Command) -> Command {
     program.mut_args(takes).mut_subcommands(taking_negative_numbers)
 }
 
-fn with_tip(
-    mut error: clap::Error,
-    name: &str,
-    program: &Command,
-    elsewhere: &[(&str, &str)],
-) -> clap::Error {
+fn with_tip(mut error: clap::Error, program: &Command, elsewhere: &[(&str, &str)]) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
@@ -48,7 +48,7 @@ fn with_tip(
     let theirs = elsewhere.iter().find(|(theirs, _)| theirs == word);
     let mistyped = || elsewhere.iter().find(|(theirs, _)| !is_near && is_slip(word, theirs));
     if let Some((_, command)) = theirs.or_else(mistyped) {
-        let tip = format!("the command for this is '{name} {command}'");
+        let tip = format!("the command for this is '{} {command}'", program.get_name());
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         error.remove(ContextKind::SuggestedSubcommand);
     } else if !meant.is_empty() && !are_suggested(&error, &meant) {

@@ -39,7 +39,9 @@ pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
         }
         Ok(Arguments { command, output }) => dispatch(command, output.form(), began),
         Err(error) if error.use_stderr() => {
-            if OwnWords::of(&Arguments::command(), &words).have("json") {
+            let mut program = Arguments::command();
+            program.build();
+            if OwnWords::of(&program, &words).have("json") {
                 fail_in_json("USAGE", &usage::message(&error));
                 return End::Code(exit::USAGE);
             }

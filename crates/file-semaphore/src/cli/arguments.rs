@@ -26,6 +26,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Take a lock if it is free or stale
     #[command(alias = "try-acquire", after_help = examples::TRY)]
