@@ -403,6 +403,20 @@ fn sigterm_loses_no_unlock(#[case] way: Way, #[case] before: &str) {
     assert_eq!([(); 4].map(|()| staying.line()), answers);
 }
 
+/// Its replies fill the socket before the service comes to its last request.
+#[test]
+fn sigterm_loses_no_unlock_of_a_client_that_takes_no_reply() {
+    let mut daemon = Daemon::start(&[]);
+    let mut deaf = daemon.on_unix().greeted();
+    assert_eq!(deaf.ask(&format!("lock ttyS1 {}", own())), DONE);
+    daemon.signal(Signal::SIGSTOP);
+    deaf.say(&("help\n".repeat(1000) + &format!("unlock ttyS1 {}", own())));
+    daemon.signal(Signal::SIGTERM);
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(daemon.end().code(), Some(0));
+    assert_eq!(daemon.ground.locks(), [""; 0]);
+}
+
 #[rstest]
 #[case::hang_up(Signal::SIGHUP)]
 #[case::broken_pipe(Signal::SIGPIPE)]

@@ -66,7 +66,12 @@ impl Daemon<'_> {
                 connection.client.retry_no_more();
                 self.turn(token, now);
             }
-            Phase::Reading | Phase::Sending(_) if connection.wait(Some(now)) => {
+            Phase::Reading if connection.wait(Some(now)) => self.turn(token, now),
+            // A client that takes no reply now gets no more of them, and what it has sent is obeyed.
+            Phase::Sending(_) => {
+                if !connection.wait(Some(now)) {
+                    connection.drop_replies();
+                }
                 self.turn(token, now);
             }
             Phase::Waiting | Phase::Asking(_)
@@ -74,11 +79,7 @@ impl Daemon<'_> {
             {
                 self.ready(token, EpollFlags::EPOLLHUP, now);
             }
-            Phase::Reading
-            | Phase::Sending(_)
-            | Phase::Waiting
-            | Phase::Asking(_)
-            | Phase::Over => return false,
+            Phase::Reading | Phase::Waiting | Phase::Asking(_) | Phase::Over => return false,
         }
         true
     }
