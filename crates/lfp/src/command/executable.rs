@@ -10,8 +10,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use elf::abi;
+use elf::dynamic::{Dyn, DynamicTable};
 use elf::endian::LittleEndian;
-use elf::{ElfStream, abi};
+use elf::file::{Class, FileHeader, parse_ident};
+use elf::parse::ParsingTable;
+use elf::segment::{ProgramHeader, SegmentTable};
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};
@@ -24,6 +28,16 @@ const HEAD_BYTES: usize = 256;
 
 /// The longest path of a loader (`PATH_MAX`).
 const PATH_BYTES: u64 = 4096;
+
+/// The kernel starts no program with more bytes of program headers (`load_elf_phdrs`), and none whose count stands in a
+/// section header (`PN_XNUM`).
+const HEADERS_BYTES: u64 = 65536;
+
+/// The length of a program header of 64 bits, which the kernel insists on.
+const SEGMENT_BYTES: usize = 56;
+
+/// A table for the loader has a few dozen entries of 16 bytes.
+const DYNAMIC_BYTES: u64 = 65536;
 
 /// This processor in `e_machine`: those that the preloaded library is made for.
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
@@ -42,7 +56,7 @@ const SCRIPTS: usize = 5;
 /// Where execvp(3) looks without `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// As much of a program is searched for the names of lock files; so much at once, and so much
+/// As much of a program is searched for the names of lock files, or of its symbols; so much at once, and so much
 /// further each time, so that what lies across two pieces is seen as well.
 const SEARCHED_BYTES: u64 = 16 << 20;
 const PIECE_BYTES: usize = 1 << 16;
@@ -162,7 +176,7 @@ fn start(file: &File) -> Start {
     if class != abi::ELFCLASS64 || data != abi::ELFDATA2LSB || !is_native {
         return Start::Hindered(Obstacle::OtherProcessor);
     }
-    obstacle_in(file).map_or(Start::Unknown, Start::Hindered)
+    obstacle_in(file, head).map_or(Start::Unknown, Start::Hindered)
 }
 
 /// The first word of the line, which must end within what the kernel looks at.
@@ -173,26 +187,50 @@ fn interpreter(line: &[u8]) -> Option<&[u8]> {
     (!word.is_empty()).then_some(word)
 }
 
-/// Why a program for this processor leaves the library out, as far as is known.
-fn obstacle_in(file: &File) -> Option<Obstacle> {
-    let mut elf = ElfStream::<LittleEndian, _>::open_stream(file).ok()?;
-    if ![abi::ET_EXEC, abi::ET_DYN].contains(&elf.ehdr.e_type) {
+/// Why a program for this processor leaves the library out, as far as is known. Reads the program headers and what they
+/// name, as the kernel and the loader do: sections need not be there.
+fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
+    let ident = parse_ident::<LittleEndian>(head).ok()?;
+    let header = FileHeader::parse_tail(ident, head.get(abi::EI_NIDENT..)?).ok()?;
+    if ![abi::ET_EXEC, abi::ET_DYN].contains(&header.e_type) {
         return None;
     }
-    let loader = elf.segments().iter().find(|it| it.p_type == abi::PT_INTERP).copied();
-    let Some(loader) = loader else { return Some(Obstacle::Static) };
-    if !(1..=PATH_BYTES).contains(&loader.p_filesz) {
+    let size = u64::from(header.e_phnum).checked_mul(header.e_phentsize.into())?;
+    if header.e_phnum != 0 && usize::from(header.e_phentsize) != SEGMENT_BYTES {
         return None;
     }
-    if !is_ours(elf.segment_data(&loader).ok()?) {
+    let headers = read(file, header.e_phoff, size, HEADERS_BYTES)?;
+    let segments: SegmentTable<'_, _> = ParsingTable::new(LittleEndian, Class::ELF64, &headers);
+    let segments: Vec<ProgramHeader> = segments.iter().collect();
+    let of_type = |kind| segments.iter().find(|it| it.p_type == kind);
+    let Some(loader) = of_type(abi::PT_INTERP) else { return Some(Obstacle::Static) };
+    let path = read(file, loader.p_offset, loader.p_filesz, PATH_BYTES).filter(|it| !it.is_empty());
+    if !is_ours(&path?) {
         return Some(Obstacle::OtherLibrary);
     }
     // AddressSanitizer is in it, or is to be loaded for it: then it ends at once where another library comes first.
-    let (symbols, names) = elf.dynamic_symbol_table().ok()??;
-    let name =
-        |symbol: elf::symbol::Symbol| names.get_raw(usize::try_from(symbol.st_name).ok()?).ok();
-    let is_sanitizer = |name: &[u8]| name.starts_with(b"__asan_init");
-    symbols.iter().filter_map(name).any(is_sanitizer).then_some(Obstacle::Sanitizer)
+    let dynamic = of_type(abi::PT_DYNAMIC)?;
+    let dynamic = read(file, dynamic.p_offset, dynamic.p_filesz, DYNAMIC_BYTES)?;
+    let dynamic: DynamicTable<'_, _> = ParsingTable::new(LittleEndian, Class::ELF64, &dynamic);
+    let entry = |tag| dynamic.iter().find(|it| it.d_tag == tag).map(|it: Dyn| it.d_val());
+    let (address, size) = (entry(abi::DT_STRTAB)?, entry(abi::DT_STRSZ)?);
+    let names = offset_of(&segments, address)?;
+    contains(file, names, size, &[b"__asan_init"]).then_some(Obstacle::Sanitizer)
+}
+
+/// The bytes of a part of a file that is there as a whole and is no longer than `most`.
+fn read(file: &File, offset: u64, size: u64, most: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= most)?];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}
+
+/// Where in the file the byte is that is loaded to this address.
+fn offset_of(segments: &[ProgramHeader], address: u64) -> Option<u64> {
+    segments.iter().filter(|it| it.p_type == abi::PT_LOAD).find_map(|it| {
+        let further = address.checked_sub(it.p_vaddr).filter(|further| *further < it.p_filesz)?;
+        it.p_offset.checked_add(further)
+    })
 }
 
 /// Whether the loader of this path is the one of the C library that the preloaded library is for:
@@ -239,12 +277,19 @@ fn is_this_program(file: &File) -> bool {
 /// Whether a program's file holds what programs that make lock files hold: how those are called
 /// (FHS 3.0, 5.9), or where they are.
 fn names_locks(file: &File) -> bool {
+    contains(file, 0, u64::MAX, &[b"LCK..", b"/var/lock"])
+}
+
+/// Whether one of the signs is among these bytes of a file, of which no more than [`SEARCHED_BYTES`] are searched.
+fn contains(file: &File, start: u64, size: u64, signs: &[&[u8]]) -> bool {
+    let end = start.saturating_add(size.min(SEARCHED_BYTES));
     let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = 0;
-    while offset < SEARCHED_BYTES {
+    let mut offset = start;
+    while offset < end {
         let Ok(length) = file.read_at(&mut buffer, offset) else { return false };
-        let piece = buffer.get(..length).unwrap_or_default();
-        if holds(piece, b"LCK..") || holds(piece, b"/var/lock") {
+        let wanted = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let piece = buffer.get(..length.min(wanted)).unwrap_or_default();
+        if signs.iter().any(|sign| piece.windows(sign.len()).any(|it| it == *sign)) {
             return true;
         }
         if length < PIECE_BYTES {
@@ -253,10 +298,6 @@ fn names_locks(file: &File) -> bool {
         offset = offset.saturating_add(STEP_BYTES);
     }
     false
-}
-
-fn holds<const N: usize>(piece: &[u8], sign: &[u8; N]) -> bool {
-    piece.windows(N).any(|it| it == sign)
 }
 
 #[cfg(test)]
@@ -359,6 +400,73 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let executable = Executable::find(path.as_os_str());
         assert_eq!(executable.obstacle(Starter::Ourselves), expected);
+    }
+
+    fn obstacle_of(bytes: &[u8], length: u64) -> Option<Obstacle> {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("program");
+        std::fs::write(&path, bytes).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+        Executable::find(path.as_os_str()).obstacle(Starter::Ourselves)
+    }
+
+    /// A sparse file of eight terabytes that says that its sections, headers or names take all of it.
+    #[cfg(target_env = "gnu")]
+    #[rstest]
+    #[case::sections(|it: &mut Vec<u8>| {
+        // The number of sections is in the first section's header, at 512.
+        it[41] = 2;
+        it[58] = 64;
+        it.resize(512 + 64, 0);
+        it[512 + 32 + 4] = 0x10;
+    }, None)]
+    #[case::headers(|it: &mut Vec<u8>| it[56..58].fill(0xff), None)]
+    #[case::loader(|it: &mut Vec<u8>| it[152 + 4] = 0x10, None)]
+    #[case::names(|it: &mut Vec<u8>| *it = linked(b"\0main\0", 1 << 42), None)]
+    fn a_sparse_file_costs_no_memory(
+        #[case] change: fn(&mut Vec<u8>),
+        #[case] expected: Option<Obstacle>,
+    ) {
+        let mut bytes = program();
+        change(&mut bytes);
+        assert_eq!(obstacle_of(&bytes, 1 << 43), expected);
+    }
+
+    /// A program without sections: the loader finds these names by the program headers alone.
+    fn linked(names: &[u8], size: u64) -> Vec<u8> {
+        let mut bytes = program();
+        bytes[56] = 3;
+        // The path and the table move behind the third header.
+        bytes.truncate(176);
+        bytes[128] = 232;
+        bytes.resize(232, 0);
+        bytes.extend_from_slice(b"/lib64/ld-linux-x86-64.so.2\0\0\0\0\0");
+        for (at, value) in [(64 + 16, 0x1000), (64 + 32, 4096)] {
+            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+        }
+        bytes[176] = 2;
+        for (at, value) in [(176 + 8, 264), (176 + 32, 48)] {
+            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+        }
+        for word in [5, 0x1000 + 264 + 48, 10, size, 0, 0] {
+            bytes.extend_from_slice(&u64::to_le_bytes(word));
+        }
+        bytes.extend_from_slice(names);
+        bytes
+    }
+
+    #[cfg(target_env = "gnu")]
+    #[rstest]
+    #[case::usual(b"\0libc.so.6\0main\0", 16, None)]
+    #[case::needs_it(b"\0libasan.so.8\0__asan_init\0", 26, Some(Obstacle::Sanitizer))]
+    #[case::of_a_version(b"\0__asan_init_v4\0", 16, Some(Obstacle::Sanitizer))]
+    #[case::behind_the_end(b"\0main\0\0__asan_init\0", 7, None)]
+    fn a_program_with_a_sanitizer_is_known_without_sections(
+        #[case] names: &[u8],
+        #[case] size: u64,
+        #[case] expected: Option<Obstacle>,
+    ) {
+        assert_eq!(obstacle_of(&linked(names, size), 4096), expected);
     }
 
     proptest! {
