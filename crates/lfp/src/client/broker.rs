@@ -16,6 +16,7 @@ use super::{Address, Client, Error, PATIENCE};
 
 /// For giving back what the service may have taken for a request that it has not answered: its caller has waited long
 /// enough.
+#[cfg(feature = "cli")]
 const GIVE_BACK_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Character device 1:3. Source: null(4).
@@ -91,6 +92,11 @@ impl Trouble {
         let (Self::Nobody(failures) | Self::Unreachable(failures) | Self::Silent(failures)) = self;
         failures
     }
+
+    /// The failure that advice is for: where a service is there and busy, it is not to be started.
+    pub(crate) fn foremost(failures: &[(Address, Error)]) -> usize {
+        failures.iter().position(|(_, error)| error.is_busy()).unwrap_or_default()
+    }
 }
 
 impl Broker {
@@ -114,6 +120,7 @@ impl Broker {
     }
 
     /// From now on the service may take so long for each answer.
+    #[cfg(feature = "cli")]
     pub(crate) fn be_patient(&mut self, patience: Duration) {
         if let Self::Service(service) = self {
             service.be_patient(patience);
@@ -187,6 +194,7 @@ impl Broker {
 
     /// Releases what the service may have taken for a request that it has not answered. Only for a process that did not
     /// have the device before, and not after a refusal: the process may have got the lock by another request.
+    #[cfg(feature = "cli")]
     pub(crate) fn give_back_unanswered(&mut self, request: &Request) {
         if matches!(self, Self::Service(service) if service.may_have_taken) {
             self.hang_up();
@@ -213,6 +221,7 @@ impl Broker {
     }
 
     /// Keeps no connection open for what takes long.
+    #[cfg(feature = "cli")]
     pub(crate) fn hang_up(&mut self) {
         if let Self::Service(service) = self {
             service.client = None;
@@ -413,6 +422,18 @@ mod tests {
 
     use super::*;
     use crate::client::LockError;
+
+    /// There is no socket, and the service on TCP hangs: it need not be started.
+    #[test]
+    fn the_error_is_that_of_the_service_that_is_there() {
+        let [socket, tcp] = Address::usual();
+        let absent = Error::Unreachable(io::ErrorKind::NotFound.into());
+        let failures = vec![(socket, absent), (tcp.clone(), Error::TimedOut)];
+        let device: DeviceName = "/dev/ttyW0".parse().unwrap();
+        let error = LockError::of(&device, Trouble::at(&Route::Usual, failures)).to_string();
+        assert!(error.starts_with(&format!("/dev/ttyW0: {tcp}: ")), "{error}");
+        assert!(error.contains("restart") && !error.contains("to start"), "{error}");
+    }
 
     /// The lock files are for machines without a service. One that is there is not passed by, whatever is wrong with it.
     #[rstest]

@@ -126,8 +126,10 @@ impl Drop for PortLock {
 
 impl LockError {
     pub(super) fn of(device: &DeviceName, trouble: Trouble) -> Self {
-        let first = trouble.failures().into_iter().next();
-        let (address, error) = first.unwrap_or((Address::default(), Error::Closed));
+        let failures = trouble.failures();
+        let foremost = Trouble::foremost(&failures);
+        let failure = failures.into_iter().nth(foremost);
+        let (address, error) = failure.unwrap_or((Address::default(), Error::Closed));
         Self::Service { device: device.clone(), address, error }
     }
 }

@@ -70,11 +70,11 @@ impl Trouble {
     /// Why nothing was done, and what to do about it.
     pub(super) fn failure(self) -> Failure {
         let failures = self.failures();
-        let busy = failures.iter().find(|(_, error)| error.is_busy());
-        let advised = busy.or(failures.first());
-        let advice = advised.and_then(|(address, error)| advice(address, error));
+        let foremost = failures.get(Self::foremost(&failures));
+        let is_busy = foremost.is_some_and(|(_, error)| error.is_busy());
+        let advice = foremost.and_then(|(address, error)| advice(address, error));
         let mut reasons: Vec<Reason> = reasons(&failures).into_iter().chain(advice).collect();
-        if busy.is_some() {
+        if is_busy {
             return Failure::unanswered(reasons);
         }
         let direct =
