@@ -44,7 +44,7 @@ pub struct Daemon {
     /// Where it listens.
     pub address: SocketAddr,
     /// The server that leads, if the one under test is to pass its clients on.
-    _leader: Option<Box<Daemon>>,
+    leader: Option<Box<Daemon>>,
 }
 
 /// The program with a store of its own, without any setting of the user that runs the tests.
@@ -95,7 +95,7 @@ impl Daemon {
         if leader.is_some() {
             daemon.logged("linked to the leader");
         }
-        daemon._leader = leader;
+        daemon.leader = leader;
         daemon
     }
 
@@ -113,7 +113,7 @@ impl Daemon {
             writer.grown.notify_all();
         });
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut daemon = Self { child, log, address, _leader: None };
+        let mut daemon = Self { child, log, address, leader: None };
         let line = daemon.logged("msg=listening");
         let address = line.split("addr=").nth(1).unwrap().trim();
         if let Ok(address) = address.parse() {
@@ -131,23 +131,28 @@ impl Daemon {
         self.child.id()
     }
 
-    /// The first log line with this text; waits for it.
+    /// The first log line with this text; waits for it. What a standby passes on is in the log of the leader.
     pub fn logged(&self, text: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
+        let pause = if self.leader.is_some() { Duration::from_millis(10) } else { PATIENCE };
         let mut guard = self.log.lines.lock().unwrap();
         loop {
-            if let Some(line) = guard.0.iter().find(|line| line.contains(text)) {
+            let passed_on = self.leader.as_ref().map(|leader| leader.log()).unwrap_or_default();
+            if let Some(line) = guard.0.iter().chain(&passed_on).find(|line| line.contains(text)) {
                 return line.clone();
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero() && !guard.1, "no {text:?} in the log: {:#?}", guard.0);
-            guard = self.log.grown.wait_timeout(guard, left).unwrap().0;
+            let is_over = left.is_zero() || guard.1;
+            assert!(!is_over, "no {text:?} in the log: {:#?}, {passed_on:#?}", guard.0);
+            guard = self.log.grown.wait_timeout(guard, left.min(pause)).unwrap().0;
         }
     }
 
-    /// All that it has said.
+    /// All that it has said, and then what its leader has said.
     pub fn log(&self) -> Vec<String> {
-        self.log.lines.lock().unwrap().0.clone()
+        let mut lines = self.log.lines.lock().unwrap().0.clone();
+        lines.extend(self.leader.iter().flat_map(|leader| leader.log()));
+        lines
     }
 
     /// Sends it a signal.
