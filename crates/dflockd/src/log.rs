@@ -158,13 +158,19 @@ impl Rate {
     }
 }
 
+/// The most detailed level that is written. What libraries have for their own developers, such as each frame of HTTP/2,
+/// helps no administrator.
+fn most_detailed(detail: Detail, target: &str) -> Level {
+    let is_ours = ["dflockd", "leases"].iter().any(|ours| target.starts_with(ours));
+    match detail {
+        Detail::Debug if is_ours => Level::DEBUG,
+        Detail::Usual | Detail::Debug => Level::INFO,
+    }
+}
+
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let most = match detail() {
-            Detail::Usual => Level::INFO,
-            Detail::Debug => Level::DEBUG,
-        };
-        metadata.is_event() && *metadata.level() <= most
+        metadata.is_event() && *metadata.level() <= most_detailed(detail(), metadata.target())
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -252,6 +258,19 @@ fn timestamp(since_1970: Duration) -> String {
 mod tests {
     use super::*;
     use rstest::rstest;
+
+    #[rstest]
+    #[case(Detail::Usual, "dflockd::server", Level::INFO)]
+    #[case(Detail::Debug, "dflockd::server", Level::DEBUG)]
+    #[case(Detail::Debug, "leases_etcd::store", Level::DEBUG)]
+    #[case(Detail::Debug, "h2::codec::framed_write", Level::INFO)]
+    fn frames_of_libraries_are_not_logged(
+        #[case] detail: Detail,
+        #[case] target: &str,
+        #[case] want: Level,
+    ) {
+        assert_eq!(most_detailed(detail, target), want);
+    }
 
     #[rstest]
     #[case(0, 0, "1970-01-01T00:00:00.000Z")]
