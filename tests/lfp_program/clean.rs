@@ -39,6 +39,8 @@ fn in_a_sticky_directory() {
     assert_eq!(end.code(), 77, "{end}");
     assert!(end.said("\"removed\":[],\"left\":[{\"device\":\"/dev/ttyS2\""), "{end}");
     assert!(end.said("\"help\":\""), "{end}");
+    assert!(end.said("\"outcome\":\"not-permitted\",\"message\":\"some stale locks"), "{end}");
+    assert!(!end.said("}\n{"), "one value: {end}");
 
     let end = bench.lfp(User::Root, &["clean"]).run();
     assert_eq!(end.code(), 0, "{end}");

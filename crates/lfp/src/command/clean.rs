@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pidlockfile::{Directory, Found, Judged, Name, Pid};
-use wrapcmd::Value;
+use wrapcmd::{Form, Value};
 
 use super::broker::layout;
 use super::exit;
@@ -55,8 +55,14 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
         }
     }
     report.records = forget_records();
-    report.tell(output);
-    if report.left.is_empty() && !report.cut_off { Ok(exit::DONE) } else { Err(Failure::left()) }
+    let failure = (!report.left.is_empty() || report.cut_off).then(Failure::left);
+    report.tell(output, failure.as_ref());
+    match failure {
+        None => Ok(exit::DONE),
+        // It is in the one value that was printed.
+        Some(_) if output.form() == Form::Json => Ok(exit::NOT_PERMITTED),
+        Some(failure) => Err(failure),
+    }
 }
 
 /// One look at all locks. Whether it is worth while to look again.
@@ -160,7 +166,7 @@ fn forget_records() -> usize {
 }
 
 impl Report {
-    fn tell(&self, output: &Output) {
+    fn tell(&self, output: &Output, failure: Option<&Failure>) {
         let removed = row::rows(&self.removed);
         output.answer(
             |_| {
@@ -173,12 +179,16 @@ impl Report {
             },
             || {
                 let count = u64::try_from(self.records).unwrap_or(u64::MAX);
-                Value::Object(vec![
+                let mut members = vec![
                     ("removed", Value::List(removed.iter().map(Row::to_json).collect())),
                     ("left", Value::List(self.left.iter().map(Left::to_json).collect())),
                     ("records", Value::Number(count)),
                     ("cut_off", Value::Bool(self.cut_off)),
-                ])
+                ];
+                let failure =
+                    failure.map(|it| [("outcome", it.word.into()), ("message", it.message())]);
+                members.extend(failure.into_iter().flatten());
+                Value::Object(members)
             },
         );
         if self.cut_off {

@@ -5,9 +5,11 @@ use std::fmt;
 use nix::sys::signal::Signal;
 
 use super::exit;
+use super::printable::printable;
 use super::row::Row;
 use ttylock::Scheme;
-use wrapcmd::Refusal;
+use wrapcmd::usage::in_one_line;
+use wrapcmd::{Refusal, Value};
 
 /// Why it was not done.
 #[derive(Debug, Default)]
@@ -73,6 +75,11 @@ impl Failure {
     pub(super) fn not_permitted(reasons: Vec<String>) -> Self {
         let text = "not permitted";
         Self::new("not-permitted", exit::NOT_PERMITTED, text).with(Vec::new(), reasons)
+    }
+
+    /// What is wrong and why, in one line of JSON.
+    pub(super) fn message(&self) -> Value {
+        printable(&in_one_line(&self.to_string())).as_str().into()
     }
 
     /// Stale locks were left.

@@ -3,7 +3,6 @@
 use std::cell::Cell as Slot;
 use std::io::{self, IsTerminal, Write};
 
-use wrapcmd::usage::in_one_line;
 use wrapcmd::{Form, Refusal, Value};
 
 use super::exit;
@@ -85,7 +84,7 @@ impl Output {
                 let value = Value::Object(vec![
                     ("outcome", failure.word.into()),
                     ("device", failure.device.as_deref().map_or(Value::Null, Value::from)),
-                    ("message", printable(&in_one_line(&failure.to_string())).as_str().into()),
+                    ("message", failure.message()),
                     ("holders", Value::List(holders)),
                 ]);
                 self.print(&(value.compact() + "\n"));

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::geteuid;
 use pidlockfile::{Pid, process};
 
 use super::actions::{busy, came_of, done, done_or_why, still_open};
@@ -16,7 +17,7 @@ use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
 use super::waiting::{Waited, wait};
-use crate::client::broker::{Broker, Route, how_to_start};
+use crate::client::broker::{Broker, Route, Trouble, how_to_start};
 use crate::client::{Address, PATIENCE};
 use ttylock::{DeviceName, Outcome, Request, Table};
 
@@ -49,7 +50,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
         && asked.signal.is_some()
         && lets_go(&request, Duration::ZERO);
     if !is_gone {
-        done_or_why(outcome, &mut broker, &request, Failure::not_held)?;
+        forced_or_why(outcome, &mut broker, &request, Failure::not_held)?;
         remarks.extend(still_open(&request));
     }
     Ok(done(&request, remarks, output))
@@ -61,8 +62,24 @@ fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Fai
     let nobodys = Request { device: device.clone(), pid: Pid::this() };
     match broker.force(&nobodys) {
         Ok(Outcome::Busy) => Ok(()),
-        outcome => done_or_why(outcome, broker, &nobodys, Failure::busy),
+        outcome => forced_or_why(outcome, broker, &nobodys, Failure::busy),
     }
+}
+
+fn forced_or_why(
+    outcome: Result<Outcome, Trouble>,
+    broker: &mut Broker,
+    request: &Request,
+    failure: impl FnOnce(Vec<Row>) -> Failure,
+) -> Result<(), Failure> {
+    let is_denied = matches!(outcome, Ok(Outcome::Denied)) && matches!(broker, Broker::Service(_));
+    if is_denied && !geteuid().is_root() {
+        let reason = "only root and members of the service's administrator group may use --force, \
+                      and the service must be able to write the lock directory";
+        let failure = Failure::not_permitted(vec![reason.to_owned()]);
+        return Err(failure.about(request.device.as_str()));
+    }
+    done_or_why(outcome, broker, request, failure)
 }
 
 /// Sends a signal to the process that has the lock by the records of those who take locks, and to no
