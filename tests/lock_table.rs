@@ -3,11 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use std::cell::RefCell;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::{Rc, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::Signal;
@@ -25,6 +28,23 @@ use ttylock::{
 struct Machine {
     root: tempfile::TempDir,
     os: &'static str,
+    _turn: Rc<MutexGuard<'static, ()>>,
+}
+
+/// One test at a time: what another one starts has our files open until it is on its way, and so their `flock(2)`; and
+/// the kernel's list of locks is the same for all, some of which hold hundreds. A test may have several machines.
+fn turn() -> Rc<MutexGuard<'static, ()>> {
+    static TURNS: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static OURS: RefCell<Weak<MutexGuard<'static, ()>>> = const { RefCell::new(Weak::new()) };
+    }
+    OURS.with_borrow_mut(|ours| {
+        ours.upgrade().unwrap_or_else(|| {
+            let turn = Rc::new(TURNS.lock().unwrap_or_else(PoisonError::into_inner));
+            *ours = Rc::downgrade(&turn);
+            turn
+        })
+    })
 }
 
 impl Machine {
@@ -37,7 +57,7 @@ impl Machine {
         for dir in ["dev/pts", "dev/serial/by-id", "lock", "other", "state"] {
             fs::create_dir_all(root.path().join(dir)).unwrap();
         }
-        let machine = Self { root, os };
+        let machine = Self { root, os, _turn: turn() };
         for node in ["ttyS0", "ttyS1", "pts/3", "cua0"] {
             fs::write(machine.path("dev").join(node), "").unwrap();
         }
