@@ -282,3 +282,21 @@ pub fn lives(pid: Pid) -> bool {
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs()
 }
+
+/// What a process blocks, ignores and catches, as lines of its status. `SigQ`, the number of all
+/// signals queued for its user, changes with whatever else the machine does.
+pub const SIGNAL_MASKS: &str = "^Sig[BIC]";
+
+/// The lines, masks without signals 32 and 33: those are the C library's own, which it ignores in
+/// what it starts.
+#[must_use]
+pub fn masks(text: &str) -> Vec<String> {
+    const C_LIBRARY: u64 = 0b11 << 31;
+    let line = |line: &str| match line.split_once(":\t") {
+        Some((name, mask)) => {
+            format!("{name} {:x}", u64::from_str_radix(mask, 16).unwrap() & !C_LIBRARY)
+        }
+        None => line.to_owned(),
+    };
+    text.lines().map(line).collect()
+}

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use rstest::rstest;
-use testbed::local::{Running, Scratch, run, until};
+use testbed::local::{Running, SIGNAL_MASKS, Scratch, masks, run, until};
 
 #[rstest]
 #[case::success("exit 0", 0)]
@@ -292,23 +292,6 @@ fn the_command_inherits_no_descriptor_no_mask_and_no_ignored_signal() {
         assert_eq!(masks(&held.out), masks(&plain.out), "{held:?}");
         assert!(plain.out.lines().count() >= 3, "{plain:?}");
     }
-}
-
-/// What a process blocks, ignores and catches, as lines of its status. `SigQ`, the number of all
-/// signals queued for its user, changes with whatever else the machine does.
-const SIGNAL_MASKS: &str = "^Sig[BIC]";
-
-/// The lines, masks without signals 32 and 33: those are the C library's own, which it ignores in
-/// what it starts.
-fn masks(text: &str) -> Vec<String> {
-    const C_LIBRARY: u64 = 0b11 << 31;
-    let line = |line: &str| match line.split_once(":\t") {
-        Some((name, mask)) => {
-            format!("{name} {:x}", u64::from_str_radix(mask, 16).unwrap() & !C_LIBRARY)
-        }
-        None => line.to_owned(),
-    };
-    text.lines().map(line).collect()
 }
 
 /// glibc's posix_spawn ignores its own signals in what it starts, and that is handed on for ever.

@@ -11,6 +11,7 @@ use pidlockfile::{Pid, process};
 use super::actions::{busy, came_of, done, done_or_why, still_open};
 use super::arguments::{AskedFor, Release};
 use super::broker::layout;
+use super::denial::no_force;
 use super::news::News;
 use super::outcome::Failure;
 use super::output::Output;
@@ -74,9 +75,7 @@ fn forced_or_why(
 ) -> Result<(), Failure> {
     let is_denied = matches!(outcome, Ok(Outcome::Denied)) && matches!(broker, Broker::Service(_));
     if is_denied && !geteuid().is_root() {
-        let reason = "only root and members of the service's administrator group may use --force, \
-                      and the service must be able to write the lock directory";
-        let failure = Failure::not_permitted(vec![reason.to_owned()]);
+        let failure = Failure::not_permitted(vec![no_force()]);
         return Err(failure.about(request.device.as_str()));
     }
     done_or_why(outcome, broker, request, failure)
