@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use lfpd::limits::STATUS_HOLDERS;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc::linger;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::Pid;
 use rstest::rstest;
-use testbed::{GONE, Ground, LIMIT, Transcript, ended, host, own, until};
+use testbed::{GONE, Ground, LIMIT, TcpSocket, Transcript, ended, host, own, signal, until};
 
 use crate::wire::{Wire, copy, locked, on_tcp, tcp};
 
@@ -116,30 +115,15 @@ fn a_command_that_arrived_before_a_reset_is_obeyed() {
     let child = on_tcp(&ground, theirs);
     let mut greeting = [0; 1024];
     assert!(client.read(&mut greeting).unwrap() > 0);
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-    kill(pid, Signal::SIGSTOP).unwrap();
-    let stat = format!("/proc/{pid}/stat");
-    until(LIMIT, || fs::read_to_string(&stat).unwrap().contains(") T ").then_some(())).unwrap();
+    signal(child.id(), Signal::SIGSTOP);
     writeln!(client, "unlock /dev/ttyS1 {}", own()).unwrap();
     setsockopt(&client, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).unwrap();
     drop(client);
-    kill(pid, Signal::SIGCONT).unwrap();
+    signal(child.id(), Signal::SIGCONT);
     assert_eq!(ended(child).code(), Some(0));
     assert_eq!(ground.locks(), [""; 0]);
 }
 
-/// Whether the socket on this port is closed but not acknowledged (FIN_WAIT1, state 4).
-fn is_closing(port: u16) -> bool {
-    let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    let near = format!(" 0100007F:{port:04X} ");
-    sockets.lines().any(|line| {
-        let found = line.split_once(&near).map(|(_, rest)| rest.split(' ').nth(1));
-        found.flatten() == Some("04")
-    })
-}
-
-/// A TCP client that is gone before the service starts has left nothing that tells who it was:
-/// it may name nobody's process but those that do not exist.
 /// A web page can make a browser say anything here: nothing after its first line is obeyed.
 #[rstest]
 #[case::get("GET / HTTP/1.1\r\nHost: localhost:50001\r\n\r\nlock ttyS1 OWN\r\n")]
@@ -159,6 +143,8 @@ fn a_browser_is_sent_away(#[case] said: &str) {
     assert_eq!((ground.locks(), ending.status.code()), (Vec::new(), Some(0)));
 }
 
+/// A TCP client that is gone before the service starts has left nothing that tells who it was:
+/// it may name nobody's process but those that do not exist.
 #[test]
 fn a_tcp_client_gone_before_the_start_is_nobody() {
     let ground = Ground::new();
@@ -168,7 +154,9 @@ fn a_tcp_client_gone_before_the_start_is_nobody() {
     let port = client.local_addr().unwrap().port();
     drop(client);
     // As long as its end is under way, the kernel may still tell who it was.
-    until(LIMIT, || (!is_closing(port)).then_some(())).expect("the end of the client's end");
+    let is_closing = |it: &TcpSocket| it.port == port && it.state == TcpSocket::FIN_WAIT1;
+    until(LIMIT, || (!TcpSocket::all().iter().any(is_closing)).then_some(()))
+        .expect("the end of the client's end");
     assert_eq!(ended(on_tcp(&ground, theirs)).code(), Some(0));
     assert_eq!(ground.locks(), ["LCK..ttyS1", "LCK..ttyS2"]);
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use rstest::rstest;
 use testbed::{
-    Client, LFPD, LIMIT, Process, Sandbox, TRANSCRIPTS, Transcript, User, in_network, network,
-    peer, until,
+    Client, LFPD, LIMIT, Process, Sandbox, TRANSCRIPTS, TcpSocket, Transcript, User, in_network,
+    network, peer, until,
 };
 
 const DONE: &str = "200 Command okay.";
@@ -102,13 +102,11 @@ fn connect(sandbox: &Sandbox) -> TcpStream {
 fn listeners(sandbox: &Sandbox) -> Vec<String> {
     let tables = ["/proc/1/net/tcp", "/proc/1/net/tcp6"]
         .map(|path| String::from_utf8(sandbox.read(path).unwrap_or_default()).unwrap_or_default());
-    let rows = tables.iter().flat_map(|table| table.lines().skip(1));
-    rows.filter_map(|row| {
-        let words: Vec<&str> = row.split_whitespace().collect();
-        let (address, port) = words.get(1)?.split_once(':')?;
-        (port == "C351" && *words.get(3)? == "0A").then(|| address.to_owned())
-    })
-    .collect()
+    let sockets = tables.iter().flat_map(|table| TcpSocket::of_table(table));
+    sockets
+        .filter(|it| it.port == 50001 && it.state == TcpSocket::LISTEN)
+        .map(|it| it.address)
+        .collect()
 }
 
 /// All at once, and in pieces that end in the middle of lines.

@@ -276,6 +276,7 @@ fn a_waiter_that_left_before_it_was_heard_does_not_get_it(#[case] on: fn(&Daemon
     daemon.signal(Signal::SIGSTOP);
     gone.say(&format!("wait ttyS1 {} 0", own()));
     drop(gone);
+    daemon.until_tcp_clients_left();
     daemon.signal(Signal::SIGCONT);
     settle(&daemon);
     assert_eq!(daemon.ground.locks(), [""; 0]);

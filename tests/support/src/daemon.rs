@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 
 use crate::client::Client;
 use crate::ground::{Ground, ended};
+use crate::tcp::TcpSocket;
 use crate::until::{LIMIT, until};
 
 /// The last words of the service.
@@ -133,6 +134,18 @@ impl Daemon {
         let stream = TcpStream::connect(self.port).expect("a connection");
         stream.set_nodelay(true).unwrap();
         Client::new(stream)
+    }
+
+    /// Waits until it can see that all its TCP clients have closed their ends: the kernel may hand on the end of a
+    /// connection later than the call that ends it.
+    ///
+    /// # Panics
+    /// A client stays for [`LIMIT`].
+    pub fn until_tcp_clients_left(&self) {
+        let port = self.port.port();
+        let is_open = |it: &TcpSocket| it.port == port && it.state == TcpSocket::ESTABLISHED;
+        let left = until(LIMIT, || (!TcpSocket::all().iter().any(is_open)).then_some(()));
+        left.expect("clients that leave");
     }
 
     /// A connection on the Unix socket; the greeting is not taken.

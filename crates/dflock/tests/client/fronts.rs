@@ -9,6 +9,7 @@ use rstest::rstest;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use testbed::TcpSocket;
 use testbed::dflockd::{Daemon, PATIENCE, program_on, until};
 
 /// How a server goes, and comes back where it was.
@@ -85,13 +86,11 @@ impl Fronts {
                 std::fs::read_link(fd.unwrap().path()).ok()?.to_str().map(str::to_owned)
             })
             .collect();
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let ports = table
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>())
-            .filter(|row| row[3] == "01" && sockets.contains(&format!("socket:[{}]", row[9])))
-            .map(|row| u16::from_str_radix(row[2].split_once(':').unwrap().1, 16).unwrap());
-        ports.filter(|port| *port == self.daemons[index].address.port()).count()
+        let port = self.daemons[index].address.port();
+        let to_it = |it: &&TcpSocket| it.peer_port == port && it.state == TcpSocket::ESTABLISHED;
+        let rows = TcpSocket::all();
+        let connections = rows.iter().filter(to_it);
+        connections.filter(|it| sockets.contains(&format!("socket:[{}]", it.inode))).count()
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testbed::TcpSocket;
 use testbed::dflockd::{Daemon, Talker, is_on_etcd, until};
 
 /// The test's own descriptors, for tests with thousands of clients.
@@ -50,21 +51,12 @@ fn silent_peers_are_asked_by_the_kernel() {
     let daemon = Daemon::start(&[]);
     let mut talker = daemon.talk();
     talker.take("k", "0");
-    let local = format!(":{:04X} ", daemon.address.port());
-    let remote = format!(":{:04X} ", talker.socket().get_ref().local_addr().unwrap().port());
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let line = table
-        .lines()
-        .find(|line| {
-            let ends: Vec<&str> = line.split_whitespace().skip(1).take(2).collect();
-            ends.len() == 2
-                && format!("{} ", ends[0]).ends_with(&local)
-                && format!("{} ", ends[1]).ends_with(&remote)
-        })
-        .expect("the server's end of the connection");
-    let timer = line.split_whitespace().nth(5).unwrap();
+    let port = daemon.address.port();
+    let peer_port = talker.socket().get_ref().local_addr().unwrap().port();
+    let ours = TcpSocket::all().into_iter().find(|it| (it.port, it.peer_port) == (port, peer_port));
+    let timer = ours.expect("the server's end of the connection").timer;
     // 02: keep-alive; the time left in hundredths of a second.
-    let left = u64::from_str_radix(timer.strip_prefix("02:").expect(timer), 16).unwrap();
+    let left = u64::from_str_radix(timer.strip_prefix("02:").expect(&timer), 16).unwrap();
     assert!(left <= 1500, "{left}");
 }
 
