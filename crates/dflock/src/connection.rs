@@ -266,7 +266,7 @@ impl Connection {
 
     /// Says that nothing more will come, and waits until the server has closed its side: then it has cleaned up this
     /// connection. Bounded by the answer limit.
-    pub(super) async fn close(mut self) {
+    pub(super) async fn close(&mut self) {
         let goodbye = async {
             self.stream.get_mut().shutdown().await?;
             while !self.stream.fill_buf().await?.is_empty() {

@@ -11,7 +11,8 @@ use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 /// Holds of one session. They are renewed one after the other: beside a slow server, the renewals of more might take
@@ -53,6 +54,15 @@ impl Hold {
     fn report(&self) {
         self.state.send_replace(self.state());
     }
+}
+
+/// What another connection must know to renew a hold.
+pub(super) struct Live {
+    pub(super) proof: Proof,
+    /// The length of the lease.
+    pub(super) ttl: Duration,
+    /// When it is given up unless it has been renewed.
+    pub(super) given_up_at: Instant,
 }
 
 /// The answer to a renewal: when it was asked for, and how long the lease lasts from then. `None`: it is over.
@@ -165,13 +175,18 @@ impl Holds {
         }
     }
 
-    /// All that are held, with the lengths of their leases.
-    pub(super) fn proofs(&self) -> Vec<(Proof, Duration)> {
-        self.live().map(|hold| (hold.proof.clone(), hold.schedule.granted())).collect()
+    /// All that are held.
+    pub(super) fn all_live(&self) -> Vec<Live> {
+        let live = |hold: &Hold| Live {
+            proof: hold.proof.clone(),
+            ttl: hold.schedule.granted(),
+            given_up_at: hold.schedule.given_up_at(),
+        };
+        self.live().map(live).collect()
     }
 
     /// When the next hold is given up if it is not renewed. `None`: nothing is held.
-    pub(super) fn given_up_at(&self) -> Option<Instant> {
+    fn given_up_at(&self) -> Option<Instant> {
         self.live().map(|hold| hold.schedule.given_up_at()).min()
     }
 
@@ -222,8 +237,8 @@ impl Holds {
         }
     }
 
-    /// Waits for `work` as long as something is held, and does what is ordered meanwhile. `None`: a hold was given up, or
-    /// nothing is held any more.
+    /// Waits for `work` as long as something is held, gives up each hold at its time, and does what is ordered meanwhile.
+    /// `None`: nothing is held any more.
     pub(super) async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         loop {
@@ -231,12 +246,9 @@ impl Holds {
             tokio::select! {
                 biased;
                 outcome = &mut work => return Some(outcome),
-                () = sleep_until(end) => {
-                    self.give_up();
-                    return None;
-                }
-                // The search goes on: a connection that was dropped after half of the renewals might take the renewed
-                // holds along.
+                // The work goes on in both cases: a connection that was dropped after half of the renewals might take
+                // the renewed holds along.
+                () = sleep_until(end) => self.give_up(),
                 order = self.new_order() => self.do_elsewhere(order),
             }
         }
@@ -263,14 +275,14 @@ impl Holds {
         }
     }
 
-    /// Leaves an earlier connection: gives back what was requested there and is granted late, and closes it when
-    /// `closing` ends. A server that has not answered for its read timeout has closed the connection, or hangs.
+    /// Leaves a connection: gives back what was requested there and is granted late. It closes when that is done and
+    /// the caller has dropped the handle. A server that has not answered for its read timeout has closed the connection,
+    /// or hangs.
     pub(super) fn leave(
         &self,
         mut connection: Connection,
         unanswered: Vec<Wanted>,
-        closing: oneshot::Receiver<()>,
-    ) {
+    ) -> JoinHandle<Connection> {
         let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
         tokio::spawn(async move {
             if !unanswered.is_empty() {
@@ -282,9 +294,9 @@ impl Holds {
                     let _ = route.let_go(&proof).await;
                 }
             }
-            let _ = closing.await;
             drop(alive);
-        });
+            connection
+        })
     }
 
     /// Releases a hold over another connection, in the background.

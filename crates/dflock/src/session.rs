@@ -8,7 +8,7 @@ use super::address::ServerAddress;
 use super::connection::Connection;
 use super::dialogue::{Grace, Grant, Place};
 use super::error::ClientError;
-use super::holds::{Hold, Holds, Renewal, refuse};
+use super::holds::{Hold, Holds, Live, Renewal, refuse};
 use super::lease::{Lease, Order, Orders, Released, Taken, answer, confirmed, one_of};
 use super::patience::{Backoff, was_waited_for};
 use super::route::Route;
@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Mutex as Turns, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// A grant that needs no wait comes within this time. A client that asked longer ago waits in line, and leaves the
@@ -133,9 +134,9 @@ struct Session {
     is_silent: bool,
     /// Keys that were requested here for somebody who no longer waits for the answer.
     unanswered: Vec<Wanted>,
-    /// Earlier connections, which stay open until these are dropped. A server that resumes would free what it knows
-    /// there when they close, and until the end of a lost lease its holder may still be stopping its work.
-    earlier: Vec<oneshot::Sender<()>>,
+    /// Connections that are used no longer, and stay open until these are dropped. A server that resumes would free what
+    /// it knows there when they close, and until the end of a lost lease its holder may still be stopping its work.
+    earlier: Vec<JoinHandle<Connection>>,
     /// The last thing that was done was a renewal, so orders come before the next one.
     has_renewed: bool,
     holds: Holds,
@@ -297,7 +298,7 @@ impl Session {
                         }
                         grace => {
                             let _ = outcome.send(self.leave(grace).await);
-                            return;
+                            break;
                         }
                     }
                 }
@@ -318,7 +319,7 @@ impl Session {
             }
         }
         if !self.unanswered.is_empty() {
-            self.holds.leave(self.connection, self.unanswered, oneshot::channel().1);
+            self.holds.leave(self.connection, self.unanswered);
         }
     }
 
@@ -347,14 +348,14 @@ impl Session {
         request: impl AsyncFnOnce(&mut Connection) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let answer = {
-            let Self { connection, holds, route, .. } = self;
+            let Self { connection, holds, route, earlier, .. } = self;
             connection.set_answer_limit(limit);
             let mut answer = pin!(request(connection));
             match timeout(holds.patience(), answer.as_mut()).await {
                 Ok(answer) => Ok(answer),
                 Err(_) => {
                     route.servers.turn();
-                    look_elsewhere(holds, route, answer).await
+                    look_elsewhere(holds, route, earlier, answer).await
                 }
             }
         };
@@ -393,7 +394,8 @@ impl Session {
             self.holds.broken();
         }
         let nothing = pin!(pending::<Result<(), ClientError>>());
-        if let Err(anew) = look_elsewhere(&mut self.holds, &self.route, nothing).await {
+        let Self { holds, route, earlier, .. } = self;
+        if let Err(anew) = look_elsewhere(holds, route, earlier, nothing).await {
             self.moved(anew);
         }
     }
@@ -401,11 +403,8 @@ impl Session {
     fn moved(&mut self, anew: Anew) {
         let earlier = std::mem::replace(&mut self.connection, anew.connection);
         self.is_silent = false;
-        let (open, closing) = oneshot::channel();
-        self.holds.leave(earlier, std::mem::take(&mut self.unanswered), closing);
-        if self.holds.loss().is_some() {
-            self.earlier.push(open);
-        } else {
+        self.earlier.push(self.holds.leave(earlier, std::mem::take(&mut self.unanswered)));
+        if self.holds.loss().is_none() {
             self.earlier.clear();
         }
         anew.renewals.iter().for_each(|(token, renewal)| self.holds.heard(token, *renewal));
@@ -442,21 +441,24 @@ impl Session {
 
     /// Closes the connection, if the server keeps all holds for as long as it said. They are held no longer by this
     /// client.
-    async fn leave(mut self, grace: Result<Option<Grace>, ClientError>) -> Result<(), ClientError> {
+    async fn leave(
+        &mut self,
+        grace: Result<Option<Grace>, ClientError>,
+    ) -> Result<(), ClientError> {
         if let Some(loss) = self.holds.loss() {
             return Err(loss.into_error());
         }
-        let (grace, held) = (grace?, self.holds.proofs());
+        let (grace, held) = (grace?, self.holds.all_live());
         self.connection.set_answer_limit(self.route.settings.answer_limit);
         match grace {
-            Some(Grace::For(after)) if held.iter().any(|(_, ttl)| after < *ttl) => {
+            Some(Grace::For(after)) if held.iter().any(|live| after < live.ttl) => {
                 return Err(ClientError::GivenUp { after });
             }
             Some(Grace::For(_) | Grace::Lease) | None => self.connection.close().await,
         }
         if grace.is_none() {
             // Such a server knows no delay: it has released the holds by now, or will not before their leases end.
-            for (proof, ttl) in held {
+            for Live { proof, ttl, .. } in held {
                 let asked_at = Instant::now();
                 let renewed = self.route.renew(&proof, Some(ttl)).await;
                 if matches!(&renewed, Err(error) if error.is_not_held()) {
@@ -497,47 +499,45 @@ async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
 /// answer for which nobody can wait any longer is none.
 ///
 /// If the first connection breaks while another one renews the holds, that one has inherited those it has renewed, and
-/// they would end with it: it goes on to the last of them, or fails by itself.
+/// they would end with it: it goes on to the last of them, or fails by itself. One that fell silent stays open.
 async fn look_elsewhere<T>(
     holds: &mut Holds,
     route: &Route,
+    earlier: &mut Vec<JoinHandle<Connection>>,
     answer: Pin<&mut impl Future<Output = Result<T, ClientError>>>,
 ) -> Answer<T> {
     let renewing = Turns::new(());
-    let mut answer = pin!(async {
+    let answer = async {
         let answer = answer.await;
         if matches!(answer, Err(ClientError::Broken(_))) {
             drop(renewing.lock().await);
         }
         answer
-    });
-    while let Some(end) = holds.given_up_at() {
-        let held = holds.proofs();
-        let either = async {
-            tokio::select! {
-                biased;
-                answer = answer.as_mut() => Ok(answer),
-                anew = renewed_anew(route, &held, end, &renewing) => Err(anew),
-            }
-        };
-        if let Some(answer) = holds.attend(either).await {
-            return answer;
+    };
+    let (held, mut silent) = (holds.all_live(), Vec::new());
+    let either = async {
+        tokio::select! {
+            biased;
+            answer = answer => Ok(answer),
+            anew = renewed_anew(route, &held, &renewing, &mut silent) => Err(anew),
         }
-    }
-    Ok(Err(ClientError::Silent))
+    };
+    let outcome = holds.attend(either).await;
+    earlier.extend(silent.into_iter().map(|connection| holds.leave(connection, Vec::new())));
+    outcome.unwrap_or(Ok(Err(ClientError::Silent)))
 }
 
-/// Opens connections until one of them has renewed each of these, or was told that there is none. The time is divided
-/// so that every server can be tried.
+/// Opens connections until one of them has renewed each of these whose time is not over, or was told that there is
+/// none. Those that have renewed some and fell silent are put aside.
 async fn renewed_anew(
     route: &Route,
-    held: &[(Proof, Duration)],
-    end: Instant,
+    held: &[Live],
     renewing: &Turns<()>,
+    silent: &mut Vec<Connection>,
 ) -> Anew {
     let mut backoff = Backoff::new();
     loop {
-        match ask_anew(route, held, end, renewing).await {
+        match ask_anew(route, held, renewing, silent).await {
             Ok(anew) => return anew,
             Err(_) => route.servers.turn(),
         }
@@ -545,26 +545,115 @@ async fn renewed_anew(
     }
 }
 
+/// The time until the next of them is given up is divided so that every server can be tried.
 async fn ask_anew(
     route: &Route,
-    held: &[(Proof, Duration)],
-    end: Instant,
+    held: &[Live],
     renewing: &Turns<()>,
+    silent: &mut Vec<Connection>,
 ) -> Result<Anew, ClientError> {
     let mut connection = route.open().await?;
     let _renewing = renewing.lock().await;
     let mut renewals = Vec::new();
-    for (Proof { key, kind, token }, ttl) in held {
+    for Live { proof: Proof { key, kind, token }, ttl, given_up_at } in held {
         let asked_at = Instant::now();
+        let ends = held.iter().map(|live| live.given_up_at).filter(|end| *end > asked_at);
+        let Some(end) = ends.min().filter(|_| *given_up_at > asked_at) else { continue };
         let most = route.settings.answer_limit;
-        let limit = share(end, asked_at, route.servers.width(), most);
-        connection.set_answer_limit(limit);
+        connection.set_answer_limit(share(end, asked_at, route.servers.width(), most));
         let renewal = match connection.renew(key, *kind, token, Some(*ttl)).await {
             Ok(ttl) => Some((asked_at, ttl)),
             Err(error) if error.is_end_of_lease() => None,
-            Err(error) => return Err(error),
+            Err(error) => {
+                if matches!(error, ClientError::Silent) && !renewals.is_empty() {
+                    silent.push(connection);
+                }
+                return Err(error);
+            }
         };
         renewals.push((token.clone(), renewal));
     }
     Ok(Anew { connection, renewals })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Order;
+    use crate::claim::Client;
+    use crate::error::ClientError;
+    use crate::lease::Loss;
+    use crate::settings::Settings;
+    use crate::shard::Servers;
+    use std::time::Duration;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::oneshot;
+    use tokio::time::{Instant, timeout};
+
+    /// A server's end of one connection, played by the test.
+    struct Peer(BufReader<TcpStream>);
+
+    impl Peer {
+        /// The next client that goes on after it was told what the server can do.
+        async fn accept(listener: &TcpListener) -> (Self, String) {
+            loop {
+                let mut peer = Self(BufReader::new(listener.accept().await.unwrap().0));
+                if peer.request().await.is_some() {
+                    peer.say("ok fences").await;
+                    if let Some(request) = peer.request().await {
+                        return (peer, request);
+                    }
+                }
+            }
+        }
+
+        /// The three lines of a request in one. Nothing: the client has gone.
+        async fn request(&mut self) -> Option<String> {
+            let mut lines = String::new();
+            for _ in 0..3 {
+                self.0.read_line(&mut lines).await.ok().filter(|count| *count > 0)?;
+            }
+            Some(lines.trim_end().replace('\n', " "))
+        }
+
+        async fn say(&mut self, line: &str) {
+            let _ = self.0.get_mut().write_all(format!("{line}\n").as_bytes()).await;
+        }
+    }
+
+    /// The answer to a request comes after its session has lost its hold and was told to leave: the grant is given back.
+    #[test]
+    fn a_grant_that_comes_after_the_session_has_left_is_given_back() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let story = async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let server = listener.local_addr().unwrap().to_string().parse().unwrap();
+            let servers = Servers::Shards(vec![server]);
+            let client = Client::new(Settings { servers, ..Settings::default() }).unwrap();
+            let lock = client.lock("a").unwrap();
+            let (taken, mut peer) = tokio::join!(lock.try_acquire(), async {
+                let (mut peer, request) = Peer::accept(&listener).await;
+                assert_eq!(request, "l a 0");
+                peer.say("ok first 1").await;
+                peer
+            });
+            let mut lease = taken.unwrap().unwrap();
+            let wanted = vec![client.lock("b").unwrap().wanted];
+            let (outcome, taken) = oneshot::channel();
+            assert!(lease.orders.send(Order::Take { wanted, granted: None, outcome }).is_ok());
+            assert_eq!(peer.request().await.as_deref(), Some("l b 0"));
+            assert!(matches!(taken.await, Ok(Err(ClientError::Silent))));
+            assert_eq!(lease.lost().await, Loss::Unreachable);
+            let (outcome, left) = oneshot::channel();
+            assert!(lease.orders.send(Order::Leave { by: Instant::now(), outcome }).is_ok());
+            assert!(matches!(left.await, Ok(Err(ClientError::Silent))));
+            peer.say("ok late 33").await;
+            let (mut another, request) = Peer::accept(&listener).await;
+            assert_eq!(request, "r b late");
+            another.say("ok").await;
+            assert_eq!(peer.request().await, None, "the connection is closed then");
+        };
+        let limited = async { timeout(Duration::from_secs(60), story).await };
+        runtime.enable_all().build().unwrap().block_on(limited).expect("it ends in time");
+    }
 }

@@ -553,6 +553,9 @@ enum Relay {
     /// Answers no renewal on the first connection, and ends it when the second one has sent its second renewal, whose
     /// answer comes a little later.
     EndsBetweenRenewals,
+    /// Answers no renewal on the first connection, and ends it when the second one has renewed one hold. No further
+    /// renewal on the second one is answered.
+    FallsSilentBetweenRenewals,
 }
 
 /// What clients asked the server through a relay, but for renewals and what is no request for a key.
@@ -608,7 +611,10 @@ fn carry(
 ) -> Option<()> {
     let server = TcpStream::connect(server).ok()?;
     let (mut client, mut server) = (BufReader::new(client), BufReader::new(server));
-    let is_first = relay == Relay::EndsBetweenRenewals && lost.fetch_add(1, Ordering::SeqCst) == 0;
+    let ends_first =
+        matches!(relay, Relay::EndsBetweenRenewals | Relay::FallsSilentBetweenRenewals);
+    let number = if ends_first { lost.fetch_add(1, Ordering::SeqCst) } else { 1 };
+    let mut renewals = 0;
     loop {
         let mut frame = String::new();
         for _ in 0..3 {
@@ -631,9 +637,16 @@ fn carry(
         ) {
             continue;
         }
-        if lines[0] == "n" && is_first {
-            until("the other connection renews", || asked.renewals() == 2);
+        if lines[0] == "n" && number == 0 {
+            let renewals = if relay == Relay::EndsBetweenRenewals { 2 } else { 1 };
+            until("the other connection renews", || asked.renewals() == renewals);
             return None;
+        }
+        if relay == Relay::FallsSilentBetweenRenewals && lines[0] == "n" && number == 1 {
+            renewals += 1;
+            if renewals > 1 {
+                continue;
+            }
         }
         if lines[0] == "ping" && relay == Relay::RefusesPings && lines[2] == "_" {
             asked.1.fetch_add(1, Ordering::SeqCst);
@@ -656,6 +669,9 @@ fn carry(
                 return None;
             }
             client.get_ref().set_read_timeout(None).ok()?;
+        }
+        if lines[0] == "n" && relay == Relay::FallsSilentBetweenRenewals {
+            asked.1.fetch_add(1, Ordering::SeqCst);
         }
         if lines[0] == "al"
             && relay == Relay::LosesTheFirst
@@ -985,6 +1001,28 @@ fn a_connection_that_breaks_while_another_one_renews_ends_no_lease() {
         assert!(lost.is_err(), "{lost:?}");
         assert!(asked.renewals() >= 2, "the second connection has renewed both");
         leases.release().await.unwrap();
+    });
+    assert_free(&daemon);
+}
+
+/// The first connection ends when the second one has renewed the long lease of two, and the second one falls silent
+/// then: it is no longer waited for when the short lease ends, but the long one, which the server has given it, is kept.
+#[test]
+fn a_short_lease_that_ends_while_another_connection_renews_ends_no_longer_one() {
+    let daemon = Daemon::start(&[]);
+    let (server, asked) = relay(&daemon, Relay::FallsSilentBetweenRenewals);
+    turn(async {
+        let client = Client::new(settings(server)).unwrap();
+        let lock = |key: &str, ttl| client.lock(key).unwrap().ttl(seconds(ttl)).unwrap();
+        let mut long = lock("long", 12).try_acquire().await.unwrap().unwrap();
+        let mut short = lock("short", 5).try_acquire().await.unwrap().unwrap();
+        assert_eq!(short.lost().await, Loss::Unreachable);
+        // Longer than the long lease.
+        let lost = tokio::time::timeout(seconds(14), long.lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+        assert!(asked.renewals() > 2, "a third connection has renewed it");
+        assert_eq!(short.loss(), Some(Loss::Unreachable), "it is not held again");
+        long.release().await.unwrap();
     });
     assert_free(&daemon);
 }
