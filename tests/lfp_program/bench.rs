@@ -35,7 +35,7 @@ impl Bench {
         Self::with_lock_dir("1777", "root:root", &[])
     }
 
-    fn with_lock_dir(mode: &str, owner: &str, programs: &[(&str, &Path)]) -> Self {
+    pub(crate) fn with_lock_dir(mode: &str, owner: &str, programs: &[(&str, &Path)]) -> Self {
         let layout = Sandbox::layout()
             .port("ttyW0")
             .lock_dir(mode, owner)

@@ -1,0 +1,111 @@
+//! What an ordinary user may do with the lock of a port that this user may open: the table of docs/how-locks-work.md, row
+//! by row.
+
+use std::path::Path;
+
+use rstest::rstest;
+use testbed::{GONE, Process, User};
+
+use crate::bench::{Bench, LONG, PORT};
+
+/// A column of the table: who may write the lock directory, and whether there is a service.
+#[derive(Clone, Copy, Debug)]
+enum Column {
+    Everybody = 1,
+    Group,
+    Root,
+    Service,
+}
+
+impl Column {
+    fn bench(self) -> Bench {
+        let (mode, owner) = match self {
+            Self::Everybody => ("1777", "root:root"),
+            Self::Group => ("0775", "root:dialout"),
+            Self::Root => ("0755", "root:root"),
+            Self::Service => return Bench::served(),
+        };
+        Bench::with_lock_dir(mode, owner, &[])
+    }
+
+    /// What the table says: the first cell of each row, and whether this one says yes.
+    fn of_table(self) -> Vec<(String, bool)> {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/how-locks-work.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, part) = page.split_once("\n## Who may do what\n").expect("the part of the page");
+        let table = part.lines().skip_while(|line| !line.starts_with('|'));
+        let rows = table.take_while(|line| line.starts_with('|')).skip(2);
+        rows.map(|row| {
+            let cells: Vec<&str> = row.split('|').skip(1).map(str::trim).collect();
+            let says = match cells[self as usize] {
+                "yes" => true,
+                "no" => false,
+                other => panic!("neither yes nor no: {other}"),
+            };
+            (cells[0].to_owned(), says)
+        })
+        .collect()
+    }
+}
+
+fn sleeper(bench: &Bench, user: User) -> Process<'_> {
+    bench.sandbox.command("sleep").arg(LONG).user(user).spawn()
+}
+
+/// Whether Alice may do this to the port's lock in the name of this process.
+fn may(bench: &Bench, verb: &str, process: &Process<'_>) -> bool {
+    let pid = process.pid().to_string();
+    bench.lfp(User::Alice, &[verb, "--pid", &pid, PORT]).run().code() == 0
+}
+
+/// A lock file of Bob, as programs make it that know nothing of us.
+fn file_of_bob(bench: &Bench, pid: i64) {
+    bench.sandbox.write("/run/lock/LCK..ttyW0", format!("{pid:>10}\n"), 0o644);
+    assert_eq!(bench.shell(User::Root, "chown bob /run/lock/LCK..ttyW0").code(), 0);
+}
+
+fn is_allowed(bench: &Bench, deed: &str) -> bool {
+    let alices = sleeper(bench, User::Alice);
+    match deed {
+        "lock a free port, and unlock it" => {
+            may(bench, "lock", &alices) && may(bench, "unlock", &alices)
+        }
+        "take over a stale lock of your own" => {
+            let first = sleeper(bench, User::Alice);
+            let locked = may(bench, "lock", &first);
+            first.kill();
+            locked && may(bench, "lock", &alices)
+        }
+        "take over a stale lock file of another user" => {
+            file_of_bob(bench, GONE.into());
+            may(bench, "lock", &alices)
+        }
+        "take over a stale lock file of root" => {
+            bench.holder(User::Bob).kill();
+            may(bench, "lock", &alices)
+        }
+        "lock a port that another user's program has locked" => {
+            let bobs = sleeper(bench, User::Bob);
+            file_of_bob(bench, bobs.pid().into());
+            may(bench, "lock", &alices) || bench.locked_by() != Some(bobs.pid())
+        }
+        "unlock it, with the number of that program" => {
+            let bobs = sleeper(bench, User::Bob);
+            file_of_bob(bench, bobs.pid().into());
+            may(bench, "unlock", &bobs) || bench.locked_by() != Some(bobs.pid())
+        }
+        other => panic!("no deed of the table: {other}"),
+    }
+}
+
+#[rstest]
+#[ignore = "needs namespaces: tests/run"]
+fn each_user_may_do_what_the_table_says(
+    #[values(Column::Everybody, Column::Group, Column::Root, Column::Service)] column: Column,
+) {
+    let rows = column.of_table();
+    assert_eq!(rows.len(), 6);
+    let seen: Vec<(String, bool)> =
+        rows.iter().map(|(deed, _)| (deed.clone(), is_allowed(&column.bench(), deed))).collect();
+    assert_eq!(seen, rows);
+}
