@@ -7,7 +7,6 @@ use super::access::Scope;
 use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
-use super::tls;
 use super::transport::Transport;
 use frames::Next;
 use leases::journal::{Failed, Mark};
@@ -266,8 +265,11 @@ impl Connection {
         self.output = format!("ok {shown}\n").into_bytes();
         let sent = self.send().await;
         let now = self.shared.now();
+        let mut core = self.shared.core();
         // It has no holds.
-        let _ = self.shared.core().leave(self.id, now, AutoRelease::Off);
+        let _ = core.leave(self.id, now, AutoRelease::Off);
+        core.connections.give_back_serial(self.serial);
+        drop(core);
         self.shared.changed().notify_one();
         if sent.is_ok() {
             self.shared.standby().hand_over(self.transport, self.peer.to_string());
@@ -306,7 +308,7 @@ impl Connection {
             }
             Ok(Ok(_)) => Ok(()),
             Ok(Err(err)) => {
-                self.note_handshake(&err);
+                self.shared.note_handshake(&self.transport, self.peer, Some(self.serial), &err);
                 Err(End::Gone)
             }
             Err(Late) if self.transport.is_shaking_hands() => Err(End::Gone),
@@ -341,18 +343,6 @@ impl Connection {
         self.shared.core().tallies.count_fault(Fault::Disconnected);
         let code = Fault::Disconnected.code();
         tracing::debug!(peer = %self.peer, code, "client disconnected");
-    }
-
-    /// Logs a TLS peer that failed before its first frame, with the most frequent cause.
-    fn note_handshake(&self, err: &std::io::Error) {
-        if !self.transport.is_shaking_hands() || err.kind() != std::io::ErrorKind::InvalidData {
-            return;
-        }
-        self.shared.core().tallies.tls_failures += 1;
-        let plain = self.transport.is_plain();
-        let hint = if plain { "the client speaks without TLS" } else { "see the client's message" };
-        let err = tls::of_handshake(err);
-        tracing::warn!(peer = %self.peer, conn_id = self.serial, err, hint, "TLS handshake failed");
     }
 
     /// Receives the rest of a line that is too long, and throws it away.
@@ -398,8 +388,7 @@ impl Connection {
         match self.wait_until(deadline, Self::poll_send).await? {
             Ok(result) => result?,
             Err(Late) => {
-                self.shared.core().tallies.write_timeouts += 1;
-                tracing::warn!(peer = %self.peer, conn_id = self.serial, "write timeout");
+                self.shared.note_write_timeout(self.peer, Some(self.serial));
                 return Err(End::Gone);
             }
         }

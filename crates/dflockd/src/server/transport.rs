@@ -22,7 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 const TLS_READ_BYTES: usize = 4096;
 
 /// Longer than a link may be silent.
-const LINK_SILENCE: Seconds = match Seconds::new(5) {
+const LINK_SILENCE: Seconds = match Seconds::new(12) {
     Some(seconds) => seconds,
     None => Seconds::ZERO,
 };

@@ -155,8 +155,16 @@ impl Daemon {
         lines
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal. A hang-up goes to all servers of a service, and first to the one that checks secrets.
     pub fn signal(&self, signal: Signal) {
+        if let Some(leader) = self.leader.as_ref().filter(|_| signal == Signal::SIGHUP) {
+            let has_read =
+                |line: &&String| line.contains("read again") || line.contains("nothing is changed");
+            let count = || leader.log().iter().filter(has_read).count();
+            let before = count();
+            leader.signal(signal);
+            until("the leader reads its files", || count() > before);
+        }
         crate::signal(self.child.id(), signal);
     }
 

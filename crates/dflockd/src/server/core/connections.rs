@@ -56,6 +56,14 @@ impl Connections {
         self.last_serial
     }
 
+    /// A connection was not a client's: the next one gets its number, unless there is a later one already.
+    #[cfg(feature = "etcd")]
+    pub(in crate::server) const fn give_back_serial(&mut self, serial: u64) {
+        if self.last_serial == serial {
+            self.last_serial -= 1;
+        }
+    }
+
     pub(super) fn add(&mut self, id: ConnId, serial: u64, term: u64, address: Option<IpAddr>) {
         let seat = Seat {
             id,

@@ -7,13 +7,16 @@ use super::recording::Recording;
 use super::watching::Watchers;
 use super::{Core, Shared};
 use crate::server::access::Access;
+use crate::server::connection::Peer;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
 use crate::server::settings::Settings;
 use crate::server::store::Store;
-use crate::server::tls::Tls;
+use crate::server::tls::{self, Tls};
+use crate::server::transport::Transport;
 use leases::Host;
 use leases::{Moment, Seconds};
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -111,6 +114,31 @@ impl Shared {
 
     pub(in crate::server) fn is_kicked(&self) -> bool {
         self.kicked.load(Ordering::Relaxed)
+    }
+
+    /// Logs a TLS peer that failed before its first frame, with the most frequent cause. Connections that are passed on
+    /// have no number here.
+    pub(in crate::server) fn note_handshake(
+        &self,
+        transport: &Transport,
+        peer: Peer,
+        conn_id: Option<u64>,
+        err: &io::Error,
+    ) {
+        if !transport.is_shaking_hands() || err.kind() != ErrorKind::InvalidData {
+            return;
+        }
+        self.core().tallies.tls_failures += 1;
+        let plain = transport.is_plain();
+        let hint = if plain { "the client speaks without TLS" } else { "see the client's message" };
+        let err = tls::of_handshake(err);
+        tracing::warn!(%peer, conn_id, err, hint, "TLS handshake failed");
+    }
+
+    /// Logs a peer that does not read its answers.
+    pub(in crate::server) fn note_write_timeout(&self, peer: Peer, conn_id: Option<u64>) {
+        self.core().tallies.write_timeouts += 1;
+        tracing::warn!(%peer, conn_id, "write timeout");
     }
 
     /// Notified when draining begins and when the last connection has left.

@@ -2,8 +2,8 @@
 
 use super::stream::LinkStream;
 use super::{
-    ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, TOKEN, configure, from_hex,
-    watch_for_silence,
+    ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, SILENCE_OF_STANDBY, TOKEN, configure,
+    from_hex, watch_for_silence,
 };
 use crate::server::connection::Peer;
 use crate::server::core::Shared;
@@ -38,7 +38,7 @@ async fn serve(shared: Arc<Shared>, transport: Transport, peer: String) {
     let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
     tracing::info!(%peer, "a standby is linked");
     let is_draining = Arc::default();
-    let silence = watch_for_silence(link.ping_pong());
+    let silence = watch_for_silence(link.ping_pong(), SILENCE_OF_STANDBY);
     tokio::select! {
         () = accept(&shared, &mut link, &is_draining) => {}
         () = silence => {}

@@ -17,6 +17,7 @@ pub(super) mod standby;
 pub(crate) mod stream;
 
 use h2::Reason;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -49,9 +50,13 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 /// How long the bytes of a client that is gone may be on their way. The leader ends a client that sends no more by
 /// itself, unless it waits.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The time between two signs of life, and how long one is awaited.
+/// The time between two signs of life.
 const BEAT: Duration = Duration::from_secs(1);
-const SILENCE: Duration = Duration::from_secs(3);
+/// How many beats a leader may be silent. By then another one may lead.
+const SILENCE_OF_LEADER: u32 = 3;
+/// The same of a standby. Its clients lose nothing while it stands still; what keeps their places in the lines is over
+/// when this is.
+const SILENCE_OF_STANDBY: u32 = 10;
 
 /// Sets the limits of either side. Both are servers of ours, so no guard against a hostile peer may end the link.
 macro_rules! configure {
@@ -90,14 +95,23 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 const STANDBY_SHOWS: &[u8] = b"EXPORTER-dflockd-standby";
 const LEADER_SHOWS: &[u8] = b"EXPORTER-dflockd-leader";
 
-/// Returns when the other side is silent.
-async fn watch_for_silence(ping: Option<h2::PingPong>) {
+/// Returns when the other side has been silent for so many beats. They are counted one by one: after a pause of this
+/// process, what came meanwhile is seen before the other side is found silent.
+async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32) {
     let Some(mut ping) = ping else { return };
     loop {
         sleep(BEAT).await;
-        let pong = timeout(SILENCE, ping.ping(h2::Ping::opaque())).await;
-        if !matches!(pong, Ok(Ok(_))) {
-            return;
+        let mut pong = pin!(ping.ping(h2::Ping::opaque()));
+        let mut missed = 0;
+        loop {
+            match timeout(BEAT, &mut pong).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(_)) => return,
+                Err(_) => missed += 1,
+            }
+            if missed == most {
+                return;
+            }
         }
     }
 }

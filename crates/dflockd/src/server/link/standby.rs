@@ -3,8 +3,8 @@
 use super::place::{Place, open, send};
 use super::stream::LinkStream;
 use super::{
-    ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, RELEASE, STANDBY_SHOWS, TOKEN,
-    configure, proof, to_hex, watch_for_silence,
+    ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, RELEASE, SILENCE_OF_LEADER,
+    STANDBY_SHOWS, TOKEN, configure, proof, to_hex, watch_for_silence,
 };
 use crate::server::connection::Peer;
 use crate::server::core::Shared;
@@ -90,7 +90,7 @@ impl Leader {
             match linked {
                 Ok((link, mut connection)) => {
                     tracing::info!(leader = self.contact.address, "linked to the leader");
-                    let silence = watch_for_silence(connection.ping_pong());
+                    let silence = watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER);
                     set(Place::Link(link));
                     (was_linked, has_said) = (true, false);
                     tokio::select! {
@@ -288,15 +288,24 @@ pub(in crate::server) async fn pass(
         stall: None,
         probe: None,
     };
+    tracing::debug!(%peer, "client connected, and is passed on");
     let parting = tokio::select! {
         parting = std::future::poll_fn(|cx| passage.poll(cx)) => parting,
-        () = standby.kicked() => Parting::Lost,
+        () = standby.kicked() => Parting::Kicked,
     };
     tracing::debug!(%peer, ?parting, "client left");
     let Passage { mut transport, stream, is_between_lines, .. } = passage;
     match parting {
+        Parting::Broken(err) => {
+            shared.note_handshake(&transport, peer, None, &err);
+            return stream.end_client().await;
+        }
+        Parting::Deaf => {
+            shared.note_write_timeout(peer, None);
+            return stream.end_client().await;
+        }
         Parting::Gone => return stream.end_client().await,
-        Parting::Closed => {}
+        Parting::Closed | Parting::Kicked => {}
         // The client knows what has become of its request only if it was answered.
         Parting::Lost if is_between_lines => drop(transport.send(status::ERROR_DRAINING)),
         Parting::Lost => {}
@@ -305,12 +314,18 @@ pub(in crate::server) async fn pass(
 }
 
 /// Why a client is no longer passed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Parting {
     /// The leader has ended the connection.
     Closed,
     /// The client is gone.
     Gone,
+    /// The same, shown by an error.
+    Broken(io::Error),
+    /// The client accepts nothing.
+    Deaf,
+    /// The time for the shutdown is over.
+    Kicked,
     /// The link is lost.
     Lost,
 }
@@ -370,7 +385,7 @@ impl Passage {
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
         let Some(allowed) = self.allowed else { return Poll::Pending };
         let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(allowed)));
-        stall.as_mut().poll(cx).map(|()| Parting::Gone)
+        stall.as_mut().poll(cx).map(|()| Parting::Deaf)
     }
 
     /// Passes requests on to the leader.
@@ -410,7 +425,7 @@ impl Passage {
                     self.stream.finish();
                 }
                 Ok(count) => self.up.extend_from_slice(buffer.get(..count).unwrap_or_default()),
-                Err(_) => return Poll::Ready(Parting::Gone),
+                Err(err) => return Poll::Ready(Parting::Broken(err)),
             }
         }
     }
