@@ -20,6 +20,9 @@ const MAX_REQUESTS: usize = 64;
 /// How long the leader may take to begin an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The header by which a standby says that it is shutting down.
+pub(super) const DRAINING: &str = "draining";
+
 /// Answers the requests of servers that do not lead, for as long as the server runs.
 pub(crate) async fn serve_standbys(handle: Handle) {
     let Some(mut streams) = handle.take_http_streams() else { return };
@@ -33,13 +36,21 @@ pub(crate) async fn serve_standbys(handle: Handle) {
 }
 
 /// The leader's answer to this request, whose right was checked here.
-pub(super) async fn ask<B>(stream: LinkStream, request: &Request<B>) -> Response<ReplyBody> {
+pub(super) async fn ask<B>(
+    stream: LinkStream,
+    request: &Request<B>,
+    is_draining: bool,
+) -> Response<ReplyBody> {
     let mut copy = Request::new(String::new());
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
     copy.headers_mut().insert(HOST, HeaderValue::from_static("leader"));
     copy.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    copy.headers_mut().remove(DRAINING);
+    if is_draining {
+        copy.headers_mut().insert(DRAINING, HeaderValue::from_static("1"));
+    }
     let answer = async {
         let (mut sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);

@@ -50,7 +50,7 @@ impl Site {
         let mut response = match self.judge(&request, has_body) {
             Ok(route) => match self.ask_leader(route, &request).await {
                 Some(answer) => answer,
-                None => self.show(route, request.uri().query()).await,
+                None => self.show(route, &request).await,
             },
             Err(Fault::Unauthorized) => {
                 tokio::time::sleep(self.handle.penalty()).await;
@@ -100,7 +100,7 @@ impl Site {
             return None;
         }
         Some(match self.handle.open_http().await {
-            Some(stream) => super::leader::ask(stream, request).await,
+            Some(stream) => super::leader::ask(stream, request, self.handle.is_draining()).await,
             None => reply::fault(Fault::StoreAway),
         })
     }
@@ -111,8 +111,9 @@ impl Site {
         None
     }
 
-    async fn show(&self, route: Route, query: Option<&str>) -> Response<ReplyBody> {
+    async fn show<B>(&self, route: Route, request: &hyper::Request<B>) -> Response<ReplyBody> {
         const OK: StatusCode = StatusCode::OK;
+        let query = request.uri().query();
         match route {
             Route::Page => self.page(),
             Route::Style => reply::whole(OK, "text/css; charset=utf-8", STYLE),
@@ -121,7 +122,7 @@ impl Site {
             Route::Health => reply::whole(OK, JSON, "{\"status\":\"ok\"}"),
             Route::Ready => ready(self.handle.readiness()),
             Route::Stats => reply::stats(&self.handle, &self.pace).await,
-            Route::Holders => self.holders(query).await,
+            Route::Holders => self.holders(query, self.is_asked_by_draining(request)).await,
             Route::Release => self.release(query).await,
             Route::Kick => self.kick(query),
             Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
@@ -140,7 +141,19 @@ impl Site {
         reply::page(page)
     }
 
-    async fn holders(&self, query: Option<&str>) -> Response<ReplyBody> {
+    /// Whether the server that the client has asked is shutting down, and is not this one.
+    #[cfg(feature = "etcd")]
+    fn is_asked_by_draining<B>(&self, request: &hyper::Request<B>) -> bool {
+        self.reach == Reach::Standby && request.headers().contains_key(super::leader::DRAINING)
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    #[expect(clippy::unused_self, reason = "no other server asks")]
+    const fn is_asked_by_draining<B>(&self, _: &hyper::Request<B>) -> bool {
+        false
+    }
+
+    async fn holders(&self, query: Option<&str>, is_draining: bool) -> Response<ReplyBody> {
         let wanted = match query::wanted(query) {
             Ok(wanted) => wanted,
             Err(fault) => return reply::fault(fault),
@@ -153,7 +166,9 @@ impl Site {
                 Progress::Later => tokio::time::sleep(reply::RETRY).await,
             }
         }
-        let body = holders::body(&self.handle.numbers(), &search.found());
+        let mut numbers = self.handle.numbers();
+        numbers.draining |= is_draining;
+        let body = holders::body(&numbers, &search.found());
         reply::whole(StatusCode::OK, JSON, body)
     }
 

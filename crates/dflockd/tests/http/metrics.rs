@@ -45,9 +45,10 @@ fn prometheus_reads_the_metrics() {
     assert!(promtool(&text.replace(" histogram\n", " nonsense\n")).is_err());
 }
 
+/// At the server that decides about locks.
 #[test]
 fn metrics_count_what_happened() {
-    let site = Site::start(&["--max-locks", "4", "--max-waiters", "1"]);
+    let site = Site::start_leader(&["--max-locks", "4", "--max-waiters", "1"]);
     let mut talker = site.daemon.talk();
     let token = talker.take("k", "0");
     assert_eq!(talker.ask("n", "k", &token), "ok 33");

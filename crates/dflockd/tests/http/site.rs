@@ -62,8 +62,17 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
 
 impl Site {
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_by(Daemon::start, arguments)
+    }
+
+    /// A server that decides itself.
+    pub(crate) fn start_leader(arguments: &[&str]) -> Self {
+        Self::start_by(Daemon::start_leader, arguments)
+    }
+
+    fn start_by(start: fn(&[&str]) -> Daemon, arguments: &[&str]) -> Self {
         let port = free_port().to_string();
-        let daemon = Daemon::start(&[&["--http-port", &port], arguments].concat());
+        let daemon = start(&[&["--http-port", &port], arguments].concat());
         let line = daemon.logged("msg=\"HTTP listening\"");
         let mut http: SocketAddr = line.split("addr=").nth(1).unwrap().trim().parse().unwrap();
         if http.ip().is_unspecified() {

@@ -85,6 +85,11 @@ impl Daemon {
         Self::run(program().args(["--port", "0"]).args(arguments))
     }
 
+    /// With these options; it passes no clients on.
+    pub fn start_leader(arguments: &[&str]) -> Self {
+        Self::run_one(program().args(["--port", "0"]).args(arguments))
+    }
+
     /// As this command says, and waits until it serves.
     pub fn run(command: &mut Command) -> Self {
         let is_shared =
