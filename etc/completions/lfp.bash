@@ -17,8 +17,9 @@ _lfp_table='* --server .
 - shim VERB
 - adopt VERB
 - clean VERB
+- completions VERB
 - help VERB
-help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,help
+help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,completions,help
 lock 1 DEVICE
 lock --pid .
 lock -E,--conflict-exit-code .
@@ -63,7 +64,8 @@ shim + COMMAND
 adopt 1 COMMAND
 adopt --ports -
 adopt --files -
-adopt --undo -'
+adopt --undo -
+completions 1 =bash,fish,zsh'
 
 # Sets kind to what the row of command $1 says of $2: an option, or the number of a word (+: all further words).
 _lfp_kind() {
@@ -97,8 +99,9 @@ _lfp_walk() {
             _lfp_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _lfp_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _lfp_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _lfp_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

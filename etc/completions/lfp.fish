@@ -18,8 +18,9 @@ set --global __lfp_table \
     '- shim VERB Run a command with its locks taken through the service' \
     '- adopt VERB Make a program lock through the service for every user' \
     '- clean VERB Remove the locks of processes that are gone' \
+    '- completions VERB Print the completions of a shell' \
     '- help VERB Print this message or the help of the given subcommand(s)' \
-    'help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,help ' \
+    'help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,completions,help ' \
     'lock 1 DEVICE /dev/NAME or NAME' \
     'lock --pid . The process that holds the lock [default: the shell or program that called lfp]' \
     'lock -E,--conflict-exit-code . The exit code if another process has the device' \
@@ -65,6 +66,7 @@ set --global __lfp_table \
     'adopt --ports - Let it lock every serial port it opens (default)' \
     'adopt --files - Turn its lock files into locks of the service, but lock no ports that it only opens' \
     'adopt --undo - Remove the script again: the program starts as before' \
+    'completions 1 =bash,fish,zsh ' \
 
 # What the row of a command says of an option, or of the number of a word (+: all further words).
 function __lfp_kind --argument-names command name
@@ -106,8 +108,9 @@ function __lfp_complete
                 break
             end
         else if string match -q -- '-?*' $word; and test $plain = no
-            set kind (__lfp_kind $command $word)
-            test "$kind" = -; or set value $kind
+            set kind (__lfp_kind $command (string replace -r '=.*' '' -- $word))
+            test "$kind" = FIRST; and test $place = 0; and set place 1
+            test "$kind" = -; or string match -q -- '*=*' $word; or set value $kind
         else if test $command = -; and test "$(__lfp_kind - $word)" = VERB
             set command $word
         else

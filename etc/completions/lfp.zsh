@@ -18,8 +18,9 @@ typeset -g _lfp_table='* --server . Ask this service: unix:PATH, a path, or a lo
 - shim VERB Run a command with its locks taken through the service
 - adopt VERB Make a program lock through the service for every user
 - clean VERB Remove the locks of processes that are gone
+- completions VERB Print the completions of a shell
 - help VERB Print this message or the help of the given subcommand(s)
-help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,help 
+help 1 =lock,unlock,ask,pass,wait,who,list,run,shim,adopt,clean,completions,help 
 lock 1 DEVICE /dev/NAME or NAME
 lock --pid . The process that holds the lock [default: the shell or program that called lfp]
 lock -E,--conflict-exit-code . The exit code if another process has the device
@@ -64,7 +65,8 @@ shim + COMMAND What to run, with its arguments
 adopt 1 COMMAND The name of a program in PATH
 adopt --ports - Let it lock every serial port it opens (default)
 adopt --files - Turn its lock files into locks of the service, but lock no ports that it only opens
-adopt --undo - Remove the script again: the program starts as before'
+adopt --undo - Remove the script again: the program starts as before
+completions 1 =bash,fish,zsh '
 
 # Sets kind to what the row of command $1 says of $2: an option, or the number of a word (+: all further words).
 _lfp_kind() {
@@ -98,8 +100,9 @@ _lfp_walk() {
             _lfp_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _lfp_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _lfp_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _lfp_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

@@ -61,8 +61,9 @@ function __lfpd_complete
                 break
             end
         else if string match -q -- '-?*' $word; and test $plain = no
-            set kind (__lfpd_kind $command $word)
-            test "$kind" = -; or set value $kind
+            set kind (__lfpd_kind $command (string replace -r '=.*' '' -- $word))
+            test "$kind" = FIRST; and test $place = 0; and set place 1
+            test "$kind" = -; or string match -q -- '*=*' $word; or set value $kind
         else if test $command = -; and test "$(__lfpd_kind - $word)" = VERB
             set command $word
         else

@@ -53,8 +53,9 @@ _lfpd_walk() {
             _lfpd_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _lfpd_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _lfpd_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _lfpd_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

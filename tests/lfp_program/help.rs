@@ -96,6 +96,13 @@ fn wrong_usage_has_one_code(
 #[case::an_option_of_run("lfp", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
 #[case::an_option_of_semaphores("sema", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
 #[case::an_option_of_leases("dflock", &["run", "--jsno"], "tip: a similar argument exists: '--json'")]
+#[case::flock_s_letter("lfp", &["run", "-n", "x", "true"], "tip: the option for this is '--timeout 0'")]
+#[case::flock_s_option("sema", &["run", "--nowait", "x", "true"], "tip: the option for this is '--nonblock'")]
+#[case::flock_s_other_letter("dflock", &["run", "-x", "x", "true"], "tip: without '--shared', the lock has one holder")]
+#[case::flock_s_close("sema", &["run", "-o", "x", "true"], "tip: no option is needed: what COMMAND starts")]
+#[case::lockfile_s_letter("sema", &["acquire", "-r", "5", "x"], "tip: the option for this is '--timeout'")]
+#[case::of_another_command("dflock", &["run", "--slots", "3", "x", "true"], "tip: the option for this is '--limit'")]
+#[case::of_another_command_of_the_program("lfp", &["--timeout", "3", "run", "x"], "tip: 'run --timeout' exists")]
 #[case::nothing_like_it("dflockd", &["--nonsense"], "See dflockd --help.")]
 fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[case] tip: &str) {
     let told = run(program, words).unwrap();
@@ -106,6 +113,20 @@ fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[c
 }
 
 const COMMANDS: [&str; 3] = ["lfp", "sema", "dflock"];
+
+/// An option without anything alike: clap would name one that has some letters in common.
+#[rstest]
+#[case::letter("lfp", &["run", "-z", "x", "true"])]
+#[case::other_letter("sema", &["run", "-u", "x", "true"])]
+#[case::option("dflock", &["run", "--force", "x", "true"])]
+#[case::long_option("dflock", &["run", "--no-fork", "x", "true"])]
+#[case::block("sema", &["run", "--unlock", "x", "true"])]
+fn no_tip_is_better_than_a_wrong_one(#[case] program: &str, #[case] words: &[&str]) {
+    let told = run(program, words).unwrap();
+    assert_eq!(told.status.code(), Some(64));
+    let text = String::from_utf8_lossy(&told.stderr);
+    assert!(!text.contains("tip:") && text.contains("unexpected argument"), "{text}");
+}
 
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn help(program: &str, words: &[&str]) -> String {

@@ -42,7 +42,7 @@ const PROGRAMS: [(&str, &str); 6] = [
 
 /// What is typed, and what the line is after Tab. There are one port, one program that begins with `zz`, and one file and
 /// one directory of each name.
-const LINES: [(&str, &str); 36] = [
+const LINES: [(&str, &str); 41] = [
     ("lfp wh", "lfp who "),
     ("lfp --dir", "lfp --direct "),
     ("lfp --json run --time", "lfp --json run --timeout "),
@@ -75,6 +75,11 @@ const LINES: [(&str, &str); 36] = [
     ("dflock run ", "dflock run "),
     ("dflock run nightly -- zz", "dflock run nightly -- zzprogram "),
     ("dflock run --key a -- zz", "dflock run --key a -- zzprogram "),
+    ("dflock run --key a zz", "dflock run --key a zzprogram "),
+    ("dflock run -k a --key=b zz", "dflock run -k a --key=b zzprogram "),
+    ("dflock completions f", "dflock completions fish "),
+    ("lfp completions b", "lfp completions bash "),
+    ("sema completions z", "sema completions zsh "),
     ("dflock release ", "dflock release "),
     ("dflock --tls-ca /tmp/d/fi", "dflock --tls-ca /tmp/d/file "),
     ("dflockd --auth-p", "dflockd --auth-prefix-file "),

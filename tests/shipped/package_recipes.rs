@@ -382,11 +382,57 @@ fn the_freebsd_port_installs_its_list() {
     assert_eq!(place.files("root"), expected.collect());
 }
 
+/// From whatever directory they are called.
+#[rstest]
+fn scripts_explain_themselves(
+    #[values(
+        "packaging/contact",
+        "packaging/debian/build",
+        "packaging/debian/finish",
+        "packaging/install",
+        "packaging/licences",
+        "packaging/minimal",
+        "packaging/release",
+        "packaging/reproducible",
+        "packaging/vendor",
+        "tests/demo",
+        "tests/mutants"
+    )]
+    script: &str,
+) {
+    let path = root().join(script);
+    let run = |words: &[&str]| {
+        let directory = path.parent().unwrap();
+        let name = Path::new(".").join(path.file_name().unwrap());
+        Command::new(name).args(words).current_dir(directory).output().unwrap()
+    };
+    for option in ["-h", "--help"] {
+        let help = run(&[option]);
+        assert_eq!((help.status.code(), &*help.stderr), (Some(0), &b""[..]), "{help:?}");
+        assert!(String::from_utf8_lossy(&help.stdout).contains(script), "{help:?}");
+    }
+    let mut wrong = vec![vec!["--no-such-option"]];
+    if script.ends_with("/build") {
+        wrong.extend([vec!["--output"], vec!["--no-build", "no-such-package"]]);
+    }
+    for words in wrong {
+        let refused = run(&words);
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!((refused.status.code(), &*refused.stdout), (Some(64), &b""[..]), "{text}");
+        assert!(
+            text.lines().count() == 1 && text.contains("see ") && text.contains("--help"),
+            "{text}"
+        );
+    }
+}
+
 /// Installed by hand below another prefix, what names the programs names them where they are.
 #[test]
 fn by_hand_all_is_found_below_the_prefix() {
     let place = Place::new();
-    place.run(r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" lfpd dflockd"#);
+    place.run(
+        r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" lfpd lfp-preload dflockd"#,
+    );
     let place_of = |file: &str| place.path("root/usr/local").join(file);
     for file in [
         "lib/systemd/system/lfpd-unix.service",
@@ -394,13 +440,25 @@ fn by_hand_all_is_found_below_the_prefix() {
         "lib/systemd/system/dflockd.service",
         "share/doc/lfpd/examples/xinetd.d/lfpd",
         "share/doc/lfpd/examples/inetd.conf.example",
+        "share/man/man8/lfpd.8",
     ] {
         let text = fs::read_to_string(place_of(file)).unwrap();
         assert!(text.contains("/usr/local/sbin/") && !text.contains(" /usr/sbin/"), "{file}");
     }
+    for (page, path) in [
+        ("share/man/man1/lfp.1", "/usr/local/share/doc/lfpd"),
+        ("share/man/man7/liblfp_preload.7", "/usr/local/lib/lfp/liblfp_preload.so"),
+        ("share/man/man8/lfpd.8", "/usr/local/lib/tmpfiles.d/lfpd.conf"),
+        ("share/man/man8/dflockd.8", "/usr/local/share/doc/dflockd/"),
+    ] {
+        let text = fs::read_to_string(place_of(page)).unwrap();
+        let of_packages = ["/usr/share/", "/usr/lib/", "/usr/bin/", "/usr/sbin/"];
+        assert!(text.contains(path), "{page}: {path}");
+        assert!(!of_packages.iter().any(|it| text.contains(it)), "{page}");
+    }
     let mode = |file| fs::metadata(place_of(file)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("bin/lfp"), mode("share/man/man1/lfp.1")), (0o755, 0o644));
-    assert_eq!(installed("").len() + installed("dflockd").len(), place.files("root").len());
+    assert_eq!(installed("lfpd lfp-preload dflockd").len(), place.files("root").len());
 }
 
 /// What each package installs is readable without the others and without the source: a link leads to a file beside it

@@ -1,5 +1,5 @@
-//! The names of what lies beside a lock: temporary files and their makers; the ticket of the last in line. Names
-//! are bytes. Pure.
+//! The names of what lies beside a lock: temporary files and their makers; the ticket of the last in line; the
+//! directory of readers. Names are bytes. Pure.
 
 use std::ffi::OsString;
 
@@ -9,6 +9,9 @@ use crate::record::integer;
 
 /// What follows the lock's name in that of the last ticket.
 pub(crate) const QUEUE: &str = ".queue";
+
+/// What follows the lock's name in that of the directory with its readers.
+pub(crate) const READERS: &str = ".shared";
 
 /// The name that begins with another.
 pub(crate) fn beside(lock: &Name, rest: &str) -> Option<Name> {
@@ -45,6 +48,11 @@ pub(crate) fn temporary_of(name: &Name) -> Option<OsString> {
 /// The lock in whose line the last ticket would be called so.
 pub(crate) fn ticket_of(name: &Name) -> Option<OsString> {
     beginning(name.as_os_str().as_encoded_bytes().strip_suffix(QUEUE.as_bytes())?)
+}
+
+/// The lock whose readers have the directory of this name.
+pub(crate) fn shared_by(name: &Name) -> Option<OsString> {
+    beginning(name.as_os_str().as_encoded_bytes().strip_suffix(READERS.as_bytes())?)
 }
 
 #[cfg(unix)]

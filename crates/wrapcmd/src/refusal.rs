@@ -1,6 +1,6 @@
 //! Why a command was not started, in the words and with the exit codes of a shell.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 
@@ -32,6 +32,23 @@ impl Refusal {
             }
             Self::Command { .. } => Some(exit::NOT_EXECUTABLE),
         }
+    }
+
+    /// Of a command that certainly does not exist: no file has its name, in `PATH` unless it contains a `/`. The same
+    /// error that execve(2) will report. `None`: only execve(2) can tell.
+    #[must_use]
+    pub fn of_missing(program: &OsStr) -> Option<Self> {
+        let is_path = program.as_encoded_bytes().contains(&b'/');
+        let path = if is_path { OsString::new() } else { std::env::var_os("PATH")? };
+        let mut reason = None;
+        for directory in std::env::split_paths(&path) {
+            let error = directory.join(program).metadata().err()?;
+            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                return None;
+            }
+            reason = Some(error);
+        }
+        reason.map(|error| Self::Command { program: program.to_owned(), error })
     }
 
     /// Whether there is no such command.

@@ -26,7 +26,13 @@ pub fn parse(
     program.build();
     let mut program = taking_negative_numbers(program);
     let matches = program.try_get_matches_from_mut(words);
-    matches.map_err(|error| with_tip(error, &program, elsewhere))
+    matches.map_err(|error| {
+        if error.kind() == ErrorKind::UnknownArgument {
+            with_tip_for_option(error, &program, words)
+        } else {
+            with_tip(error, &program, elsewhere)
+        }
+    })
 }
 
 /// Otherwise clap takes the `-1` of `--timeout -1` for an option, and does not say what is wrong with it.
@@ -64,6 +70,71 @@ fn are_suggested(error: &clap::Error, commands: &[String]) -> bool {
         Some(ContextValue::Strings(some)) => commands.iter().any(|it| some.contains(it)),
         _ => false,
     }
+}
+
+/// Options of `flock(1)`, `lockfile(1)`, `sem(1)`, and of our other commands; an option that a command of ours has; and
+/// the tip that its users get. The first row counts.
+const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 17] = [
+    (NO_WAIT, "nonblock", "the option for this is '--nonblock'"),
+    (NO_WAIT, "timeout", "the option for this is '--timeout 0'"),
+    (&["-w", "-W", "--wait", "-r", "--retries"], "timeout", "the option for this is '--timeout'"),
+    (&["-l", "--locktimeout", "--lock-timeout"], "stale", "the option for this is '--stale'"),
+    (ALONE, "shared", "without '--shared', the lock has one holder"),
+    (ALONE, "conflict-exit-code", "no option is needed: the lock has one holder"),
+    (
+        &["-o", "--close"],
+        "COMMAND",
+        "no option is needed: what COMMAND starts does not hold the lock",
+    ),
+    (&["-c", "--command"], "COMMAND", "a line for a shell is run by the command: sh -c LINE"),
+    (&["-F"], "no-fork", "the option for this is '--no-fork'"),
+    (&["-s"], "shared", "the option for this is '--shared'"),
+    (&["-j", "--jobs", "--limit", "--slots"], "slots", "the option for this is '--slots'"),
+    (&["-j", "--jobs", "--limit", "--slots"], "limit", "the option for this is '--limit'"),
+    (SEVERAL, "also", "the option for this is '--also'"),
+    (SEVERAL, "key", "the option for this is '--key'"),
+    (SEVERAL, "with", "the option for this is '--with'"),
+    (&["--name"], "tag", "the option for this is '--tag'"),
+    (&["--tag"], "name", "the option for this is '--name'"),
+];
+const SEVERAL: &[&str] = &["--also", "--key", "--with"];
+const NO_WAIT: &[&str] = &["-n", "--nb", "--nonblock", "--non-block", "--nowait", "--no-wait"];
+const ALONE: &[&str] = &["-x", "-e", "--exclusive"];
+
+/// clap names options that have little in common with what was typed, and advises to write it behind `--`.
+fn with_tip_for_option(
+    mut error: clap::Error,
+    program: &Command,
+    words: &[OsString],
+) -> clap::Error {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let typed = typed.clone();
+    let own = OwnWords::of(program, words).command;
+    let command = own.and_then(|name| program.find_subcommand(name)).unwrap_or(program);
+    let has = |name: &str| {
+        let is_operand = |arg: &Arg| arg.get_value_names().is_some_and(|it| it == [name]);
+        command.get_arguments().any(|arg| arg.get_long() == Some(name) || is_operand(arg))
+    };
+    let theirs =
+        OPTIONS_ELSEWHERE.iter().find(|(all, ours, _)| all.contains(&&*typed) && has(ours));
+    let near = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(near)) => is_slip(&typed, near) || near.starts_with(&typed),
+        _ => false,
+    };
+    if theirs.is_some() || !near {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    if let Some((.., tip)) = theirs {
+        let tip = ContextValue::StyledStrs(vec![(*tip).into()]);
+        error.insert(ContextKind::Suggested, tip);
+    } else if matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(tips))
+        if tips.iter().any(|tip| tip.to_string().starts_with("to pass")))
+    {
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 /// Whether one letter is wrong, missing or too much, or two are swapped.

@@ -26,7 +26,7 @@ _dflock_table='* -s,--server .
 - help VERB
 help 1 =run,acquire,release,renew,watch,stats,force-release,kick,ping,bench,completions,help
 run 1 .
-run -k,--key .
+run -k,--key FIRST
 run -t,--timeout .
 run --ttl .
 run --shared -
@@ -39,7 +39,7 @@ run --hold-for .
 run -E,--conflict-exit-code .
 run + COMMAND
 acquire 1 .
-acquire -k,--key .
+acquire -k,--key FIRST
 acquire -t,--timeout .
 acquire --ttl .
 acquire --shared -
@@ -107,8 +107,9 @@ _dflock_walk() {
             _dflock_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _dflock_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _dflock_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _dflock_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

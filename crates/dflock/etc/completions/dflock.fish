@@ -27,7 +27,7 @@ set --global __dflock_table \
     '- help VERB Print this message or the help of the given subcommand(s)' \
     'help 1 =run,acquire,release,renew,watch,stats,force-release,kick,ping,bench,completions,help ' \
     'run 1 . The name of the lock: 1 to 256 bytes without blanks' \
-    'run -k,--key . Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock' \
+    'run -k,--key FIRST Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock' \
     'run -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever' \
     'run --ttl . Length of the lease in seconds, instead of the server\'s default' \
     'run --shared - Share the lock with others that give this option. Without it, the lock has one holder alone' \
@@ -40,7 +40,7 @@ set --global __dflock_table \
     'run -E,--conflict-exit-code . Exit code for busy and timed out, instead of 1 and 75; without --json no message either' \
     'run + COMMAND The command and its arguments; `--` before them is optional' \
     'acquire 1 . The name of the lock: 1 to 256 bytes without blanks' \
-    'acquire -k,--key . Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock' \
+    'acquire -k,--key FIRST Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock' \
     'acquire -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever' \
     'acquire --ttl . Length of the lease in seconds, instead of the server\'s default' \
     'acquire --shared - Share the lock with others that give this option. Without it, the lock has one holder alone' \
@@ -116,8 +116,9 @@ function __dflock_complete
                 break
             end
         else if string match -q -- '-?*' $word; and test $plain = no
-            set kind (__dflock_kind $command $word)
-            test "$kind" = -; or set value $kind
+            set kind (__dflock_kind $command (string replace -r '=.*' '' -- $word))
+            test "$kind" = FIRST; and test $place = 0; and set place 1
+            test "$kind" = -; or string match -q -- '*=*' $word; or set value $kind
         else if test $command = -; and test "$(__dflock_kind - $word)" = VERB
             set command $word
         else

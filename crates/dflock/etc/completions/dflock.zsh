@@ -27,7 +27,7 @@ typeset -g _dflock_table='* -s,--server . HOST:PORT, `[V6]:PORT` or unix:PATH. I
 - help VERB Print this message or the help of the given subcommand(s)
 help 1 =run,acquire,release,renew,watch,stats,force-release,kick,ping,bench,completions,help 
 run 1 . The name of the lock: 1 to 256 bytes without blanks
-run -k,--key . Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock
+run -k,--key FIRST Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock
 run -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever
 run --ttl . Length of the lease in seconds, instead of the server'\''s default
 run --shared - Share the lock with others that give this option. Without it, the lock has one holder alone
@@ -40,7 +40,7 @@ run --hold-for . Hold the lock for at least this many seconds, even if the comma
 run -E,--conflict-exit-code . Exit code for busy and timed out, instead of 1 and 75; without --json no message either
 run + COMMAND The command and its arguments; `--` before them is optional
 acquire 1 . The name of the lock: 1 to 256 bytes without blanks
-acquire -k,--key . Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock
+acquire -k,--key FIRST Take this lock, too. May be given more than once; then all are taken, or none: if one of them cannot be had, the others are released. No order of keys leads to a deadlock
 acquire -t,--timeout . Seconds to wait in line. 0: do not wait. Not given: wait for ever
 acquire --ttl . Length of the lease in seconds, instead of the server'\''s default
 acquire --shared - Share the lock with others that give this option. Without it, the lock has one holder alone
@@ -108,8 +108,9 @@ _dflock_walk() {
             _dflock_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _dflock_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _dflock_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _dflock_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

@@ -85,8 +85,9 @@ function __dflockd_complete
                 break
             end
         else if string match -q -- '-?*' $word; and test $plain = no
-            set kind (__dflockd_kind $command $word)
-            test "$kind" = -; or set value $kind
+            set kind (__dflockd_kind $command (string replace -r '=.*' '' -- $word))
+            test "$kind" = FIRST; and test $place = 0; and set place 1
+            test "$kind" = -; or string match -q -- '*=*' $word; or set value $kind
         else if test $command = -; and test "$(__dflockd_kind - $word)" = VERB
             set command $word
         else

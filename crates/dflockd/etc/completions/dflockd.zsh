@@ -77,8 +77,9 @@ _dflockd_walk() {
             _dflockd_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _dflockd_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _dflockd_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _dflockd_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

@@ -13,8 +13,9 @@ _sema_table='* --json -
 - list VERB
 - clean VERB
 - run VERB
+- completions VERB
 - help VERB
-help 1 =try,acquire,release,touch,status,wait,list,clean,run,help
+help 1 =try,acquire,release,touch,status,wait,list,clean,run,completions,help
 try 1 FILE
 try --slots .
 try --stale .
@@ -78,7 +79,8 @@ run --with FILE
 run -v,--verbose -
 run --bg -
 run -c,--command .
-run + COMMAND'
+run + COMMAND
+completions 1 =bash,fish,zsh'
 
 # Sets kind to what the row of command $1 says of $2: an option, or the number of a word (+: all further words).
 _sema_kind() {
@@ -112,8 +114,9 @@ _sema_walk() {
             _sema_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _sema_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _sema_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _sema_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

@@ -14,8 +14,9 @@ set --global __sema_table \
     '- list VERB Show all locks in a directory' \
     '- clean VERB Remove a lock if it is stale, or everything stale in a directory' \
     '- run VERB Run a command while holding a lock' \
+    '- completions VERB Print completions for a shell' \
     '- help VERB Print this message or the help of the given subcommand(s)' \
-    'help 1 =try,acquire,release,touch,status,wait,list,clean,run,help ' \
+    'help 1 =try,acquire,release,touch,status,wait,list,clean,run,completions,help ' \
     'try 1 FILE The lock file; its directory must exist' \
     'try --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N' \
     'try --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]' \
@@ -80,6 +81,7 @@ set --global __sema_table \
     'run --bg - Return as soon as the command runs; it continues in the background, without input' \
     'run -c,--command . Run this line in a shell' \
     'run + COMMAND The command and its arguments; `--` before them is optional' \
+    'completions 1 =bash,fish,zsh For which shell' \
 
 # What the row of a command says of an option, or of the number of a word (+: all further words).
 function __sema_kind --argument-names command name
@@ -121,8 +123,9 @@ function __sema_complete
                 break
             end
         else if string match -q -- '-?*' $word; and test $plain = no
-            set kind (__sema_kind $command $word)
-            test "$kind" = -; or set value $kind
+            set kind (__sema_kind $command (string replace -r '=.*' '' -- $word))
+            test "$kind" = FIRST; and test $place = 0; and set place 1
+            test "$kind" = -; or string match -q -- '*=*' $word; or set value $kind
         else if test $command = -; and test "$(__sema_kind - $word)" = VERB
             set command $word
         else

@@ -14,8 +14,9 @@ typeset -g _sema_table='* --json - Print JSON instead of text, also if it fails:
 - list VERB Show all locks in a directory
 - clean VERB Remove a lock if it is stale, or everything stale in a directory
 - run VERB Run a command while holding a lock
+- completions VERB Print completions for a shell
 - help VERB Print this message or the help of the given subcommand(s)
-help 1 =try,acquire,release,touch,status,wait,list,clean,run,help 
+help 1 =try,acquire,release,touch,status,wait,list,clean,run,completions,help 
 try 1 FILE The lock file; its directory must exist
 try --slots . How many may hold the lock at once; if more than one, the slots are PATH.1 to PATH.N
 try --stale . A lock older than this counts as old; 0: no lock is ever stale [default: 3600]
@@ -79,7 +80,8 @@ run --with FILE One more lock to hold; may be given several times
 run -v,--verbose - Print to standard error the holder, how long the wait took, and the command
 run --bg - Return as soon as the command runs; it continues in the background, without input
 run -c,--command . Run this line in a shell
-run + COMMAND The command and its arguments; `--` before them is optional'
+run + COMMAND The command and its arguments; `--` before them is optional
+completions 1 =bash,fish,zsh For which shell'
 
 # Sets kind to what the row of command $1 says of $2: an option, or the number of a word (+: all further words).
 _sema_kind() {
@@ -113,8 +115,9 @@ _sema_walk() {
             _sema_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _sema_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _sema_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _sema_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

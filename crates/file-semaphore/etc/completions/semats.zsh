@@ -51,8 +51,9 @@ _semats_walk() {
             _semats_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _semats_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _semats_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _semats_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

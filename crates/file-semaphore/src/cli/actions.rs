@@ -31,11 +31,10 @@ use crate::sys::watch::Alarm as _;
 /// `began`: this process is the one of `run --bg` in the background.
 pub(crate) fn perform(words: Vec<OsString>, began: Option<Began>) -> End {
     match arguments::parse(&words) {
-        Ok(Arguments { command: Command::Run(Run { bg: true, lock, .. }), output })
-            if began.is_none() =>
-        {
-            run::in_background(&words)
-                .unwrap_or_else(|error| report_failure(&lock.path, output.form(), &error))
+        Ok(Arguments { command: Command::Run(run), output }) if run.bg && began.is_none() => {
+            let form = output.form();
+            run::in_background(&run, form, &words)
+                .unwrap_or_else(|error| report_failure(&run.lock.path, form, &error))
         }
         Ok(Arguments { command, output }) => dispatch(command, output.form(), began),
         Err(error) if error.use_stderr() => {
@@ -354,9 +353,9 @@ fn report_failure(path: &Path, form: Form, error: &Error) -> End {
         Form::Quiet if code == exit::HELD => {}
         // The user that pressed Ctrl-C knows it, and other processes see it in how this one ends.
         Form::Text | Form::Quiet if matches!(error, Error::Interrupted { .. }) => {}
-        Form::Text | Form::Quiet => complain(&error.sentence(path, "")),
+        Form::Text | Form::Quiet => complain(&format!("sema: {}\n", error.sentence(path, ""))),
         Form::Json => {
-            let value = Value::Object(error.members());
+            let value = Value::Object(error.members(error.sentence(path, "")));
             written("sema", print(&(value.compact() + "\n")));
         }
     }

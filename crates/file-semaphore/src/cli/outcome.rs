@@ -180,6 +180,7 @@ fn taken(slots: &[SlotStatus]) -> impl Iterator<Item = Members> + '_ {
 fn listed(lock: &Listed) -> Value {
     let mut members = vec![("name", shown(&lock.name).as_str().into())];
     members.extend(held_members(&lock.status));
+    members.push(("shared", Value::Bool(lock.shared)));
     Value::Object(members)
 }
 
@@ -200,9 +201,13 @@ fn table(locks: &[Listed]) -> String {
             Some(false) => "dead",
             None => "unknown",
         };
-        let stale = if held.stale { "stale" } else { "held" };
+        let state = match (held.stale, lock.shared) {
+            (true, _) => "stale",
+            (false, true) => "shared",
+            (false, false) => "held",
+        };
         let (name, tag) = (shown(&lock.name), printable(tag));
-        text.push_str(&format!("{name}\t{pid}\t{alive}\t{stale}\t{}\t{tag}\n", held.age_seconds));
+        text.push_str(&format!("{name}\t{pid}\t{alive}\t{state}\t{}\t{tag}\n", held.age_seconds));
     }
     text
 }
@@ -284,12 +289,12 @@ impl Error {
         }
     }
 
-    /// `status`, `type`, `message`, and the holder where it is known.
-    pub(crate) fn members(&self) -> Members {
+    /// `status`, `type`, this message, and the holder where it is known.
+    pub(crate) fn members(&self, message: String) -> Members {
         let mut members = vec![
             ("status", "failed".into()),
             ("type", self.class().1.into()),
-            ("message", self.reason().to_string().as_str().into()),
+            ("message", Value::Text(message)),
         ];
         if let Some(info) = self.holder() {
             members.push(("holderPid", Value::Number(info.pid())));
@@ -298,8 +303,8 @@ impl Error {
         members
     }
 
-    /// One line for a person. `path` is what the lock is called on the command line, and `begin` comes before the
-    /// reason.
+    /// What happened to which lock. `path` is what the lock is called on the command line, and `begin` comes before
+    /// the reason.
     pub(crate) fn sentence(&self, path: &Path, begin: &str) -> String {
         let standing = self.holder().map(|info| info.holder().standing(&Here::look()));
         let remark = standing.map_or("", remark);
@@ -307,7 +312,7 @@ impl Error {
         let other = self.path().filter(|other| !is_same(path, other));
         let other = other.map_or_else(String::new, |other| format!(": \"{}\"", shown(other)));
         let reason = self.reason();
-        printable(&format!("sema: {}: {begin}{reason}{remark}{other}", shown(path))) + "\n"
+        printable(&format!("{}: {begin}{reason}{remark}{other}", shown(path)))
     }
 
     fn holder(&self) -> Option<&LockInfo> {

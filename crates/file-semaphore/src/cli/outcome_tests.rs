@@ -81,7 +81,8 @@ fn slots_are_counted() {
 
 #[test]
 fn a_listing_is_a_line_a_lock() {
-    let lock = Listed { name: "a\n\u{9b}b".into(), status: held(Standing::Dead, true) };
+    let lock =
+        Listed { name: "a\n\u{9b}b".into(), status: held(Standing::Dead, true), shared: false };
     let outcome = Outcome::Listed(vec![lock]);
     assert_eq!(outcome.text(), "a\\n\\xc2\\x9bb\t12345\tdead\tstale\t7\tts-process\n");
     let json = r#"[{"name":"a\\n\\xc2\\x9bb","pid":12345,"#;
@@ -125,16 +126,16 @@ fn missing() -> Error {
 #[case::system(missing(), 3, "IO_ERROR")]
 fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
     assert_eq!(error.exit_code(), code);
-    let text = lines(&error.members());
-    assert!(text.starts_with(&format!("status: failed\ntype: {kind}\nmessage: ")), "{text}");
+    let text = lines(&error.members("m".to_owned()));
+    assert!(text.starts_with(&format!("status: failed\ntype: {kind}\nmessage: m\n")), "{text}");
 }
 
 #[test]
 fn a_failure_names_the_holder() {
     let path = Path::new("/run/a\n.lock");
     let error = Error::AlreadyLocked { path: path.to_owned(), holder: boxed(), left_by: None };
-    let text = lines(&error.members());
+    let text = lines(&error.members(String::new()));
     assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
     let sentence = error.sentence(path, "");
-    assert_eq!(sentence, "sema: /run/a\\n.lock: held by process 12345\n");
+    assert_eq!(sentence, "/run/a\\n.lock: held by process 12345");
 }

@@ -11,10 +11,10 @@ use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 pub(crate) use wrapcmd::Began;
 use wrapcmd::exit::End;
-use wrapcmd::{Background, Running, Signals, Standby};
+use wrapcmd::{Background, Refusal, Running, Signals, Standby};
 
 use super::arguments::{Form, Run};
-use super::locks::{Failure, Kept, hears, open, renewal, taken, tell_held};
+use super::locks::{Failure, Kept, hears, open, refused, renewal, taken, tell_held};
 use super::outcome::exit;
 use super::signals;
 use crate::error::Error;
@@ -24,7 +24,11 @@ use crate::semaphore::{Guard, Patience, Semaphore};
 use crate::sys::watch::Alarm;
 
 /// Does all of it in a process of its own, and returns when the command begins, or with what kept it from that.
-pub(crate) fn in_background(words: &[OsString]) -> Result<End, Error> {
+pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result<End, Error> {
+    // Later nobody waits for the exit code.
+    if let Some(refusal) = run.command().first().and_then(|it| Refusal::of_missing(it)) {
+        return Ok(End::Code(refused(&refusal, form)));
+    }
     let signals = signals::catch()?;
     let background = Background::start("sema", words, &signals).map_err(cannot_start)?;
     let ended = background.outcome(&signals);

@@ -272,7 +272,7 @@ fn status(semaphore: &Semaphore, own: &Holder) -> Result<Members, Error> {
 
 /// A failure is an answer on standard output for `try-acquire`, an error for the others.
 fn failed(request: &Request, error: &Error) -> u8 {
-    let text = form(request.form, error.members());
+    let text = form(request.form, error.members(error.reason().to_string()));
     match request.command {
         Command::TryAcquire => {
             say(&text);

@@ -40,7 +40,7 @@ pub(super) fn teller<'a>(
                     several.iter().copied().find(|lock| is_same(lock, &path)).unwrap_or(&path)
                 }
             };
-            complain(&error.sentence(lock, "waiting: "));
+            complain(&format!("sema: {}\n", error.sentence(lock, "waiting: ")));
         }
     }))
 }

@@ -13,7 +13,7 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::LockInfo;
 use crate::semaphore::files::Files;
-use crate::temporary::{maker, temporary_of, ticket_of};
+use crate::temporary::{maker, shared_by, temporary_of, ticket_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
@@ -41,6 +41,8 @@ pub struct Listed {
     pub name: OsString,
     /// What it says, and what is known of its holder.
     pub status: HeldStatus,
+    /// Whether the holder shares the lock; then the name is that of the lock, and each holder is listed.
+    pub shared: bool,
 }
 
 /// Removes stale locks, and the temporary files beside them of dead makers.
@@ -101,12 +103,34 @@ fn is_gone(maker: Pid, file_age: Duration) -> bool {
 }
 
 /// The locks in a directory, sorted by name: every regular file whose content parses, except
-/// temporary ones, and every one that may not be read.
+/// temporary ones, every one that may not be read, and the holders of shared locks.
 ///
 /// # Errors
 /// [`Error::System`] when the directory cannot be read.
 pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, Error> {
-    let handle = Directory::open(directory.as_ref())?;
+    let directory = directory.as_ref();
+    let mut listed = files(directory, config)?;
+    for name in Directory::open(directory)?.names()? {
+        let Some(lock) = shared_by(&name) else { continue };
+        let readers = directory.join(name.as_os_str());
+        if !readers.symlink_metadata().is_ok_and(|it| it.is_dir()) {
+            continue;
+        }
+        // A directory that is gone by now, or is closed to the caller, has no holders that could be shown.
+        let holders = files(&readers, config).unwrap_or_default();
+        listed.extend(holders.into_iter().map(|it| Listed {
+            name: lock.clone(),
+            shared: true,
+            ..it
+        }));
+    }
+    listed.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(listed)
+}
+
+/// The lock files of a directory, sorted by name.
+pub(crate) fn files(directory: &Path, config: Config) -> Result<Vec<Listed>, Error> {
+    let handle = Directory::open(directory)?;
     let mut names = handle.names()?;
     names.retain(|name| temporary_of(name).is_none());
     names.sort();
@@ -122,7 +146,8 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
             Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => continue,
         };
         if status.info.is_none() || status.lock_info().is_some() {
-            listed.push(Listed { name: name.as_os_str().to_owned(), status });
+            let name = name.as_os_str().to_owned();
+            listed.push(Listed { name, status, shared: false });
         }
     }
     Ok(listed)

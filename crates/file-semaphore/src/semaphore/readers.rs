@@ -20,6 +20,7 @@ use crate::semaphore::cleaning::{self, Listed, sweep};
 use crate::semaphore::files::{Claimant, Files};
 use crate::sys::alike;
 use crate::sys::watch::Watch;
+use crate::temporary::READERS;
 
 /// How often the directory is looked at or entered again, when others remove it in that moment.
 const TRIES: usize = 64;
@@ -38,7 +39,7 @@ pub(crate) struct Readers<'a> {
 impl<'a> Readers<'a> {
     pub(crate) fn of(files: &'a Arc<Files>) -> Self {
         let mut directory = files.path().into_os_string();
-        directory.push(".shared");
+        directory.push(READERS);
         Self { files, directory: directory.into() }
     }
 
@@ -62,7 +63,7 @@ impl<'a> Readers<'a> {
                 }
                 _ => {}
             }
-            match cleaning::list(&self.directory, self.files.config) {
+            match cleaning::files(&self.directory, self.files.config) {
                 // It may be there again by now.
                 Err(error) if is_gone(&error) => last = Some(error),
                 other => return other,

@@ -137,6 +137,10 @@ fn readers_are_in_together_and_a_writer_alone() {
     let status = scratch.sema(&["status", "a"]);
     assert!(status.out.starts_with("locked: true\nshared: 1\npid: "), "{status:?}");
     assert_eq!(status.code, 1);
+    let list = scratch.sema(&["list", "."]);
+    assert!(list.out.starts_with("a\t") && list.out.contains("\talive\tshared\t"), "{list:?}");
+    let list = scratch.sema(&["list", ".", "--json"]).out;
+    assert!(list.ends_with(",\"shared\":true}]\n"), "{list:?}");
     assert_eq!(scratch.sema(&["run", "-n", "-s", "a", "true"]).code, 0);
     // A writer that waits keeps new readers out, so that it gets its turn.
     let writer = start(&scratch, &["run", "a", "sh", "-c", "ls -d a.shared"]);
@@ -409,6 +413,8 @@ fn in_the_background_no_more_run_than_there_are_slots() {
 #[case::held("run --bg -w 0.05 a true", 1, "timed out")]
 #[case::at_once("run --bg -n -E 75 a true", 75, "held by process 1")]
 #[case::bad_path("run --bg no/a true", 3, "parent directory")]
+#[case::no_such_command("run --bg a no-such-command", 127, "no-such-command: command not found")]
+#[case::no_such_file("run --bg a ./no-such-file", 127, "./no-such-file: No such file or directory")]
 fn run_bg_reports_a_command_that_cannot_start(
     #[case] line: &str,
     #[case] code: i32,

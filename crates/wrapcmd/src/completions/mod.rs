@@ -52,7 +52,8 @@ struct Row {
     command: String,
     /// The names of an option, the name of a command, or the number of a word; `+` for all further words.
     names: String,
-    /// What the value is; see [`kind`]. `VERB` for a command, `-` for an option without a value.
+    /// What the value is; see [`kind`]. `VERB` for a command, `-` for an option without a value, `FIRST` for an option that
+    /// takes the place of the first operand.
     kind: String,
     /// For people.
     help: String,
@@ -74,9 +75,12 @@ impl Row {
 }
 
 fn rows(program: &Command) -> Vec<Row> {
-    let verbs: Vec<&Command> = program.get_subcommands().filter(|it| !it.is_hide_set()).collect();
+    let verbs: Vec<&Command> = program.get_subcommands().collect();
     let mut rows: Vec<Row> = arguments(program)
-        .map(|it| row(if it.is_global_set() || it.get_id() == "help" { "*" } else { "-" }, it))
+        .map(|it| {
+            let command = if it.is_global_set() || it.get_id() == "help" { "*" } else { "-" };
+            row(command, it, kind(it))
+        })
         .collect();
     rows.extend(verbs.iter().map(|verb| Row {
         command: "-".to_owned(),
@@ -96,7 +100,13 @@ fn rows(program: &Command) -> Vec<Row> {
     }
     for verb in &verbs {
         let own = arguments(verb).filter(|it| !it.is_global_set() && it.get_id() != "help");
-        rows.extend(own.map(|it| row(verb.get_name(), it)));
+        rows.extend(own.map(|it| {
+            // `--key KEY` takes the place of `KEY`.
+            let name = it.get_long().filter(|_| it.get_action().takes_values());
+            let is_first =
+                verb.get_positionals().next().is_some_and(|it| Some(it.get_id().as_str()) == name);
+            row(verb.get_name(), it, if is_first { "FIRST".to_owned() } else { kind(it) })
+        }));
     }
     rows
 }
@@ -105,7 +115,7 @@ fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|it| !it.is_hide_set())
 }
 
-fn row(command: &str, argument: &Arg) -> Row {
+fn row(command: &str, argument: &Arg, kind: String) -> Row {
     let several = argument.get_num_args().is_some_and(|it| it.max_values() > 1);
     let names = match argument.get_index() {
         Some(_) if several => "+".to_owned(),
@@ -116,12 +126,7 @@ fn row(command: &str, argument: &Arg) -> Row {
             short.into_iter().chain(long).collect::<Vec<_>>().join(",")
         }
     };
-    Row {
-        command: command.to_owned(),
-        names,
-        kind: kind(argument),
-        help: line(argument.get_help()),
-    }
+    Row { command: command.to_owned(), names, kind, help: line(argument.get_help()) }
 }
 
 /// What to offer for a value: the ports of this machine, files, directories, a command with its arguments, a list of

@@ -31,8 +31,9 @@ _NAME_walk() {
             _NAME_kind "$command" +
             [[ $kind != COMMAND ]] || { wrapped=$((number + 1)); return; }
         elif [[ $word == -?* && -z $plain ]]; then
-            _NAME_kind "$command" "$word"
-            [[ $kind == - ]] || value=$kind
+            _NAME_kind "$command" "${word%%=*}"
+            [[ $kind != FIRST || $place != 0 ]] || place=1
+            [[ $kind == - || $word == *=* ]] || value=$kind
         else
             _NAME_kind - "$word"
             if [[ $command == - && $kind == VERB ]]; then

@@ -21,7 +21,7 @@ use crate::semaphore::{Guard, Patience, Semaphore};
 pub(crate) enum Began {}
 
 /// Refuses it.
-pub(crate) fn in_background(_words: &[OsString]) -> Result<End, Error> {
+pub(crate) fn in_background(_run: &Run, _form: Form, _words: &[OsString]) -> Result<End, Error> {
     Err(Error::Process { message: "--bg: not on Windows" })
 }
 
