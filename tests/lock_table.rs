@@ -449,6 +449,31 @@ fn an_unplugged_link_can_be_unlocked_with_all_its_names() {
     assert_eq!(records(&machine), [""; 0]);
 }
 
+/// The adapter came back under another number while its link was locked: the link leads to another node, and what was
+/// locked under the old number may be somebody else's by now.
+#[rstest]
+#[case::untouched(&[], &[])]
+#[case::relocked(&["LCK..ttyS0"], &["LCK..ttyS0"])]
+fn a_link_that_leads_elsewhere_can_be_unlocked_with_all_its_names(
+    #[case] relocked: &[&str],
+    #[case] left: &[&str],
+) {
+    let machine = Machine::new();
+    let device = "serial/by-id/usb-X";
+    assert_eq!(machine.lock(device, own()), Outcome::Done);
+    assert_eq!(machine.names().len(), 5);
+    for link in ["dev/modem", "dev/serial/by-id/usb-X"] {
+        fs::remove_file(machine.path(link)).unwrap();
+        symlink(machine.path("dev/ttyS1"), machine.path(link)).unwrap();
+    }
+    for name in relocked {
+        fs::remove_file(machine.lock_file(name)).unwrap();
+        assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
+    }
+    assert_eq!(machine.unlock(device, own()), Outcome::Done);
+    assert_eq!(machine.names(), left);
+}
+
 /// A program that opens another link of the device is met, and meets us: udev knows the links.
 /// The device is a real one, linked into the private `/dev`.
 #[test]

@@ -223,6 +223,7 @@ impl Service {
         let answer = self.table.attempt_unlock(request, contention);
         if let Ok(Answer { released: Some(real), .. }) = &answer {
             self.ports.released(real, request.pid);
+            self.foreseen.retain(|it| it.request.pid != request.pid || it.device.real() != real);
             self.queue.wake(real, Instant::now());
         }
         answer
@@ -236,7 +237,7 @@ impl Service {
         }
         if self.foreseen.files(user) >= FORESEEN_PER_USER {
             // Those that are gone by now do not count.
-            self.foreseen.retain(|lock| table.is_locked_for(&lock.device, lock.request.pid));
+            self.foreseen.retain(|lock| table.is_foreseen_for(&lock.device, lock.request.pid));
         }
         let files = self.foreseen.files(user);
         if files < FORESEEN_PER_USER {
@@ -339,10 +340,14 @@ impl Service {
         self.queue.process_gone(pid, Instant::now());
     }
 
-    /// A process that has got a number with a lock keeps the lock if it may hold the port.
+    /// A process that has got a number with a lock keeps the lock if it may hold the port. A lock that it has taken
+    /// itself is its own.
     pub(super) fn judge_the_newcomers(&mut self) {
         let came = self.foreseen.take(|lock| pidlockfile::process::lives(lock.request.pid));
         for Lock { user, request, device, .. } in came {
+            if !self.table.is_foreseen_for(&device, request.pid) {
+                continue;
+            }
             let right = self.authority.grant_opener(&mut self.processes, request.clone(), device);
             let Err(refusal) = right else { continue };
             if self.release(&request, Contention::Decides).is_ok() {

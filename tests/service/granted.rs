@@ -146,6 +146,33 @@ fn a_process_without_the_right_keeps_no_lock_of_its_number() {
     assert!(has("ttyW0"), "{:?}", sandbox.locks());
 }
 
+/// It keeps what was locked for it since, even if it has lost the right meanwhile, with records and without.
+#[rstest]
+#[ignore = "needs namespaces: tests/run"]
+fn a_process_keeps_a_lock_that_was_taken_after_it_came(#[values(false, true)] records: bool) {
+    let sandbox =
+        Sandbox::with_lfpd().port_with_mode("ttyW0", 0o600).port_with_mode("ttyW1", 0o600);
+    let sandbox = sandbox.enter();
+    if records {
+        assert_eq!(sandbox.command("mkdir").arg("/run/lfpd").run().code(), 0);
+    }
+    let _daemon = daemon(&sandbox, &TCP);
+    let lines = "lock ttyW0 20000\nunlock ttyW0 20000\nlock ttyW1 20000\n";
+    assert_eq!(over_tcp(&sandbox, User::Bob, lines), ["200"; 3]);
+    let come = "until [ \"$pid\" = 20000 ]; do echo 19999 >/proc/sys/kernel/ns_last_pid; \
+                setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; \
+                echo come; cat";
+    let mut bobs = sandbox.command("bash").args(["-c", come]).spawn();
+    bobs.expect("come");
+    let chmod = |mode: &str| sandbox.command("chmod").args([mode, "/dev/ttyW0"]).run().code();
+    assert_eq!(chmod("666"), 0);
+    assert_eq!(over_tcp(&sandbox, User::Bob, "lock ttyW0 20000\n"), ["200"]);
+    assert_eq!(chmod("600"), 0);
+    let has = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
+    assert!(until(LIMIT, || (!has("ttyW1")).then_some(())).is_some(), "{:?}", sandbox.locks());
+    assert!(has("ttyW0"), "{:?}", sandbox.locks());
+}
+
 /// What is locked for nobody counts for who asks for it, with records and without.
 #[rstest]
 #[ignore = "needs namespaces: tests/run"]

@@ -256,10 +256,11 @@ impl Table {
         self.resolver.names_of(resolved)
     }
 
-    /// Whether a resolved device is locked for this number, by its first lock file.
-    pub fn is_locked_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
-        let Ok((resolver, open, _)) = self.parts() else { return false };
-        survey::is_locked_for(resolver, open, resolved, pid)
+    /// Whether a resolved device is locked for this number by a lock that was taken before any process had it. By the
+    /// first lock file and its record.
+    pub fn is_foreseen_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
+        let Ok((resolver, open, state)) = self.parts() else { return false };
+        survey::is_foreseen_for(resolver, open, state, resolved, pid)
     }
 
     /// The holders of a device, also those that have ended, under any scheme that is visible without opening it.

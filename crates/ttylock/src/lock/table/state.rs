@@ -117,9 +117,19 @@ impl State {
         Claimant::of(&mut self.machine, pid)
     }
 
-    /// The names under which this pid's lock was written, if this is the first of them.
+    /// The names under which this pid's lock of a device was written, by its record.
     pub(super) fn names_written(&self, written: &[Name], pid: Pid) -> Vec<Name> {
-        written.first().map(|name| self.records.names(name, pid)).unwrap_or_default()
+        let Some((first, links)) = written.split_first() else { return Vec::new() };
+        let names = self.records.names(first, pid);
+        if !names.is_empty() {
+            return names;
+        }
+        // The device may have come back under another real name, with the same links. Of the names of then, those that
+        // belong to that lock still have its record.
+        let mut records = links.iter().map(|name| self.records.names(name, pid));
+        let names = records.find(|names| !names.is_empty()).unwrap_or_default();
+        let is_of_it = |name: &&Name| self.records.names(name, pid) == names;
+        names.iter().filter(is_of_it).cloned().collect()
     }
 
     /// Keeps a new lock file of this holder open and watches for the holder's end, as far as there is room.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pidlockfile::process::{Fate, ProcessIdentity};
+use pidlockfile::process::{Fate, ProcessIdentity, Start};
 use pidlockfile::{Found, Name, Pid, process};
 
 use super::classify::{Busy, Classification, pid_in};
@@ -136,17 +136,22 @@ fn survey_all_lock_files(
     Survey { port: None, holders, is_complete }
 }
 
-/// See [`super::Table::is_locked_for`].
-pub(super) fn is_locked_for(
+/// See [`super::Table::is_foreseen_for`].
+pub(super) fn is_foreseen_for(
     resolver: &Resolver,
     open: &Directories,
+    state: &State,
     resolved: &ResolvedDevice,
     pid: Pid,
 ) -> bool {
     let names = lock_names(resolver.layout.dialect, resolved);
     let Some(name) = names.and_then(|names| names.written.into_iter().next()) else { return false };
-    let found = open.own.directory.read(&name, READ_LIMIT);
-    matches!(found, Ok(Found::File(judged)) if pid_in(&judged) == Some(pid))
+    let Ok(Found::File(judged)) = open.own.directory.read(&name, READ_LIMIT) else { return false };
+    if pid_in(&judged) != Some(pid) {
+        return false;
+    }
+    let record = state.records.of_lock(&name, pid, judged.identity(), judged.modified());
+    record.is_none_or(|record| record.holder.start == Start::Nobody)
 }
 
 /// See [`super::Table::holder_on_record`].
