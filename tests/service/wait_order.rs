@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use testbed::{CLOSING, Client, Daemon, Ground, Holder, OtherUser, own, pause};
+use testbed::{
+    CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, Sandbox, User, own, pause, until,
+};
 
+use crate::machine::{SOCKET, answer, daemon, sleeper};
 use crate::wire::Wire;
 
 const DONE: &str = "200 Command okay.";
@@ -216,6 +219,34 @@ fn an_inherited_flock_is_looked_at_once_a_second() {
     assert_eq!(client.line(), DONE);
     // Each look may wait for the thread that reads the kernel's list.
     assert!(looks < 60, "{looks} wake-ups in three seconds");
+}
+
+/// Each attempt takes the first name and gives it back: that wakes nobody.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_device_whose_second_name_is_locked_is_looked_at_once_a_second() {
+    let sandbox = Sandbox::with_lfpd().port("ttyW0").link("modemW", "ttyW0").enter();
+    let service = daemon(&sandbox, &[]);
+    let (holder, waiter) = (sleeper(&sandbox, User::Root), sleeper(&sandbox, User::Root));
+    sandbox.write("/run/lock/LCK..modemW", format!("{:>10}\n", holder.pid()), 0o644);
+    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let mut client = sandbox.command("socat").args(words).spawn();
+    client.expect("220 ");
+    client.type_in(&format!("wait ttyW0 {} 600\n", waiter.pid()));
+    let waits = || answer(&sandbox, User::Root, "stat ttyW0").starts_with("21").then_some(());
+    assert!(until(LIMIT, waits).is_some());
+    let looks = || {
+        let status = sandbox.read(&format!("/proc/{}/status", service.pid())).unwrap();
+        let status = String::from_utf8(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u32>().unwrap()
+    };
+    let before = looks();
+    pause(Duration::from_secs(3));
+    let looks = looks() - before;
+    assert!(looks < 60, "{looks} wake-ups in three seconds");
+    holder.kill();
+    client.expect("200 ");
 }
 
 #[test]

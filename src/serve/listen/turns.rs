@@ -217,13 +217,9 @@ impl Daemon<'_> {
                 return self.turn(token, now);
             }
             self.watch_blocker(&attempt.device);
-            // A device that is asked for by another name has several lock files. Those that an attempt
-            // took before it met a conflict, it has given back: that is no news.
-            if attempt.request.device.below_dev().as_os_str() != &*attempt.device {
-                for change in self.watches.changes() {
-                    let own = Some(&*attempt.device);
-                    self.service.queue.changed(own, &change, Instant::now());
-                }
+            // Lock files that the attempt took before it met a conflict, it has given back: that is no news.
+            for change in self.watches.changes() {
+                self.service.queue.changed(Some(&*attempt.device), &change, Instant::now());
             }
         }
     }
