@@ -20,7 +20,7 @@ use testbed::{LIMIT, until};
 use ttylock::{
     Answer, Content, Contention, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table,
     Weight,
-    for_tests::{KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK},
+    for_tests::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK},
     limits::{KEPT_FILES, LOCKS_FOR_INVENTED},
 };
 
@@ -687,11 +687,14 @@ fn two_nodes_of_one_device_have_one_lock(
 }
 
 /// Locks of one user leave room for those of others.
-#[test]
+#[rstest]
+#[case::one_file_each("x")]
+#[case::three_files_each("below/x")]
 #[ignore = "needs root: tests/run"]
-fn the_lock_files_of_one_user_are_bounded() {
+fn the_locks_of_one_user_are_bounded(#[case] name: &str) {
     assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
+    fs::create_dir(machine.path("dev/below")).unwrap();
     let alice = Command::new("setpriv")
         .args(["--reuid=4711", "--regid=4711", "--clear-groups", "sleep", "600"])
         .spawn();
@@ -700,19 +703,19 @@ fn the_lock_files_of_one_user_are_bounded() {
     let hers = until(LIMIT, || (pidlockfile::process::owner(pid) == Some(4711)).then_some(()));
     assert!(hers.is_some());
     let mut table = machine.table();
-    let taken = (0..LOCK_FILES_OF_A_USER + 20)
+    let taken = (0..LOCKS_OF_A_USER + 20)
         .take_while(|number| {
-            let request = request(&format!("x{number}"), alice.pid());
+            let request = request(&format!("{name}{number}"), alice.pid());
             table.lock(&request).outcome == Outcome::Done
         })
         .count();
-    assert_eq!(taken, LOCK_FILES_OF_A_USER);
+    assert_eq!(taken, LOCKS_OF_A_USER);
     assert_eq!(table.lock(&request("y", own())).outcome, Outcome::Done, "root's own");
     let answer = table.lock(&request("ttyS0", alice.pid()));
     assert_eq!(answer.outcome, Outcome::Denied);
     assert!(answer.events.iter().any(|event| event.text.contains("uid 4711")), "{answer:?}");
-    assert_eq!(table.unlock(&request("x0", alice.pid())).outcome, Outcome::Done);
-    assert_eq!(table.lock(&request("x0", alice.pid())).outcome, Outcome::Done);
+    assert_eq!(table.unlock(&request(&format!("{name}0"), alice.pid())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request(&format!("{name}0"), alice.pid())).outcome, Outcome::Done);
 }
 
 /// The longest names that are taken leave a record.

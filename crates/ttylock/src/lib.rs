@@ -64,7 +64,7 @@ pub use pidlockfile::Pid;
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::directory_stamp::SETTLED;
-    pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCK_FILES_OF_A_USER, NAMES_OF_A_LOCK};
+    pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK};
     pub use crate::lock::room::{ROOMS, widen};
 }
 /// The README's examples are tests, too.

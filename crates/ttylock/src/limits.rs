@@ -11,7 +11,10 @@ pub const KEPT_FILES: usize = 256;
 pub const KEPT_WITHOUT_DEVICE: usize = KEPT_FILES / 2;
 
 /// Lock files that a daemon removes when their holders end.
-pub(crate) const WATCHED_LOCKS: usize = 1024;
+pub(crate) const WATCHED_FILES: usize = 4096;
+
+/// Of these, those of one user, root's apart.
+pub(crate) const WATCHED_FILES_OF_A_USER: usize = WATCHED_FILES / 4;
 
 /// Lock files of one lock.
 pub const NAMES_OF_A_LOCK: usize = 16;
@@ -26,9 +29,9 @@ pub(crate) const LINK_PARTS: usize = 256;
 /// Bytes of all these links.
 pub(crate) const LINK_BYTES: usize = 2048;
 
-/// Lock files of one user in the lock directory, root's apart; those for processes that are gone
-/// count as one user's.
-pub const LOCK_FILES_OF_A_USER: usize = 256;
+/// Locks of one user, root's apart; those for processes that are gone count as one user's. A lock may have many files: an
+/// adapter has some ten.
+pub const LOCKS_OF_A_USER: usize = 256;
 
 /// With this many lock files in the lock directory, names without a device are not locked any more.
 pub const LOCKS_FOR_INVENTED: usize = 1024;

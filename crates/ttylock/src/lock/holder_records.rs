@@ -271,12 +271,15 @@ impl HolderRecords {
         nix::dir::Dir::openat(self.handle.as_ref()?, ".", flags, Mode::empty()).ok()
     }
 
-    /// The number of recorded lock files of a user; `None` stands for the files of processes that had ended. At most
-    /// `most` records are read.
+    /// The number of recorded locks of a user, by their first files; `None` stands for those of processes that had ended.
+    /// At most `most` records are read.
     #[must_use]
     pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
         let records = self.names_of_records(most);
-        records.iter().filter(|name| self.read(name).is_some_and(|it| it.uid == uid)).count()
+        let is_first_of_user = |name: &&Name| {
+            self.read(name).is_some_and(|it| it.uid == uid && it.names.first() == Some(*name))
+        };
+        records.iter().filter(is_first_of_user).count()
     }
 
     /// The names of the recorded locks, up to a bound.

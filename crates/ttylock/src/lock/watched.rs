@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pidlockfile::process::{ProcessIdentity, Start};
 use pidlockfile::{Name, Pid};
 
-use crate::limits::LOCK_FILES_OF_A_USER;
+use crate::limits::WATCHED_FILES_OF_A_USER;
 
 /// The user of a file; `None` if it is not known: all of these count as one user.
 type User = Option<u32>;
@@ -32,8 +32,8 @@ impl Watched {
     pub(super) fn add(&mut self, name: &Name, who: &ProcessIdentity, user: User) {
         let files = || self.holders.values().flatten();
         let of_user = || files().filter(|(_, it)| **it == user).count();
-        let has_room =
-            files().count() < self.limit && (user == Some(0) || of_user() < LOCK_FILES_OF_A_USER);
+        let has_room = files().count() < self.limit
+            && (user == Some(0) || of_user() < WATCHED_FILES_OF_A_USER);
         let is_known = self.holders.get(who).is_some_and(|names| names.contains_key(name));
         if is_known || !has_room {
             return;
@@ -157,16 +157,16 @@ mod tests {
     /// A user that plants lock files leaves room for those of all others.
     #[test]
     fn one_user_does_not_fill_the_list() {
-        let mut watched = Watched::up_to(4 * LOCK_FILES_OF_A_USER);
+        let mut watched = Watched::up_to(4 * WATCHED_FILES_OF_A_USER);
         let add = |watched: &mut Watched, file: usize, user: u32| {
             watched.add(&name(&format!("LCK..{file}")), &who(i64::from(user) + 1), Some(user));
         };
-        (0..2 * LOCK_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 1000));
-        assert_eq!(watched.count_of(&who(1001)), LOCK_FILES_OF_A_USER);
+        (0..2 * WATCHED_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 1000));
+        assert_eq!(watched.count_of(&who(1001)), WATCHED_FILES_OF_A_USER);
         add(&mut watched, 0, 1001);
-        (0..4 * LOCK_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 0));
+        (0..4 * WATCHED_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 0));
         let files = [1000, 1001, 0].map(|user| watched.take(&who(user + 1)).len());
-        assert_eq!(files, [LOCK_FILES_OF_A_USER, 1, 3 * LOCK_FILES_OF_A_USER - 1]);
+        assert_eq!(files, [WATCHED_FILES_OF_A_USER, 1, 3 * WATCHED_FILES_OF_A_USER - 1]);
         assert!(watched.is_empty() && watched.take_fresh().is_empty());
     }
 }

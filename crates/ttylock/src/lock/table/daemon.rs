@@ -16,7 +16,7 @@ use crate::device::node::{ResolvedDevice, follow};
 use crate::dialects::Dialect;
 use crate::dialects::content::READ_LIMIT;
 use crate::layout::Layout;
-use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, WATCHED_LOCKS};
+use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, WATCHED_FILES};
 use crate::lock::backoff::{Backoff, Contention};
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock::Flocks;
@@ -63,7 +63,7 @@ fn forget_what_is_gone(state: &State, own: &Place) {
 /// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the
 /// living that an earlier daemon has written are kept open.
 fn watch_all(layout: &Layout, own: &Place, state: &mut State) {
-    state.watched = Watched::up_to(WATCHED_LOCKS);
+    state.watched = Watched::up_to(WATCHED_FILES);
     for name in own.lock_names() {
         // Our flock(2) would prevent a process that passes the lock from finishing.
         let whole = handover::settle(state, own, &name);

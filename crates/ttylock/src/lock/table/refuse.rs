@@ -7,7 +7,7 @@ use pidlockfile::{Pid, process};
 use super::Stop;
 use super::state::State;
 use crate::device::node::{Node, ResolvedDevice};
-use crate::limits::LOCK_FILES_OF_A_USER;
+use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::Place;
 use crate::lock::flock::{self, Completeness, Sight};
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
@@ -32,10 +32,9 @@ pub(super) fn refuse_invented(
     Err(Stop::Denied)
 }
 
-/// One user must not fill the lock directory: a user may have at most a thousand files. Only recorded files
-/// count, not files that others put into the directory.
+/// One user must not fill the lock directory. Only recorded locks count, not files that others put into the directory.
 pub(super) fn refuse_one_too_many(state: &mut State, pid: Pid) -> Result<(), Stop> {
-    if state.records.has_room_for_all(LOCK_FILES_OF_A_USER) {
+    if state.records.has_room_for_all(LOCKS_OF_A_USER) {
         return Ok(());
     }
     let uid = process::owner(pid);
@@ -43,11 +42,11 @@ pub(super) fn refuse_one_too_many(state: &mut State, pid: Pid) -> Result<(), Sto
     if uid == Some(0) || (uid.is_none() && state.guards.is_a_daemons()) {
         return Ok(());
     }
-    if state.records.count_of(uid, RECORDS_COUNTED) < LOCK_FILES_OF_A_USER {
+    if state.records.count_of(uid, RECORDS_COUNTED) < LOCKS_OF_A_USER {
         return Ok(());
     }
     let who = uid.map_or_else(|| "processes that are gone".to_owned(), |uid| format!("uid {uid}"));
-    let text = format!("refused pid {pid}: {who} has {LOCK_FILES_OF_A_USER} lock files");
+    let text = format!("refused pid {pid}: {who} has {LOCKS_OF_A_USER} locks");
     state.say(Weight::Notice, text);
     Err(Stop::Denied)
 }
