@@ -48,6 +48,12 @@ pub(super) fn take(
         state.say(Weight::Info, format!("pid {pid} ended while its lock was taken"));
         return Err(Stop::Busy(None));
     }
+    // A service that writes another directory or other names may have looked before our files were there, and then
+    // written its own. The one that looks last meets the other.
+    if let Err(stop) = refuse_held(state, open, &lock_names) {
+        take_back(state, own, names, &published);
+        return Err(stop);
+    }
     let room = room(Some(&resolved));
     for (name, published) in names.iter().zip(published) {
         state.keep(name, &claimant, published, room);
@@ -75,15 +81,32 @@ fn clear_searched(
     open: &Directories,
     lock_names: &LockNames,
 ) -> Result<(), Stop> {
-    for name in &lock_names.searched {
-        clear(state, &open.own, name)?;
-    }
-    for place in &open.others {
-        for name in place.those_present(lock_names.all(), SystemTime::now()) {
-            clear(state, place, name)?;
+    searched(open, lock_names).into_iter().try_for_each(|(place, name)| clear(state, place, name))
+}
+
+/// The same of locks that are held or being made; nothing is removed.
+fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) -> Result<(), Stop> {
+    for (place, name) in searched(open, lock_names) {
+        let found = place.directory.read(name, READ_LIMIT);
+        if state.counts(place, &found).is_err() {
+            continue;
+        }
+        let Ok(Found::File(judged)) = found else { continue };
+        if let Classification::Busy(busy) = state.classify(name, judged) {
+            return Err(state.busy(place, name, busy));
         }
     }
     Ok(())
+}
+
+/// Where a lock of the device may be that is not going to be written.
+fn searched<'a>(open: &'a Directories, lock_names: &'a LockNames) -> Vec<(&'a Place, &'a Name)> {
+    let own = lock_names.searched.iter().map(|name| (&open.own, name));
+    let others = open.others.iter().flat_map(|place| {
+        let names = place.those_present(lock_names.all(), SystemTime::now());
+        names.into_iter().map(move |name| (place, name))
+    });
+    own.chain(others).collect()
 }
 
 fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {

@@ -43,15 +43,19 @@ impl Shared {
     }
 
     fn service(&self) -> Table {
+        Table::new(self.layout())
+    }
+
+    fn layout(&self) -> Layout {
         let path = |below| self.0.path().join(below);
-        Table::new(Layout {
+        Layout {
             dev_dir: path("dev"),
             lock_dir: path("lock"),
             search_dirs: Vec::new(),
             state_dir: path("state"),
             udev_dir: path("udev"),
             ..Layout::native()
-        })
+        }
     }
 
     /// A service in the other.
@@ -170,6 +174,22 @@ fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
     );
     assert!(file.exists());
     assert!(shared.0.path().join("state/LCK..ttyS0").is_symlink());
+}
+
+/// Two services that write different directories take a device at the same time: each has looked before the other wrote.
+#[test]
+fn two_services_with_different_directories_do_not_both_take_a_device() {
+    let shared = Shared::new();
+    let other = shared.0.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let theirs = other.join("LCK..ttyS0");
+    before_record::set(move || std::fs::write(theirs, format!("{:>10}\n", Pid::this())).unwrap());
+    let layout = shared.layout();
+    let mut table = Table::new(Layout { search_dirs: vec![other], ..layout });
+    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Busy);
+    for left in ["lock", "state"] {
+        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
+    }
 }
 
 /// If the kernel's list was not read completely, a process that has the port open may have locked it.
