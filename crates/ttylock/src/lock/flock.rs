@@ -105,8 +105,8 @@ impl Flocks {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
 
-    /// The holders of `flock(2)` on a node, for a caller that first asked at that moment: a lock that was held then
-    /// and is still held is seen. `None` while the list is being read: the caller must come back for the answer.
+    /// The holders of `flock(2)` on a node, for a caller that first asked at that moment. A lock that was held
+    /// [`GOOD_FOR`] before that, and is still held, is seen. `None` while the list is being read: the caller must come back for the answer.
     ///
     /// # Errors
     /// If the list cannot be read; then nothing is known.
