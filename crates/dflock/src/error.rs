@@ -127,6 +127,11 @@ impl ClientError {
     }
 
     /// The token holds nothing.
+    pub(super) fn not_held() -> Self {
+        Self::Refused(Refusal::Error)
+    }
+
+    /// The same, or the server does not know the request.
     pub(super) fn is_not_held(&self) -> bool {
         matches!(self, Self::Refused(Refusal::Error))
     }

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::dialogue::Grant;
-use super::error::{ClientError, Refusal};
+use super::error::ClientError;
 use super::lease::{Lease, Loss, Order, Orders, Released, State};
 use super::route::Route;
 use super::schedule::{RENEWALS_PER_LEASE, Schedule};
@@ -20,14 +20,14 @@ use tokio::time::{Instant, sleep_until};
 const MOST_HOLDS: usize = 16;
 
 /// One hold. A lost one stays until its lease is released or dropped.
-pub(super) struct Hold {
-    pub(super) proof: Proof,
+struct Hold {
+    proof: Proof,
     schedule: Schedule,
     /// To be renewed now.
     is_urgent: bool,
     /// The server has confirmed it since its grant, or the grant came at once.
     is_confirmed: bool,
-    pub(super) loss: Option<Loss>,
+    loss: Option<Loss>,
     state: watch::Sender<State>,
 }
 
@@ -139,10 +139,11 @@ impl Holds {
         Lease { key, grant, renewal_interval, orders: self.orders.clone(), state: receiver }
     }
 
-    /// It is no longer held here.
-    pub(super) fn remove(&mut self, token: &Token) -> Option<Hold> {
-        let at = self.list.iter().position(|hold| hold.proof.token == *token)?;
-        Some(self.list.swap_remove(at))
+    /// It is no longer held here, and is to be released at the server. A lost one is not.
+    pub(super) fn remove(&mut self, token: &Token) -> Result<Proof, ClientError> {
+        let at = self.list.iter().position(|hold| hold.proof.token == *token);
+        let hold = at.map(|at| self.list.swap_remove(at)).filter(|hold| hold.loss.is_none());
+        hold.map(|hold| hold.proof).ok_or_else(ClientError::not_held)
     }
 
     /// When the next hold must be renewed. `None`: nothing is held.
@@ -257,7 +258,10 @@ impl Holds {
     /// Does what is ordered without the connection of the session. Who wants to take something does it over another one.
     pub(super) fn do_elsewhere(&mut self, order: Order) {
         match order {
-            Order::Release { token, outcome } => self.release_elsewhere(&token, outcome),
+            Order::Release { token, outcome } => match self.remove(&token) {
+                Ok(proof) => self.release_elsewhere(proof, outcome),
+                Err(error) => drop(outcome.send(Err(error))),
+            },
             Order::Renew { token, since } => self.urge(&token, since),
             Order::Leave { by, outcome } => self.leave_later(by, outcome),
             Order::Take { .. } => {}
@@ -268,11 +272,14 @@ impl Holds {
         self.leaving = Some((by, outcome));
     }
 
-    fn release_elsewhere(&mut self, token: &Token, outcome: Option<Released>) {
-        match self.remove(token).filter(|hold| hold.loss.is_none()) {
-            Some(hold) => self.let_go(hold.proof, outcome),
-            None => refuse(outcome),
-        }
+    /// Releases a hold over another connection, in the background.
+    pub(super) fn release_elsewhere(&self, proof: Proof, outcome: Released) {
+        let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
+        tokio::spawn(async move {
+            // If the holder has stopped waiting, nobody needs the result.
+            let _ = outcome.send(route.release_anew(&proof).await);
+            drop(alive);
+        });
     }
 
     /// Leaves a connection: gives back what was requested there and is granted late. It closes when that is done and
@@ -291,31 +298,11 @@ impl Holds {
                 for (wanted, grant) in unanswered.into_iter().zip(grants) {
                     let proof = Proof { key: wanted.key, kind: wanted.kind, token: grant.token };
                     // A hold that cannot be released ends with its lease.
-                    let _ = route.let_go(&proof).await;
+                    let _ = route.release_anew(&proof).await;
                 }
             }
             drop(alive);
             connection
         })
-    }
-
-    /// Releases a hold over another connection, in the background.
-    pub(super) fn let_go(&self, proof: Proof, outcome: Option<Released>) {
-        let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
-        tokio::spawn(async move {
-            let released = route.let_go(&proof).await;
-            if let Some(outcome) = outcome {
-                // If the holder has stopped waiting, nobody needs the result.
-                let _ = outcome.send(released);
-            }
-            drop(alive);
-        });
-    }
-}
-
-/// The token holds nothing here.
-pub(super) fn refuse(outcome: Option<Released>) {
-    if let Some(outcome) = outcome {
-        let _ = outcome.send(Err(ClientError::Refused(Refusal::Error)));
     }
 }

@@ -80,13 +80,19 @@ pub(super) enum Order {
     },
     Release {
         token: Token,
-        outcome: Option<Released>,
+        outcome: Released,
     },
     /// To end, and to leave all its holds at the server if the server says by then that it keeps them.
     Leave {
         by: Instant,
         outcome: Released,
     },
+}
+
+/// The second phase of a request for a place in the line.
+pub(super) struct Turn {
+    pub(super) timeout: Duration,
+    pub(super) outcome: oneshot::Sender<Taken>,
 }
 
 pub(super) type Orders = mpsc::UnboundedSender<Order>;
@@ -200,17 +206,19 @@ impl Lease {
 
     /// The same for a holder that shares the lease with others.
     pub(super) async fn give_back(&self) -> Result<(), ClientError> {
-        let refused = Err(ClientError::Refused(Refusal::Error));
         if self.state.has_changed().is_err() {
             // It has been released before.
-            return refused;
+            return Err(ClientError::not_held());
         }
+        self.order_release().await.unwrap_or_else(|_| Err(ClientError::closed()))
+    }
+
+    /// The session releases the hold, also if nobody waits for the outcome. It ignores this if the hold was released or
+    /// left before.
+    fn order_release(&self) -> oneshot::Receiver<Result<(), ClientError>> {
         let (outcome, released) = oneshot::channel();
-        let token = self.grant.token.clone();
-        if self.orders.send(Order::Release { token, outcome: Some(outcome) }).is_err() {
-            return refused;
-        }
-        released.await.unwrap_or_else(|_| Err(ClientError::closed()))
+        let _ = self.orders.send(Order::Release { token: self.grant.token.clone(), outcome });
+        released
     }
 }
 
@@ -237,11 +245,9 @@ pub(super) async fn leave(leases: &[Lease], answer_limit: Duration) -> Result<()
     if leases.iter().all(last) { outcome } else { outcome.and(Err(ClientError::Silent)) }
 }
 
-/// A session ignores this if the hold was released or left before.
 impl Drop for Lease {
     fn drop(&mut self) {
-        let token = self.grant.token.clone();
-        let _ = self.orders.send(Order::Release { token, outcome: None });
+        drop(self.order_release());
     }
 }
 

@@ -73,7 +73,6 @@
 mod address;
 pub mod blocking;
 mod claim;
-mod claims;
 mod connection;
 mod conversation;
 mod dialogue;
@@ -81,7 +80,6 @@ mod error;
 mod holds;
 mod lease;
 mod observer;
-mod order;
 mod patience;
 #[cfg(feature = "cli")]
 pub mod program;
@@ -92,13 +90,11 @@ mod session;
 mod settings;
 mod shard;
 mod terms;
-mod ticket;
 mod transport;
 mod watch;
 
 pub use address::{AddressError, DEFAULT_PORT, ServerAddress};
-pub use claim::{Claim, Client};
-pub use claims::{Claims, Leases, Progress};
+pub use claim::{Claim, Claims, Client, Entry, Leases, Progress, Ticket};
 pub use connection::{Connection, Stats};
 pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};
@@ -107,6 +103,5 @@ pub use observer::Holder;
 pub use settings::Settings;
 pub use shard::{Servers, shard};
 pub use terms::{Key, Kind, MAX_LINE_BYTES, MAX_TIME, TermError, Token};
-pub use ticket::{Entry, Ticket};
 pub use transport::{Tls, TlsRoots};
 pub use watch::Watch;

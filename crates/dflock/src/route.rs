@@ -112,8 +112,8 @@ impl Route {
         Patience::until(Instant::now() + self.settings.connect_limit)
     }
 
-    /// Releases a hold of a connection that has failed, for at most the answer limit.
-    pub(super) async fn let_go(&self, proof: &Proof) -> Result<(), ClientError> {
+    /// Releases a hold of a connection that has failed or is left, for at most the answer limit.
+    pub(super) async fn release_anew(&self, proof: &Proof) -> Result<(), ClientError> {
         let end = Instant::now() + self.settings.answer_limit;
         let released = self.release(proof, true, Patience::until(end));
         timeout_at(end, released).await.unwrap_or(Err(ClientError::Silent))

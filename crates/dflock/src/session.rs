@@ -8,13 +8,13 @@ use super::address::ServerAddress;
 use super::connection::Connection;
 use super::dialogue::{Grace, Grant, Place};
 use super::error::ClientError;
-use super::holds::{Hold, Holds, Live, Renewal, refuse};
-use super::lease::{Lease, Order, Orders, Released, Taken, answer, confirmed, one_of};
+use super::holds::{Holds, Live, Renewal};
+use super::lease::{Lease, Order, Orders, Released, Taken, Turn, answer, confirmed};
 use super::patience::{Backoff, was_waited_for};
 use super::route::Route;
 use super::schedule::{RENEWALS_PER_LEASE, share};
 use super::terms::{Proof, Token, Wanted};
-use super::ticket::{Entry, Ticket, Turn};
+use std::collections::HashMap;
 use std::future::{pending, ready};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The sessions of one client.
 pub(super) struct Sessions {
     /// The newest of each runtime and server. The task of another runtime may never run again.
-    shared: Mutex<Vec<(Id, ServerAddress, mpsc::WeakUnboundedSender<Order>)>>,
+    shared: Mutex<HashMap<(Id, ServerAddress), mpsc::WeakUnboundedSender<Order>>>,
     /// Each session has a receiver, and so has everything that goes on after it: see [`Self::work`].
     alive: watch::Sender<()>,
 }
@@ -57,23 +57,16 @@ impl Sessions {
         self.alive.closed().await;
     }
 
-    fn of(&self, server: &ServerAddress) -> Option<Orders> {
-        let runtime = Handle::current().id();
+    fn of(&self, server: ServerAddress) -> Option<Orders> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut orders = shared
-            .iter()
-            .filter(|(id, its, _)| *id == runtime && its == server)
-            .filter_map(|(_, _, orders)| orders.upgrade());
-        orders.find(|orders| !orders.is_closed())
+        let orders = shared.get(&(Handle::current().id(), server))?.upgrade()?;
+        (!orders.is_closed()).then_some(orders)
     }
 
     fn share(&self, server: ServerAddress, orders: &Orders) {
-        let runtime = Handle::current().id();
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|(id, its, orders)| {
-            (*id != runtime || *its != server) && orders.strong_count() > 0
-        });
-        shared.push((runtime, server, orders.downgrade()));
+        shared.retain(|_, orders| orders.strong_count() > 0);
+        shared.insert((Handle::current().id(), server), orders.downgrade());
     }
 
     /// Takes these, all or none, over the session that there is, or else, if it may wait, over a new one: with a
@@ -105,24 +98,23 @@ impl Sessions {
         wanted: &[Wanted],
         granted: Option<Vec<Grant>>,
     ) -> Option<Taken> {
-        let orders = self.of(&route.servers.first()?)?;
+        let orders = self.of(route.servers.first()?)?;
         let (outcome, taken) = oneshot::channel();
         orders.send(Order::Take { wanted: wanted.to_vec(), granted, outcome }).ok()?;
         Some(confirmed(taken.await.ok()?).await)
     }
 
     /// Joins the line on this connection.
-    pub(super) async fn enqueue(
+    pub(super) fn enqueue(
         self: &Arc<Self>,
         route: &Arc<Route>,
         wanted: Wanted,
         connection: Connection,
-    ) -> Result<Entry, ClientError> {
+    ) -> (oneshot::Receiver<Taken>, oneshot::Sender<Turn>) {
         let (outcome, taken) = oneshot::channel();
-        let (ticket, turn) = oneshot::channel();
+        let (wait, turn) = oneshot::channel();
         tokio::spawn(Session::new(self, route, connection).enqueue([wanted], outcome, turn));
-        let lease = one_of(answer(taken).await?);
-        Ok(lease.map_or(Entry::Queued(Ticket(ticket)), Entry::Acquired))
+        (taken, wait)
     }
 }
 
@@ -314,7 +306,10 @@ impl Session {
                 }
                 Event::Order(Order::Renew { token, since }) => self.holds.urge(&token, since),
                 Event::Order(Order::Release { token, outcome }) => {
-                    self.release(&token, outcome).await;
+                    match self.holds.remove(&token) {
+                        Ok(proof) => self.release(proof, outcome).await,
+                        Err(error) => drop(outcome.send(Err(error))),
+                    }
                 }
             }
         }
@@ -421,21 +416,15 @@ impl Session {
         self.taken(wanted, answer, asked_at).await
     }
 
-    /// Releases a hold. A lost one is refused.
-    async fn release(&mut self, token: &Token, outcome: Option<Released>) {
-        let hold = self.holds.remove(token).filter(|hold| hold.loss.is_none());
-        let Some(Hold { proof, .. }) = hold else { return refuse(outcome) };
+    async fn release(&mut self, proof: Proof, outcome: Released) {
         let limit = self.route.settings.answer_limit / RENEWALS_PER_LEASE;
         let release = async |connection: &mut Connection| {
             connection.release(&proof.key, proof.kind, &proof.token).await
         };
-        match (self.exchange(limit, release).await, outcome) {
-            (Err(error), outcome) if error.is_passing() => self.holds.let_go(proof, outcome),
-            (released, Some(outcome)) => {
-                // If the holder has stopped waiting, nobody needs the result.
-                let _ = outcome.send(released);
-            }
-            (_, None) => {}
+        match self.exchange(limit, release).await {
+            Err(error) if error.is_passing() => self.holds.release_elsewhere(proof, outcome),
+            // If the holder has stopped waiting, nobody needs the result.
+            released => drop(outcome.send(released)),
         }
     }
 
@@ -584,6 +573,7 @@ mod tests {
     use crate::lease::Loss;
     use crate::settings::Settings;
     use crate::shard::Servers;
+    use crate::terms::{Key, Kind, Wanted};
     use std::time::Duration;
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::net::{TcpListener, TcpStream};
@@ -638,7 +628,8 @@ mod tests {
                 peer
             });
             let mut lease = taken.unwrap().unwrap();
-            let wanted = vec![client.lock("b").unwrap().wanted];
+            let key = Key::new("b").unwrap();
+            let wanted = vec![Wanted { key, kind: Kind::Lock, ttl: None }];
             let (outcome, taken) = oneshot::channel();
             assert!(lease.orders.send(Order::Take { wanted, granted: None, outcome }).is_ok());
             assert_eq!(peer.request().await.as_deref(), Some("l b 0"));

@@ -1,10 +1,8 @@
 //! The settings of a client: the servers, and the time limits.
 
 use super::address::ServerAddress;
-use super::error::ClientError;
 use super::shard::Servers;
 use super::transport::Tls;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a [`super::Client`]. Start from [`Settings::default`] and change some of them.
@@ -19,7 +17,7 @@ pub struct Settings {
     pub name: Option<String>,
     /// What clients that watch a key ([`super::Watch`]) are told while this one holds it: such as the address of a
     /// leader. 1 to 256 bytes of one line. A server that does not know values refuses:
-    /// [`ClientError::NotWatched`].
+    /// [`ClientError::NotWatched`](super::ClientError::NotWatched).
     pub value: Option<String>,
     /// TLS to all servers, or none.
     pub tls: Option<Tls>,
@@ -41,19 +39,6 @@ pub struct Settings {
     /// How long before the end of a lease that could not be renewed the holder is told; at most a third of the lease,
     /// or of the read timeout. Zero by default.
     pub margin: Duration,
-}
-
-impl Settings {
-    /// For a client: there is a server.
-    ///
-    /// # Errors
-    /// [`ClientError::NoServer`].
-    pub(super) fn checked(self) -> Result<Arc<Self>, ClientError> {
-        if self.servers.addresses().is_empty() {
-            return Err(ClientError::NoServer);
-        }
-        Ok(Arc::new(self))
-    }
 }
 
 impl Default for Settings {

@@ -3,7 +3,7 @@
 use super::lease::{Lease, Leases};
 use super::runtime::wait;
 use crate::address::ServerAddress;
-use crate::claims::Progress;
+use crate::claim::Progress;
 use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;

@@ -72,7 +72,8 @@ impl Door<'_> {
             return Err(Failure::Usage("HTTP needs a host and port, not a Unix socket".to_owned()));
         };
         let server = ServerAddress::Tcp { host: host.clone(), port: self.admin.http_port };
-        let Some(secret) = reach::admin_token(self.admin.admin_token_file.as_deref())? else {
+        let file = self.admin.admin_token_file.as_deref();
+        let Some(secret) = reach::token(file, "DFLOCK_ADMIN_TOKEN")? else {
             let words = "give --admin-token-file or DFLOCK_ADMIN_TOKEN";
             return Err(Failure::Settings(words.to_owned()));
         };

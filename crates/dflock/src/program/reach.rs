@@ -107,7 +107,7 @@ pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
     let patience = Duration::from_secs(reach.patience.into());
     Ok(Settings {
         servers: servers(reach),
-        auth_token: auth_token(reach.auth_token_file.as_deref())?,
+        auth_token: token(reach.auth_token_file.as_deref(), "DFLOCK_AUTH_TOKEN")?,
         tls: tls(reach)?,
         connect_limit: patience,
         answer_limit: patience,
@@ -117,7 +117,7 @@ pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
 }
 
 /// One of the two lists is empty.
-pub(super) fn servers(reach: &Reach) -> Servers {
+fn servers(reach: &Reach) -> Servers {
     if reach.any_of.is_empty() {
         Servers::Shards(reach.servers.clone())
     } else {
@@ -126,16 +126,7 @@ pub(super) fn servers(reach: &Reach) -> Servers {
 }
 
 /// The file beats the environment: a file is named on purpose.
-pub(super) fn auth_token(file: Option<&Path>) -> Result<Option<Vec<u8>>, Failure> {
-    token(file, "DFLOCK_AUTH_TOKEN")
-}
-
-/// The same of an administrator.
-pub(super) fn admin_token(file: Option<&Path>) -> Result<Option<Vec<u8>>, Failure> {
-    token(file, "DFLOCK_ADMIN_TOKEN")
-}
-
-fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure> {
+pub(super) fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8>>, Failure> {
     let bytes = match file {
         Some(path) => read_token(path)?,
         None => match std::env::var_os(variable).filter(|token| !token.is_empty()) {

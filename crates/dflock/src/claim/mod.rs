@@ -1,18 +1,24 @@
-//! Takes a lease: at once, by waiting, or in two phases.
+//! Takes leases: at once, by waiting, or in two phases; one, or several of which all or none are taken.
 
-use super::address::ServerAddress;
-use super::connection::Connection;
-use super::error::ClientError;
-use super::lease::{Lease, one_of};
-use super::route::Route;
-use super::session::Sessions;
-use super::settings::Settings;
-use super::shard::Servers;
-use super::terms::{Key, Kind, MAX_TIME, Proof, Seconds, Token, Wanted, semaphore};
-use super::ticket::Entry;
-use super::watch::Watch;
+mod order;
+mod several;
+
+pub use several::{Claims, Leases, Progress};
+
+use crate::address::ServerAddress;
+use crate::connection::Connection;
+use crate::dialogue::Grant;
+use crate::error::ClientError;
+use crate::lease::{Lease, Turn, answer, one_of};
+use crate::route::Route;
+use crate::session::Sessions;
+use crate::settings::Settings;
+use crate::shard::Servers;
+use crate::terms::{Key, Kind, MAX_TIME, Proof, Seconds, Token, Wanted, semaphore};
+use crate::watch::Watch;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// A client of one server, or of several: each with its own keys, or all with the same.
@@ -32,7 +38,10 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoServer`] when the settings name none.
     pub fn new(settings: Settings) -> Result<Self, ClientError> {
-        Ok(Self { settings: settings.checked()?, sessions: Arc::new(Sessions::new()) })
+        if settings.servers.addresses().is_empty() {
+            return Err(ClientError::NoServer);
+        }
+        Ok(Self { settings: Arc::new(settings), sessions: Arc::new(Sessions::new()) })
     }
 
     /// The servers in the order of the settings.
@@ -47,7 +56,7 @@ impl Client {
         matches!(self.settings.servers, Servers::AnyOf(_))
     }
 
-    /// The servers that know a key, with the one to ask first in front; see [`super::Servers`].
+    /// The servers that know a key, with the one to ask first in front; see [`crate::Servers`].
     #[must_use]
     pub fn servers_of(&self, key: &Key) -> Vec<&ServerAddress> {
         self.settings.servers.of(key.as_bytes())
@@ -127,13 +136,13 @@ impl Client {
 /// A request for a lock or a slot. Nothing is sent before one of the async calls.
 ///
 /// The protocol has whole seconds. Timeouts and lengths of leases are rounded up to them, and may be at most
-/// [`MAX_TIME`]. Longer ones give [`TermError::TimeLong`](super::TermError::TimeLong)
+/// [`MAX_TIME`]. Longer ones give [`TermError::TimeLong`](crate::TermError::TimeLong)
 /// before anything is sent.
 #[derive(Clone)]
 pub struct Claim {
-    pub(super) sessions: Arc<Sessions>,
-    pub(super) route: Arc<Route>,
-    pub(super) wanted: Wanted,
+    sessions: Arc<Sessions>,
+    route: Arc<Route>,
+    wanted: Wanted,
 }
 
 impl Claim {
@@ -192,9 +201,31 @@ impl Claim {
         self.obtain(timeout.unwrap_or(MAX_TIME), Some(&mut told)).await
     }
 
+    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it alone then: the caller must renew and release
+    /// it by its token. If the server would end it before the end of the lease because no connection holds it, it is
+    /// released at once.
+    ///
+    /// Dropping the future gives up, as for [`Self::acquire`].
+    ///
+    /// # Errors
+    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
+    pub async fn acquire_detached(
+        &self,
+        timeout: Option<Duration>,
+        mut told: impl FnMut(&ClientError),
+    ) -> Result<Option<Grant>, ClientError> {
+        let told = |_: &Key, progress: Progress<'_>| {
+            if let Progress::Left(error) = progress {
+                told(error);
+            }
+        };
+        let grants = Claims::of([self.clone()])?.acquire_detached(timeout, told).await?;
+        Ok(grants.and_then(|mut grants| grants.pop()))
+    }
+
     /// Waits in line for at most `timeout`. If the server goes away meanwhile, tells it, and joins the line again; or
     /// fails if nobody is to be told.
-    pub(super) async fn obtain(
+    async fn obtain(
         &self,
         timeout: Duration,
         mut told: Option<&mut impl FnMut(&ClientError)>,
@@ -233,7 +264,9 @@ impl Claim {
     /// A refusal, or a server that cannot be reached.
     pub async fn enqueue(&self) -> Result<Entry, ClientError> {
         let connection = self.route.open_patiently().await?;
-        self.sessions.enqueue(&self.route, self.wanted.clone(), connection).await
+        let (taken, turn) = self.sessions.enqueue(&self.route, self.wanted.clone(), connection);
+        let lease = one_of(answer(taken).await?);
+        Ok(lease.map_or(Entry::Queued(Ticket(turn)), Entry::Acquired))
     }
 
     /// Releases by token; any connection may have taken it.
@@ -257,12 +290,44 @@ impl Claim {
     }
 
     /// The same with connections of its own.
-    pub(super) fn apart(&self, sessions: &Arc<Sessions>) -> Self {
+    fn apart(&self, sessions: &Arc<Sessions>) -> Self {
         Self { sessions: Arc::clone(sessions), ..self.clone() }
     }
 
-    pub(super) fn proof(&self, token: &Token) -> Proof {
+    fn proof(&self, token: &Token) -> Proof {
         let Wanted { key, kind, .. } = self.wanted.clone();
         Proof { key, kind, token: token.clone() }
+    }
+}
+
+/// The result of joining the line.
+#[must_use = "dropping it gives the place or the lease up"]
+pub enum Entry {
+    /// It was granted at once.
+    Acquired(Lease),
+    /// A place in the line.
+    Queued(Ticket),
+}
+
+/// A place in the line. Its turn may come before [`Self::wait`] is called; the lease runs from that moment, so call
+/// it within the lease.
+#[must_use = "dropping a ticket leaves the line"]
+pub struct Ticket(oneshot::Sender<Turn>);
+
+impl Ticket {
+    /// Second phase: waits for the turn, at most `timeout`; `None` if the time is over first, and then the place is
+    /// lost.
+    ///
+    /// Dropping the future leaves the line, as for [`Claim::acquire`].
+    ///
+    /// # Errors
+    /// A time that does not fit; a refusal, including a lease that was granted and ended before this call; or a
+    /// connection that broke.
+    pub async fn wait(self, timeout: Duration) -> Result<Option<Lease>, ClientError> {
+        Seconds::to_wait(timeout)?;
+        let (outcome, taken) = oneshot::channel();
+        // If the session has ended, there is no answer.
+        let _ = self.0.send(Turn { timeout, outcome });
+        answer(taken).await.map(one_of)
     }
 }

@@ -1,12 +1,12 @@
 //! Takes several leases, all or none.
 
-use super::claim::Claim;
-use super::dialogue::Grant;
-use super::error::ClientError;
-use super::lease::{Lease, Loss, Taken, leave};
+use super::Claim;
 use super::order::{attempted, go_together, in_order};
-use super::patience::{Patience, was_waited_for};
-use super::terms::{Key, MAX_TIME, Seconds};
+use crate::dialogue::Grant;
+use crate::error::ClientError;
+use crate::lease::{Lease, Loss, Taken, leave};
+use crate::patience::{Patience, was_waited_for};
+use crate::terms::{Key, MAX_TIME, Seconds};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -181,7 +181,7 @@ impl Claims {
             for (claim, grant) in self.claims.iter().zip(&grants) {
                 // A hold that cannot be released ends with its lease.
                 let proof = claim.proof(&grant.token);
-                let _ = claim.route.let_go(&proof).await;
+                let _ = claim.route.release_anew(&proof).await;
             }
         };
         let answer_limit = self.claims.iter().map(|it| it.route.settings.answer_limit).max();
@@ -264,30 +264,6 @@ impl Claims {
             leases.known_since(now).await;
         }
         leases.stand().map(|()| true)
-    }
-}
-
-impl Claim {
-    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it alone then: the caller must renew and release
-    /// it by its token. If the server would end it before the end of the lease because no connection holds it, it is
-    /// released at once.
-    ///
-    /// Dropping the future gives up, as for [`Self::acquire`].
-    ///
-    /// # Errors
-    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
-    pub async fn acquire_detached(
-        &self,
-        timeout: Option<Duration>,
-        mut told: impl FnMut(&ClientError),
-    ) -> Result<Option<Grant>, ClientError> {
-        let told = |_: &Key, progress: Progress<'_>| {
-            if let Progress::Left(error) = progress {
-                told(error);
-            }
-        };
-        let grants = Claims::of([self.clone()])?.acquire_detached(timeout, told).await?;
-        Ok(grants.and_then(|mut grants| grants.pop()))
     }
 }
 

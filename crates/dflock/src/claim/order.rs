@@ -4,9 +4,9 @@
 //! A client that waits for a key holds only smaller ones. So clients that take their keys in this order never deadlock,
 //! whatever the kinds of the locks, and whatever their servers.
 
-use super::claim::Claim;
-use super::error::ClientError;
-use super::terms::{Kind, MAX_LINE_BYTES, TermError};
+use super::Claim;
+use crate::error::ClientError;
+use crate::terms::{Kind, MAX_LINE_BYTES, TermError};
 use std::sync::Arc;
 
 /// Most keys in one request.
@@ -61,8 +61,8 @@ pub(super) fn in_order(claims: impl IntoIterator<Item = Claim>) -> Result<Vec<Cl
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Claim, Client};
     use super::{attempted, go_together, in_order};
-    use crate::claim::{Claim, Client};
     use crate::error::{ClientError, Refusal};
     use crate::settings::Settings;
     use crate::shard::Servers;
