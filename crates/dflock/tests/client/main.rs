@@ -17,6 +17,7 @@ mod cancel;
 mod documents;
 mod faults;
 mod fronts;
+mod lengths;
 mod library;
 mod loss;
 mod program;
