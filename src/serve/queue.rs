@@ -4,9 +4,9 @@
 //! # The order
 //!
 //! First come, first served, for each real device: only the first waiter of a queue is tried, and nobody
-//! overtakes a waiter that could have the device now. But the first waiter may use names of its own, such as
-//! a link that it made, and one of these may be locked while the device is free for everybody else. So if the
-//! first waiter is busy, the first waiter of the next user is tried ([`Queue::next_head`]). A LOCK by another
+//! overtakes a waiter that could have the device now. But what keeps the first waiter out may not keep out another: the
+//! `flock(2)` of a process keeps out all but that process, and a name that only one client knows may be locked. So if
+//! the first waiter is busy, the first waiter of the next user is tried ([`Queue::next_head`]). A LOCK by another
 //! client of the same service is busy until all waiters have been tried ([`Queue::was_busy_since`]);
 //! otherwise clients that ask again and again would overtake them. Other programs do not know the queue and
 //! may still be faster.
@@ -230,7 +230,7 @@ impl Queue {
     }
 
     /// The waiter to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
-    /// most. Only names of his own may have kept the one before from a device that is free.
+    /// most. The one before may have been kept out by what keeps out nobody else.
     #[must_use]
     pub(super) fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
         let mut heads: Vec<&Waiter> = Vec::with_capacity(HEADS);

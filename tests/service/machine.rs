@@ -14,17 +14,22 @@ pub(crate) fn daemon<'a>(sandbox: &'a Sandbox, options: &[&str]) -> Process<'a> 
     process
 }
 
-/// What the daemon answers to one line of a user's, said by a program that ends with it.
+/// The code that the daemon answers to one line of a user's.
 pub(crate) fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
+    let output = said(sandbox, user, line);
+    let codes: Vec<&str> = output.lines().filter_map(|line| line.get(..3)).collect();
+    codes.get(1).map(|code| (*code).to_owned()).unwrap_or_default()
+}
+
+/// All that the daemon says to a client of a user's that sends one line, from the greeting to the end.
+pub(crate) fn said(sandbox: &Sandbox, user: User, line: &str) -> String {
     let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
     let mut client = sandbox.command("socat").args(words).user(user).spawn();
     client.expect("220 ");
     client.type_in(&format!("{line}\n"));
     client.type_in("quit\n");
     client.expect("221 ");
-    let output = client.output();
-    let codes: Vec<&str> = output.lines().filter_map(|line| line.get(..3)).collect();
-    codes.get(1).map(|code| (*code).to_owned()).unwrap_or_default()
+    client.output()
 }
 
 /// A process of a user's.

@@ -1,17 +1,14 @@
 //! WAIT: which client gets the device, in which order, and which events wake and end a wait.
 
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use testbed::{
-    CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, Sandbox, User, own, pause, until,
-};
+use testbed::{CLOSING, Client, Daemon, Ground, Holder, LIMIT, Sandbox, User, own, pause, until};
 
-use crate::machine::{SOCKET, answer, daemon, sleeper};
+use crate::machine::{SOCKET, answer, daemon, said, sleeper};
 use crate::wire::Wire;
 
 const DONE: &str = "200 Command okay.";
@@ -101,28 +98,30 @@ fn a_lock_does_not_barge_in() {
     assert_eq!(first.line(), DONE);
 }
 
-/// A link that only its maker uses keeps his WAIT from a device that is free: he does not keep
-/// others from it, neither LOCK nor WAIT.
+/// The first waiter is kept out by the flock of a process, and the next user asks for that process.
 #[test]
-#[ignore = "needs root: tests/run"]
-fn a_waiter_hindered_by_its_own_name_heads_no_line() {
-    let daemon = Daemon::start(&[]);
-    let links = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");
-    std::os::unix::fs::symlink("/dev/zero", links.path().join("mine")).expect("a link");
-    let name = links.path().join("mine");
-    let name = name.strip_prefix("/dev").ok().and_then(Path::to_str).expect("a name");
-    let mut nobody = OtherUser::with(1, &daemon);
-    let mut other = daemon.on_tcp().greeted();
-    // Busy for him alone: what he asks for is another lock of the same device.
-    for file in ["LCK..mine".to_owned(), format!("LCK..{}", name.replace('/', "_"))] {
-        let path = daemon.ground.path("lock").join(file);
-        std::fs::write(path, format!("{:>10}\n", own())).expect("a lock");
-    }
-    nobody.say(&format!("wait {name} 99999999 600"));
-    settle(&daemon);
-    assert_eq!(other.ask(&format!("lock zero {}", own())), DONE);
-    assert_eq!(other.ask(&format!("unlock zero {}", own())), DONE);
-    assert_eq!(other.ask(&format!("wait zero {} 60", own())), DONE);
+#[ignore = "needs namespaces: tests/run"]
+fn a_waiter_kept_out_by_the_process_of_the_next_heads_no_line() {
+    let sandbox = Sandbox::with_lfpd().port("ttyW0").enter();
+    let _service = daemon(&sandbox, &[]);
+    let alices = sleeper(&sandbox, User::Alice);
+    // With -F the flock is the sleeper's own.
+    let words = ["-F", "/dev/ttyW0", "sh", "-c", "echo held; exec sleep 1000"];
+    let mut bobs = sandbox.command("flock").args(words).user(User::Bob).spawn();
+    bobs.expect("held");
+    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let mut first = sandbox.command("socat").args(words).user(User::Alice).spawn();
+    first.expect("220 ");
+    first.type_in(&format!("wait ttyW0 {} 600\n", alices.pid()));
+    let lines =
+        || said(&sandbox, User::Root, "stat ttyW0").contains("scheme=waiting").then_some(());
+    assert!(until(LIMIT, lines).is_some());
+    let ask = |verb: &str, rest: &str| {
+        answer(&sandbox, User::Bob, &format!("{verb} ttyW0 {}{rest}", bobs.pid()))
+    };
+    assert_eq!(ask("wait", " 60"), "200");
+    assert_eq!(ask("unlock", ""), "200");
+    assert_eq!(ask("lock", ""), "200", "nor is he kept from LOCK");
 }
 
 /// As long as somebody waits, it can be seen who.
@@ -233,7 +232,8 @@ fn a_device_whose_second_name_is_locked_is_looked_at_once_a_second() {
     let mut client = sandbox.command("socat").args(words).spawn();
     client.expect("220 ");
     client.type_in(&format!("wait ttyW0 {} 600\n", waiter.pid()));
-    let waits = || answer(&sandbox, User::Root, "stat ttyW0").starts_with("21").then_some(());
+    let waits =
+        || said(&sandbox, User::Root, "stat ttyW0").contains("scheme=waiting").then_some(());
     assert!(until(LIMIT, waits).is_some());
     let looks = || {
         let status = sandbox.read(&format!("/proc/{}/status", service.pid())).unwrap();
