@@ -162,7 +162,9 @@ fn is_slip(typed: &str, meant: &str) -> bool {
 /// What is wrong with a command line, and the tip, as one line for JSON.
 #[must_use]
 pub fn message(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    let missing =
+        [ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ErrorKind::MissingSubcommand];
+    if missing.contains(&error.kind()) {
         return "a command is missing, see --help".to_owned();
     }
     let text = error.to_string();
@@ -368,6 +370,7 @@ mod tests {
         "unrecognized subcommand 'shwo-all'; the command for this is 'hold show'"
     )]
     #[case::nothing("hold", "a command is missing, see --help")]
+    #[case::nothing_but_an_option("hold --json", "a command is missing, see --help")]
     #[case::operand("hold run", "the following required arguments were not provided: <what>")]
     #[case::negative(
         "hold run --timeout -1 it make",

@@ -172,7 +172,15 @@ fn take(route: &Route, port: &Path, timeout: Duration) -> Result<PortLock, LockE
 }
 
 fn take_by(mut broker: Broker, request: Request, timeout: Duration) -> Result<PortLock, LockError> {
-    let outcome = repeat(timeout, |left| broker.lock_within(&request, left));
+    let begin = Instant::now();
+    // Each attempt gets the time that is left.
+    let outcome = loop {
+        let left = timeout.saturating_sub(begin.elapsed());
+        match broker.lock_within(&request, left) {
+            Ok(Outcome::Busy) if !left.is_zero() => std::thread::sleep(PAUSE.min(left)),
+            outcome => break outcome,
+        }
+    };
     let device = request.device.clone();
     match outcome {
         Ok(Outcome::Done) => Ok(PortLock { request, place: Some(broker.place()) }),
@@ -184,22 +192,6 @@ fn take_by(mut broker: Broker, request: Request, timeout: Duration) -> Result<Po
         // What the service may have taken all the same is left to it until this process ends: an UNLOCK could release
         // the lock that another thread of this process has got meanwhile.
         Err(trouble) => Err(LockError::of(&device, trouble)),
-    }
-}
-
-/// Tries until the port is no longer busy or the time is up; each attempt gets the time that is left.
-fn repeat<E>(
-    timeout: Duration,
-    mut attempt: impl FnMut(Duration) -> Result<Outcome, E>,
-) -> Result<Outcome, E> {
-    let begin = Instant::now();
-    loop {
-        let left = timeout.saturating_sub(begin.elapsed());
-        let outcome = attempt(left)?;
-        if outcome != Outcome::Busy || left.is_zero() {
-            return Ok(outcome);
-        }
-        std::thread::sleep(PAUSE.min(left));
     }
 }
 

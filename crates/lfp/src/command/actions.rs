@@ -17,7 +17,7 @@ use super::report::{in_the_way, living, openers, openers_at_all};
 use super::row::Row;
 use super::waiting::{self, Waited};
 use crate::client::broker::{Broker, Route, Trouble};
-use ttylock::{Outcome, Pass, Request, follow};
+use ttylock::{Outcome, Pass, Request, Scheme, follow};
 
 pub(super) fn lock(asked: &Asked, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(asked)?);
@@ -155,7 +155,7 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
     let openers = openers(device, *pid);
     let opener = |row: &Row| {
         let (port, who) = (device.as_str(), row.who());
-        if row.is_exclusive {
+        if row.holder.scheme == Scheme::Exclusive {
             return format!(
                 "/dev/{port}: locked, but {who}, has it open without a lock, and the kernel refuses it to all others \
                  but root (TIOCEXCL)"

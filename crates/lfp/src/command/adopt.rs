@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::arguments::{Adopt, Adoption};
+use super::arguments::Adopt;
 use super::outcome::Failure;
 use super::output::Output;
 use super::shim;
@@ -29,10 +29,10 @@ const WRAPPER_BYTES: u64 = 4096;
 /// There is no such program, another file is in the way, or the place cannot be written.
 pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
     let wrapper = Path::new(PLACE).join(&asked.program);
-    match asked.adoption() {
-        Adoption::Undone => undo(&asked.program, &wrapper)?,
-        Adoption::Files => make(asked, &wrapper, "")?,
-        Adoption::Ports => make(asked, &wrapper, "--ports ")?,
+    if asked.undo {
+        undo(&asked.program, &wrapper)?;
+    } else {
+        make(asked, &wrapper, if asked.files { "" } else { "--ports " })?;
     }
     output.print(&format!("{}\n", wrapper.display()));
     Ok(super::exit::DONE)

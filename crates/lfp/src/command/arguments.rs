@@ -17,7 +17,7 @@ use ttylock::DeviceName;
 
 mod programs;
 
-pub(super) use programs::{Adopt, Adoption, Run, Shim, ShimOnly};
+pub(super) use programs::{Adopt, Run, Shim, ShimOnly};
 
 /// Shows, takes and releases the locks of serial ports.
 #[derive(Debug, Parser)]

@@ -75,12 +75,12 @@ impl Trouble {
         let advice = foremost.and_then(|(address, error)| advice(address, error));
         let mut reasons: Vec<Reason> = reasons(&failures).into_iter().chain(advice).collect();
         if is_busy {
-            return Failure::unanswered(reasons);
+            return Failure::unreachable("the lock file service does not answer", reasons);
         }
         let direct =
             "--direct uses the lock files without the service, for users who may write them";
         reasons.push(direct.to_owned());
-        Failure::unreachable(reasons)
+        Failure::unreachable("no lock file service can be reached", reasons)
     }
 
     /// For people.

@@ -2,11 +2,10 @@
 //! stale. For each file that it cannot remove, it prints why, and what would help.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use pidlockfile::{Directory, Found, Judged, Name, Pid};
+use pidlockfile::Pid;
 use wrapcmd::{Form, Value};
 
 use super::broker::layout;
@@ -19,8 +18,8 @@ use super::row::{self, Row};
 use crate::client::broker::{Broker, Route};
 use ttylock::limits::COMMAND_SEARCH;
 use ttylock::{
-    Content, DeviceName, Holder, Layout, READ_LIMIT, Request, Standing, Survey, Table,
-    is_lock_file, limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
+    DeviceName, Holder, Layout, Request, Standing, Survey, Table, is_lock_file,
+    limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
 };
 
 /// A stale lock that is still there.
@@ -68,23 +67,30 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
 /// One look at all locks. Whether it is worth while to look again.
 fn round(report: &mut Report, route: &Route) -> bool {
     let (before, cut_off) = stale();
-    let refused: Vec<(Holder, String)> = remove_all(&before);
+    let mut table = Table::new(layout());
+    let (mut removed, mut refused) = (Vec::new(), Vec::new());
+    for holder in before {
+        match table.clear_away(&holder) {
+            Ok(()) => removed.push(holder),
+            Err(why) => refused.push((holder, why)),
+        }
+    }
     if !refused.is_empty() {
         ask_service(&refused, route);
+        refused.retain(|(holder, _)| {
+            let is_left = table.clear_away(holder).is_err();
+            removed.extend((!is_left).then(|| holder.clone()));
+            is_left
+        });
     }
-    let (left, removed): (Vec<_>, Vec<_>) = before.into_iter().partition(remains);
     let progress = !removed.is_empty();
     report.removed.extend(removed);
     report.cut_off = cut_off;
-    report.left = refused
-        .into_iter()
-        .filter(|(holder, _)| left.contains(holder))
-        .filter_map(|(holder, why)| {
-            let help = remedy(&holder);
-            let row = row::rows(std::slice::from_ref(&holder)).pop()?;
-            Some(Left { row, why: printable(&why), help })
-        })
-        .collect();
+    let left = refused.iter().filter_map(|(holder, why)| {
+        let row = row::rows(std::slice::from_ref(holder)).pop()?;
+        Some(Left { row, why: printable(why), help: remedy(holder) })
+    });
+    report.left = left.collect();
     cut_off && progress
 }
 
@@ -100,35 +106,6 @@ fn stale() -> (Vec<Holder>, bool) {
     }
     holders.retain(|holder| holder.standing == Standing::Stale && holder.scheme.file().is_some());
     (holders, !is_complete || listed.values().any(|count| *count >= LOCKS_LISTED))
-}
-
-/// Whether the very file is still there that was found stale.
-fn remains(holder: &Holder) -> bool {
-    let Some((directory, name)) = holder.scheme.file().and_then(split) else { return false };
-    let Ok(directory) = Directory::open(directory) else { return true };
-    match directory.read(&name, READ_LIMIT) {
-        Ok(Found::File(judged)) => is_the_same(holder, &judged),
-        Ok(Found::Nothing) => false,
-        Ok(Found::Obstacle(_)) | Err(_) => true,
-    }
-}
-
-/// Removes lock files that were found stale, and tells which could not be removed and why.
-fn remove_all(holders: &[Holder]) -> Vec<(Holder, String)> {
-    let mut table = Table::new(layout());
-    let refused = |holder: &Holder| Some((holder.clone(), table.clear_away(holder).err()?));
-    holders.iter().filter_map(refused).collect()
-}
-
-fn split(path: &Path) -> Option<(&Path, Name)> {
-    let name = path.file_name().and_then(OsStr::to_str)?;
-    Some((path.parent()?, Name::new(name.to_owned())?))
-}
-
-/// Whether the file still says what made it stale.
-fn is_the_same(holder: &Holder, judged: &Judged) -> bool {
-    let pid = Content::parse(judged.content()).ok().map(|content| content.pid);
-    pid == holder.pid && Some(judged.modified()) == holder.since
 }
 
 /// The service may do what we may not. It removes what is stale by its own judgement; that we

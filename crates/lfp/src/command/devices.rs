@@ -145,6 +145,10 @@ impl Device {
         Self { name, others, presence: Presence::Absent, holders, waiters }
     }
 
+    pub(super) fn is_held(&self) -> bool {
+        self.holders.iter().any(|holder| holder.standing.is_standing())
+    }
+
     fn add(&mut self, mut holder: Holder) {
         holder.device.clone_from(&self.name);
         if !self.holders.contains(&holder) {

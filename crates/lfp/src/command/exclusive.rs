@@ -57,7 +57,7 @@ impl Exclusion {
         let mut watch = watch.map_err(|error| warn(&format!("--exclusive: {error}"))).ok()?;
         ports.retain(|name, port| {
             let watched = watch.add(name, Instant::now());
-            watched.map_err(|error| port.warn(&Hindrance::Unwatched(error))).is_ok()
+            watched.map_err(|error| port.warn(why_unwatched(&error))).is_ok()
         });
         watch.keep_only(|name| ports.contains_key(name));
         (!ports.is_empty()).then_some(Self { watch, ports })
@@ -117,7 +117,7 @@ impl Port {
             if !matches!(why, NoDuplicate::System(_)) {
                 self.share();
             }
-            self.warn(&Hindrance::NotDuplicated(why));
+            self.warn(why_not_duplicated(&why));
         }
         let is_shared = matches!(self.mode, Mode::Shared);
         if was_shared == is_shared { Examined::Unchanged } else { Examined::Changed }
@@ -170,8 +170,8 @@ impl Port {
     }
 
     /// Reports an obstacle once.
-    fn warn(&mut self, why: &Hindrance) {
-        let Some(why) = why.words() else { return };
+    fn warn(&mut self, why: Option<String>) {
+        let Some(why) = why else { return };
         if !std::mem::replace(&mut self.has_warned, true) {
             let name = printable(self.device.as_str());
             warn(&format!("/dev/{name}: locked, but not exclusive: {why}"));
@@ -179,30 +179,23 @@ impl Port {
     }
 }
 
-/// The reason why a device is not exclusive.
-enum Hindrance {
-    Unwatched(io::Error),
-    NotDuplicated(NoDuplicate),
+fn why_unwatched(error: &io::Error) -> Option<String> {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return Some("only users who may read the port can see when it is opened".to_owned());
+    }
+    Some(format!("its openings cannot be watched: {}", text_of(error)?))
 }
 
-impl Hindrance {
-    /// None: not worth reporting.
-    fn words(&self) -> Option<String> {
-        match self {
-            Self::Unwatched(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Some("only users who may read the port can see when it is opened".to_owned())
-            }
-            Self::Unwatched(error) => {
-                Some(format!("its openings cannot be watched: {}", text_of(error)?))
-            }
-            Self::NotDuplicated(NoDuplicate::NotOpen) => None,
-            Self::NotDuplicated(NoDuplicate::Forbidden) => Some(
-                "the command's descriptors cannot be duplicated: it has more rights than lfp, or \
-                 the kernel forbids it (kernel.yama.ptrace_scope)"
-                    .to_owned(),
-            ),
-            Self::NotDuplicated(NoDuplicate::System(error)) => text_of(error).map(str::to_owned),
-        }
+/// None: not worth reporting.
+fn why_not_duplicated(why: &NoDuplicate) -> Option<String> {
+    match why {
+        NoDuplicate::NotOpen => None,
+        NoDuplicate::Forbidden => Some(
+            "the command's descriptors cannot be duplicated: it has more rights than lfp, or \
+             the kernel forbids it (kernel.yama.ptrace_scope)"
+                .to_owned(),
+        ),
+        NoDuplicate::System(error) => text_of(error).map(str::to_owned),
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Fai
         devices => Question::Named(devices),
     };
     if output.form() == Form::Quiet {
-        let held = Picture::take(question, route)?.devices.iter().any(is_held);
+        let held = Picture::take(question, route)?.devices.iter().any(Device::is_held);
         return Ok(if held { exit::DONE } else { exit::BUSY });
     }
     show(question, asked.times, route, output)
@@ -97,30 +97,21 @@ fn wait_while_somebody_reads(time: Duration) -> bool {
     }
 }
 
-fn is_held(device: &Device) -> bool {
-    device.holders.iter().any(|holder| holder.standing.is_standing())
-}
-
 impl Picture {
     fn take(question: Question<'_>, route: &Route) -> Result<Self, Failure> {
         let layout = layout();
         let mut names = Names::new(&layout.dev_dir, &layout.udev_dir);
-        let (asked, sights) = match question {
-            Question::Named(devices) => {
-                let look = |device| report::look(Some(device), route);
-                (devices.to_vec(), devices.iter().map(look).collect::<Result<Vec<_>, _>>()?)
-            }
-            Question::Held => (Vec::new(), vec![report::look(None, route)?]),
-            Question::All => (serial_names(&layout.dev_dir), vec![report::look(None, route)?]),
+        let (asked, searched) = match question {
+            Question::Named(devices) => (devices.to_vec(), devices.iter().map(Some).collect()),
+            Question::Held => (Vec::new(), vec![None]),
+            Question::All => (serial_names(&layout.dev_dir), vec![None]),
         };
-        let service = sights.iter().map(|sight| sight.service).max().unwrap_or(Service::NotThere);
-        let is_complete = sights.iter().all(|sight| sight.is_complete);
+        let (mut service, mut is_complete) = (Service::NotThere, true);
         let (mut holders, mut waiters) = (Vec::new(), Vec::new());
-        for (index, sight) in sights.into_iter().enumerate() {
-            let device = match question {
-                Question::Named(devices) => devices.get(index),
-                Question::Held | Question::All => None,
-            };
+        for device in searched {
+            let sight = report::look(device, route)?;
+            service = service.max(sight.service);
+            is_complete &= sight.is_complete;
             waiters.extend(sight.waiters);
             holders.extend(sight.holders.into_iter().map(|holder| match device {
                 Some(device) => Holder { device: device.as_str().to_owned(), ..holder },

@@ -60,7 +60,7 @@ impl<'a> News<'a> {
 
     fn tell(&self, rows: &[Row]) {
         let holders: Vec<String> =
-            rows.iter().filter(|row| row.is_lock).map(Row::sentence).collect();
+            rows.iter().filter(|row| row.holder.scheme.is_lock()).map(Row::sentence).collect();
         if !holders.is_empty() {
             let device = self.request.device.as_str();
             let text = format!("/dev/{device}: waiting\n  {}", holders.join("\n  "));

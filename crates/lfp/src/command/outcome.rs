@@ -57,7 +57,7 @@ impl Failure {
     pub(super) fn not_held(holders: Vec<Row>) -> Self {
         let mut text = "not locked, or locked by another process".to_owned();
         let mut reasons: Vec<String> = holders.iter().map(Row::sentence).collect();
-        let is_flock = |row: &Row| row.scheme == Scheme::Flock.word();
+        let is_flock = |row: &Row| row.holder.scheme == Scheme::Flock;
         if !holders.is_empty() && holders.iter().all(is_flock) {
             // Locked, but without a lock file.
             text = reasons.remove(0);
@@ -88,15 +88,8 @@ impl Failure {
         Self::new("not-permitted", exit::NOT_PERMITTED, text)
     }
 
-    /// A service is there, and says nothing.
-    pub(super) fn unanswered(reasons: Vec<String>) -> Self {
-        let text = "the lock file service does not answer";
-        Self::new("unreachable", exit::UNREACHABLE, text).with(Vec::new(), reasons)
-    }
-
-    /// No service is there, or what is there is none.
-    pub(super) fn unreachable(reasons: Vec<String>) -> Self {
-        let text = "no lock file service can be reached";
+    /// A service is there, and says nothing; or none is there, or what is there is none.
+    pub(super) fn unreachable(text: &str, reasons: Vec<String>) -> Self {
         Self::new("unreachable", exit::UNREACHABLE, text).with(Vec::new(), reasons)
     }
 

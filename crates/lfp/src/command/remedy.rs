@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use super::printable::printable;
+use super::row::user_name;
 use ttylock::Holder;
 
 /// Which user may remove the holder's lock file, and how. Empty for a holder without one.
@@ -32,6 +32,5 @@ fn or_root(owner: u32) -> String {
 }
 
 fn user(uid: u32) -> String {
-    let known = users::get_user_by_uid(uid);
-    known.map_or_else(|| format!("uid {uid}"), |user| printable(&user.name().to_string_lossy()))
+    user_name(uid).unwrap_or_else(|| format!("uid {uid}"))
 }

@@ -95,7 +95,7 @@ pub(super) fn living(mut holders: Vec<Holder>) -> Vec<Row> {
 /// ourselves.
 pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {
     let mut rows = openers_at_all(device);
-    rows.retain(|row| row.pid != Some(locked_for));
+    rows.retain(|row| row.holder.pid != Some(locked_for));
     rows
 }
 
@@ -161,13 +161,12 @@ fn file_name(holder: &Holder) -> Option<&OsStr> {
 
 /// A device and its holders.
 pub(super) fn device_in_json(device: &Device) -> Value {
-    let held = device.holders.iter().any(|holder| holder.standing.is_standing());
     let path = |name: &str| Value::Text(device_path(&printable(name)));
     Value::Object(vec![
         ("device", path(&device.name)),
         ("names", Value::List(device.others.iter().map(|name| path(name)).collect())),
         ("exists", Value::Bool(device.presence == Presence::There)),
-        ("held", Value::Bool(held)),
+        ("held", Value::Bool(device.is_held())),
         ("holders", Value::List(rows(&device.holders).iter().map(Row::to_json).collect())),
         ("waiters", Value::List(device.waiters.iter().map(waiter_in_json).collect())),
     ])
@@ -242,7 +241,8 @@ fn of_each_holder(rows: &[Row]) -> Vec<(&Row, Vec<&str>)> {
     let mut shown: Vec<(&Row, Vec<&str>)> = Vec::new();
     for row in rows {
         let same = |(first, _): &&mut (&Row, Vec<&str>)| {
-            first.pid.is_some() && first.pid == row.pid && first.standing == row.standing
+            let (first, holder) = (&first.holder, &row.holder);
+            first.pid.is_some() && first.pid == holder.pid && first.standing == holder.standing
         };
         match shown.iter_mut().find(same) {
             Some((_, locks)) => locks.push(row.lock()),
@@ -259,19 +259,20 @@ fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
     if more > 0 {
         names.push_str(&format!(",+{more}"));
     }
-    let style = match row.standing {
+    let holder = &row.holder;
+    let style = match holder.standing {
         Standing::Alive => Style::Plain,
         Standing::Stale | Standing::Unknown | Standing::Claim => Style::Warning,
     };
     [
-        Cell::plain(device_path(&row.device)),
-        Cell::plain(or_dash(row.pid.map(|pid| pid.to_string()))),
+        Cell::plain(device_path(&holder.device)),
+        Cell::plain(or_dash(holder.pid.map(|pid| pid.to_string()))),
         Cell::plain(or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?))))),
-        Cell::styled(row.standing.word(), style),
-        Cell::plain(or_dash(row.since.and_then(local))),
+        Cell::styled(holder.standing.word(), style),
+        Cell::plain(or_dash(holder.since.and_then(local))),
         Cell::plain(or_dash(row.age.map(age))),
         Cell::plain(names),
-        Cell::plain(or_dash(row.command.clone())),
+        Cell::plain(or_dash(holder.command.clone())),
     ]
 }
 

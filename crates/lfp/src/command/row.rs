@@ -8,27 +8,17 @@ use wrapcmd::Value;
 
 use super::calendar::{local, utc};
 use super::printable::printable;
-use ttylock::{Holder, Scheme, Standing, age};
+use ttylock::{Holder, Standing, age};
 
 /// A holder as it is shown; every text is printable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) device: String,
-    pub(super) scheme: &'static str,
-    /// Whether it keeps others from their lock: an open port does not.
-    pub(super) is_lock: bool,
-    /// Whether it has the port open, and the kernel refuses it to others.
-    pub(super) is_exclusive: bool,
-    pub(super) file: Option<String>,
-    pub(super) pid: Option<Pid>,
-    pub(super) uid: Option<u32>,
-    pub(super) user: Option<String>,
+    pub(super) holder: Holder,
+    file: Option<String>,
+    user: Option<String>,
     /// The owner of the lock file, if the user of the process is not known.
     pub(super) owner: Option<String>,
-    pub(super) command: Option<String>,
-    pub(super) since: Option<SystemTime>,
     pub(super) age: Option<Duration>,
-    pub(super) standing: Standing,
     /// What would remove the lock, if it is stale and in the way.
     pub(super) remedy: Option<String>,
 }
@@ -41,22 +31,18 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
     holders
         .iter()
         .map(|holder| Row {
-            device: printable(&holder.device),
-            scheme: holder.scheme.word(),
-            is_lock: holder.scheme.is_lock(),
-            is_exclusive: holder.scheme == Scheme::Exclusive,
+            holder: Holder {
+                device: printable(&holder.device),
+                command: holder.command.as_deref().map(printable),
+                ..holder.clone()
+            },
             file: holder.scheme.file().map(|path| printable(&path.to_string_lossy())),
-            pid: holder.pid,
-            uid: holder.user,
             user: holder.user.and_then(&mut name),
             owner: holder
                 .owner
                 .filter(|_| holder.user.is_none())
                 .map(|uid| name(uid).unwrap_or_else(|| uid.to_string())),
-            command: holder.command.as_deref().map(printable),
-            since: holder.since,
             age: holder.since.and_then(|since| now.duration_since(since).ok()),
-            standing: holder.standing,
             remedy: None,
         })
         .collect()
@@ -65,12 +51,13 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
 impl Row {
     /// Whether it is a lock of this process, which is alive.
     pub(super) fn is_lock_of(&self, pid: Pid) -> bool {
-        self.pid == Some(pid) && self.standing == Standing::Alive && self.is_lock
+        self.living_holder() == Some(pid)
     }
 
     /// The process, if it is alive and has a lock.
     pub(super) fn living_holder(&self) -> Option<Pid> {
-        self.pid.filter(|_| self.standing == Standing::Alive && self.is_lock)
+        let is_one = self.holder.standing == Standing::Alive && self.holder.scheme.is_lock();
+        self.holder.pid.filter(|_| is_one)
     }
 
     /// One line for people.
@@ -79,16 +66,16 @@ impl Row {
             let file = self.file_and_pid();
             return format!("a stale lock is in the way, {file}: {remedy}");
         }
-        let mut text = match (self.pid, self.user()) {
+        let mut text = match (self.holder.pid, self.user()) {
             (Some(pid), Some(user)) => format!("held by {user}, pid {pid}"),
             (Some(pid), None) => format!("held by pid {pid}"),
             (None, Some(user)) => format!("held by {user}"),
             (None, None) => "held".to_owned(),
         };
-        if let Some(command) = &self.command {
+        if let Some(command) = &self.holder.command {
             text.extend([", ", command]);
         }
-        if let (Some(since), Some(time)) = (self.since.and_then(local), self.age) {
+        if let (Some(since), Some(time)) = (self.holder.since.and_then(local), self.age) {
             text.extend([", since ", &since, " (", &age(time), ")"]);
         }
         text.extend([", by ", self.lock()]);
@@ -100,26 +87,32 @@ impl Row {
 
     /// The process that has it open, in a few words: `pid 4711 of alice, picocom`.
     pub(super) fn who(&self) -> String {
-        let pid = self.pid.map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
+        let pid =
+            self.holder.pid.map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
         let user = self.user().map_or_else(String::new, |user| format!(" of {user}"));
-        let command = self.command.as_ref().map_or_else(String::new, |it| format!(", {it}"));
+        let command = self.holder.command.as_ref().map_or_else(String::new, |it| format!(", {it}"));
         pid + &user + &command
     }
 
     /// The name of the user, or the uid.
     pub(super) fn user(&self) -> Option<String> {
-        self.user.clone().or_else(|| self.uid.map(|uid| uid.to_string()))
+        self.user.clone().or_else(|| self.holder.user.map(|uid| uid.to_string()))
     }
 
     /// The lock file's name, or the scheme.
     pub(super) fn lock(&self) -> &str {
-        self.file.as_deref().and_then(|file| file.rsplit('/').next()).unwrap_or(self.scheme)
+        self.file
+            .as_deref()
+            .and_then(|file| file.rsplit('/').next())
+            .unwrap_or(self.holder.scheme.word())
     }
 
     /// `/run/lock/LCK..ttyS0 (pid 4711)`
     pub(super) fn file_and_pid(&self) -> String {
-        let file = self.file.as_deref().unwrap_or(self.scheme);
-        self.pid.map_or_else(|| format!("{file} (no pid)"), |pid| format!("{file} (pid {pid})"))
+        let file = self.file.as_deref().unwrap_or(self.holder.scheme.word());
+        self.holder
+            .pid
+            .map_or_else(|| format!("{file} (no pid)"), |pid| format!("{file} (pid {pid})"))
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -130,18 +123,18 @@ impl Row {
     pub(super) fn members(&self) -> Vec<(&'static str, Value)> {
         let text = |text: Option<String>| text.as_deref().map_or(Value::Null, Value::from);
         let number = |number: Option<u64>| number.map_or(Value::Null, Value::Number);
-        let since = self.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+        let since = self.holder.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
         vec![
-            ("device", device_path(&self.device).as_str().into()),
-            ("scheme", self.scheme.into()),
+            ("device", device_path(&self.holder.device).as_str().into()),
+            ("scheme", self.holder.scheme.word().into()),
             ("file", text(self.file.clone())),
-            ("pid", number(self.pid.and_then(|pid| u64::try_from(pid.as_raw()).ok()))),
-            ("uid", number(self.uid.map(u64::from))),
+            ("pid", number(self.holder.pid.and_then(|pid| u64::try_from(pid.as_raw()).ok()))),
+            ("uid", number(self.holder.user.map(u64::from))),
             ("user", text(self.user.clone())),
-            ("command", text(self.command.clone())),
-            ("since", text(self.since.and_then(utc))),
+            ("command", text(self.holder.command.clone())),
+            ("since", text(self.holder.since.and_then(utc))),
             ("since_unix", number(since.map(|since| since.as_secs()))),
-            ("standing", self.standing.word().into()),
+            ("standing", self.holder.standing.word().into()),
         ]
     }
 }

@@ -115,10 +115,6 @@ fn lets_go(request: &Request, grace: Duration) -> bool {
     }
 }
 
-fn raw(pid: Pid) -> nix::unistd::Pid {
-    nix::unistd::Pid::from_raw(pid.as_raw())
-}
-
 /// Stands in line for a moment, so that the holder's wrapper sees that somebody waits. If it gets
 /// the port, it gives it back: to ask is not to take.
 pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8, Failure> {
@@ -190,7 +186,7 @@ impl<'a> Yielding<'a> {
         let waiting = self.requests.iter().find(|request| broker.is_waited_for(&request.device));
         if let (Some(request), false) = (waiting, self.told) {
             // The command has not been waited for, so its number is still its own.
-            let _ = kill(raw(request.pid), self.signal);
+            let _ = kill(nix::unistd::Pid::from_raw(request.pid.as_raw()), self.signal);
         }
         self.told = waiting.is_some();
         broker.hang_up();

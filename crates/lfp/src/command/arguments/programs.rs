@@ -108,29 +108,11 @@ pub(in crate::command) struct Adopt {
 
     /// Turn its lock files into locks of the service, but lock no ports that it only opens
     #[arg(long, conflicts_with = "ports")]
-    files: bool,
+    pub(in crate::command) files: bool,
 
     /// Remove the script again: the program starts as before
     #[arg(long, conflicts_with_all = ["ports", "files"])]
-    undo: bool,
-}
-
-/// What `lfp adopt` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Adoption {
-    Files,
-    Ports,
-    Undone,
-}
-
-impl Adopt {
-    pub(in crate::command) fn adoption(&self) -> Adoption {
-        match (self.undo, self.files && !self.ports) {
-            (true, _) => Adoption::Undone,
-            (false, true) => Adoption::Files,
-            (false, false) => Adoption::Ports,
-        }
-    }
+    pub(in crate::command) undo: bool,
 }
 
 /// How the command meets the locks of the ports it uses.
