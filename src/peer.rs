@@ -17,7 +17,7 @@ use pidlockfile::process::lives;
 use ttylock::ResolvedDevice;
 
 use crate::sys::{self, Connection, Numbers};
-pub(crate) use crate::sys::{Inquiry, Processes, Status};
+pub(crate) use crate::sys::{Inquiry, Status};
 pub(crate) use permission::is_no_port;
 
 /// Somebody on this host.

@@ -1109,7 +1109,6 @@ fn records_are_kept_out_of_lock_directories(#[case] state_dir: &str) {
     let state_dir = layout.dev_dir.with_file_name(state_dir);
     layout.state_dir.clone_from(&state_dir);
     let mut table = Table::new(layout);
-    table.prepare();
     let answer = table.lock(&request("modem", own()));
     assert_eq!(answer.outcome, Outcome::Done);
     assert!(answer.events.iter().any(|event| event.text.contains("is a directory of locks")));

@@ -104,7 +104,6 @@ mod tests {
     use ttylock::{DeviceName, follow};
 
     use super::*;
-    use crate::sys::Processes;
 
     const ALICE: u32 = 1000;
     const DIALOUT: u32 = 20;
@@ -276,7 +275,7 @@ mod tests {
         for (dev, name) in [("/dev", "null"), ("/nonexistent", "device"), ("/", "dev")] {
             let name = DeviceName::parse(name.as_bytes()).unwrap();
             let device = follow(Path::new(dev), &name).unwrap();
-            let own = Processes::default().status(Pid::this());
+            let own = Status::of(Pid::this());
             assert!(may_open(own.as_ref(), &Path::new(dev).join(device.real()), &device));
             assert_eq!(is_no_port(&device), dev != "/nonexistent");
         }

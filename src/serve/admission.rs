@@ -47,25 +47,18 @@ pub(crate) enum Decision {
 }
 
 impl Caps {
-    /// Whether one more connection of this user may come in, beside so many of the user's own and of all. These are
-    /// looked at only if a limit is reached.
-    pub(crate) fn judge(
-        self,
-        user: User,
-        own: usize,
-        all: usize,
-        present: impl FnOnce() -> Vec<Occupant>,
-    ) -> Decision {
-        if own < self.per_user && all < self.all {
+    /// Whether one more connection of this user may come in, beside those that are there.
+    pub(crate) fn judge(self, user: User, present: &[Occupant]) -> Decision {
+        let own = present.iter().filter(|it| it.user == user).count();
+        if own < self.per_user && present.len() < self.all {
             return Decision::Welcome;
         }
-        let present = present();
         let largest = counts(present.iter()).into_iter().max_by_key(|(_, count)| *count);
         let payer = match largest {
             Some((other, count)) if own < self.per_user && count > own => other,
             Some(_) | None => user,
         };
-        oldest_silent(&present, payer).map_or(Decision::TurnedAway, Decision::Instead)
+        oldest_silent(present, payer).map_or(Decision::TurnedAway, Decision::Instead)
     }
 }
 
@@ -110,8 +103,7 @@ mod tests {
 
     impl Crowd {
         fn judge(&self, user: User) -> Decision {
-            let own = self.present.iter().filter(|it| it.user == user).count();
-            self.caps.judge(user, own, self.present.len(), || self.present.clone())
+            self.caps.judge(user, &self.present)
         }
 
         fn spoke(&mut self, token: Token) {

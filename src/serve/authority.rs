@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use pidlockfile::{Pid, process};
 use ttylock::{Answer, Pass, Request, ResolvedDevice, Table};
 
-use crate::peer::{self, Access, Peer, Processes, Purpose, Refusal, Rule, Status};
+use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule, Status};
 use crate::protocol::command::Demand;
 
 /// What an administrator has decided.
@@ -75,20 +75,19 @@ impl Authority {
     /// What a peer may do of what it demands.
     pub(super) fn grant(
         &self,
-        processes: &mut Processes,
         peer: &Peer,
         demand: Demand,
         table: &mut Table,
     ) -> Result<Permitted, Refused> {
         let meant = |pid| peer.meant(pid, self.rule).map_err(|it| Refused::Process(pid, it));
-        let released = |table: &mut Table, pid| {
+        let released = |pid| {
             let pid = meant(pid)?;
-            let (owner, alive) = (|| process::owner(pid), || table.machine().lives(pid));
+            let (owner, alive) = (|| process::owner(pid), || process::lives(pid));
             let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
             named.map(|()| pid).map_err(|refusal| Refused::Process(pid, refusal))
         };
-        let mut taken = |table: &mut Table, device, pid| {
-            self.grant_taking(processes, peer, Request { device, pid: meant(pid)? }, table)
+        let taken = |table: &mut Table, device, pid| {
+            self.grant_taking(peer, Request { device, pid: meant(pid)? }, table)
         };
         Ok(match demand {
             Demand::Lock(Request { device, pid }) => Permitted::Lock(taken(table, device, pid)?),
@@ -96,11 +95,11 @@ impl Authority {
                 Permitted::Wait(taken(table, device, pid)?, seconds)
             }
             Demand::Pass(Pass { device, from, to }) => {
-                let from = released(table, from)?;
+                let from = released(from)?;
                 Permitted::Pass(taken(table, device, to)?, from)
             }
             Demand::Unlock(Request { device, pid }) => {
-                Permitted::Unlock(Request { device, pid: released(table, pid)? })
+                Permitted::Unlock(Request { device, pid: released(pid)? })
             }
             Demand::Force(Request { device, pid }) => {
                 let pid = meant(pid)?;
@@ -117,14 +116,13 @@ impl Authority {
     /// elsewhere.
     pub(super) fn grant_taking(
         &self,
-        processes: &mut Processes,
         peer: &Peer,
         request: Request,
         table: &mut Table,
     ) -> Result<Granted, Refused> {
         let pid = request.pid;
         // Its user and what it may open are read of one process at one time.
-        let status = LazyCell::new(|| processes.status(pid));
+        let status = LazyCell::new(|| Status::of(pid));
         // Other users may see its owner, and no more; also of one that has ended.
         let seen = || process::owner(pid).filter(|_| process::lives(pid));
         let owner = || status.as_ref().and_then(Status::owner).or_else(seen);
@@ -142,11 +140,10 @@ impl Authority {
     /// The right of a process to hold a device of its own accord, which nobody has asked for.
     pub(super) fn grant_opener(
         &self,
-        processes: &mut Processes,
         request: Request,
         device: ResolvedDevice,
     ) -> Result<Granted, Refusal> {
-        let status = LazyCell::new(|| processes.status(request.pid));
+        let status = LazyCell::new(|| Status::of(request.pid));
         self.may_hold(request.pid, &device, || LazyCell::force(&status).as_ref())?;
         Ok(Granted { request, device, is_foreseen: false })
     }

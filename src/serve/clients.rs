@@ -1,8 +1,7 @@
 //! The connections of a daemon, and when each of them has its next moment. Makes no system call, and knows nothing of
 //! the service.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::EpollFlags;
@@ -16,8 +15,6 @@ pub(super) struct Clients {
     caps: Caps,
     idle_timeout: Duration,
     members: BTreeMap<Token, Member>,
-    /// The numbers of connections of each user.
-    counts: HashMap<User, usize>,
     last: Token,
     /// Those that go on by themselves, by their moments. An entry is out of date if its connection has changed since.
     going_on: BTreeSet<(Instant, Token)>,
@@ -27,8 +24,7 @@ pub(super) struct Clients {
 
 #[derive(Debug)]
 struct Member {
-    /// Apart: the nodes of the map have twice as much room as they have members.
-    connection: Box<Connection>,
+    connection: Connection,
     /// What epoll was asked to report, if anything.
     interest: Option<EpollFlags>,
 }
@@ -39,7 +35,6 @@ impl Clients {
             caps,
             idle_timeout,
             members: BTreeMap::new(),
-            counts: HashMap::new(),
             last: 0,
             going_on: BTreeSet::new(),
             next: None,
@@ -54,8 +49,7 @@ impl Clients {
 
     /// Whether a client of this user may come in.
     pub(super) fn judge(&self, user: User) -> Decision {
-        let own = self.counts.get(&user).copied().unwrap_or_default();
-        self.caps.judge(user, own, self.members.len(), || self.occupants())
+        self.caps.judge(user, &self.occupants())
     }
 
     /// The one to close when the system has no descriptor left.
@@ -73,24 +67,15 @@ impl Clients {
     }
 
     pub(super) fn enter(&mut self, token: Token, connection: Connection) {
-        let count = self.counts.entry(connection.client.user()).or_default();
-        *count = count.saturating_add(1);
-        self.members.insert(token, Member { connection: Box::new(connection), interest: None });
+        self.members.insert(token, Member { connection, interest: None });
     }
 
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
-        let connection = *self.members.remove(&token)?.connection;
-        if let Entry::Occupied(mut count) = self.counts.entry(connection.client.user()) {
-            *count.get_mut() = count.get().saturating_sub(1);
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-        Some(connection)
+        self.members.remove(&token).map(|member| member.connection)
     }
 
     pub(super) fn find(&mut self, token: Token) -> Option<&mut Connection> {
-        self.members.get_mut(&token).map(|member| &mut *member.connection)
+        self.members.get_mut(&token).map(|member| &mut member.connection)
     }
 
     /// A connection, and the events that epoll was asked to report about it, if any.
@@ -98,7 +83,7 @@ impl Clients {
         &mut self,
         token: Token,
     ) -> Option<(&Connection, &mut Option<EpollFlags>)> {
-        self.members.get_mut(&token).map(|member| (&*member.connection, &mut member.interest))
+        self.members.get_mut(&token).map(|member| (&member.connection, &mut member.interest))
     }
 
     pub(super) fn is_empty(&self) -> bool {

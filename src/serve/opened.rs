@@ -53,7 +53,7 @@ fn lock(
     let resolved = service.table.resolve(&device).ok().filter(|it| it.node == Some(node));
     let Some(resolved) = resolved else { return Verdict::Later };
     let request = Request { device, pid };
-    let granted = service.authority.grant_opener(&mut service.processes, request, resolved);
+    let granted = service.authority.grant_opener(request, resolved);
     let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
     let asked = asked.unwrap_or_else(Instant::now);
     match service.take(None, granted, Contention::Decides, asked) {

@@ -20,7 +20,7 @@ use super::ports::PortThreads;
 use super::queue::{Attempt, Queue, WaiterId};
 use crate::limits::FORESEEN_PER_USER;
 use crate::log::{Log, Severity};
-use crate::peer::{Inquiry, Peer, Processes};
+use crate::peer::{Inquiry, Peer};
 use crate::protocol::command::Demand;
 use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::Session;
@@ -31,7 +31,6 @@ use crate::protocol::status::{Report, Scope, Waiter};
 pub(crate) struct Service {
     identity: Identity,
     pub(super) authority: Authority,
-    pub(super) processes: Processes,
     pub(super) table: Table,
     pub(super) journal: Journal,
     inquiry: Inquiry,
@@ -49,7 +48,6 @@ impl Service {
         Self {
             identity: Identity::new(host.as_encoded_bytes(), version),
             authority,
-            processes: Processes::default(),
             table,
             journal: Journal::of(log),
             inquiry: Inquiry::default(),
@@ -128,7 +126,7 @@ impl Service {
     fn grant(&mut self, client: &Client, demand: Demand) -> Option<Permitted> {
         let peer = client.peer.as_ref().ok()?;
         let device = demand.device().clone();
-        let granted = self.authority.grant(&mut self.processes, peer, demand, &mut self.table);
+        let granted = self.authority.grant(peer, demand, &mut self.table);
         granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
     }
 
@@ -296,8 +294,8 @@ impl Service {
     /// The right to what was granted before, for another attempt.
     fn grant_again(&mut self, client: &Client, request: &Request) -> Option<Granted> {
         let peer = client.peer.as_ref().ok()?;
-        let Self { authority, processes, table, .. } = self;
-        let granted = authority.grant_taking(processes, peer, request.clone(), table);
+        let Self { authority, table, .. } = self;
+        let granted = authority.grant_taking(peer, request.clone(), table);
         granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).ok()
     }
 
@@ -348,7 +346,7 @@ impl Service {
             if !self.table.is_foreseen_for(&device, request.pid) {
                 continue;
             }
-            let right = self.authority.grant_opener(&mut self.processes, request.clone(), device);
+            let right = self.authority.grant_opener(request.clone(), device);
             let Err(refusal) = right else { continue };
             if self.release(&request, Contention::Decides).is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);

@@ -15,9 +15,6 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
     let client = service.welcome(wire.as_fd(), None);
     let mut connection = Connection::new(wire, client, opened);
     connection.greet(service, opened);
-    if connection.phase == Phase::Reading {
-        service.table.prepare();
-    }
     let mut buffer = [0; READ_BYTES];
     loop {
         match &connection.phase {

@@ -12,7 +12,7 @@ use linux as system;
 #[cfg(not(target_os = "linux"))]
 use unix as system;
 
-pub(crate) use system::{Inquiry, Processes, Status};
+pub(crate) use system::{Inquiry, Status};
 pub(crate) use system::{
     QUIETLY, SHOWS_RIGHTS, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, null_device, stream_socket,
     translate, unix_peer,

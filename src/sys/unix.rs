@@ -49,22 +49,16 @@ impl Inquiry {
     }
 }
 
-/// What is told of processes: nothing.
-#[derive(Debug, Default)]
-pub struct Processes;
-
 /// What is told of one process. There is none of which anything is.
 #[derive(Debug)]
 pub enum Status {}
 
-impl Processes {
-    /// Nothing.
-    pub fn status(&mut self, _pid: Pid) -> Option<Status> {
+impl Status {
+    /// Nothing is told.
+    pub fn of(_pid: Pid) -> Option<Self> {
         None
     }
-}
 
-impl Status {
     /// The user to which it belongs.
     pub fn owner(&self) -> Option<u32> {
         match *self {}

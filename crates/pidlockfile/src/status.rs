@@ -1,7 +1,7 @@
 //! The metadata of a file in one form for every system: numbers of devices and files, sizes and times in 64
 //! bits, even if the C library's `struct stat` has 32.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 #[cfg(unix)]
 mod unix;
@@ -35,8 +35,6 @@ pub struct Status {
     pub size: u64,
     /// When it was last written; the beginning of 1970 for what claims to be older.
     pub modified: SystemTime,
-    /// When it last changed in any way, which nobody can set: time since 1970, `None` for before.
-    pub changed: Option<Duration>,
     pub(crate) kind: Kind,
 }
 

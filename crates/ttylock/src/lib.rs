@@ -28,7 +28,6 @@
 mod age;
 mod device;
 mod dialects;
-mod directory_stamp;
 mod layout;
 pub mod limits;
 mod lock;
@@ -63,7 +62,6 @@ pub use pidlockfile::Pid;
 /// What tests of other crates need.
 #[doc(hidden)]
 pub mod for_tests {
-    pub use crate::directory_stamp::SETTLED;
     pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK};
     pub use crate::lock::room::{ROOMS, widen};
 }

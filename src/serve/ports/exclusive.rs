@@ -22,7 +22,6 @@ use ttylock::{
 use super::model::Exclusive;
 use super::worker::{Waker, Work};
 use crate::log::{Log, Severity};
-use crate::peer::Processes;
 use crate::serve::authority::Authority;
 
 /// The capabilities needed: to duplicate descriptors of other users' processes, and to see them and be notified of
@@ -102,7 +101,6 @@ impl ExclusivePorts {
             watch,
             table: Table::new(layout),
             authority,
-            processes: Processes::default(),
             log,
             has_warned: false,
         })?;
@@ -200,7 +198,6 @@ struct Examiner {
     watch: PortWatch,
     table: Table,
     authority: Authority,
-    processes: Processes,
     log: Log,
     has_warned: bool,
 }
@@ -291,7 +288,7 @@ impl Examiner {
         let resolved = self.table.resolve(&device).ok().filter(|it| self.wanted.applies_to(it))?;
         let node = resolved.node?;
         let request = Request { device, pid: who.pid };
-        let granted = self.authority.grant_opener(&mut self.processes, request, resolved);
+        let granted = self.authority.grant_opener(request, resolved);
         granted.ok().map(|_| node)
     }
 

@@ -18,7 +18,7 @@ use ttylock::{Node, Numbers as Device};
 use super::values::{Numbers, UnixPeer};
 pub(crate) use inquiry::Inquiry;
 pub(crate) use namespace::translate;
-pub(crate) use status::{Processes, Status};
+pub(crate) use status::Status;
 
 /// Where syslog listens. Source: syslog(3).
 pub(crate) const SYSLOG: &str = "/dev/log";

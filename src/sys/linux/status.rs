@@ -14,46 +14,9 @@ const USUAL_STATUS_BYTES: usize = 4096;
 /// More than the longest `/proc/PID/status`; a process may be in 65,536 groups.
 const STATUS_BYTES: usize = 1 << 20;
 
-/// What the kernel tells of processes. The file of the last one is kept open: a client names the same
-/// process all day.
-#[derive(Debug, Default)]
-pub(crate) struct Processes {
-    last: Option<(Pid, File)>,
-}
-
 /// `/proc/PID/status` of one process at one time.
 #[derive(Debug)]
 pub(crate) struct Status(String);
-
-impl Processes {
-    /// What is told of the process that has this number now; `None` where nothing is, or it has ended.
-    pub(crate) fn status(&mut self, pid: Pid) -> Option<Status> {
-        if let Some(status) = self.status_of_last(pid) {
-            return Some(status);
-        }
-        if !process::numbers_are_ours() {
-            return None;
-        }
-        let file = File::open(format!("/proc/{pid}/status")).ok()?;
-        self.last = Some((pid, file));
-        self.status_of_last(pid)
-    }
-
-    /// The file is that one process's: nothing can be read of it when that has ended.
-    fn status_of_last(&mut self, pid: Pid) -> Option<Status> {
-        let (_, file) = self.last.as_ref().filter(|(last, _)| *last == pid)?;
-        let status = read(file).filter(|status| !status.is_empty());
-        if status.is_none() {
-            self.last = None;
-        }
-        // Names of programs may be any bytes.
-        let text = |status| match String::from_utf8(status) {
-            Ok(text) => text,
-            Err(other) => String::from_utf8_lossy(other.as_bytes()).into_owned(),
-        };
-        status.map(text).filter(|status| !process::has_ended_in(status)).map(Status)
-    }
-}
 
 /// The whole file, as it was at one time: the kernel keeps the text while it is read on where the last reading ended.
 pub(super) fn read(file: &File) -> Option<Vec<u8>> {
@@ -70,6 +33,17 @@ pub(super) fn read(file: &File) -> Option<Vec<u8>> {
 }
 
 impl Status {
+    /// What is told of the process that has this number now; `None` where nothing is, or it has ended.
+    pub(crate) fn of(pid: Pid) -> Option<Self> {
+        if !process::numbers_are_ours() {
+            return None;
+        }
+        let status = read(&File::open(format!("/proc/{pid}/status")).ok()?)?;
+        // Names of programs may be any bytes.
+        let status = String::from_utf8_lossy(&status).into_owned();
+        Some(status).filter(|it| !it.is_empty() && !process::has_ended_in(it)).map(Self)
+    }
+
     /// The effective user; where that is root, the one who started it: as [`process::owner`], which
     /// asks for the owner of `/proc/PID`.
     pub(crate) fn owner(&self) -> Option<u32> {
@@ -134,17 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_kept_is_one_process_s_only() {
-        let mut processes = Processes::default();
+    fn a_status_is_one_process_s_until_it_has_ended() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
-        for pid in [Pid::this(), pid, pid] {
-            let status = processes.status(pid).unwrap();
+        for pid in [Pid::this(), pid] {
+            let status = Status::of(pid).unwrap();
             assert_eq!(status.owner(), process::owner(pid));
             assert!(status.0.contains(&format!("\nPid:\t{pid}\n")));
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(processes.status(pid).is_none());
+        assert!(Status::of(pid).is_none());
     }
 }

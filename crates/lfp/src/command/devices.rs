@@ -2,7 +2,6 @@
 //! links; never at a port.
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use super::printable::printable;
 use crate::client::Waiter;
@@ -43,16 +42,15 @@ pub(super) struct Device {
 pub(super) struct Names<'a> {
     dev_dir: &'a Path,
     udev_dir: &'a Path,
-    links: Links,
+    links: Option<Links>,
     /// The links below [`LINK_DIRECTORIES`]: squashed, and as they are.
     by_id: Vec<(String, String)>,
-    now: SystemTime,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(dev_dir: &'a Path, udev_dir: &'a Path) -> Self {
-        let (links, by_id) = (Links::default(), by_id(dev_dir));
-        Self { dev_dir, udev_dir, links, by_id, now: SystemTime::now() }
+        let (links, by_id) = (Links::of(dev_dir).ok(), by_id(dev_dir));
+        Self { dev_dir, udev_dir, links, by_id }
     }
 
     /// Puts the holders of one device together, devices with living holders first. Each device that was
@@ -133,7 +131,7 @@ impl<'a> Names<'a> {
             let by_udev = udev_links(self.udev_dir, numbers).unwrap_or_default();
             resolved.add_links(by_udev.unwrap_or_default());
         }
-        let by_hand = self.links.to(self.dev_dir, &resolved, self.now);
+        let by_hand = self.links.as_ref().map(|links| links.to(self.dev_dir, &resolved));
         resolved.add_links(by_hand.unwrap_or_default());
         resolved.every_name().map(str::to_owned).collect()
     }

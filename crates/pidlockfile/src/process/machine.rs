@@ -5,18 +5,16 @@ use std::time::{Duration, Instant};
 
 use super::identity::{Fate, Here, ProcessIdentity, Seen, Start};
 use super::pid::Pid;
-use super::system::{self, Shown};
+use super::system;
 
 /// For how long it is believed what was seen of another pid namespace: every process of the machine is
 /// looked at for that.
 const SEEN_ABROAD: Duration = Duration::from_secs(1);
 
-/// The machine as a caller that asks about processes sees it. Keeps the file of the process that was asked
-/// about last, as that is mostly the next one, too.
+/// The machine as a caller that asks about processes sees it.
 #[derive(Debug, Default)]
 pub struct Machine {
     here: Option<Arc<Here>>,
-    last: Option<(ProcessIdentity, Shown)>,
     abroad: Option<(ProcessIdentity, Instant, Seen)>,
 }
 
@@ -34,43 +32,18 @@ impl Machine {
 
     /// The process that has this number now.
     pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
-        if let Some((known, shown)) = self.last.take().filter(|(known, _)| known.pid == pid) {
-            if shown.exists() {
-                let same = known.clone();
-                self.last = Some((known, shown));
-                return same;
-            }
-        }
-        let here = Arc::clone(self.here());
-        if let Some((shown, ticks)) = Shown::of(pid) {
-            let identity = ProcessIdentity { pid, start: Start::At(ticks), here };
-            self.last = Some((identity.clone(), shown));
-            return identity;
-        }
         let start = match system::look(pid) {
             Seen::Nobody => Start::Nobody,
             Seen::Process { start: Some(ticks) } => Start::At(ticks),
             Seen::Process { start: None } | Seen::Unseen => Start::Untold,
         };
-        ProcessIdentity { pid, start, here }
+        ProcessIdentity { pid, start, here: Arc::clone(self.here()) }
     }
 
     /// What has become of a process.
     pub fn fate(&mut self, who: &ProcessIdentity) -> Fate {
-        if let Some((known, shown)) = &self.last {
-            if known == who && shown.exists() {
-                return Fate::Same;
-            }
-        }
         let seen = self.look(who);
         who.compare(self.here(), seen)
-    }
-
-    /// Whether there is a process of this number here that has not ended: as [`super::lives`], with one call for the
-    /// one that was asked about last.
-    pub fn lives(&mut self, pid: Pid) -> bool {
-        let known = self.last.as_ref().filter(|(known, _)| known.pid == pid);
-        known.is_some_and(|(_, shown)| shown.exists()) || system::lives(pid)
     }
 
     /// What the system shows of a process, or of another with its number.
@@ -110,12 +83,12 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
         let mut machine = Machine::default();
-        assert!(machine.lives(pid), "nothing is known of it yet");
+        assert!(system::lives(pid), "nothing is known of it yet");
         let who = machine.identify(pid);
-        assert!(machine.lives(pid) && machine.lives(Pid::this()));
+        assert!(system::lives(pid) && system::lives(Pid::this()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!machine.lives(pid));
+        assert!(!system::lives(pid));
         assert_ne!(machine.identify(pid), who);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
@@ -129,49 +129,6 @@ pub fn stat(pid: Pid) -> Option<Stat> {
     }
     let mut buffer = [0; STAT_BYTES];
     Stat::parse(read_once(&format!("/proc/{pid}/stat"), &mut buffer).ok()?)
-}
-
-/// What tells whether one very process exists, and nothing of a later one with its number.
-#[derive(Debug)]
-pub(super) enum Shown {
-    /// Ready for reading once the process has ended (pidfd_open(2)): one call, and nothing to parse.
-    #[cfg(target_os = "linux")]
-    Handle(std::os::fd::OwnedFd),
-    /// A file of the process's own below `/proc`: nothing can be read of it once the process is gone.
-    File(File),
-}
-
-impl Shown {
-    /// With when it started. None of one that has ended.
-    pub(super) fn of(pid: Pid) -> Option<(Self, u64)> {
-        if !numbers_are_ours() {
-            return None;
-        }
-        #[cfg(target_os = "linux")]
-        let handle = handle(pid).ok();
-        let file = File::open(format!("/proc/{pid}/stat")).ok()?;
-        let start = stat_in(&file).filter(|stat| !stat.has_ended())?.start;
-        // The number was that process's when the file was opened if it has not ended since.
-        #[cfg(target_os = "linux")]
-        if let Some(handle) = handle.filter(|handle| has_ended_at(handle) == Some(false)) {
-            return Some((Self::Handle(handle), start));
-        }
-        Some((Self::File(file), start))
-    }
-
-    pub(super) fn exists(&self) -> bool {
-        match self {
-            #[cfg(target_os = "linux")]
-            Self::Handle(handle) => has_ended_at(handle) == Some(false),
-            Self::File(file) => stat_in(file).is_some_and(|stat| !stat.has_ended()),
-        }
-    }
-}
-
-fn stat_in(file: &File) -> Option<Stat> {
-    let mut buffer = [0; STAT_BYTES];
-    let length = file.read_at(&mut buffer, 0).ok()?;
-    Stat::parse(buffer.get(..length)?)
 }
 
 /// Looks for a process of another pid namespace among all that `/proc` shows.

@@ -1,8 +1,6 @@
 //! Windows: asks about processes by handle. A process number is used again once the last handle of its
 //! process is closed.
 
-use std::fmt;
-
 use winsafe::guard::CloseHandleGuard;
 use winsafe::prelude::*;
 use winsafe::{HPROCESS, HPROCESSLIST, co};
@@ -69,28 +67,6 @@ pub fn ticks_per_second() -> Option<u64> {
 fn began(process: &HPROCESS) -> Option<u64> {
     let (began, ..) = process.GetProcessTimes().ok()?;
     Some(u64::from(began.dwHighDateTime) << 32 | u64::from(began.dwLowDateTime))
-}
-
-/// A handle: while it is kept, nobody else has the process's number.
-pub(super) struct Shown(CloseHandleGuard<HPROCESS>);
-
-impl fmt::Debug for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shown")
-    }
-}
-
-impl Shown {
-    /// With when it began.
-    pub(super) fn of(pid: Pid) -> Option<(Self, u64)> {
-        let process = open(pid).ok().filter(|process| !has_ended(process))?;
-        let start = began(&process)?;
-        Some((Self(process), start))
-    }
-
-    pub(super) fn exists(&self) -> bool {
-        !has_ended(&self.0)
-    }
 }
 
 /// Users have no uid.

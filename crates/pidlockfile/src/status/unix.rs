@@ -38,8 +38,7 @@ impl Status {
     }
 
     fn of(stat: &Stat) -> Self {
-        let (modified, changed) = (stat.st_mtime_nsec, stat.st_ctime_nsec);
-        let modified = since_1970(stat.st_mtime, modified).unwrap_or_default();
+        let modified = since_1970(stat.st_mtime, stat.st_mtime_nsec).unwrap_or_default();
         Self {
             identity: Identity { device: bits(stat.st_dev), inode: bits(stat.st_ino) },
             mode: unsigned(stat.st_mode) & 0o7777,
@@ -49,7 +48,6 @@ impl Status {
             modified: SystemTime::UNIX_EPOCH
                 .checked_add(modified)
                 .unwrap_or(SystemTime::UNIX_EPOCH),
-            changed: since_1970(stat.st_ctime, changed),
             kind: kind(FileType::from_raw_mode(stat.st_mode)),
         }
     }

@@ -41,7 +41,6 @@ impl Status {
             modified: SystemTime::UNIX_EPOCH
                 .checked_add(modified)
                 .unwrap_or(SystemTime::UNIX_EPOCH),
-            changed: None,
             kind: kind(attributes),
         })
     }

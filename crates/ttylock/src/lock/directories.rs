@@ -1,14 +1,11 @@
 //! The lock directories, opened once: the one to which locks are written, and all that are searched.
 //!
-//! A directory with several names is searched once. A name that was missing is not looked up again until the
-//! directory changes.
+//! A directory with several names is searched once.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -16,12 +13,8 @@ use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Gate, Identity, Name, Status};
 
 use super::names::is_lock_file;
-use crate::directory_stamp::DirectoryStamp;
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::sys;
-
-/// The number of missing names that are remembered.
-const LACKING: usize = 256;
 
 /// When all locks are asked for, at most this many entries of a directory are read, and at most this many locks are
 /// found: any user may fill `/tmp`.
@@ -63,15 +56,6 @@ pub(crate) struct Place {
     pub path: PathBuf,
     /// How it is used.
     pub role: Role,
-    /// The names that need not be looked up again while the directory is unchanged.
-    lacking: RefCell<Option<Lacking>>,
-}
-
-/// Names that were missing. The directory would have changed if they had appeared.
-#[derive(Debug)]
-struct Lacking {
-    stamp: DirectoryStamp,
-    names: Vec<Name>,
 }
 
 impl Directories {
@@ -83,8 +67,8 @@ impl Directories {
         let own = Place::open(own)?;
         let mut known: Vec<Identity> = vec![own.directory.identity()];
         let mut places = Vec::new();
-        let mut search = Search::of(&own);
-        for place in others.iter().filter_map(|path| search.open(path)) {
+        let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
+        for place in others.iter().filter_map(|path| open_searched(path, trusted)) {
             if !known.contains(&place.directory.identity()) {
                 known.push(place.directory.identity());
                 places.push(place);
@@ -108,56 +92,19 @@ impl Directories {
     }
 }
 
-/// Opens directories that are only searched, but only those that root, this user and the owner of the lock directory
-/// alone control: a file system in user space may never answer.
-struct Search {
-    trusted: [u32; 3],
-    /// The directories above those that were searched; each is examined once.
-    above: BTreeMap<PathBuf, Above>,
-}
-
-/// What is above a directory.
-enum Above {
-    /// It does not exist, or cannot be examined.
-    Nothing,
-    /// No other user decides where its names lead.
-    Trusted,
-    /// Other users may decide that: nothing below it is followed.
-    Open(Directory),
-}
-
-impl Search {
-    fn of(own: &Place) -> Self {
-        let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
-        Self { trusted, above: BTreeMap::new() }
-    }
-
-    fn open(&mut self, path: &Path) -> Option<Place> {
-        let trusted = self.trusted;
-        let above = path.parent().unwrap_or(Path::new("/"));
-        if !self.above.contains_key(above) {
-            self.above.insert(above.to_owned(), Above::of(above, trusted));
-        }
-        let directory = match self.above.get(above)? {
-            Above::Nothing => return None,
-            Above::Trusted => Directory::open(path).ok()?,
-            Above::Open(above) => {
-                let handle = sys::open_below(above, path.file_name()?).ok()?;
-                Directory::from_handle(handle).ok()?
-            }
-        };
-        trusted.contains(&directory.owner()).then(|| Place::of(directory, path, Role::Searched))
-    }
-}
-
-impl Above {
-    fn of(path: &Path, trusted: [u32; 3]) -> Self {
-        match Status::of_path(path) {
-            Ok(seen) if seen.mode & 0o002 == 0 && trusted.contains(&seen.owner) => Self::Trusted,
-            Ok(_) => Directory::open(path).map_or(Self::Nothing, Self::Open),
-            Err(_) => Self::Nothing,
-        }
-    }
+/// Opens a directory that is only searched, but only if root, this user and the owner of the lock directory alone control
+/// it: a file system in user space may never answer.
+fn open_searched(path: &Path, trusted: [u32; 3]) -> Option<Place> {
+    let above = path.parent().unwrap_or(Path::new("/"));
+    let seen = Status::of_path(above).ok()?;
+    let directory = if seen.mode & 0o002 == 0 && trusted.contains(&seen.owner) {
+        Directory::open(path).ok()?
+    } else {
+        // Other users may decide where names lead there: nothing below it is followed.
+        let handle = sys::open_below(&Directory::open(above).ok()?, path.file_name()?).ok()?;
+        Directory::from_handle(handle).ok()?
+    };
+    trusted.contains(&directory.owner()).then(|| Place::of(directory, path, Role::Searched))
 }
 
 impl Place {
@@ -166,7 +113,7 @@ impl Place {
     }
 
     fn of(directory: Directory, path: &Path, role: Role) -> Self {
-        Self { directory, path: path.to_owned(), role, lacking: RefCell::default() }
+        Self { directory, path: path.to_owned(), role }
     }
 
     /// Whether it is only searched, and all users may put files there, as into `/tmp`.
@@ -181,30 +128,7 @@ impl Place {
         self.path.join(file.as_str()).display().to_string()
     }
 
-    /// The names that exist. Each is looked up: a directory like `/tmp` may be too large to list.
-    pub(super) fn those_present<'n>(
-        &self,
-        names: impl Iterator<Item = &'n Name>,
-        now: SystemTime,
-    ) -> Vec<&'n Name> {
-        let stamp =
-            Status::of_open(&self.directory).ok().and_then(|stat| DirectoryStamp::of(&stat));
-        let known = self.lacking.borrow_mut().take().filter(|known| Some(known.stamp) == stamp);
-        let lacks = |name: &Name| known.as_ref().is_some_and(|known| known.names.contains(name));
-        let (present, absent): (Vec<_>, Vec<_>) =
-            names.partition(|name| !lacks(name) && self.may_hold(name));
-        // The stamp is taken before the look-ups, so that a change during them is noticed the next time.
-        if let Some(stamp) = stamp.filter(|stamp| stamp.is_settled(now)) {
-            let mut names = known.map(|known| known.names).unwrap_or_default();
-            let fresh: Vec<Name> =
-                absent.into_iter().filter(|name| !names.contains(name)).cloned().collect();
-            names.truncate(LACKING.saturating_sub(fresh.len()));
-            names.extend(fresh);
-            self.lacking.replace(Some(Lacking { stamp, names }));
-        }
-        present
-    }
-
+    /// Whether a file of that name may be there. Each name is looked up: a directory like `/tmp` may be too large to list.
     pub(super) fn may_hold(&self, name: &Name) -> bool {
         may_be_in(&self.directory, name)
     }
@@ -277,14 +201,8 @@ fn is_lock(name: &CStr) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
-    use std::time::Duration;
 
     use super::*;
-    use crate::directory_stamp::SETTLED;
-
-    fn later() -> SystemTime {
-        SystemTime::now() + 2 * SETTLED
-    }
 
     #[test]
     fn one_directory_under_two_names_is_searched_once() {
@@ -298,55 +216,6 @@ mod tests {
         let open = Directories::all(&own, &[alias, other.clone(), gone, other.clone()]).unwrap();
         let paths: Vec<_> = open.others.iter().map(|place| place.path.clone()).collect();
         assert_eq!(paths, [other]);
-    }
-
-    fn names(texts: &[&str]) -> Vec<Name> {
-        texts.iter().filter_map(|text| Name::new(*text)).collect()
-    }
-
-    /// The names that are found in the directory.
-    fn present(place: &Place, texts: &[&str], now: SystemTime) -> Vec<String> {
-        let names = names(texts);
-        let found = place.those_present(names.iter(), now);
-        found.into_iter().map(|name| name.as_str().to_owned()).collect()
-    }
-
-    #[test]
-    fn a_name_that_was_missing_is_missing_until_the_directory_changes() {
-        let root = tempfile::tempdir().unwrap();
-        let place = Place::open(root.path()).unwrap();
-        let both = ["LCK..ttyS0", "LK.ttyS0"];
-        assert_eq!(present(&place, &both, later()), [""; 0]);
-        assert_eq!(place.lacking.borrow().as_ref().map(|known| known.names.len()), Some(2));
-        assert_eq!(present(&place, &["LCK..ttyS1"], later()), [""; 0]);
-        assert_eq!(place.lacking.borrow().as_ref().map(|known| known.names.len()), Some(3));
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        // File systems store times with a limited resolution.
-        while present(&place, &both, later()).is_empty() {
-            assert!(std::time::Instant::now() < deadline);
-            let _ = std::fs::remove_file(root.path().join("LCK..ttyS0"));
-            std::fs::write(root.path().join("LCK..ttyS0"), "x").unwrap();
-        }
-        assert_eq!(present(&place, &both, later()), ["LCK..ttyS0"]);
-    }
-
-    #[test]
-    fn a_directory_that_changed_just_now_may_change_again() {
-        let root = tempfile::tempdir().unwrap();
-        let place = Place::open(root.path()).unwrap();
-        std::fs::write(root.path().join("x"), "x").unwrap();
-        assert_eq!(present(&place, &["LCK..ttyS0"], SystemTime::now()), [""; 0]);
-        assert!(place.lacking.borrow().is_none());
-    }
-
-    #[test]
-    fn the_memory_of_missing_names_is_bounded() {
-        let root = tempfile::tempdir().unwrap();
-        let place = Place::open(root.path()).unwrap();
-        for number in 0..2 * LACKING {
-            present(&place, &[format!("LCK..x{number}").as_str()], later());
-        }
-        assert_eq!(place.lacking.borrow().as_ref().map(|known| known.names.len()), Some(LACKING));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Our own lock files that are kept open. A daemon holds `flock(2)` on each; a session keeps them open to remove them
-//! without reading them again, which halves the system calls of an UNLOCK.
+//! The lock files of a daemon, which keeps them open and holds `flock(2)` on each.
 //!
 //! Only this `flock(2)` stops programs that remove foreign locks: Qt as root tries `flock(2)` first. A kept file is
 //! let go on UNLOCK, and as soon as the lock's holder has ended, because every program must be able to break the lock
@@ -15,16 +14,13 @@ use pidlockfile::{Identity, Judged, Name, Pid, Published};
 /// The files that are kept, by name.
 #[derive(Debug, Default)]
 pub(super) struct FlockGuards {
-    /// Of a daemon, which is told when the holders end: the most files that it keeps. A session may end at any time, or
-    /// stay after a holder has ended. It has no `flock(2)`, so that others can break a stale lock.
+    /// The most files that a daemon keeps, which is told when the holders end. A session keeps none: it may stay after a
+    /// holder has ended, and others must be able to break a stale lock.
     limit: Option<usize>,
     files: BTreeMap<Name, Held>,
 }
 
-/// The number of lock files that a session keeps open.
-const OF_A_SESSION: usize = 16;
-
-/// One file. A daemon has `flock(2)` on it as long as it is open.
+/// One file. We have `flock(2)` on it as long as it is open.
 #[derive(Debug)]
 struct Held {
     who: ProcessIdentity,
@@ -49,18 +45,13 @@ impl FlockGuards {
         published: Published,
         room: usize,
     ) {
-        let has_room = self.files.len() < self.limit.unwrap_or(OF_A_SESSION).min(room);
-        let is_kept = (has_room || self.files.contains_key(name))
-            && match self.is_a_daemons() {
-                // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
-                true => who.start != Start::Nobody && published.try_hold().is_ok_and(|it| it),
-                false => true,
-            };
-        if !(is_kept && self.is_a_daemons()) {
-            published.let_go();
-        }
-        if is_kept {
+        let has_room = self.limit.is_some_and(|limit| self.files.len() < limit.min(room));
+        let is_wanted = who.start != Start::Nobody && (has_room || self.files.contains_key(name));
+        // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
+        if is_wanted && published.try_hold().is_ok_and(|it| it) {
             self.files.insert(name.clone(), Held { who: who.clone(), published });
+        } else {
+            published.let_go();
         }
     }
 

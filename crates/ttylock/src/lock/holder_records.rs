@@ -33,8 +33,6 @@ pub(crate) struct HolderRecords {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
-    /// The number of further lock files for which there is room, of any user.
-    room: usize,
 }
 
 /// The process for which a lock is taken, as it was before the lock existed: a later process with the same number is
@@ -95,13 +93,13 @@ impl HolderRecords {
         let everybodys = stat.is_some_and(|stat| stat.mode & 0o002 != 0);
         let handle = handle.filter(|_| !everybodys);
         let identity = stat.map(|stat| stat.identity);
-        Self { handle, identity, everybodys, room: 0 }
+        Self { handle, identity, everybodys }
     }
 
     /// No state directory.
     #[must_use]
     pub(crate) fn none() -> Self {
-        Self { handle: None, identity: None, everybodys: false, room: 0 }
+        Self { handle: None, identity: None, everybodys: false }
     }
 
     /// The identity of the directory.
@@ -248,22 +246,12 @@ impl HolderRecords {
         record.map(|record| record.names).unwrap_or_default()
     }
 
-    /// Whether there is room for another lock, with this limit of recorded lock files of all users. The files are
-    /// counted again after as many calls as there was room for locks.
-    pub(crate) fn has_room_for_all(&mut self, limit: usize) -> bool {
-        if self.room < NAMES_OF_A_LOCK {
-            let is_small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
-            let entries = match &self.handle {
-                Some(handle) if !is_small(handle) => {
-                    self.listing().map_or(0, |mut it| it.iter().take(limit).count())
-                }
-                Some(_) | None => 0,
-            };
-            self.room = limit.saturating_sub(entries);
-        }
-        let left = self.room.checked_sub(NAMES_OF_A_LOCK);
-        self.room = left.unwrap_or(self.room);
-        left.is_some()
+    /// Whether there is room for another lock, with this limit of recorded lock files of all users.
+    pub(crate) fn has_room_for_all(&self, limit: usize) -> bool {
+        let is_small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
+        let room = limit.saturating_sub(NAMES_OF_A_LOCK);
+        self.handle.as_ref().is_none_or(is_small)
+            || self.listing().is_none_or(|mut it| it.iter().take(limit).count() <= room)
     }
 
     fn listing(&self) -> Option<nix::dir::Dir> {

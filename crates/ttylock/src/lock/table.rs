@@ -3,7 +3,7 @@
 //! Nothing here knows the protocol. The table never takes or releases a lock on its own account: a lock
 //! belongs to the process that asked for it, until that process releases it or ends.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use pidlockfile::process::{Machine, ProcessIdentity};
@@ -84,19 +84,6 @@ impl Table {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.resolver.layout
-    }
-
-    /// Does in advance the work that any request will need. To be called when there is nothing else to do. The
-    /// answers show what has failed.
-    pub fn prepare(&mut self) {
-        let known = self.state.events.len();
-        if self.parts().is_err() {
-            // The events are reported when they matter.
-            self.state.events.truncate(known);
-        }
-        // If it fails, it is tried again when it matters.
-        let Resolver { layout, links } = &mut self.resolver;
-        let _ = links.refresh(&layout.dev_dir, SystemTime::now());
     }
 
     /// The events that belong to no answer. They are deleted.

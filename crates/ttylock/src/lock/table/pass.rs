@@ -137,8 +137,8 @@ fn pass_one(
     for _ in 0..ATTEMPTS {
         let Some(mut judged) = passable(state, own, name, pass)? else { return Ok(None) };
         let broken = match state.guards.take(name, pass.from) {
-            // A daemon's file is protected by its `flock(2)`; a session's file may have been made by any user.
-            Some(held) if state.guards.is_a_daemons() => {
+            // It is protected by our `flock(2)`.
+            Some(held) => {
                 let broken = own.directory.replace_held(name, judged, &held, &claim);
                 if !matches!(broken, Ok(Attempt::Done(_))) {
                     let giver = state.machine.identify(pass.from);
@@ -146,7 +146,7 @@ fn pass_one(
                 }
                 broken
             }
-            _ => match state.hold(own, name, &mut judged, state.contention) {
+            None => match state.hold(own, name, &mut judged, state.contention) {
                 Ok(()) => own.directory.replace(name, judged, &claim),
                 Err(busy) => return Err(state.busy(own, name, busy)),
             },

@@ -1,6 +1,7 @@
 //! Releases every lock file of a device that belongs to the caller or is stale.
 
 use nix::errno::Errno;
+use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status};
 
 use super::classify::{Busy, Classification, Stale, pid_in, remove_held};
@@ -44,20 +45,12 @@ pub(super) fn release(
     request: &Request,
 ) -> Result<String, Stop> {
     let (own, pid) = (&open.own, request.pid);
-    let mut files = Files::new();
-    if let Some(taken) = state.taken.take_if(|taken| taken.request == *request) {
-        files = release_written(state, own, &taken.names, pid);
-        if is_enough(&files) {
-            state.watched.forget(&taken.names, pid);
-            return Ok(unlocked(state, &taken.device, pid));
-        }
-    }
     let mut resolved = resolver.follow(state, &request.device)?;
     // If the lock is recorded, the record has all its names.
     let mut lock_names = resolver.lock_names(state, &resolved, &request.device)?;
     let written = state.names_written(&lock_names.written, pid);
-    let those_written = release_written(state, own, &written, pid);
-    if is_enough(&those_written) {
+    let mut files = release_written(state, own, &written, pid);
+    if is_enough(&files) {
         state.watched.forget(&written, pid);
         return Ok(unlocked(state, resolved.real(), pid));
     }
@@ -69,14 +62,13 @@ pub(super) fn release(
     }
     handover::settle_each(state, own, &lock_names.written)?;
     // The files that were not removed are examined again.
-    files.extend(those_written);
     files.retain(|(_, _, it)| it.is_removed());
     // In the reverse order of taking: a process that meets the first name still finds it held.
     for name in lock_names.written.iter().chain(&lock_names.searched).rev() {
         files.extend(release_one(state, own, name, pid));
     }
     for place in &open.others {
-        for name in place.those_present(lock_names.all(), std::time::SystemTime::now()) {
+        for name in lock_names.all().filter(|name| place.may_hold(name)) {
             files.extend(release_one(state, place, name, pid));
         }
     }
@@ -152,12 +144,6 @@ fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -
         // It is reported when all names of the device have been tried.
         return Files::new();
     }
-    // The lock of an ended process may be broken at this moment, past a `flock(2)` that we get a moment later.
-    if !state.guards.is_a_daemons() && !state.machine.lives(pid) {
-        for name in written {
-            drop(state.guards.take(name, pid));
-        }
-    }
     written.iter().rev().filter_map(|name| release_one(state, own, name, pid)).collect()
 }
 
@@ -201,7 +187,7 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
         // A living owner's lock is released whichever process holds the file by flock: no process may break it, so
         // there is none to wait for. A dead owner's lock may be broken at this moment, which can take long on a busy
         // machine, and then it belongs to the process that breaks it.
-        let is_living = is_own && state.machine.lives(pid);
+        let is_living = is_own && lives(pid);
         let classification = match is_own {
             true => hold_own(state, place, name, judged, pid, is_living),
             false => state.hold_if_stale(place, name, judged),

@@ -1,7 +1,5 @@
 //! Finds the lock files of a device: its node, every other name of it, and their lock names.
 
-use std::time::SystemTime;
-
 use pidlockfile::Name;
 
 use super::Stop;
@@ -29,12 +27,11 @@ pub struct Names {
 #[derive(Debug)]
 pub(super) struct Resolver {
     pub(super) layout: Layout,
-    pub(super) links: Links,
 }
 
 impl Resolver {
     pub(super) fn new(layout: Layout) -> Self {
-        Self { layout, links: Links::default() }
+        Self { layout }
     }
 
     pub(super) fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
@@ -130,7 +127,7 @@ impl Resolver {
     fn try_to_add_links(&mut self, resolved: &mut ResolvedDevice) -> std::io::Result<()> {
         let dev_dir = &self.layout.dev_dir;
         if resolved.node.is_some() {
-            let links = self.links.to(dev_dir, resolved, SystemTime::now())?;
+            let links = Links::of(dev_dir)?.to(dev_dir, resolved);
             resolved.add_links(links);
         }
         let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
@@ -140,7 +137,7 @@ impl Resolver {
         }
         match udev::links(&self.layout.udev_dir, device)? {
             Some(links) => resolved.add_links(links),
-            None if !self.links.may_be_made_by_udev() || self.layout.udev_dir.exists() => {}
+            None if self.layout.udev_dir.exists() => {}
             None => resolved.add_links(links::made_by_udev(dev_dir, resolved)?),
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::lock::flock::{self, Flocks};
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::holder_records::{Claimant, HolderRecords};
 use crate::lock::watched::Watched;
-use crate::lock::{Cause, Event, Request, Weight};
+use crate::lock::{Cause, Event, Weight};
 
 /// World-readable and writable by nobody: Qt steals a live lock that it can write, and minicom
 /// opens a port past a lock that it cannot read.
@@ -38,17 +38,6 @@ pub(super) struct State {
     pub(super) watched: Watched,
     pub(super) flocks: Flocks,
     said_unseen: bool,
-    /// The lock that was taken last. If the same client releases it, the device need not be resolved again.
-    pub(super) taken: Option<Taken>,
-}
-
-/// A lock that was taken.
-#[derive(Debug)]
-pub(super) struct Taken {
-    pub(super) request: Request,
-    /// The real name of the device.
-    pub(super) device: String,
-    pub(super) names: Vec<Name>,
 }
 
 /// A lock file with this content.
@@ -68,7 +57,6 @@ impl State {
             watched: Watched::default(),
             flocks: Flocks::default(),
             said_unseen: false,
-            taken: None,
         }
     }
 

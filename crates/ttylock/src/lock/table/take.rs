@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::cell::Cell;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use pidlockfile::{Attempt, Claim, Found, Name, Published, Status};
@@ -10,7 +10,7 @@ use pidlockfile::{Attempt, Claim, Found, Name, Published, Status};
 use super::classify::{Busy, Classification};
 use super::daemon::room;
 use super::resolve::Resolver;
-use super::state::{State, TEMPORARY, Taken, claim};
+use super::state::{State, TEMPORARY, claim};
 use super::{ATTEMPTS, Stop, handover, refuse};
 use crate::device::node::ResolvedDevice;
 use crate::dialects::content::READ_LIMIT;
@@ -58,9 +58,7 @@ pub(super) fn take(
     for (name, published) in names.iter().zip(published) {
         state.keep(name, &claimant, published, room);
     }
-    let device = resolved.real().to_owned();
-    state.say(Weight::Info, format!("locked {device} for pid {pid}"));
-    state.taken = Some(Taken { request: request.clone(), device, names: lock_names.written });
+    state.say(Weight::Info, format!("locked {} for pid {pid}", resolved.real()));
     Ok(())
 }
 
@@ -103,8 +101,7 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
 fn searched<'a>(open: &'a Directories, lock_names: &'a LockNames) -> Vec<(&'a Place, &'a Name)> {
     let own = lock_names.searched.iter().map(|name| (&open.own, name));
     let others = open.others.iter().flat_map(|place| {
-        let names = place.those_present(lock_names.all(), SystemTime::now());
-        names.into_iter().map(move |name| (place, name))
+        lock_names.all().filter(|name| place.may_hold(name)).map(move |name| (place, name))
     });
     own.chain(others).collect()
 }
