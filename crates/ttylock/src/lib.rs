@@ -63,7 +63,7 @@ pub use pidlockfile::Pid;
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK};
-    pub use crate::lock::room::{ROOMS, widen};
+    pub use crate::lock::room::widen;
 }
 /// The README's examples are tests, too.
 #[cfg(doctest)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::{Identity, Pid, process};
 
 pub(crate) use super::kernel_list::Completeness;
-use super::kernel_list::{ListReader, Listing, Wanted, place_of};
+use super::kernel_list::{Listing, Wanted, place_of, read_list};
 use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::{Node, Numbers};
 
@@ -79,7 +79,8 @@ pub(crate) fn sees_all() -> bool {
 /// The kernel's list of locks, for one process.
 #[derive(Debug, Default)]
 pub(crate) struct Flocks {
-    reader: ListReader,
+    /// The moment at which a reading by this process itself ends.
+    by: Option<Instant>,
     /// The thread that reads it, if there is one.
     thread: Option<ListThread>,
     /// The questions about files, while the answers are being read.
@@ -95,7 +96,7 @@ impl Flocks {
     ///
     /// # Errors
     /// An error of the system, if no thread can be started.
-    pub(crate) fn of_one_who_lives_long() -> io::Result<Self> {
+    pub(crate) fn read_by_a_thread() -> io::Result<Self> {
         Ok(Self { thread: Some(ListThread::begin()?), ..Self::default() })
     }
 
@@ -118,7 +119,7 @@ impl Flocks {
             return Ok(sight);
         }
         match &self.thread {
-            None => Ok(Some(sight_in(&self.reader.read(&Wanted::of([node]))?, node))),
+            None => Ok(Some(sight_in(&read_list(&Wanted::of([node]), self.by)?, node))),
             Some(thread) => {
                 let listing = thread.listing(node, asked)?;
                 Ok(listing.map(|listing| sight_in(&listing, node)))
@@ -147,7 +148,7 @@ impl Flocks {
 
     /// A reading by this process itself ends at that moment at the latest, complete or not.
     pub(super) fn end_by(&mut self, by: Option<Instant>) {
-        self.reader.end_by(by);
+        self.by = by;
     }
 
     /// The part of the list that is about these nodes, read now.
@@ -155,7 +156,7 @@ impl Flocks {
         &mut self,
         nodes: impl IntoIterator<Item = &'n Node>,
     ) -> io::Result<Listing> {
-        self.reader.read(&Wanted::of(nodes))
+        read_list(&Wanted::of(nodes), self.by)
     }
 }
 

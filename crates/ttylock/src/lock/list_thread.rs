@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::kernel_list::{ListReader, Listing, Wanted};
+use super::kernel_list::{Listing, Wanted, read_list};
 use crate::device::node::Node;
 use crate::limits::THREAD_STACK;
 
@@ -145,7 +145,6 @@ impl Drop for ListThread {
 
 /// Reads until there are no more questions.
 fn keep_reading(shared: &Shared) {
-    let mut reader = ListReader::of_one_who_lives_long();
     loop {
         let mut board = shared.board();
         while !board.is_asked && !board.is_over {
@@ -159,7 +158,7 @@ fn keep_reading(shared: &Shared) {
         drop(board);
 
         let began = Instant::now();
-        let listing = reader.read(&about).map(Arc::new).map_err(|error| error.kind());
+        let listing = read_list(&about, None).map(Arc::new).map_err(|error| error.kind());
         let ended = Instant::now();
 
         let mut board = shared.board();

@@ -14,7 +14,6 @@ pub(crate) mod holder_record;
 pub(crate) mod holder_records;
 pub(crate) mod holders;
 mod kernel_list;
-mod last_lock;
 mod list_thread;
 mod model;
 pub(crate) mod names;

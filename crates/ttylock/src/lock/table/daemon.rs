@@ -36,7 +36,7 @@ pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usiz
     // Removes drafts of processes that were killed while they wrote a lock.
     let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
     forget_what_is_gone(state, own);
-    match Flocks::of_one_who_lives_long() {
+    match Flocks::read_by_a_thread() {
         Ok(flocks) => state.flocks = flocks,
         Err(error) => {
             let text = "no thread for reading the kernel's locks, so clients wait for it";
