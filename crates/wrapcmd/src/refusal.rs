@@ -1,8 +1,15 @@
 //! Why a command was not started, in the words and with the exit codes of a shell.
 
-use std::ffi::{OsStr, OsString};
+#[cfg(unix)]
+use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
+#[cfg(unix)]
+use std::os::unix::fs::MetadataExt;
+
+#[cfg(unix)]
+use nix::errno::Errno;
 
 use crate::exit;
 
@@ -34,21 +41,25 @@ impl Refusal {
         }
     }
 
-    /// Of a command that certainly does not exist: no file has its name, in `PATH` unless it contains a `/`. The same
-    /// error that execve(2) will report. `None`: only execve(2) can tell.
+    /// Of a command that certainly cannot be executed: in `PATH`, or where its own `/` says, is no file of its name, or
+    /// none that anybody may execute. The same error that execve(2) will report. `None`: only execve(2) can tell.
+    #[cfg(unix)]
     #[must_use]
-    pub fn of_missing(program: &OsStr) -> Option<Self> {
+    pub fn foreseen(program: &OsStr) -> Option<Self> {
         let is_path = program.as_encoded_bytes().contains(&b'/');
         let path = if is_path { OsString::new() } else { std::env::var_os("PATH")? };
-        let mut reason = None;
+        let (mut missing, mut forbidden) = (None, None);
         for directory in std::env::split_paths(&path) {
-            let error = directory.join(program).metadata().err()?;
-            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                return None;
+            match directory.join(program).metadata() {
+                Ok(file) if file.is_file() && file.mode() & 0o111 != 0 => return None,
+                Ok(_) => forbidden = Some(Errno::EACCES.into()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => missing = Some(error),
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => missing = Some(error),
+                Err(_) => return None,
             }
-            reason = Some(error);
         }
-        reason.map(|error| Self::Command { program: program.to_owned(), error })
+        let error = forbidden.or(missing)?;
+        Some(Self::Command { program: program.to_owned(), error })
     }
 
     /// Whether there is no such command.
@@ -74,11 +85,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-#[cfg(unix)]
-#[cfg(test)]
+#[cfg(all(unix, test))]
 mod tests {
-    use nix::errno::Errno;
-
     use super::*;
 
     #[test]

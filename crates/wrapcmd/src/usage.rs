@@ -74,7 +74,7 @@ fn are_suggested(error: &clap::Error, commands: &[String]) -> bool {
 
 /// Options of `flock(1)`, `lockfile(1)`, `sem(1)`, and of our other commands; an option that a command of ours has; and
 /// the tip that its users get. The first row counts.
-const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 17] = [
+const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 18] = [
     (NO_WAIT, "nonblock", "the option for this is '--nonblock'"),
     (NO_WAIT, "timeout", "the option for this is '--timeout 0'"),
     (&["-w", "-W", "--wait", "-r", "--retries"], "timeout", "the option for this is '--timeout'"),
@@ -88,6 +88,7 @@ const OPTIONS_ELSEWHERE: [(&[&str], &str, &str); 17] = [
     ),
     (&["-c", "--command"], "COMMAND", "a line for a shell is run by the command: sh -c LINE"),
     (&["-F"], "no-fork", "the option for this is '--no-fork'"),
+    (&["-f"], "force", "the option for this is '--force'"),
     (&["-s"], "shared", "the option for this is '--shared'"),
     (&["-j", "--jobs", "--limit", "--slots"], "slots", "the option for this is '--slots'"),
     (&["-j", "--jobs", "--limit", "--slots"], "limit", "the option for this is '--limit'"),
@@ -120,7 +121,7 @@ fn with_tip_for_option(
     let theirs =
         OPTIONS_ELSEWHERE.iter().find(|(all, ours, _)| all.contains(&&*typed) && has(ours));
     let near = match error.get(ContextKind::SuggestedArg) {
-        Some(ContextValue::String(near)) => is_slip(&typed, near) || near.starts_with(&typed),
+        Some(ContextValue::String(near)) => is_near(&typed, near),
         _ => false,
     };
     if theirs.is_some() || !near {
@@ -135,6 +136,12 @@ fn with_tip_for_option(
         error.remove(ContextKind::Suggested);
     }
     error
+}
+
+/// Whether one option is mistyped or cut off, or has a word of the other.
+fn is_near(typed: &str, meant: &str) -> bool {
+    let has_word = |word: &str| word.len() > 2 && meant.split('-').any(|it| it == word);
+    is_slip(typed, meant) || meant.starts_with(typed) || typed.split('-').any(has_word)
 }
 
 /// Whether one letter is wrong, missing or too much, or two are swapped.

@@ -26,7 +26,7 @@ use crate::sys::watch::Alarm;
 /// Does all of it in a process of its own, and returns when the command begins, or with what kept it from that.
 pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result<End, Error> {
     // Later nobody waits for the exit code.
-    if let Some(refusal) = run.command().first().and_then(|it| Refusal::of_missing(it)) {
+    if let Some(refusal) = run.command().first().and_then(|it| Refusal::foreseen(it)) {
         return Ok(End::Code(refused(&refusal, form)));
     }
     let signals = signals::catch()?;

@@ -414,6 +414,8 @@ fn in_the_background_no_more_run_than_there_are_slots() {
 #[case::at_once("run --bg -n -E 75 a true", 75, "held by process 1")]
 #[case::bad_path("run --bg no/a true", 3, "parent directory")]
 #[case::no_such_command("run --bg a no-such-command", 127, "no-such-command: command not found")]
+#[case::a_directory("run --bg a ./", 126, "./: Permission denied")]
+#[case::not_executable("run --bg a ./a", 126, "./a: Permission denied")]
 #[case::no_such_file("run --bg a ./no-such-file", 127, "./no-such-file: No such file or directory")]
 fn run_bg_reports_a_command_that_cannot_start(
     #[case] line: &str,

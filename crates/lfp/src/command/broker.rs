@@ -6,12 +6,7 @@ use super::denial::{Reason, nobodys, supposed_reason};
 use super::outcome::Failure;
 use crate::client::broker::{Broker, Queue, Trouble, advice};
 use crate::client::{Address, Error};
-use ttylock::{DeviceName, Layout, Outcome, Pass, Request};
-
-/// Where everything is on this machine.
-pub(super) fn layout() -> Layout {
-    Layout::native()
-}
+use ttylock::{DeviceName, Outcome, Pass, Request};
 
 impl Broker {
     pub(super) fn lock(&mut self, request: &Request) -> Result<Outcome, Trouble> {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use pidlockfile::Pid;
 use wrapcmd::{Form, Value};
 
-use super::broker::layout;
 use super::exit;
 use super::outcome::Failure;
 use super::output::Output;
@@ -67,7 +66,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
 /// One look at all locks. Whether it is worth while to look again.
 fn round(report: &mut Report, route: &Route) -> bool {
     let (before, cut_off) = stale();
-    let mut table = Table::new(layout());
+    let mut table = Table::new(Layout::native());
     let (mut removed, mut refused) = (Vec::new(), Vec::new());
     for holder in before {
         match table.clear_away(&holder) {
@@ -98,7 +97,7 @@ fn round(report: &mut Report, route: &Route) -> bool {
 /// the search was cut short.
 fn stale() -> (Vec<Holder>, bool) {
     let Survey { mut holders, is_complete, .. } =
-        Table::new(layout()).all_lock_files(COMMAND_SEARCH);
+        Table::new(Layout::native()).all_lock_files(COMMAND_SEARCH);
     let mut listed: HashMap<PathBuf, usize> = HashMap::new();
     for directory in holders.iter().filter_map(|holder| holder.scheme.file()?.parent()) {
         let count = listed.entry(directory.to_owned()).or_default();
@@ -127,7 +126,7 @@ fn ask_service(refused: &[(Holder, String)], route: &Route) {
 /// is young may be of a lock that is being taken now.
 fn forget_records() -> usize {
     const YOUNG: Duration = Duration::from_secs(60);
-    let Layout { lock_dir, state_dir, .. } = layout();
+    let Layout { lock_dir, state_dir, .. } = Layout::native();
     let records = std::fs::read_dir(state_dir).into_iter().flatten().take(RECORDS).flatten();
     records
         .filter(|record| {

@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use pidlockfile::{Pid, process};
 use ttylock::{
-    Closing, DeviceName, Duplicate, Examined, NoDuplicate, Node, Numbers, PortWatch, Request,
-    Trigger, follow,
+    Closing, DeviceName, Duplicate, Examined, Layout, NoDuplicate, Node, Numbers, PortWatch,
+    Request, Trigger, follow,
 };
 
-use super::broker::layout;
 use super::output::warn;
 use super::printable::printable;
 
@@ -53,7 +52,7 @@ impl Exclusion {
     /// reported, and stays locked without being exclusive.
     pub(super) fn watch(requests: &[Request]) -> Option<Self> {
         let mut ports: BTreeMap<String, Port> = requests.iter().filter_map(Port::of).collect();
-        let watch = PortWatch::of(&layout().dev_dir);
+        let watch = PortWatch::of(&Layout::native().dev_dir);
         let mut watch = watch.map_err(|error| warn(&format!("--exclusive: {error}"))).ok()?;
         ports.retain(|name, port| {
             let watched = watch.add(name, Instant::now());
@@ -90,7 +89,7 @@ impl Exclusion {
 impl Port {
     /// The name of the locked device's node, if it has one, and the device.
     fn of(request: &Request) -> Option<(String, Self)> {
-        let resolved = follow(&layout().dev_dir, &request.device).ok()?;
+        let resolved = follow(&Layout::native().dev_dir, &request.device).ok()?;
         let name = resolved.real().to_owned();
         let device = DeviceName::parse(name.as_bytes()).ok()?;
         let (command, mode) = (request.pid, Mode::Shared);
@@ -99,7 +98,7 @@ impl Port {
 
     /// Its node, which may have changed.
     fn node(&self) -> Option<Node> {
-        follow(&layout().dev_dir, &self.device).ok()?.node
+        follow(&Layout::native().dev_dir, &self.device).ok()?.node
     }
 
     /// Makes it exclusive if the command, or a process that descends from it, has it open.

@@ -9,7 +9,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Times, Who};
-use super::broker::layout;
 use super::devices::{Device, Names, Presence, serial_names, suggestion};
 use super::exit;
 use super::outcome::Failure;
@@ -18,7 +17,7 @@ use super::printable::printable;
 use super::report::{self, Service, table};
 use super::table::Colour;
 use crate::client::broker::Route;
-use ttylock::{DeviceName, Holder};
+use ttylock::{DeviceName, Holder, Layout};
 
 /// How often `--watch` looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -99,7 +98,7 @@ fn wait_while_somebody_reads(time: Duration) -> bool {
 
 impl Picture {
     fn take(question: Question<'_>, route: &Route) -> Result<Self, Failure> {
-        let layout = layout();
+        let layout = Layout::native();
         let mut names = Names::new(&layout.dev_dir, &layout.udev_dir);
         let (asked, searched) = match question {
             Question::Named(devices) => (devices.to_vec(), devices.iter().map(Some).collect()),
@@ -193,7 +192,7 @@ impl Picture {
 /// `/dev/ttyUSB9: there is no such device; did you mean /dev/ttyUSB0?`
 pub(super) fn no_such_device(name: &str) -> String {
     let text = format!("/dev/{}: there is no such device", printable(name));
-    match suggestion(&layout().dev_dir, name) {
+    match suggestion(&Layout::native().dev_dir, name) {
         Some(other) => format!("{text}; did you mean /dev/{}?", printable(&other)),
         None => text,
     }

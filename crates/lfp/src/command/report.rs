@@ -6,7 +6,6 @@ use std::path::Path;
 use pidlockfile::Pid;
 use wrapcmd::Value;
 
-use super::broker::layout;
 use super::calendar::local;
 use super::devices::{Device, Presence};
 use super::outcome::Failure;
@@ -17,7 +16,9 @@ use super::table::{Cell, Colour, Style, aligned};
 use crate::client::broker::{Broker, Route, Trouble};
 use crate::client::{Client, Error, Waiter};
 use ttylock::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
-use ttylock::{DeviceName, Holder, Standing, Survey, Table, age, openers_of, tell_exclusive};
+use ttylock::{
+    DeviceName, Holder, Layout, Standing, Survey, Table, age, openers_of, tell_exclusive,
+};
 
 /// As many lock files of one holder are named in one line for people.
 const FILES_SHOWN: usize = 2;
@@ -49,14 +50,14 @@ pub(super) enum Service {
 /// # Errors
 /// Only when the service that was named on the command line does not answer.
 pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
-    let mut table = Table::new(layout());
+    let mut table = Table::new(Layout::native());
     let Survey { mut holders, is_complete, .. } = match device {
         Some(device) => table.holders(device, COMMAND_SEARCH),
         None => table.all_holders(COMMAND_SEARCH),
     };
     let (service, more, waiters) = ask_service(device, route)?;
     merge(&mut holders, more);
-    tell_exclusive(&layout().dev_dir, &mut holders);
+    tell_exclusive(&Layout::native().dev_dir, &mut holders);
     holders.sort_by_key(|holder| holder.standing != Standing::Alive);
     Ok(Sight { holders, waiters, service, is_complete })
 }
@@ -65,7 +66,7 @@ pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, 
 /// cannot be taken over, each with what would remove it. Never fails: what cannot be seen is not
 /// shown.
 pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
-    let holders = Table::new(layout()).holders(device, COMPLAINT_SEARCH).holders;
+    let holders = Table::new(Layout::native()).holders(device, COMPLAINT_SEARCH).holders;
     let (stale, mut living): (Vec<_>, Vec<_>) =
         holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
     living.retain(|holder| holder.standing.is_standing());
@@ -101,9 +102,9 @@ pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {
 
 /// Programs that have the device open, but for ourselves.
 pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
-    let mut holders = openers_of(&layout().dev_dir, device);
+    let mut holders = openers_of(&Layout::native().dev_dir, device);
     holders.retain(|holder| holder.pid != Some(Pid::this()));
-    tell_exclusive(&layout().dev_dir, &mut holders);
+    tell_exclusive(&Layout::native().dev_dir, &mut holders);
     rows(&holders)
 }
 
@@ -113,7 +114,8 @@ fn ask_service(
     route: &Route,
 ) -> Result<(Service, Vec<Holder>, Vec<Waiter>), Failure> {
     let nothing = |service| Ok((service, Vec::new(), Vec::new()));
-    let Broker::Service(mut service) = Broker::within(route, layout(), COMMAND_SEARCH) else {
+    let Broker::Service(mut service) = Broker::within(route, Layout::native(), COMMAND_SEARCH)
+    else {
         return nothing(Service::NotThere);
     };
     let question = |client: &mut Client| match client.holders_and_waiters(device) {

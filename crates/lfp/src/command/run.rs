@@ -14,7 +14,6 @@ use wrapcmd::{Beside, Signals, Standby};
 
 use super::actions::{came_of, done_or_why, surprises, unreachable};
 use super::arguments::Run;
-use super::broker::layout;
 use super::exclusive::Exclusion;
 use super::news::News;
 use super::outcome::Failure;
@@ -26,7 +25,7 @@ use super::waiting;
 use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
 use ttylock::limits::COMMAND_SEARCH;
-use ttylock::{DeviceName, Outcome, Request, Standing, Table, follow};
+use ttylock::{DeviceName, Layout, Outcome, Request, Standing, Table, follow};
 
 /// How long the service may take for the first answer where we can wait for the lock.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -205,7 +204,7 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 /// kernel's list may be long. A lock that the search does not find in its time remains its holder's.
 fn is_an_ancestors(device: &DeviceName) -> bool {
     let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
-    let mut table = Table::new(layout());
+    let mut table = Table::new(Layout::native());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
     if on_record.is_some_and(|pid| !process::descends_from(pid, parent)) {
         return false;

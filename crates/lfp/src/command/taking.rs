@@ -10,7 +10,6 @@ use pidlockfile::{Pid, process};
 
 use super::actions::{busy, came_of, done, done_or_why, still_open};
 use super::arguments::{AskedFor, Release};
-use super::broker::layout;
 use super::denial::no_force;
 use super::news::News;
 use super::outcome::Failure;
@@ -20,7 +19,7 @@ use super::row::Row;
 use super::waiting::{Waited, wait};
 use crate::client::broker::{Broker, Route, Trouble, how_to_start};
 use crate::client::{Address, PATIENCE};
-use ttylock::{DeviceName, Outcome, Request, Table};
+use ttylock::{DeviceName, Layout, Outcome, Request, Table};
 
 /// How often is looked whether a holder has let go.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -85,7 +84,7 @@ fn forced_or_why(
 /// other: anybody may write any number into a lock file of his own. Says why it was not sent.
 fn tell(request: &Request, signal: Signal) -> Option<String> {
     let pid = request.pid;
-    let on_record = Table::new(layout()).holder_on_record(&request.device);
+    let on_record = Table::new(Layout::native()).holder_on_record(&request.device);
     let Some(holder) = on_record.filter(|holder| holder.pid == pid) else {
         return Some(format!("pid {pid} got no signal: no service has recorded its lock"));
     };
@@ -119,7 +118,7 @@ fn lets_go(request: &Request, grace: Duration) -> bool {
 /// the port, it gives it back: to ask is not to take.
 pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8, Failure> {
     let request = Request { device: asked.device.clone(), pid: Pid::this() };
-    let mut broker = Broker::within(route, layout(), asked.timeout.min(PATIENCE));
+    let mut broker = Broker::within(route, Layout::native(), asked.timeout.min(PATIENCE));
     let deadline = Instant::now().checked_add(asked.timeout);
     if let Some(remark) = why_nobody_yields(&mut broker, &request.device) {
         output.remark(&remark);
