@@ -104,6 +104,8 @@ fn wrong_usage_has_one_code(
 #[case::of_another_command("dflock", &["run", "--slots", "3", "x", "true"], "tip: the option for this is '--limit'")]
 #[case::some_of_its_words("sema", &["run", "--conflict-code", "1", "x", "true"], "'--conflict-exit-code'")]
 #[case::force_has_no_letter("lfp", &["unlock", "-f", "ttyS0"], "tip: the option for this is '--force'")]
+#[case::of_a_command_that_waits("sema", &["try", "--wait", "5", "x"], "tip: this is an option of 'sema acquire', 'sema wait', 'sema run'")]
+#[case::of_another_command_and_near("dflock", &["run", "--hold", "x", "true"], "tip: this is an option of 'dflock acquire'")]
 #[case::of_another_command_of_the_program("lfp", &["--timeout", "3", "run", "x"], "tip: 'run --timeout' exists")]
 #[case::nothing_like_it("dflockd", &["--nonsense"], "See dflockd --help.")]
 fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[case] tip: &str) {

@@ -120,22 +120,33 @@ fn with_tip_for_option(
     };
     let theirs =
         OPTIONS_ELSEWHERE.iter().find(|(all, ours, _)| all.contains(&&*typed) && has(ours));
-    let near = match error.get(ContextKind::SuggestedArg) {
-        Some(ContextValue::String(near)) => is_near(&typed, near),
-        _ => false,
-    };
-    if theirs.is_some() || !near {
-        error.remove(ContextKind::SuggestedArg);
-    }
-    if let Some((.., tip)) = theirs {
-        let tip = ContextValue::StyledStrs(vec![(*tip).into()]);
-        error.insert(ContextKind::Suggested, tip);
-    } else if matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(tips))
+    if matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(tips))
         if tips.iter().any(|tip| tip.to_string().starts_with("to pass")))
     {
         error.remove(ContextKind::Suggested);
     }
+    let tip = match theirs {
+        Some((.., tip)) => Some((*tip).to_owned()),
+        None if error.get(ContextKind::Suggested).is_some() => None,
+        None => commands_with(&typed, program),
+    };
+    let is_near = matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(near))
+        if is_near(&typed, near));
+    if tip.is_some() || !is_near {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    if let Some(tip) = tip {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     error
+}
+
+/// The commands that have this option. Letters may mean something else there.
+fn commands_with(option: &str, program: &Command) -> Option<String> {
+    let has = |it: &&Command| option.starts_with("--") && !options([it, it], option).0.is_empty();
+    let name = |it: &Command| format!("'{} {}'", program.get_name(), it.get_name());
+    let names: Vec<String> = program.get_subcommands().filter(has).map(name).collect();
+    (!names.is_empty()).then(|| format!("this is an option of {}", names.join(", ")))
 }
 
 /// Whether one option is mistyped or cut off, or has a word of the other.
