@@ -915,7 +915,6 @@ fn every_system_locks_and_unlocks_in_its_own_form() {
 /// What programs of each system put into the file.
 #[rstest]
 #[case::fhs("linux", 11)]
-#[case::integer("hp-ux", 4)]
 #[case::osf_integer("tru64", 4)]
 #[case::with_node("qnx", 22)]
 fn a_lock_has_the_form_of_its_system(#[case] os: &'static str, #[case] length: usize) {

@@ -28,14 +28,9 @@ pub struct Dialect {
     pub(crate) by_number: &'static [&'static NameForm],
     /// The content that its programs write into the file.
     pub(crate) content: ContentForm,
-    /// How its programs spell device names in lock file names.
-    pub(crate) case: Case,
     /// Groups of name beginnings that mean one line: `tty` and `cu` on macOS. What follows them is
     /// the unit.
     pub(crate) families: &'static [&'static [&'static str]],
-    /// Whether a dial-out name is locked under the dial-in name too, as HP-UX programs do:
-    /// the first member of the family is the dial-in name.
-    pub(crate) dial_in_too: DialIn,
     met: Met,
 }
 
@@ -57,24 +52,6 @@ enum Met {
     AtHome,
 }
 
-/// How a system spells names in lock files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Case {
-    /// As in the device's name.
-    AsNamed,
-    /// All lower case (SCO OpenServer 5).
-    Lower,
-}
-
-/// Whether dial-out devices are locked under their dial-in names as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DialIn {
-    /// Each name stands for itself.
-    Apart,
-    /// Both are written.
-    Both,
-}
-
 /// The values that a row leaves out. As a row, it would be incomplete in every respect.
 const BLANK: Dialect = Dialect {
     name: "",
@@ -84,9 +61,7 @@ const BLANK: Dialect = Dialect {
     forms: &[],
     by_number: &[],
     content: ContentForm::Decimal,
-    case: Case::AsNamed,
     families: &[],
-    dial_in_too: DialIn::Apart,
     met: Met::Anywhere,
 };
 
@@ -174,29 +149,11 @@ static DIALECTS: &[Dialect] = &[
         ..BLANK
     },
     Dialect {
-        name: "hp-ux",
-        source: "C-Kermit's ckutio.c; HylaFAX",
-        directories: &["/var/spool/locks", "/var/spool/uucp", "/usr/spool/uucp"],
-        forms: &[&forms::BASE],
-        content: ContentForm::Binary,
-        families: &[&["ttyd", "tty", "cul", "cuad", "cua", "culd"]],
-        dial_in_too: DialIn::Both,
-        ..BLANK
-    },
-    Dialect {
         name: "irix",
         source: "C-Kermit's ckutio.c; mgetty's policy.h",
         directories: &["/var/spool/locks", "/usr/spool/locks"],
         forms: &[&forms::BASE],
         families: &[&["ttyd", "ttym", "ttyf"]],
-        ..BLANK
-    },
-    Dialect {
-        name: "sco",
-        source: "C-Kermit's ckutio.c; Taylor UUCP; HylaFAX",
-        directories: &["/usr/spool/uucp", "/var/spool/uucp"],
-        forms: &[&forms::BASE],
-        case: Case::Lower,
         ..BLANK
     },
     Dialect {

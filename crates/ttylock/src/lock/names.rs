@@ -4,8 +4,8 @@
 use pidlockfile::Name;
 
 use crate::device::model::{Node, Numbers, ResolvedDevice};
+use crate::dialects::Dialect;
 use crate::dialects::forms::{self, NameForm, Spelling, Told, base};
-use crate::dialects::{Case, DialIn, Dialect};
 use crate::limits::{NAME_BYTES_OF_A_LOCK, NAMES_OF_A_LOCK};
 
 /// The lock file names of one device.
@@ -37,7 +37,7 @@ pub(crate) fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option
     // Forms by number give the same for every name.
     let mut numbers = numbers;
     for path in resolved.every_name() {
-        for path in other_spellings(dialect, path) {
+        for path in std::iter::once(path.to_owned()).chain(aliases(dialect, path)) {
             let spelling = Spelling { path: &path, numbers: numbers.take() };
             for form in &forms {
                 lock_names.seek(in_form(form, &spelling));
@@ -51,39 +51,15 @@ pub(crate) fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option
 fn written(dialect: &Dialect, device: &Spelling<'_>, by_number: bool) -> Vec<String> {
     let too = if by_number { dialect.by_number } else { &[] };
     let forms = || dialect.forms.iter().chain(too);
-    let path = match dialect.case {
-        Case::Lower => device.path.to_ascii_lowercase(),
-        Case::AsNamed => device.path.to_owned(),
-    };
-    let spelling = Spelling { path: &path, numbers: device.numbers };
-    let mut names: Vec<String> = forms().filter_map(|form| in_form(form, &spelling)).collect();
+    let mut names: Vec<String> = forms().filter_map(|form| in_form(form, device)).collect();
     if names.is_empty() {
-        names.extend(in_form(&forms::BASE, &spelling));
-    }
-    if dialect.dial_in_too == DialIn::Both {
-        let alias = aliases(dialect, &path).next();
-        let spelling = alias.as_deref().map(|path| Spelling { path, numbers: device.numbers });
-        names.extend(
-            spelling.iter().flat_map(|dial_in| forms().filter_map(|form| in_form(form, dial_in))),
-        );
+        names.extend(in_form(&forms::BASE, device));
     }
     names
 }
 
 fn in_form(form: &NameForm, device: &Spelling<'_>) -> Option<String> {
     (form.write)(device).map(|rest| format!("{}{rest}", form.beginning))
-}
-
-/// Other spellings of a device's name by programs of a system, and other names of its line.
-fn other_spellings(dialect: &Dialect, path: &str) -> Vec<String> {
-    let mut spellings = vec![path.to_owned()];
-    spellings.extend(aliases(dialect, path));
-    if dialect.case == Case::Lower {
-        let cased = |path: &String| [path.to_ascii_lowercase(), last_letter_lower(path)];
-        let cased: Vec<String> = spellings.iter().flat_map(cased).collect();
-        spellings.extend(cased);
-    }
-    spellings
 }
 
 impl LockNames {
@@ -137,7 +113,7 @@ pub(crate) fn told_by<'n>(dialect: &Dialect, lock_names: &'n LockNames) -> Vec<T
     all
 }
 
-/// The other names of the same line, the dial-in name first.
+/// The other names of the same line.
 fn aliases<'a>(dialect: &'a Dialect, path: &'a str) -> impl Iterator<Item = String> + 'a {
     let base = base(path);
     let member = |prefix: &&str| base.starts_with(*prefix);
@@ -150,14 +126,6 @@ fn aliases<'a>(dialect: &'a Dialect, path: &'a str) -> impl Iterator<Item = Stri
     family.into_iter().flat_map(|(family, unit, own)| {
         family.iter().filter(move |prefix| **prefix != own).map(move |p| format!("{p}{unit}"))
     })
-}
-
-/// Xenix and Taylor UUCP on SCO: only the last letter, which marks modem control.
-fn last_letter_lower(path: &str) -> String {
-    match path.char_indices().next_back() {
-        Some((at, last)) => format!("{}{}", &path[..at], last.to_ascii_lowercase()),
-        None => String::new(),
-    }
 }
 
 /// The meaning of a file's name in each form, with the form.
@@ -327,10 +295,7 @@ mod tests {
     #[case::solaris("solaris", "term/a", &["LK.005.020.131"])]
     #[case::illumos("illumos", "term/a", &["LK.005.020.131"])]
     #[case::aix("aix", "tty0", &["LCK..tty0"])]
-    #[case::hp_ux_dial_in("hp-ux", "ttyd0p0", &["LCK..ttyd0p0", "LCK..tty0p0"])]
-    #[case::hp_ux_dial_out("hp-ux", "cul0p0", &["LCK..cul0p0", "LCK..ttyd0p0"])]
     #[case::irix("irix", "ttyd1", &["LCK..ttyd1"])]
-    #[case::sco("sco", "tty1A", &["LCK..tty1a"])]
     #[case::unixware("unixware", "tty00", &["LK.005.020.131"])]
     #[case::tru64("tru64", "tty00", &["LCK..tty00"])]
     #[case::qnx("qnx", "ser1", &["LCK..0.ser1"])]
@@ -350,10 +315,6 @@ mod tests {
     #[case::dragonfly("dragonfly", "ttyd0", "LCK..cuaa0")]
     #[case::macos("macos", "tty.usb", "LCK..cu.usb")]
     #[case::openbsd("openbsd", "tty00", "LCK..cua00")]
-    #[case::hp_ux("hp-ux", "cua0p0", "LCK..culd0p0")]
-    #[case::hp_ux_longest("hp-ux", "cuad0p0", "LCK..cul0p0")]
-    #[case::sco_as_typed("sco", "tty1A", "LCK..tty1A")]
-    #[case::sco_last_letter("sco", "TTY1A", "LCK..TTY1a")]
     fn pairs_and_spellings_are_searched(
         #[case] os: &str,
         #[case] device: &str,
