@@ -34,15 +34,13 @@ pub enum Contention {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     attempts: usize,
-    /// Whether the caller came back while the list was being read, which does not count as an attempt.
-    has_come_back: bool,
 }
 
 impl Backoff {
     /// The state after the last pause.
     #[must_use]
     pub fn used_up() -> Self {
-        Self { attempts: PAUSES.len(), has_come_back: false }
+        Self { attempts: PAUSES.len() }
     }
 
     /// How the next attempt is to be made.
@@ -51,10 +49,10 @@ impl Backoff {
         if self.attempts < PAUSES.len() { Contention::ComesBack } else { Contention::Decides }
     }
 
-    /// The pause before the next attempt. Each call counts an attempt that had no answer.
+    /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
+    /// being read.
     pub fn pause(&mut self, cause: Cause) -> Duration {
         if cause == Cause::Reading {
-            self.has_come_back = true;
             return WHILE_READING;
         }
         let pause = PAUSES.get(self.attempts).copied().unwrap_or_default();

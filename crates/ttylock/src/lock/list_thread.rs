@@ -2,8 +2,7 @@
 //! read may wait for milliseconds, and a whole reading takes longer than other clients should wait.
 //!
 //! It does one reading at a time. The result is for requests that came before the reading began, because it
-//! may miss what happened later. After a long reading there is a pause, because nobody can take a lock while
-//! the kernel prints the list.
+//! may miss what happened later.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,12 +24,6 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 /// How long a caller waits for a reading if the thread has nothing else to do.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// The pause after a reading is one part in this many of its duration.
-const PAUSE_SHARE: u32 = 8;
-
-/// The longest pause between two readings.
-const PAUSE_MOST: Duration = Duration::from_secs(1);
-
 /// The most nodes that are looked for in one reading.
 const NODES: usize = 64;
 
@@ -51,7 +44,7 @@ struct Shared {
 struct Board {
     wanted: Wanted,
     is_asked: bool,
-    /// Whether the thread is reading, or makes a pause.
+    /// Whether the thread is reading.
     is_busy: bool,
     is_over: bool,
     last: Option<Reading>,
@@ -163,15 +156,8 @@ fn keep_reading(shared: &Shared) {
 
         let mut board = shared.board();
         board.last = Some(Reading { about, listing, began, ended });
-        shared.changed.notify_all();
-        let took = ended.saturating_duration_since(began);
-        if took >= GOOD_FOR {
-            let pause = (took / PAUSE_SHARE).min(PAUSE_MOST);
-            let is_on = |board: &mut Board| !board.is_over;
-            let waited = shared.changed.wait_timeout_while(board, pause, is_on);
-            board = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
         board.is_busy = false;
+        shared.changed.notify_all();
     }
 }
 
