@@ -39,7 +39,11 @@ pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Fai
             let hold_until = run.hold_for.map(|s| granted_at + Duration::from_secs(s.into()));
             Held { leases, command, grace, hold_until }.see_through(form).await
         }
-        Err(failure) => give_up(leases, failure).await,
+        Err(failure) => {
+            // Nothing was started: what went wrong matters more than whether the release went well.
+            let _ = leases.release().await;
+            Err(failure)
+        }
     }
 }
 
@@ -54,12 +58,6 @@ async fn not_granted(wanted: &Wanted<'_>, run: &Run, form: Form) -> Result<u8, F
             Ok(code)
         }
     }
-}
-
-/// Nothing was started: what went wrong matters more than whether the release went well.
-async fn give_up(leases: Leases, failure: Failure) -> Result<u8, Failure> {
-    let _ = leases.release().await;
-    Err(failure)
 }
 
 /// The environment variables of the command. If there are several keys, the variables of a single key are unset: an

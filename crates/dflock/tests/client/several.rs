@@ -1027,7 +1027,7 @@ fn a_short_lease_that_ends_while_another_connection_renews_ends_no_longer_one() 
     assert_free(&daemon);
 }
 
-/// The same for the second phase of a request, whose connection holds nothing else.
+/// The turn of a client comes when it has gone on, over a connection that holds nothing else: it is given back.
 #[test]
 fn a_turn_that_comes_too_late_is_given_back() {
     let daemon = Daemon::start(KEEPS);

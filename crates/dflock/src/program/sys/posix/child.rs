@@ -1,6 +1,5 @@
 //! The command under `dflock run`: it has its own process group, and dies when `dflock` dies.
 
-use super::super::die_with_parent;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -75,4 +74,26 @@ impl Tie {
     pub(in crate::program) fn run(self, mut command: Command) -> io::Result<u8> {
         Err(command.exec())
     }
+}
+
+/// Has the kernel kill this process when the thread that started it ends (prctl(2)).
+#[cfg(target_os = "linux")]
+fn die_with_parent() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?)
+}
+
+/// Has the kernel kill this process when its parent ends (procctl(2), `PROC_PDEATHSIG_CTL`). Type-checked, never run so
+/// far.
+#[cfg(target_os = "freebsd")]
+fn die_with_parent() -> io::Result<()> {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// The system cannot do that: a command outlives a `dflock` that was killed with SIGKILL, and goes on without its lock
+/// when the lease is over.
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+fn die_with_parent() -> io::Result<()> {
+    Ok(())
 }
