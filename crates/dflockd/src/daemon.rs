@@ -1,7 +1,5 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
-#[cfg(feature = "etcd")]
-use crate::config::EtcdUse;
 use crate::config::{Config, ConfigError, Secret, TlsFiles, Wish, check_secret, usage};
 #[cfg(feature = "http")]
 use crate::http::HttpDoor;
@@ -142,7 +140,7 @@ fn run(config: Config) -> Result<(), Failure> {
 
 #[cfg(feature = "etcd")]
 fn advertise(mut settings: Settings, config: &Config, listeners: &[Listener]) -> Settings {
-    if let Some((_, etcd)) = config.etcd.as_ref().filter(|_| settings.advertise.is_empty()) {
+    if let Some(etcd) = config.etcd.as_ref().filter(|_| settings.advertise.is_empty()) {
         settings.advertise = reachable_address(listeners, &etcd.endpoints);
     }
     settings
@@ -301,13 +299,10 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     settings.tls = tls(config)?;
     settings.max_descriptors = descriptors_for_connections();
     #[cfg(feature = "etcd")]
-    if let Some((usage, etcd)) = &config.etcd {
+    if let Some(etcd) = &config.etcd {
         let etcd = leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
-        settings.store = match usage {
-            EtcdUse::Store => StoreChoice::Etcd(etcd),
-            EtcdUse::Journal => StoreChoice::Leader(etcd),
-        };
-        // The unit may name a state directory, which only the store in memory uses.
+        settings.store = StoreChoice::Etcd(etcd);
+        // The unit may name a state directory, which is not used with etcd.
         return Ok(settings);
     }
     if let Some(path) = &config.state_dir {

@@ -10,16 +10,13 @@
 //! log                           log lines on standard error, written by a thread of their own
 //! ```
 //!
-//! All use the crate [`leases`]: the state machine that decides about locks, and the text of the protocol. The
-//! crate `leases-etcd` is the store on etcd, behind the same calls (feature `etcd`). The client is the crate
-//! `dflock`; neither needs the other.
+//! All use the crate [`leases`]: the state machine that decides about locks, and the text of the protocol. The client
+//! is the crate `dflock`; neither needs the other.
 //!
-//! Both stores are behind `server::store`, which describes the contract. A store that must ask other machines
-//! answers [`leases::Verdict::Later`], and passes the results in through [`leases::Inlet`]. The store in memory
-//! needs neither an allocation nor an await for that.
-//!
-//! `server::state` lets holds outlive the process: the engine reports changes, a ledger decides what is written
-//! where, and an answer waits for the one write of its turn.
+//! Holds outlive the process by a journal ([`leases::journal`]): the engine reports changes, the journal records them,
+//! and every answer waits for that. `server::state` is the journal on disk. The crate `leases-etcd` is the one in etcd
+//! (feature `etcd`), which several servers share. One of them leads, and `server::link` passes the clients of the others
+//! on to it.
 //!
 //! Other parts of the crate (HTTP, benchmarks) use [`server::Server`] and [`server::Handle`]. The handle gives the
 //! `stats` body, the numbers, the roster of holders and waiters, and the draining flag. It can be cloned into any

@@ -262,7 +262,7 @@ mod tests {
     #[rstest]
     #[case(Detail::Usual, "dflockd::server", Level::INFO)]
     #[case(Detail::Debug, "dflockd::server", Level::DEBUG)]
-    #[case(Detail::Debug, "leases_etcd::store", Level::DEBUG)]
+    #[case(Detail::Debug, "leases_etcd::journal", Level::DEBUG)]
     #[case(Detail::Debug, "h2::codec::framed_write", Level::INFO)]
     fn frames_of_libraries_are_not_logged(
         #[case] detail: Detail,

@@ -7,22 +7,19 @@ use super::rpc::auth_client::AuthClient;
 use super::rpc::kv_client::KvClient;
 use super::rpc::lease_client::LeaseClient;
 use super::rpc::maintenance_client::MaintenanceClient;
-use super::rpc::watch_client::WatchClient;
 use super::rpc::{
     AuthenticateRequest, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
     RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
-    WatchRequest, WatchResponse,
 };
 use super::settings::{CONNECT, Settings, chain};
 use crate::EtcdUser;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, mpsc, watch};
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio::sync::Mutex;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, IntoRequest, Request, Response, Status, Streaming};
+use tonic::{Code, IntoRequest, Request, Response, Status};
 
 /// The deadline of one call. etcd elects a leader within one to two seconds; proposals to the old leader are lost
 /// without an error.
@@ -99,15 +96,10 @@ pub(crate) struct Client {
     members: Vec<Endpoint>,
     user: Option<EtcdUser>,
     link: Mutex<Link>,
-    /// Changes when this member is given up.
-    moved: watch::Sender<u64>,
     calls: AtomicU64,
     unclear: AtomicU64,
     /// etcd has raised the alarm that its members have no more space.
     full: AtomicBool,
-    /// Answers in place of the members, in tests.
-    #[cfg(test)]
-    pub(crate) stand_in: std::sync::OnceLock<crate::store::StandIn>,
 }
 
 /// A connection to a member.
@@ -140,12 +132,9 @@ impl Client {
             members: settings.members,
             user: settings.user,
             link: Mutex::new(Link::default()),
-            moved: watch::channel(0).0,
             calls: AtomicU64::new(0),
             unclear: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            #[cfg(test)]
-            stand_in: std::sync::OnceLock::new(),
         }
     }
 
@@ -178,16 +167,7 @@ impl Client {
         }
     }
 
-    /// Changes when the member in use is given up.
-    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
-        self.moved.subscribe()
-    }
-
     pub(crate) async fn range(&self, message: RangeRequest) -> Result<RangeResponse, Failure> {
-        #[cfg(test)]
-        if let Some(etcd) = self.stand_in.get() {
-            return Ok(etcd.range(&message));
-        }
         self.call(async |line: Line| {
             KvClient::new(line.channel.clone()).range(line.request(message)).await
         })
@@ -195,10 +175,6 @@ impl Client {
     }
 
     pub(crate) async fn txn(&self, message: TxnRequest) -> Result<TxnResponse, Failure> {
-        #[cfg(test)]
-        if let Some(etcd) = self.stand_in.get() {
-            return etcd.carry(&message).await.ok_or(Failure::Refused);
-        }
         self.call(async |line: Line| {
             KvClient::new(line.channel.clone()).txn(line.request(message)).await
         })
@@ -238,19 +214,6 @@ impl Client {
             first.map(Response::new).ok_or_else(|| Status::unavailable("no answer"))
         };
         self.call(once).await.map(|answer| answer.ttl)
-    }
-
-    /// Opens a stream of watches; requests are sent into the other end of `requests`.
-    pub(crate) async fn watch(
-        &self,
-        requests: mpsc::UnboundedReceiver<WatchRequest>,
-    ) -> Result<Streaming<WatchResponse>, Failure> {
-        self.call(async |line: Line| {
-            let mut request = Request::new(UnboundedReceiverStream::new(requests));
-            *request.metadata_mut() = line.request(()).into_parts().0;
-            WatchClient::new(line.channel.clone()).watch(request).await
-        })
-        .await
     }
 
     /// One attempt at one member.
@@ -381,7 +344,6 @@ impl Client {
             link.channel = Some(new.channel);
             link.token = new.token;
             link.generation += 1;
-            self.moved.send_replace(new.generation);
         }
     }
 
@@ -390,7 +352,6 @@ impl Client {
         let mut link = self.link.lock().await;
         if link.generation == generation && link.channel.is_some() {
             link.give_up(Instant::now());
-            self.moved.send_replace(generation);
         }
     }
 }

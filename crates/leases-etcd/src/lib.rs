@@ -1,36 +1,26 @@
-//! Lease locks and semaphores in etcd: holds that outlive any one machine. [`Engine`] has the calls of
-//! [`leases::Engine`](https://docs.rs/leases) and decides about owners by the same rule, so a lock server can use
-//! either.
-//!
-//! It differs because it has to ask etcd: it answers most requests with [`Verdict::Later`](leases::Verdict::Later),
-//! and its tasks run on the caller's tokio runtime and reach the server through [`Inlet`](leases::Inlet).
+//! The record of holds in etcd, for lock servers of which one leads. [`EtcdJournal`] is a
+//! [`Journal`](leases::journal::Journal) for the engine of [`leases`](https://docs.rs/leases): it takes the lead, reads
+//! the holds, and records each change of them, unless another server has taken the lead meanwhile.
 
-#[cfg(feature = "store")]
+#[cfg(feature = "journal")]
 mod client;
-#[cfg(feature = "store")]
+#[cfg(feature = "journal")]
 mod journal;
 mod options;
-#[cfg(feature = "store")]
+#[cfg(feature = "journal")]
 mod rpc;
-#[cfg(feature = "store")]
+#[cfg(feature = "journal")]
 mod settings;
-#[cfg(feature = "store")]
-mod store;
-
-#[cfg(test)]
-#[path = "../../dflockd/src/sample_tests.rs"]
-mod sample;
 
 pub use options::{EtcdNumbers, EtcdOptions, EtcdTls, EtcdUser};
-#[cfg(feature = "store")]
+#[cfg(feature = "journal")]
 pub use {
     journal::{Contact, EtcdJournal, Observer, Seen},
     settings::Settings,
-    store::Engine,
 };
 
 /// Nobody can guess it as long as the system has any randomness.
-#[cfg(feature = "store")]
+#[cfg(feature = "journal")]
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))

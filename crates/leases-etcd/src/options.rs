@@ -1,4 +1,4 @@
-//! The settings of the store and its counters. Both exist without the store, so the options and numbers of a server
+//! The settings of the journal and its counters. Both exist without the journal, so the options and numbers of a server
 //! always have the same form.
 
 use std::path::PathBuf;
@@ -34,27 +34,17 @@ pub struct EtcdUser {
     pub password_file: PathBuf,
 }
 
-/// Counters of the store in etcd only.
+/// Counters of the journal in etcd only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EtcdNumbers {
-    /// Whether this front-end is registered.
+    /// Whether etcd answers.
     pub session: bool,
     /// Whether this server leads.
     pub leads: bool,
-    /// Lost registrations.
-    pub sessions_lost: u64,
-    /// Living front-ends, including this one.
-    pub front_ends: usize,
     /// Calls to etcd.
     pub calls: u64,
-    /// Transactions; one call can carry several.
-    pub transactions: u64,
     /// Calls with an unknown outcome.
     pub unclear: u64,
     /// Whether etcd has no more space.
     pub full: bool,
-    /// Tickets that were made void because the outcome of their create was unknown.
-    pub tombstones: u64,
-    /// Watched keys with waiters.
-    pub mirrors: usize,
 }

@@ -1,4 +1,4 @@
-//! Client stubs for the part of etcd's interface that the store uses. GENERATED from
+//! Client stubs for the part of etcd's interface that the journal uses. GENERATED from
 //! `etc/etcd-stubs/etcd.proto`; that directory's `src/main.rs` says how to repeat it.
 #![allow(
     missing_docs,
@@ -49,8 +49,6 @@ pub struct RangeRequest {
     pub serializable: bool,
     #[prost(bool, tag = "8")]
     pub keys_only: bool,
-    #[prost(bool, tag = "9")]
-    pub count_only: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RangeResponse {
@@ -238,90 +236,6 @@ pub struct TxnResponse {
     #[prost(message, repeated, tag = "3")]
     pub responses: ::prost::alloc::vec::Vec<ResponseOp>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchRequest {
-    #[prost(oneof = "watch_request::RequestUnion", tags = "1, 2")]
-    pub request_union: ::core::option::Option<watch_request::RequestUnion>,
-}
-/// Nested message and enum types in `WatchRequest`.
-pub mod watch_request {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum RequestUnion {
-        #[prost(message, tag = "1")]
-        CreateRequest(super::WatchCreateRequest),
-        #[prost(message, tag = "2")]
-        CancelRequest(super::WatchCancelRequest),
-    }
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchCreateRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub key: ::prost::alloc::vec::Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub range_end: ::prost::alloc::vec::Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub start_revision: i64,
-    #[prost(int64, tag = "7")]
-    pub watch_id: i64,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchCancelRequest {
-    #[prost(int64, tag = "1")]
-    pub watch_id: i64,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Event {
-    #[prost(enumeration = "event::EventType", tag = "1")]
-    pub r#type: i32,
-    #[prost(message, optional, tag = "2")]
-    pub kv: ::core::option::Option<KeyValue>,
-}
-/// Nested message and enum types in `Event`.
-pub mod event {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-    #[repr(i32)]
-    pub enum EventType {
-        Put = 0,
-        Delete = 1,
-    }
-    impl EventType {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Put => "PUT",
-                Self::Delete => "DELETE",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "PUT" => Some(Self::Put),
-                "DELETE" => Some(Self::Delete),
-                _ => None,
-            }
-        }
-    }
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct WatchResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: ::core::option::Option<ResponseHeader>,
-    #[prost(int64, tag = "2")]
-    pub watch_id: i64,
-    #[prost(bool, tag = "3")]
-    pub created: bool,
-    #[prost(bool, tag = "4")]
-    pub canceled: bool,
-    #[prost(int64, tag = "5")]
-    pub compact_revision: i64,
-    #[prost(string, tag = "6")]
-    pub cancel_reason: ::prost::alloc::string::String,
-    #[prost(message, repeated, tag = "11")]
-    pub events: ::prost::alloc::vec::Vec<Event>,
-}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseGrantRequest {
     #[prost(int64, tag = "1")]
@@ -490,103 +404,6 @@ pub mod kv_client {
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.KV", "Txn"));
             self.inner.unary(req, path, codec).await
-        }
-    }
-}
-/// Generated client implementations.
-pub mod watch_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value
-    )]
-    use tonic::codegen::http::Uri;
-    use tonic::codegen::*;
-    #[derive(Debug, Clone)]
-    pub struct WatchClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl<T> WatchClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> WatchClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
-                >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            WatchClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        pub async fn watch(
-            &mut self,
-            request: impl tonic::IntoStreamingRequest<Message = super::WatchRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::WatchResponse>>,
-            tonic::Status,
-        > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
-            let mut req = request.into_streaming_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.Watch", "Watch"));
-            self.inner.streaming(req, path, codec).await
         }
     }
 }

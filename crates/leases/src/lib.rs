@@ -1,6 +1,6 @@
 //! Lease locks and semaphores as one state machine without input or output: (now, request) → answer and
-//! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways,
-//! [`ownership`] the rule that tells the owner of a hold, [`Timers`] its deadlines.
+//! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways, [`journal`]
+//! the boundary to the record of holds, [`Timers`] its deadlines.
 //!
 //! What to tell it, and in which order:
 //! 1. [`Engine::connect`] for a connection, before its first request.
@@ -48,7 +48,6 @@
 //! ```
 
 mod engine;
-mod external_store;
 pub mod journal;
 #[cfg(test)]
 #[path = "sample_tests.rs"]
@@ -56,12 +55,11 @@ mod sample;
 pub mod wire;
 
 pub use engine::{
-    Ahead, Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine,
-    Grant, Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES,
-    MAX_KEYS, MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds, Sight,
-    TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, ownership,
+    Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine, Grant,
+    Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES, MAX_KEYS,
+    MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds, Sight, TOKEN_DIGITS,
+    Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS,
 };
-pub use external_store::{Host, Inlet, Unreachable};
 
 // Shared test code calls this crate `leases`, as the tests of other crates do.
 #[cfg(test)]

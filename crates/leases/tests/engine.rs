@@ -278,7 +278,7 @@ mod engine {
 
     fn names(engine: &Engine) -> Vec<String> {
         let mut names = Vec::new();
-        let _ = engine.look_over(at(0), &mut Cursor::Start, u32::MAX, |line| {
+        let _ = engine.look_over(at(0), &mut Cursor::default(), u32::MAX, |line| {
             names.push(String::from_utf8(line.name.to_vec()).unwrap());
             std::ops::ControlFlow::Continue(())
         });
@@ -354,7 +354,7 @@ mod engine {
     fn answers(engine: &mut Engine) -> Vec<Answer> {
         let answer = |effect| match effect {
             Effect::Answer(_, answer) => Some(answer),
-            Effect::Wake(_) | Effect::Expired { .. } | Effect::Moved(_) | Effect::Taken(..) => None,
+            Effect::Expired { .. } | Effect::Moved(_) | Effect::Taken(..) => None,
         };
         std::iter::from_fn(|| engine.take_effect()).filter_map(answer).collect()
     }

@@ -17,8 +17,7 @@ use tokio::time::Instant;
 /// A request for several keys: all of them, or none.
 ///
 /// If all keys are free, the server grants all of them at once: up to 16 locks (not shared) of one client on one server,
-/// with leases of one length, and with keys of at most 256 bytes together. A server on etcd needs one transaction for
-/// that.
+/// with leases of one length, and with keys of at most 256 bytes together.
 ///
 /// Otherwise, and with servers that do not know this, the keys are taken one after another, in the order of their bytes,
 /// whatever the order in which they are named. So clients never deadlock, as long as each takes all its keys by one

@@ -19,7 +19,7 @@ mod sys;
 mod wanted;
 mod watch;
 
-use crate::{Client, Settings};
+use crate::Client;
 use args::{Arguments, Command};
 use clap::CommandFactory;
 use outcome::Failure;
@@ -81,14 +81,17 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
     let client = || -> Result<Client, Failure> { Ok(Client::new(reach::settings(&reach)?)?) };
     match wanted {
         Command::Run(run) => {
-            let mut settings =
-                holder_settings(&reach, &run.terms, &name::of_command(&run.command))?;
+            let mut settings = reach::settings(&reach)?;
             settings.margin = run::margin(&run);
             settings.reclaim = run.reclaim.map(seconds);
+            settings.name = Some(named(&run.terms, &name::of_command(&run.command)));
+            settings.value.clone_from(&run.terms.value);
             return run::run(&run, Client::new(settings)?, form).await;
         }
         Command::Acquire(acquire) => {
-            let settings = holder_settings(&reach, &acquire.terms, "dflock acquire")?;
+            let mut settings = reach::settings(&reach)?;
+            settings.name = Some(named(&acquire.terms, "dflock acquire"));
+            settings.value.clone_from(&acquire.terms.value);
             return ask::acquire(&acquire, &Client::new(settings)?, form).await;
         }
         Command::Release(held) => ask::release(&held, &client()?, form).await?,
@@ -107,15 +110,8 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The settings of one that holds locks, and tells the server about itself.
-fn holder_settings(
-    reach: &args::Reach,
-    terms: &args::Terms,
-    command: &str,
-) -> Result<Settings, Failure> {
-    let name = terms.name.clone().unwrap_or_else(|| name::of_this_process(command));
-    let value = terms.value.clone();
-    Ok(Settings { name: Some(name), value, ..reach::settings(reach)? })
+fn named(terms: &args::Terms, command: &str) -> String {
+    terms.name.clone().unwrap_or_else(|| name::of_this_process(command))
 }
 
 /// A number of the command line.

@@ -1,7 +1,7 @@
 //! One client holds keys with leases of different lengths over one connection, through faults that come as they may:
 //! a connection is reset, swallows or holds back answers, one of two ways to the server is gone, the server stands
-//! still, or is killed. With locks in etcd each way leads to a server of its own. The client takes, releases, drops and
-//! leaves keys meanwhile. No long lease is lost with a short one, and at the end nothing is held by nobody.
+//! still, or is killed. The client takes, releases, drops and leaves keys meanwhile. No long lease is lost with a
+//! short one, a key that was released is free, and at the end nothing is held by nobody.
 //!
 //! `FAULT_RUNS` says how many runs (6), `FAULT_SEED` where they begin (0): each is made by its number.
 
@@ -10,67 +10,131 @@ use crate::proxy::{Proxy, Side};
 use dflock::{Claim, Client, ClientError, Grant, Lease, Loss, Servers, Settings};
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testbed::Lots;
-use testbed::dflockd::{Daemon, Store, free_port, is_on_etcd, program_on};
+use testbed::dflockd::{Daemon, Store, program_on};
 use tokio::time::{sleep, timeout};
 
-/// In seconds. A fault may outlast these leases, and no others.
-const SHORT: u64 = 2;
-/// The longest of a grant that nobody may ever hear of.
-const LONG: u64 = 15;
+/// In seconds. Faults may outlast the first, never the second.
+const LENGTHS: [u64; 3] = [2, 15, 600];
 const FAULTS: u32 = 8;
 /// Held at once: more than go over one connection.
 const MOST: usize = 20;
 /// What any request of the client may take, however its connections fail.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// What happened, in its order.
-type Story = RefCell<Vec<String>>;
-
-/// The servers, and what is between them and the client.
-struct Wire<'a> {
+struct Scene {
     /// A server with its default settings gives back what a connection held when it ends. It sees no end of those that
     /// only lose data.
     keeps: bool,
     place: tempfile::TempDir,
     store: Store,
-    /// One, or with locks in etcd one for each way.
-    daemons: Vec<Daemon>,
+    daemon: Daemon,
     ways: [Proxy; 2],
+    client: Client,
+    held: BTreeMap<String, (u64, Lease)>,
+    /// What the client has left at the server.
+    left: Vec<(Claim, Grant)>,
+    taken: usize,
     chance: Lots,
-    story: &'a Story,
+    told: Vec<String>,
 }
 
 fn serve(keeps: bool, place: &Path, store: &Store, port: &str) -> Daemon {
     let mut command = program_on(store);
     command.args(["--port", port, "--read-timeout", "600"]);
     command.arg(format!("--auto-release-on-disconnect={}", !keeps));
-    if !is_on_etcd() {
-        command.arg("--state-dir").arg(place.join("state"));
-    }
-    Daemon::run(&mut command)
+    Daemon::run(command.arg("--state-dir").arg(place.join("state")))
 }
 
-impl<'a> Wire<'a> {
-    fn new(keeps: bool, chance: Lots, story: &'a Story) -> Self {
+impl Scene {
+    fn new(keeps: bool, number: u64) -> Self {
         let (place, store) = (tempfile::tempdir().unwrap(), testbed::dflockd::store());
-        let count = if is_on_etcd() { 2 } else { 1 };
-        // They start again there, and clients look for them meanwhile: a port that no connection of theirs is given.
-        let serve = || serve(keeps, place.path(), &store, &free_port().to_string());
-        let daemons: Vec<_> = (0..count).map(|_| serve()).collect();
-        let ways = [0, 1].map(|way| Proxy::to(daemons[way % count].address));
-        Self { keeps, place, store, daemons, ways, chance, story }
+        let daemon = serve(keeps, place.path(), &store, "0");
+        let ways = [(); 2].map(|()| Proxy::to(daemon.address));
+        let addresses = ways.iter().map(|way| way.address().parse().unwrap()).collect();
+        let settings = Settings {
+            servers: Servers::AnyOf(addresses),
+            // As long as that of the server.
+            read_timeout: seconds(600),
+            answer_limit: seconds(8),
+            ..Settings::default()
+        };
+        let client = Client::new(settings).unwrap();
+        let chance = Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (held, left, taken, told) = (BTreeMap::new(), Vec::new(), 0, Vec::new());
+        Self { keeps, place, store, daemon, ways, client, held, left, taken, chance, told }
     }
 
-    async fn fail(&mut self, kinds: &[u64]) {
-        let (way, kind) = (self.chance.index(2), kinds[self.chance.index(kinds.len())]);
+    /// The client does something with its keys.
+    async fn act(&mut self) {
+        let key = format!("key-{:03}", self.taken);
+        let length = LENGTHS[self.chance.index(LENGTHS.len())];
+        let lock = self.client.lock(key.as_bytes()).unwrap().ttl(seconds(length)).unwrap();
+        match self.chance.below(8) {
+            0..=3 if self.held.len() < MOST => {
+                self.taken += 1;
+                let taken = timeout(LIMIT, lock.acquire(seconds(5))).await.expect("it ends");
+                self.told.push(format!("took {key} for {length} s: {taken:?}"));
+                if let Ok(Some(lease)) = taken {
+                    self.held.insert(key, (length, lease));
+                }
+            }
+            4 => {
+                self.taken += 1;
+                let wait = Duration::from_millis(self.chance.below(30));
+                let given_up = timeout(wait, lock.acquire(seconds(5))).await;
+                self.told.push(format!("took {key} for {wait:?}: {given_up:?}"));
+            }
+            5 => {
+                self.taken += 1;
+                let left = lock.acquire_detached(Some(seconds(5)), |_| {});
+                let left = timeout(LIMIT, left).await.expect("it ends");
+                self.told.push(format!("took {key} for {length} s, and left it: {left:?}"));
+                if let Ok(Some(grant)) = left {
+                    self.left.push((lock, grant));
+                }
+            }
+            6 => {
+                if let Some((key, _)) = self.held.pop_first() {
+                    self.told.push(format!("dropped {key}"));
+                }
+            }
+            _ => {
+                if let Some((key, (length, lease))) = self.held.pop_last() {
+                    self.told.push(format!("releases {key}"));
+                    self.release(&key, length, lease).await;
+                }
+            }
+        }
+    }
+
+    async fn release(&self, key: &str, length: u64, lease: Lease) {
+        let released = timeout(LIMIT, lease.release()).await.expect("it ends");
+        match released {
+            Ok(()) => {}
+            Err(ClientError::Refused(_)) if length == LENGTHS[0] => {}
+            Err(error) => panic!("{key} for {length} s: {error} after {:#?}", self.told),
+        }
+    }
+
+    /// Only short leases may be lost, and what was lost stays so.
+    fn assert_long_ones_are_held(&self) {
+        for (key, (length, lease)) in &self.held {
+            let is_short = *length == LENGTHS[0];
+            assert!(is_short || lease.loss().is_none(), "{key}, {length} s: {:#?}", self.told);
+            assert_ne!(is_short.then(|| lease.loss()).flatten(), Some(Loss::NotHeld), "{key}");
+        }
+    }
+
+    async fn fault(&mut self) {
+        let way = self.chance.index(2);
         let length = Duration::from_millis(100 + self.chance.below(3500));
-        let server = way % self.daemons.len();
-        self.story.borrow_mut().push(format!("fault {kind} at {way} for {length:?}"));
+        let kinds: &[u64] = if self.keeps { &[0, 1, 2, 3, 4, 5, 6, 7] } else { &[2, 3, 4, 6] };
+        let kind = kinds[self.chance.index(kinds.len())];
+        self.told.push(format!("fault {kind} at {way} for {length:?}"));
         match kind {
             0 => self.ways[way].reset(Side::Client),
             1 => self.ways[way].reset(Side::Server),
@@ -78,162 +142,67 @@ impl<'a> Wire<'a> {
             3 => self.ways[way].stall_answers(),
             4 => self.ways[way].delay(length / 8),
             5 => self.ways[way].kill(),
-            6 => self.daemons[server].signal(Signal::SIGSTOP),
+            6 => self.daemon.signal(Signal::SIGSTOP),
             _ => {
-                self.daemons[server].signal(Signal::SIGKILL);
-                self.daemons[server].ended();
+                self.daemon.signal(Signal::SIGKILL);
+                self.daemon.ended();
             }
         }
-        sleep(length).await;
+        self.go_on_for(length).await;
         match kind {
             3 => self.ways[way].deliver_answers(),
             4 => self.ways[way].delay(Duration::ZERO),
             5 => self.ways[way].revive(),
-            6 => self.daemons[server].signal(Signal::SIGCONT),
+            6 => self.daemon.signal(Signal::SIGCONT),
             7 => {
-                let port = self.daemons[server].address.port().to_string();
-                self.daemons[server] = serve(self.keeps, self.place.path(), &self.store, &port);
+                let port = self.daemon.address.port().to_string();
+                self.daemon = serve(self.keeps, self.place.path(), &self.store, &port);
             }
             _ => {}
         }
-        self.story.borrow_mut().push("it is over".to_owned());
-        sleep(length / 2).await;
-    }
-}
-
-/// The client, and what it does with its keys.
-struct Holder<'a> {
-    client: Client,
-    lengths: &'a [u64],
-    held: BTreeMap<String, (u64, Lease)>,
-    /// What it has left at the server.
-    left: Vec<(Claim, Grant)>,
-    taken: usize,
-    chance: Lots,
-    story: &'a Story,
-}
-
-impl<'a> Holder<'a> {
-    fn new(wire: &Wire<'_>, lengths: &'a [u64], chance: Lots, story: &'a Story) -> Self {
-        let ways = wire.ways.iter().map(|way| way.address().parse().unwrap()).collect();
-        let client = Client::new(Settings {
-            servers: Servers::AnyOf(ways),
-            // As long as that of the server.
-            read_timeout: seconds(600),
-            answer_limit: seconds(8),
-            ..Settings::default()
-        });
-        let (held, left) = (BTreeMap::new(), Vec::new());
-        Self { client: client.unwrap(), lengths, held, left, taken: 0, chance, story }
+        self.go_on_for(length / 2).await;
     }
 
-    fn tell(&self, what: String) {
-        self.story.borrow_mut().push(what);
-    }
-
-    fn claim(&mut self, length: u64) -> (String, Claim) {
-        self.taken += 1;
-        let key = format!("key-{:03}", self.taken);
-        let lock = self.client.lock(key.as_bytes()).unwrap();
-        (key, lock.ttl(seconds(length)).unwrap())
-    }
-
-    async fn act(&mut self) {
-        let length = self.lengths[self.chance.index(self.lengths.len())];
-        match self.chance.below(8) {
-            0..=3 if self.held.len() < MOST => {
-                let (key, lock) = self.claim(length);
-                let taken = timeout(LIMIT, lock.acquire(seconds(5))).await.expect("it ends");
-                self.tell(format!("took {key} for {length} s: {taken:?}"));
-                self.held.extend(taken.ok().flatten().map(|lease| (key, (length, lease))));
-            }
-            4 => {
-                let (key, lock) = self.claim(length.min(LONG));
-                let wait = Duration::from_millis(self.chance.below(30));
-                let given_up = timeout(wait, lock.acquire(seconds(5))).await;
-                self.tell(format!("took {key} for {wait:?}: {given_up:?}"));
-            }
-            5 => {
-                let (key, lock) = self.claim(length);
-                let left = lock.acquire_detached(Some(seconds(5)), |_| {});
-                let left = timeout(LIMIT, left).await.expect("it ends");
-                self.tell(format!("took {key} for {length} s, and left it: {left:?}"));
-                self.left.extend(left.ok().flatten().map(|grant| (lock, grant)));
-            }
-            6 => {
-                let dropped = self.held.pop_first().map(|(key, _)| key);
-                self.tell(format!("dropped {dropped:?}"));
-            }
-            _ => {
-                if let Some((key, (length, lease))) = self.held.pop_last() {
-                    self.release(&key, length, lease).await;
-                }
-            }
-        }
-        for (key, (length, lease)) in &self.held {
-            let is_expected = lease.loss().is_none_or(|loss| loss == Loss::Unreachable);
-            assert!(is_expected && (*length == SHORT || lease.loss().is_none()), "{key} is lost");
+    /// A request may take longer than the fault is to last: it ends by itself, or when the next one begins.
+    async fn go_on_for(&mut self, length: Duration) {
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = timeout(left.max(Duration::from_millis(1)), self.act()).await;
+            sleep(Duration::from_millis(20)).await;
+            self.assert_long_ones_are_held();
         }
     }
 
-    async fn release(&self, key: &str, length: u64, lease: Lease) {
-        let released = timeout(LIMIT, lease.release()).await.expect("it ends");
-        self.tell(format!("released {key} for {length} s: {released:?}"));
-        let is_over = matches!(released, Err(ClientError::Refused(_))) && length == SHORT;
-        assert!(released.is_ok() || is_over, "{key}: {released:?}");
-    }
-
-    async fn release_all(&mut self) {
+    /// All is well: what is held is released, and nothing else is held.
+    async fn end(mut self) {
+        self.told.push("the end".to_owned());
         for (key, (length, lease)) in std::mem::take(&mut self.held) {
             self.release(&key, length, lease).await;
         }
         for (lock, grant) in std::mem::take(&mut self.left) {
             let released = timeout(LIMIT, lock.release(&grant.token)).await.expect("it ends");
             let is_over = matches!(released, Err(ClientError::Refused(_)));
-            assert!(released.is_ok() || is_over, "{}: {released:?}", lock.key());
+            assert!(released.is_ok() || is_over, "{released:?} after {:#?}", self.told);
+        }
+        let began = Instant::now();
+        loop {
+            let stats = self.daemon.stats();
+            if stats.contains("\"locks\":[],\"semaphores\":[]") {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{stats} after {:#?}", self.told);
+            sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-async fn play(keeps: bool, kinds: &[u64], lengths: &[u64], number: u64, story: &Story) {
-    let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut wire = Wire::new(keeps, Lots(seed), story);
-    let mut holder = Holder::new(&wire, lengths, Lots(!seed), story);
-    let is_well = Cell::new(false);
-    let faults = async {
-        for _ in 0..FAULTS {
-            wire.fail(kinds).await;
-        }
-        is_well.set(true);
-    };
-    let acts = async {
-        while !is_well.get() {
-            holder.act().await;
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::join!(faults, acts);
-    holder.release_all().await;
-    let began = Instant::now();
-    loop {
-        let stats = wire.daemons[0].stats();
-        if stats.contains("\"locks\":[],\"semaphores\":[]") {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{stats}");
-        sleep(Duration::from_millis(50)).await;
+async fn play(keeps: bool, number: u64) {
+    let mut scene = Scene::new(keeps, number);
+    for _ in 0..FAULTS {
+        scene.fault().await;
     }
-}
-
-/// What happened before a failure.
-struct ToldIfFailed(u64, Story);
-
-impl Drop for ToldIfFailed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            println!("run {}: {:#?}", self.0, self.1.borrow());
-        }
-    }
+    scene.end().await;
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -241,21 +210,13 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[rstest]
-#[case::at_a_server_that_keeps_holds(true, &[0, 1, 2, 3, 4, 5, 6, 7], &[SHORT, LONG])]
-#[case::at_a_server_that_gives_them_back(false, &[2, 3, 4, 6], &[SHORT, LONG])]
-#[case::that_lose_no_answer(true, &[3, 4, 6], &[SHORT, LONG, 600])]
-fn long_leases_outlive_faults_and_short_ones(
-    #[case] keeps: bool,
-    #[case] kinds: &[u64],
-    #[case] lengths: &[u64],
-) {
+fn long_leases_outlive_faults_and_short_ones(#[values(true, false)] keeps: bool) {
     let (first, runs) = (number("FAULT_SEED", 0), number("FAULT_RUNS", 6));
     std::thread::scope(|scope| {
         for run in first..first + runs {
             scope.spawn(move || {
-                let told = ToldIfFailed(run, Story::default());
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.unwrap().block_on(play(keeps, kinds, lengths, run, &told.1));
+                runtime.unwrap().block_on(play(keeps, run));
             });
         }
     });

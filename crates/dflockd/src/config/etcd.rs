@@ -1,22 +1,19 @@
-//! The options of the store in etcd. The files that they name are read when the store connects.
+//! The options of the record in etcd. The files that they name are read when the server connects.
 
-use super::{ConfigError, EtcdUse, Name, Values};
+use super::{ConfigError, Name, Values};
 use leases_etcd::{EtcdOptions, EtcdTls, EtcdUser};
 
 impl<E: Fn(&str) -> Option<String>> Values<E> {
-    /// The settings of `--store etcd`; `None` if the locks are kept in this process.
-    pub(super) fn etcd(&self) -> Result<Option<(EtcdUse, EtcdOptions)>, ConfigError> {
-        let usage = match self.text(Name::Store).as_str() {
+    /// The settings of `--store etcd`; `None` if no other server is to know the locks.
+    pub(super) fn etcd(&self) -> Result<Option<EtcdOptions>, ConfigError> {
+        match self.text(Name::Store).as_str() {
             "memory" => return Ok(None),
-            "etcd" => EtcdUse::Store,
-            "etcd-leader" => EtcdUse::Journal,
+            "etcd" => {}
             other => {
-                let message = format!(
-                    "--store must be memory or etcd (or etcd-leader, on trial), not {other:?}"
-                );
+                let message = format!("--store must be memory or etcd, not {other:?}");
                 return Err(ConfigError::Value(message));
             }
-        };
+        }
         if !cfg!(feature = "etcd") {
             let message = "--store etcd: this program was built without etcd";
             return Err(ConfigError::Value(message.to_owned()));
@@ -40,7 +37,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             let message = format!("--etcd-prefix must have 1 to {MAX_PREFIX_BYTES} bytes");
             return Err(ConfigError::Value(message));
         }
-        Ok(Some((usage, EtcdOptions { endpoints, prefix, tls, user: self.etcd_user()? })))
+        Ok(Some(EtcdOptions { endpoints, prefix, tls, user: self.etcd_user()? }))
     }
 
     fn etcd_tls(&self) -> Result<Option<EtcdTls>, ConfigError> {

@@ -86,8 +86,8 @@ flags! {
     StateDir = "state-dir", ["DFLOCKD_STATE_DIR"], Kind::Text, "", "directory in which holds are recorded, so that a restart forgets none";
     StateSync = "state-sync", ["DFLOCKD_STATE_SYNC"], Kind::Switch, "false", "answer only when the record is on the disk, so that a power failure forgets none either";
     StartupGrace = "startup-grace", ["DFLOCKD_STARTUP_GRACE_S"], Kind::Number(0), "0", "seconds after the start in which nothing is granted; for servers without --state-dir, whose clients may still hold locks";
-    Store = "store", ["DFLOCKD_STORE"], Kind::Text, "memory", "where the locks are kept: memory (in this process) or etcd (which survives the loss of a machine)";
-    Advertise = "advertise", ["DFLOCKD_ADVERTISE"], Kind::Text, "", "host:port at which the other servers reach this one while it leads (--store etcd-leader, on trial); by default where it listens, or its address towards etcd";
+    Store = "store", ["DFLOCKD_STORE"], Kind::Text, "memory", "where the locks are kept: memory (in this process), or etcd (where the servers of one service record them, so that they survive the loss of a machine)";
+    Advertise = "advertise", ["DFLOCKD_ADVERTISE"], Kind::Text, "", "host:port at which the other servers reach this one while it leads (--store etcd); by default where it listens, or its address towards etcd";
     EtcdEndpoints = "etcd-endpoints", ["DFLOCKD_ETCD_ENDPOINTS"], Kind::Text, "127.0.0.1:2379", "members of etcd, as host:port, separated by commas; the leader is used, or else the first that answers";
     EtcdPrefix = "etcd-prefix", ["DFLOCKD_ETCD_PREFIX"], Kind::Text, "dflockd/", "prefix of all keys in etcd; servers with the same prefix are one service";
     EtcdCa = "etcd-ca", ["DFLOCKD_ETCD_CA"], Kind::Text, "", "certificate authority of the members of etcd (PEM); turns TLS on";

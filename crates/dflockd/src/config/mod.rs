@@ -42,19 +42,10 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// Whether the holds also survive a power cut.
     pub state_sync: Synced,
-    /// The etcd that keeps the locks, and how.
-    pub etcd: Option<(EtcdUse, EtcdOptions)>,
+    /// The etcd in which the holds are recorded.
+    pub etcd: Option<EtcdOptions>,
     /// Whether connections and requests are logged too.
     pub debug: bool,
-}
-
-/// How the locks are kept in etcd.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EtcdUse {
-    /// All servers work on the keys in etcd.
-    Store,
-    /// One server leads and decides; etcd has the record of its holds.
-    Journal,
 }
 
 /// The files for TLS.

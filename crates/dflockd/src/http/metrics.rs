@@ -51,16 +51,11 @@ counter auth_failures_total Lock clients that did not show the secret.
 counter tls_failures_total TLS handshakes of lock clients that failed.
 counter write_timeouts_total Connections dropped because they did not read.
 counter gone_while_waiting_total Waiting connections whose peer went away.
-gauge etcd_session 1 while this server is registered in etcd.
+gauge etcd_session 1 while etcd answers this server.
 gauge etcd_leader 1 while this server leads; the others pass their clients on to it.
-counter etcd_sessions_lost_total Registrations in etcd that were lost.
-gauge etcd_servers Servers registered under this prefix, this one included.
 counter etcd_calls_total Calls to etcd.
-counter etcd_transactions_total Transactions in etcd; one call takes several.
 counter etcd_unclear_total Calls to etcd with an unknown outcome.
 gauge etcd_no_space 1 while etcd has no space and nothing new is granted.
-counter etcd_tombstones_total Requests with an unknown outcome that were made void.
-gauge etcd_mirrors Contended keys that are watched.
 gauge http_connections Connections of the HTTP side.
 counter http_connections_accepted_total Connections of the HTTP side accepted.
 counter http_connections_pushed_out_total Connections of the HTTP side closed to make room for others.
@@ -193,14 +188,10 @@ impl Values {
         self.each([
             ("etcd_session", u64::from(etcd.session)),
             ("etcd_leader", u64::from(etcd.leads)),
-            ("etcd_sessions_lost_total", etcd.sessions_lost),
             ("etcd_calls_total", etcd.calls),
-            ("etcd_transactions_total", etcd.transactions),
             ("etcd_unclear_total", etcd.unclear),
             ("etcd_no_space", u64::from(etcd.full)),
-            ("etcd_tombstones_total", etcd.tombstones),
         ]);
-        self.each([("etcd_servers", etcd.front_ends), ("etcd_mirrors", etcd.mirrors)]);
     }
 
     fn http(&mut self, http: &HttpNumbers) {
@@ -272,14 +263,9 @@ mod tests {
             etcd: Some(EtcdNumbers {
                 session: true,
                 leads: true,
-                sessions_lost: 61,
-                front_ends: 62,
                 calls: 63,
-                transactions: 67,
                 unclear: 64,
                 full: true,
-                tombstones: 65,
-                mirrors: 66,
             }),
             draining: true,
             uptime: Duration::from_millis(1500),
@@ -294,14 +280,9 @@ mod tests {
     #[case("dflockd_ready 0")]
     #[case("dflockd_etcd_session 1")]
     #[case("dflockd_etcd_leader 1")]
-    #[case("dflockd_etcd_sessions_lost_total 61")]
-    #[case("dflockd_etcd_servers 62")]
     #[case("dflockd_etcd_calls_total 63")]
-    #[case("dflockd_etcd_transactions_total 67")]
     #[case("dflockd_etcd_unclear_total 64")]
     #[case("dflockd_etcd_no_space 1")]
-    #[case("dflockd_etcd_tombstones_total 65")]
-    #[case("dflockd_etcd_mirrors 66")]
     #[case("dflockd_keys{kind=\"lock\",state=\"in_use\"} 1")]
     #[case("dflockd_keys{kind=\"semaphore\",state=\"in_use\"} 2")]
     #[case("dflockd_keys{kind=\"lock\",state=\"idle\"} 3")]

@@ -20,13 +20,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
-use tokio::time::sleep;
 
 /// The approximate size of one piece of a body.
 const PIECE_BYTES: usize = 64 * 1024;
-/// The pause before a store without an answer is asked again.
-pub(super) const RETRY: Duration = Duration::from_millis(10);
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +103,9 @@ pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
 /// The body of `stats`, however long.
 pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBody> {
     let (first, cursor) = next_piece(handle, pace, StatsCursor::default()).await;
+    if handle.recorded().await.is_err() {
+        return fault(Fault::StoreAway);
+    }
     let body = match cursor {
         None => ReplyBody::Whole(first),
         Some(cursor) => ReplyBody::Pieces(Box::new(Pieces {
@@ -132,7 +131,6 @@ async fn next_piece(
             // Reading through the entries of other sections may give no bytes for a long time.
             Progress::More if piece.len() < PIECE_BYTES => {}
             Progress::More => return (piece.into(), Some(cursor)),
-            Progress::Later => sleep(RETRY).await,
         }
     }
 }

@@ -159,17 +159,14 @@ impl Site {
             Err(fault) => return reply::fault(fault),
         };
         let mut search = Search::new(&wanted);
-        loop {
-            match self.pace.step(|| self.handle.search(&mut search)).await {
-                Progress::Done => break,
-                Progress::More => {}
-                Progress::Later => tokio::time::sleep(reply::RETRY).await,
-            }
-        }
+        while self.pace.step(|| self.handle.search(&mut search)).await != Progress::Done {}
         let mut numbers = self.handle.numbers();
         numbers.draining |= is_draining;
         let body = holders::body(&numbers, &search.found());
-        reply::whole(StatusCode::OK, JSON, body)
+        match self.handle.recorded().await {
+            Ok(()) => reply::whole(StatusCode::OK, JSON, body),
+            Err(Unreachable) => reply::fault(Fault::StoreAway),
+        }
     }
 
     async fn release(&self, query: Option<&str>) -> Response<ReplyBody> {

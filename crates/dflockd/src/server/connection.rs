@@ -11,15 +11,12 @@ use super::transport::Transport;
 use frames::Next;
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, StatsCursor};
-use leases::{
-    Answer, AutoRelease, ConnId, Cursor, Key, KeyLine, Moment, Progress, Refusal, Seconds, Token,
-};
+use leases::{Answer, AutoRelease, ConnId, Key, Moment, Progress, Refusal, Seconds, Token};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::task::yield_now;
@@ -186,7 +183,6 @@ impl Connection {
                     self.send().await?;
                 }
                 Next::Report(cursor) => self.report(cursor).await?,
-                Next::ReportKey(key) => self.report_key(&key).await?,
                 Next::SkipLine => {
                     self.send().await?;
                     self.skip_line().await?;
@@ -267,7 +263,7 @@ impl Connection {
         let now = self.shared.now();
         let mut core = self.shared.core();
         // It has no holds.
-        let _ = core.leave(self.id, now, AutoRelease::Off);
+        core.leave(self.id, now, AutoRelease::Off);
         core.connections.give_back_serial(self.serial);
         drop(core);
         self.shared.changed().notify_one();
@@ -407,7 +403,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// The store is unavailable, so answers that were not sent may be wrong. The connection ends and releases nothing.
+    /// Holds cannot be recorded, so answers that were not sent may be wrong. The connection ends and releases nothing.
     fn send_away(&mut self) -> End {
         self.auto = AutoRelease::Off;
         if self.rests_on.take().is_some() || self.is_in_body {
@@ -425,7 +421,7 @@ impl Connection {
         self.read_by = self.transport.allow(now.after(self.shared.settings.read_timeout));
     }
 
-    /// Waits for the answer of the store, or the end of the peer.
+    /// Waits for the answer of the engine, or the end of the peer.
     async fn wait_for_answer(&mut self) -> Result<Answer, End> {
         let poll = |this: &mut Self, cx: &mut Context<'_>| {
             let now = this.shared.now();
@@ -471,18 +467,13 @@ impl Connection {
     /// Waits until the state of a key is not the one that the client saw last, and appends the answer.
     async fn watch(&mut self, key: &[u8], last: Option<u64>, until: Moment) -> Result<(), End> {
         let Some(key) = Key::new(key) else { return Ok(()) };
-        let mut deadline = until;
-        loop {
-            let poll = |this: &mut Self, cx: &mut Context<'_>| match this.sight(key, last, until) {
-                Some(sight) => Poll::Ready(Some(sight)),
-                None => this.poll_peer(cx).map(|()| None),
-            };
-            match self.wait_until(deadline, poll).await? {
-                Ok(Some(sight)) => return sight,
-                Ok(None) => return Err(End::GoneWaiting),
-                // The store has to ask for the state first. The answer comes by itself.
-                Err(Late) => deadline = Moment::NEVER,
-            }
+        let poll = |this: &mut Self, cx: &mut Context<'_>| match this.sight(key, last, until) {
+            Some(sight) => Poll::Ready(Some(sight)),
+            None => this.poll_peer(cx).map(|()| None),
+        };
+        match self.wait_until(until, poll).await? {
+            Ok(Some(sight)) => sight,
+            Ok(None) | Err(Late) => Err(End::GoneWaiting),
         }
     }
 
@@ -492,10 +483,8 @@ impl Connection {
         let mut core = self.shared.core();
         let sight = match core.sight(now, key) {
             _ if self.transport.is_draining() => Err(Refusal::Draining),
-            Ok(Some(line)) if now < until && last == Some(line.tag) => return None,
-            Ok(None) => return None,
-            Ok(Some(line)) => Ok(line),
-            Err(refusal) => Err(refusal),
+            Ok(line) if now < until && last == Some(line.tag) => return None,
+            sight => sight,
         };
         core.end_watch(self.id);
         // The client is told nothing that would be false after a restart.
@@ -511,48 +500,24 @@ impl Connection {
         })
     }
 
-    /// Sends a `stats` body in pieces, the first one in the same write as `ok`. A store that has to ask for its keys
-    /// first does not begin a body.
+    /// Sends a `stats` body in pieces, the first one in the same write as `ok`.
     async fn report(&mut self, mut cursor: StatsCursor) -> Result<(), End> {
         self.is_in_body = true;
-        loop {
-            let poll = |this: &mut Self, _: &mut Context<'_>| {
-                let progress = this.push_stats(&mut cursor);
-                if progress == Progress::Later && this.output.is_empty() {
-                    return Poll::Pending;
-                }
-                Poll::Ready(progress)
-            };
-            let progress = self.wait_until(Moment::NEVER, poll).await?;
+        while self.push_stats(&mut cursor) != Progress::Done {
             self.send().await?;
-            if let Ok(Progress::Done) = progress {
-                self.is_in_body = false;
-                self.restart_reading(self.shared.now());
-                return Ok(());
-            }
             yield_now().await;
-        }
-    }
-
-    /// Sends the `stats` of one key. A store that has to ask for its keys does that first.
-    async fn report_key(&mut self, key: &[u8]) -> Result<(), End> {
-        let mut place = Cursor::Start;
-        let poll = |this: &mut Self, _: &mut Context<'_>| {
-            let (now, note) = (this.shared.now(), |_: &KeyLine<'_>| ControlFlow::Break(()));
-            let progress = this.shared.core().store.look_over(now, &mut place, 1, note);
-            if progress == Progress::Later {
-                return Poll::Pending;
+            // Otherwise the rest would be that of another term.
+            if self.shared.core().is_over(self.id) {
+                return Err(self.send_away());
             }
-            this.push_key_stats(key);
-            Poll::Ready(())
-        };
-        let _ = self.wait_until(Moment::NEVER, poll).await?;
+        }
         self.send().await?;
+        self.is_in_body = false;
         self.restart_reading(self.shared.now());
         Ok(())
     }
 
-    /// Appends an answer. The answer that the store is unavailable is the last one, and the connection then releases
+    /// Appends an answer. The answer that holds cannot be recorded is the last one, and the connection then releases
     /// nothing.
     fn answer(&mut self, answer: &Answer) -> Result<(), End> {
         if matches!(answer, Answer::Refused(Refusal::Unavailable)) {
@@ -600,14 +565,8 @@ impl Connection {
             // Nobody has said that the client is gone.
             self.auto = AutoRelease::Off;
         }
-        poll_fn(|_| {
-            let now = self.shared.now();
-            match self.shared.core().leave(self.id, now, self.auto) {
-                Progress::Done => Poll::Ready(()),
-                Progress::More | Progress::Later => Poll::Pending,
-            }
-        })
-        .await;
+        let now = self.shared.now();
+        self.shared.core().leave(self.id, now, self.auto);
         self.shared.changed().notify_one();
         tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
         // A peer that has closed its side first only reads what is already sent. A standby is told in any case.

@@ -7,20 +7,19 @@ mod recording;
 mod shared;
 mod watching;
 
+use super::Unreachable;
 use super::access::Access;
 use super::key_json::{Client, Clients};
 #[cfg(feature = "etcd")]
 use super::link::place::Standby;
 use super::settings::Settings;
 use super::state::{Doubt, Health};
-use super::store::{Forced, Store};
 use super::tls::Tls;
 use connections::Connections;
-use leases::journal::Mark;
 use leases::wire::{Fault, StatsCursor, push_sight, push_stats, tag_of};
 use leases::{
-    Answer, AutoRelease, ConnId, Effect, Key, KeyLine, KeyView, Label, Moment, Party, Progress,
-    Refusal, Request, Unreachable, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Engine, Key, KeyLine, KeyView, Label, Moment, Party,
+    Progress, Refusal, Request, Verdict,
 };
 use penalties::Penalties;
 use recording::Recording;
@@ -66,7 +65,7 @@ impl Tallies {
 
 /// What all connections share.
 pub(super) struct Core {
-    pub(super) store: Store,
+    pub(super) engine: Engine,
     pub(super) recording: Recording,
     pub(super) connections: Connections,
     pub(super) watchers: Watchers,
@@ -98,7 +97,7 @@ pub enum Readiness {
     Ready,
     /// The server is shutting down.
     Draining,
-    /// The store cannot be reached.
+    /// Holds cannot be recorded.
     Unavailable,
     /// Holds cannot be recorded.
     State(Health),
@@ -125,7 +124,7 @@ pub(super) fn view(
     key: Key<'_>,
     most_parties: usize,
 ) -> Option<(KeyView, Clients)> {
-    let view = core.store.view(now, key, most_parties)?;
+    let view = core.engine.view(now, key, most_parties)?;
     let client = |party: &Party| Client {
         address: party.conn.and_then(|conn| core.connections.address(conn)),
         label: party.conn.and_then(|conn| core.connections.label(conn)).cloned(),
@@ -150,18 +149,18 @@ impl Core {
             return Err(if is_full { TurnedAway::Full } else { TurnedAway::AddressFull });
         }
         let serial = self.connections.next_serial();
-        let id = self.store.connect(serial);
+        let id = self.engine.connect(serial);
         self.connections.add(id, serial, self.recording.commits.term(), address);
         self.tallies.accepted += 1;
         Ok((id, serial))
     }
 
-    /// Passes a request to the store, and its effects to the connections concerned.
+    /// Passes a request to the engine, and its effects to the connections concerned.
     pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
         if self.is_over(id) || !self.recording.commits.has_term() {
             return Verdict::Now(Answer::Refused(Refusal::Unavailable));
         }
-        let verdict = self.store.ask(now, id, request);
+        let verdict = self.engine.ask(now, id, request);
         self.deliver(now);
         self.rearm();
         verdict
@@ -170,17 +169,17 @@ impl Core {
     /// Releases a hold of which no client was told.
     #[cfg(feature = "etcd")]
     pub(super) fn give_back(&mut self, now: Moment, key: Key<'_>, token: leases::Token) {
-        let conn = self.store.connect(0);
+        let conn = self.engine.connect(0);
         let _it_may_not_exist =
-            self.store.ask(now, conn, Request::Release { key, token: Some(token) });
-        let _ = self.store.disconnect(now, conn, AutoRelease::Off);
+            self.engine.ask(now, conn, Request::Release { key, token: Some(token) });
+        self.engine.disconnect(now, conn, AutoRelease::Off);
         self.deliver(now);
         self.rearm();
     }
 
     /// Ends the wait of a connection that stays.
     pub(super) fn cancel(&mut self, now: Moment, id: ConnId) {
-        self.store.cancel(now, id);
+        self.engine.cancel(now, id);
         self.deliver(now);
         self.rearm();
     }
@@ -191,33 +190,27 @@ impl Core {
         self.rearm();
     }
 
-    /// Removes the holds and waits of a connection. Call it until it is done.
-    pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) -> Progress {
-        self.store.cancel(now, id);
+    /// Removes the holds and waits of a connection.
+    pub(super) fn leave(&mut self, id: ConnId, now: Moment, auto: AutoRelease) {
+        self.engine.cancel(now, id);
         self.end_watch(id);
         let unseen = self.connections.take_unseen(id);
         for grant in unseen.iter().flat_map(Answer::grants) {
             // No client was told this token. With auto-release off, the hold would block the key for a whole lease.
-            self.store.take_back(now, id, grant.token);
+            self.engine.take_back(now, id, grant.token);
         }
-        let progress = self.store.disconnect(now, id, auto);
+        self.engine.disconnect(now, id, auto);
         self.deliver(now);
         self.rearm();
-        if progress == Progress::Done {
-            self.connections.remove(id);
-        }
-        progress
+        self.connections.remove(id);
     }
 
     /// Delivers effects to their connections.
     fn deliver(&mut self, now: Moment) {
-        if let Some(engine) = self.store.engine() {
-            self.recording.note(engine, now);
-        }
-        while let Some(effect) = self.store.take_effect() {
+        self.recording.note(&mut self.engine, now);
+        while let Some(effect) = self.engine.take_effect() {
             match effect {
                 Effect::Answer(id, answer) => self.connections.answer(id, answer),
-                Effect::Wake(id) => self.connections.wake(id),
                 Effect::Taken(id, token) => self.note_taken(id, token),
                 Effect::Moved(key) => self.watchers.begin_sweep(&key),
                 Effect::Expired { serial, key } => {
@@ -225,12 +218,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    /// The store has news that no request caused.
-    pub(super) fn stirred(&mut self, now: Moment) {
-        self.deliver(now);
-        self.rearm();
     }
 
     /// Wakes the driver if it would run too late.
@@ -248,7 +235,7 @@ impl Core {
         if self.watchers.has_work() {
             return Moment::default();
         }
-        self.store.next_deadline().min(self.connections.next_deadline())
+        self.engine.next_deadline().min(self.connections.next_deadline())
     }
 
     /// One turn of the driver: serves what is due and returns the time of the next turn.
@@ -256,7 +243,7 @@ impl Core {
         if !self.driver.as_ref().is_some_and(|known| known.will_wake(driver)) {
             self.driver = Some(driver.clone());
         }
-        self.store.advance(now);
+        self.engine.advance(now);
         self.deliver(now);
         self.connections.wake_late(now, WOKEN_PER_TURN);
         for id in self.watchers.next_portion(WOKEN_PER_TURN) {
@@ -269,7 +256,7 @@ impl Core {
     /// Ends all waits and refuses new holds from now on.
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
-        self.store.drain(now);
+        self.engine.drain(now);
         self.watchers.sweep_all();
         self.deliver(now);
         self.rearm();
@@ -284,7 +271,7 @@ impl Core {
     ) -> Progress {
         let names = cursor.has_names();
         push_stats(out, room, cursor, self.connections.len(), |place, note| {
-            self.store.look_over(now, place, STATS_PLACES, |line| {
+            self.engine.look_over(now, place, STATS_PLACES, |line| {
                 let label =
                     line.conn.filter(|_| names).and_then(|conn| self.connections.label(conn));
                 let name = label.map(|label| &*label.name).filter(|name| !name.is_empty());
@@ -293,25 +280,25 @@ impl Core {
         })
     }
 
-    /// Takes away all holds of a key; returns when their number may be reported, too.
+    /// Takes away all holds of a key.
     pub(super) fn force_release(
         &mut self,
         now: Moment,
         key: Key<'_>,
-    ) -> Result<(Forced, Option<Mark>), Unreachable> {
-        if !self.recording.commits.has_term() {
+    ) -> Result<usize, Unreachable> {
+        if !self.is_available() {
             return Err(Unreachable);
         }
-        let forced = self.store.force_release(now, key);
+        let released = self.engine.force_release(now, key);
         self.deliver(now);
         self.rearm();
-        Ok((forced, self.recording.mark()))
+        Ok(released)
     }
 
     /// Changes a part of the label of a connection.
     pub(super) fn relabel(&mut self, id: ConnId, change: impl FnOnce(&mut Label)) {
         if let Some(label) = self.connections.relabel(id, change) {
-            self.store.introduce(id, label);
+            self.engine.introduce(id, label);
         }
     }
 
@@ -327,7 +314,7 @@ impl Core {
             return Err(Refusal::MaxWaiters);
         }
         if self.watchers.add(id, key.bytes()) {
-            self.store.watch(key, true);
+            self.engine.watch(key, true);
         }
         Ok(())
     }
@@ -339,18 +326,14 @@ impl Core {
         }
         if let Some(name) = self.watchers.remove(id) {
             if let Some(key) = Key::new(&name) {
-                self.store.watch(key, false);
+                self.engine.watch(key, false);
             }
         }
     }
 
-    /// The reply to a client that watches a key; `None` while the store has to ask for it. It is built once for each
-    /// change of a key, however many clients watch the key. See [`Store::sight`](Store::sight).
-    pub(super) fn sight(
-        &mut self,
-        now: Moment,
-        key: Key<'_>,
-    ) -> Result<Option<Arc<SightLine>>, Refusal> {
+    /// The reply to a client that watches a key. It is built once for each change of a key, however many clients watch the
+    /// key.
+    pub(super) fn sight(&mut self, now: Moment, key: Key<'_>) -> Result<Arc<SightLine>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
@@ -358,15 +341,15 @@ impl Core {
             return Err(Refusal::Unavailable);
         }
         if let Some(Some(line)) = self.watchers.sweep_line(key) {
-            return Ok(Some(Arc::clone(line)));
+            return Ok(Arc::clone(line));
         }
-        let Some(sight) = self.store.sight(now, key) else { return Ok(None) };
+        let sight = self.engine.sight(now, key);
         let mut text = Vec::new();
         push_sight(&mut text, sight.as_ref());
         let line = Arc::new(SightLine { tag: tag_of(sight.as_ref()), text });
         if let Some(kept) = self.watchers.sweep_line(key) {
             *kept = Some(Arc::clone(&line));
         }
-        Ok(Some(line))
+        Ok(line)
     }
 }

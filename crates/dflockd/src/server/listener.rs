@@ -206,9 +206,9 @@ pub(super) fn spawn(shared: &Arc<Shared>, transport: Transport, seat: (ConnId, u
     tokio::spawn(serve(Arc::clone(shared), transport, seat, peer));
 }
 
-/// Gives back the seat of a connection that has no holds yet, so one call is enough.
+/// Gives back the seat of a connection that has no holds yet.
 pub(super) fn dismiss(shared: &Shared, seat: (ConnId, u64)) {
-    let _ = shared.core().leave(seat.0, shared.now(), AutoRelease::Off);
+    shared.core().leave(seat.0, shared.now(), AutoRelease::Off);
 }
 
 /// `::ffff:192.0.2.1` and `192.0.2.1` are one address.

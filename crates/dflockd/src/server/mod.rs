@@ -17,7 +17,6 @@ mod regular;
 mod roster;
 mod settings;
 mod state;
-mod store;
 mod tls;
 mod transport;
 
@@ -30,13 +29,10 @@ pub use listener::Listener;
 pub use roster::{Roster, Search, Wanted};
 pub use settings::{Settings, StoreChoice};
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
-use store::Forced;
 pub use tls::Tls;
 
 use self::core::Shared;
 use driver::Driver;
-use leases::Inlet;
-pub use leases::Unreachable;
 use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use leases::{Census, Counters, Key, Progress, Seconds};
@@ -50,6 +46,10 @@ use std::time::Duration;
 #[cfg(all(feature = "etcd", feature = "http"))]
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
+
+/// Holds cannot be recorded, or nobody knows whether they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable;
 
 /// A server that is ready to run.
 pub struct Server {
@@ -74,7 +74,7 @@ pub struct Numbers {
     pub watchers: usize,
     /// Keys, holders and waiters now.
     pub census: Census,
-    /// The metrics of the store in etcd, if it is used.
+    /// The metrics of the record in etcd, if there is one.
     pub etcd: Option<EtcdNumbers>,
     /// Whether the server is shutting down.
     pub draining: bool,
@@ -100,8 +100,6 @@ impl Server {
     /// A listening socket cannot be watched.
     pub async fn run(self) -> io::Result<()> {
         let Self { shared, listeners } = self;
-        let above = Arc::downgrade(&shared);
-        shared.core().store.start(Inlet::new(above));
         let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
         let recorder = recorder::start(&shared);
         #[cfg(feature = "etcd")]
@@ -196,21 +194,23 @@ impl Handle {
     /// Takes away all holds of a key; returns their number.
     ///
     /// # Errors
-    /// The store does not answer; some of the holds may be gone.
+    /// Holds cannot be recorded; some of them may be gone.
     pub async fn force_release(&self, key: Key<'_>) -> Result<usize, Unreachable> {
         let now = self.0.now();
-        let (forced, mark) = self.0.core().force_release(now, key)?;
-        match forced {
-            Forced::Done(count) => match mark {
-                Some(mark) => {
-                    let recorded = poll_fn(|cx| self.0.core().recording.poll(mark, cx)).await;
-                    recorded.map(|()| count).map_err(|Failed| Unreachable)
-                }
-                None => Ok(count),
-            },
-            #[cfg(feature = "etcd")]
-            Forced::Later(forced) => forced.await,
-        }
+        let released = self.0.core().force_release(now, key)?;
+        self.recorded().await?;
+        Ok(released)
+    }
+
+    /// Ready when all that was read or changed so far may be told: it is recorded, and no other server has led since.
+    ///
+    /// # Errors
+    /// Holds cannot be recorded, so it may be wrong.
+    pub async fn recorded(&self) -> Result<(), Unreachable> {
+        let mark = self.0.core().recording.mark();
+        let Some(mark) = mark else { return Ok(()) };
+        let recorded = poll_fn(|cx| self.0.core().recording.poll(mark, cx)).await;
+        recorded.map_err(|Failed| Unreachable)
     }
 
     /// Whether the locks are in this process.
@@ -260,12 +260,12 @@ impl Handle {
         let passed = self.0.passed();
         let core = self.0.core();
         Numbers {
-            engine: *core.store.counters(),
+            engine: *core.engine.counters(),
             connections: core.tallies,
             open_connections: core.connections.len() + passed,
             watchers: core.watchers.len(),
-            census: *core.store.census(),
-            etcd: etcd.or_else(|| core.store.etcd_numbers()),
+            census: *core.engine.census(),
+            etcd,
             draining: core.draining,
             uptime: Duration::from_micros(self.0.now().micros()),
         }

@@ -25,7 +25,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let settings = &shared.settings;
     let default_lease = settings.caps.default_ttl;
     #[cfg(feature = "etcd")]
-    if let StoreChoice::Leader(etcd) = &settings.store {
+    if let StoreChoice::Etcd(etcd) = &settings.store {
         let standby = shared.standby();
         let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
         let contact = Contact { address, secret: standby.secret.clone(), is_tls };

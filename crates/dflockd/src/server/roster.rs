@@ -86,7 +86,7 @@ impl Search {
             finder: Finder::new(&wanted.part.to_ascii_lowercase()).into_owned(),
             most_keys: wanted.keys,
             most_parties: wanted.parties,
-            stage: Stage::Looking(Cursor::Start, Picked::default()),
+            stage: Stage::Looking(Cursor::default(), Picked::default()),
             roster: Roster::default(),
         }
     }
@@ -125,7 +125,7 @@ impl Handle {
                     ControlFlow::Continue(())
                 };
                 let now = self.0.now();
-                let progress = self.0.core().store.look_over(now, cursor, PLACES_PER_STEP, note);
+                let progress = self.0.core().engine.look_over(now, cursor, PLACES_PER_STEP, note);
                 if progress != Progress::Done {
                     return progress;
                 }

@@ -12,12 +12,9 @@ pub enum StoreChoice {
     /// This process.
     #[default]
     Memory,
-    /// etcd.
-    #[cfg(feature = "etcd")]
-    Etcd(leases_etcd::Settings),
     /// This process, while it leads the servers that record their holds in the same etcd.
     #[cfg(feature = "etcd")]
-    Leader(leases_etcd::Settings),
+    Etcd(leases_etcd::Settings),
 }
 
 /// See the module.
@@ -59,7 +56,7 @@ impl Settings {
     /// Whether another server can continue with the holds of this one.
     #[cfg(feature = "etcd")]
     pub(super) const fn is_shared(&self) -> bool {
-        matches!(self.store, StoreChoice::Leader(_))
+        matches!(self.store, StoreChoice::Etcd(_))
     }
 }
 

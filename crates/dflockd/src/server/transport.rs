@@ -21,8 +21,8 @@ use tokio::net::{TcpStream, UnixStream};
 /// The bytes of ciphertext that are read at once; less than the plaintext that rustls buffers.
 const TLS_READ_BYTES: usize = 4096;
 
-/// Longer than a link may be silent.
-const LINK_SILENCE: Seconds = match Seconds::new(12) {
+/// No shorter than a link may be silent.
+const LINK_SILENCE: Seconds = match Seconds::new(7) {
     Some(seconds) => seconds,
     None => Seconds::ZERO,
 };

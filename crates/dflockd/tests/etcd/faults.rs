@@ -1,4 +1,4 @@
-//! Members of etcd and front-ends die, stop and come back while clients work: no lock ever has two holders, fences
+//! Members of etcd and servers die, stop and come back while clients work: no lock ever has two holders, fences
 //! only grow, and a client that renews in time keeps its hold. That these tests find mistakes is shown by
 //! `mutants`, beside this file.
 
@@ -273,11 +273,15 @@ pub(crate) enum Fault {
     KillFollower,
     StopFollower,
     LoseQuorum,
+    /// The first server, which leads.
     KillFront,
     StopFront,
+    /// The last one, which passes its clients on.
+    KillStandby,
+    StopStandby,
 }
 
-const FAULTS: [Fault; 7] = [
+const FAULTS: [Fault; 9] = [
     Fault::KillLeader,
     Fault::StopLeader,
     Fault::KillFollower,
@@ -285,9 +289,11 @@ const FAULTS: [Fault; 7] = [
     Fault::LoseQuorum,
     Fault::KillFront,
     Fault::StopFront,
+    Fault::KillStandby,
+    Fault::StopStandby,
 ];
 
-/// Three members and some front-ends.
+/// Three members and some servers.
 pub(crate) struct Site<'c> {
     cluster: &'c mut Cluster,
     pub(crate) fronts: Vec<Daemon>,
@@ -302,6 +308,11 @@ impl<'c> Site<'c> {
             Daemon::run(command.envs(store.environment.clone()))
         };
         Self { fronts: (0..fronts).map(front).collect(), cluster }
+    }
+
+    fn front(&self, fault: Fault) -> &Daemon {
+        let is_last = matches!(fault, Fault::KillStandby | Fault::StopStandby);
+        if is_last { self.fronts.last().unwrap() } else { &self.fronts[0] }
     }
 
     /// Something breaks, and comes back after `pause` where it can.
@@ -330,14 +341,14 @@ impl<'c> Site<'c> {
                 self.cluster.go_on(1);
                 self.cluster.go_on(2);
             }
-            Fault::KillFront => {
-                self.fronts[0].signal(Signal::SIGKILL);
+            Fault::KillFront | Fault::KillStandby => {
+                self.front(fault).signal(Signal::SIGKILL);
                 wait();
             }
-            Fault::StopFront => {
-                self.fronts[0].signal(Signal::SIGSTOP);
+            Fault::StopFront | Fault::StopStandby => {
+                self.front(fault).signal(Signal::SIGSTOP);
                 wait();
-                self.fronts[0].signal(Signal::SIGCONT);
+                self.front(fault).signal(Signal::SIGCONT);
             }
         }
     }
@@ -459,6 +470,9 @@ pub(crate) fn watch(
 #[case(&[Fault::LoseQuorum], 4)]
 #[case(&[Fault::KillFront], 4)]
 #[case(&[Fault::StopFront], 7)]
+#[case(&[Fault::StopFront], 20)]
+#[case(&[Fault::KillStandby], 4)]
+#[case(&[Fault::StopStandby], 13)]
 fn two_clients_never_hold_one_lock(#[case] faults: &[Fault], #[case] pause_s: u64) {
     run(&mut Cluster::start(&[]), faults, Duration::from_secs(pause_s));
 }

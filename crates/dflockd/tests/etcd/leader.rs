@@ -8,9 +8,7 @@ use testbed::dflockd::{Daemon, Store, Talker, program_on, until};
 
 /// Two servers; the first one leads.
 fn two() -> [Daemon; 2] {
-    let Store { mut environment } = cluster::shared();
-    environment.push(("DFLOCKD_STORE", "etcd-leader".to_owned()));
-    let store = Store { environment };
+    let store = cluster::shared();
     let start = || Daemon::run(program_on(&store).args(["--port", "0"]));
     let first = start();
     first.logged("this server leads");
@@ -155,7 +153,6 @@ fn a_client_cannot_speak_the_link() {
 fn the_link_is_under_tls() {
     let pem = |name: &str| format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
     let Store { mut environment } = cluster::shared();
-    environment.push(("DFLOCKD_STORE", "etcd-leader".to_owned()));
     environment.push(("DFLOCKD_TLS_CERT", pem("cert.pem")));
     environment.push(("DFLOCKD_TLS_KEY", pem("key.pem")));
     let store = Store { environment };

@@ -1,4 +1,4 @@
-//! The store on etcd, with three real members: what only this store must bear. Other tests of the server and its
+//! Servers whose holds are in etcd, with three real members: what only they must bear. Other tests of the server and its
 //! clients run with it, too: `tests/run`.
 #![cfg(feature = "etcd")]
 #![expect(

@@ -116,7 +116,7 @@ fn ten_thousand_wait_for_one_key_in_order() {
 #[test]
 fn waiters_that_vanish_leave_the_queue() {
     // With etcd each place in the queue is two writes, one after the other, and on a busy machine those of many take
-    // longer than a client is kept waiting for the store.
+    // longer than a client is kept waiting for etcd.
     let many = if is_on_etcd() { 200 } else { 2000 };
     need_files(3000);
     let daemon = Daemon::start(&[]);

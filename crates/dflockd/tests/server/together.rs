@@ -1,12 +1,11 @@
-//! Several keys in one request, over several servers on one etcd: one revision for all of them, and one outcome.
+//! Several keys in one request, over several servers on one etcd: all of them or none, whatever fails.
 
-use crate::several::{counting, race};
+use crate::several::race;
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use std::collections::HashSet;
 use std::time::Instant;
 use testbed::dflockd::etcd::{self as cluster, Cluster};
-use testbed::dflockd::{Daemon, program, program_on, until};
+use testbed::dflockd::{Daemon, program, until};
 
 /// Servers on the same etcd.
 fn fronts(store: &testbed::dflockd::Store, many: usize) -> Vec<Daemon> {
@@ -17,61 +16,7 @@ fn fronts(store: &testbed::dflockd::Store, many: usize) -> Vec<Daemon> {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn overlapping_sets_on_three_servers() {
-    let store = cluster::shared();
-    let fronts: Vec<_> = (0..3).map(|_| counting(&mut program_on(&store))).collect();
-    race(&fronts);
-}
-
-/// The revisions of all keys in etcd whose names begin so.
-fn revisions(cluster: &mut Cluster, prefix: &str) -> Vec<u64> {
-    let lines = cluster.control(&format!("get {prefix} --prefix -w fields"));
-    let revision = |line: &String| line.strip_prefix("\"ModRevision\" : ")?.parse().ok();
-    lines.iter().filter_map(revision).collect()
-}
-
-/// However many free keys are taken, known ones or new ones, and whether all keys are counted for it: that is one
-/// revision, which all their fences have.
-#[rstest]
-#[case(2)]
-#[case(8)]
-#[case(16)]
-#[ignore = "needs programs: tests/run"]
-fn free_keys_cost_one_revision(#[case] many: usize) {
-    if cluster::has_leader() {
-        return;
-    }
-    let mut cluster = Cluster::start(&[]);
-    let store = cluster.store();
-    let prefix = store
-        .environment
-        .iter()
-        .find(|(name, _)| *name == "DFLOCKD_ETCD_PREFIX")
-        .unwrap()
-        .1
-        .clone();
-    let fronts = fronts(&store, 2);
-    let mut talker = fronts[0].talk();
-    let keys: Vec<String> = (0..many).map(|number| format!("k{number}")).collect();
-    for round in 0..2 {
-        let before: Vec<u64> = revisions(&mut cluster, &prefix);
-        let reply = talker.ask("al", &keys.join(" "), "60");
-        let tokens: Vec<&str> = reply.split(' ').skip(1).step_by(2).collect();
-        let fences: HashSet<u64> =
-            tokens.iter().map(|token| u64::from_str_radix(&token[..16], 16).unwrap()).collect();
-        let after = revisions(&mut cluster, &prefix);
-        assert_eq!((tokens.len(), fences.len()), (many, 1), "{reply}");
-        let newest: HashSet<u64> =
-            after.iter().copied().filter(|it| !before.contains(it)).collect();
-        assert_eq!(newest, fences, "round {round}: {before:?} {after:?}");
-        // Their limits and their tickets, or the tickets alone.
-        let written = after.iter().filter(|it| fences.contains(it)).count();
-        assert_eq!(written, if round == 0 { 2 * many } else { many });
-        let mut other = fronts[1].talk();
-        assert_eq!(other.ask("al", &format!("x {}", keys[many - 1]), ""), "timeout");
-        for (key, token) in keys.iter().zip(&tokens) {
-            assert_eq!(other.ask("r", key, token), "ok");
-        }
-    }
+    race(&fronts(&cluster::shared(), 3));
 }
 
 /// A server dies: its holds last as long as their leases, and then all keys are free for the others.

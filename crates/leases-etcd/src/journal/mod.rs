@@ -92,7 +92,6 @@ impl Observer {
             calls: self.client.calls(),
             unclear: self.client.unclear(),
             full: self.client.is_full(),
-            ..EtcdNumbers::default()
         }
     }
 
@@ -296,7 +295,10 @@ impl Journal for EtcdJournal {
             if said.replace(why) != Some(why) {
                 match why {
                     NotYet::Follows(_) => tracing::info!("another server leads"),
-                    NotYet::Unclear => tracing::warn!("cannot lead: etcd does not answer"),
+                    NotYet::Unclear => tracing::warn!(
+                        members = self.client.members(),
+                        "etcd does not answer: start it there, or see --etcd-endpoints"
+                    ),
                     NotYet::Unusable(why) => tracing::error!(%why, "cannot lead"),
                 }
             }

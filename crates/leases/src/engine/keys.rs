@@ -1,7 +1,7 @@
 //! The table of keys, and which of them are idle since when. Pure.
 
 use super::counters::{Census, Use};
-use super::sharing::{Ahead, Claim};
+use super::sharing::Claim;
 use super::state::{Caps, Holder, Waiter};
 use super::table::{Id, Line, Table};
 use super::terms::{Key, Keys as Names, Limit, Moment};
@@ -38,7 +38,7 @@ pub(super) struct KeyEntry {
 impl KeyEntry {
     /// Whether the next request in the order may be a hold, too.
     pub(super) fn admits(&self, claim: Claim) -> bool {
-        Ahead::holders(self.holders.len() as u64, self.shared).leaves_room_for(claim)
+        claim.joins(self.holders.len().into(), self.shared)
     }
 
     /// The number of its holders, if they share it.

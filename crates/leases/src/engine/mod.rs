@@ -9,7 +9,7 @@ mod holding;
 mod keys;
 #[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod leaving;
-pub mod ownership;
+mod ownership;
 #[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod queue;
 mod record;
@@ -31,7 +31,7 @@ pub use record::{Kept, Label, LeaseStart, Record};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
 };
-pub use sharing::{Ahead, Claim};
+pub use sharing::Claim;
 pub use state::Caps;
 pub use terms::{
     Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS,
@@ -180,7 +180,7 @@ impl Engine {
     }
 
     /// Reads the next `budget` places of the table of keys, and passes the line of every key to `note`, also of idle
-    /// keys. `note` may stop before the next one. Begin with [`Cursor::Start`]; [`Progress::Done`] means that all
+    /// keys. `note` may stop before the next one. Begin with the default cursor; [`Progress::Done`] means that all
     /// keys were read. A key that exists throughout is passed once.
     pub fn look_over(
         &self,

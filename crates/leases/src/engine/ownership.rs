@@ -1,4 +1,4 @@
-//! Which connection owns a hold: the one rule for every store. It says what a renewal and the end of a
+//! Which connection owns a hold: the one rule. It says what a renewal and the end of a
 //! connection change, and when a hold without connections ends. Pure.
 //!
 //! A hold has an owner, the connection that got it, and at most one renewer, the last other connection that renewed
@@ -9,23 +9,23 @@
 //! becomes its owner, so a client that renews only once takes nothing with it when it leaves.
 
 use super::request::AutoRelease;
-use super::terms::{Moment, Seconds, Ttl};
+use super::terms::{Moment, Seconds};
 
 /// Which party owns a hold, among parties of any kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing<P> {
+pub(super) struct Standing<P> {
     /// The party that got it, or inherited it.
-    pub owner: Option<P>,
+    pub(super) owner: Option<P>,
     /// The last other party that renewed it.
-    pub renewer: Option<P>,
+    pub(super) renewer: Option<P>,
     /// Set when its owner has gone and there was no renewer: the hold stays for this long. It then has neither owner
     /// nor renewer.
-    pub grace: Option<Seconds>,
+    pub(super) grace: Option<Seconds>,
 }
 
 /// The effect of a connection's end on a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parting<P> {
+pub(super) enum Parting<P> {
     /// None: the connection had nothing to do with this hold.
     Keep,
     /// The hold has this standing from now on.
@@ -36,15 +36,15 @@ pub enum Parting<P> {
 
 impl<P: Copy + Eq> Standing<P> {
     /// The standing of a hold that was just granted.
-    pub const fn of(owner: P) -> Self {
+    pub(super) const fn of(owner: P) -> Self {
         Self { owner: Some(owner), ..Self::NOBODYS }
     }
 
     /// The standing of a hold without connections that stays until its lease ends.
-    pub const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
+    pub(super) const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
 
     /// The standing after `who` has renewed with the token. `lives` is called for the owner only.
-    pub fn renewed(self, who: P, lives: impl Fn(P) -> bool) -> Self {
+    pub(super) fn renewed(self, who: P, lives: impl Fn(P) -> bool) -> Self {
         if self.owner == Some(who) {
             return self;
         }
@@ -56,7 +56,7 @@ impl<P: Copy + Eq> Standing<P> {
     }
 
     /// The effect of the end of `who`. `lives` is called for the renewer only.
-    pub fn parted(
+    pub(super) fn parted(
         self,
         who: P,
         auto: AutoRelease,
@@ -81,14 +81,8 @@ impl<P: Copy + Eq> Standing<P> {
     }
 
     /// The end of a grace that begins `now`; [`Moment::NEVER`] without a grace.
-    pub fn lapses(self, now: Moment) -> Moment {
+    pub(super) fn lapses(self, now: Moment) -> Moment {
         self.grace.map_or(Moment::NEVER, |grace| now.after(grace))
-    }
-
-    /// The longest time that a hold with this standing can last, if its lease was last renewed when it got this
-    /// standing.
-    pub fn lasts(self, ttl: Ttl) -> Seconds {
-        self.grace.map_or(ttl.span(), |grace| grace.min(ttl.span()))
     }
 }
 
@@ -162,12 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_ends_with_its_lease_or_its_grace() {
+    fn a_hold_lapses_with_its_grace() {
         let now = Moment::from_micros(5);
         assert_eq!(standing("A-").lapses(now), Moment::NEVER);
         assert_eq!(IN_GRACE.lapses(now), now.after(GRACE));
-        let (short, long) = (Ttl::new(2).unwrap(), Ttl::new(60).unwrap());
-        assert_eq!(standing("--").lasts(long), long.span());
-        assert_eq!((IN_GRACE.lasts(long), IN_GRACE.lasts(short)), (GRACE, short.span()));
     }
 }

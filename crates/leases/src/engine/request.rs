@@ -3,7 +3,7 @@
 use super::sharing::Claim;
 use super::terms::{Key, Keys, Moment, Seconds, Token, Ttl};
 
-/// A connection, as a store knows it. The place is reused after the connection has ended, but the generation is not:
+/// A connection, as the engine knows it. The place is reused after the connection has ended, but the generation is not:
 /// an answer to an ended connection never reaches the next one in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId {
@@ -12,11 +12,6 @@ pub struct ConnId {
 }
 
 impl ConnId {
-    /// For stores that number connections themselves.
-    pub const fn new(place: u32, generation: u32) -> Self {
-        Self { place, generation }
-    }
-
     /// A small number that is reused after the connection has ended, for tables that are indexed by it.
     pub const fn place(self) -> usize {
         self.place as usize
@@ -161,8 +156,8 @@ pub enum Refusal {
     Draining,
     /// A grant could not be recorded.
     NoSpace,
-    /// The store cannot be reached: nothing is known about the hold. The connection ends, and its holds are not
-    /// released.
+    /// The record of holds cannot be reached, so the server knows nothing about them. The connection ends, and its holds
+    /// are not released. The engine itself never says so.
     Unavailable,
 }
 
@@ -196,8 +191,6 @@ pub enum Verdict {
 pub enum Effect {
     /// The wait of this connection is over.
     Answer(ConnId, Answer),
-    /// The call that returned [`Progress::Later`] for this connection should be repeated.
-    Wake(ConnId),
     /// A lease ran out; for the log.
     Expired {
         /// The number given to [`Engine::connect`](super::Engine::connect).
@@ -207,7 +200,7 @@ pub enum Effect {
     },
     /// An administrator has taken this hold from its connection.
     Taken(ConnId, Token),
-    /// The holders of a watched key have changed, or the facts known about them.
+    /// The holders of a watched key have changed.
     Moved(Box<[u8]>),
 }
 
@@ -219,8 +212,6 @@ pub enum Progress {
     Done,
     /// The budget is used up: call again soon.
     More,
-    /// Work is under way: an [`Effect::Wake`] says when to call again.
-    Later,
 }
 
 /// What becomes of a connection's holds when it ends.

@@ -62,30 +62,9 @@ impl KeyLine<'_> {
     }
 }
 
-/// The position of a caller that reads all keys, some at a time.
+/// The position of a caller that reads all keys, some at a time. The default is before the first key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Cursor {
-    /// Before the first key.
-    #[default]
-    Start,
-    /// The same, but a list of the keys was requested at this time: the next list that comes will be used.
-    Asked(Moment),
-    /// The next place, in stores where a key keeps its place.
-    Place(u32),
-    /// The name of the last key, in stores that are read by name; empty before the first key.
-    After(Box<[u8]>),
-}
-
-impl Cursor {
-    /// Moves back to the first key. A cursor that has not begun stays as it is.
-    pub fn rewind(&mut self) {
-        match self {
-            Self::Start | Self::Asked(_) => {}
-            Self::Place(place) => *place = 0,
-            Self::After(last) => *last = Box::default(),
-        }
-    }
-}
+pub struct Cursor(u32);
 
 /// A holder or a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +88,7 @@ pub struct Sight {
     pub holders: u32,
     /// The fence of the latest holder.
     pub fence: u64,
-    /// Microseconds since it got the key, as far as the store knows.
+    /// Microseconds since it got the key, as far as the server knows.
     pub since_micros: u64,
     /// Its label.
     pub label: Option<Arc<Label>>,
@@ -123,17 +102,16 @@ pub(super) fn look_over(
     budget: u32,
     mut note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
 ) -> Progress {
-    let mut place = if let Cursor::Place(place) = *cursor { place } else { 0 };
+    let Cursor(place) = cursor;
     let end = place.saturating_add(budget).min(state.keys.places());
-    while place < end {
-        let entry = state.keys.get(Id::new(place));
-        place += 1;
+    while *place < end {
+        let entry = state.keys.get(Id::new(*place));
+        *place += 1;
         if entry.is_some_and(|entry| note(&line(state, now, entry)).is_break()) {
             break;
         }
     }
-    *cursor = Cursor::Place(place);
-    if place >= state.keys.places() { Progress::Done } else { Progress::More }
+    if *place >= state.keys.places() { Progress::Done } else { Progress::More }
 }
 
 fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
@@ -342,7 +320,7 @@ mod tests {
         acquire_at(3 * SECOND, &mut engine, conns[3], "free", pool);
 
         let mut seen = Vec::new();
-        let mut cursor = Cursor::Start;
+        let mut cursor = Cursor::default();
         let mut note = |line: &KeyLine<'_>| {
             seen.push((line.name.to_vec(), line.waiters));
             ControlFlow::Continue(())

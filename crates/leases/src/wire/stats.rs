@@ -92,8 +92,7 @@ pub fn push_stats(
     connections: usize,
     mut look_over: impl FnMut(&mut Cursor, &mut dyn FnMut(&KeyLine<'_>) -> ControlFlow<()>) -> Progress,
 ) -> Progress {
-    let (start, is_first) = (out.len(), !cursor.begun);
-    let end = start.saturating_add(room);
+    let end = out.len().saturating_add(room);
     if !std::mem::replace(&mut cursor.begun, true) {
         // Writing to a String cannot fail.
         let _ = write!(out, "{{\"connections\":{connections}");
@@ -124,15 +123,10 @@ pub fn push_stats(
             out.push_str("],\"truncated\":true}");
             return Progress::Done;
         }
-        if progress == Progress::Later && is_first {
-            // The body begins only when there is an entry to write.
-            out.truncate(start);
-            (cursor.begun, cursor.opened) = (false, false);
-        }
         if progress != Progress::Done {
             return progress;
         }
-        cursor.place.rewind();
+        cursor.place = Cursor::default();
         (cursor.section, cursor.opened, cursor.filled) = (cursor.section + 1, false, false);
     }
     out.push_str("]}");

@@ -523,10 +523,11 @@ impl Pair {
     /// The keys that the engine knows.
     fn names(&self, now: u64) -> Vec<u8> {
         let mut names = Vec::new();
-        let _ = self.engine.look_over(Self::moment(now), &mut Cursor::Start, u32::MAX, |line| {
-            names.push(line.name[1] - b'0');
-            std::ops::ControlFlow::Continue(())
-        });
+        let _ =
+            self.engine.look_over(Self::moment(now), &mut Cursor::default(), u32::MAX, |line| {
+                names.push(line.name[1] - b'0');
+                std::ops::ControlFlow::Continue(())
+            });
         names
     }
 
@@ -747,7 +748,6 @@ impl Pair {
                 Effect::Expired { .. } => engine.push(End::Expired),
                 // No answer depends on it.
                 Effect::Moved(_) | Effect::Taken(..) => {}
-                Effect::Wake(_) => panic!("the store in memory is never waited for"),
                 Effect::Answer(id, answer) => {
                     let conn = self.ids.iter().position(|&i| i == id).expect("nobody is there");
                     let conn = u8::try_from(conn).unwrap();

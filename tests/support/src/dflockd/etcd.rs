@@ -138,14 +138,9 @@ pub fn prefix() -> String {
     format!("test-{}/", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whether the servers of a service have a leader, which serves the clients of all.
-pub fn has_leader() -> bool {
-    std::env::var("DFLOCKD_TEST_STORE").is_ok_and(|store| store == "etcd-leader")
-}
-
 fn environment(endpoints: &str) -> Vec<(&'static str, String)> {
     vec![
-        ("DFLOCKD_STORE", std::env::var("DFLOCKD_TEST_STORE").unwrap_or("etcd".to_owned())),
+        ("DFLOCKD_STORE", "etcd".to_owned()),
         ("DFLOCKD_ETCD_ENDPOINTS", endpoints.to_owned()),
         ("DFLOCKD_ETCD_PREFIX", prefix()),
     ]

@@ -124,9 +124,8 @@ impl Daemon {
         if let Ok(address) = address.parse() {
             daemon.address = address;
         }
-        let mut settings = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
-        if let Some((_, store)) = settings.find(|(name, _)| *name == "DFLOCKD_STORE") {
-            daemon.logged(if store == "etcd" { "etcd session" } else { "server leads" });
+        if command.get_envs().any(|(name, store)| name == "DFLOCKD_STORE" && store.is_some()) {
+            daemon.logged("server leads");
         }
         daemon
     }

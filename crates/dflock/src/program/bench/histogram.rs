@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Counts of values by size.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Histogram {
     /// By the greatest value with the same leading bits, in nanoseconds.
     counts: BTreeMap<u64, u64>,
@@ -24,11 +24,6 @@ impl Histogram {
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
         self.max = self.max.max(value);
-    }
-
-    /// How many values were counted.
-    pub(super) fn count(&self) -> u64 {
-        self.count
     }
 
     /// The largest value, exact.

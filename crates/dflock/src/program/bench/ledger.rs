@@ -4,14 +4,13 @@
 //! the count is never too high, and a count above the limit is an error of the server. Pure.
 
 /// Per key: holders now, and the fencing number of the last grant.
-#[derive(Default)]
 pub(super) struct Ledger {
     keys: Vec<Entry>,
     limit: u32,
-    /// Grants beyond the limit: each one is a fault of the server.
+    /// Grants beyond the limit.
     pub(super) overlaps: u64,
-    /// Grants whose fencing number was not above the one before; servers without such numbers show many. Counted for
-    /// locks only: the answers to two holders of one semaphore may be read in either order.
+    /// Grants whose fencing number was not above the one before (counted for locks only: the
+    /// answers to two holders of one semaphore may be read in either order).
     pub(super) fence_regressions: u64,
 }
 
@@ -24,7 +23,8 @@ struct Entry {
 impl Ledger {
     pub(super) fn new(keys: u32, limit: u32) -> Self {
         let keys = usize::try_from(keys).unwrap_or(usize::MAX);
-        Self { keys: vec![Entry::default(); keys], limit, ..Self::default() }
+        let keys = vec![Entry::default(); keys];
+        Self { keys, limit, overlaps: 0, fence_regressions: 0 }
     }
 
     pub(super) fn granted(&mut self, key: usize, fence: Option<u64>) {

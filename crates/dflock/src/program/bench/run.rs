@@ -64,9 +64,11 @@ pub(super) async fn run(
     }
     tasks.shutdown().await;
     course.stop();
+    let mut tally = course.tally();
+    let (overlaps, fence_regressions) = (tally.ledger.overlaps, tally.ledger.fence_regressions);
     let client_cpu = cpu_time().saturating_sub(cpu_before);
-    let report = std::mem::take(&mut course.tally().report);
-    Ok(Report { client_cpu, ..report })
+    let report = std::mem::take(&mut tally.report);
+    Ok(Report { overlaps, fence_regressions, client_cpu, ..report })
 }
 
 /// What the connections of a run share.
@@ -80,6 +82,7 @@ struct Course {
 }
 
 struct Tally {
+    ledger: Ledger,
     report: Report,
     answers: u64,
     /// Pairs that may still be started. `None`: as many as fit into the time.
@@ -100,9 +103,13 @@ impl Course {
             (false, 1) => Kind::Lock,
             (false, limit) => Kind::Semaphore(limit),
         };
-        let ledger = Ledger::new(count, plan.holders());
-        let report = Report { connections, keys: count, depth, ledger, ..Report::default() };
-        let tally = Tally { report, answers: 0, pairs_left: plan.pairs, is_over: false };
+        let tally = Tally {
+            ledger: Ledger::new(count, plan.holders()),
+            report: Report { connections, keys: count, depth, ..Report::default() },
+            answers: 0,
+            pairs_left: plan.pairs,
+            is_over: false,
+        };
         Ok(Self { plan, kind, keys, measure_from: Instant::now(), tally: Mutex::new(tally) })
     }
 
@@ -162,7 +169,7 @@ impl Course {
                 tally.answers += 1;
                 match dialogue::grant(&line, abilities) {
                     Ok(Some(Grant { token, fence, .. })) => {
-                        tally.report.ledger.granted(at, fence);
+                        tally.ledger.granted(at, fence);
                         if Instant::now() >= self.measure_from {
                             tally.report.acquire.record(started.elapsed());
                         }
@@ -172,7 +179,7 @@ impl Course {
                 }
             }
             let release = |(at, key, token): &(usize, &Key, Token)| {
-                self.tally().report.ledger.releasing(*at);
+                self.tally().ledger.releasing(*at);
                 Ask::Release { key: key.as_bytes(), kind, token: token.as_str() }.to_bytes()
             };
             send(&mut stream, held.iter().map(release)).await?;
@@ -183,6 +190,7 @@ impl Course {
                 if line != "ok" {
                     tally.refused(&line);
                 } else if Instant::now() >= self.measure_from {
+                    tally.report.pairs += 1;
                     tally.report.pair.record(started.elapsed());
                 }
             }

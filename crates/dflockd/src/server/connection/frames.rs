@@ -21,14 +21,12 @@ pub(super) enum Next {
     Receive,
     /// Sends the answers that were collected.
     Send,
-    /// Waits for the answer of the store.
+    /// Waits for the answer of the engine.
     Answer,
     /// Waits for a change of a key.
     Watch { key: Box<[u8]>, last: Option<u64>, until: Moment },
     /// Sends a `stats` body.
     Report(StatsCursor),
-    /// Sends the `stats` of one key.
-    ReportKey(Box<[u8]>),
     /// Throws the rest of a line away.
     SkipLine,
     /// Ends.
@@ -132,7 +130,7 @@ impl Connection {
                 return Some(Next::Report(cursor));
             }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::KeyStats(key) => return Some(Next::ReportKey(key.bytes().into())),
+            Request::KeyStats(key) => self.push_key_stats(key),
             Request::Name(name) => {
                 let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
                 let name: Arc<str> = String::from_utf8_lossy(name).into();
@@ -176,7 +174,7 @@ impl Connection {
         self.restart_reading(self.shared.now());
     }
 
-    /// Passes a request to the store; the answer comes at once or later.
+    /// Passes a request to the engine; the answer comes at once or later.
     fn ask(&mut self, request: leases::Request<'_>) -> Option<Next> {
         let now = self.shared.now();
         let is_draining = self.transport.is_draining();
@@ -243,8 +241,7 @@ impl Connection {
     }
 
     /// Appends the reply to `stats` for one key; a key that nobody holds or waits for is shown so.
-    pub(super) fn push_key_stats(&mut self, key: &[u8]) {
-        let Some(key) = Key::new(key) else { return };
+    fn push_key_stats(&mut self, key: Key<'_>) {
         let found = view(&self.shared.core(), self.shared.now(), key, MOST_PARTIES);
         let (view, clients) = found.unwrap_or_else(|| {
             let (name, limit) = (key.bytes().to_vec(), 1);

@@ -34,7 +34,7 @@ impl Recording {
     pub(super) fn new(settings: &Settings) -> Self {
         match (&settings.store, &settings.state) {
             #[cfg(feature = "etcd")]
-            (StoreChoice::Leader(_), _) => Self::of::<EtcdJournal>(),
+            (StoreChoice::Etcd(_), _) => Self::of::<EtcdJournal>(),
             (_, Some(_)) => Self::of::<DiskJournal>(),
             (_, None) => Self::default(),
         }
@@ -120,7 +120,7 @@ impl Recording {
 impl Core {
     /// Whether requests about locks can be served.
     pub(in crate::server) fn is_available(&self) -> bool {
-        self.recording.commits.has_term() && self.store.is_available()
+        self.recording.commits.has_term()
     }
 
     /// Whether the term has ended in which a connection came.
@@ -140,13 +140,11 @@ impl Core {
         if outcome.is_err() {
             return self.end_term();
         }
-        if let (Some(LeaseStart::Record), Some(engine)) =
-            (self.recording.leases, self.store.engine())
-        {
+        if self.recording.leases == Some(LeaseStart::Record) {
             for record in records {
                 if let Record::Granted(kept) | Record::Extended(kept) = record {
                     let key = Key::new(&kept.key);
-                    key.iter().for_each(|key| engine.start_lease(now, *key, kept.token));
+                    key.iter().for_each(|key| self.engine.start_lease(now, *key, kept.token));
                 }
             }
             self.rearm();
@@ -183,9 +181,7 @@ impl Core {
         if self.recording.commits.has_term() {
             self.recording.commits.end_term();
         }
-        if let Some(engine) = self.store.engine() {
-            engine.restart(ServerMint::new(0));
-        }
+        self.engine.restart(ServerMint::new(0));
         self.recording.waiting.drain(..).for_each(Waker::wake);
         self.recording.taken.clear();
         self.connections.drop_answers();
@@ -194,14 +190,13 @@ impl Core {
 
     /// The engine continues with the recorded holds.
     pub(in crate::server) fn begin_term(&mut self, recovered: &Recovered, now: Moment) {
-        let Some(engine) = self.store.engine() else { return };
         let Some(leases) = self.recording.leases else { return };
-        engine.restart(match leases {
+        self.engine.restart(match leases {
             LeaseStart::Grant => ServerMint::new(recovered.next_fence),
             LeaseStart::Record => ServerMint::from(recovered.next_fence),
         });
-        engine.record(leases);
-        recovered.restore(now, engine);
+        self.engine.record(leases);
+        recovered.restore(now, &mut self.engine);
         self.recording.commits.begin_term();
         self.rearm();
     }
@@ -210,21 +205,14 @@ impl Core {
     pub(in crate::server) fn set_room(&mut self, holds: usize) {
         self.recording.is_full = holds == 0;
         let waiting = if holds < usize::MAX { self.recording.commits.waiting_grants() } else { 0 };
-        if let Some(engine) = self.store.engine() {
-            engine.set_room(holds.saturating_sub(waiting));
-        }
+        self.engine.set_room(holds.saturating_sub(waiting));
         self.rearm();
     }
 
     /// Whether clients should be sent to another server, and why.
-    pub(in crate::server) fn readiness(
-        &mut self,
-        state: Option<&StateDir>,
-        now: Moment,
-    ) -> Readiness {
+    pub(in crate::server) fn readiness(&self, state: Option<&StateDir>, now: Moment) -> Readiness {
         let is_available = self.is_available();
-        let engine = self.store.engine();
-        let closed = engine.map_or(0, |engine| engine.closed_until().micros_since(now));
+        let closed = self.engine.closed_until().micros_since(now);
         match state {
             _ if self.draining => Readiness::Draining,
             Some(_) if !is_available => Readiness::State(Health::Broken),

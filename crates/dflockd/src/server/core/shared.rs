@@ -10,12 +10,12 @@ use crate::server::access::Access;
 use crate::server::connection::Peer;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
+use crate::server::mint::ServerMint;
 use crate::server::settings::Settings;
-use crate::server::store::Store;
 use crate::server::tls::{self, Tls};
 use crate::server::transport::Transport;
-use leases::Host;
-use leases::{Moment, Seconds};
+use leases::{Engine, Moment, Seconds};
+use std::hash::RandomState;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,12 +25,12 @@ use tokio::sync::Notify;
 impl Shared {
     pub(in crate::server) fn new(settings: Settings) -> Self {
         let start = Instant::now();
-        let mut store = Store::new(&settings);
-        if let Some(engine) = store.engine().filter(|_| settings.startup_grace > Seconds::ZERO) {
+        let mut engine = Engine::new(settings.caps, ServerMint::new(0), RandomState::new());
+        if settings.startup_grace > Seconds::ZERO {
             engine.close(Moment::default().after(settings.startup_grace));
         }
         let core = Core {
-            store,
+            engine,
             recording: Recording::new(&settings),
             connections: Connections::default(),
             watchers: Watchers::default(),
@@ -148,17 +148,5 @@ impl Shared {
 
     pub(in crate::server) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// News of the store that no request caused goes to the core: see `server::store`.
-impl Host for Shared {
-    fn stirred(&self) {
-        let now = Self::now(self);
-        self.core().stirred(now);
-    }
-
-    fn now(&self) -> Moment {
-        Self::now(self)
     }
 }

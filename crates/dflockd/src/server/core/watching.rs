@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(core.begin_watch(conns[2], key("a"), 2), Err(Refusal::MaxWaiters));
         core.end_watch(conns[2]);
         assert_eq!(core.watchers.len(), 2);
-        let _ = core.leave(conns[0], shared.now(), AutoRelease::On);
+        core.leave(conns[0], shared.now(), AutoRelease::On);
         core.begin_watch(conns[2], key("b"), 2).unwrap();
         core.end_watch(conns[1]);
         core.begin_watch(conns[3], key("b"), 0).unwrap();
@@ -293,7 +293,7 @@ mod tests {
         let scene = Scene::new(WOKEN_PER_TURN + 1);
         let line = || {
             let now = scene.shared.now();
-            scene.core(|core| core.sight(now, key("k"))).unwrap().unwrap()
+            scene.core(|core| core.sight(now, key("k"))).unwrap()
         };
         scene.change();
         let first = line();

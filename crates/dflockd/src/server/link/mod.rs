@@ -51,12 +51,12 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 /// itself, unless it waits.
 const FLUSH: Duration = Duration::from_secs(1);
 /// The time between two signs of life.
-const BEAT: Duration = Duration::from_secs(1);
+const BEAT: Duration = Duration::from_millis(500);
 /// How many beats a leader may be silent. By then another one may lead.
-const SILENCE_OF_LEADER: u32 = 3;
+const SILENCE_OF_LEADER: u32 = 6;
 /// The same of a standby. Its clients lose nothing while it stands still; what keeps their places in the lines is over
 /// when this is.
-const SILENCE_OF_STANDBY: u32 = 10;
+const SILENCE_OF_STANDBY: u32 = 13;
 
 /// Sets the limits of either side. Both are servers of ours, so no guard against a hostile peer may end the link.
 macro_rules! configure {

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::Path;
 
 const HEAD: &str = "\
-//! Client stubs for the part of etcd's interface that the store uses. GENERATED from
+//! Client stubs for the part of etcd's interface that the journal uses. GENERATED from
 //! `etc/etcd-stubs/etcd.proto`; that directory's `src/main.rs` says how to repeat it.
 #![allow(
     missing_docs,
