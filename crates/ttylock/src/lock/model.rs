@@ -8,11 +8,11 @@ use crate::device::name::DeviceName;
 /// that a reply cannot leak one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Taken, or released.
+    /// Taken, released or passed.
     Done,
     /// Another process has the lock, it is not the caller's to release, or there is nothing to release.
     Busy,
-    /// The lock directory cannot be written.
+    /// There is no right to it, it is one too many, or the lock directory cannot be written: the events say which.
     Denied,
 }
 

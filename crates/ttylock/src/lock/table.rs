@@ -196,7 +196,8 @@ impl Table {
     /// the giver is alive and holds every lock file of the device; denied if there is no such receiver.
     ///
     /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`]: nothing was passed.
+    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being read: nothing was
+    /// passed.
     pub fn attempt_pass(
         &mut self,
         pass: &Pass,

@@ -184,9 +184,9 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             Ok(Found::Obstacle(_)) | Err(_) => return Some(Released::Busy),
         };
         let is_own = is_own(state, name, &judged, pid);
-        // A living owner's lock is released whichever process holds the file by flock: no process may break it, so
-        // there is none to wait for. A dead owner's lock may be broken at this moment, which can take long on a busy
-        // machine, and then it belongs to the process that breaks it.
+        // A living owner's lock is released whichever process holds the file by flock: no process may break it, and one
+        // that releases it at this moment wants the same. A dead owner's lock may be broken at this moment, which can
+        // take long on a busy machine, and then it belongs to the process that breaks it.
         let is_living = is_own && lives(pid);
         let classification = match is_own {
             true => hold_own(state, place, name, judged, pid, is_living),
