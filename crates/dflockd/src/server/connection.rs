@@ -7,16 +7,14 @@ use super::access::Scope;
 use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
-use super::transport::Transport;
+use super::transport::{Peer, Transport};
 use frames::Next;
 use leases::journal::{Failed, Mark};
 use leases::wire::{self, Fault, StatsCursor};
 use leases::{Answer, AutoRelease, ConnId, Key, Moment, Progress, Refusal, Seconds, Token};
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::fmt;
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::task::yield_now;
@@ -39,22 +37,6 @@ const LONGEST_WATCH: Seconds = match Seconds::new(60) {
 thread_local! {
     /// Where bytes are received, so that an idle connection needs no buffer for them.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
-}
-
-/// The peer at the other end, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
-    Tcp(SocketAddr),
-    Unix,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(out),
-            Self::Unix => out.write_str("unix"),
-        }
-    }
 }
 
 /// What is known of the bytes that the peer will still send.

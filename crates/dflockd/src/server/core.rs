@@ -7,7 +7,6 @@ mod recording;
 mod shared;
 mod watching;
 
-use super::Unreachable;
 use super::access::Access;
 use super::key_json::{Client, Clients};
 #[cfg(feature = "etcd")]
@@ -30,6 +29,10 @@ use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
 use watching::{SightLine, WOKEN_PER_TURN, Watchers};
+
+/// Holds cannot be recorded, or nobody knows whether they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable;
 
 /// The number of bytes of a `stats` body that are made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;

@@ -1,10 +1,10 @@
 //! Listening sockets, and the loop that accepts connections.
 
-use super::connection::{Peer, serve};
+use super::connection::serve;
 use super::core::{Shared, TurnedAway};
 #[cfg(feature = "etcd")]
 use super::link::{place::Place, standby::pass};
-use super::transport::{Stream, Transport};
+use super::transport::{Peer, Stream, Transport};
 use leases::{AutoRelease, ConnId};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;

@@ -20,7 +20,7 @@ mod state;
 mod tls;
 mod transport;
 
-pub use self::core::{Readiness, Tallies};
+pub use self::core::{Readiness, Tallies, Unreachable};
 pub use access::{Access, AuthToken, Scope};
 #[cfg(feature = "http")]
 pub(crate) use key_json::push_key;
@@ -46,10 +46,6 @@ use std::time::Duration;
 #[cfg(all(feature = "etcd", feature = "http"))]
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
-
-/// Holds cannot be recorded, or nobody knows whether they were.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreachable;
 
 /// A server that is ready to run.
 pub struct Server {

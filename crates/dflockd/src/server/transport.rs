@@ -7,9 +7,10 @@ use super::tls::Tls;
 use leases::{Moment, Seconds};
 use rustls::ServerConnection;
 use socket2::SockRef;
+use std::fmt;
 use std::future::Future;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,6 +18,22 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 use tokio::io::{AsyncRead, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+
+/// The peer at the other end, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(out),
+            Self::Unix => out.write_str("unix"),
+        }
+    }
+}
 
 /// The bytes of ciphertext that are read at once; less than the plaintext that rustls buffers.
 const TLS_READ_BYTES: usize = 4096;

@@ -7,13 +7,12 @@ use super::recording::Recording;
 use super::watching::Watchers;
 use super::{Core, Shared};
 use crate::server::access::Access;
-use crate::server::connection::Peer;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
 use crate::server::mint::ServerMint;
 use crate::server::settings::Settings;
 use crate::server::tls::{self, Tls};
-use crate::server::transport::Transport;
+use crate::server::transport::{Peer, Transport};
 use leases::{Engine, Moment, Seconds};
 use std::hash::RandomState;
 use std::io::{self, ErrorKind};

@@ -5,10 +5,9 @@ use super::{
     ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, SILENCE_OF_STANDBY, TOKEN, configure,
     from_hex, watch_for_silence,
 };
-use crate::server::connection::Peer;
 use crate::server::core::Shared;
 use crate::server::listener;
-use crate::server::transport::{LinkSocket, Stream, Transport};
+use crate::server::transport::{LinkSocket, Peer, Stream, Transport};
 use h2::RecvStream;
 use h2::server::{Builder, Connection, SendResponse};
 use hyper::body::Bytes;

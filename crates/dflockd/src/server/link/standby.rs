@@ -6,9 +6,8 @@ use super::{
     ADDRESS, CLIENT, COMMAND, HANDSHAKE, KEY, LEADER_SHOWS, RELEASE, SILENCE_OF_LEADER,
     STANDBY_SHOWS, TOKEN, configure, proof, to_hex, watch_for_silence,
 };
-use crate::server::connection::Peer;
 use crate::server::core::Shared;
-use crate::server::transport::Transport;
+use crate::server::transport::{Peer, Transport};
 use h2::client::{Builder, Connection, SendRequest};
 use hyper::body::Bytes;
 use leases::journal::Record;
