@@ -182,7 +182,11 @@ pub(super) async fn ping(client: &Client, form: Form) -> Result<u8, Failure> {
         let began = Instant::now();
         let pong = async { client.connect_to(server).await?.ping().await };
         let pong = holder::answered(pong, &[server], client, form).await;
-        answers.add(server, pong.map(|()| began.elapsed().as_secs_f64() * 1e3), "ping");
+        answers.add(
+            server,
+            pong.map(|()| (began.elapsed().as_secs_f64() * 1e6).round() / 1e3),
+            "ping",
+        );
     }
     let text = |server: &ServerAddress, ms: &f64| format!("{server}: ok, {ms:.1} ms\n");
     let row = |server: &ServerAddress, ms: &f64| json!({ "server": server.to_string(), "ms": ms });
