@@ -312,15 +312,8 @@ impl Connection {
             // As in the reference: the first frame contained no valid secret.
             return End::Refused;
         }
-        self.note_cut_off();
+        self.note_fault(Fault::Disconnected);
         End::Orderly
-    }
-
-    /// The peer has left in the middle of a frame.
-    fn note_cut_off(&self) {
-        self.shared.core().tallies.count_fault(Fault::Disconnected);
-        let code = Fault::Disconnected.code();
-        tracing::debug!(peer = %self.peer, code, "client disconnected");
     }
 
     /// Receives the rest of a line that is too long, and throws it away.
@@ -329,7 +322,7 @@ impl Connection {
             self.input.clear();
             match self.receive().await {
                 Err(End::Orderly) => {
-                    self.note_cut_off();
+                    self.note_fault(Fault::Disconnected);
                     return Err(End::Orderly);
                 }
                 result => result?,

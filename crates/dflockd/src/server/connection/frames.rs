@@ -89,9 +89,12 @@ impl Connection {
 
     /// Serves one frame; `None` if it is answered.
     fn serve_frame(&mut self, lines: [&[u8]; 3]) -> Option<Next> {
+        // A standby that knows the secret of this leader. Any other peer gets the usual answer.
         #[cfg(feature = "etcd")]
-        if let Some(next) = self.greet_standby(lines) {
-            return Some(next);
+        if lines[0] == COMMAND {
+            if let Some(shown) = self.shared.standby().greet(&self.transport, lines[1]) {
+                return Some(Next::End(End::Link(shown)));
+            }
         }
         let Some(scope) = &self.scope else { return self.authenticate(lines) };
         let request = match wire::parse(lines) {
@@ -159,16 +162,6 @@ impl Connection {
         None
     }
 
-    /// Whether the peer is a standby that knows the secret of this leader. Any other peer gets the usual answer.
-    #[cfg(feature = "etcd")]
-    fn greet_standby(&self, lines: [&[u8]; 3]) -> Option<Next> {
-        if lines[0] != COMMAND {
-            return None;
-        }
-        let shown = self.shared.standby().greet(&self.transport, lines[1])?;
-        Some(Next::End(End::Link(shown)))
-    }
-
     fn say(&mut self, answer: &[u8]) {
         self.output.extend_from_slice(answer);
         self.restart_reading(self.shared.now());
@@ -234,10 +227,15 @@ impl Connection {
         None
     }
 
+    /// Counts and logs a fault of the peer. One that leaves in the middle of a frame is nothing to worry about.
     pub(super) fn note_fault(&self, fault: Fault) {
         self.shared.core().tallies.count_fault(fault);
         let (code, msg) = (fault.code(), fault.words());
-        tracing::warn!(peer = %self.peer, code, msg, "protocol error");
+        if fault == Fault::Disconnected {
+            tracing::debug!(peer = %self.peer, code, "client disconnected");
+        } else {
+            tracing::warn!(peer = %self.peer, code, msg, "protocol error");
+        }
     }
 
     /// Appends the reply to `stats` for one key; a key that nobody holds or waits for is shown so.
