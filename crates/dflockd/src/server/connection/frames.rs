@@ -125,13 +125,8 @@ impl Connection {
                 self.shared.core().connections.hear_lost(self.id, hears_lost);
                 self.say(status::HELLO);
             }
-            Request::Stats(detail) => {
-                let cursor = match detail {
-                    Detail::Usual => StatsCursor::default(),
-                    Detail::Long => StatsCursor::with_names(),
-                };
-                return Some(Next::Report(cursor));
-            }
+            Request::Stats(Detail::Usual) => return Some(Next::Report(StatsCursor::default())),
+            Request::Stats(Detail::Long) => return Some(Next::Report(StatsCursor::with_names())),
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
             Request::KeyStats(key) => self.push_key_stats(key),
             Request::Name(name) => {
