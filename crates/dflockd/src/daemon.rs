@@ -171,7 +171,14 @@ fn reachable_address(listeners: &[Listener], members: &[String]) -> String {
         tracing::warn!("no address on the way to etcd: name one by --advertise");
         return String::new();
     };
-    SocketAddr::new(local.ip().to_canonical(), listens.port()).to_string()
+    let local = local.ip().to_canonical();
+    if local.is_loopback() {
+        tracing::warn!(
+            address = %local,
+            "other machines cannot pass their clients on to this one: name its address by --advertise"
+        );
+    }
+    SocketAddr::new(local, listens.port()).to_string()
 }
 
 /// Warns if other machines can reach the server and no secret is set.

@@ -373,12 +373,16 @@ fn leads(status: &StatusResponse) -> Option<bool> {
 fn judge(status: &Status) -> Failure {
     let says = |words: &str| status.message().contains(words);
     match status.code() {
-        // The token is too old, or the member knows no leader or is overloaded.
+        // The token is too old, or the users of etcd have changed since; or the member knows no leader or is overloaded.
         Code::Unauthenticated => Failure::NotSent,
         Code::Unavailable if says("etcdserver: no leader") => Failure::NotSent,
         Code::ResourceExhausted if says("database space exceeded") => Failure::NoSpace,
         Code::ResourceExhausted if says("etcdserver:") => Failure::NotSent,
-        Code::InvalidArgument if says("invalid auth token") => Failure::NotSent,
+        Code::InvalidArgument
+            if says("invalid auth token") || says("revision of auth store is old") =>
+        {
+            Failure::NotSent
+        }
         Code::InvalidArgument
         | Code::NotFound
         | Code::PermissionDenied
@@ -426,6 +430,7 @@ mod tests {
     #[case(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Failure::NoSpace)]
     #[case(Code::ResourceExhausted, "grpc: received message larger than max", Failure::Unclear)]
     #[case(Code::Unauthenticated, "etcdserver: invalid auth token", Failure::NotSent)]
+    #[case(Code::InvalidArgument, "etcdserver: revision of auth store is old", Failure::NotSent)]
     #[case(Code::NotFound, "etcdserver: requested lease not found", Failure::Refused)]
     #[case(Code::DeadlineExceeded, "context deadline exceeded", Failure::Unclear)]
     #[case(Code::Cancelled, "etcdserver: no leader", Failure::Unclear)]

@@ -33,13 +33,11 @@ pub use tls::Tls;
 
 use self::core::Shared;
 use driver::Driver;
-use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use leases::{Census, Counters, Key, Progress, Seconds};
 pub use leases_etcd::EtcdNumbers;
 #[cfg(all(feature = "etcd", feature = "http"))]
 pub(crate) use link::stream::LinkStream;
-use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -203,10 +201,7 @@ impl Handle {
     /// # Errors
     /// Holds cannot be recorded, so it may be wrong.
     pub async fn recorded(&self) -> Result<(), Unreachable> {
-        let mark = self.0.core().recording.mark();
-        let Some(mark) = mark else { return Ok(()) };
-        let recorded = poll_fn(|cx| self.0.core().recording.poll(mark, cx)).await;
-        recorded.map_err(|Failed| Unreachable)
+        self.0.recorded().await
     }
 
     /// Whether the locks are in this process.

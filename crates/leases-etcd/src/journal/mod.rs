@@ -36,6 +36,8 @@ const BUDGET: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often a server that does not lead checks whether there is a leader.
 const CHECK: Duration = Duration::from_millis(200);
+/// The pause after a lead that could not be used.
+const UNUSABLE_PAUSE: Duration = Duration::from_secs(5);
 /// Fences of one revision of etcd. A term begins with the revision of its own first commit, times this.
 const FENCES_PER_REVISION: u64 = 65_536;
 
@@ -96,7 +98,7 @@ impl Observer {
     }
 
     /// Ends the session of a leader whose process has ended, so that the next one need not wait for that. A leader that
-    /// lives all the same commits and confirms nothing any more.
+    /// lives all the same leads on until another server has taken the lead.
     pub async fn depose(&self, lease: i64) {
         let _it_ends_by_itself = self.client.revoke(lease).await;
     }
@@ -120,6 +122,8 @@ struct Lead {
 enum NotYet {
     /// Another server leads, with this lease.
     Follows(i64),
+    /// Another server was faster.
+    Lost,
     /// etcd does not answer.
     Unclear,
     Unusable(Unusable),
@@ -183,7 +187,7 @@ impl EtcdJournal {
         let won = self
             .send(txn::win(&self.names, (revision, &next), (leader, &self.contact), lease))
             .await?;
-        let revision = txn::read_committed(&won, &next).ok_or(Failed)?;
+        let revision = txn::read_committed(&won, &next).ok_or(NotYet::Lost)?;
         let holds = self.read_holds().await?;
         let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
         let closed = (next.cluster != cluster).then(|| longer(next.longest, self.default_lease));
@@ -266,6 +270,17 @@ impl EtcdJournal {
         Ok(lead)
     }
 
+    /// Gives up the lead, if this server has it.
+    async fn resign(&mut self) {
+        self.lead = None;
+        let Some(session) = self.session.take() else { return };
+        let lease = session.lease();
+        drop(session);
+        if let Some(lease) = lease {
+            let _it_ends_by_itself = self.client.revoke(lease).await;
+        }
+    }
+
     fn has_lease(&self, lease: i64) -> bool {
         self.session.as_ref().is_some_and(|session| session.lease() == Some(lease))
     }
@@ -289,18 +304,23 @@ impl Journal for EtcdJournal {
                 }
                 Err(why) => why,
             };
-            if !matches!(why, NotYet::Follows(_)) {
+            if !matches!(why, NotYet::Follows(_) | NotYet::Lost) {
                 self.show(Seen::Unclear);
             }
             if said.replace(why) != Some(why) {
                 match why {
-                    NotYet::Follows(_) => tracing::info!("another server leads"),
+                    NotYet::Follows(_) | NotYet::Lost => tracing::info!("another server leads"),
                     NotYet::Unclear => tracing::warn!(
                         members = self.client.members(),
                         "etcd does not answer: start it there, or see --etcd-endpoints"
                     ),
                     NotYet::Unusable(why) => tracing::error!(%why, "cannot lead"),
                 }
+            }
+            if matches!(why, NotYet::Unusable(_)) {
+                // Another server may be able to lead.
+                self.resign().await;
+                tokio::time::sleep(UNUSABLE_PAUSE).await;
             }
             tokio::time::sleep(CHECK).await;
         }
@@ -332,13 +352,7 @@ impl Journal for EtcdJournal {
 
     /// The next server leads at once.
     async fn end(mut self) {
-        self.lead = None;
-        let Some(session) = self.session.take() else { return };
-        let lease = session.lease();
-        drop(session);
-        if let Some(lease) = lease {
-            let _it_ends_by_itself = self.client.revoke(lease).await;
-        }
+        self.resign().await;
     }
 }
 
@@ -386,7 +400,8 @@ fn mod_revision(found: Option<&crate::rpc::KeyValue>) -> i64 {
     found.map_or(0, |found| found.mod_revision)
 }
 
-/// Greater than every fence of earlier terms, even of those that a restored backup does not know.
+/// Greater than every fence of earlier terms, even of those that a restored backup does not know, if the restore has
+/// increased the revision (`--bump-revision`).
 fn first_fence(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0).saturating_mul(FENCES_PER_REVISION)
 }

@@ -5,7 +5,7 @@ use super::connections::Connections;
 use super::penalties::Penalties;
 use super::recording::Recording;
 use super::watching::Watchers;
-use super::{Core, Shared};
+use super::{Core, Shared, Unreachable};
 use crate::server::access::Access;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
@@ -13,7 +13,9 @@ use crate::server::mint::ServerMint;
 use crate::server::settings::Settings;
 use crate::server::tls::{self, Tls};
 use crate::server::transport::{Peer, Transport};
+use leases::journal::Failed;
 use leases::{Engine, Moment, Seconds};
+use std::future::poll_fn;
 use std::hash::RandomState;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +97,23 @@ impl Shared {
 
     pub(in crate::server) fn tls(&self) -> Option<Tls> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// Ready when all that was read or changed so far may be told.
+    ///
+    /// # Errors
+    /// Holds cannot be recorded, or the term is over, so it may be wrong.
+    pub(in crate::server) async fn recorded(&self) -> Result<(), Unreachable> {
+        let mark = {
+            let mut core = self.core();
+            if !core.is_available() {
+                return Err(Unreachable);
+            }
+            core.recording.mark()
+        };
+        let Some(mark) = mark else { return Ok(()) };
+        let recorded = poll_fn(|cx| self.core().recording.poll(mark, cx)).await;
+        recorded.map_err(|Failed| Unreachable)
     }
 
     /// Makes every connection end now.

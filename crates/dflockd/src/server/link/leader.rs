@@ -5,12 +5,13 @@ use super::{
     ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, SILENCE_OF_STANDBY, TOKEN, configure,
     from_hex, watch_for_silence,
 };
-use crate::server::core::Shared;
+use crate::server::core::{Shared, Unreachable};
 use crate::server::listener;
 use crate::server::transport::{LinkSocket, Peer, Stream, Transport};
-use h2::RecvStream;
 use h2::server::{Builder, Connection, SendResponse};
+use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
+use hyper::http::request::Parts;
 use hyper::http::{Request, Response, StatusCode};
 use leases::{Key, Token};
 use std::sync::Arc;
@@ -67,11 +68,7 @@ fn begin(
     is_draining: &Arc<AtomicBool>,
 ) {
     let (head, receiver) = request.into_parts();
-    let mut accept = |status| {
-        let mut response = Response::new(());
-        *response.status_mut() = status;
-        respond.send_response(response, status != StatusCode::OK).ok()
-    };
+    let mut accept = |status| answer(&mut respond, status);
     match head.uri.path() {
         CLIENT => {
             let address =
@@ -100,22 +97,7 @@ fn begin(
                 shared.standby().pass_http(stream);
             }
         }
-        RELEASE => {
-            let text = |name| head.headers.get(name).and_then(|text| text.to_str().ok());
-            let name = text(KEY).and_then(from_hex);
-            let key = name.as_deref().and_then(Key::new);
-            let token = text(TOKEN).and_then(|digits| Token::parse(digits.as_bytes()));
-            let is_done = shared.standby().leads() && key.zip(token).is_some();
-            if let Some((key, token)) = key.zip(token).filter(|_| is_done) {
-                let now = shared.now();
-                shared.core().give_back(now, key, token);
-            }
-            let _ = accept(if is_done {
-                StatusCode::NO_CONTENT
-            } else {
-                StatusCode::SERVICE_UNAVAILABLE
-            });
-        }
+        RELEASE => release(shared, &head, respond),
         DRAINING => {
             is_draining.store(true, Ordering::Relaxed);
             shared.core().connections.wake_all();
@@ -125,4 +107,33 @@ fn begin(
             let _ = accept(StatusCode::NOT_FOUND);
         }
     }
+}
+
+fn answer(respond: &mut SendResponse<Bytes>, status: StatusCode) -> Option<SendStream<Bytes>> {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    respond.send_response(response, status != StatusCode::OK).ok()
+}
+
+/// Releases a hold of which no client was told.
+fn release(shared: &Arc<Shared>, head: &Parts, mut respond: SendResponse<Bytes>) {
+    let text = |name| head.headers.get(name).and_then(|text| text.to_str().ok());
+    let name = text(KEY).and_then(from_hex);
+    let key = name.as_deref().and_then(Key::new);
+    let token = text(TOKEN).and_then(|digits| Token::parse(digits.as_bytes()));
+    let Some((key, token)) = key.zip(token).filter(|_| shared.standby().leads()) else {
+        answer(&mut respond, StatusCode::SERVICE_UNAVAILABLE);
+        return;
+    };
+    let now = shared.now();
+    shared.core().give_back(now, key, token);
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        // A server that was succeeded gives nothing back.
+        let status = match shared.recorded().await {
+            Ok(()) => StatusCode::NO_CONTENT,
+            Err(Unreachable) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        answer(&mut respond, status);
+    });
 }

@@ -109,8 +109,11 @@ impl Leader {
                     if is_dead && deposed.is_none_or(|last| last.elapsed() >= DEPOSE_EVERY) {
                         *deposed = Some(Instant::now());
                         let last = seen.borrow().clone();
-                        if let Seen::Other { lease, .. } = last {
-                            observer.depose(lease).await;
+                        match last {
+                            Seen::Other { lease, contact } if contact == self.contact => {
+                                observer.depose(lease).await;
+                            }
+                            Seen::Other { .. } | Seen::Me | Seen::Unclear => {}
                         }
                     }
                 }
