@@ -135,10 +135,10 @@ fn what_happens_when() {
     let mut cluster = Cluster::start(&[]);
     let faults = [
         ("nothing", Fault::None, 5),
-        ("the leader is killed for 3 s", Fault::KillLeader, 3),
-        ("the leader stands still for 7 s", Fault::StopLeader, 7),
-        ("a follower is killed for 3 s", Fault::KillFollower, 3),
-        ("a follower stands still for 3 s", Fault::StopFollower, 3),
+        ("etcd's leader is killed for 3 s", Fault::KillLeader, 3),
+        ("etcd's leader stands still for 7 s", Fault::StopLeader, 7),
+        ("a follower of etcd is killed for 3 s", Fault::KillFollower, 3),
+        ("a follower of etcd stands still for 3 s", Fault::StopFollower, 3),
         ("two of three members stand still for 4 s", Fault::LoseQuorum, 4),
         ("one of two servers is killed", Fault::KillFront, 4),
         ("one of two servers stands still for 7 s", Fault::StopFront, 7),
