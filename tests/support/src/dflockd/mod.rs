@@ -159,17 +159,24 @@ impl Daemon {
         lines
     }
 
-    /// Sends it a signal. A hang-up goes to all servers of a service, and first to the one that checks secrets.
+    /// Sends it a signal. A hang-up goes to all servers of a service, first to the one that checks secrets; all
+    /// of them have read their files when this returns.
     pub fn signal(&self, signal: Signal) {
-        if let Some(leader) = self.leader.as_ref().filter(|_| signal == Signal::SIGHUP) {
-            let has_read =
-                |line: &&String| line.contains("read again") || line.contains("nothing is changed");
-            let count = || leader.log().iter().filter(has_read).count();
-            let before = count();
-            leader.signal(signal);
-            until("the leader reads its files", || count() > before);
+        if signal != Signal::SIGHUP {
+            return crate::signal(self.child.id(), signal);
         }
-        crate::signal(self.child.id(), signal);
+        for server in self.leader.as_deref().into_iter().chain([self]) {
+            let before = server.readings();
+            crate::signal(server.child.id(), signal);
+            until("a server reads its files", || server.readings() > before);
+        }
+    }
+
+    /// How often it has read its files again, or tried to.
+    fn readings(&self) -> usize {
+        let tells =
+            |line: &&String| line.contains("read again") || line.contains("nothing is changed");
+        self.log.lines.lock().unwrap().0.iter().filter(tells).count()
     }
 
     /// Waits for the end.
