@@ -16,8 +16,8 @@ use std::thread;
 
 use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
 
-/// The number of waiting threads. Two thirds of them make a buffer of 64 KiB grow, so that some may come late.
-const WAITERS: usize = 320;
+/// The number of waiting threads. Two thirds of them make the buffer grow to 256 KiB, so that some may come late.
+const WAITERS: usize = 700;
 
 /// The size of a thread's stack in bytes: the thread makes one system call.
 const STACK: usize = 16 << 10;
