@@ -129,7 +129,9 @@ struct Holder(Child);
 
 impl Holder {
     fn new() -> Self {
-        Self(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap())
+        let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        testbed::until_it_shows_its_words(&child);
+        Self(child)
     }
 
     fn pid(&self) -> i32 {

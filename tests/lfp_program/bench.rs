@@ -51,11 +51,9 @@ impl Bench {
         let made = self.sandbox.command("install").args(["-d", "-o", &owner, "/run/lfpd"]).run();
         assert_eq!(made.code(), 0, "{made}");
         let words = ["--accept", "--inetd", "--listen=/run/lfpd/lfpd.sock", "/run/test/lfpd"];
-        let service =
+        let mut service =
             self.sandbox.command("systemd-socket-activate").args(words).user(user).spawn();
-        self.wait_for("the socket of the service", || {
-            self.sandbox.path("/run/lfpd/lfpd.sock").exists()
-        });
+        service.expect("Listening on");
         let opened = self.shell(User::Root, "chmod 0666 /run/lfpd/lfpd.sock");
         assert_eq!(opened.code(), 0, "{opened}");
         service
@@ -109,6 +107,19 @@ impl Bench {
     pub(crate) fn locked_by(&self) -> Option<u32> {
         let content = self.sandbox.read("/run/lock/LCK..ttyW0")?;
         String::from_utf8_lossy(&content).trim().parse().ok()
+    }
+
+    /// Waits until the lock is that of `sleep`, which its process becomes a moment after it has got it, and returns its
+    /// pid.
+    pub(crate) fn sleeper(&self) -> u32 {
+        let words = format!("sleep\0{LONG}\0");
+        let sleeper = until(LIMIT, || {
+            let pid = self.locked_by()?;
+            let line = self.sandbox.read(&format!("/proc/{pid}/cmdline"))?;
+            (line == words.as_bytes()).then_some(pid)
+        });
+        assert!(sleeper.is_some(), "no sleep has the lock");
+        sleeper.unwrap_or_default()
     }
 
     /// The children of a process.

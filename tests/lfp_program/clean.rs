@@ -1,6 +1,6 @@
 //! `lfp clean`: what is removed, what is left, and the messages about it.
 
-use testbed::User;
+use testbed::{LIMIT, User};
 
 use crate::bench::{Bench, PORT};
 
@@ -134,7 +134,7 @@ fn as_many_as_there_are() {
     let bench = Bench::open();
     let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
     assert_eq!(bench.shell(User::Bob, line).code(), 0);
-    let end = bench.lfp(User::Bob, &["clean"]).run();
+    let end = bench.lfp(User::Bob, &["clean"]).limit(4 * LIMIT).run();
     assert_eq!(end.code(), 0, "{end}");
     bench.assert_free();
     let line = "cd /run/lock; for n in $(seq 1100); do printf '%10d\\n' 1 >LCK..x$n; done";

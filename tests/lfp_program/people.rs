@@ -100,7 +100,7 @@ fn a_port_by_any_path(#[case] line: &str) {
 
 /// A program of Bob's that has the port open, without any lock.
 fn opener(bench: &Bench) -> Process<'_> {
-    let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
+    let line = "exec 3<>/dev/ttyW0; echo ready; read line";
     let mut opener = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
     opener.expect("ready");
     opener
@@ -117,7 +117,7 @@ fn an_open_port_is_told_of(#[case] words: &[&str]) {
     let opener = opener(&bench);
     let end = bench.called(User::Root, &[&["--direct"], words].concat()).run();
     assert_eq!(end.code(), 0, "{end}");
-    let remark = format!("locked, but open without a lock in pid {} of bob, sleep", opener.pid());
+    let remark = format!("locked, but open without a lock in pid {} of bob, sh", opener.pid());
     assert!(end.said(&remark), "{end}");
 }
 
@@ -464,9 +464,8 @@ fn a_command_yields(#[case] wanting: &[&str]) {
     assert!(end.code() == 3 && end.said("yielding"), "{end}");
     bench.assert_free();
     // Nobody yields, and nothing is taken.
-    let words = ["run", PORT, "--", "sh", "-c", "echo held; exec sleep 1000"];
-    let mut holder = bench.lfp(User::Alice, &words).spawn();
-    holder.expect("held");
+    let holder = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
+    bench.sleeper();
     let end = bench.lfp(User::Bob, &["ask", "--timeout", "0.2", PORT]).run();
     assert_eq!(end.code(), 1, "{end}");
     assert!(end.output().starts_with("lfp: /dev/ttyW0: pid "), "{end}");

@@ -94,11 +94,7 @@ fn nothing_leaks_to_the_command() {
 fn the_wrapper_is_killed() {
     let bench = Bench::served();
     let lfp = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
-    bench.wait_for("the command", || {
-        bench.locked_by().and_then(|pid| bench.sandbox.read(&format!("/proc/{pid}/comm")))
-            == Some(b"sleep\n".to_vec())
-    });
-    let sleeper = bench.locked_by().expect("a lock");
+    let sleeper = bench.sleeper();
     lfp.kill();
     assert!(bench.runs(sleeper));
     let busy = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();

@@ -113,7 +113,7 @@ fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[
 
 /// Says something to the daemon over TCP, and gives the codes of the answers.
 fn over_tcp(sandbox: &Sandbox, user: User, lines: &str) -> Vec<String> {
-    let words = ["-t5", "-", "TCP:127.0.0.1:7000"];
+    let words = ["-t30", "-", "TCP:127.0.0.1:7000"];
     let mut client = sandbox.command("socat").args(words).user(user).spawn();
     client.expect("220 ");
     client.type_in(&format!("{lines}quit\n"));

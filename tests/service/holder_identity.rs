@@ -261,7 +261,7 @@ fn a_lock_goes_when_the_number_of_its_holder_is_anothers(
         "exec 2>/dev/null
          serve() {{ rm -f {socket}; {lfpd} --listen unix:{socket} & daemon=$!
              until [ -S {socket} ]; do sleep 0.01; done; }}
-         ask() {{ printf '%s\\r\\n' \"$1\" | socat -t20 - UNIX-CONNECT:{socket} \
+         ask() {{ printf '%s\\r\\n' \"$1\" | socat -t30 - UNIX-CONNECT:{socket} \
              | sed -n '2s/^\\(...\\) .*/\\1/p'; }}
          serve
          sleep 1000 & holder=$!

@@ -23,7 +23,7 @@ pub(crate) fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
 
 /// All that the daemon says to a client of a user's that sends one line, from the greeting to the end.
 pub(crate) fn said(sandbox: &Sandbox, user: User, line: &str) -> String {
-    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
     let mut client = sandbox.command("socat").args(words).user(user).spawn();
     client.expect("220 ");
     client.type_in(&format!("{line}\n"));

@@ -12,7 +12,7 @@ use testbed::{
     in_network, network, until,
 };
 
-use crate::machine::{SOCKET, answer, daemon, sleeper};
+use crate::machine::{SOCKET, answer, daemon, said, sleeper};
 
 /// A pid that no process can have.
 const GONE: u32 = testbed::GONE.unsigned_abs();
@@ -194,7 +194,7 @@ fn numbers_of_a_container_are_translated() {
     let syslog = Syslog::open(&sandbox);
     let _daemon = daemon(&sandbox, &[]);
     let script = format!(
-        "sleep 1000 & ask() {{ (echo \"$1\"; echo quit) | socat -t5 - \
+        "sleep 1000 & ask() {{ (echo \"$1\"; echo quit) | socat -t30 - \
          UNIX-CONNECT:{SOCKET} | sed -n 's/^\\([0-9]*\\) .*/\\1/;2p'; }}; \
          ask \"lock ttyS1 $$\"; ask \"lock ttyS2 $!\"; ask 'lock ttyS3 500'; \
          ask \"unlock ttyS1 $$\"; ask \"lock ttyS1 $$\"; cat"
@@ -370,7 +370,7 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
     let _daemon = daemon(&sandbox, &options);
     refused(turncoat());
     // A member of the group by name may.
-    let words = ["--reuid=alice", "--regid=alice", "--groups=uucp", "socat", "-t5", "-"];
+    let words = ["--reuid=alice", "--regid=alice", "--groups=uucp", "socat", "-t30", "-"];
     let member = sandbox.command("setpriv").args(words).arg(format!("UNIX-CONNECT:{SOCKET}"));
     let mut member = member.spawn();
     member.expect("220 ");
@@ -391,12 +391,13 @@ fn a_number_that_was_given_out_again_is_not_believed() {
     assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS1 {}", owner.pid())), "200");
     let alices = sleeper(&sandbox, User::Alice);
     let number = alices.pid();
-    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
     let mut waiter = sandbox.command("socat").args(words).user(User::Alice).spawn();
     waiter.expect("220 ");
     waiter.type_in(&format!("wait ttyS1 {number} 600\n"));
-    let waits = || (answer(&sandbox, User::Root, "lock ttyS1 99999999") == "550").then_some(());
-    assert!(waits().is_some());
+    let waits =
+        || said(&sandbox, User::Root, "stat ttyS1").contains("scheme=waiting").then_some(());
+    assert!(until(LIMIT, waits).is_some());
     alices.kill();
     let again = format!(
         "until [ \"$pid\" = {number} ]; do echo {} >/proc/sys/kernel/ns_last_pid; \

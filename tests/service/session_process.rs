@@ -217,7 +217,7 @@ fn an_answer_larger_than_the_room_of_a_pipe_stops_no_session() {
     let (reader, writer) = nix::unistd::pipe().unwrap();
     assert_eq!(fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)), Ok(4096));
     let mut command = ground.command();
-    command.args(["--idle-timeout", "1"]).stdin(Stdio::piped()).stdout(writer);
+    command.args(["--idle-timeout", "4"]).stdin(Stdio::piped()).stdout(writer);
     let mut child = command.spawn().unwrap();
     drop(command);
     let mut output = fs::File::from(reader);

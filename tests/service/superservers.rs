@@ -61,7 +61,7 @@ fn start<'a>(name: &str, sandbox: &'a Sandbox) -> Process<'a> {
         // One daemon for many clients, which inetd starts again when there is none (`wait`).
         "inetd-wait" => {
             let line =
-                "127.0.0.1:50001 stream tcp wait uucp /run/test/lfpd lfpd --idle-timeout 4\n";
+                "127.0.0.1:50001 stream tcp wait uucp /run/test/lfpd lfpd --idle-timeout 9\n";
             sandbox.write("/tmp/inetd.conf", line, 0o644);
             sandbox.command("/run/test/inetd").args(["-i", "/tmp/inetd.conf"]).spawn()
         }

@@ -109,7 +109,7 @@ fn a_waiter_kept_out_by_the_process_of_the_next_heads_no_line() {
     let words = ["-F", "/dev/ttyW0", "sh", "-c", "echo held; exec sleep 1000"];
     let mut bobs = sandbox.command("flock").args(words).user(User::Bob).spawn();
     bobs.expect("held");
-    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
     let mut first = sandbox.command("socat").args(words).user(User::Alice).spawn();
     first.expect("220 ");
     first.type_in(&format!("wait ttyW0 {} 600\n", alices.pid()));
@@ -228,7 +228,7 @@ fn a_device_whose_second_name_is_locked_is_looked_at_once_a_second() {
     let service = daemon(&sandbox, &[]);
     let (holder, waiter) = (sleeper(&sandbox, User::Root), sleeper(&sandbox, User::Root));
     sandbox.write("/run/lock/LCK..modemW", format!("{:>10}\n", holder.pid()), 0o644);
-    let words = ["-t5", "-", &format!("UNIX-CONNECT:{SOCKET}")];
+    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
     let mut client = sandbox.command("socat").args(words).spawn();
     client.expect("220 ");
     client.type_in(&format!("wait ttyW0 {} 600\n", waiter.pid()));

@@ -193,7 +193,9 @@ impl Holder {
     /// Starts it.
     #[must_use]
     pub fn new() -> Self {
-        Self(Command::new("sleep").arg("1000").spawn().expect("sleep"))
+        let child = Command::new("sleep").arg("1000").spawn().expect("sleep");
+        until_it_shows_its_words(&child);
+        Self(child)
     }
 
     /// Its number.
@@ -208,6 +210,17 @@ impl Drop for Holder {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Waits until `/proc` shows the command line of a child. It shows none for an instant of execve(2), and that may be
+/// after the call that has started the child.
+///
+/// # Panics
+/// It shows none within [`LIMIT`].
+pub fn until_it_shows_its_words(child: &Child) {
+    let line = format!("/proc/{}/cmdline", child.id());
+    let shows = || std::fs::read(&line).is_ok_and(|words| !words.is_empty()).then_some(());
+    until(LIMIT, shows).expect("a command line");
 }
 
 /// A moment in which something could go wrong.

@@ -41,7 +41,10 @@ mod until;
 
 pub use client::Client;
 pub use console::{Console, can_open};
-pub use daemon::{CLOSING, Daemon, Holder, OtherUser, flock_is_held, many_descriptors, own, pause};
+pub use daemon::{
+    CLOSING, Daemon, Holder, OtherUser, flock_is_held, many_descriptors, own, pause,
+    until_it_shows_its_words,
+};
 pub use ground::{Ground, ended};
 pub use lots::Lots;
 pub use network::{connect_in, connect_to, in_network, network};

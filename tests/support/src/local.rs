@@ -232,15 +232,24 @@ impl Running {
 
     /// Waits for the end, whoever still has its output open; the exit code, or minus the signal.
     pub fn code(&mut self) -> i32 {
-        let status = crate::until(LIMIT, || self.child.try_wait().unwrap());
+        self.code_in(LIMIT)
+    }
+
+    fn code_in(&mut self, limit: Duration) -> i32 {
+        let status = crate::until(limit, || self.child.try_wait().unwrap());
         let late = || panic!("it does not end: {}\n{}", self.said(), self.complained());
         let status = status.unwrap_or_else(late);
         status.code().unwrap_or_else(|| -status.signal().unwrap())
     }
 
     /// Waits for the end, and for that of its output.
-    pub fn end(mut self) -> End {
-        let code = self.code();
+    pub fn end(self) -> End {
+        self.end_in(LIMIT)
+    }
+
+    /// The same of a program that starts very many others, for so long.
+    pub fn end_in(mut self, limit: Duration) -> End {
+        let code = self.code_in(limit);
         until("nobody has its output any more", || {
             self.readers.iter().all(JoinHandle::is_finished).then_some(())
         });

@@ -1,6 +1,6 @@
 //! The commands with one request: round trips from scripts, JSON, and output that cannot be written.
 
-use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};
+use crate::program::{LONG, assert_free, bare, dflock, into_full, patient, run, shell, start};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::io::{BufRead, BufReader, Write};
@@ -241,7 +241,7 @@ fn acquire_holds(
         Some(signal) => holding.signal(signal),
         None => holding.end_input(),
     }
-    let end = holding.end();
+    let end = patient(holding.end());
     assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
     assert_free(&daemon);
 }

@@ -385,7 +385,7 @@ fn a_connection_with_a_cancelled_request_is_closed(
 fn a_loss_is_told_after_an_earlier_wait_for_it_was_cancelled() {
     let daemon = Daemon::start(&[]);
     turn(async {
-        let lock = client(&daemon).lock("k").unwrap().ttl(seconds(4)).unwrap();
+        let lock = client(&daemon).lock("k").unwrap().ttl(seconds(9)).unwrap();
         let mut lease = held(&lock).await;
         assert_eq!(polled(1, lease.lost()).await, None);
         lock.release(lease.token()).await.unwrap();

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testbed::Lots;
-use testbed::dflockd::{Daemon, Store, program_on};
+use testbed::dflockd::{Daemon, Store, free_port, program_on};
 
 /// Of the lease, and what the command has to end. Together they leave a busy machine a second to
 /// get round to it.
@@ -50,7 +50,8 @@ impl Scene {
         options.extend(["--state-dir".to_owned(), format!("{}/state", place.path().display())]);
         options.extend(["--shutdown-timeout", "1"].map(str::to_owned));
         let store = testbed::dflockd::store();
-        let daemon = Daemon::run(program_on(&store).args(["--port", "0"]).args(&options));
+        let port = free_port().to_string();
+        let daemon = Daemon::run(program_on(&store).args(["--port", &port]).args(&options));
         let proxies = [(); 2].map(|()| Proxy::to(daemon.address));
         let keys: [&[&str]; 2] = match number / 3 % 2 {
             0 => [&["k"], &["k"]],

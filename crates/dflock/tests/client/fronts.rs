@@ -1,7 +1,7 @@
 //! Three servers on one etcd as clients with `--any-of` see them: one service, and any part of it may die.
 
 use crate::library::{seconds, turn};
-use crate::program::{End, bare, run, start};
+use crate::program::{End, bare, patient, run, start};
 use dflock::{Client, Key, ServerAddress, Servers, Settings};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testbed::TcpSocket;
-use testbed::dflockd::{Daemon, PATIENCE, program_on, until};
+use testbed::dflockd::{Daemon, PATIENCE, free_port, program_on, until};
 
 /// How a server goes, and comes back where it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,11 @@ const OPTIONS: [&str; 4] = ["--disconnect-grace", "60", "--shutdown-timeout", "2
 impl Fronts {
     fn start() -> Self {
         let store = testbed::dflockd::etcd::shared();
-        let daemons =
-            (0..3).map(|_| Daemon::run(program_on(&store).args(["--port", "0"]).args(OPTIONS)));
-        Self { daemons: daemons.collect(), store }
+        let daemons = [(); 3].map(|()| {
+            let port = free_port().to_string();
+            Daemon::run(program_on(&store).args(["--port", &port]).args(OPTIONS))
+        });
+        Self { daemons: daemons.into(), store }
     }
 
     fn list(&self) -> String {
@@ -109,7 +111,7 @@ fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
     let mut done = 0;
     let mut wrong = Vec::new();
     while !stop.load(Ordering::SeqCst) {
-        let words = ["run", "hot", "--ttl", "10", "--any-of", list, "--", "sh", "-c", &script];
+        let words = ["run", "hot", "--ttl", "30", "--any-of", list, "--", "sh", "-c", &script];
         let end = run(&mut bare(&words));
         done += 1;
         if end.code != 0 {
@@ -131,7 +133,7 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
     let list = fronts.list();
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().to_str().unwrap();
-    let words = ["run", "k", "--ttl", "20", "--any-of", &list];
+    let words = ["run", "k", "--ttl", "30", "--any-of", &list];
     let mut command = bare(&words);
     command.args(["--", "sh", "-c", "echo in; read x; exit 6"]);
     let mut holding = start(command.stdin(Stdio::piped()));
@@ -157,7 +159,7 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
         }
     });
     holding.end_input();
-    let end = holding.end();
+    let end = patient(holding.end());
     assert_eq!((end.code, &*end.out, &*end.err), (6, "in\n", ""), "{end:?}");
     let free = run(&mut bare(&["run", "k", "--timeout", "0", "--any-of", &list, "--", "true"]));
     assert_eq!(free.code, 0, "{free:?}");
@@ -169,7 +171,7 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
 fn several_keys_are_held_elsewhere() {
     let mut fronts = Fronts::start();
     let list = fronts.list();
-    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", "20", "--any-of", &list];
+    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", "30", "--any-of", &list];
     let mut command = bare(&words);
     command.args(["--", "sh", "-c", "echo in; read x; exit 6"]);
     let mut holding = start(command.stdin(Stdio::piped()));
@@ -184,7 +186,7 @@ fn several_keys_are_held_elsewhere() {
         assert_eq!(busy.code, 1, "{busy:?}");
     }
     holding.end_input();
-    let end = holding.end();
+    let end = patient(holding.end());
     assert_eq!((end.code, &*end.err), (6, ""), "{end:?}");
     let words = ["run", "-k", "c", "-k", "b", "-k", "a", "-t", "0", "--any-of", &list, "--"];
     assert_eq!(run(bare(&words).arg("true")).code, 0);
@@ -201,7 +203,7 @@ fn a_program_with_leases_goes_on_elsewhere() {
     let first = client.servers_of(&key)[0].to_string();
     let at = fronts.daemons.iter().position(|it| it.address.to_string() == first).unwrap();
     turn(async {
-        let lock = client.lock("k").unwrap().ttl(seconds(9)).unwrap();
+        let lock = client.lock("k").unwrap().ttl(seconds(20)).unwrap();
         let mut lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
         let (heard, told) = std::sync::mpsc::channel();
         let line = lock.clone();
@@ -212,7 +214,7 @@ fn a_program_with_leases_goes_on_elsewhere() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         fronts.fail(at, Fault::Kill);
-        let longer_than_the_lease = Duration::from_secs(12);
+        let longer_than_the_lease = Duration::from_secs(24);
         let lost = tokio::time::timeout(longer_than_the_lease, lease.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
         let fence = lease.fence();

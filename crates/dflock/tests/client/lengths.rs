@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testbed::Lots;
-use testbed::dflockd::{Daemon, Store, program_on};
+use testbed::dflockd::{Daemon, PATIENCE, Store, free_port, program_on};
 use tokio::time::{sleep, timeout};
 
 /// In seconds. Faults may outlast the first, never the second.
-const LENGTHS: [u64; 3] = [2, 15, 600];
+const LENGTHS: [u64; 3] = [2, 30, 600];
 const FAULTS: u32 = 8;
 /// Held at once: more than go over one connection.
 const MOST: usize = 20;
 /// What any request of the client may take, however its connections fail.
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = PATIENCE;
 
 struct Scene {
     /// A server with its default settings gives back what a connection held when it ends. It sees no end of those that
@@ -56,7 +56,7 @@ fn serve(keeps: bool, place: &Path, store: &Store, port: &str) -> Daemon {
 impl Scene {
     fn new(keeps: bool, number: u64) -> Self {
         let (place, store) = (tempfile::tempdir().unwrap(), testbed::dflockd::store());
-        let daemon = serve(keeps, place.path(), &store, "0");
+        let daemon = serve(keeps, place.path(), &store, &free_port().to_string());
         let ways = [(); 2].map(|()| Proxy::to(daemon.address));
         let addresses = ways.iter().map(|way| way.address().parse().unwrap()).collect();
         let settings = Settings {

@@ -26,7 +26,7 @@ pub(crate) fn blocking(daemon: &Daemon) -> dflock::blocking::Client {
 }
 
 pub(crate) fn turn<T>(story: impl Future<Output = T>) -> T {
-    let limited = async { tokio::time::timeout(testbed::dflockd::PATIENCE, story).await };
+    let limited = async { tokio::time::timeout(3 * testbed::dflockd::PATIENCE, story).await };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(limited).expect("it ends in time")
 }
@@ -169,14 +169,14 @@ fn a_client_that_waits_after_its_lease_has_ended_gets_an_error() {
 /// A place in the line is kept although the server hangs up on the silent.
 #[test]
 fn a_waiting_client_keeps_its_silent_connection_open() {
-    let daemon = Daemon::start(&["--read-timeout", "4"]);
+    let daemon = Daemon::start(&["--read-timeout", "9"]);
     turn(async {
-        let settings = Settings { read_timeout: seconds(4), ..settings(daemon.address) };
+        let settings = Settings { read_timeout: seconds(9), ..settings(daemon.address) };
         let client = Client::new(settings).unwrap();
         let lock = client.lock("k").unwrap();
         let first = acquired(lock.enqueue().await.unwrap());
         let second = queued(lock.enqueue().await.unwrap());
-        assert!(lock.acquire(seconds(6)).await.unwrap().is_none(), "longer than the read timeout");
+        assert!(lock.acquire(seconds(11)).await.unwrap().is_none(), "longer than the read timeout");
         assert_eq!(first.loss(), None);
         first.release().await.unwrap();
         second.wait(seconds(5)).await.unwrap().unwrap().release().await.unwrap();
@@ -212,9 +212,9 @@ fn a_loss_is_told() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let client = client(&daemon);
-        let lock = client.lock("k").unwrap().ttl(seconds(4)).unwrap();
+        let lock = client.lock("k").unwrap().ttl(seconds(9)).unwrap();
         let mut lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
-        assert_eq!(lock.renew(lease.token()).await.unwrap(), seconds(4));
+        assert_eq!(lock.renew(lease.token()).await.unwrap(), seconds(9));
         lock.release(lease.token()).await.unwrap();
         assert_eq!(lease.lost().await, Loss::NotHeld);
         assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, is_on_etcd, program, until};
+use testbed::dflockd::{Daemon, free_port, is_on_etcd, program, until};
 
 /// A command that says its pid and token, and ends only when it must: TERM does not move it.
 fn stubborn() -> String {
@@ -52,7 +52,7 @@ fn a_command_is_stopped_when_another_client_releases_its_lock() {
     let script = format!(
         "trap 'echo told; exit 0' TERM; echo $$; echo $DFLOCK_TOKEN; sleep {LONG} & wait $!"
     );
-    let (dflock_, command) = held(&daemon, &["--ttl", "3"], &script);
+    let (dflock_, command) = held(&daemon, &["--ttl", "9"], &script);
     let token = token(&dflock_);
     assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
     until("the command is told", || dflock_.said().contains("told"));
@@ -112,7 +112,7 @@ pub(crate) fn owner(daemon: &Daemon, key: &str) -> String {
 #[case::none_at_all("0")]
 fn a_command_that_ignores_its_signal_is_killed(#[case] grace: &str) {
     let daemon = Daemon::start(&[]);
-    let (dflock_, command) = held(&daemon, &["--ttl", "3", "--grace", grace], &stubborn());
+    let (dflock_, command) = held(&daemon, &["--ttl", "9", "--grace", grace], &stubborn());
     let token = token(&dflock_);
     assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
     assert_stopped(dflock_, command, NOT_HELD);
@@ -123,7 +123,7 @@ fn a_command_that_ignores_its_signal_is_killed(#[case] grace: &str) {
 fn the_whole_group_goes() {
     let daemon = Daemon::start(&[]);
     let script = format!("trap '' TERM; sleep {LONG} & echo $!; sh -c 'sleep {LONG}; :'");
-    let (dflock_, grandchild) = held(&daemon, &["--ttl", "3", "--grace", "0"], &script);
+    let (dflock_, grandchild) = held(&daemon, &["--ttl", "9", "--grace", "0"], &script);
     assert!(lives(grandchild));
     daemon.signal(Signal::SIGKILL);
     assert_stopped(dflock_, grandchild, UNREACHABLE);
@@ -142,8 +142,8 @@ fn the_server_is_killed() {
 /// The new one knows nothing of the lease, and gives the lock to the next who asks.
 #[test]
 fn the_server_is_started_again() {
-    let mut daemon = Daemon::start(&[]);
-    let port = daemon.address.port().to_string();
+    let port = free_port().to_string();
+    let mut daemon = Daemon::run(program().args(["--port", &port]));
     let (dflock, command) = held(&daemon, &["--ttl", LONG, "--grace", "1"], &stubborn());
     daemon.signal(Signal::SIGKILL);
     daemon.ended();
@@ -157,12 +157,12 @@ fn the_server_is_started_again() {
 /// then.
 #[test]
 fn the_network_is_gone() {
-    let daemon = Daemon::start(&["--read-timeout", "8"]);
+    let daemon = Daemon::start(&["--read-timeout", "14"]);
     let wire = Proxy::to(daemon.address);
     let script = dawdling();
-    // A second sooner than the server's: on a machine that does everything else first, a killed command may
+    // Some seconds sooner than the server's: on a machine that does everything else first, a killed command may
     // take longer to go than the fifth of a second that is kept for it.
-    let words = ["run", "k", "--ttl", LONG, "--read-timeout", "7", "--", "sh", "-c", &script];
+    let words = ["run", "k", "--ttl", LONG, "--read-timeout", "10", "--", "sh", "-c", &script];
     let dflock = start(bare(&words).env("DFLOCK_SERVERS", wire.address()));
     let command = dflock.command();
     let mut waiter = daemon.talk();
@@ -197,13 +197,13 @@ fn the_machine_is_gone() {
 /// A server that closes idle connections sooner than others. A client that knows this is never idle for so long.
 #[test]
 fn a_server_with_a_short_read_timeout_keeps_the_lock() {
-    let daemon = Daemon::start(&["--read-timeout", "4"]);
-    let words = ["run", "k", "--read-timeout", "4", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let daemon = Daemon::start(&["--read-timeout", "9"]);
+    let words = ["run", "k", "--read-timeout", "9", "--", "sh", "-c", "echo in; read x; exit 6"];
     let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.lines(1);
     let mut waiter = daemon.talk();
     // For longer than the server lets anybody be silent.
-    assert_eq!(waiter.ask("l", "k", "6"), "timeout");
+    assert_eq!(waiter.ask("l", "k", "11"), "timeout");
     dflock.end_input();
     assert_eq!(dflock.end().code, 6);
 }
@@ -258,8 +258,8 @@ fn the_connection_breaks_and_the_lease_holds() {
 /// A server that comes back knows nothing of the line; who waited in it does.
 #[test]
 fn a_waiter_joins_the_line_of_a_new_server() {
-    let mut daemon = Daemon::start(&[]);
-    let port = daemon.address.port().to_string();
+    let port = free_port().to_string();
+    let mut daemon = Daemon::run(program().args(["--port", &port]));
     let mut holder = daemon.talk();
     holder.take("k", "0");
     let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "echo", "it ran"]));
@@ -279,7 +279,7 @@ fn a_waiter_joins_the_line_of_a_new_server() {
 fn one_connection_is_gone_and_the_server_is_there() {
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
     let wire = Proxy::to(daemon.address);
-    let words = ["run", "k", "--ttl", "9", "--", "sh", "-c", "echo in; read x; exit 6"];
+    let words = ["run", "k", "--ttl", "15", "--", "sh", "-c", "echo in; read x; exit 6"];
     let mut command = bare(&words);
     command.env("DFLOCK_SERVERS", wire.address()).stdin(Stdio::piped());
     let mut dflock = start(&mut command);
@@ -287,7 +287,7 @@ fn one_connection_is_gone_and_the_server_is_there() {
     wire.swallow_what_is_open();
     let mut waiter = daemon.talk();
     // Longer than the lease.
-    assert_eq!(waiter.ask("l", "k", "11"), "timeout");
+    assert_eq!(waiter.ask("l", "k", "17"), "timeout");
     dflock.end_input();
     assert_eq!(dflock.end().code, 6);
     assert_free(&daemon);

@@ -5,7 +5,7 @@ use crate::program::{PATH, Running, assert_free, start};
 use rstest::rstest;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, program_on, until};
+use testbed::dflockd::{Daemon, free_port, program_on, until};
 
 const FIRST: &str = "1.0.0";
 const LAST_OF_V1: &str = "1.9.0";
@@ -161,12 +161,12 @@ fn a_restart_keeps_its_lock(#[values("sync", "async")] kind: &str) {
     let store = testbed::dflockd::store();
     let start_on =
         |port: &str| Daemon::run(program_on(&store).args(["--port", port, "--state-dir", path]));
-    let mut daemon = start_on("0");
+    let port = free_port().to_string();
+    let mut daemon = start_on(&port);
     let mut playing = start(&mut scene(NEWEST, kind, "restart", &[&daemon]));
     playing.lines(1);
     daemon.signal(nix::sys::signal::Signal::SIGKILL);
     daemon.ended();
-    let port = daemon.address.port().to_string();
     let _again = start_on(&port);
     playing.type_in(b"go on\n");
     assert_played(playing);

@@ -1,13 +1,13 @@
 //! Many real processes, one lock: never two inside.
 
-use crate::program::{LONG, assert_free, shell, start};
+use crate::program::{LONG, assert_free, patient, shell, start};
 use rstest::rstest;
-use testbed::dflockd::Daemon;
+use testbed::dflockd::{Daemon, PATIENCE};
 
 /// The inside is a directory each makes and removes: a second one would find it there.
 #[rstest]
 #[case::fresh_leases(&[])]
-#[case::short_leases(&["--ttl", "4"])]
+#[case::short_leases(&["--ttl", "10"])]
 fn two_are_never_inside(#[case] options: &[&str]) {
     const PROCESSES: usize = 24;
     const ROUNDS: usize = 5;
@@ -21,7 +21,7 @@ fn two_are_never_inside(#[case] options: &[&str]) {
     let racers: Vec<_> =
         (0..PROCESSES).map(|_| start(shell(&daemon, &script).current_dir(dir.path()))).collect();
     for racer in racers {
-        let end = racer.end();
+        let end = patient(racer.end_in(5 * PATIENCE));
         assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
     }
     assert!(!dir.path().join("bad").exists());
@@ -40,7 +40,7 @@ fn killed_holders_leave_nobody_inside() {
     let daemon = Daemon::start(&[]);
     let dir = tempfile::tempdir().unwrap();
     let script = format!(
-        "dflock run k --ttl {LONG} -- sh -c 'exec 9>lock; flock -w 10 9 || echo two >>bad; \
+        "dflock run k --ttl {LONG} -- sh -c 'exec 9>lock; flock -w 40 9 || echo two >>bad; \
          echo in >>log; kill -KILL $PPID; exec sleep {LONG}'"
     );
     let racers: Vec<_> =

@@ -5,7 +5,7 @@ use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, program, until};
+use testbed::dflockd::{Daemon, free_port, program, until};
 
 /// Somebody who answers every connection with these bytes and closes it, or, without any, says
 /// nothing and keeps it open.
@@ -57,9 +57,7 @@ fn a_server_that_is_no_dflockd_is_an_error_with_its_code(
 #[case(&["ping"])]
 #[case(&["bench", "--pairs", "1"])]
 fn without_a_server_the_program_ends_with_an_error(#[case] words: &[&str]) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let server = format!("127.0.0.1:{}", free_port());
     let words = [&["--patience", "1"], words].concat();
     let end = run(bare(&words).env("DFLOCK_SERVERS", &server));
     assert_eq!((end.code, &*end.out), (69, ""), "{end:?}");
@@ -70,10 +68,8 @@ fn without_a_server_the_program_ends_with_an_error(#[case] words: &[&str]) {
 /// for the holder twice.
 #[test]
 fn a_server_that_is_away_is_named_with_what_to_start() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = listener.local_addr().unwrap().to_string();
-    drop(listener);
-    let end = run(&mut bare(&["--server", &server, "run", "k", "--", "true"]));
+    let server = format!("127.0.0.1:{}", free_port());
+    let end = testbed::local::run(&mut bare(&["--server", &server, "run", "k", "--", "true"]));
     let lines: Vec<&str> = end.err.lines().collect();
     let [looking, failed] = lines.as_slice() else { panic!("{end:?}") };
     assert_eq!(*looking, format!("dflock: no answer yet from {server}; trying for 10 s in all"));
@@ -90,7 +86,7 @@ fn a_server_that_is_away_is_named_with_what_to_start() {
 #[case(&["release", "k", "0123"], 1)]
 #[case(&["renew", "k", "0123"], 1)]
 fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] code: i32) {
-    let address = format!("127.0.0.1:{}", testbed::dflockd::free_port());
+    let address = format!("127.0.0.1:{}", free_port());
     let nobody = TcpListener::bind(&address).unwrap();
     let mut command = bare(&["--patience", "60"]);
     let asking = start(command.args(words).env("DFLOCK_SERVERS", &address));
@@ -368,11 +364,11 @@ fn the_server_is_told_to_end() {
     let mut daemon = Daemon::run(program().args(["--port", "0"]));
     let mut holder = daemon.talk();
     holder.take("k", "0");
-    let words = ["run", "k", "--timeout", "4", "--", "echo", "it ran"];
+    let words = ["run", "k", "--timeout", "8", "--", "echo", "it ran"];
     let waiting = start(&mut dflock(&daemon, &words));
     daemon.until_stats("\"waiters\":1");
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
-    daemon.logged("draining");
+    until("it says so", || waiting.complained().contains("the server is shutting down"));
     drop(holder);
     daemon.ended();
     let end = waiting.end();

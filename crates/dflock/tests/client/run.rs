@@ -269,10 +269,10 @@ fn a_semaphore_lets_in_as_many_as_it_has_slots() {
 #[test]
 fn the_lease_is_renewed_while_the_command_runs() {
     let daemon = Daemon::start(&[]);
-    let words = ["run", "k", "--ttl", "6", "--", "sh", "-c", "echo in; read x; exit 3"];
+    let words = ["run", "k", "--ttl", "9", "--", "sh", "-c", "echo in; read x; exit 3"];
     let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     dflock.lines(1);
-    let (mut renewals, mut last, mut lowest) = (0, 6.0, 6.0);
+    let (mut renewals, mut last, mut lowest) = (0, 9.0, 9.0);
     until("four renewals", || {
         let stats = daemon.stats();
         let left = stats.split("\"lease_expires_in_s\":").nth(1).expect("the lock is held");
@@ -299,7 +299,7 @@ fn the_command_does_not_outlive_a_killed_dflock() {
     let end = dflock_.end();
     assert_eq!(end.code, -9);
     until("the end of the command", || !lives(command));
-    let next = run(&mut dflock(&daemon, &["run", "k", "--timeout", "10", "--", "echo", "next"]));
+    let next = run(&mut dflock(&daemon, &["run", "k", "--timeout", "40", "--", "echo", "next"]));
     assert_eq!((next.code, &*next.out), (0, "next\n"), "{next:?}");
 }
 
@@ -330,11 +330,11 @@ fn the_internal_subcommand_cannot_be_called_by_users() {
 #[test]
 fn a_lock_is_held_for_longer_than_the_command_runs() {
     let daemon = Daemon::start(&[]);
-    let words = ["run", "k", "--ttl", "4", "--hold-for", LONG, "--", "sh", "-c", "echo in; exit 6"];
+    let words = ["run", "k", "--ttl", "9", "--hold-for", LONG, "--", "sh", "-c", "echo in; exit 6"];
     let dflock_ = start(&mut dflock(&daemon, &words));
     dflock_.lines(1);
     // Longer than the lease: it is renewed without the command.
-    let busy = run(&mut dflock(&daemon, &["run", "k", "--timeout", "6", "--", "true"]));
+    let busy = run(&mut dflock(&daemon, &["run", "k", "--timeout", "11", "--", "true"]));
     assert_eq!(busy.code, 75, "{busy:?}");
     dflock_.signal(Signal::SIGTERM);
     assert_eq!(dflock_.end().code, 6);

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use testbed::dflockd::{Daemon, PATIENCE};
+use testbed::dflockd::{Daemon, PATIENCE, free_port};
 
 /// A program on a terminal of its own, and somebody who types.
 struct Typist {
@@ -171,7 +171,7 @@ fn ctrl_z_and_fg() {
 fn ctrl_z_for_longer_than_the_lease() {
     let daemon = Daemon::start(&[]);
     let mut typist = Typist::shell(&daemon);
-    typist.line("dflock run k --ttl 3 -- sh -c 'echo begun; read x; echo went\"\" on'");
+    typist.line("dflock run k --ttl 9 -- sh -c 'echo begun; read x; echo went\"\" on'");
     typist.expect("begun");
     typist.keys("\x1a");
     typist.expect("Stopped");
@@ -195,10 +195,9 @@ fn ctrl_z_for_longer_than_the_lease() {
 #[case::ping(&["ping"], Away::Silent)]
 #[case::stats(&["stats"], Away::Silent)]
 fn a_server_that_does_not_answer_is_named(#[case] words: &[&str], #[case] away: Away) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = listener.local_addr().unwrap().to_string();
+    let server = format!("127.0.0.1:{}", free_port());
     let _silent = match away {
-        Away::Silent => Some(listener),
+        Away::Silent => Some(TcpListener::bind(&server).unwrap()),
         Away::Closed => None,
     };
     let options = ["dflock", "--patience", "600", "--server", &server];
@@ -224,9 +223,7 @@ fn a_server_that_does_not_answer_its_administrator_is_named(#[case] words: &[&st
 /// Once, and the error at the end gives the reason.
 #[test]
 fn a_server_that_does_not_answer_is_named_once() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let server = format!("127.0.0.1:{}", free_port());
     let words = ["dflock", "run", "k", "--patience", "5", "--", "true"];
     let mut typist = Typist::of(&server, &words);
     typist.expect("no answer yet");

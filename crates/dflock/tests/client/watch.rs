@@ -2,7 +2,7 @@
 
 use crate::ask::another_make;
 use crate::library::{client, seconds, settings, turn};
-use crate::program::{LONG, Running, bare, dflock, run, shell, start};
+use crate::program::{LONG, Running, bare, dflock, patient, run, shell, start};
 use dflock::{Client, ClientError, Holder, Settings};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -79,7 +79,7 @@ fn each_leader_is_one_line() {
     let _second = leader(&daemon, "10.0.0.2:80");
     assert_eq!(told(&watcher, 4), ["free", "10.0.0.1:80", "free", "10.0.0.2:80"]);
     watcher.signal(Signal::SIGTERM);
-    let end = watcher.end();
+    let end = patient(watcher.end());
     assert_eq!((end.code, &*end.err), (-(Signal::SIGTERM as i32), ""), "{end:?}");
 }
 

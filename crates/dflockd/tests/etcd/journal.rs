@@ -319,7 +319,10 @@ fn without_space_present_holds_are_extended_and_ended() {
         let grants = [Record::Granted(kept(fence)), Record::Granted(kept(fence + 1))];
         model.commit(&mut journal, &grants).await;
         let text = "x".repeat(100_000);
-        while cluster.try_control(&format!("put filler {text}")).is_ok() {
+        let is_full = |refused: Result<_, Vec<String>>| {
+            refused.is_err_and(|said| said.concat().contains("space exceeded"))
+        };
+        while !is_full(cluster.try_control(&format!("put filler {text}"))) {
             // The session is kept alive on this thread.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -165,13 +165,13 @@ fn no_quorum_after_a_move() {
     let store = cluster.store();
     let (first, second) = (start(&store, &[]), start(&store, &[]));
     let (mut old, mut new) = (first.talk(), second.talk());
-    let (moved, stayed) = (old.take("moved", "0 2"), old.take("stayed", "0 2"));
+    let (moved, stayed) = (old.take("moved", "0 6"), old.take("stayed", "0 6"));
     let begun = Instant::now();
     assert_eq!(new.ask("n", "moved", &format!("{moved} 600")), "ok 600");
     cluster.stop(1);
     cluster.stop(2);
     // Both are over by what the first server knows.
-    until("two seconds are over", || begun.elapsed() > Duration::from_millis(2500));
+    until("six seconds are over", || begun.elapsed() > Duration::from_millis(6500));
     std::thread::scope(|scope| {
         for (key, token) in [("moved", &moved), ("stayed", &stayed)] {
             for (command, arg) in [("n", format!("{token} 600")), ("r", token.clone())] {
@@ -205,7 +205,7 @@ fn no_quorum_after_a_move() {
 #[test]
 fn an_old_grace_does_not_end_a_hold_renewed_at_another_server() {
     let store = testbed::dflockd::etcd::shared();
-    let grace = ["--disconnect-grace", "4"];
+    let grace = ["--disconnect-grace", "8"];
     let (first, second) = (start(&store, &grace), start(&store, &grace));
     let mut old = first.talk();
     let token = old.take("k", "0 600");
@@ -215,14 +215,14 @@ fn an_old_grace_does_not_end_a_hold_renewed_at_another_server() {
     let after = |seconds| until("time goes on", || begun.elapsed() > Duration::from_secs(seconds));
     let mut new = second.talk();
     assert_eq!(new.ask("n", "k", &format!("{token} 600")), "ok 600");
-    after(3);
+    after(6);
     drop(new);
-    after(5);
+    after(9);
     let mut third = second.talk();
     assert_eq!(third.ask("l", "k", "0"), "timeout");
     assert_eq!(third.ask("n", "k", &format!("{token} 600")), "ok 600");
     drop(third);
-    assert!(first.talk().ask("l", "k", "19").starts_with("ok "));
+    assert!(first.talk().ask("l", "k", "30").starts_with("ok "));
 }
 
 /// Members that are as large as they may be: nothing new is granted, what is held is renewed, handed on
@@ -243,7 +243,9 @@ fn with_etcd_full_holds_are_renewed_and_released_but_not_granted() {
     let mut keys = 0..;
     until("etcd is full", || {
         let key = keys.next().unwrap_or(0);
-        cluster.try_control(&format!("put fill-{key} {filling}")).is_err()
+        let refused = cluster.try_control(&format!("put fill-{key} {filling}")).err();
+        // A busy machine may take longer for one than etcdctl waits.
+        refused.is_some_and(|said| said.concat().contains("space exceeded"))
     });
     let is_full = |full: &str| http(numbers, "/metrics").contains(&format!("_no_space {full}\n"));
     until("the server knows", || is_full("1"));
@@ -326,7 +328,7 @@ fn a_lock_outlives_its_server() {
     let store = cluster.store();
     let (first, second) = (start(&store, &[]), start(&store, &[]));
     let (mut old, mut rival) = (first.talk(), second.talk());
-    let token = old.take("k", "0 6");
+    let token = old.take("k", "0 10");
     rival.say(b"l\nk\n60 5\n");
     second.until_stats("\"waiters\":1");
     first.signal(Signal::SIGKILL);
@@ -337,9 +339,9 @@ fn a_lock_outlives_its_server() {
     rival.say(b"l\nk\n60 5\n");
     // Longer than the lease and everything after which the first server counts as dead.
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(14) {
-        let reply = ask_again(&second, &mut new, "n", "k", &format!("{token} 6"));
-        assert_eq!(reply, "ok 6");
+    while begun.elapsed() < Duration::from_secs(18) {
+        let reply = ask_again(&second, &mut new, "n", "k", &format!("{token} 10"));
+        assert_eq!(reply, "ok 10");
         std::thread::sleep(Duration::from_secs(1));
     }
     assert_eq!(new.ask("r", "k", &token), "ok");
@@ -371,7 +373,7 @@ fn waiters_at_a_server_that_stood_still_are_told() {
     let mut cluster = Cluster::start(&[]);
     let daemon = start(&cluster.store(), &[]);
     let mut holder = daemon.talk();
-    let tokens: Vec<String> = (0..KEYS).map(|n| holder.take(&format!("k{n}"), "0 4")).collect();
+    let tokens: Vec<String> = (0..KEYS).map(|n| holder.take(&format!("k{n}"), "0 15")).collect();
     let mut waiters: Vec<Talker> = (0..KEYS).map(|_| daemon.talk()).collect();
     for (number, waiter) in waiters.iter_mut().enumerate() {
         waiter.say(format!("l\nk{number}\n600\n").as_bytes());

@@ -162,12 +162,13 @@ fn a_trickle_does_not_extend_the_read_deadline() {
     let mut writer = talker.socket().get_ref().try_clone().unwrap();
     std::thread::spawn(move || {
         // Ends when the server has had enough.
-        while writer.write_all(b"x").is_ok() && start.elapsed().as_secs() < 10 {
+        while writer.write_all(b"x").is_ok() && start.elapsed().as_secs() < 30 {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
     });
     assert_eq!(talker.line(), "error");
     let elapsed = start.elapsed().as_millis();
-    assert!((1000..9000).contains(&elapsed), "{elapsed}");
+    // Byte by byte, the longest line would have taken longer.
+    assert!((1000..20_000).contains(&elapsed), "{elapsed}");
     assert!(talker.is_closed());
 }

@@ -19,7 +19,7 @@ fn the_leader_of_another_server_is_seen_until_its_lease_ends() {
     let free = watcher.look("k");
     watcher.watch(&format!("60 {}", free.tag));
     leader.value("10.0.0.1:80");
-    let token = leader.take("k", "0 2");
+    let token = leader.take("k", "0 9");
     let seen = watcher.seen();
     assert_eq!((seen.value(), seen.held.as_ref().unwrap().0), ("10.0.0.1:80", fence(&token)));
     assert_eq!(there.talk().look("k"), seen);

@@ -38,7 +38,7 @@ fn a_client_that_renewed_once_releases_nothing_when_it_leaves() {
 /// Between the old connection and the new one nobody gets the lock; without a new one somebody does.
 #[test]
 fn the_grace_covers_a_reconnect() {
-    let daemon = Daemon::start(&["--disconnect-grace", "2"]);
+    let daemon = Daemon::start(&["--disconnect-grace", "6"]);
     let mut first = daemon.talk();
     let token = first.take("k", "0 60");
     let mut rival = daemon.talk();

@@ -11,9 +11,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testbed::dflockd::{Daemon, PATIENCE};
+use testbed::dflockd::{Daemon, PATIENCE, Talker};
 
-const SECRET: &[&str] = &["--auth-token", "secret", "--read-timeout", "2"];
+const SECRET: &[&str] = &["--auth-token", "secret"];
 
 #[rstest]
 #[case::right("a> auth|_|secret \n a< ok \n a> l|k|0 \n a< ok $t 33")]
@@ -45,7 +45,7 @@ fn authentication(#[case] script: &str) {
 
 #[test]
 fn silence_and_long_lines_before_auth_are_refused_as_such() {
-    let daemon = Daemon::start(SECRET);
+    let daemon = Daemon::start(&["--auth-token", "secret", "--read-timeout", "4"]);
     let mut silent = daemon.talk();
     let mut long = daemon.talk();
     long.say(&[b"l\n".as_slice(), &[b'x'; 300], b"\n"].concat());
@@ -94,9 +94,15 @@ fn guessing_from_many_connections_is_no_faster() {
     for talker in &mut talkers {
         talker.say(b"auth\n_\nguess\n");
     }
-    let right = Instant::now();
     assert_eq!(daemon.talk().ask("auth", "_", "secret"), "ok");
-    assert!(right.elapsed() < Duration::from_secs(6));
+    let is_answered = |talker: &Talker| {
+        let socket = talker.socket().get_ref();
+        socket.set_nonblocking(true).unwrap();
+        let answered = socket.peek(&mut [0]).is_ok();
+        socket.set_nonblocking(false).unwrap();
+        answered
+    };
+    assert!(!talkers.iter().all(is_answered), "it came after all guesses");
     for talker in &mut talkers {
         assert_eq!(talker.line(), "error_auth");
     }
@@ -125,7 +131,7 @@ fn unauthenticated_clients_use_little_memory() {
     talker.say(&[b'x'; 400]);
     talker.say(b"\n");
     assert_eq!(talker.line(), "error_auth");
-    assert!(daemon.log().iter().any(|line| line.contains("auth failed")));
+    daemon.logged("auth failed");
 }
 
 fn files(contents: &[(&str, &str)]) -> tempfile::TempDir {
@@ -239,8 +245,9 @@ fn the_log_has_no_secrets() {
     assert_eq!(daemon.talk().ask("auth", "_", "sesame-opem"), "error_auth");
     daemon.logged("lease expired");
     daemon.logged("auth failed");
+    daemon.logged("code=9");
     let log = daemon.log().join("\n");
-    assert!(log.contains("level=DEBUG") && log.contains("code=9"), "{log}");
+    assert!(log.contains("level=DEBUG"), "{log}");
     for secret in [token.as_str(), &token[16..], "sesame"] {
         assert!(!log.contains(secret), "{secret} in {log}");
     }
@@ -351,12 +358,12 @@ fn a_client_without_tls_gets_no_protocol_reply() {
 #[test]
 fn an_unfinished_handshake_is_dropped_in_time() {
     let daemon = tls_daemon(&["--read-timeout", "1"]);
-    let mut talker = daemon.talk();
     let start = Instant::now();
+    let mut talker = daemon.talk();
     // The beginning of a record that never comes to its end.
     talker.say(&[0x16, 0x03, 0x01, 0x02, 0x00]);
     assert!(talker.is_closed());
-    assert!(start.elapsed() >= Duration::from_millis(900));
+    assert!(start.elapsed() >= Duration::from_secs(1));
 }
 
 #[test]

@@ -25,8 +25,7 @@ use testbed::dflockd::Daemon;
      d< ok $w 33 \n stats \"waiters\":1 \n d> r|k|$w \n d< ok \n e< ok $x 33"
 )]
 #[case::a_writer_that_gives_up_makes_way(
-    "a> rl|k|0 \n a< ok $t 33 \n b> l|k|2 \n stats \"waiters\":1 \n c> rl|k|20 \n stats \"waiters\":2 \n
-     b< timeout \n c< ok $u 33"
+    "a> rl|k|0 \n a< ok $t 33 \n b> l|k|6 \n stats \"waiters\":1 \n c> rl|k|60 \n b< timeout \n c< ok $u 33"
 )]
 #[case::a_writer_that_leaves_makes_way(
     "a> rl|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n c> rl|k|20 \n stats \"waiters\":2 \n

@@ -165,7 +165,7 @@ fn readers_who_come_and_go_are_no_error() {
     };
     let parts: Vec<_> = (0..8).map(|part_of| part(if part_of < 6 { "-s" } else { "" })).collect();
     for part in parts {
-        let ran = part.end();
+        let ran = part.end_in(5 * testbed::local::LIMIT);
         assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{ran:?}");
     }
 }
@@ -464,7 +464,7 @@ fn a_waiter_ended_before_its_turn_runs_nothing_in_the_background(#[case] signal:
 fn run_renews_its_lock() {
     let scratch = Scratch::new();
     let script = "echo $$ >ready; exec sleep 100";
-    let by_age = ["--stale", "2", "--stale-when", "age"];
+    let by_age = ["--stale", "9", "--stale-when", "age"];
     let words = [&["run", "a"], &by_age[..], &["--", "sh", "-c", script]].concat();
     let child = start(&scratch, &words);
     scratch.wait_for("ready");

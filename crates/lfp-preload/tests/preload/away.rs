@@ -40,7 +40,7 @@ fn a_port_closed_while_the_service_hangs_is_released_when_it_is_back() {
     let ground = Ground::new();
     let service = Service::start(&ground);
     let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
-    let mut alice = command.env("LFP_TIMEOUT", "1").spawn();
+    let mut alice = command.env("LFP_TIMEOUT", "3").spawn();
     alice.type_in("open\n");
     alice.expect("did open");
     assert!(ground.sandbox.read(LOCK).is_some());
@@ -78,7 +78,7 @@ fn a_lock_file_that_is_removed_while_the_service_hangs_is_not_kept(
 ) {
     let ground = Ground::new();
     let service = Service::start(&ground);
-    let mut alice = ground.python(TOLD, User::Alice).env("LFP_TIMEOUT", "1").spawn();
+    let mut alice = ground.python(TOLD, User::Alice).env("LFP_TIMEOUT", "3").spawn();
     assert_eq!(say(&mut alice, "take"), "did take");
     assert_eq!(say(&mut alice, "look"), "did look");
     service.signal("-STOP");
@@ -126,12 +126,12 @@ while True:
     let opened = ground.sandbox.command("chmod").args(["666", "/tmp/late.sock"]).run();
     assert_eq!(opened.code(), 0);
     let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
-    let command = command.env("LFP_SERVER", "/tmp/late.sock").env("LFP_TIMEOUT", "1");
+    let command = command.env("LFP_SERVER", "/tmp/late.sock").env("LFP_TIMEOUT", "3");
     let mut alice = command.spawn();
     alice.type_in(words);
     answers.iter().for_each(|answer| alice.expect(answer));
     let lock = format!("asked b'LOCK ttyW0 {}\\r\\n'", alice.pid());
-    assert!(service.output().contains(&lock), "{}", service.output());
+    service.expect(&lock);
     let given_back = until(LIMIT, || {
         alice.type_in("other\n");
         service.output().contains(&lock.replace("LOCK", "UNLOCK")).then_some(())

@@ -175,7 +175,7 @@ fn rxtx_is_refused_a_port_without_its_lock(
     let ground = Ground::new();
     let service = service(&ground, what);
     let (rxtx, begin) = rxtx(&ground);
-    let end = rxtx.wait(LIMIT);
+    let end = rxtx.wait(2 * LIMIT);
     assert!(begin.elapsed() >= Duration::from_secs(seconds), "{end}");
     assert_eq!(end.code(), 4, "{end}{}", service.output());
     assert!(end.said("NO SUCH PORT") && end.said(why), "{end}");

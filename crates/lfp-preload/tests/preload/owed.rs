@@ -52,10 +52,13 @@ fn alice<'s>(ground: &'s Ground, timeout: &str) -> Process<'s> {
     command.env("LFP_SERVER", "/tmp/words.sock").env("LFP_TIMEOUT", timeout).spawn()
 }
 
-/// What the service was asked, in order, and what it answered.
-fn asked(service: &Process<'_>) -> Vec<String> {
+/// What the service was asked, in order, and what it answered, when that is so much. What it says may be here later
+/// than its answer.
+fn asked(service: &Process<'_>, count: usize) -> Vec<String> {
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
-    service.output().lines().skip(1).map(words).collect()
+    let asked = || service.output().lines().skip(1).map(words).collect::<Vec<_>>();
+    let _ = until(LIMIT, || (asked().len() >= count).then_some(()));
+    asked()
 }
 
 /// The release that was not answered may be obeyed at any moment: it is not to end the next lock.
@@ -64,16 +67,17 @@ fn asked(service: &Process<'_>) -> Vec<String> {
 fn a_lock_whose_release_is_in_doubt_is_not_taken_again() {
     let ground = Ground::new();
     let mut service = service(&ground, &["now", "later", "now"]);
-    let mut alice = alice(&ground, "1");
+    let mut alice = alice(&ground, "3");
     assert_eq!(say(&mut alice, "take"), "did take");
     assert_eq!(say(&mut alice, "give"), "did give", "it is told again");
-    assert_eq!(asked(&service), ["now LOCK", "answers 200", "later UNLOCK"]);
+    assert_eq!(asked(&service, 3), ["now LOCK", "answers 200", "later UNLOCK"]);
     assert_eq!(say(&mut alice, "take"), "EEXIST take", "somebody else could get it as well");
     service.type_in("obey\n");
     let taken = until(LIMIT, || (say(&mut alice, "take") == "did take").then_some(()));
     assert!(taken.is_some(), "{}{}", alice.output(), service.output());
     assert!(ground.sandbox.read(LOCK).is_some(), "{}", service.output());
-    assert_eq!(asked(&service).last().map(String::as_str), Some("answers 200"));
+    let obeyed = || service.output().ends_with("answers 200 done\n").then_some(());
+    assert!(until(LIMIT, obeyed).is_some(), "{}", service.output());
 }
 
 /// While one thread pays, another one opens the port.
@@ -146,7 +150,7 @@ fn a_release_that_keeps_failing_is_sent_once_a_second(#[case] word: &str) {
 fn a_lock_that_is_written_again_is_not_given_back() {
     let ground = Ground::new();
     let mut service = service(&ground, &["now", "later", "now"]);
-    let mut alice = alice(&ground, "1");
+    let mut alice = alice(&ground, "3");
     assert_eq!(say(&mut alice, "take"), "did take");
     assert_eq!(say(&mut alice, "write"), "EACCES write");
     service.type_in("obey\n");
@@ -155,7 +159,7 @@ fn a_lock_that_is_written_again_is_not_given_back() {
     let again = until(LIMIT, || {
         say(&mut alice, "open");
         say(&mut alice, "close");
-        (asked(&service).len() > 4).then_some(())
+        (service.output().lines().count() > 5).then_some(())
     });
     assert!(again.is_some(), "{}{}", alice.output(), service.output());
     assert!(!service.output().contains("UNLOCK"), "{}", service.output());
@@ -179,5 +183,5 @@ fn a_lock_file_that_names_this_process_is_judged_by_the_service(
     ground.sandbox.write(LOCK, format!("{:>10}\n", alice.pid()), 0o644);
     assert_eq!(say(&mut alice, "open"), "did open");
     assert_eq!(say(&mut alice, "close"), "did close");
-    assert_eq!(asked(&service), expected, "{}", alice.output());
+    assert_eq!(asked(&service, expected.len()), expected, "{}", alice.output());
 }

@@ -335,14 +335,15 @@ impl Talker {
     }
 }
 
-/// The HTTP port cannot be 0, which means none. So: one below those the system gives out by itself, and free a moment
-/// ago.
+/// A port that is named: for HTTP, where 0 means none, for a server that is to come back where it was, and for one that
+/// nobody listens on. One below those the system gives out by itself, also to those who connect, and free at all
+/// addresses a moment ago.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(20_000 + next % 12_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
             return port;
         }
     }

@@ -106,10 +106,10 @@ async def two_phases():
 async def renewal():
     """The other one waits for longer than the lease, in vain.
 
-    Renewals come each second and a half, so none is under way after four seconds: the older
+    Renewals come each four and a half seconds, so none is under way after eleven seconds: the older
     asynchronous clients mix up the replies to a renewal and a release that meet.
     """
-    holder, other = lock("k", lease_ttl_s=3), lock("k", acquire_timeout_s=4)
+    holder, other = lock("k", lease_ttl_s=9), lock("k", acquire_timeout_s=11)
     check(await do(holder.acquire))
     token = holder.token
     check(await do(other.acquire) is False, "the lease ran out")
