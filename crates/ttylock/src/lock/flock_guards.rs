@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use pidlockfile::process::{Machine, ProcessIdentity, Start};
+use pidlockfile::process::{Here, Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Judged, Name, Pid, Published};
 
 /// The files that are kept, by name.
@@ -83,10 +83,10 @@ impl FlockGuards {
         }
     }
 
-    /// Gives a file of this holder to a caller that removes or replaces it; a daemon's `flock(2)` is still on it.
-    /// Another process may have written to it since.
-    pub(super) fn take(&mut self, name: &Name, pid: Pid) -> Option<Published> {
-        self.files.get(name).filter(|held| held.who.pid == pid)?;
+    /// Gives a file of the process with this number here to a caller that removes or replaces it; a daemon's `flock(2)`
+    /// is still on it. Another process may have written to it since.
+    pub(super) fn take(&mut self, name: &Name, pid: Pid, here: &Here) -> Option<Published> {
+        self.files.get(name).filter(|held| held.who.pid == pid && !held.who.is_elsewhere(here))?;
         self.files.remove(name).map(|held| held.published)
     }
 

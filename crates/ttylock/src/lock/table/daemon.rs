@@ -83,7 +83,8 @@ fn watch_all(layout: &Layout, own: &Place, state: &mut State) {
     }
 }
 
-/// Keeps a lock of a living holder open that an earlier daemon has written.
+/// Keeps a lock of a living holder open that an earlier daemon has written. One in another pid namespace has a daemon of
+/// its own, and here its number is another process's.
 fn keep_of_earlier(
     layout: &Layout,
     own: &Place,
@@ -91,10 +92,18 @@ fn keep_of_earlier(
     name: &Name,
     who: &ProcessIdentity,
 ) {
+    if state.is_elsewhere(who) {
+        return;
+    }
     let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { return };
-    let form = state.content.write(who.pid);
+    let (file, form) = (judged.identity(), state.content.write(who.pid));
     let room = |name: &Name| room(trail_of(layout.dialect, &layout.dev_dir, name).as_ref());
     state.guards.adopt(name, &judged, who, (LOCK_MODE, &form), room);
+    // Before we held it, its maker may have recorded another holder.
+    let seen = state.classify(name, judged);
+    if !matches!(seen, Classification::Busy(Busy::Held(now)) if now == *who) {
+        state.guards.let_go(name, file);
+    }
 }
 
 /// The user of a lock by our own record, or else the owner of the file, whichever process it names.

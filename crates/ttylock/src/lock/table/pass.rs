@@ -136,7 +136,7 @@ fn pass_one(
     let claim = claim(&content);
     for _ in 0..ATTEMPTS {
         let Some(mut judged) = passable(state, own, name, pass)? else { return Ok(None) };
-        let broken = match state.guards.take(name, pass.from) {
+        let broken = match state.guards.take(name, pass.from, state.machine.here()) {
             // It is protected by our `flock(2)`.
             Some(held) => {
                 let broken = own.directory.replace_held(name, judged, &held, &claim);

@@ -162,7 +162,8 @@ fn release_one(
 /// Removes a lock that was kept open: its content and owner are known. If that fails, the file is let go, and
 /// released like any other.
 fn withdraw(state: &mut State, own: &Place, name: &Name, pid: Pid) -> bool {
-    let Some(published) = state.guards.take(name, pid) else { return false };
+    let kept = state.guards.take(name, pid, state.machine.here());
+    let Some(published) = kept else { return false };
     let removal = own.directory.withdraw_if(name, &published, |seen| {
         let is_as_written = seen.modified == published.modified;
         if is_as_written {

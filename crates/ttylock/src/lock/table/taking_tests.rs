@@ -103,6 +103,21 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     assert_eq!(third.lock(&request(Pid::this())).outcome, Outcome::Done);
 }
 
+/// A daemon that starts keeps no lock of another pid namespace, and a process with the same number here has no right to
+/// it.
+#[test]
+fn a_daemon_does_not_adopt_a_lock_of_another_pid_namespace() {
+    let shared = Shared::new();
+    let (mut elsewhere, mut here) = (shared.elsewhere(), shared.here());
+    let request = request(Pid::this());
+    assert_eq!(elsewhere.lock(&request).outcome, Outcome::Done);
+    here.keep_open(10);
+    let answer = here.unlock(&request);
+    assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
+    assert!(shared.0.path().join("lock/LCK..ttyS0").exists());
+    assert_eq!(elsewhere.unlock(&request).outcome, Outcome::Done);
+}
+
 /// A granted lock is recorded before anything else happens.
 #[test]
 fn a_lock_is_on_record_when_it_is_taken() {
