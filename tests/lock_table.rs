@@ -688,6 +688,31 @@ fn two_nodes_of_one_device_have_one_lock(
     assert_eq!(machine.names(), [""; 0]);
 }
 
+/// In a chroot without sysfs, a node with a name of its own, and a lock that was taken outside by the kernel's name.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_node_without_sysfs_has_the_name_of_its_driver() {
+    use nix::mount::{MsFlags, mount};
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    // Mounts of this thread are nobody else's.
+    let test = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        let (machine, holder) = (Machine::new(), Holder::new());
+        let drivers = machine.path("drivers");
+        fs::write(&drivers, "usbserial            /dev/ttyUSB      1 0-511 serial\n").unwrap();
+        let none = None::<&str>;
+        mount(Some(&drivers), "/proc/tty/drivers", none, MsFlags::MS_BIND, none).unwrap();
+        mount(Some("t"), "/sys", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        let number = makedev(1, 3);
+        mknod(&machine.path("dev/gsm"), SFlag::S_IFCHR, Mode::empty(), number).unwrap();
+        fs::write(machine.path("lock/LCK..ttyUSB3"), decimal(holder.pid())).unwrap();
+        machine.lock("gsm", own())
+    };
+    assert_eq!(std::thread::spawn(test).join().unwrap(), Outcome::Busy);
+}
+
 /// Locks of one user leave room for those of others.
 #[rstest]
 #[case::one_file_each("x")]

@@ -12,8 +12,11 @@ use super::udev::absent;
 /// Documentation/ABI/testing/sysfs-dev.
 const BY_NUMBER: &str = "/sys/dev/char";
 
-/// The kernel's name of a character device, as a name below `/dev`. `None` if that file system is missing, and for
-/// pseudo-terminals, which are not in it.
+/// The kernel's drivers of terminals. Source: proc(5).
+const DRIVERS: &str = "/proc/tty/drivers";
+
+/// The kernel's name of a character device, as a name below `/dev`. `None` for pseudo-terminals, which are in neither of
+/// the two, and if both are missing.
 ///
 /// # Errors
 /// An error of the system, if the name cannot be read.
@@ -21,10 +24,23 @@ pub(crate) fn kernel_name(device: Numbers) -> io::Result<Option<String>> {
     let link = format!("{BY_NUMBER}/{}:{}", device.major, device.minor);
     match std::fs::read_link(link) {
         Ok(target) => Ok(name_in(&target)),
-        // A process that can never read it finds the other nodes by number.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-        Err(error) => absent(error),
+        Err(error) if Path::new(BY_NUMBER).exists() => absent(error),
+        // As in a chroot. A process that can never read either finds the other nodes by number.
+        Err(_) => Ok(std::fs::read_to_string(DRIVERS).ok().and_then(|it| name_by(&it, device))),
     }
+}
+
+/// A line is `usbserial /dev/ttyUSB 188 0-511 serial`, and the device 188:3 is `ttyUSB3` then.
+fn name_by(drivers: &str, device: Numbers) -> Option<String> {
+    drivers.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let [path, major, minors, kind] = std::array::from_fn(|_| words.next());
+        let (first, last) = minors?.split_once('-').unwrap_or((minors?, minors?));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        let unit = device.minor.checked_sub(first).filter(|_| device.minor <= last)?;
+        let is_it = kind? == "serial" && major?.parse() == Ok(device.major);
+        is_it.then_some(format!("{}{unit}", path?.strip_prefix("/dev/")?))
+    })
 }
 
 /// The last part, in which `!` stands for `/`.
@@ -46,6 +62,24 @@ mod tests {
     #[case::nothing("..", None)]
     fn reads_names(#[case] target: &str, #[case] name: Option<&str>) {
         assert_eq!(name_in(Path::new(target)).as_deref(), name);
+    }
+
+    #[rstest]
+    #[case::one_of_many(188, 3, Some("ttyUSB3"))]
+    #[case::from_another_number_on(4, 65, Some("ttyS1"))]
+    #[case::the_only_one(204, 64, Some("ttyAMA0"))]
+    #[case::no_serial_port(4, 1, None)]
+    #[case::of_no_driver(4, 96, None)]
+    #[case::pseudo_terminal(136, 0, None)]
+    fn names_by_driver(#[case] major: u64, #[case] minor: u64, #[case] name: Option<&str>) {
+        let drivers = "\
+usbserial            /dev/ttyUSB    188 0-511 serial
+serial               /dev/ttyS      4 64-95 serial
+ttyAMA               /dev/ttyAMA    204 64 serial
+pty_slave            /dev/pts      136 0-1048575 pty:slave
+unknown              /dev/tty        4 1-63 console
+";
+        assert_eq!(name_by(drivers, Numbers { major, minor }).as_deref(), name);
     }
 
     #[test]
