@@ -18,8 +18,7 @@ use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{LIMIT, until};
 use ttylock::{
-    Answer, Content, Contention, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table,
-    Weight,
+    Answer, Backoff, Content, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table, Weight,
     for_tests::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK},
     limits::{KEPT_FILES, LOCKS_FOR_INVENTED},
 };
@@ -608,8 +607,7 @@ fn a_contended_stale_lock_in_a_directory_open_to_all_is_stepped_over() {
     let attempt = machine.table().attempt_lock(
         &request("ttyS1", own()),
         None,
-        Contention::ComesBack,
-        Instant::now(),
+        Backoff::since(Instant::now()),
     );
     assert_eq!(attempt.map(|answer| answer.outcome), Ok(Outcome::Done));
     drop(stranger);

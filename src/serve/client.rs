@@ -17,9 +17,7 @@ pub(crate) struct Client {
     pub(super) peer: Result<Peer, Stranger>,
     pub(super) id: WaiterId,
     /// The attempts of the request that is being answered.
-    pub(super) backoff: Backoff,
-    /// When that was first asked.
-    pub(super) asked: Option<Instant>,
+    pub(super) backoff: Option<Backoff>,
     /// The process that it waits for.
     pub(super) holder: Option<ProcessIdentity>,
 }
@@ -46,19 +44,23 @@ impl Client {
                 self.answer(outcome);
                 Ok(())
             }
-            Err(contended) => Err(self.backoff.pause(contended.cause)),
+            Err(contended) => Err(self.under_way().pause(contended.cause)),
         }
     }
 
     pub(super) fn answer(&mut self, outcome: Outcome) {
-        self.backoff = Backoff::default();
-        self.asked = None;
+        self.backoff = None;
         self.session.answer(outcome);
+    }
+
+    /// The attempts of its request, which begins now unless it has begun.
+    pub(super) fn under_way(&mut self) -> &mut Backoff {
+        self.backoff.get_or_insert_with(|| Backoff::since(Instant::now()))
     }
 
     /// The next attempt of its request is the last.
     pub(super) fn retry_no_more(&mut self) {
-        self.backoff = Backoff::used_up();
+        self.backoff = Some(self.under_way().used_up());
     }
 
     pub(super) fn is_on_tcp(&self) -> bool {

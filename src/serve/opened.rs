@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{ProcessIdentity, owner};
-use ttylock::{Answer, Cause, Contended, Contention, DeviceName, Node, Outcome, Request};
+use ttylock::{Answer, Backoff, Contended, DeviceName, Node, Outcome, Request};
 
 use super::ports::{Verdict, Wish};
 use super::service::Service;
@@ -21,8 +21,8 @@ pub(super) fn serve_openers(service: &mut Service) {
     let Some(ports) = service.ports.opens.clone() else { return };
     match ports.next_wish() {
         Some(Wish::Release { port, pid }) => release(service, &port, pid),
-        Some(Wish::Lock { port, who, node, asked }) => {
-            let verdict = lock(service, &port, &who, node, asked);
+        Some(Wish::Lock { port, who, node, backoff }) => {
+            let verdict = lock(service, &port, &who, node, backoff);
             let is_open = ports.openers().settle(&port, &who, verdict, Instant::now());
             if !is_open && verdict == Verdict::Locked {
                 release(service, &port, who.pid);
@@ -35,7 +35,8 @@ pub(super) fn serve_openers(service: &mut Service) {
 
 fn release(service: &mut Service, port: &str, pid: Pid) {
     let Ok(device) = DeviceName::parse(port.as_bytes()) else { return };
-    if let Ok(answer) = service.release(&Request { device, pid }, Contention::Decides) {
+    let backoff = Backoff::since(Instant::now()).used_up();
+    if let Ok(answer) = service.release(&Request { device, pid }, backoff) {
         log(service, pid, answer);
     }
 }
@@ -45,7 +46,7 @@ fn lock(
     port: &str,
     who: &ProcessIdentity,
     node: Node,
-    asked: Option<Instant>,
+    backoff: Option<Backoff>,
 ) -> Verdict {
     let pid = who.pid;
     let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
@@ -55,11 +56,11 @@ fn lock(
     let request = Request { device, pid };
     let granted = service.authority.grant_opener(request, resolved);
     let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
-    let asked = asked.unwrap_or_else(Instant::now);
-    match service.take(None, granted, Contention::Decides, asked) {
-        Err(Contended { cause: Cause::Reading, .. }) => Verdict::Pending,
+    let backoff = backoff.unwrap_or_else(|| Backoff::since(Instant::now()));
+    match service.take(None, granted, backoff) {
+        Err(Contended { cause, .. }) => Verdict::Pending(cause),
         Ok(Answer { outcome: Outcome::Busy, blocker: Some(it), .. }) if it == *who => Verdict::Left,
-        Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Verdict::Later,
+        Ok(Answer { outcome: Outcome::Busy, .. }) => Verdict::Later,
         Ok(answer) => {
             let is_locked = answer.outcome == Outcome::Done;
             log(service, pid, answer);

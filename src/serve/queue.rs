@@ -230,9 +230,13 @@ impl Queue {
     }
 
     /// The waiter to try when an attempt was busy: the first waiter of the next user, of [`HEADS`] at
-    /// most. The one before may have been kept out by what keeps out nobody else.
+    /// most. The one before may have been kept out by what keeps out nobody else. None as long as that one has no answer
+    /// yet: it is not to be overtaken.
     #[must_use]
     pub(super) fn next_head(&self, attempt: &Attempt) -> Option<Attempt> {
+        if self.waiters.iter().any(|waiter| waiter.id == attempt.waiter && waiter.is_pending) {
+            return None;
+        }
         let mut heads: Vec<&Waiter> = Vec::with_capacity(HEADS);
         for waiter in self.line(&attempt.device) {
             if heads.len() < HEADS && !heads.iter().any(|head| head.user == waiter.user) {
@@ -461,6 +465,24 @@ mod tests {
         let left: Vec<i32> =
             scene.queue.waiters(Some("a")).map(|(_, request, _)| request.pid.as_raw()).collect();
         assert_eq!(left, [1, 2, 4]);
+    }
+
+    /// The device may be free for it.
+    #[test]
+    fn a_waiter_is_not_overtaken_before_its_attempt_has_an_answer() {
+        let mut scene = Scene::new();
+        for (id, user) in [(1, 1000), (2, 1001)] {
+            let (id, time) = (WaiterId(id), secs(100));
+            scene.queue.enter(id, names("a"), request(id.0), Some(user), time, scene.now);
+        }
+        let first = scene.queue.due(scene.now).unwrap();
+        scene.queue.tried(&first, Outcome::Busy, None, scene.now);
+        scene.queue.has_no_answer_yet(&first, scene.now);
+        assert_eq!(scene.queue.next_head(&first), None);
+        scene.now += CHECK_GAP;
+        assert_eq!(scene.queue.due(scene.now), Some(first.clone()));
+        scene.queue.tried(&first, Outcome::Busy, None, scene.now);
+        assert_eq!(scene.queue.next_head(&first).unwrap().waiter, WaiterId(2));
     }
 
     /// As when a link leads to another device than at the beginning of the wait.

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use ttylock::limits::STATUS_SEARCH;
 use ttylock::{
-    Answer, Backoff, Cause, Contended, Contention, DeviceName, Outcome, Pass, Request, Survey,
-    Table,
+    Answer, Backoff, Cause, Contended, DeviceName, Outcome, Pass, Request, Survey, Table,
 };
 
 use super::admission::User;
@@ -62,6 +61,11 @@ impl Service {
         self.journal.of_nobody(self.table.take_events());
     }
 
+    /// For the end of a session.
+    pub(crate) fn sweep(&self) {
+        self.table.sweep();
+    }
+
     /// Tells the log why nothing can be served.
     pub(crate) fn complain(&mut self, complaint: &str) {
         self.log_events();
@@ -83,7 +87,7 @@ impl Service {
             session = session.offering_to_wait();
         }
         let id = id.unwrap_or(WaiterId(0));
-        Client { session, peer, id, backoff: Backoff::default(), asked: None, holder: None }
+        Client { session, peer, id, backoff: None, holder: None }
     }
 
     /// What is said to those there is no room or time for.
@@ -132,12 +136,11 @@ impl Service {
 
     /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
     fn lock(&mut self, client: &mut Client, granted: Granted) -> Result<Outcome, Contended> {
-        let contention = client.backoff.contention();
-        let asked = *client.asked.get_or_insert_with(Instant::now);
+        let backoff = *client.under_way();
         let (real, now) = (granted.device().real(), Instant::now());
-        if !self.queue.was_busy_since(real, asked, now) {
+        if !self.queue.was_busy_since(real, backoff.asked(), now) {
             self.queue.wake(real, now);
-            if contention == Contention::ComesBack {
+            if !backoff.decides() {
                 // The attempt for the waiter ends when the kernel's list has been read.
                 let is_reading = self.queue.has_attempt_without_answer(real);
                 let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
@@ -153,15 +156,20 @@ impl Service {
         if self.is_one_too_many(client, &granted) {
             return Ok(Outcome::Denied);
         }
-        let answer = self.take(client.user(), granted, contention, asked);
+        let answer = self.take(client.user(), granted, backoff);
         self.report_to_log(client, answer)
     }
 
-    fn pass(&mut self, client: &Client, granted: Granted, from: Pid) -> Result<Outcome, Contended> {
+    fn pass(
+        &mut self,
+        client: &mut Client,
+        granted: Granted,
+        from: Pid,
+    ) -> Result<Outcome, Contended> {
         let (Request { pid: to, device: name }, device) = granted.into_parts();
         let kept = device.clone();
         let pass = Pass { device: name, from, to };
-        let answer = self.table.attempt_pass(&pass, Some(device), client.backoff.contention());
+        let answer = self.table.attempt_pass(&pass, Some(device), *client.under_way());
         let outcome = self.report_to_log(client, answer);
         if matches!(outcome, Ok(Outcome::Done)) {
             self.ports.released(kept.real(), from);
@@ -170,13 +178,13 @@ impl Service {
         outcome
     }
 
-    fn unlock(&mut self, client: &Client, request: &Request) -> Result<Outcome, Contended> {
-        let answer = self.release(request, client.backoff.contention());
+    fn unlock(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Contended> {
+        let answer = self.release(request, *client.under_way());
         self.report_to_log(client, answer)
     }
 
     /// The log names both users and the lock.
-    fn force(&mut self, client: &Client, request: &Request) -> Result<Outcome, Contended> {
+    fn force(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Contended> {
         let owner = pidlockfile::process::owner(request.pid);
         let outcome = self.unlock(client, request);
         if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
@@ -195,13 +203,12 @@ impl Service {
         &mut self,
         user: User,
         granted: Granted,
-        contention: Contention,
-        asked: Instant,
+        backoff: Backoff,
     ) -> Result<Answer, Contended> {
         let is_foreseen = granted.is_foreseen();
         let (request, device) = granted.into_parts();
         let kept = device.clone();
-        let answer = self.table.attempt_lock(&request, Some(device), contention, asked);
+        let answer = self.table.attempt_lock(&request, Some(device), backoff);
         if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
             self.ports.locked(&kept, || self.table.machine().identify(request.pid));
             if is_foreseen {
@@ -215,10 +222,10 @@ impl Service {
     pub(super) fn release(
         &mut self,
         request: &Request,
-        contention: Contention,
+        backoff: Backoff,
     ) -> Result<Answer, Contended> {
         self.ports.before_release(request, &mut self.table);
-        let answer = self.table.attempt_unlock(request, contention);
+        let answer = self.table.attempt_unlock(request, backoff);
         if let Ok(Answer { released: Some(real), .. }) = &answer {
             self.ports.released(real, request.pid);
             self.foreseen.retain(|it| it.request.pid != request.pid || it.device.real() != real);
@@ -270,20 +277,22 @@ impl Service {
             self.queue.change(attempt.waiter, names, Instant::now());
             return Outcome::Busy;
         }
-        // The next look is the next attempt.
-        let asked = client.asked.take().unwrap_or_else(Instant::now);
-        let answer = self.take(client.user(), granted, Contention::Decides, asked);
-        let is_pending = matches!(&answer, Err(it) if it.cause == Cause::Reading);
-        let blocker = answer.as_ref().ok().and_then(|answer| answer.blocker.clone());
-        let outcome = match answer {
-            // Asked again and again, it would fill the log.
-            Ok(Answer { outcome: Outcome::Busy, .. }) | Err(_) => Outcome::Busy,
-            Ok(answer) => self.report_to_log(client, Ok(answer)).unwrap_or(Outcome::Busy),
+        let answer = match self.take(client.user(), granted, *client.under_way()) {
+            Ok(answer) => answer,
+            Err(Contended { cause, .. }) => {
+                client.under_way().pause(cause);
+                self.queue.tried(attempt, Outcome::Busy, None, Instant::now());
+                self.queue.has_no_answer_yet(attempt, Instant::now());
+                return Outcome::Busy;
+            }
         };
-        self.queue.tried(attempt, outcome, blocker, Instant::now());
-        if is_pending {
-            client.asked = Some(asked);
-            self.queue.has_no_answer_yet(attempt, Instant::now());
+        // The next look is the next attempt.
+        client.backoff = None;
+        self.queue.tried(attempt, answer.outcome, answer.blocker.clone(), Instant::now());
+        let outcome = answer.outcome;
+        // Asked again and again, a busy one would fill the log.
+        if outcome != Outcome::Busy {
+            let _ = self.report_to_log(client, Ok(answer));
         }
         if outcome != Outcome::Busy {
             client.answer(outcome);
@@ -348,7 +357,7 @@ impl Service {
             }
             let right = self.authority.grant_opener(request.clone(), device);
             let Err(refusal) = right else { continue };
-            if self.release(&request, Contention::Decides).is_ok() {
+            if self.release(&request, Backoff::since(Instant::now()).used_up()).is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
                 self.journal.of_user(
                     user,
@@ -403,5 +412,39 @@ impl Service {
             Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
         let log = Log::new(syslog::Facility::Daemon, Severity::Error);
         Self::new(Version::original(), authority, Table::new(layout), log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+
+    /// Another process may hold a stale lock file for a moment. WAIT is as patient then as LOCK.
+    #[test]
+    fn a_wait_comes_back_for_a_stale_lock_that_was_held() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("lock")).unwrap();
+        let file = root.path().join("lock/LCK..ttyS0");
+        fs::write(&file, "   4194305\n").unwrap();
+        let held = File::open(&file).unwrap();
+        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let mut service = Service::without_devices(root.path());
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let mut client = service.welcome(stream.as_fd(), Some(WaiterId(1)));
+        let device = DeviceName::parse(b"ttyS0").unwrap();
+        let request = Request { device, pid: Pid::this() };
+        let wait = service.change(&mut client, Demand::Wait(request, 0));
+        assert_eq!(wait, Some(Delay::Waiting));
+        let attempt = service.queue.due(Instant::now()).unwrap();
+        assert_eq!(service.attempt(&mut client, &attempt), Outcome::Busy);
+        assert_eq!(service.queue.expire(Instant::now()), []);
+        drop(held);
+        assert_eq!(service.attempt(&mut client, &attempt), Outcome::Done);
     }
 }

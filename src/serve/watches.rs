@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
 use pidlockfile::process::{self, Fate, Machine, ProcessIdentity};
@@ -74,9 +75,14 @@ impl Watches {
         true
     }
 
-    /// The end was reported.
+    /// The end of a process of this number was reported. Another one may have the number, and be watched, by now.
     pub(super) fn forget_process(&mut self, pid: Pid) {
-        self.processes.remove(&pid);
+        let Some((_, handle)) = self.processes.get(&pid) else { return };
+        // It is readable when the process has ended.
+        let mut ends = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut ends, PollTimeout::ZERO) != Ok(0) {
+            self.processes.remove(&pid);
+        }
     }
 
     /// Watches directories from now on; events show with this number.
@@ -124,5 +130,33 @@ impl Watches {
             None => Some(Change::Everything),
         };
         events.into_iter().flatten().filter_map(change).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use nix::sys::epoll::EpollCreateFlags;
+
+    use super::*;
+
+    /// An event of an earlier process comes after the number was given to another one, and that is watched.
+    #[test]
+    fn a_late_event_does_not_end_the_watch_of_a_later_process() {
+        let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+        let mut watches = Watches::of_up_to(8);
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::new(child.id().into()).unwrap();
+        let who = Machine::default().identify(pid);
+        assert!(watches.watch_end(&who, &epoll, 7, |_| true));
+        watches.forget_process(pid);
+        assert!(watches.processes.contains_key(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut events = [EpollEvent::empty(); 1];
+        assert_eq!(epoll.wait(&mut events, 10_000_u16), Ok(1));
+        watches.forget_process(pid);
+        assert!(!watches.processes.contains_key(&pid));
     }
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use lfpd::limits::STATUS_HOLDERS;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -70,6 +70,22 @@ fn a_lock_file_is_as_the_contract_says() {
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{:>10}\n", own()));
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o7777, 0o444);
+}
+
+/// No daemon may ever start on this machine.
+#[test]
+fn a_session_removes_what_a_killed_one_has_left() {
+    let ground = Ground::new();
+    let draft = ground.path(&format!("lock/lfpd.{}.0123456789abcdef.tmp", GONE));
+    let long_ago = SystemTime::now() - Duration::from_secs(120);
+    fs::File::create(&draft).unwrap().set_modified(long_ago).unwrap();
+    let wire = Wire::on(&ground);
+    wire.receive();
+    assert!(wire.send(format!("lock /dev/ttyS1 {}\n", own()).as_bytes()));
+    assert_eq!(wire.receive(), "200 Command okay.\r\n");
+    assert_eq!(wire.hang_up().code(), Some(0));
+    assert_eq!(ground.locks(), ["LCK..ttyS1"]);
+    assert!(!draft.exists());
 }
 
 /// A Unix socket pair whose other end has spoken and gone before the service even starts: the

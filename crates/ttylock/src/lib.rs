@@ -44,7 +44,7 @@ pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};
 pub use layout::Layout;
-pub use lock::backoff::{Backoff, Contention};
+pub use lock::backoff::Backoff;
 pub use lock::closing::Closing;
 pub use lock::exclusive::{Duplicate, NoDuplicate};
 pub use lock::holders::{

@@ -213,7 +213,7 @@ impl<'s> Daemon<'s> {
             self.accept(usize::try_from(number & NUMBER).unwrap_or(usize::MAX), now);
         } else if let Some(pid) = i64::try_from(number & NUMBER).ok().and_then(Pid::new) {
             self.watches.forget_process(pid);
-            self.service.process_gone(pid);
+            self.process_gone(pid);
         }
     }
 
@@ -296,20 +296,29 @@ impl<'s> Daemon<'s> {
         }
     }
 
-    /// Searches once a second for ended holders that the kernel does not report, and for processes that have got a
-    /// number with a lock.
+    /// A process is gone. Files of its locks that could not be removed are tried again a second later.
+    fn process_gone(&mut self, pid: Pid) {
+        self.service.process_gone(pid);
+        if self.service.table.watched().has_remains() {
+            self.search_within(CHECK_EVERY);
+        }
+    }
+
+    /// Searches once a second for ended holders that the kernel does not report, or whose locks could not be removed, and
+    /// for processes that have got a number with a lock.
     fn search(&mut self, now: Instant) {
         if self.search_at.take_if(|moment| *moment <= now).is_none() {
             return;
         }
-        if self.watches.polls_for_ends {
+        if self.watches.polls_for_ends || self.service.table.watched().has_remains() {
             for pid in self.service.table.the_gone() {
                 self.service.process_gone(pid);
             }
-            self.watches.polls_for_ends = !self.service.table.watched().is_empty();
+            self.watches.polls_for_ends &= !self.service.table.watched().is_empty();
         }
         self.service.judge_the_newcomers();
-        if self.watches.polls_for_ends || !self.service.foreseen.is_empty() {
+        let has_remains = self.service.table.watched().has_remains();
+        if self.watches.polls_for_ends || has_remains || !self.service.foreseen.is_empty() {
             self.search_at = now.checked_add(CHECK_EVERY);
         }
     }

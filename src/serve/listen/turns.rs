@@ -7,7 +7,7 @@ use nix::poll::PollFlags;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use pidlockfile::process::ProcessIdentity;
-use ttylock::Outcome;
+use ttylock::{Backoff, Outcome};
 
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase};
@@ -200,7 +200,7 @@ impl Daemon<'_> {
 
     /// Tries the first waiter, and if the port is busy for it, the first waiter of the next user.
     fn try_heads(&mut self, first: Attempt, now: Instant) {
-        let mut next = Some(first);
+        let (mut next, mut asked) = (Some(first), now);
         while let Some(attempt) = next {
             let token = attempt.waiter.0;
             let Some(connection) = self.clients.find(token) else {
@@ -211,8 +211,8 @@ impl Daemon<'_> {
             if connection.wire.has_hung_up(ENDS_INPUT) {
                 return self.ready(token, EpollFlags::EPOLLHUP, now);
             }
-            // Looked up before: an attempt that is not busy removes the waiter from the line.
-            next = self.service.queue.next_head(&attempt);
+            // One reading of the kernel's list is good for all that are tried in one look.
+            asked = connection.client.backoff.get_or_insert(Backoff::since(asked)).asked();
             if self.service.attempt(&mut connection.client, &attempt) != Outcome::Busy {
                 return self.turn(token, now);
             }
@@ -221,6 +221,7 @@ impl Daemon<'_> {
             for change in self.watches.changes() {
                 self.service.queue.changed(Some(&*attempt.device), &change, Instant::now());
             }
+            next = self.service.queue.next_head(&attempt);
         }
     }
 
@@ -228,7 +229,7 @@ impl Daemon<'_> {
         let Some(who) = self.service.queue.blocker(device).cloned() else { return };
         // An end that was known is no event: the device is looked at once a second.
         if !self.watch_end(&who) && self.service.queue.note_gone(device, &who) {
-            self.service.process_gone(who.pid);
+            self.process_gone(who.pid);
         }
     }
 
@@ -239,7 +240,7 @@ impl Daemon<'_> {
         }
         for who in self.service.table.take_newly_watched() {
             if !self.watch_end(&who) {
-                self.service.process_gone(who.pid);
+                self.process_gone(who.pid);
             }
         }
     }
@@ -257,7 +258,7 @@ impl Daemon<'_> {
         lives
     }
 
-    fn search_within(&mut self, time: Duration) {
+    pub(super) fn search_within(&mut self, time: Duration) {
         let moment = Instant::now().checked_add(time);
         self.search_at = self.search_at.into_iter().chain(moment).min();
     }

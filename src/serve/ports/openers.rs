@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
-use ttylock::Node;
+use ttylock::{Backoff, Cause, Node};
 
 use super::events::Deed;
 use crate::limits::{CHECK_GAP, OPEN_CHECK_EVERY, OPEN_FOR, OPENERS_OF_PORT, WATCHED_PORTS};
@@ -27,8 +27,8 @@ struct Opener {
     standing: Standing,
     /// It has closed the port, and may still have it open: since then it is to be examined.
     told: Option<(Instant, Deed)>,
-    /// Since when its lock waits for the kernel's list of locks.
-    asked: Option<Instant>,
+    /// The attempts to take its lock that have no answer yet.
+    backoff: Option<Backoff>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +69,9 @@ pub(in crate::serve) struct Question {
 /// What the service is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::serve) enum Wish {
-    /// Take the port with this node for the process, and [settle](Openers::settle) it. The kernel's list of locks may
-    /// be awaited since then.
-    Lock { port: String, who: ProcessIdentity, node: Node, asked: Option<Instant> },
+    /// Take the port with this node for the process, and [settle](Openers::settle) it. Earlier attempts may have had no
+    /// answer.
+    Lock { port: String, who: ProcessIdentity, node: Node, backoff: Option<Backoff> },
     /// Release the lock that was taken for the process.
     Release { port: String, pid: Pid },
 }
@@ -83,8 +83,8 @@ pub(in crate::serve) enum Verdict {
     Locked,
     /// Somebody else has the lock.
     Later,
-    /// The kernel's list of locks is being read.
-    Pending,
+    /// It is not known yet whether somebody else has it.
+    Pending(Cause),
     /// It has a lock, or is to have none.
     Left,
 }
@@ -149,7 +149,7 @@ impl Openers {
                 return None;
             }
             let (who, standing) = (who.clone(), Standing::Unknown);
-            openers.push(Opener { who, standing, told: None, asked: None });
+            openers.push(Opener { who, standing, told: None, backoff: None });
         }
         openers.iter_mut().find(|opener| opener.who == *who)
     }
@@ -252,7 +252,7 @@ impl Openers {
         let port = port.clone();
         let who = opener.who.clone();
         if let Standing::Wanted(node, _) = opener.standing {
-            return Some(Wish::Lock { port, who, node, asked: opener.asked });
+            return Some(Wish::Lock { port, who, node, backoff: opener.backoff });
         }
         self.forget(&port, &who);
         Some(Wish::Release { port, pid: who.pid })
@@ -268,17 +268,18 @@ impl Openers {
         now: Instant,
     ) -> bool {
         let Some(opener) = self.find(port, who) else { return false };
-        opener.asked = opener.asked.or(Some(now)).filter(|_| verdict == Verdict::Pending);
+        let before = opener.backoff.take();
         match (verdict, opener.standing) {
             (Verdict::Locked, _) => opener.standing = Standing::Locked,
             (Verdict::Left, Standing::Wanted(..)) => opener.standing = Standing::Left,
-            (Verdict::Pending, Standing::Wanted(node, _)) => {
+            (Verdict::Pending(cause), Standing::Wanted(node, _)) => {
+                opener.backoff.insert(before.unwrap_or(Backoff::since(now))).pause(cause);
                 let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
                 opener.standing = Standing::Wanted(node, soon);
             }
             (Verdict::Later, Standing::Wanted(..)) => opener.refuse(now),
             // It has closed the port and opened it again meanwhile.
-            (Verdict::Left | Verdict::Pending | Verdict::Later, _) => {}
+            (Verdict::Left | Verdict::Pending(_) | Verdict::Later, _) => {}
         }
         true
     }
@@ -351,7 +352,7 @@ mod tests {
     }
 
     fn wish(number: i64) -> Option<Wish> {
-        Some(Wish::Lock { port: PORT.to_owned(), who: who(number), node: node(), asked: None })
+        Some(Wish::Lock { port: PORT.to_owned(), who: who(number), node: node(), backoff: None })
     }
 
     fn release(number: i64) -> Option<Wish> {
@@ -447,9 +448,11 @@ mod tests {
         let first = now;
         examine(&mut openers, Some(true), now);
         for attempt in 0..3 {
-            let Some(Wish::Lock { asked, .. }) = openers.next_wish(now) else { panic!("no wish") };
-            assert_eq!(asked, Some(first).filter(|_| attempt > 0));
-            settle(&mut openers, 5, Verdict::Pending, now);
+            let Some(Wish::Lock { backoff, .. }) = openers.next_wish(now) else {
+                panic!("no wish")
+            };
+            assert_eq!(backoff.map(Backoff::asked), Some(first).filter(|_| attempt > 0));
+            settle(&mut openers, 5, Verdict::Pending(Cause::Reading), now);
             assert!(!openers.has_wishes(now));
             assert_eq!(openers.next_moment(now), now.checked_add(CHECK_GAP));
             now += CHECK_GAP;

@@ -5,7 +5,7 @@
 //!
 //! Pure.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Cause;
 
@@ -21,32 +21,37 @@ const PAUSES: [Duration; 5] = [
 /// The pause while the kernel's list of locks is being read.
 const WHILE_READING: Duration = Duration::from_millis(5);
 
-/// What an attempt does if another process holds a lock file by `flock(2)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contention {
-    /// It ends; the caller tries again a moment later.
-    ComesBack,
-    /// It gives a final answer.
-    Decides,
-}
-
 /// Counts the attempts of one request at a contended lock file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
+    asked: Instant,
     attempts: usize,
 }
 
 impl Backoff {
-    /// The state after the last pause.
+    /// Before the first attempt of a request that came at that moment.
     #[must_use]
-    pub fn used_up() -> Self {
-        Self { attempts: PAUSES.len() }
+    pub fn since(asked: Instant) -> Self {
+        Self { asked, attempts: 0 }
     }
 
-    /// How the next attempt is to be made.
+    /// After the last pause.
     #[must_use]
-    pub fn contention(self) -> Contention {
-        if self.attempts < PAUSES.len() { Contention::ComesBack } else { Contention::Decides }
+    pub fn used_up(self) -> Self {
+        Self { attempts: PAUSES.len(), ..self }
+    }
+
+    /// When the request came.
+    #[must_use]
+    pub fn asked(self) -> Instant {
+        self.asked
+    }
+
+    /// Whether the next attempt gives a final answer, even if another process holds a lock file by `flock(2)`. An
+    /// earlier one ends there, and the caller tries again a moment later.
+    #[must_use]
+    pub fn decides(self) -> bool {
+        self.attempts >= PAUSES.len()
     }
 
     /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
@@ -67,15 +72,15 @@ mod tests {
 
     #[test]
     fn a_backoff_gives_up_after_a_bounded_number_of_pauses() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::since(Instant::now());
         let mut pauses = Vec::new();
-        while backoff.contention() == Contention::ComesBack {
+        while !backoff.decides() {
             assert_eq!(backoff.pause(Cause::Reading), WHILE_READING);
             pauses.push(backoff.pause(Cause::Breaking));
             assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
-        assert_eq!(backoff.contention(), Backoff::used_up().contention());
+        assert!(Backoff::since(Instant::now()).used_up().decides());
         assert!((20..50).contains(&pauses.iter().sum::<Duration>().as_millis()));
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use pidlockfile::process::{Machine, ProcessIdentity};
 
-use super::backoff::{Backoff, Contention};
+use super::backoff::Backoff;
 use super::directories::Directories;
 use super::watched::Watched;
 use super::{Cause, Contended, Event, Outcome, Pass, Request};
@@ -116,33 +116,30 @@ impl Table {
     /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds, so it is for
     /// callers that serve no other client.
     pub fn lock(&mut self, request: &Request) -> Answer {
-        self.with_pauses(|table, contention, asked| {
-            table.attempt_lock(request, None, contention, asked)
-        })
+        self.with_pauses(|table, backoff| table.attempt_lock(request, None, backoff))
     }
 
     /// Removes every lock file of the device that holds this pid or a dead one. Sleeps as
     /// [`Table::lock`] does.
     pub fn unlock(&mut self, request: &Request) -> Answer {
-        self.with_pauses(|table, contention, _| table.attempt_unlock(request, contention))
+        self.with_pauses(|table, backoff| table.attempt_unlock(request, backoff))
     }
 
     /// Makes another process the holder of a lock, in one step for each of its files. Sleeps as [`Table::lock`] does.
     pub fn pass(&mut self, pass: &Pass) -> Answer {
-        self.with_pauses(|table, contention, _| table.attempt_pass(pass, None, contention))
+        self.with_pauses(|table, backoff| table.attempt_pass(pass, None, backoff))
     }
 
-    /// Each attempt gets the time of the first one. Otherwise a reading of the kernel's list that takes longer than
+    /// Each attempt has the time of the first one. Otherwise a reading of the kernel's list that takes longer than
     /// the pause between two attempts would always have begun too early.
     fn with_pauses(
         &mut self,
-        mut attempt: impl FnMut(&mut Self, Contention, Instant) -> Result<Answer, Contended>,
+        mut attempt: impl FnMut(&mut Self, Backoff) -> Result<Answer, Contended>,
     ) -> Answer {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::since(Instant::now());
         let mut events = Vec::new();
-        let asked = Instant::now();
         loop {
-            match attempt(self, backoff.contention(), asked) {
+            match attempt(self, backoff) {
                 Ok(answer) => {
                     events.extend(answer.events);
                     return Answer { events, ..answer };
@@ -155,22 +152,21 @@ impl Table {
         }
     }
 
-    /// One attempt at [`Table::lock`], `asked` for when the first attempt was made. If the device comes from
-    /// [`Table::resolve`], exactly that node is locked. Never sleeps: the caller comes back as [`Backoff`] says.
+    /// One attempt at [`Table::lock`]. If the device comes from [`Table::resolve`], exactly that node is locked. Never
+    /// sleeps: the caller comes back as [`Backoff`] says.
     ///
     /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being
+    /// [`Contended`], only before the last attempt or while the kernel's list of locks is being
     /// read: nothing was taken.
     pub fn attempt_lock(
         &mut self,
         request: &Request,
         resolved: Option<ResolvedDevice>,
-        contention: Contention,
-        asked: Instant,
+        backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.contention = contention;
+        self.state.decides = backoff.decides();
         let taken = self.parts().and_then(|(resolver, open, state)| {
-            take::take(resolver, open, state, request, resolved, asked)
+            take::take(resolver, open, state, request, resolved, backoff.asked())
         });
         self.answer(taken.map(|()| None))
     }
@@ -178,14 +174,14 @@ impl Table {
     /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
     ///
     /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being
+    /// [`Contended`], only before the last attempt or while the kernel's list of locks is being
     /// read: nothing of the asker's was there.
     pub fn attempt_unlock(
         &mut self,
         request: &Request,
-        contention: Contention,
+        backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.contention = contention;
+        self.state.decides = backoff.decides();
         let released = self
             .parts()
             .and_then(|(resolver, open, state)| release::release(resolver, open, state, request));
@@ -196,15 +192,15 @@ impl Table {
     /// the giver is alive and holds every lock file of the device; denied if there is no such receiver.
     ///
     /// # Errors
-    /// [`Contended`], only with [`Contention::ComesBack`] or while the kernel's list of locks is being read: nothing was
+    /// [`Contended`], only before the last attempt or while the kernel's list of locks is being read: nothing was
     /// passed.
     pub fn attempt_pass(
         &mut self,
         pass: &Pass,
         resolved: Option<ResolvedDevice>,
-        contention: Contention,
+        backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.contention = contention;
+        self.state.decides = backoff.decides();
         let passed = self
             .parts()
             .and_then(|(resolver, open, state)| pass::pass(resolver, open, state, pass, resolved));
@@ -310,12 +306,20 @@ impl Table {
         }
     }
 
-    /// A process of this number has ended: its locks are removed, even if another process has the number by now.
+    /// Removes what killed processes have left while they wrote a lock. For the end of a session: a daemon does this when
+    /// it starts.
+    pub fn sweep(&self) {
+        let own = self.open.as_ref().map(|open| &open.own);
+        // Any user may fill it.
+        own.filter(|own| !own.is_crowded()).into_iter().for_each(daemon::sweep);
+    }
+
+    /// A process of this number has ended: its locks are removed, even if another process has the number by now. Call it
+    /// again a second later as long as [`Watched::has_remains`].
     pub fn gone(&mut self, pid: Pid) -> Vec<Event> {
-        let names = self.state.forget_the_gone(pid);
-        if let (false, Ok((_, open, state))) = (names.is_empty(), self.parts()) {
-            // In the reverse order of taking: a process that meets the first name still finds it held.
-            names.iter().rev().for_each(|name| daemon::remove_dead(&open.own, state, name));
+        let gone = self.state.let_the_gone_go(pid);
+        if let (false, Ok((_, open, state))) = (gone.is_empty(), self.parts()) {
+            gone.iter().for_each(|who| daemon::remove_dead(&open.own, state, who));
         }
         self.take_events()
     }

@@ -5,10 +5,13 @@
 //! The list is only a hint: when a process ends, the file itself is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use pidlockfile::process::{ProcessIdentity, Start};
 use pidlockfile::{Name, Pid};
 
+use super::Cause;
+use super::backoff::Backoff;
 use crate::limits::WATCHED_FILES_OF_A_USER;
 
 /// The user of a file; `None` if it is not known: all of these count as one user.
@@ -20,6 +23,8 @@ pub struct Watched {
     limit: usize,
     holders: BTreeMap<ProcessIdentity, BTreeMap<Name, User>>,
     fresh: BTreeSet<ProcessIdentity>,
+    /// Those that have ended, while another process holds a file of theirs.
+    remains: BTreeMap<ProcessIdentity, Backoff>,
 }
 
 impl Watched {
@@ -48,15 +53,41 @@ impl Watched {
             let Some(held) = self.holders.get_mut(&who) else { continue };
             held.retain(|name, _| !names.contains(name));
             if held.is_empty() {
-                self.take(&who);
+                self.drop(&who);
             }
         }
     }
 
-    /// The files of a process, which are not listed any more.
-    pub(super) fn take(&mut self, who: &ProcessIdentity) -> BTreeSet<Name> {
+    /// A process is not listed any more.
+    fn drop(&mut self, who: &ProcessIdentity) {
         self.fresh.remove(who);
-        self.holders.remove(who).unwrap_or_default().into_keys().collect()
+        self.remains.remove(who);
+        self.holders.remove(who);
+    }
+
+    /// Passes the files of a process that has ended to `is_left`. Those of which that is true stay listed, for another
+    /// attempt.
+    pub(super) fn clear(
+        &mut self,
+        who: &ProcessIdentity,
+        now: Instant,
+        mut is_left: impl FnMut(&Name, Backoff) -> bool,
+    ) {
+        let mut backoff = self.remains.remove(who).unwrap_or(Backoff::since(now));
+        let Some(files) = self.holders.get_mut(who) else { return };
+        files.retain(|name, _| is_left(name, backoff));
+        if files.is_empty() {
+            return self.drop(who);
+        }
+        backoff.pause(Cause::Breaking);
+        self.fresh.remove(who);
+        self.remains.insert(who.clone(), backoff);
+    }
+
+    /// Whether files of ended processes are listed that could not be removed yet.
+    #[must_use]
+    pub fn has_remains(&self) -> bool {
+        !self.remains.is_empty()
     }
 
     /// The holders that have come since this was last asked.
@@ -108,6 +139,13 @@ mod tests {
         Name::new(text).unwrap()
     }
 
+    /// The files of a process, which all can be removed.
+    fn take(watched: &mut Watched, who: &ProcessIdentity) -> BTreeSet<Name> {
+        let mut files = BTreeSet::new();
+        watched.clear(who, Instant::now(), |name, _| !files.insert(name.clone()));
+        files
+    }
+
     #[test]
     fn each_holder_has_its_files_until_they_are_forgotten() {
         let mut watched = Watched::up_to(10);
@@ -122,7 +160,7 @@ mod tests {
         assert!(watched.of_number(pid(5)) == [who(5)]);
         watched.forget(&[name("LCK..c"), name("LCK..x")], pid(6));
         assert!(watched.of_number(pid(6)).is_empty());
-        assert_eq!(watched.take(&who(5)), BTreeSet::from([name("LCK..b")]));
+        assert_eq!(take(&mut watched, &who(5)), BTreeSet::from([name("LCK..b")]));
         assert!(watched.is_empty());
     }
 
@@ -134,10 +172,30 @@ mod tests {
         watched.add(&name("LCK..a"), &first, USER);
         watched.add(&name("LCK..b"), &second, USER);
         assert_eq!(watched.of_number(pid(5)), [first.clone(), second.clone()]);
-        assert_eq!(watched.take(&first), BTreeSet::from([name("LCK..a")]));
+        assert_eq!(take(&mut watched, &first), BTreeSet::from([name("LCK..a")]));
         assert_eq!((watched.count_of(&first), watched.count_of(&second)), (0, 1));
         watched.forget(&[name("LCK..b")], pid(5));
         assert!(watched.is_empty());
+    }
+
+    /// A file that is held is tried again, with less and less patience.
+    #[test]
+    fn files_that_cannot_be_removed_stay_listed() {
+        let mut watched = Watched::up_to(10);
+        for file in ["LCK..a", "LCK..b"] {
+            watched.add(&name(file), &who(5), USER);
+        }
+        let mut is_last = false;
+        while !is_last {
+            watched.clear(&who(5), Instant::now(), |file, backoff| {
+                is_last = backoff.decides();
+                *file == name("LCK..b")
+            });
+            assert!(watched.has_remains() && watched.holders().eq(&[who(5)]));
+            assert_eq!(watched.count_of(&who(5)), 1);
+        }
+        assert_eq!(take(&mut watched, &who(5)), BTreeSet::from([name("LCK..b")]));
+        assert!(watched.is_empty() && !watched.has_remains());
     }
 
     #[test]
@@ -146,7 +204,7 @@ mod tests {
         for file in ["LCK..a", "LCK..a", "LCK..b", "LCK..c"] {
             watched.add(&name(file), &who(5), USER);
         }
-        assert_eq!(watched.take(&who(5)).len(), 2);
+        assert_eq!(take(&mut watched, &who(5)).len(), 2);
         watched.add(&name("LCK..c"), &who(6), USER);
         assert!(watched.of_number(pid(6)) == [who(6)]);
         let mut without = Watched::default();
@@ -165,7 +223,7 @@ mod tests {
         assert_eq!(watched.count_of(&who(1001)), WATCHED_FILES_OF_A_USER);
         add(&mut watched, 0, 1001);
         (0..4 * WATCHED_FILES_OF_A_USER).for_each(|file| add(&mut watched, file, 0));
-        let files = [1000, 1001, 0].map(|user| watched.take(&who(user + 1)).len());
+        let files = [1000, 1001, 0].map(|user| take(&mut watched, &who(user + 1)).len());
         assert_eq!(files, [WATCHED_FILES_OF_A_USER, 1, 3 * WATCHED_FILES_OF_A_USER - 1]);
         assert!(watched.is_empty() && watched.take_fresh().is_empty());
     }

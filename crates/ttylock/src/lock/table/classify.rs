@@ -8,7 +8,6 @@ use pidlockfile::{Attempt, Found, Identity, Judged, Name, Obstacle, Pid, Status}
 use super::handover;
 use super::state::{State, TEMPORARY};
 use crate::dialects::content::{Content, READ_LIMIT};
-use crate::lock::backoff::Contention;
 use crate::lock::directories::{Place, Role};
 use crate::lock::flock;
 use crate::lock::flock_rights::{self, Entitled, Flocker};
@@ -97,7 +96,7 @@ impl State {
         }
         // Our own `flock(2)` must not count as that of another process.
         self.guards.let_go(name, judged.identity());
-        match self.hold(place, name, &mut judged, self.contention) {
+        match self.hold(place, name, &mut judged, self.decides) {
             Ok(()) => self.classify(name, judged),
             Err(busy) => Classification::Busy(busy),
         }
@@ -114,15 +113,13 @@ impl State {
         place: &Place,
         name: &Name,
         judged: &mut Judged,
-        contention: Contention,
+        decides: bool,
     ) -> Result<(), Busy> {
-        match (place.directory.hold(name, judged), contention) {
+        match place.directory.hold(name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
-            (Ok(Attempt::Done(()) | Attempt::Changed) | Err(_), _) => return Ok(()),
-            (Ok(Attempt::Contended), Contention::ComesBack) => {
-                return Err(Busy::NotYet(Cause::Breaking));
-            }
-            (Ok(Attempt::Contended), Contention::Decides) => {}
+            Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
+            Ok(Attempt::Contended) if decides => {}
+            Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
         }
         let flocker = self.flocker(judged.identity(), judged.owner());
         let flocker = flocker.map_err(Busy::NotYet)?;

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use pidlockfile::process::ProcessIdentity;
 use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
@@ -17,7 +17,7 @@ use crate::dialects::Dialect;
 use crate::dialects::content::READ_LIMIT;
 use crate::layout::Layout;
 use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, WATCHED_FILES};
-use crate::lock::backoff::{Backoff, Contention};
+use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::FlockGuards;
@@ -31,10 +31,9 @@ const RECORDS_SWEPT: usize = 10_000;
 /// The start of a daemon: see [`super::Table::keep_open`].
 pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usize) {
     state.guards = FlockGuards::up_to(limit);
-    state.contention = Contention::ComesBack;
+    state.decides = false;
     handover::settle_all(state, own);
-    // Removes drafts of processes that were killed while they wrote a lock.
-    let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
+    sweep(own);
     forget_what_is_gone(state, own);
     match Flocks::read_by_a_thread() {
         Ok(flocks) => state.flocks = flocks,
@@ -44,6 +43,11 @@ pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usiz
         }
     }
     watch_all(layout, own, state);
+}
+
+/// Removes drafts of processes that were killed while they wrote a lock.
+pub(super) fn sweep(own: &Place) {
+    let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
 }
 
 /// Removes records of locks that do not exist any more: killed services have left them.
@@ -125,13 +129,20 @@ fn trail_of(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDe
     follow(dev_dir, &device).ok()
 }
 
-/// Removes the lock of a process that has ended.
-pub(super) fn remove_dead(own: &Place, state: &mut State, name: &Name) {
-    state.contention = Contention::ComesBack;
-    if let Classification::Stale(judged, stale) = state.examine(own, name) {
-        // If another process is breaking the lock, it takes it.
-        state.remove(own, name, judged, stale);
-    }
+/// Removes the locks of a process that has ended. Those that another process holds now stay listed for another attempt.
+pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity) {
+    let mut watched = std::mem::take(&mut state.watched);
+    watched.clear(who, Instant::now(), |name, backoff| {
+        state.decides = backoff.decides();
+        match state.examine(own, name) {
+            Classification::Free => false,
+            Classification::Busy(busy) => matches!(busy, Busy::NotYet(_)),
+            Classification::Stale(judged, stale) => {
+                state.remove(own, name, judged, stale) != Attempt::Done(())
+            }
+        }
+    });
+    state.watched = watched;
 }
 
 /// See [`super::Table::clear_away`].
@@ -142,9 +153,9 @@ pub(super) fn clear_away(
 ) -> Result<(), String> {
     let Some((path, name)) = seen.scheme.file().and_then(split) else { return Ok(()) };
     let Some(place) = open.each().find(|place| place.path == path) else { return Ok(()) };
-    let mut backoff = Backoff::default();
+    let mut backoff = Backoff::since(Instant::now());
     loop {
-        state.contention = backoff.contention();
+        state.decides = backoff.decides();
         match try_clear(place, state, &name, seen) {
             Ok(cleared) => return cleared,
             Err(cause) => std::thread::sleep(backoff.pause(cause)),

@@ -14,7 +14,6 @@ use super::state::{State, TEMPORARY, claim};
 use super::{ATTEMPTS, Stop};
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_WITHOUT_DEVICE;
-use crate::lock::backoff::Contention;
 use crate::lock::directories::Place;
 use crate::lock::holder_record::HolderRecord;
 use crate::lock::holder_records::{Claimant, Written, record_for};
@@ -105,10 +104,8 @@ fn note(
     match directory.publish(&name, &claim) {
         Ok(Some(note)) => Ok(Some((directory, name, note))),
         // Another process is passing the lock.
-        Ok(None) => Err(match state.contention {
-            Contention::ComesBack => Stop::NotYet(Cause::Breaking),
-            Contention::Decides => Stop::Busy(None),
-        }),
+        Ok(None) if state.decides => Err(Stop::Busy(None)),
+        Ok(None) => Err(Stop::NotYet(Cause::Breaking)),
         Err(error) if error.is_not_permitted() => Ok(None),
         Err(_) => Err(Stop::Denied),
     }
@@ -259,7 +256,7 @@ fn give_one_back(
         }
         // Our own `flock(2)` must not count as that of another process.
         state.guards.let_go(name, judged.identity());
-        if state.hold(own, name, &mut judged, Contention::Decides).is_err() {
+        if state.hold(own, name, &mut judged, true).is_err() {
             return Err("another process keeps it locked".to_owned());
         }
         match own.directory.replace(name, judged, &claim(&content)) {

@@ -52,10 +52,11 @@ pub(super) fn pass(
     // Another process may have had the receiver's number when its user was looked up.
     let uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
     let receiver = Claimant { uid, ..receiver };
-    let (is_recorded, _) = take::remember(state, own, &names, &receiver, &published);
-    if !is_recorded {
+    let (is_recorded, lost) = take::remember(state, own, &names, &receiver, &published);
+    if !is_recorded || lost.is_some() {
         handover::call_off(state, own, begun, &passed);
-        return Err(Stop::Denied);
+        // A program that ignores the rules has removed it at once.
+        return Err(lost.map_or(Stop::Denied, |lost| state.stop_contended(own, lost)));
     }
     handover::end(state, begun);
     state.watched.forget(&names, *from);
@@ -146,7 +147,7 @@ fn pass_one(
                 }
                 broken
             }
-            None => match state.hold(own, name, &mut judged, state.contention) {
+            None => match state.hold(own, name, &mut judged, state.decides) {
                 Ok(()) => own.directory.replace(name, judged, &claim),
                 Err(busy) => return Err(state.busy(own, name, busy)),
             },

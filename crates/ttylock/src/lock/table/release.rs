@@ -10,6 +10,7 @@ use super::state::{State, TEMPORARY};
 use super::{ATTEMPTS, Stop, handover};
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::directories::{Directories, Place, Role};
+use crate::lock::holder_record::HolderRecord;
 use crate::lock::{Cause, Request, Weight};
 
 /// What became of one lock file.
@@ -24,7 +25,7 @@ enum Released {
     /// It may not be removed, or could not be.
     Failed { is_own: bool },
     /// Another process is breaking or removing it, or the list that shows such a process is being read.
-    Contended(Cause),
+    Contended { cause: Cause, is_own: bool },
 }
 
 impl Released {
@@ -111,10 +112,15 @@ fn is_enough(files: &Files) -> bool {
 fn outcome(files: &Files) -> Result<(), Stop> {
     let any = |is_it: fn(Released) -> bool| files.iter().any(|(_, _, it)| is_it(*it));
     let is_own = any(|it| it == Released::Own);
-    if !is_own && any(|it| it == Released::Contended(Cause::Reading)) {
-        Err(Stop::NotYet(Cause::Reading))
-    } else if !is_own && any(|it| it == Released::Contended(Cause::Breaking)) {
-        Err(Stop::NotYet(Cause::Breaking))
+    let waits_for = |cause: Cause| {
+        let counts = |it: &Released| {
+            *it == Released::Contended { cause, is_own: true }
+                || !is_own && *it == Released::Contended { cause, is_own: false }
+        };
+        files.iter().any(|(_, _, it)| counts(it))
+    };
+    if let Some(cause) = [Cause::Reading, Cause::Breaking].into_iter().find(|it| waits_for(*it)) {
+        Err(Stop::NotYet(cause))
     } else if any(|it| it == Released::Failed { is_own: true }) {
         Err(Stop::Denied)
     } else if is_own || (any(Released::is_removed) && !any(|it| it == Released::Busy)) {
@@ -185,9 +191,10 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             Ok(Found::Obstacle(_)) | Err(_) => return Some(Released::Busy),
         };
         let is_own = is_own(state, name, &judged, pid);
-        // A living owner's lock is released whichever process holds the file by flock: no process may break it, and one
-        // that releases it at this moment wants the same. A dead owner's lock may be broken at this moment, which can
-        // take long on a busy machine, and then it belongs to the process that breaks it.
+        // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
+        // it. But one that releases it, too, gets time to finish: if it removes the name later, that may be another lock's
+        // by then. A dead owner's lock may be broken at this moment, which can take long on a busy machine, and then it
+        // belongs to the process that breaks it.
         let is_living = is_own && lives(pid);
         let classification = match is_own {
             true => hold_own(state, place, name, judged, pid, is_living),
@@ -195,7 +202,9 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
         };
         let mut judged = match classification {
             Classification::Free => return None,
-            Classification::Busy(busy) => return Some(not_released(state, place, name, busy)),
+            Classification::Busy(busy) => {
+                return Some(not_released(state, place, name, busy, is_living));
+            }
             Classification::Stale(judged, _) => judged,
         };
         let file = judged.identity();
@@ -218,25 +227,42 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
                 return Some(if is_own { Released::Own } else { Released::Stale });
             }
             Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) if is_living => is_contended = true,
-            Ok(Attempt::Contended) => break,
-            Err(error) => {
-                if let Some(record) = record {
-                    state.records.put_back(name, &record);
+            Ok(Attempt::Contended) => {
+                put_back(state, name, record);
+                if !(is_living && state.decides) {
+                    let busy = state.contended(place, name);
+                    return Some(not_released(state, place, name, busy, is_living));
                 }
+                is_contended = true;
+            }
+            Err(error) => {
+                put_back(state, name, record);
                 state.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
                 return Some(Released::Failed { is_own });
             }
         }
     }
     let busy = state.contended(place, name);
-    Some(not_released(state, place, name, busy))
+    Some(not_released(state, place, name, busy, false))
+}
+
+/// The lock is not removed after all.
+fn put_back(state: &State, name: &Name, record: Option<HolderRecord>) {
+    if let Some(record) = record {
+        state.records.put_back(name, &record);
+    }
 }
 
 /// If another process is breaking or removing the file, an event names that process.
-fn not_released(state: &mut State, place: &Place, name: &Name, busy: Busy) -> Released {
+fn not_released(
+    state: &mut State,
+    place: &Place,
+    name: &Name,
+    busy: Busy,
+    is_own: bool,
+) -> Released {
     match busy {
-        Busy::NotYet(cause) => return Released::Contended(cause),
+        Busy::NotYet(cause) => return Released::Contended { cause, is_own },
         Busy::Flock(_) => drop(state.busy(place, name, busy)),
         Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => {}
     }
@@ -265,7 +291,7 @@ fn hold_own(
         let _ = place.directory.hold(name, &mut judged);
         Ok(())
     } else {
-        state.hold(place, name, &mut judged, state.contention)
+        state.hold(place, name, &mut judged, state.decides)
     };
     // We hold the file after its maker did, so the record exists.
     if !is_own(state, name, &judged, pid) {

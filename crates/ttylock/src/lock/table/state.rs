@@ -7,7 +7,6 @@ use super::Stop;
 use super::classify::{Busy, Stale};
 use crate::dialects::content::ContentForm;
 use crate::layout::Layout;
-use crate::lock::backoff::Contention;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock::{self, Flocks};
 use crate::lock::flock_guards::FlockGuards;
@@ -27,8 +26,8 @@ pub(super) const TEMPORARY: &str = "lfpd";
 pub(super) struct State {
     /// How lock files are written.
     pub(super) content: ContentForm,
-    /// What the attempt that is under way does at a file that another process holds.
-    pub(super) contention: Contention,
+    /// Whether the attempt that is under way is the last one ([`crate::Backoff::decides`]).
+    pub(super) decides: bool,
     pub(super) events: Vec<Event>,
     pub(super) machine: Machine,
     /// None before the directories are open.
@@ -49,7 +48,7 @@ impl State {
     pub(super) fn new(content: ContentForm) -> Self {
         Self {
             content,
-            contention: Contention::ComesBack,
+            decides: false,
             events: Vec::new(),
             machine: Machine::default(),
             records: HolderRecords::none(),
@@ -134,12 +133,13 @@ impl State {
         self.guards.keep(name, &holder.who, published, room);
     }
 
-    /// Forgets what processes of this number had that have ended. Returns the names of their lock files.
-    pub(super) fn forget_the_gone(&mut self, pid: Pid) -> Vec<Name> {
+    /// Lets go of the files of processes of this number that have ended, and names these processes.
+    pub(super) fn let_the_gone_go(&mut self, pid: Pid) -> Vec<ProcessIdentity> {
         let Self { guards, watched, machine, .. } = self;
         guards.forget_the_gone(pid, machine);
-        let gone = watched.of_number(pid).into_iter().filter(|who| machine.fate(who).is_over());
-        gone.flat_map(|who| watched.take(&who)).collect()
+        let mut gone = watched.of_number(pid);
+        gone.retain(|who| machine.fate(who).is_over());
+        gone
     }
 
     /// This file keeps the caller out: the answer, and the event that says why.
@@ -166,12 +166,10 @@ impl State {
     /// Another process is making, breaking or removing this file. For a caller that decides, the file is busy, and the
     /// answer names that process; every other caller comes back.
     pub(super) fn contended(&mut self, place: &Place, name: &Name) -> Busy {
-        match self.contention {
-            Contention::ComesBack => Busy::NotYet(Cause::Breaking),
-            Contention::Decides => {
-                self.blocked_by(place, name).map_or_else(Busy::NotYet, Busy::Flock)
-            }
+        if !self.decides {
+            return Busy::NotYet(Cause::Breaking);
         }
+        self.blocked_by(place, name).map_or_else(Busy::NotYet, Busy::Flock)
     }
 
     /// The same as the answer.

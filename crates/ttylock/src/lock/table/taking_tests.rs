@@ -15,11 +15,11 @@ use rstest::rstest;
 use super::classify::{Busy, Classification};
 use super::{Layout, Stop, Table};
 use crate::device::name::DeviceName;
-use crate::lock::backoff::Contention;
-use crate::lock::flock::Flocks;
+use crate::lock::backoff::Backoff;
+use crate::lock::flock::{self, Flocks};
 use crate::lock::holder_records::before_record;
 use crate::lock::kernel_list::{Completeness, Listing};
-use crate::lock::{Cause, Contended, Event, Outcome, Request};
+use crate::lock::{Cause, Contended, Event, Outcome, Pass, Request};
 use crate::test_processes::{ended, pid_of};
 
 /// A machine whose lock and state directories two pid namespaces share.
@@ -73,6 +73,15 @@ fn move_elsewhere(table: &mut Table) {
     *table.machine() = Machine::seen_from(here);
 }
 
+/// Before the first attempt of a request, and before its last one.
+fn fresh() -> Backoff {
+    Backoff::since(Instant::now())
+}
+
+fn last() -> Backoff {
+    fresh().used_up()
+}
+
 fn request(pid: Pid) -> Request {
     Request { device: DeviceName::parse(b"ttyS0").unwrap(), pid }
 }
@@ -88,12 +97,9 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     let notes = Rc::clone(&met);
     before_record::set(move || {
         let own = request(Pid::this());
-        let lock = second
-            .attempt_lock(&own, None, Contention::Decides, Instant::now())
-            .map(|answer| answer.outcome);
+        let lock = second.attempt_lock(&own, None, last()).map(|answer| answer.outcome);
         // A process with the same number here does not release it either.
-        let unlock =
-            second.attempt_unlock(&request(pid), Contention::Decides).map(|answer| answer.outcome);
+        let unlock = second.attempt_unlock(&request(pid), last()).map(|answer| answer.outcome);
         notes.borrow_mut().extend([lock, unlock]);
     });
     assert_eq!(first.lock(&request(pid)).outcome, Outcome::Done);
@@ -157,15 +163,12 @@ fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
     before_record::set(move || std::fs::remove_file(removed).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
-    let first = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
+    let first = table.attempt_lock(&request, None, fresh());
     assert!(first.is_err(), "{first:?}");
     for left in ["lock", "state"] {
         assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
     }
-    assert_eq!(
-        table.attempt_lock(&request, None, Contention::ComesBack, Instant::now()).unwrap().outcome,
-        Outcome::Done
-    );
+    assert_eq!(table.attempt_lock(&request, None, fresh()).unwrap().outcome, Outcome::Done);
     assert!(file.exists());
 }
 
@@ -178,15 +181,12 @@ fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
     before_record::set(move || std::fs::rename(from, to).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
-    let first = table.attempt_lock(&request, None, Contention::ComesBack, Instant::now());
+    let first = table.attempt_lock(&request, None, fresh());
     assert!(first.is_err(), "{first:?}");
     for left in ["lock", "state"] {
         assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
     }
-    assert_eq!(
-        table.attempt_lock(&request, None, Contention::ComesBack, Instant::now()).unwrap().outcome,
-        Outcome::Done
-    );
+    assert_eq!(table.attempt_lock(&request, None, fresh()).unwrap().outcome, Outcome::Done);
     assert!(file.exists());
     assert!(shared.0.path().join("state/LCK..ttyS0").is_symlink());
 }
@@ -252,15 +252,15 @@ fn while_the_list_is_read_everybody_comes_back() {
     let request = request(Pid::this());
     table.state.flocks = Flocks::answering([None]);
     for _ in 0..2 {
-        let answer = table.attempt_unlock(&request, Contention::Decides);
+        let answer = table.attempt_unlock(&request, last());
         let is_read = |it: &Contended| it.cause == Cause::Reading && it.events.is_empty();
         assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
-        let answer = table.attempt_lock(&request, None, Contention::Decides, Instant::now());
+        let answer = table.attempt_lock(&request, None, last());
         assert!(answer.as_ref().is_err_and(is_read), "{answer:?}");
         assert!(path.exists());
     }
     table.state.flocks = Flocks::answering([Some(Listing::default())]);
-    let answer = table.attempt_unlock(&request, Contention::Decides);
+    let answer = table.attempt_unlock(&request, last());
     assert!(answer.is_ok(), "{answer:?}");
 }
 
@@ -272,7 +272,7 @@ fn a_held_lock_that_is_not_unlocked_is_reported() {
     let mut table = shared.service();
     let partial = Listing { completeness: Completeness::Partial(None), ..Listing::default() };
     table.state.flocks = Flocks::answering([Some(partial)]);
-    let answer = table.attempt_unlock(&request(Pid::this()), Contention::Decides).unwrap();
+    let answer = table.attempt_unlock(&request(Pid::this()), last()).unwrap();
     assert_eq!(answer.outcome, Outcome::Busy);
     let says_why = |event: &Event| event.text.contains("is stale, but flock(2) on it is held");
     assert!(path.exists() && answer.events.iter().any(says_why), "{answer:?}");
@@ -281,7 +281,7 @@ fn a_held_lock_that_is_not_unlocked_is_reported() {
 /// Any user may make a stale lock in such a directory, and hold it for ever.
 #[rstest]
 fn a_held_stale_lock_in_a_directory_open_to_all_keeps_nobody_out(
-    #[values(Contention::ComesBack, Contention::Decides)] contention: Contention,
+    #[values(fresh(), last())] backoff: Backoff,
 ) {
     let shared = Shared::new();
     let open = shared.0.path().join("open");
@@ -293,7 +293,7 @@ fn a_held_stale_lock_in_a_directory_open_to_all_keeps_nobody_out(
     let answers = [Completeness::Whole, Completeness::Partial(None)];
     let listing = |completeness| Some(Listing { completeness, ..Listing::default() });
     table.state.flocks = Flocks::answering(answers.map(listing));
-    let answer = table.attempt_lock(&request(Pid::this()), None, contention, Instant::now());
+    let answer = table.attempt_lock(&request(Pid::this()), None, backoff);
     assert!(answer.as_ref().is_ok_and(|it| it.outcome == Outcome::Done), "{answer:?}");
     assert!(path.exists());
 }
@@ -307,8 +307,7 @@ fn a_list_that_takes_long_to_read_ends_in_an_answer() {
     let mut table = shared.service();
     table.state.flocks = Flocks::answering([None, Some(Listing::default())]);
     let request = request(Pid::this());
-    let answers: Vec<_> =
-        (0..4).map(|_| table.attempt_unlock(&request, Contention::Decides)).collect();
+    let answers: Vec<_> = (0..4).map(|_| table.attempt_unlock(&request, last())).collect();
     assert!(answers.iter().any(Result::is_ok), "{answers:?}");
 }
 
@@ -317,8 +316,8 @@ fn a_request_that_comes_back_was_asked_once() {
     let shared = Shared::new();
     let mut table = shared.service();
     let mut asked = Vec::new();
-    let answer = table.with_pauses(|table, _, since| {
-        asked.push(since);
+    let answer = table.with_pauses(|table, backoff| {
+        asked.push(backoff.asked());
         let came_back = asked.len() > 3;
         table.answer(if came_back { Ok(None) } else { Err(Stop::NotYet(Cause::Reading)) })
     });
@@ -344,4 +343,77 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
         matches!(*met.borrow(), Some(Classification::Busy(Busy::NotYet(Cause::Breaking)))),
         "{met:?}"
     );
+}
+
+/// Another process may hold a file just for a moment, when its holder has ended: it is tried again. A stranger that
+/// never lets go of it does not keep it there.
+#[rstest]
+#[case::for_a_moment(true)]
+#[case::for_ever(false)]
+fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    table.keep_open(0);
+    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = pid_of(&holder);
+    assert_eq!(table.lock(&request(pid)).outcome, Outcome::Done);
+    let path = shared.0.path().join("lock/LCK..ttyS0");
+    let file = File::open(&path).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    table.state.flocks = Flocks::answering([Some(Listing::default())]);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    table.gone(pid);
+    assert!(path.exists(), "it is held");
+    let mut held = Some(file);
+    if is_brief {
+        held.take();
+    }
+    let mut tries = 0;
+    while !table.the_gone().is_empty() {
+        tries += 1;
+        table.gone(pid);
+        assert!(tries < 100, "without an end");
+    }
+    // A process that is not seen may be a service.
+    assert!(!path.exists() || !is_brief && !flock::sees_all(), "after {tries} more tries");
+}
+
+/// Two sessions release the same lock: the one that comes second waits for the first, which may be stopped between its
+/// last look and the removal. A stranger that holds the file for ever does not keep it there.
+#[test]
+fn a_release_goes_past_a_held_file_only_after_a_while() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome, Outcome::Done);
+    let path = shared.0.path().join("lock/LCK..ttyS0");
+    let held = File::open(&path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let answer = table.attempt_unlock(&own, fresh());
+    assert!(answer.as_ref().is_err_and(|it| it.cause == Cause::Breaking), "{answer:?}");
+    assert!(path.exists());
+    assert_eq!(table.unlock(&own).outcome, Outcome::Done);
+    assert!(!path.exists());
+}
+
+/// No client is told that it has passed a lock whose file is gone.
+#[test]
+fn a_lock_that_is_removed_while_it_is_passed_is_not_passed() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let mut receiver = Command::new("sleep").arg("1000").spawn().unwrap();
+    let (device, from, to) = (request(Pid::this()).device, Pid::this(), pid_of(&receiver));
+    assert_eq!(table.lock(&request(from)).outcome, Outcome::Done);
+    let file = shared.0.path().join("lock/LCK..ttyS0");
+    before_record::set(move || std::fs::remove_file(file).unwrap());
+    let answer = table.pass(&Pass { device, from, to });
+    receiver.kill().unwrap();
+    receiver.wait().unwrap();
+    assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
+    for left in ["lock", "state"] {
+        let left = std::fs::read_dir(shared.0.path().join(left)).unwrap().flatten();
+        let left: Vec<_> = left.map(|it| it.file_name()).collect();
+        assert!(left.iter().all(|it| it.to_str().unwrap().starts_with("gate.")), "{left:?}");
+    }
 }
