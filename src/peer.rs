@@ -241,7 +241,8 @@ pub(crate) fn may_open(
     path: &Path,
     device: &ResolvedDevice,
 ) -> Result<(), Refusal> {
-    if process.is_none() && !sys::SHOWS_RIGHTS && lives(pid) {
+    let is_restricted = device.access.is_some_and(|access| access.is_character_device());
+    if process.is_none() && is_restricted && lives(pid) {
         return Err(Refusal::RightsUnknown);
     }
     permission::may_open(process, path, device).then_some(()).ok_or(Refusal::DeviceClosed)
@@ -291,7 +292,7 @@ impl fmt::Display for Refusal {
             Self::NoPort => f.write_str("it is not a serial port"),
             Self::DeviceClosed => f.write_str("it may not open the device"),
             Self::RightsUnknown => {
-                f.write_str("this system does not show what the process may open: see --anyone")
+                f.write_str("this system hides what the process may open (hidepid?): see --anyone")
             }
             Self::Hidden => f.write_str(sys::WHY_HIDDEN),
             Self::PeerUnknown => f.write_str("the user of the connection is unknown"),

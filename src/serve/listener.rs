@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg};
 use nix::sys::socket::{self, AddressFamily, Backlog, SockType, SockaddrIn, SockaddrIn6, sockopt};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
@@ -69,12 +71,32 @@ fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What cannot be connected to is left over from a daemon that was killed, and gives way. Two that
-/// start at once exclude each other by `flock(2)` on the directory.
+/// How long another daemon that starts at the same time is waited for.
+const RIVAL: Duration = Duration::from_secs(1);
+
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Excludes another daemon that starts at the same time, for as long as the result lives. Any user may lock a directory,
+/// for ever; so after a while, this goes on without.
+fn exclude_rivals(directory: &Path) -> io::Result<Option<Flock<std::fs::File>>> {
+    let mut file = std::fs::File::open(directory)?;
+    let began = Instant::now();
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(ours) => return Ok(Some(ours)),
+            Err((_, Errno::EWOULDBLOCK)) if began.elapsed() >= RIVAL => return Ok(None),
+            Err((theirs, Errno::EWOULDBLOCK)) => file = theirs,
+            Err((_, errno)) => return Err(errno.into()),
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// What cannot be connected to is left over from a daemon that was killed, and gives way.
 fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let directory = std::fs::File::open(parent)?;
-    let _ours = Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    let _ours = exclude_rivals(parent)?;
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),

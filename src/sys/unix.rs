@@ -31,9 +31,6 @@ pub(crate) const STATE_DIR: &str = "/var/run/lfpd";
 /// Sends as it is: SIGPIPE is ignored all the same, and not all of these systems can say more.
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 
-/// Whether it is told what a living process may open.
-pub(crate) const SHOWS_RIGHTS: bool = false;
-
 /// Why the user of a living process is not known.
 pub(crate) const WHY_HIDDEN: &str =
     "this system does not show the user of the process: see --trust-pid";

@@ -111,6 +111,42 @@ fn hidden_processes_are_nobodys() {
     assert_eq!(talk.code(&format!("lock ttyS2 {}", alices.pid())), "200");
 }
 
+/// Where `/proc` shows the user of a process and nothing else, it cannot be told what the process may open.
+#[rstest]
+#[case::of_others(User::Alice, "550")]
+#[case::of_root(User::Root, "200")]
+#[ignore = "needs root: tests/run"]
+fn a_process_with_hidden_rights_gets_no_device(#[case] client: User, #[case] code: &str) {
+    let sandbox = Sandbox::with_lfpd().port_with_mode("ttyS4", 0o660).enter();
+    let syslog = Syslog::open(&sandbox);
+    let hide = ["-o", "remount,hidepid=1", "/proc"];
+    assert!(sandbox.command("mount").args(hide).run().code() == 0);
+    let sleeper = sleeper(&sandbox, client);
+    let mut talk =
+        Session::on(&sandbox, User::Uucp, &[], connect_in(&sandbox, "127.0.0.1", client));
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code(&format!("lock ttyS4 {}", sleeper.pid())), code);
+    assert!(code == "200" || syslog.line().contains("hidepid"));
+}
+
+/// A lock in a directory that is open to everybody counts if it is of the process that it names. If `/proc` hides that
+/// process, it counts too.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_lock_in_tmp_of_a_hidden_process_counts(#[values("0", "1", "2")] hidepid: &str) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let hide = ["-o", &format!("remount,hidepid={hidepid}"), "/proc"];
+    assert!(sandbox.command("mount").args(hide).run().code() == 0);
+    let holder = sleeper(&sandbox, User::Alice);
+    let claim = format!("printf '%10d\\n' {} >/tmp/LCK..ttyS1", holder.pid());
+    let words = ["-c", &claim];
+    assert_eq!(sandbox.command("sh").args(words).user(User::Alice).run().code(), 0);
+    let ends = connect_in(&sandbox, "127.0.0.1", User::Bob);
+    let mut talk = Session::on(&sandbox, User::Uucp, &[], ends);
+    assert!(talk.line().starts_with("220 "));
+    assert_eq!(talk.code(&format!("lock ttyS1 {GONE}")), "450");
+}
+
 /// Without netlink (older containers forbid it) the tables in `/proc/net` tell the same.
 #[rstest]
 #[ignore = "needs root: tests/run"]

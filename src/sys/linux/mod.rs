@@ -29,9 +29,6 @@ pub(crate) const STATE_DIR: &str = "/run/lfpd";
 /// Sends without SIGPIPE.
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 
-/// Whether it is told what a living process may open; but for some that are hidden.
-pub(crate) const SHOWS_RIGHTS: bool = true;
-
 /// Why the user of a living process is not known.
 pub(crate) const WHY_HIDDEN: &str = "it is hidden: is /proc mounted with hidepid?";
 

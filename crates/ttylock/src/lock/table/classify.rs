@@ -66,10 +66,21 @@ impl State {
         name: &Name,
         found: Result<Found, pidlockfile::Error>,
     ) -> Classification {
+        let seen = self.look(place, name, found);
+        self.hold_stale(place, name, seen)
+    }
+
+    /// The same without holding it.
+    pub(super) fn look(
+        &mut self,
+        place: &Place,
+        name: &Name,
+        found: Result<Found, pidlockfile::Error>,
+    ) -> Classification {
         match found {
             Ok(Found::Nothing) => Classification::Free,
             Ok(Found::Obstacle(obstacle)) => Classification::Busy(Busy::Obstacle(obstacle)),
-            Ok(Found::File(judged)) => self.hold_if_stale(place, name, judged),
+            Ok(Found::File(judged)) => self.classify(name, judged),
             Err(error) => {
                 self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
                 Classification::Busy(Busy::Unknown)
@@ -77,16 +88,22 @@ impl State {
         }
     }
 
-    /// Classifies a lock file. A stale one is held and classified once more while no other process may break or make
-    /// it: its maker held `flock(2)` on it until the lock was recorded, and without the record, a lock of another pid
-    /// namespace looks dead.
+    /// The same of a file that is a lock or was one.
     pub(super) fn hold_if_stale(
         &mut self,
         place: &Place,
         name: &Name,
         judged: Judged,
     ) -> Classification {
-        let mut judged = match self.classify(name, judged) {
+        let seen = self.classify(name, judged);
+        self.hold_stale(place, name, seen)
+    }
+
+    /// Holds a stale lock and classifies it once more, while no other process may break or make it: its maker held
+    /// `flock(2)` on it until the lock was recorded, and without the record, a lock of another pid namespace looks
+    /// dead.
+    fn hold_stale(&mut self, place: &Place, name: &Name, seen: Classification) -> Classification {
+        let mut judged = match seen {
             Classification::Stale(judged, _) => judged,
             other @ (Classification::Free | Classification::Busy(_)) => return other,
         };
@@ -198,8 +215,9 @@ impl State {
             Ok(Found::File(judged)) => {
                 let (pid, owner) = (pid_in(judged), judged.owner());
                 let is_over = pid.is_some_and(|pid| self.machine.fate_of_number(pid).is_over());
-                let is_its =
-                    || owner != UNMAPPED_UID && pid.and_then(process::owner) == Some(owner);
+                // With `hidepid`, the user of a living process may be unknown.
+                let is_owners = |pid| process::owner(pid).is_none_or(|user| user == owner);
+                let is_its = || owner != UNMAPPED_UID && pid.is_some_and(is_owners);
                 let counts = is_over || owner == 0 || is_its();
                 counts.then_some(()).ok_or_else(|| format!("uid {owner}"))
             }

@@ -82,17 +82,29 @@ fn clear_searched(
     searched(open, lock_names).into_iter().try_for_each(|(place, name)| clear(state, place, name))
 }
 
-/// The same of locks that are held or being made; nothing is removed.
+/// The same, but nothing is removed: a dead lock is ignored, unless a process holds it by `flock(2)` that may do so. That
+/// process may be in another pid namespace, and make the lock now.
 fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) -> Result<(), Stop> {
     for (place, name) in searched(open, lock_names) {
         let found = place.directory.read(name, READ_LIMIT);
         if state.counts(place, &found).is_err() {
             continue;
         }
-        let Ok(Found::File(judged)) = found else { continue };
-        if let Classification::Busy(busy) = state.classify(name, judged) {
-            return Err(state.busy(place, name, busy));
-        }
+        let busy = match state.look(place, name, found) {
+            Classification::Free => continue,
+            Classification::Busy(busy) => busy,
+            Classification::Stale(judged, _) => {
+                match state.flocker(judged.identity(), judged.owner()) {
+                    Err(_) | Ok(_) if place.is_open_to_all() => continue,
+                    Err(cause) => Busy::NotYet(cause),
+                    Ok(flocker) => match flocker.blocks(place.directory.is_gated()) {
+                        Some(holder) => Busy::Flock(Some(holder)),
+                        None => continue,
+                    },
+                }
+            }
+        };
+        return Err(state.busy(place, name, busy));
     }
     Ok(())
 }

@@ -191,19 +191,41 @@ fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
     assert!(shared.0.path().join("state/LCK..ttyS0").is_symlink());
 }
 
-/// Two services that write different directories take a device at the same time: each has looked before the other wrote.
-#[test]
-fn two_services_with_different_directories_do_not_both_take_a_device() {
+/// What a service that writes another directory has made since this one looked there.
+#[rstest]
+#[case::a_lock(Some(Pid::this()), false, Outcome::Busy)]
+#[case::no_file_that_can_be_read(None, false, Outcome::Busy)]
+#[case::a_lock_of_another_pid_namespace_before_its_record(Some(ended()), true, Outcome::Busy)]
+#[case::a_lock_of_a_process_that_has_ended_since(Some(ended()), false, Outcome::Done)]
+fn two_services_with_different_directories_do_not_both_take_a_device(
+    #[case] holder: Option<Pid>,
+    #[case] is_held: bool,
+    #[case] outcome: Outcome,
+) {
     let shared = Shared::new();
     let other = shared.0.path().join("other");
     std::fs::create_dir(&other).unwrap();
     let theirs = other.join("LCK..ttyS0");
-    before_record::set(move || std::fs::write(theirs, format!("{:>10}\n", Pid::this())).unwrap());
+    let held = Rc::new(RefCell::new(None));
+    let holds = Rc::clone(&held);
+    before_record::set(move || match holder {
+        Some(pid) => {
+            std::fs::write(&theirs, format!("{pid:>10}\n")).unwrap();
+            let file = File::open(&theirs).unwrap();
+            if is_held {
+                rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            }
+            *holds.borrow_mut() = Some(file);
+        }
+        None => std::fs::create_dir(&theirs).unwrap(),
+    });
     let layout = shared.layout();
     let mut table = Table::new(Layout { search_dirs: vec![other], ..layout });
-    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Busy);
-    for left in ["lock", "state"] {
-        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
+    assert_eq!(table.lock(&request(Pid::this())).outcome, outcome);
+    if outcome == Outcome::Busy {
+        for left in ["lock", "state"] {
+            assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
+        }
     }
 }
 
