@@ -1,7 +1,7 @@
 //! The connection to etcd: one member at a time, the next one if it fails, and a deadline for every call.
 //!
-//! Each call is sent once. Callers need to know whether a failed call can have had an effect:
-//! [`Failure::NotSent`] means no, [`Failure::Unclear`] means that it is unknown.
+//! Each call is sent once, and an answer that comes after the deadline counts as none. Callers need to know whether a
+//! failed call can have had an effect: [`Failure::NotSent`] means no, [`Failure::Unclear`] means that it is unknown.
 
 use super::rpc::auth_client::AuthClient;
 use super::rpc::kv_client::KvClient;
@@ -224,8 +224,11 @@ impl Client {
         let line = self.line().await?;
         let (generation, limit) = (line.generation, line.limit);
         self.calls.fetch_add(1, Ordering::Relaxed);
+        let begun = Instant::now();
         let status = match tokio::time::timeout(limit, send(line)).await {
-            Ok(Ok(answer)) => return Ok(answer.into_inner()),
+            // If this process stood still, another server may have led since.
+            Ok(Ok(answer)) if begun.elapsed() <= CALL => return Ok(answer.into_inner()),
+            Ok(Ok(_)) => Status::deadline_exceeded("the answer is too old"),
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded("no answer in time"),
         };
@@ -419,6 +422,20 @@ mod tests {
         assert_eq!(link.limit(begun + ELECTION), CALL);
         link.give_up(begun + ELECTION);
         assert_eq!((link.limit(begun + ELECTION), link.at), (CALL_AFTER_LOSS, 3));
+    }
+
+    /// An answer from before a pause of this process says nothing about the present.
+    #[tokio::test]
+    async fn an_answer_that_is_too_old_counts_as_none() {
+        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
+        let client = Client::new(settings);
+        client.link.lock().await.channel = Some(channel);
+        let late = async |_| {
+            std::thread::sleep(CALL);
+            Ok(Response::new(()))
+        };
+        assert_eq!(client.call(late).await, Err(Failure::Unclear));
     }
 
     #[rstest]

@@ -401,8 +401,8 @@ impl Connection {
         let poll = |this: &mut Self, cx: &mut Context<'_>| {
             let now = this.shared.now();
             let mut core = this.shared.core();
-            if let Some(answer) = core.connections.take_answer(this.id, now) {
-                this.rests_on = core.recording.mark();
+            if let Some((answer, mark)) = core.connections.take_answer(this.id, now) {
+                this.rests_on = mark;
                 drop(core);
                 this.restart_reading(now);
                 return Poll::Ready(Some(answer));

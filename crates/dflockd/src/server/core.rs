@@ -198,7 +198,7 @@ impl Core {
         self.engine.cancel(now, id);
         self.end_watch(id);
         let unseen = self.connections.take_unseen(id);
-        for grant in unseen.iter().flat_map(Answer::grants) {
+        for grant in unseen.iter().flat_map(|(answer, _)| answer.grants()) {
             // No client was told this token. With auto-release off, the hold would block the key for a whole lease.
             self.engine.take_back(now, id, grant.token);
         }
@@ -213,7 +213,11 @@ impl Core {
         self.recording.note(&mut self.engine, now);
         while let Some(effect) = self.engine.take_effect() {
             match effect {
-                Effect::Answer(id, answer) => self.connections.answer(id, answer),
+                Effect::Answer(id, answer) => {
+                    // Decided now: the commit of these changes is enough, whenever the connection wakes.
+                    let mark = self.recording.mark();
+                    self.connections.answer(id, answer, mark);
+                }
                 Effect::Taken(id, token) => self.note_taken(id, token),
                 Effect::Moved(key) => self.watchers.begin_sweep(&key),
                 Effect::Expired { serial, key } => {

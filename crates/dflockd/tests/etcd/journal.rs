@@ -1,15 +1,12 @@
 //! The journal against real members: what was committed is found by the next leader, and a server that does not lead
 //! any more commits and confirms nothing, whatever happens to members.
 
+use crate::relay::{Answers, Relay};
 use leases::journal::{Failed, Journal, Kept, Record};
 use leases::{Claim, Label, Token, Ttl};
 use leases_etcd::{Contact, EtcdJournal, EtcdOptions, Settings};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testbed::dflockd::PATIENCE;
 use testbed::dflockd::etcd::{self as cluster, Cluster};
@@ -232,52 +229,23 @@ fn members_are_killed_stopped_and_compacted() {
     });
 }
 
-/// Passes bytes on to a member. While it is `deaf`, the member hears and its answers are lost.
-fn relay(member: &str) -> (String, Arc<AtomicBool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let deaf = Arc::new(AtomicBool::new(false));
-    let (member, is_deaf) = (member.to_owned(), Arc::clone(&deaf));
-    std::thread::spawn(move || {
-        for near in listener.incoming().map_while(Result::ok) {
-            let far = TcpStream::connect(&member).unwrap();
-            let (back, forth) =
-                ((far.try_clone().unwrap(), near.try_clone().unwrap()), (near, far));
-            let is_deaf = Arc::clone(&is_deaf);
-            let never = Arc::new(AtomicBool::new(false));
-            std::thread::spawn(move || pass(back, &is_deaf));
-            std::thread::spawn(move || pass(forth, &never));
-        }
-    });
-    (address, deaf)
-}
-
-fn pass((mut from, mut to): (TcpStream, TcpStream), is_lost: &AtomicBool) {
-    let mut bytes = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if !is_lost.load(Ordering::SeqCst) && to.write_all(&bytes[..count]).is_err() {
-            return;
-        }
-    }
-}
-
 /// The commit is applied, its answer is lost, and the same bytes find that it was done.
 #[test]
 fn a_commit_whose_answer_was_lost_is_done() {
     let endpoints = cluster::shared_cluster().endpoints.clone();
     let service = Service::on(&endpoints);
-    let (relay, deaf) = relay(endpoints.split(',').next().unwrap());
+    let relay = Relay::to(endpoints.split(',').next().unwrap());
     run(async {
-        let (mut journal, mut model) = (service.through(&relay), Model::default());
+        let (mut journal, mut model) = (service.through(&relay.address), Model::default());
         let fence = model.is_found_by(&mut journal).await;
-        deaf.store(true, Ordering::SeqCst);
+        relay.set(Answers::Lost);
         let records = [Record::Granted(kept(fence))];
         let holds = format!("get --prefix --keys-only {}", service.name("h/"));
         let hearing = async {
             while cluster::shared_cluster().control(&holds).is_empty() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            deaf.store(false, Ordering::SeqCst);
+            relay.set(Answers::Passed);
         };
         let ((), outcome) = tokio::join!(hearing, journal.commit(&records));
         assert_eq!(outcome, Ok(()));
@@ -293,15 +261,15 @@ fn a_commit_whose_answer_was_lost_is_done() {
 fn after_a_failed_commit_no_larger_one_takes_its_number() {
     let endpoints = cluster::shared_cluster().endpoints.clone();
     let service = Service::on(&endpoints);
-    let (relay, deaf) = relay(endpoints.split(',').next().unwrap());
+    let relay = Relay::to(endpoints.split(',').next().unwrap());
     run(async {
-        let (mut journal, mut model) = (service.through(&relay), Model::default());
+        let (mut journal, mut model) = (service.through(&relay.address), Model::default());
         let fence = model.is_found_by(&mut journal).await;
         model.commit(&mut journal, &[Record::Granted(kept(fence))]).await;
-        deaf.store(true, Ordering::SeqCst);
+        relay.set(Answers::Lost);
         let first = [Record::Granted(kept(fence + 1))];
         assert_eq!(journal.commit(&first).await, Err(Failed));
-        deaf.store(false, Ordering::SeqCst);
+        relay.set(Answers::Passed);
         let larger = [Record::Granted(kept(fence + 1)), Record::Ended(kept(fence).token)];
         assert_eq!(journal.commit(&larger).await, Err(Failed));
         model.apply(&first);

@@ -1,6 +1,7 @@
 //! Servers of which one leads: it serves from its engine, and etcd has the record. Whatever happens to it, the next
 //! leader continues with the same holds, and one that was succeeded answers nothing that could be wrong.
 
+use crate::relay::{Answers, Relay};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use testbed::dflockd::etcd as cluster;
@@ -118,6 +119,40 @@ fn a_hand_over_and_the_end_of_the_leader() {
         ("ok" | "error_draining", None) => assert_eq!(granted, "error_draining"),
         other => panic!("{other:?}"),
     }
+}
+
+/// The record of a hand-over is in etcd, and the leader stands still until another one leads. What it finds when it
+/// continues is too old: the next client must not wait for a hold that nobody was told of.
+#[test]
+fn a_hand_over_that_a_silent_leader_recorded_is_given_back() {
+    let mut etcd = cluster::Cluster::start(&[]);
+    let store = etcd.store();
+    let (endpoints, holds) = (&store.environment[1].1, format!("{}h/", store.environment[2].1));
+    let relay = Relay::to(endpoints.split(',').next().unwrap());
+    let mut environment = store.environment.clone();
+    environment[1].1.clone_from(&relay.address);
+    let start = |store: &Store| Daemon::run(program_on(store).args(["--port", "0"]));
+    let first = start(&Store { environment });
+    first.logged("this server leads");
+    let (mut holder, mut waiter) = (first.talk(), first.talk());
+    let token = holder.take("k", "0 600");
+    waiter.say(b"l\nk\n600 600\n");
+    first.until_stats("\"waiters\":1");
+    let second = start(&store);
+    second.logged("linked to the leader");
+    let before = etcd.control(&format!("get --prefix --keys-only {holds}"));
+    relay.set(Answers::Kept);
+    holder.say(format!("r\nk\n{token}\n").as_bytes());
+    until("it is recorded", || {
+        etcd.control(&format!("get --prefix --keys-only {holds}")) != before
+    });
+    first.signal(Signal::SIGSTOP);
+    relay.set(Answers::Passed);
+    second.logged("this server leads");
+    first.signal(Signal::SIGCONT);
+    assert_eq!(waiter.line(), "error_draining");
+    let mut next = second.talk();
+    assert!(next.ask("l", "k", "30").starts_with("ok "));
 }
 
 /// The holds of a connection that ends are released, and others get them.

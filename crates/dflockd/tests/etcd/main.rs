@@ -16,5 +16,6 @@ mod leader;
 mod model;
 mod moves;
 mod reach;
+mod relay;
 mod report;
 mod tenure;

@@ -1,5 +1,6 @@
 //! The table of connections: what the server knows of each one, and their deadlines.
 
+use leases::journal::Mark;
 use leases::{Answer, ConnId, Label, Moment, Refusal, Timers, Token};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,7 +27,8 @@ pub(super) struct Seat {
     deadline: Moment,
     /// When the timer fires. That may be before the deadline: the timer is moved only when it fires.
     timer_at: Moment,
-    answer: Option<Answer>,
+    /// The answer to its wait, and when it may be sent.
+    answer: Option<(Answer, Option<Mark>)>,
 }
 
 /// See the module.
@@ -192,23 +194,27 @@ impl Connections {
         }
     }
 
-    /// Gives a waiting connection its answer.
-    pub(super) fn answer(&mut self, id: ConnId, answer: Answer) {
+    /// Gives a waiting connection its answer, which may be sent when `mark` is reached.
+    pub(super) fn answer(&mut self, id: ConnId, answer: Answer, mark: Option<Mark>) {
         if let Some(seat) = self.get_mut(id) {
-            seat.answer = Some(answer);
+            seat.answer = Some((answer, mark));
         }
         self.wake(id);
     }
 
     /// Returns the answer to a wait, once. A grant whose lease has ended meanwhile does not count.
-    pub(in crate::server) fn take_answer(&mut self, id: ConnId, now: Moment) -> Option<Answer> {
-        let answer = self.take_unseen(id)?;
+    pub(in crate::server) fn take_answer(
+        &mut self,
+        id: ConnId,
+        now: Moment,
+    ) -> Option<(Answer, Option<Mark>)> {
+        let (answer, mark) = self.take_unseen(id)?;
         let over = answer.grants().iter().any(|grant| grant.expires <= now);
-        Some(if over { Answer::Refused(Refusal::LeaseExpired) } else { answer })
+        Some((if over { Answer::Refused(Refusal::LeaseExpired) } else { answer }, mark))
     }
 
     /// The answer that a connection has not seen.
-    pub(super) fn take_unseen(&mut self, id: ConnId) -> Option<Answer> {
+    pub(super) fn take_unseen(&mut self, id: ConnId) -> Option<(Answer, Option<Mark>)> {
         self.get_mut(id)?.answer.take()
     }
 

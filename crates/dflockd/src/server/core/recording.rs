@@ -226,3 +226,49 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "etcd")]
+mod tests {
+    use super::super::Shared;
+    use super::*;
+    use crate::sample::take;
+    use leases::{Answer, Claim, Request, Seconds, Verdict};
+
+    const NOW: Moment = Moment::from_micros(0);
+
+    /// Makes the calls of the journal that are due; returns their number.
+    fn record(core: &mut Core) -> usize {
+        let mut calls = 0;
+        while let Some(call) = core.recording.commits.begin() {
+            let Call::Commit(records) = call else { panic!("nothing is only confirmed") };
+            core.end_call(Ok(()), &records, NOW);
+            calls += 1;
+        }
+        calls
+    }
+
+    /// The journal may be quicker than the client that is woken.
+    #[test]
+    fn a_hand_over_is_one_commit() {
+        let settings = Settings::default();
+        let shared = Shared::new(settings.clone());
+        let mut core = shared.core();
+        core.recording = Recording::of::<EtcdJournal>();
+        core.begin_term(&Recovered::default(), NOW);
+        let [holder, waiter] = [(); 2].map(|()| core.admit(&settings, None).unwrap().0);
+        let Verdict::Now(Answer::Granted(grant)) = core.ask(NOW, holder, take(b"k", 9)) else {
+            panic!("it is free");
+        };
+        let (key, timeout) = (Key::new(b"k").unwrap(), Seconds::new(9).unwrap());
+        let wait = Request::Acquire { key, claim: Claim::LOCK, timeout, ttl: None };
+        assert_eq!(core.ask(NOW, waiter, wait), Verdict::Later);
+        assert_eq!(record(&mut core), 1);
+        core.ask(NOW, holder, Request::Release { key, token: Some(grant.token) });
+        assert_eq!(record(&mut core), 1);
+        let (answer, mark) = core.connections.take_answer(waiter, NOW).unwrap();
+        assert!(matches!(answer, Answer::Granted(_)));
+        assert_eq!(core.recording.commits.may_send(mark.unwrap()), Ok(true));
+        assert_eq!(record(&mut core), 0);
+    }
+}
