@@ -239,19 +239,11 @@ impl Connection {
 
     /// Serves a standby over this connection, which is no client's.
     #[cfg(feature = "etcd")]
-    async fn become_link(mut self, shown: &str) {
-        self.output = format!("ok {shown}\n").into_bytes();
-        let sent = self.send().await;
-        let now = self.shared.now();
-        let mut core = self.shared.core();
+    async fn become_link(self, shown: &str) {
         // It has no holds.
-        core.leave(self.id, now, AutoRelease::Off);
-        core.connections.give_back_serial(self.serial);
-        drop(core);
-        self.shared.changed().notify_one();
-        if sent.is_ok() {
-            self.shared.standby().hand_over(self.transport, self.peer.to_string());
-        }
+        self.shared.leave(self.id, AutoRelease::Off);
+        self.shared.core().connections.give_back_serial(self.serial);
+        self.shared.standby().welcome(self.transport, self.peer, shown).await;
     }
 
     /// Tells a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
@@ -540,9 +532,7 @@ impl Connection {
             // Nobody has said that the client is gone.
             self.auto = AutoRelease::Off;
         }
-        let now = self.shared.now();
-        self.shared.core().leave(self.id, now, self.auto);
-        self.shared.changed().notify_one();
+        self.shared.leave(self.id, self.auto);
         tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
         // A peer that has closed its side first only reads what is already sent. A standby is told in any case.
         if self.state != Input::Ended || self.transport.is_link() {

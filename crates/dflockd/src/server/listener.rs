@@ -174,7 +174,15 @@ async fn place(shared: Arc<Shared>, stream: Stream, peer: Peer) {
 }
 
 fn begin_here(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
-    let Some(seat) = admit(shared, peer) else { return };
+    let Some(seat) = admit(shared, peer) else {
+        // It may be a standby.
+        #[cfg(feature = "etcd")]
+        if let Some(transport) = secure(shared, stream, peer).filter(|_| shared.standby().leads()) {
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move { shared.standby().admit(transport, peer).await });
+        }
+        return;
+    };
     match secure(shared, stream, peer) {
         Some(transport) => spawn(shared, transport, seat, peer),
         None => dismiss(shared, seat),
@@ -208,7 +216,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, transport: Transport, seat: (ConnId, u
 
 /// Gives back the seat of a connection that has no holds yet.
 pub(super) fn dismiss(shared: &Shared, seat: (ConnId, u64)) {
-    shared.core().leave(seat.0, shared.now(), AutoRelease::Off);
+    shared.leave(seat.0, AutoRelease::Off);
 }
 
 /// `::ffff:192.0.2.1` and `192.0.2.1` are one address.

@@ -221,6 +221,29 @@ fn a_client_of_a_standby_that_goes_releases_its_holds() {
     }
 }
 
+/// The clients of a standby count where it passes them on; its link is none of them.
+#[rstest]
+#[case("--max-connections")]
+#[case("--max-connections-per-ip")]
+fn a_full_leader_has_room_for_links(#[case] limit: &str) {
+    let store = cluster::shared();
+    let first = Daemon::run(program_on(&store).args(["--port", "0", limit, "1"]));
+    let mut inside = first.talk();
+    assert_eq!(inside.ask("ping", "_", "_"), "ok");
+    let second = Daemon::run(program_on(&store).args(["--port", "0"]));
+    second.logged("linked to the leader");
+    for frame in ["ping\n_\n_\n", "link\n_\n_\n"] {
+        let mut outside = first.talk();
+        outside.say(frame.as_bytes());
+        assert!(outside.is_closed(), "{frame}");
+    }
+    drop(inside);
+    until("its clients are served", || {
+        let mut client = second.talk();
+        client.ask("ping", "_", "_") == "ok"
+    });
+}
+
 /// A standby that dies has not said that its clients are gone.
 #[test]
 fn holds_stay_when_a_standby_dies() {

@@ -14,7 +14,7 @@ use crate::server::settings::Settings;
 use crate::server::tls::{self, Tls};
 use crate::server::transport::{Peer, Transport};
 use leases::journal::Failed;
-use leases::{Engine, Moment, Seconds};
+use leases::{AutoRelease, ConnId, Engine, Moment, Seconds};
 use std::future::poll_fn;
 use std::hash::RandomState;
 use std::io::{self, ErrorKind};
@@ -116,6 +116,13 @@ impl Shared {
         recorded.map_err(|Failed| Unreachable)
     }
 
+    /// Removes the holds and waits of a connection that has ended.
+    pub(in crate::server) fn leave(&self, id: ConnId, auto: AutoRelease) {
+        let now = self.now();
+        self.core().leave(id, now, auto);
+        self.changed.notify_one();
+    }
+
     /// Makes every connection end now.
     pub(in crate::server) fn kick(&self) {
         self.kicked.store(true, Ordering::Relaxed);
@@ -159,7 +166,7 @@ impl Shared {
         tracing::warn!(%peer, conn_id, "write timeout");
     }
 
-    /// Notified when draining begins and when the last connection has left.
+    /// Notified when draining begins and when a connection has left.
     pub(in crate::server) const fn changed(&self) -> &Notify {
         &self.changed
     }

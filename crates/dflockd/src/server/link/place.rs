@@ -3,22 +3,28 @@
 #[cfg(feature = "http")]
 use super::HTTP;
 use super::stream::LinkStream;
-use super::{DRAINING, LEADER_SHOWS, STANDBY_SHOWS, proof};
+use super::{COMMAND, DRAINING, HANDSHAKE, LEADER_SHOWS, STANDBY_SHOWS, proof};
 use crate::server::access::AuthToken;
-use crate::server::transport::Transport;
+use crate::server::transport::{LinkSocket, Peer, Transport};
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
 use hyper::http::Request;
+use leases::wire::{Caps, MAX_LINE_BYTES, Scan, scan};
 use leases_etcd::{EtcdNumbers, Observer};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 /// How long a new connection is kept while the leader changes; longer than the session of a dead leader.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The most connections beyond the limits of clients that are not links yet.
+const GREETINGS: usize = 8;
 
 /// Where the locks are.
 #[derive(Clone)]
@@ -51,6 +57,8 @@ pub(in crate::server) struct Standby {
     observer: OnceLock<Observer>,
     is_full: AtomicBool,
     new_links: Links,
+    /// For connections that may become links, beyond the limits of clients.
+    greetings: Semaphore,
     /// Streams of HTTP from standbys.
     http: mpsc::UnboundedSender<LinkStream>,
     #[cfg(feature = "http")]
@@ -80,6 +88,7 @@ impl Standby {
             observer: OnceLock::new(),
             is_full: AtomicBool::new(false),
             new_links: (new_links, Mutex::new(Some(taken))),
+            greetings: Semaphore::new(GREETINGS),
             http,
             #[cfg(feature = "http")]
             http_streams: Mutex::new(Some(_http_streams)),
@@ -142,10 +151,42 @@ impl Standby {
         let _ = self.kicked.subscribe().wait_for(|kicked| *kicked).await;
     }
 
-    /// Hands a connection over that has become a link.
-    pub(in crate::server) fn hand_over(&self, transport: Transport, peer: String) {
-        // Nobody takes it when the server ends.
-        let _ = self.new_links.0.send((transport, peer));
+    /// Serves a connection that no client may have any more, if it is that of a standby.
+    pub(in crate::server) async fn admit(&self, mut transport: Transport, peer: Peer) {
+        let Ok(_seat) = self.greetings.try_acquire() else { return };
+        let (mut frame, mut buffer) = (Vec::new(), [0; MAX_LINE_BYTES]);
+        let greeting = async {
+            loop {
+                match scan(&frame, Caps::Usual) {
+                    Scan::Partial { .. } => {}
+                    Scan::Frame { lines: [COMMAND, shown, _], .. } => {
+                        return self.greet(&transport, shown);
+                    }
+                    Scan::Frame { .. } | Scan::TooLong { .. } => return None,
+                }
+                match poll_fn(|cx| transport.poll_receive(cx, &mut buffer)).await {
+                    Ok(count @ 1..) => frame.extend_from_slice(buffer.get(..count)?),
+                    Ok(0) | Err(_) => return None,
+                }
+            }
+        };
+        if let Ok(Some(shown)) = timeout(HANDSHAKE, greeting).await {
+            self.welcome(transport, peer, &shown).await;
+        }
+    }
+
+    /// Shows a standby that this is the leader, and hands the connection over as a link.
+    pub(in crate::server) async fn welcome(&self, transport: Transport, peer: Peer, shown: &str) {
+        let mut socket = LinkSocket(transport);
+        let answer = format!("ok {shown}\n");
+        let sent = async {
+            socket.write_all(answer.as_bytes()).await?;
+            socket.flush().await
+        };
+        if let Ok(Ok(())) = timeout(HANDSHAKE, sent).await {
+            // Nobody takes it when the server ends.
+            let _ = self.new_links.0.send((socket.0, peer.to_string()));
+        }
     }
 
     /// The connections that become links; once.
