@@ -110,43 +110,35 @@ impl Server {
             task.abort();
         }
         #[cfg(feature = "etcd")]
-        let hands_over = shared.standby().has_standbys();
-        #[cfg(not(feature = "etcd"))]
-        let hands_over = false;
-        // Another server can serve at once, if this one does not stay.
-        if !hands_over {
-            #[cfg(feature = "etcd")]
-            shared.standby().drain().await;
-            leave_in_time(&shared).await;
-        }
+        shared.standby().drain().await;
+        leave_in_time(&shared, Shared::may_end_term).await;
         shared.core().recording.close();
         if let Some(recorder) = recorder {
             recorder.await?;
         }
         // Those of a leader leave when its term has ended.
-        leave_in_time(&shared).await;
+        leave_in_time(&shared, Shared::is_empty).await;
         driver.abort();
         Ok(())
     }
 }
 
-/// Waits for the last connection; at the end of the time, ends the remaining ones.
-async fn leave_in_time(shared: &Arc<Shared>) {
+/// Waits until `is_over`; at the end of the time, ends the remaining connections.
+async fn leave_in_time(shared: &Shared, is_over: impl Fn(&Shared) -> bool) {
+    let over = async || {
+        while !is_over(shared) {
+            shared.changed().notified().await;
+        }
+    };
     let limit = shared.settings.shutdown_timeout;
     if limit == Seconds::ZERO {
-        return all_left(shared).await;
+        return over().await;
     }
     let limit = Duration::from_secs(limit.count());
-    if tokio::time::timeout(limit, all_left(shared)).await.is_err() {
+    if tokio::time::timeout(limit, over()).await.is_err() {
         tracing::warn!("shutdown timeout reached");
         shared.kick();
-        all_left(shared).await;
-    }
-}
-
-async fn all_left(shared: &Arc<Shared>) {
-    while !shared.is_empty() {
-        shared.changed().notified().await;
+        over().await;
     }
 }
 

@@ -68,6 +68,15 @@ impl Shared {
         0
     }
 
+    /// Whether all clients have left, or a standby can serve them at once.
+    pub(in crate::server) fn may_end_term(&self) -> bool {
+        #[cfg(feature = "etcd")]
+        if self.standby.has_standbys() {
+            return true;
+        }
+        self.is_empty()
+    }
+
     /// Whether all clients have left.
     pub(in crate::server) fn is_empty(&self) -> bool {
         #[cfg(feature = "etcd")]
@@ -166,7 +175,7 @@ impl Shared {
         tracing::warn!(%peer, conn_id, "write timeout");
     }
 
-    /// Notified when draining begins and when a connection has left.
+    /// Notified when draining begins, when a connection has left, and when a standby has come.
     pub(in crate::server) const fn changed(&self) -> &Notify {
         &self.changed
     }

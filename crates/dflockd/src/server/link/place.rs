@@ -133,6 +133,7 @@ impl Standby {
 
     pub(super) fn count_link<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
         self.links.fetch_add(1, Ordering::Relaxed);
+        changed.notify_one();
         Counted(&self.links, changed)
     }
 
