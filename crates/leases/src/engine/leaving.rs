@@ -2,7 +2,6 @@
 
 use super::holding;
 use super::keys::KeyEntry;
-use super::ownership::Parting;
 use super::queue;
 use super::request::{AutoRelease, Effect};
 use super::state::{Conn, Enqueued, Holder, Phase, State};
@@ -25,11 +24,9 @@ pub(super) fn disconnect(state: &mut State, conn: Id<Conn>, auto: AutoRelease) {
     }
     while let Some(id) = state.conns[conn].renewed.last().or(state.conns[conn].owned.last()) {
         let standing = state.holders[id].standing;
-        // A connection that has gone is in no list any more.
-        match standing.parted(conn, auto, state.caps.disconnect_grace, |_| true) {
-            Parting::Stand(standing) => holding::stand(state, id, standing),
-            Parting::End => give_back(state, id),
-            Parting::Keep => unreachable!("it owns or has renewed the hold"),
+        match standing.parted(conn, auto, state.caps.disconnect_grace) {
+            Some(standing) => holding::stand(state, id, standing),
+            None => give_back(state, id),
         }
     }
     state.conns.remove(conn);

@@ -23,17 +23,6 @@ pub(super) struct Standing<P> {
     pub(super) grace: Option<Seconds>,
 }
 
-/// The effect of a connection's end on a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parting<P> {
-    /// None: the connection had nothing to do with this hold.
-    Keep,
-    /// The hold has this standing from now on.
-    Stand(Standing<P>),
-    /// The hold is released.
-    End,
-}
-
 impl<P: Copy + Eq> Standing<P> {
     /// The standing of a hold that was just granted.
     pub(super) const fn of(owner: P) -> Self {
@@ -43,41 +32,28 @@ impl<P: Copy + Eq> Standing<P> {
     /// The standing of a hold without connections that stays until its lease ends.
     pub(super) const NOBODYS: Self = Self { owner: None, renewer: None, grace: None };
 
-    /// The standing after `who` has renewed with the token. `lives` is called for the owner only.
-    pub(super) fn renewed(self, who: P, lives: impl Fn(P) -> bool) -> Self {
+    /// The standing after `who` has renewed with the token.
+    pub(super) fn renewed(self, who: P) -> Self {
         if self.owner == Some(who) {
             return self;
         }
-        let is_owned = self.owner.is_some_and(lives);
-        if !is_owned && (self.grace.is_some() || self.renewer == Some(who)) {
+        if self.owner.is_none() && (self.grace.is_some() || self.renewer == Some(who)) {
             return Self::of(who);
         }
         Self { renewer: Some(who), ..self }
     }
 
-    /// The effect of the end of `who`. `lives` is called for the renewer only.
-    pub(super) fn parted(
-        self,
-        who: P,
-        auto: AutoRelease,
-        grace: Seconds,
-        lives: impl Fn(P) -> bool,
-    ) -> Parting<P> {
-        if self.owner == Some(who) {
-            let heir = self.renewer.filter(|renewer| *renewer != who && lives(*renewer));
-            return match (heir, auto) {
-                (Some(heir), _) => Parting::Stand(Self::of(heir)),
-                (None, AutoRelease::Off) => Parting::Stand(Self::NOBODYS),
-                (None, AutoRelease::On) if grace == Seconds::ZERO => Parting::End,
-                (None, AutoRelease::On) => {
-                    Parting::Stand(Self { grace: Some(grace), ..Self::NOBODYS })
-                }
-            };
+    /// The standing after the end of `who`, its owner or renewer; `None` if the hold is released.
+    pub(super) fn parted(self, who: P, auto: AutoRelease, grace: Seconds) -> Option<Self> {
+        if self.owner != Some(who) {
+            return Some(Self { renewer: None, ..self });
         }
-        if self.renewer == Some(who) {
-            return Parting::Stand(Self { renewer: None, ..self });
+        match (self.renewer, auto) {
+            (Some(heir), _) => Some(Self::of(heir)),
+            (None, AutoRelease::Off) => Some(Self::NOBODYS),
+            (None, AutoRelease::On) if grace == Seconds::ZERO => None,
+            (None, AutoRelease::On) => Some(Self { grace: Some(grace), ..Self::NOBODYS }),
         }
-        Parting::Keep
     }
 
     /// The end of a grace that begins `now`; [`Moment::NEVER`] without a grace.
@@ -107,52 +83,38 @@ mod tests {
     }
 
     #[rstest]
-    #[case::by_the_owner("A-", 'A', "A", "A-")]
-    #[case::by_another("A-", 'B', "AB", "AB")]
-    #[case::by_a_third("AB", 'C', "ABC", "AC")]
-    #[case::by_the_owner_again("AB", 'A', "AB", "AB")]
-    #[case::by_the_renewer_again("AB", 'B', "AB", "AB")]
-    #[case::nobodys("--", 'B', "B", "-B")]
-    #[case::nobodys_again("-B", 'B', "B", "B-")]
-    #[case::nobodys_by_a_third("-B", 'C', "BC", "-C")]
-    #[case::after_the_owner("A-", 'C', "C", "AC")]
-    #[case::after_the_owner_again("AC", 'C', "C", "C-")]
+    #[case::by_the_owner("A-", 'A', "A-")]
+    #[case::by_another("A-", 'B', "AB")]
+    #[case::by_a_third("AB", 'C', "AC")]
+    #[case::by_the_owner_again("AB", 'A', "AB")]
+    #[case::by_the_renewer_again("AB", 'B', "AB")]
+    #[case::nobodys("--", 'B', "-B")]
+    #[case::nobodys_again("-B", 'B', "B-")]
+    #[case::nobodys_by_a_third("-B", 'C', "-C")]
     fn a_renewal_changes_the_owner_by_the_rule(
         #[case] before: &str,
         #[case] who: char,
-        #[case] living: &str,
         #[case] after: &str,
     ) {
-        let lives = |party| living.contains(party);
-        assert_eq!(standing(before).renewed(who, lives), standing(after));
+        assert_eq!(standing(before).renewed(who), standing(after));
     }
 
     #[test]
     fn a_client_that_renews_in_the_grace_owns_the_hold() {
-        assert_eq!(IN_GRACE.renewed('B', |_| true), standing("B-"));
+        assert_eq!(IN_GRACE.renewed('B'), standing("B-"));
     }
 
     #[rstest]
-    #[case::owner_alone("A-", 'A', "", Parting::End)]
-    #[case::owner_with_renewer("AC", 'A', "C", Parting::Stand(standing("C-")))]
-    #[case::owner_with_dead_renewer("AC", 'A', "", Parting::End)]
-    #[case::renewer_first("AB", 'B', "A", Parting::Stand(standing("A-")))]
-    #[case::renewer_after_the_owner("-B", 'B', "", Parting::Stand(standing("--")))]
-    #[case::renewer_after_a_dead_owner("AB", 'B', "", Parting::Stand(standing("A-")))]
-    #[case::a_stranger("AB", 'C', "AB", Parting::Keep)]
-    #[case::one_that_owned_it_once("B-", 'A', "B", Parting::Keep)]
-    fn partings(
-        #[case] before: &str,
-        #[case] who: char,
-        #[case] living: &str,
-        #[case] want: Parting<char>,
-    ) {
-        let lives = |party| living.contains(party);
-        let parted = |auto, grace| standing(before).parted(who, auto, grace, lives);
+    #[case::owner_alone("A-", 'A', None)]
+    #[case::owner_with_renewer("AC", 'A', Some("C-"))]
+    #[case::renewer_first("AB", 'B', Some("A-"))]
+    #[case::renewer_after_the_owner("-B", 'B', Some("--"))]
+    fn partings(#[case] before: &str, #[case] who: char, #[case] want: Option<&str>) {
+        let parted = |auto, grace| standing(before).parted(who, auto, grace);
+        let want = want.map(standing);
         assert_eq!(parted(AutoRelease::On, Seconds::ZERO), want);
-        let instead = |other| if want == Parting::End { Parting::Stand(other) } else { want };
-        assert_eq!(parted(AutoRelease::On, GRACE), instead(IN_GRACE));
-        assert_eq!(parted(AutoRelease::Off, GRACE), instead(Standing::NOBODYS));
+        assert_eq!(parted(AutoRelease::On, GRACE), want.or(Some(IN_GRACE)));
+        assert_eq!(parted(AutoRelease::Off, GRACE), want.or(Some(Standing::NOBODYS)));
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub(super) fn renew(
     ttl: Ttl,
 ) -> Decision {
     let id = held(state, key, token)?;
-    let standing = state.holders[id].standing.renewed(conn, |_| true);
+    let standing = state.holders[id].standing.renewed(conn);
     holding::stand(state, id, standing);
     holding::restart_lease(state, id, ttl);
     now(Answer::Renewed(ttl))
