@@ -1,7 +1,6 @@
 //! The connection to etcd: one member at a time, the next one if it fails, and a deadline for every call.
 //!
-//! Each call is sent once, and an answer that comes after the deadline counts as none. Callers need to know whether a
-//! failed call can have had an effect: [`Failure::NotSent`] means no, [`Failure::Unclear`] means that it is unknown.
+//! Each call is sent once, and an answer that comes after the deadline counts as none.
 
 use super::rpc::auth_client::AuthClient;
 use super::rpc::kv_client::KvClient;
@@ -46,14 +45,10 @@ const NO_SPACE: &str = "alarm:NOSPACE";
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It had no effect and will have none.
-    NotSent,
-    /// It may have had an effect, or may still have one.
+    /// It may have had an effect, or may still have one. Another attempt may help.
     Unclear,
     /// etcd refused the call, without effect.
     Refused,
-    /// etcd refused the call, without effect, because its members have no more space.
-    NoSpace,
 }
 
 #[derive(Default)]
@@ -149,7 +144,7 @@ impl Client {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// The number of calls so far with an unknown outcome.
+    /// The number of calls so far that did not get a clear answer.
     pub(crate) fn unclear(&self) -> u64 {
         self.unclear.load(Ordering::Relaxed)
     }
@@ -234,14 +229,11 @@ impl Client {
         };
         let failure = judge(&status);
         tracing::debug!(code = ?status.code(), message = status.message(), ?failure, "etcd");
-        match failure {
-            Failure::Refused => {}
-            Failure::NoSpace => self.note_space(true),
-            Failure::NotSent => self.give_up(generation).await,
-            Failure::Unclear => {
-                self.unclear.fetch_add(1, Ordering::Relaxed);
-                self.give_up(generation).await;
-            }
+        if status.message().contains("database space exceeded") {
+            self.note_space(true);
+        } else if failure == Failure::Unclear {
+            self.unclear.fetch_add(1, Ordering::Relaxed);
+            self.give_up(generation).await;
         }
         Err(failure)
     }
@@ -251,7 +243,7 @@ impl Client {
         let mut link = self.link.lock().await;
         if link.channel.is_none() {
             let place = link.at.checked_rem(self.members.len()).unwrap_or(0);
-            let member = self.members.get(place).ok_or(Failure::NotSent)?;
+            let member = self.members.get(place).ok_or(Failure::Unclear)?;
             match self.connect(member).await {
                 Some((channel, token)) => {
                     link.channel = Some(channel);
@@ -260,11 +252,11 @@ impl Client {
                 }
                 None => {
                     link.at = link.at.wrapping_add(1);
-                    return Err(Failure::NotSent);
+                    return Err(Failure::Unclear);
                 }
             }
         }
-        link.line().ok_or(Failure::NotSent)
+        link.line().ok_or(Failure::Unclear)
     }
 
     async fn connect(&self, member: &Endpoint) -> Option<(Channel, Option<MetadataValue<Ascii>>)> {
@@ -371,20 +363,15 @@ fn leads(status: &StatusResponse) -> Option<bool> {
     (status.leader != 0).then_some(status.leader == status.header.as_ref()?.member_id)
 }
 
-/// What a status says about the effect of the call. It is unclear unless etcd's own message says that it refused
-/// the call before doing anything.
+/// What a status says: another attempt is of no use only if etcd's own message says that it refused the call before
+/// doing anything, and for a reason that stays. A token that is too old is one that does not.
 fn judge(status: &Status) -> Failure {
     let says = |words: &str| status.message().contains(words);
     match status.code() {
-        // The token is too old, or the users of etcd have changed since; or the member knows no leader or is overloaded.
-        Code::Unauthenticated => Failure::NotSent,
-        Code::Unavailable if says("etcdserver: no leader") => Failure::NotSent,
-        Code::ResourceExhausted if says("database space exceeded") => Failure::NoSpace,
-        Code::ResourceExhausted if says("etcdserver:") => Failure::NotSent,
         Code::InvalidArgument
             if says("invalid auth token") || says("revision of auth store is old") =>
         {
-            Failure::NotSent
+            Failure::Unclear
         }
         Code::InvalidArgument
         | Code::NotFound
@@ -399,6 +386,7 @@ fn judge(status: &Status) -> Failure {
         | Code::AlreadyExists
         | Code::Aborted
         | Code::Internal
+        | Code::Unauthenticated
         | Code::Unavailable
         | Code::DataLoss
         | Code::ResourceExhausted => Failure::Unclear,
@@ -439,19 +427,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Code::Unavailable, "etcdserver: no leader", Failure::NotSent)]
-    #[case(Code::Unavailable, "etcdserver: leader changed", Failure::Unclear)]
-    #[case(Code::Unavailable, "etcdserver: request timed out", Failure::Unclear)]
-    #[case(Code::Unavailable, "transport error", Failure::Unclear)]
-    #[case(Code::ResourceExhausted, "etcdserver: too many requests", Failure::NotSent)]
-    #[case(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Failure::NoSpace)]
-    #[case(Code::ResourceExhausted, "grpc: received message larger than max", Failure::Unclear)]
-    #[case(Code::Unauthenticated, "etcdserver: invalid auth token", Failure::NotSent)]
-    #[case(Code::InvalidArgument, "etcdserver: revision of auth store is old", Failure::NotSent)]
+    #[case(Code::Unavailable, "etcdserver: no leader", Failure::Unclear)]
+    #[case(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Failure::Unclear)]
+    #[case(Code::Unauthenticated, "etcdserver: invalid auth token", Failure::Unclear)]
+    #[case(Code::InvalidArgument, "etcdserver: revision of auth store is old", Failure::Unclear)]
+    #[case(Code::InvalidArgument, "etcdserver: duplicate key given", Failure::Refused)]
     #[case(Code::NotFound, "etcdserver: requested lease not found", Failure::Refused)]
     #[case(Code::DeadlineExceeded, "context deadline exceeded", Failure::Unclear)]
-    #[case(Code::Cancelled, "etcdserver: no leader", Failure::Unclear)]
-    fn an_error_tells_whether_the_call_had_an_effect(
+    fn an_error_tells_whether_another_attempt_may_help(
         #[case] code: Code,
         #[case] message: &str,
         #[case] want: Failure,

@@ -43,7 +43,7 @@ pub struct EtcdNumbers {
     pub leads: bool,
     /// Calls to etcd.
     pub calls: u64,
-    /// Calls with an unknown outcome.
+    /// Calls that did not get a clear answer.
     pub unclear: u64,
     /// Whether etcd has no more space.
     pub full: bool,

@@ -356,16 +356,13 @@ impl Journal for EtcdJournal {
     }
 }
 
-/// Waits before the next attempt, if there is to be one. A failure without space is repeated as one whose outcome is
-/// unclear: etcd may have applied the transaction.
+/// Waits before the next attempt, if there is to be one.
 async fn pause(failure: Failure, until: Instant) -> Result<(), Failed> {
-    match failure {
-        Failure::NotSent | Failure::NoSpace | Failure::Unclear if Instant::now() < until => {
-            tokio::time::sleep(PAUSE).await;
-            Ok(())
-        }
-        Failure::NotSent | Failure::NoSpace | Failure::Unclear | Failure::Refused => Err(Failed),
+    if failure == Failure::Refused || Instant::now() >= until {
+        return Err(Failed);
     }
+    tokio::time::sleep(PAUSE).await;
+    Ok(())
 }
 
 /// The value of `term` for a commit.

@@ -65,6 +65,6 @@ async fn renew(client: &Client, lease: Option<i64>) -> Result<Option<i64>, Failu
             tracing::warn!("etcd session lost");
             Ok(None)
         }
-        Err(failure @ (Failure::NotSent | Failure::NoSpace | Failure::Unclear)) => Err(failure),
+        Err(Failure::Unclear) => Err(Failure::Unclear),
     }
 }
