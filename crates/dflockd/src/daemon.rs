@@ -6,8 +6,6 @@ use crate::http::HttpDoor;
 #[cfg(all(feature = "etcd", feature = "http"))]
 use crate::http::serve_standbys;
 use crate::log::{self, Detail};
-#[cfg(feature = "etcd")]
-use crate::server::StoreChoice;
 use crate::server::{Access, AuthToken, Handle, Listener, Server, Settings, StateDir, Tls};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
@@ -307,8 +305,7 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     settings.max_descriptors = descriptors_for_connections();
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &config.etcd {
-        let etcd = leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?;
-        settings.store = StoreChoice::Etcd(etcd);
+        settings.etcd = Some(leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?);
         // The unit may name a state directory, which is not used with etcd.
         return Ok(settings);
     }

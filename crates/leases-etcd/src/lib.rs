@@ -19,9 +19,10 @@ pub use {
     settings::Settings,
 };
 
-/// Nobody can guess it as long as the system has any randomness.
+/// A number that nobody can guess as long as the system has any randomness.
 #[cfg(feature = "journal")]
-fn random() -> u64 {
+#[must_use]
+pub fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
 }

@@ -54,7 +54,7 @@ counter gone_while_waiting_total Waiting connections whose peer went away.
 gauge etcd_session 1 while etcd answers this server.
 gauge etcd_leader 1 while this server leads; the others pass their clients on to it.
 counter etcd_calls_total Calls to etcd.
-counter etcd_unclear_total Calls to etcd with an unknown outcome.
+counter etcd_unclear_total Calls to etcd that did not get a clear answer.
 gauge etcd_no_space 1 while etcd has no space and nothing new is granted.
 gauge http_connections Connections of the HTTP side.
 counter http_connections_accepted_total Connections of the HTTP side accepted.
@@ -139,7 +139,6 @@ impl Values {
             // Refusals with the same word on the wire have different labels here.
             let cause = match refusal {
                 Refusal::NoSpace => ",cause=\"space\"",
-                Refusal::Unavailable => ",cause=\"store\"",
                 Refusal::MaxLocks
                 | Refusal::MaxWaiters
                 | Refusal::LimitMismatch
@@ -245,7 +244,7 @@ mod tests {
                 renewals: 14,
                 expiries: 15,
                 timeouts: 16,
-                refusals: [21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
+                refusals: [21, 22, 23, 24, 25, 26, 27, 28, 29],
                 waits,
             },
             connections: Tallies {
@@ -307,7 +306,6 @@ mod tests {
     #[case("dflockd_refusals_total{status=\"error\"} 27")]
     #[case("dflockd_refusals_total{status=\"error_draining\"} 28")]
     #[case("dflockd_refusals_total{status=\"error\",cause=\"space\"} 29")]
-    #[case("dflockd_refusals_total{status=\"error_draining\",cause=\"store\"} 30")]
     #[case("dflockd_grant_wait_seconds_bucket{le=\"0.0001\"} 2")]
     #[case("dflockd_grant_wait_seconds_bucket{le=\"0.001\"} 3")]
     #[case("dflockd_grant_wait_seconds_bucket{le=\"60\"} 3")]

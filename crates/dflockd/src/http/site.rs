@@ -6,10 +6,11 @@ use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::server::{Doubt, Handle, Health, Readiness, Search, Unreachable};
+use crate::server::{Doubt, Handle, Health, Readiness, Search};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
+use leases::journal::Failed;
 use leases::{Key, Progress};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -165,7 +166,7 @@ impl Site {
         let body = holders::body(&numbers, &search.found());
         match self.handle.recorded().await {
             Ok(()) => reply::whole(StatusCode::OK, JSON, body),
-            Err(Unreachable) => reply::fault(Fault::StoreAway),
+            Err(Failed) => reply::fault(Fault::StoreAway),
         }
     }
 
@@ -178,7 +179,7 @@ impl Site {
         let released = self.handle.force_release(name).await;
         tracing::warn!(key = %key.escape_ascii(), ?released, "released by an administrator");
         match released {
-            Err(Unreachable) => reply::fault(Fault::StoreAway),
+            Err(Failed) => reply::fault(Fault::StoreAway),
             Ok(0) => reply::fault(Fault::NotHeld),
             Ok(released) => {
                 reply::whole(StatusCode::OK, JSON, format!("{{\"released\":{released}}}"))

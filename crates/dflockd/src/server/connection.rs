@@ -156,7 +156,7 @@ impl Connection {
                     // Answers to earlier frames do not wait for this one.
                     self.send().await?;
                     let answer = self.wait_for_answer().await?;
-                    self.answer(&answer)?;
+                    wire::push_answer(&mut self.output, &answer);
                     self.send().await?;
                 }
                 Next::Watch { key, last, until } => {
@@ -448,6 +448,10 @@ impl Connection {
     fn sight(&mut self, key: Key<'_>, last: Option<u64>, until: Moment) -> Option<Result<(), End>> {
         let now = self.shared.now();
         let mut core = self.shared.core();
+        if !core.is_available() {
+            drop(core);
+            return Some(Err(self.send_away()));
+        }
         let sight = match core.sight(now, key) {
             _ if self.transport.is_draining() => Err(Refusal::Draining),
             Ok(line) if now < until && last == Some(line.tag) => return None,
@@ -458,13 +462,11 @@ impl Connection {
         self.rests_on = core.recording.mark();
         drop(core);
         self.restart_reading(now);
-        Some(match sight {
-            Ok(line) => {
-                self.output.extend_from_slice(&line.text);
-                Ok(())
-            }
-            Err(refusal) => self.answer(&Answer::Refused(refusal)),
-        })
+        match sight {
+            Ok(line) => self.output.extend_from_slice(&line.text),
+            Err(refusal) => wire::push_answer(&mut self.output, &Answer::Refused(refusal)),
+        }
+        Some(Ok(()))
     }
 
     /// Sends a `stats` body in pieces, the first one in the same write as `ok`.
@@ -481,16 +483,6 @@ impl Connection {
         self.send().await?;
         self.is_in_body = false;
         self.restart_reading(self.shared.now());
-        Ok(())
-    }
-
-    /// Appends an answer. The answer that holds cannot be recorded is the last one, and the connection then releases
-    /// nothing.
-    fn answer(&mut self, answer: &Answer) -> Result<(), End> {
-        if matches!(answer, Answer::Refused(Refusal::Unavailable)) {
-            return Err(self.send_away());
-        }
-        wire::push_answer(&mut self.output, answer);
         Ok(())
     }
 

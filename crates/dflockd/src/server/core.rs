@@ -15,10 +15,11 @@ use super::settings::Settings;
 use super::state::{Doubt, Health};
 use super::tls::Tls;
 use connections::Connections;
+use leases::journal::Failed;
 use leases::wire::{Fault, StatsCursor, push_sight, push_stats, tag_of};
 use leases::{
-    Answer, AutoRelease, ConnId, Effect, Engine, Key, KeyLine, KeyView, Label, Moment, Party,
-    Progress, Refusal, Request, Verdict,
+    AutoRelease, ConnId, Effect, Engine, Key, KeyLine, KeyView, Label, Moment, Party, Progress,
+    Refusal, Request, Verdict,
 };
 use penalties::Penalties;
 use recording::Recording;
@@ -29,10 +30,6 @@ use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
 use watching::{SightLine, WOKEN_PER_TURN, Watchers};
-
-/// Holds cannot be recorded, or nobody knows whether they were.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreachable;
 
 /// The number of bytes of a `stats` body that are made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
@@ -159,14 +156,22 @@ impl Core {
     }
 
     /// Passes a request to the engine, and its effects to the connections concerned.
-    pub(super) fn ask(&mut self, now: Moment, id: ConnId, request: Request<'_>) -> Verdict {
-        if self.is_over(id) || !self.recording.commits.has_term() {
-            return Verdict::Now(Answer::Refused(Refusal::Unavailable));
+    ///
+    /// # Errors
+    /// The term of this connection is over.
+    pub(super) fn ask(
+        &mut self,
+        now: Moment,
+        id: ConnId,
+        request: Request<'_>,
+    ) -> Result<Verdict, Failed> {
+        if self.is_over(id) || !self.is_available() {
+            return Err(Failed);
         }
         let verdict = self.engine.ask(now, id, request);
         self.deliver(now);
         self.rearm();
-        verdict
+        Ok(verdict)
     }
 
     /// Releases a hold of which no client was told.
@@ -288,13 +293,9 @@ impl Core {
     }
 
     /// Takes away all holds of a key.
-    pub(super) fn force_release(
-        &mut self,
-        now: Moment,
-        key: Key<'_>,
-    ) -> Result<usize, Unreachable> {
+    pub(super) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Result<usize, Failed> {
         if !self.is_available() {
-            return Err(Unreachable);
+            return Err(Failed);
         }
         let released = self.engine.force_release(now, key);
         self.deliver(now);
@@ -343,9 +344,6 @@ impl Core {
     pub(super) fn sight(&mut self, now: Moment, key: Key<'_>) -> Result<Arc<SightLine>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
-        }
-        if !self.is_available() {
-            return Err(Refusal::Unavailable);
         }
         if let Some(Some(line)) = self.watchers.sweep_line(key) {
             return Ok(Arc::clone(line));

@@ -20,19 +20,20 @@ mod state;
 mod tls;
 mod transport;
 
-pub use self::core::{Readiness, Tallies, Unreachable};
+pub use self::core::{Readiness, Tallies};
 pub use access::{Access, AuthToken, Scope};
 #[cfg(feature = "http")]
 pub(crate) use key_json::push_key;
 pub use key_json::{Client, Clients};
 pub use listener::Listener;
 pub use roster::{Roster, Search, Wanted};
-pub use settings::{Settings, StoreChoice};
+pub use settings::Settings;
 pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
 pub use tls::Tls;
 
 use self::core::Shared;
 use driver::Driver;
+use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use leases::{Census, Counters, Key, Progress, Seconds};
 pub use leases_etcd::EtcdNumbers;
@@ -181,7 +182,7 @@ impl Handle {
     ///
     /// # Errors
     /// Holds cannot be recorded; some of them may be gone.
-    pub async fn force_release(&self, key: Key<'_>) -> Result<usize, Unreachable> {
+    pub async fn force_release(&self, key: Key<'_>) -> Result<usize, Failed> {
         let now = self.0.now();
         let released = self.0.core().force_release(now, key)?;
         self.recorded().await?;
@@ -192,7 +193,7 @@ impl Handle {
     ///
     /// # Errors
     /// Holds cannot be recorded, so it may be wrong.
-    pub async fn recorded(&self) -> Result<(), Unreachable> {
+    pub async fn recorded(&self) -> Result<(), Failed> {
         self.0.recorded().await
     }
 
@@ -248,7 +249,11 @@ impl Handle {
             open_connections: core.connections.len() + passed,
             watchers: core.watchers.len(),
             census: *core.engine.census(),
-            etcd,
+            // What the clients of a leader see of it.
+            etcd: etcd.map(|etcd| EtcdNumbers {
+                full: if etcd.leads { core.recording.is_full } else { etcd.full },
+                ..etcd
+            }),
             draining: core.draining,
             uptime: Duration::from_micros(self.0.now().micros()),
         }

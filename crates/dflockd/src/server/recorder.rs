@@ -4,8 +4,6 @@
 use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::standby::{follow, give_back};
-#[cfg(feature = "etcd")]
-use super::settings::StoreChoice;
 use super::state::DiskJournal;
 use leases::MAX_KEYS;
 use leases::journal::{Call, Failed, Journal, Recovered};
@@ -25,7 +23,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let settings = &shared.settings;
     let default_lease = settings.caps.default_ttl;
     #[cfg(feature = "etcd")]
-    if let StoreChoice::Etcd(etcd) = &settings.store {
+    if let Some(etcd) = &settings.etcd {
         let standby = shared.standby();
         let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
         let contact = Contact { address, secret: standby.secret.clone(), is_tls };
@@ -76,8 +74,6 @@ async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result
         let wanted = shared.core().connections.len() + MAX_KEYS;
         let room = journal.room(wanted);
         shared.core().set_room(room);
-        #[cfg(feature = "etcd")]
-        shared.standby().set_full(room == 0);
         let next = poll_fn(|cx| shared.core().recording.poll_call(cx));
         let is_checked = J::IS_SHARED || room < usize::MAX;
         let call = if is_checked { timeout(CHECK, next).await } else { Ok(next.await) };

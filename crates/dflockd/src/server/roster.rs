@@ -172,10 +172,10 @@ mod tests {
             shared.core().ask(shared.now(), conn, request)
         };
         for name in names {
-            assert!(matches!(ask(holder, &name), Verdict::Now(_)));
+            assert!(matches!(ask(holder, &name), Ok(Verdict::Now(_))));
             last = name;
         }
-        assert_eq!(ask(waiter, &last), Verdict::Later);
+        assert_eq!(ask(waiter, &last), Ok(Verdict::Later));
         server
     }
 

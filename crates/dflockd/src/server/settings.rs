@@ -6,22 +6,12 @@ use super::tls::Tls;
 use leases::{AutoRelease, Caps, Seconds, Ttl};
 use std::sync::Arc;
 
-/// What keeps the locks.
-#[derive(Clone, Debug, Default)]
-pub enum StoreChoice {
-    /// This process.
-    #[default]
-    Memory,
-    /// This process, while it leads the servers that record their holds in the same etcd.
-    #[cfg(feature = "etcd")]
-    Etcd(leases_etcd::Settings),
-}
-
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What keeps the locks.
-    pub store: StoreChoice,
+    /// The etcd in which the servers of one service record their holds.
+    #[cfg(feature = "etcd")]
+    pub etcd: Option<leases_etcd::Settings>,
     /// The engine's limits.
     pub caps: Caps,
     /// The time for one line, and for silence between requests.
@@ -56,7 +46,7 @@ impl Settings {
     /// Whether another server can continue with the holds of this one.
     #[cfg(feature = "etcd")]
     pub(super) const fn is_shared(&self) -> bool {
-        matches!(self.store, StoreChoice::Etcd(_))
+        self.etcd.is_some()
     }
 }
 
@@ -66,7 +56,8 @@ impl Default for Settings {
         let seconds = |count| Seconds::new(count).unwrap_or(Seconds::ZERO);
         let Some(default_ttl) = Ttl::new(33) else { unreachable!("33 is a lease") };
         Self {
-            store: StoreChoice::Memory,
+            #[cfg(feature = "etcd")]
+            etcd: None,
             caps: Caps {
                 default_ttl,
                 max_locks: 1024,

@@ -156,14 +156,11 @@ pub enum Refusal {
     Draining,
     /// A grant could not be recorded.
     NoSpace,
-    /// The record of holds cannot be reached, so the server knows nothing about them. The connection ends, and its holds
-    /// are not released. The engine itself never says so.
-    Unavailable,
 }
 
 impl Refusal {
     /// All refusals, each at its own place.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::MaxLocks,
         Self::MaxWaiters,
         Self::LimitMismatch,
@@ -173,7 +170,6 @@ impl Refusal {
         Self::NotHeld,
         Self::Draining,
         Self::NoSpace,
-        Self::Unavailable,
     ];
 }
 

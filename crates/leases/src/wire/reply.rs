@@ -74,7 +74,7 @@ const fn refused(refusal: Refusal) -> &'static [u8] {
         Refusal::AlreadyEnqueued => b"error_already_enqueued\n",
         Refusal::LeaseExpired => b"error_lease_expired\n",
         Refusal::NotHeld | Refusal::NoSpace => status::ERROR,
-        Refusal::Draining | Refusal::Unavailable => status::ERROR_DRAINING,
+        Refusal::Draining => status::ERROR_DRAINING,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::server::core::{STATS_PIECE_BYTES, view};
 use crate::server::key_json::{Clients, push_key};
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
+use leases::journal::Failed;
 use leases::wire::{
     self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
 };
@@ -118,7 +119,7 @@ impl Connection {
             Request::Ping | Request::Hello { .. } | Request::Stats(_) | Request::KeyStats(_)
                 if !self.shared.core().is_available() =>
             {
-                return self.answer(&Answer::Refused(Refusal::Unavailable)).err().map(Next::End);
+                return Some(Next::End(self.send_away()));
             }
             Request::Ping => self.say(status::OK),
             Request::Hello { hears_lost } => {
@@ -167,20 +168,25 @@ impl Connection {
         let now = self.shared.now();
         let is_draining = self.transport.is_draining();
         let Some(request) = (if is_draining { of_draining(request) } else { Some(request) }) else {
-            self.restart_reading(now);
-            return self.answer(&Answer::Refused(Refusal::Draining)).err().map(Next::End);
+            self.say(status::ERROR_DRAINING);
+            return None;
         };
         let mut core = self.shared.core();
         match core.ask(now, self.id, request) {
-            Verdict::Now(answer) => {
+            Ok(Verdict::Now(answer)) => {
                 let has_ended = is_draining && matches!(answer, Answer::TimedOut);
                 let answer = if has_ended { Answer::Refused(Refusal::Draining) } else { answer };
                 self.rests_on = core.recording.mark();
                 drop(core);
                 self.restart_reading(now);
-                self.answer(&answer).err().map(Next::End)
+                wire::push_answer(&mut self.output, &answer);
+                None
             }
-            Verdict::Later => Some(Next::Answer),
+            Ok(Verdict::Later) => Some(Next::Answer),
+            Err(Failed) => {
+                drop(core);
+                Some(Next::End(self.send_away()))
+            }
         }
     }
 
@@ -196,7 +202,8 @@ impl Connection {
             }),
             Err(refusal) => {
                 self.restart_reading(now);
-                self.answer(&Answer::Refused(refusal)).err().map(Next::End)
+                wire::push_answer(&mut self.output, &Answer::Refused(refusal));
+                None
             }
         }
     }

@@ -3,8 +3,6 @@
 use super::{Core, Readiness};
 use crate::server::mint::ServerMint;
 use crate::server::settings::Settings;
-#[cfg(feature = "etcd")]
-use crate::server::settings::StoreChoice;
 use crate::server::state::{DiskJournal, Health, StateDir};
 use leases::journal::{Call, Commits, Failed, Journal, Mark, Record, Recovered};
 use leases::{ConnId, Engine, Key, LeaseStart, Moment, Token};
@@ -27,17 +25,16 @@ pub(in crate::server) struct Recording {
     taken: Vec<(Mark, ConnId, Token)>,
     is_closing: bool,
     /// No further hold can be recorded.
-    is_full: bool,
+    pub(in crate::server) is_full: bool,
 }
 
 impl Recording {
     pub(super) fn new(settings: &Settings) -> Self {
-        match (&settings.store, &settings.state) {
-            #[cfg(feature = "etcd")]
-            (StoreChoice::Etcd(_), _) => Self::of::<EtcdJournal>(),
-            (_, Some(_)) => Self::of::<DiskJournal>(),
-            (_, None) => Self::default(),
+        #[cfg(feature = "etcd")]
+        if settings.is_shared() {
+            return Self::of::<EtcdJournal>();
         }
+        settings.state.as_ref().map_or_else(Self::default, |_| Self::of::<DiskJournal>())
     }
 
     fn of<J: Journal>() -> Self {
@@ -257,14 +254,14 @@ mod tests {
         core.recording = Recording::of::<EtcdJournal>();
         core.begin_term(&Recovered::default(), NOW);
         let [holder, waiter] = [(); 2].map(|()| core.admit(&settings, None).unwrap().0);
-        let Verdict::Now(Answer::Granted(grant)) = core.ask(NOW, holder, take(b"k", 9)) else {
+        let Ok(Verdict::Now(Answer::Granted(grant))) = core.ask(NOW, holder, take(b"k", 9)) else {
             panic!("it is free");
         };
         let (key, timeout) = (Key::new(b"k").unwrap(), Seconds::new(9).unwrap());
         let wait = Request::Acquire { key, claim: Claim::LOCK, timeout, ttl: None };
-        assert_eq!(core.ask(NOW, waiter, wait), Verdict::Later);
+        assert_eq!(core.ask(NOW, waiter, wait), Ok(Verdict::Later));
         assert_eq!(record(&mut core), 1);
-        core.ask(NOW, holder, Request::Release { key, token: Some(grant.token) });
+        core.ask(NOW, holder, Request::Release { key, token: Some(grant.token) }).unwrap();
         assert_eq!(record(&mut core), 1);
         let (answer, mark) = core.connections.take_answer(waiter, NOW).unwrap();
         assert!(matches!(answer, Answer::Granted(_)));

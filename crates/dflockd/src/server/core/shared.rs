@@ -5,7 +5,7 @@ use super::connections::Connections;
 use super::penalties::Penalties;
 use super::recording::Recording;
 use super::watching::Watchers;
-use super::{Core, Shared, Unreachable};
+use super::{Core, Shared};
 use crate::server::access::Access;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
@@ -112,17 +112,16 @@ impl Shared {
     ///
     /// # Errors
     /// Holds cannot be recorded, or the term is over, so it may be wrong.
-    pub(in crate::server) async fn recorded(&self) -> Result<(), Unreachable> {
+    pub(in crate::server) async fn recorded(&self) -> Result<(), Failed> {
         let mark = {
             let mut core = self.core();
             if !core.is_available() {
-                return Err(Unreachable);
+                return Err(Failed);
             }
             core.recording.mark()
         };
         let Some(mark) = mark else { return Ok(()) };
-        let recorded = poll_fn(|cx| self.core().recording.poll(mark, cx)).await;
-        recorded.map_err(|Failed| Unreachable)
+        poll_fn(|cx| self.core().recording.poll(mark, cx)).await
     }
 
     /// Removes the holds and waits of a connection that has ended.

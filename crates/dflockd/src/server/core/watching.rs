@@ -211,11 +211,11 @@ mod tests {
             let take = Request::Acquire { key: key("k"), claim, timeout: Seconds::ZERO, ttl: None };
             let mut core = self.shared.core();
             let now = self.shared.now();
-            let Verdict::Now(Answer::Granted(grant)) = core.ask(now, self.changer, take) else {
+            let Ok(Verdict::Now(Answer::Granted(grant))) = core.ask(now, self.changer, take) else {
                 panic!("the lock is free")
             };
             let release = Request::Release { key: key("k"), token: Some(grant.token) };
-            core.ask(now, self.changer, release);
+            core.ask(now, self.changer, release).unwrap();
         }
 
         /// One turn; returns the watchers that it wakes.

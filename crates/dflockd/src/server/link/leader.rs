@@ -5,7 +5,7 @@ use super::{
     ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, SILENCE_OF_STANDBY, TOKEN, configure,
     from_hex, watch_for_silence,
 };
-use crate::server::core::{Shared, Unreachable};
+use crate::server::core::Shared;
 use crate::server::listener;
 use crate::server::transport::{LinkSocket, Peer, Stream, Transport};
 use h2::server::{Builder, Connection, SendResponse};
@@ -13,6 +13,7 @@ use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
 use hyper::http::request::Parts;
 use hyper::http::{Request, Response, StatusCode};
+use leases::journal::Failed;
 use leases::{Key, Token};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,7 +133,7 @@ fn release(shared: &Arc<Shared>, head: &Parts, mut respond: SendResponse<Bytes>)
         // A server that was succeeded gives nothing back.
         let status = match shared.recorded().await {
             Ok(()) => StatusCode::NO_CONTENT,
-            Err(Unreachable) => StatusCode::SERVICE_UNAVAILABLE,
+            Err(Failed) => StatusCode::SERVICE_UNAVAILABLE,
         };
         answer(&mut respond, status);
     });

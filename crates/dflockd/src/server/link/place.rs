@@ -11,9 +11,9 @@ use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
 use hyper::http::Request;
 use leases::wire::{Caps, MAX_LINE_BYTES, Scan, scan};
-use leases_etcd::{EtcdNumbers, Observer};
+use leases_etcd::{EtcdNumbers, Observer, random};
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -55,7 +55,6 @@ pub(in crate::server) struct Standby {
     links: AtomicUsize,
     kicked: watch::Sender<bool>,
     observer: OnceLock<Observer>,
-    is_full: AtomicBool,
     new_links: Links,
     /// For connections that may become links, beyond the limits of clients.
     greetings: Semaphore,
@@ -86,7 +85,6 @@ impl Standby {
             links: AtomicUsize::new(0),
             kicked: watch::channel(false).0,
             observer: OnceLock::new(),
-            is_full: AtomicBool::new(false),
             new_links: (new_links, Mutex::new(Some(taken))),
             greetings: Semaphore::new(GREETINGS),
             http,
@@ -97,15 +95,7 @@ impl Standby {
 
     /// The metrics of etcd; `None` where the locks are in memory.
     pub(in crate::server) fn numbers(&self) -> Option<EtcdNumbers> {
-        let etcd = self.observer.get()?.numbers();
-        // What the clients of a leader see of it.
-        let full = if etcd.leads { self.is_full.load(Ordering::Relaxed) } else { etcd.full };
-        Some(EtcdNumbers { full, ..etcd })
-    }
-
-    /// Whether new holds can be recorded.
-    pub(in crate::server) fn set_full(&self, is_full: bool) {
-        self.is_full.store(is_full, Ordering::Relaxed);
+        Some(self.observer.get()?.numbers())
     }
 
     /// The number of connections that are passed on.
@@ -267,11 +257,6 @@ impl Standby {
     ) -> Option<mpsc::UnboundedReceiver<LinkStream>> {
         self.http_streams.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-}
-
-fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
 }
 
 /// Opens a stream.
