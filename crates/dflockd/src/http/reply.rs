@@ -15,8 +15,10 @@ use hyper::header::{
 };
 use hyper::http::StatusCode;
 use leases::Progress;
+use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -102,13 +104,10 @@ pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
 
 /// The body of `stats`, however long.
 pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBody> {
-    let (first, cursor) = next_piece(handle, pace, StatsCursor::default()).await;
-    if handle.recorded().await.is_err() {
-        return fault(Fault::StoreAway);
-    }
-    let body = match cursor {
-        None => ReplyBody::Whole(first),
-        Some(cursor) => ReplyBody::Pieces(Box::new(Pieces {
+    let body = match next_piece(handle, pace, StatsCursor::default()).await {
+        Err(Failed) => return fault(Fault::StoreAway),
+        Ok((first, None)) => ReplyBody::Whole(first),
+        Ok((first, Some(cursor))) => ReplyBody::Pieces(Box::new(Pieces {
             handle: handle.clone(),
             pace: Arc::clone(pace),
             first,
@@ -118,19 +117,18 @@ pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBo
     build(StatusCode::OK, JSON, body)
 }
 
-/// The next piece, and the cursor for the piece after it.
-async fn next_piece(
-    handle: &Handle,
-    pace: &Pace,
-    mut cursor: StatsCursor,
-) -> (Bytes, Option<StatsCursor>) {
+/// A piece, and the cursor for the piece after it.
+type Piece = Result<(Bytes, Option<StatsCursor>), Failed>;
+
+/// The next piece, when it may be told.
+async fn next_piece(handle: &Handle, pace: &Pace, mut cursor: StatsCursor) -> Piece {
     let mut piece = String::new();
     loop {
-        match pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await {
-            Progress::Done => return (piece.into(), None),
-            // Reading through the entries of other sections may give no bytes for a long time.
-            Progress::More if piece.len() < PIECE_BYTES => {}
-            Progress::More => return (piece.into(), Some(cursor)),
+        let progress = pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await;
+        // Reading through the entries of other sections may give no bytes for a long time.
+        if progress == Progress::Done || piece.len() >= PIECE_BYTES {
+            handle.recorded().await?;
+            return Ok((piece.into(), (progress != Progress::Done).then_some(cursor)));
         }
     }
 }
@@ -198,14 +196,15 @@ pub(super) struct Pieces {
 
 enum Next {
     From(StatsCursor),
-    Coming(Pin<Box<dyn Future<Output = (Bytes, Option<StatsCursor>)> + Send>>),
+    Coming(Pin<Box<dyn Future<Output = Piece> + Send>>),
     Nothing,
 }
 
 impl Pieces {
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// An error ends the connection, so that its client sees that the body is not whole.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failed>>> {
         if !self.first.is_empty() {
-            return Poll::Ready(Some(std::mem::take(&mut self.first)));
+            return Poll::Ready(Some(Ok(std::mem::take(&mut self.first))));
         }
         loop {
             match &mut self.next {
@@ -216,10 +215,13 @@ impl Pieces {
                     self.next = Next::Coming(Box::pin(coming));
                 }
                 Next::Coming(coming) => {
-                    let (piece, rest) = ready!(coming.as_mut().poll(cx));
+                    let (piece, rest) = match ready!(coming.as_mut().poll(cx)) {
+                        Ok(piece) => piece,
+                        Err(Failed) => return Poll::Ready(Some(Err(Failed))),
+                    };
                     self.next = rest.map_or(Next::Nothing, Next::From);
                     if !piece.is_empty() {
-                        return Poll::Ready(Some(piece));
+                        return Poll::Ready(Some(Ok(piece)));
                     }
                 }
                 Next::Nothing => return Poll::Ready(None),
@@ -230,19 +232,24 @@ impl Pieces {
 
 impl Body for ReplyBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let piece = match &mut *self {
-            Self::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
+            Self::Whole(bytes) => {
+                Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()).map(Ok)
+            }
             Self::Pieces(pieces) => ready!(pieces.poll_piece(cx)),
             #[cfg(feature = "etcd")]
-            Self::Passed(body) => return Pin::new(body).poll_frame(cx),
+            Self::Passed(body) => {
+                return Pin::new(body).poll_frame(cx).map_err(io::Error::other);
+            }
         };
-        Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
+        let unknown = |Failed| io::Error::other("holds cannot be recorded");
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(unknown)))
     }
 
     fn is_end_stream(&self) -> bool {

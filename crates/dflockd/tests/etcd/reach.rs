@@ -200,6 +200,38 @@ fn no_quorum_after_a_move() {
     assert!((reply == "ok 600") == (rival == "timeout"), "{reply}, {rival}");
 }
 
+/// What follows the first piece of a long list may be wrong, too. A client must not take what it got for the whole.
+#[test]
+fn a_long_list_is_cut_when_there_is_no_quorum() {
+    const KEYS: usize = 8000;
+    let mut cluster = Cluster::start(&[]);
+    let http_port = free_port().to_string();
+    let flags = ["--http-port", &http_port, "--max-locks", "10000"];
+    let daemon = start(&cluster.store(), &flags);
+    let mut holder = daemon.talk();
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("key-{key:05}")).collect();
+    for some in keys.chunks(16) {
+        holder.say(format!("al\n{}\n600\n", some.join(" ")).as_bytes());
+    }
+    assert!(keys.chunks(16).all(|_| holder.line().starts_with("ok ")));
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    // Most of the list is not made before it is read.
+    socket.set_recv_buffer_size(4096).unwrap();
+    let http = SocketAddr::from(([127, 0, 0, 1], http_port.parse().unwrap()));
+    socket.connect(&http.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    let request = "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut beginning = [0; 500];
+    stream.read_exact(&mut beginning).unwrap();
+    assert!(beginning.starts_with(b"HTTP/1.1 200 "));
+    cluster.stop(1);
+    cluster.stop(2);
+    let mut rest = Vec::new();
+    let _it_may_be_reset = stream.read_to_end(&mut rest);
+    assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", rest.len());
+}
+
 /// The grace that a server began does not end a hold that was renewed at another one since, also when
 /// that connection has gone, too.
 #[test]
