@@ -29,6 +29,8 @@ const FRAME_BYTES: usize = 2 + SUM_BYTES;
 const MAGIC: [u8; 8] = *b"dflockd\x02";
 const INDEX_MAGIC: [u8; 8] = *b"dflocki\x02";
 const HELD_BYTES: usize = 1 + 6 * 8;
+/// Earlier versions wrote and read the end of a hold by the wall clock here. This is later than any.
+const NO_WALL_CLOCK: u64 = u64::MAX;
 const HELD: u8 = 1;
 const ENDED: u8 = 2;
 const FENCE: u8 = 3;
@@ -96,15 +98,13 @@ pub(super) struct Index {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chain(u32);
 
-/// A hold, with its end on two clocks.
+/// A hold, with its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     /// The hold.
     pub(super) kept: Kept,
     /// Its end on the clock since the boot, in microseconds.
     pub(super) boot_micros: u64,
-    /// Its end on the wall clock, in microseconds since 1970.
-    pub(super) wall_micros: u64,
 }
 
 /// One entry of a file.
@@ -223,8 +223,8 @@ pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry) {
 
 /// Appends a hold as [`push_entry`] does, perhaps without its label.
 pub(super) fn push_held(out: &mut Vec<u8>, held: &Held, has_label: bool) {
-    let Held { ref kept, boot_micros, wall_micros } = *held;
-    let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, wall_micros];
+    let Held { ref kept, boot_micros } = *held;
+    let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, NO_WALL_CLOCK];
     let numbers = numbers.map(u64::to_be_bytes);
     // No key has a line end.
     let label = kept.label.as_ref().filter(|_| has_label);
@@ -306,13 +306,13 @@ fn read_held(mut rest: &[u8]) -> Option<Held> {
     let token = token(&mut rest)?;
     let claim = claim(number(&mut rest)?);
     let ttl = Ttl::new(number(&mut rest)?)?;
-    let (boot_micros, wall_micros) = (number(&mut rest)?, number(&mut rest)?);
+    let (boot_micros, _wall_clock) = (number(&mut rest)?, number(&mut rest)?);
     let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
     let (key, label) = rest.split_at_checked(end)?;
     let key = Key::new(key)?.bytes().into();
     let label = label.get(1..).and_then(Label::read);
     let kept = Kept { key, claim, token, ttl, left_micros: 0, label };
-    Some(Held { kept, boot_micros, wall_micros })
+    Some(Held { kept, boot_micros })
 }
 
 /// A claim as a number: the number of slots of the key, or 0 for a shared lock.
@@ -392,7 +392,7 @@ mod tests {
             left_micros: 0,
             label: None,
         };
-        Held { kept, boot_micros: 1, wall_micros: u64::MAX }
+        Held { kept, boot_micros: u64::MAX }
     }
 
     fn shared() -> Held {

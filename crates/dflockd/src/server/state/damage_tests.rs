@@ -4,7 +4,7 @@
 use super::codec::{BootId, Doubt, END_BYTES, HEADER_BYTES, Read, read_entry, read_header};
 use super::disk::{Disk, Health, Synced, Times};
 use super::ledger::Ledger;
-use super::load::{Clocks, Damage, Found, Loaded, load};
+use super::load::{Damage, Found, Loaded, load};
 use super::promises::Origin;
 use super::{note_changes, resumed};
 use crate::sample::{CAPS, Counting, take};
@@ -78,7 +78,7 @@ enum End {
 
 const ENDS: [End; 3] = [End::Killed, End::InOrder, End::OtherBoot];
 
-/// A machine: its clocks continue while servers come and go.
+/// A machine: its clock continues while servers come and go.
 #[derive(Clone, Copy)]
 struct Machine {
     micros: u64,
@@ -95,14 +95,13 @@ impl Machine {
         [self.boot; 16]
     }
 
-    const fn clocks(self) -> Clocks {
-        let wall_micros = (1 << 50) + self.micros;
-        Clocks { boot_micros: self.micros - self.booted, wall_micros }
+    const fn boot_micros(self) -> u64 {
+        self.micros - self.booted
     }
 
     fn load(self, files: &Files) -> Loaded {
         let [first, second, index] = files;
-        load(Found { index, holds: [first, second] }, &self.boot(), self.clocks())
+        load(Found { index, holds: [first, second] }, &self.boot(), self.boot_micros())
     }
 }
 
@@ -130,7 +129,7 @@ impl Server {
         let found = machine.load(&files);
         let disk = Memory::new(files, writes);
         let mut engine = Engine::new(CAPS, Counting(found.fence), RandomState::new());
-        let times = Times { now: Moment::default(), clocks: machine.clocks() };
+        let times = Times { now: Moment::default(), boot_micros: machine.boot_micros() };
         let origin = Origin { boot: machine.boot(), dir: [3; 16], synced };
         let usual = seconds(USUAL);
         let said = found.wait(usual).map(|(doubt, _)| doubt);
@@ -141,7 +140,7 @@ impl Server {
 
     fn times(&self) -> Times {
         let now = Moment::from_micros(self.machine.micros - self.begun);
-        Times { now, clocks: self.machine.clocks() }
+        Times { now, boot_micros: self.machine.boot_micros() }
     }
 
     fn ask(&mut self, request: Request<'_>) -> Answer {

@@ -2,7 +2,7 @@
 
 use super::codec::{BootId, DirId, Doubt};
 use super::disk::{Disk, Synced};
-use super::load::{Clocks, Found, Loaded, load};
+use super::load::{Found, Loaded, load};
 use super::promises::Origin;
 use crate::server::regular;
 use nix::fcntl::{Flock, FlockArg};
@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The two files that take turns.
 const NAMES: [&str; 2] = ["holds.0", "holds.1"];
@@ -23,6 +23,8 @@ const OWNER: &str = "owner";
 /// A larger file is not one of ours.
 const MOST_BYTES: u64 = 4 << 30;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// How far the clocks of this time namespace are from the machine's, see `time_namespaces(7)`.
+const OFFSETS: &str = "/proc/self/timens_offsets";
 
 /// The clock since the start of the machine, which also counts while it sleeps.
 #[cfg(not(target_vendor = "apple"))]
@@ -74,7 +76,7 @@ impl StateDir {
         lock.sync_all()?;
         let origin = Origin { boot: boot_id(), dir: random_id(), synced };
         let contents = Found { index: &in_index, holds: [&in_first, &in_second] };
-        let found = load(contents, &origin.boot, clocks());
+        let found = load(contents, &origin.boot, boot_micros());
         let doubt = found.doubt.or(found.closing.map(|(doubt, _)| doubt));
         let holds = [Arc::new(first), Arc::new(second)];
         let files = Files { index: Arc::new(index), holds };
@@ -129,13 +131,23 @@ fn read(directory: &File, name: &str) -> io::Result<(File, Vec<u8>)> {
     Ok((file, content))
 }
 
-/// An id that differs each time the machine starts. If the system has none, every start of the server counts as one
-/// of the machine.
+/// An id that differs each time the machine starts, and where its clock shows another time. If the system has none,
+/// every start of the server counts as one of the machine.
 fn boot_id() -> BootId {
     let text = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let parsed = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
-    parsed.map_or_else(random_id, u128::to_be_bytes)
+    let offset = clock_offset(&std::fs::read_to_string(OFFSETS).unwrap_or_default());
+    parsed.map_or_else(random_id, |id| (id ^ offset).to_be_bytes())
+}
+
+/// A number for the offset of the clock since the start of the machine; 0 for none.
+fn clock_offset(offsets: &str) -> u128 {
+    let clock = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
+    let mut numbers = clock.unwrap_or_default().split_whitespace();
+    let mut next = || numbers.next().and_then(|word| word.parse::<i64>().ok()).unwrap_or(0);
+    let nanos = i128::from(next()) * 1_000_000_000 + i128::from(next());
+    u128::from_be_bytes(nanos.to_be_bytes())
 }
 
 fn random_id() -> DirId {
@@ -145,12 +157,10 @@ fn random_id() -> DirId {
     id
 }
 
-/// Both clocks now.
-pub(super) fn clocks() -> Clocks {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let boot = clock_gettime(BOOT_CLOCK).map(std::time::Duration::from);
-    let micros = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-    Clocks { boot_micros: micros(boot.unwrap_or_default()), wall_micros: micros(wall) }
+/// The clock since the start of the machine, now.
+pub(super) fn boot_micros() -> u64 {
+    let boot = clock_gettime(BOOT_CLOCK).map(Duration::from).unwrap_or_default();
+    u64::try_from(boot.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Files {
@@ -197,4 +207,24 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
 #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
 fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// Only where the clock since the boot shows another time it is another number.
+    #[rstest]
+    #[case::no_namespaces("", 0)]
+    #[case::the_machines("monotonic           0         0\nboottime            0         0\n", 0)]
+    #[case::another_clock("monotonic           5         0\nboottime            0         0\n", 0)]
+    #[case::later(
+        "monotonic           0         0\nboottime       100000         7\n",
+        100_000_000_000_007
+    )]
+    #[case::earlier("boottime  -1  0\n", u128::MAX - 999_999_999)]
+    fn a_time_namespace_is_known_by_its_clock(#[case] offsets: &str, #[case] number: u128) {
+        assert_eq!(clock_offset(offsets), number);
+    }
 }

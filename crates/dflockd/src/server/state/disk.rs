@@ -1,6 +1,5 @@
 //! The interfaces that the record needs: a place to write, the time. Pure.
 
-use super::load::Clocks;
 use leases::Moment;
 use std::io;
 
@@ -51,11 +50,11 @@ pub enum Synced {
     No,
 }
 
-/// A time, on all clocks.
+/// A time, on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// A clock that never goes back, for pauses.
     pub(super) now: Moment,
-    /// The machine's clocks.
-    pub(super) clocks: Clocks,
+    /// Microseconds since the start of the machine, including sleep.
+    pub(super) boot_micros: u64,
 }

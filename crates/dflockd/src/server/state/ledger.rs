@@ -122,7 +122,7 @@ impl<D: Disk> Ledger<D> {
 
     /// The content of the record.
     pub(super) fn recovered(&self, times: Times) -> Recovered {
-        let left = |held: &Held| held.boot_micros.saturating_sub(times.clocks.boot_micros);
+        let left = |held: &Held| held.boot_micros.saturating_sub(times.boot_micros);
         let kept = |held: &Held| Kept { left_micros: left(held), ..held.kept.clone() };
         Recovered {
             holds: self.holds.values().map(kept).collect(),
@@ -447,9 +447,8 @@ impl<D: Disk> Ledger<D> {
 
 /// The hold, with its end.
 fn held(kept: Kept, times: Times) -> Held {
-    let boot_micros = times.clocks.boot_micros.saturating_add(kept.left_micros);
-    let wall_micros = times.clocks.wall_micros.saturating_add(kept.left_micros);
-    Held { kept, boot_micros, wall_micros }
+    let boot_micros = times.boot_micros.saturating_add(kept.left_micros);
+    Held { kept, boot_micros }
 }
 
 #[cfg(test)]

@@ -6,15 +6,6 @@ use super::log_file::LogFile;
 use leases::Seconds;
 use leases::journal::Kept;
 
-/// The clocks at one moment, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Clocks {
-    /// Since the boot, including sleep.
-    pub(super) boot_micros: u64,
-    /// Since 1970.
-    pub(super) wall_micros: u64,
-}
-
 /// The bytes of the files; a missing file has none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'a> {
@@ -159,12 +150,17 @@ impl StateFiles<'_> {
     }
 
     /// The rest of the longest wait that an earlier start began.
-    fn closing(&self, damage: Option<Damage>, boot: &BootId, now: Clocks) -> Option<(Doubt, u64)> {
+    fn closing(
+        &self,
+        damage: Option<Damage>,
+        boot: &BootId,
+        now_micros: u64,
+    ) -> Option<(Doubt, u64)> {
         let left = |header: &Header| {
             let closing = header.closing?;
             let at_most = closing.left_micros;
             let left = if header.boot == *boot {
-                closing.boot_micros.saturating_sub(now.boot_micros).min(at_most)
+                closing.boot_micros.saturating_sub(now_micros).min(at_most)
             } else {
                 // It is unknown how long the machine was off.
                 at_most
@@ -175,8 +171,8 @@ impl StateFiles<'_> {
     }
 }
 
-/// Reads the files.
-pub(super) fn load(found: Found<'_>, boot: &BootId, clocks: Clocks) -> Loaded {
+/// Reads the files, in microseconds since this start of the machine.
+pub(super) fn load(found: Found<'_>, boot: &BootId, now_micros: u64) -> Loaded {
     let [first, second] = found.holds;
     let logs = [LogFile::read(first, 0), LogFile::read(second, 1)];
     let misplaced = [read_index(first), read_index(second)];
@@ -195,12 +191,12 @@ pub(super) fn load(found: Found<'_>, boot: &BootId, clocks: Clocks) -> Loaded {
     let fence = anywhere(|log| log.fence);
     let doubt = newest.and_then(|log| log.doubt(boot));
     Loaded {
-        holds: newest.map(|log| log.holds(boot, clocks)).unwrap_or_default(),
+        holds: newest.map(|log| log.holds(boot, now_micros)).unwrap_or_default(),
         fence: files.headers(damage).map(|header| header.fence).max().unwrap_or(0).max(fence),
         longest: longest.max(of_entries),
         damage,
         doubt: damage.map(|_| Doubt::Damaged).or(doubt),
-        closing: files.closing(damage, boot, clocks),
+        closing: files.closing(damage, boot, now_micros),
         dir: files.index.map(|index| index.counts.dir).or_else(|| newest.map(|log| log.header.dir)),
         generation,
         last_generation: anywhere(|log| log.header.generation).max(index).max(other),

@@ -3,7 +3,6 @@
 use super::codec::{
     BootId, Doubt, Entry, HEADER_BYTES, Header, Held, Index, Read, read_entry, read_header,
 };
-use super::load::Clocks;
 use leases::Token;
 use leases::journal::Kept;
 use std::collections::HashMap;
@@ -88,17 +87,14 @@ impl LogFile {
         (!is_safe).then_some(Doubt::OtherBoot)
     }
 
-    /// The holds whose lease is not over.
-    pub(super) fn holds(&self, boot: &BootId, clocks: Clocks) -> Vec<Kept> {
+    /// The holds whose lease may not be over.
+    pub(super) fn holds(&self, boot: &BootId, now_micros: u64) -> Vec<Kept> {
         let same_boot = self.header.boot == *boot;
         let live = |held: &Held| {
-            let left = if same_boot {
-                held.boot_micros.checked_sub(clocks.boot_micros)?
-            } else {
-                held.wall_micros.checked_sub(clocks.wall_micros)?
-            };
-            // A clock that went back must not make a lease longer than it was.
+            // It is unknown how long the machine was off. A clock that went back must not make a lease longer than it
+            // was, either.
             let most = held.kept.ttl.span().count().saturating_mul(1_000_000);
+            let left = if same_boot { held.boot_micros.saturating_sub(now_micros) } else { most };
             let left_micros = left.min(most);
             (left_micros > 0).then(|| Kept { left_micros, ..held.kept.clone() })
         };

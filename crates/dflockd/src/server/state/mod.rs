@@ -25,8 +25,7 @@ pub fn check(bytes: &[u8]) {
         |rest: &'_ [u8], length: [u8; 2]| usize::from(u16::from_be_bytes(length)).min(rest.len());
     let (index, rest) = rest.split_at(cut(rest, [a, b]));
     let (one, two) = rest.split_at(cut(rest, [c, d]));
-    let clocks = load::Clocks { boot_micros: 1, wall_micros: 1 };
-    let loaded = load::load(load::Found { index, holds: [one, two] }, &[0; 16], clocks);
+    let loaded = load::load(load::Found { index, holds: [one, two] }, &[0; 16], 1);
     assert!(loaded.next_slot < 2 && loaded.generation <= loaded.last_generation);
     assert!(
         loaded

@@ -39,7 +39,7 @@ impl Promises {
     /// Continues the promises that were found. Leases that are not longer than `usual`, or than those of present
     /// holds, need no further note.
     pub(super) fn new(origin: Origin, found: &Loaded, usual: Seconds, times: Times) -> Self {
-        let until = |(doubt, micros)| (doubt, times.clocks.boot_micros.saturating_add(micros));
+        let until = |(doubt, micros)| (doubt, times.boot_micros.saturating_add(micros));
         Self {
             origin: Origin { dir: found.dir.unwrap_or(origin.dir), ..origin },
             fence: found.fence.saturating_add(FENCES_AHEAD),
@@ -93,7 +93,7 @@ impl Promises {
     /// Until when nothing may be granted, if that is so.
     pub(super) fn closing(&self, times: Times) -> Option<Closing> {
         let (doubt, boot_micros) = self.closing?;
-        let left_micros = boot_micros.saturating_sub(times.clocks.boot_micros);
+        let left_micros = boot_micros.saturating_sub(times.boot_micros);
         (left_micros > 0).then_some(Closing { doubt, boot_micros, left_micros })
     }
 
