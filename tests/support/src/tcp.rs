@@ -1,5 +1,6 @@
 //! The TCP sockets of a network, as its kernel lists them.
 
+use std::collections::HashSet;
 use std::fs;
 
 /// A row of `/proc/net/tcp` or `/proc/net/tcp6`. Addresses are as they stand there.
@@ -34,6 +35,20 @@ impl TcpSocket {
     #[must_use]
     pub fn all() -> Vec<Self> {
         Self::of_table(&fs::read_to_string("/proc/net/tcp").expect("the list of TCP sockets"))
+    }
+
+    /// Those among them that this process has open.
+    ///
+    /// # Panics
+    /// The process has ended.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Vec<Self> {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
+        let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        let open: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+        let mut sockets = Self::all();
+        sockets.retain(|it| open.contains(&format!("socket:[{}]", it.inode)));
+        sockets
     }
 
     /// The sockets in such a table.

@@ -1,5 +1,6 @@
 //! The commands with one request: round trips from scripts, JSON, and output that cannot be written.
 
+use crate::library::KEEPS;
 use crate::program::{LONG, assert_free, bare, dflock, into_full, patient, run, shell, start};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -8,21 +9,19 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use testbed::dflockd::{Daemon, until};
 
-const KEEP: &[&str] = &["--auto-release-on-disconnect=false"];
-
 fn is_token(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 #[test]
 fn a_script_takes_renews_and_releases() {
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     let script = "set -e
         token=$(dflock acquire my-job --ttl 60)
         dflock renew my-job $token
         dflock renew my-job $token --ttl 120
         dflock acquire my-job --timeout 0 || echo code $?
-        dflock acquire my-job --timeout 1 || echo code $?
+        dflock acquire my-job --timeout 4 || echo code $?
         DFLOCK_TOKEN=$token dflock renew my-job
         dflock release my-job $token
         dflock release my-job $token || echo code $?
@@ -51,7 +50,7 @@ fn a_script_takes_renews_and_releases() {
 #[case::on_one_server(1)]
 #[case::on_three_servers(3)]
 fn acquire_takes_several(#[case] servers: usize) {
-    let daemons: Vec<Daemon> = (0..servers).map(|_| Daemon::start(KEEP)).collect();
+    let daemons: Vec<Daemon> = (0..servers).map(|_| Daemon::start(KEEPS)).collect();
     let list: Vec<String> = daemons.iter().map(|it| it.address.to_string()).collect();
     let ask = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
@@ -82,7 +81,7 @@ fn acquire_takes_several(#[case] servers: usize) {
 /// One of two servers would release its key when the connection closes: the other key is released as well.
 #[test]
 fn acquire_of_several_leaves_none_behind() {
-    let daemons = [Daemon::start(KEEP), Daemon::start(&[])];
+    let daemons = [Daemon::start(KEEPS), Daemon::start(&[])];
     let list = daemons.each_ref().map(|it| it.address.to_string()).join(",");
     let words = ["acquire", "-k", "a", "-k", "b", "-k", "c", "-k", "d", "--ttl", LONG];
     let end = run(bare(&words).env("DFLOCK_SERVERS", list));
@@ -93,7 +92,7 @@ fn acquire_of_several_leaves_none_behind() {
 /// A signal that comes while some of the keys are held.
 #[test]
 fn acquire_of_several_ends_by_a_signal_and_holds_none() {
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     let mut holder = daemon.talk();
     let token = holder.take("b", "0");
     let waiting = start(&mut dflock(&daemon, &["acquire", "-k", "a", "-k", "b", "--ttl", LONG]));
@@ -107,7 +106,7 @@ fn acquire_of_several_ends_by_a_signal_and_holds_none() {
 
 #[test]
 fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     let script = "set -e
         a=$(dflock acquire k --limit 2); b=$(dflock acquire k --limit 2)
         dflock acquire k --limit 2 --timeout 0 || echo code $?
@@ -131,7 +130,7 @@ fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
 )]
 #[case::after_its_usual_lease(&["--disconnect-grace", "33"], None, "")]
 #[case::after_the_lease_asked_for(&["--disconnect-grace", "600"], Some("600"), "")]
-#[case::never(KEEP, Some("600"), "")]
+#[case::never(KEEPS, Some("600"), "")]
 fn acquire_admits_that_the_server_releases(
     #[case] options: &[&str],
     #[case] ttl: Option<&str>,
@@ -230,7 +229,7 @@ fn acquire_holds(
     #[values(&["k"], &["k", "--key", "j"])] keys: &[&str],
 ) {
     // Were it not released, the lease would last.
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     let words = [&["acquire"], keys, &["--hold", "--ttl", LONG]].concat();
     let mut holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     assert!(holding.lines(keys.len().min(2)).iter().all(|line| is_token(line)));
@@ -248,7 +247,7 @@ fn acquire_holds(
 
 #[test]
 fn acquire_does_not_hold_what_is_lost() {
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     let words = ["acquire", "k", "--hold", "--ttl", "4"];
     let holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     let token = holding.lines(1)[0].clone();
@@ -270,7 +269,7 @@ fn members(value: &serde_json::Value) -> Vec<&str> {
 
 #[test]
 fn every_answer_can_be_json() {
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     let ask = |words: &[&str]| {
         let end = run(&mut dflock(&daemon, &[words, &["--json"]].concat()));
         assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
@@ -392,7 +391,7 @@ const LONG_KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef01234567
 #[case(&["acquire", "free", "--json"])]
 #[case(&["acquire", "free", "--hold"])]
 fn output_that_cannot_be_written_is_a_failure(#[case] words: &[&str]) {
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     let mut holder = daemon.talk();
     let token = holder.take("held", "0");
     let mut command = dflock(&daemon, words);
@@ -407,7 +406,7 @@ fn output_that_cannot_be_written_is_a_failure(#[case] words: &[&str]) {
 /// A pipe that nobody reads is the end of a pager, not of us, unless somebody was to get a token.
 #[test]
 fn a_reader_that_went_away_is_no_failure() {
-    let daemon = Daemon::start(KEEP);
+    let daemon = Daemon::start(KEEPS);
     for (words, code) in [(&["stats"][..], 0), (&["ping"], 0), (&["acquire", "free"], 71)] {
         let (reader, writer) = nix::unistd::pipe().unwrap();
         drop(reader);
@@ -554,7 +553,7 @@ fn a_user_without_the_lock_learns_who_holds_it() {
         let message = json["message"].as_str().unwrap();
         assert!(message.starts_with("busy: held by alice at work for "), "{message}");
     }
-    let waited = said(&["run", "k", "-t", "1", "--", "true"]);
+    let waited = said(&["run", "k", "-t", "4", "--", "true"]);
     assert!(
         waited.starts_with("dflock: timed out waiting: held by alice at work for "),
         "{waited}"

@@ -1,7 +1,7 @@
 //! `dflock::blocking` against the real server: leases without a runtime, and what becomes of them when the connection
 //! breaks, the server stands still, or the holder only drops them.
 
-use crate::library::{blocking as client, seconds, settings};
+use crate::library::{KEEPS, blocking as client, refusal, seconds, settings};
 use crate::program::{assert_free, start};
 use dflock::blocking::{Client, Connection, Lease};
 use dflock::{ClientError, Loss, Refusal, Settings, Tls, TlsRoots};
@@ -11,18 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use testbed::dflockd::{Daemon, free_port, program_on};
 
-const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
-
 fn held(client: &Client, ttl_s: u64) -> Lease {
     let lock = client.lock("k").unwrap().ttl(seconds(ttl_s)).unwrap();
     lock.try_acquire().unwrap().expect("nobody has it")
-}
-
-fn refusal<T>(outcome: Result<T, ClientError>) -> Option<Refusal> {
-    match outcome {
-        Err(ClientError::Refused(refusal)) => Some(refusal),
-        _ => None,
-    }
 }
 
 /// Longer than its lease: it was renewed. So was a grant that was waited for.
@@ -91,7 +82,7 @@ fn a_loss_is_told() {
 /// Below TLS more comes over a connection than answers: that ends no lease, and is not taken for one.
 #[test]
 fn a_lease_under_tls_is_kept_and_released() {
-    let [cert, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(crate::reach::pem);
+    let [cert, key, ca] = ["cert.pem", "key.pem", "ca.pem"].map(testbed::dflockd::pem);
     let options = [&["--tls-cert", &cert, "--tls-key", &key], KEEPS].concat();
     let daemon = Daemon::start(&options);
     let roots = TlsRoots::File(ca.into());

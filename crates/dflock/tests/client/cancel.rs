@@ -4,17 +4,14 @@
 //! One server gives back what a closed connection held, the other keeps it for a lease of ten minutes: there a
 //! grant that nobody has heard of would stay.
 
-use crate::library::{client, seconds, turn};
-use dflock::{
-    Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Stats, Ticket, Token,
-};
+use crate::library::{KEEPS, client, queued, seconds, turn};
+use dflock::{Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Stats, Token};
 use rstest::rstest;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use testbed::dflockd::Daemon;
 
-const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
 /// More than any of the futures takes.
 const MOST_STEPS: usize = 200;
 
@@ -99,13 +96,6 @@ async fn while_held<T>(
     match early {
         Some(outcome) => outcome,
         None => wait.await,
-    }
-}
-
-fn ticket(entry: Entry) -> Ticket {
-    match entry {
-        Entry::Queued(ticket) => ticket,
-        Entry::Acquired(lease) => panic!("acquired {lease:?}"),
     }
 }
 
@@ -216,12 +206,12 @@ fn a_cancelled_enqueue_or_wait_leaves_nothing(#[values(&[], KEEPS)] options: &[&
     turn(async {
         let lock = lock(&daemon);
         let enqueue = |step| while_held(&daemon, &lock, polled(step, lock.enqueue()));
-        drop(ticket(at_each_step(&daemon, &lock, enqueue).await.unwrap()));
+        drop(queued(at_each_step(&daemon, &lock, enqueue).await.unwrap()));
         until_nothing_is_left(&daemon, 0).await;
         let wait = |step| {
             let lock = &lock;
             let wait = async move {
-                polled(step, ticket(lock.enqueue().await.unwrap()).wait(seconds(60))).await
+                polled(step, queued(lock.enqueue().await.unwrap()).wait(seconds(60))).await
             };
             while_held(&daemon, lock, wait)
         };
@@ -237,7 +227,7 @@ fn a_ticket_dropped_after_its_grant_leaves_nothing(#[values(&[], KEEPS)] options
     turn(async {
         let lock = lock(&daemon);
         let holder = held(&lock).await;
-        let ticket = ticket(lock.enqueue().await.unwrap());
+        let ticket = queued(lock.enqueue().await.unwrap());
         holder.release().await.unwrap();
         while daemon.stats().contains("\"waiters\":1") {
             tokio::time::sleep(Duration::from_millis(2)).await;

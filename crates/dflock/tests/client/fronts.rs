@@ -82,17 +82,9 @@ impl Fronts {
 
     /// How many connections this process has to one of them.
     fn count(&self, pid: Pid, index: usize) -> usize {
-        let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
-            .unwrap()
-            .filter_map(|fd| {
-                std::fs::read_link(fd.unwrap().path()).ok()?.to_str().map(str::to_owned)
-            })
-            .collect();
         let port = self.daemons[index].address.port();
-        let to_it = |it: &&TcpSocket| it.peer_port == port && it.state == TcpSocket::ESTABLISHED;
-        let rows = TcpSocket::all();
-        let connections = rows.iter().filter(to_it);
-        connections.filter(|it| sockets.contains(&format!("socket:[{}]", it.inode))).count()
+        let to_it = |it: &TcpSocket| it.peer_port == port && it.state == TcpSocket::ESTABLISHED;
+        TcpSocket::of_process(pid.as_raw().unsigned_abs()).into_iter().filter(to_it).count()
     }
 }
 

@@ -10,6 +10,9 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use testbed::dflockd::Daemon;
 
+/// A server that keeps what a closed connection held, to the end of its lease.
+pub(crate) const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
+
 /// Towards the server at this address.
 pub(crate) fn settings(address: impl ToString) -> Settings {
     let server = address.to_string().parse().unwrap();
@@ -42,14 +45,14 @@ fn acquired(entry: Entry) -> Lease {
     }
 }
 
-fn queued(entry: Entry) -> Ticket {
+pub(crate) fn queued(entry: Entry) -> Ticket {
     match entry {
         Entry::Queued(ticket) => ticket,
         Entry::Acquired(lease) => panic!("acquired {lease:?}"),
     }
 }
 
-fn refusal<T>(outcome: Result<T, ClientError>) -> Option<Refusal> {
+pub(crate) fn refusal<T>(outcome: Result<T, ClientError>) -> Option<Refusal> {
     match outcome {
         Err(ClientError::Refused(refusal)) => Some(refusal),
         _ => None,
@@ -101,7 +104,7 @@ fn a_lease_tells_about_itself() {
 #[test]
 fn a_lease_that_is_dropped_is_released() {
     // Were it only closed, the lock would stay.
-    let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
+    let daemon = Daemon::start(KEEPS);
     turn(async {
         let lease = client(&daemon).lock("k").unwrap().acquire(seconds(0)).await.unwrap().unwrap();
         drop(lease);

@@ -5,7 +5,7 @@ use crate::program::{PATH, Running, assert_free, start};
 use rstest::rstest;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, free_port, program_on, until};
+use testbed::dflockd::{Daemon, free_port, pem, program_on, until};
 
 const FIRST: &str = "1.0.0";
 const LAST_OF_V1: &str = "1.9.0";
@@ -121,8 +121,6 @@ fn secrets(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async"
 #[rstest]
 #[ignore = "needs programs: tests/run"]
 fn tls(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
-    let pem =
-        |name: &str| format!("{}/../dflockd/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
     let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
     assert_played(start(

@@ -5,7 +5,7 @@ use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, free_port, program, until};
+use testbed::dflockd::{Daemon, free_port, pem, program, until};
 
 /// Somebody who answers every connection with these bytes and closes it, or, without any, says
 /// nothing and keeps it open.
@@ -206,10 +206,6 @@ fn the_secret_comes_from_a_file_or_the_environment(
         assert_eq!(end.code, code, "{end:?}");
         assert!(!end.out.contains("sesame") && !end.err.contains("sesame"), "{end:?}");
     }
-}
-
-pub(crate) fn pem(name: &str) -> String {
-    format!("{}/../dflockd/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[rstest]

@@ -1,7 +1,7 @@
 //! Several keys, all or none: by the command and by the libraries.
 
 use crate::ask::administered;
-use crate::library::{blocking, client, seconds, settings, turn};
+use crate::library::{KEEPS, blocking, client, seconds, settings, turn};
 use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, lives, patient, run, shell, start};
 use crate::proxy::{Proxy, Side};
@@ -15,10 +15,9 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use testbed::Lots;
 use testbed::dflockd::{Daemon, PATIENCE, free_port, program, until};
 
-/// A key that is not released stays held for a whole lease.
-const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
 const LEASE: Duration = Duration::from_secs(600);
 
 /// The keys are free now, not only at the end of a lease.
@@ -103,7 +102,7 @@ fn missing_repeated_and_invalid_keys_are_refused(#[case] keys: &[&str], #[case] 
 #[rstest]
 #[case::busy("a", &["-t", "0"], 1, "dflock: busy: a: held by another client\n")]
 #[case::busy_behind_others("c", &["-t", "0"], 1, "dflock: busy: c: held by another client\n")]
-#[case::timed_out("b", &["-t", "1"], 75, "dflock: timed out waiting: b: held by another client\n")]
+#[case::timed_out("b", &["-t", "4"], 75, "dflock: timed out waiting: b: held by another client\n")]
 #[case::own_code("c", &["-t", "1", "-E", "9"], 9, "")]
 #[case::refused(
     "c", &["--limit", "2"], 64, "dflock: the key is in use with another limit (error_limit_mismatch)\n"
@@ -321,25 +320,13 @@ fn no_order_of_processes_is_a_deadlock() {
     assert_free(&daemon);
 }
 
-/// Random numbers, the same in each run (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        for shift in [13, -7, 17] {
-            self.0 ^= if shift > 0 { self.0 << shift } else { self.0 >> -shift };
-        }
-        usize::try_from(self.0 % bound as u64).unwrap()
+fn shuffled(lots: &mut Lots, mut names: Vec<&'static str>, count: usize) -> Vec<&'static str> {
+    for place in 0..names.len() {
+        let other = place + lots.index(names.len() - place);
+        names.swap(place, other);
     }
-
-    fn shuffled(&mut self, mut names: Vec<&'static str>, count: usize) -> Vec<&'static str> {
-        for place in 0..names.len() {
-            let other = place + self.below(names.len() - place);
-            names.swap(place, other);
-        }
-        names.truncate(count);
-        names
-    }
+    names.truncate(count);
+    names
 }
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -383,14 +370,14 @@ fn no_order_is_a_deadlock(#[case] clients: u64, #[case] servers: usize) {
         let mut racers = tokio::task::JoinSet::new();
         for number in 0..clients {
             let (client, inside) = (client.clone(), inside.clone());
-            let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1));
+            let mut lots = Lots(0x9e37_79b9_7f4a_7c15 ^ (number + 1));
             racers.spawn(async move {
                 for _ in 0..ROUNDS {
                     let mut keys = match clients {
                         2 => vec!["a", "b", "c"],
                         _ => {
-                            let count = 2 + dice.below(3);
-                            dice.shuffled(KEYS.to_vec(), count)
+                            let count = 2 + lots.index(3);
+                            shuffled(&mut lots, KEYS.to_vec(), count)
                         }
                     };
                     if number % 2 == 1 {

@@ -131,7 +131,7 @@ fn people_learn_who_holds_the_lock() {
         typist.line("echo code $?");
         typist.expect("code 130");
     }
-    typist.line("dflock run k --timeout 1 -- true; echo code $?");
+    typist.line("dflock run k --timeout 4 -- true; echo code $?");
     typist.expect("dflock: timed out waiting: held by alice at work for ");
     typist.expect("code 75");
 }

@@ -2,7 +2,6 @@
 //! only grow, and a client that renews in time keeps its hold. That these tests find mistakes is shown by
 //! `mutants`, beside this file.
 
-use crate::check::{Call, Entry, History, Mode};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::io::{BufRead, BufReader, Write};
@@ -10,6 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use testbed::dflockd::etcd::Cluster;
+use testbed::dflockd::history::{Call, Entry, History, Mode};
 use testbed::dflockd::{Daemon, PATIENCE, program, until};
 
 const WORKERS: u64 = 16;

@@ -5,7 +5,7 @@ use crate::relay::{Answers, Relay};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use testbed::dflockd::etcd as cluster;
-use testbed::dflockd::{Daemon, Store, Talker, program_on, until};
+use testbed::dflockd::{Daemon, Store, Talker, pem, program_on, until};
 
 /// Two servers; the first one leads.
 fn two() -> [Daemon; 2] {
@@ -187,7 +187,6 @@ fn a_client_cannot_speak_the_link() {
 /// The link is under TLS where the service is, and whatever the certificate says.
 #[test]
 fn the_link_is_under_tls() {
-    let pem = |name: &str| format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
     let Store { mut environment } = cluster::shared();
     environment.push(("DFLOCKD_TLS_CERT", pem("cert.pem")));
     environment.push(("DFLOCKD_TLS_KEY", pem("key.pem")));

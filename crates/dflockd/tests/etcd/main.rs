@@ -9,7 +9,6 @@
     reason = "a test fails where it stands"
 )]
 
-mod check;
 mod faults;
 mod journal;
 mod leader;

@@ -3,6 +3,7 @@
 
 use rstest::rstest;
 use std::fmt::Write as _;
+use testbed::Lots;
 use testbed::dflockd::etcd as cluster;
 use testbed::dflockd::{Daemon, Talker, program};
 
@@ -28,7 +29,7 @@ struct Play {
     fronts: Vec<Daemon>,
     pairs: Vec<Pair>,
     holds: Vec<Hold>,
-    random: u64,
+    lots: Lots,
     told: String,
 }
 
@@ -45,16 +46,12 @@ impl Play {
         let (model, fronts) = (Daemon::run(&mut memory), vec![fronts(), fronts()]);
         let pair = |place: usize| Pair { model: model.talk(), etcd: fronts[place % 2].talk() };
         let pairs = (0..CONNECTIONS).map(pair).collect();
-        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Self { pairs, model, fronts, holds: Vec::new(), random, told: String::new() }
+        let lots = Lots(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self { pairs, model, fronts, holds: Vec::new(), lots, told: String::new() }
     }
 
     fn dice(&mut self, sides: usize) -> usize {
-        self.random = self
-            .random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.random >> 33).unwrap() % sides
+        self.lots.index(sides)
     }
 
     /// Both are asked; the answers must be the same but for tokens.

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use testbed::Lots;
 use testbed::dflockd::PATIENCE;
 use testbed::dflockd::etcd::Cluster;
 
@@ -58,24 +59,20 @@ struct Worker<'r> {
     run: &'r Run,
     servers: &'r [SocketAddr],
     lines: [Option<(Line, BufReader<TcpStream>)>; FRONTS],
-    random: u64,
+    lots: Lots,
     tally: Tally,
     tenures: HashMap<usize, Vec<Tenure>>,
 }
 
 impl<'r> Worker<'r> {
     fn new(run: &'r Run, servers: &'r [SocketAddr], number: u64) -> Self {
-        let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ run.grace;
+        let lots = Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ run.grace);
         let (lines, tally) = ([const { None }; FRONTS], Tally::default());
-        Self { run, servers, lines, random, tally, tenures: HashMap::new() }
+        Self { run, servers, lines, lots, tally, tenures: HashMap::new() }
     }
 
     fn dice(&mut self, sides: u64) -> u64 {
-        self.random = self
-            .random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) % sides
+        self.lots.below(sides)
     }
 
     fn front(&mut self) -> usize {

@@ -3,13 +3,12 @@
 
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use testbed::TcpSocket;
 use testbed::dflockd::etcd::Cluster;
-use testbed::dflockd::free_port;
-use testbed::dflockd::{Daemon, Store, Talker, program, until};
+use testbed::dflockd::{Daemon, Store, Talker, free_port, pem, program, until};
 
 /// A request is tried for 6 seconds; the rest is for a busy machine.
 const BUDGET: Duration = Duration::from_secs(20);
@@ -428,22 +427,6 @@ fn waiters_at_a_server_that_stood_still_are_told() {
     }
 }
 
-/// Ports of other programs that a process is connected to.
-fn connected_to(pid: u32) -> Vec<u16> {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-    let own: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
-    let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
-    let port = |line: &str| {
-        // proc_pid_net(5): place, local and remote address, state (1: established), ..., inode.
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let is_its = own.contains(&format!("socket:[{}]", words[9]));
-        let (_, port) = words[2].split_once(':')?;
-        (is_its && words[3] == "01").then(|| u16::from_str_radix(port, 16).unwrap())
-    };
-    sockets.lines().skip(1).filter_map(port).collect()
-}
-
 /// Whatever the order of the list, a server soon talks to the member that leads, and to the next one when
 /// another has become it.
 #[test]
@@ -461,8 +444,9 @@ fn a_server_talks_to_the_leader() {
     let talks_to_leader = |cluster: &mut Cluster| {
         until("it talks to the leader", || {
             let leader = ports[usize::from(cluster.leader()) - 1];
-            let talks = connected_to(daemon.pid());
-            talks.iter().filter(|port| ports.contains(port)).eq([&leader])
+            let sockets = TcpSocket::of_process(daemon.pid()).into_iter();
+            let open = sockets.filter(|it| it.state == TcpSocket::ESTABLISHED);
+            open.map(|it| it.peer_port).filter(|port| ports.contains(port)).eq([leader])
         });
     };
     talks_to_leader(&mut cluster);
@@ -510,7 +494,6 @@ fn beside_an_earlier_version_nothing_is_granted() {
 /// TLS to etcd, and nothing else to one that wants it.
 #[test]
 fn tls() {
-    let pem = |name: &str| format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"));
     let directory = pem("").trim_end_matches('/').to_owned();
     let cluster = Cluster::start(&["--tls", &directory]);
     let daemon = start(&cluster.store(), &["--etcd-ca", &pem("ca.pem")]);

@@ -4,6 +4,7 @@ use crate::site::Site;
 use rstest::rstest;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use testbed::dflockd::pem;
 
 const SECRET: &[&str] = &["--auth-token", "sesame-open"];
 
@@ -102,10 +103,6 @@ fn names_on_the_network() {
     let site = Site::start(&["--http-host", "0.0.0.0"]);
     assert_eq!(status_for(&site, "GET /health HTTP/1.1\r\nHost: locks.example"), 200);
     assert_eq!(status_for(&site, "GET /health HTTP/1.1\r\nX: y"), 400);
-}
-
-fn pem(name: &str) -> String {
-    format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The secret must not go over the network in the clear where a certificate is at hand.

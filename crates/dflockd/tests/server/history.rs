@@ -1,103 +1,14 @@
-//! Recorded histories of many clients at once, checked for linearizability (Wing and Gong's
-//! search, with a memory of what was tried). Each key is checked by itself.
+//! Recorded histories of many clients at once, checked for linearizability. Each key is checked by itself. And that the
+//! checker finds what it is for.
 
-use std::collections::HashSet;
+use rstest::rstest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use testbed::dflockd::history::{Call, Entry, History, Mode};
 use testbed::dflockd::{Daemon, Talker};
 
 const WORKERS: u64 = 20;
 const ROUNDS: u64 = 60;
-/// On a right history the search is nearly straight; on a wrong one it explodes.
-const STEPS: usize = 2_000_000;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
-    /// A try or a wait that got this token.
-    Took(u64, Mode),
-    /// A try that got none: at that moment all slots were taken or somebody waited.
-    Failed(Mode),
-    /// A wait that ended without one. It may have stood in the queue for a moment and changed
-    /// nothing, so it says nothing about the state and may stand anywhere.
-    GaveUp,
-    Released(u64),
-    /// A release that was refused.
-    Refused(u64),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Mode {
-    /// A lock or a slot of its own.
-    Alone,
-    /// A lock, with others that ask for the same.
-    Shared,
-}
-
-/// Tokens, and in which way they hold the key.
-type Held = Vec<(u64, Mode)>;
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    call: Call,
-    from: u64,
-    to: u64,
-}
-
-/// Whether `call` may happen in `held`, and what is held then. `waits` tells whether a call that
-/// can have waited in the queue is open at that moment.
-fn apply(held: &[(u64, Mode)], limit: usize, call: Call, queued: bool) -> Option<Held> {
-    let mut next = held.to_vec();
-    let has_room = |mode| match mode {
-        Mode::Alone => held.len() < limit && held.iter().all(|it| it.1 == Mode::Alone),
-        Mode::Shared => held.iter().all(|it| it.1 == Mode::Shared),
-    };
-    match call {
-        Call::Took(token, mode) => {
-            has_room(mode).then(|| next.push((token, mode)))?;
-            next.sort_unstable();
-        }
-        Call::Failed(mode) => (!has_room(mode) || queued).then_some(())?,
-        Call::GaveUp => {}
-        Call::Released(token) => {
-            let place = held.iter().position(|it| it.0 == token)?;
-            next.remove(place);
-        }
-        Call::Refused(token) => held.iter().all(|it| it.0 != token).then_some(())?,
-    }
-    Some(next)
-}
-
-/// An order of all calls that one client at a time could have made, or the step budget ran out.
-fn is_linearizable(entries: &[Entry], limit: usize) -> bool {
-    let mut entries = entries.to_vec();
-    entries.sort_by_key(|entry| entry.from);
-    let mut tried: HashSet<(Vec<bool>, Held)> = HashSet::new();
-    let mut stack = vec![(vec![false; entries.len()], Vec::new())];
-    let mut steps = 0;
-    while let Some((done, held)) = stack.pop() {
-        let Some(first) = done.iter().position(|&d| !d) else { return true };
-        // A call that returned before another began comes before it.
-        let open: Vec<usize> = (first..entries.len()).filter(|&i| !done[i]).collect();
-        let end = open.iter().map(|&i| entries[i].to).min().unwrap();
-        for &i in open.iter().rev().filter(|&&i| entries[i].from < end) {
-            let queued = open.iter().any(|&j| {
-                j != i
-                    && entries[j].from < entries[i].to
-                    && matches!(entries[j].call, Call::Took(..) | Call::GaveUp)
-            });
-            if let Some(next) = apply(&held, limit, entries[i].call, queued) {
-                let mut done = done.clone();
-                done[i] = true;
-                if tried.insert((done.clone(), next.clone())) {
-                    stack.push((done, next));
-                }
-            }
-        }
-        steps += 1;
-        assert!(steps < STEPS, "the search found no order within its budget");
-    }
-    false
-}
 
 fn token_of(reply: &str) -> Option<(String, u64)> {
     let token = reply.strip_prefix("ok ")?.split(' ').next()?.to_owned();
@@ -106,8 +17,8 @@ fn token_of(reply: &str) -> Option<(String, u64)> {
 }
 
 /// A worker's calls, per key.
-fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<Vec<Entry>> {
-    let mut histories = vec![Vec::new(); KEYS.len()];
+fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
+    let mut histories = vec![History::default(); KEYS.len()];
     let mut random = worker * 7919 + 17;
     let mut old: Vec<Option<(String, u64)>> = vec![None; KEYS.len()];
     for _ in 0..ROUNDS {
@@ -119,7 +30,8 @@ fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<Vec<Entry>> {
         let shares = key == SHARED && (random >> 41) % 4 > 0;
         let mode = if shares { Mode::Shared } else { Mode::Alone };
         let mut record = |from, call| {
-            histories[place].push(Entry { call, from, to: clock.fetch_add(1, Ordering::SeqCst) });
+            let to = clock.fetch_add(1, Ordering::SeqCst);
+            histories[place].entries.push(Entry { call, from, to });
         };
         let from = clock.fetch_add(1, Ordering::SeqCst);
         let reply = match mode {
@@ -160,57 +72,80 @@ fn concurrent_histories_are_linearizable() {
             std::thread::spawn(move || work(talker, worker, &clock))
         })
         .collect();
-    let mut histories = vec![Vec::new(); KEYS.len()];
+    let mut histories = vec![History::default(); KEYS.len()];
     for worker in workers {
-        for (all, part) in histories.iter_mut().zip(worker.join().unwrap()) {
-            all.extend(part);
-        }
+        let parts = worker.join().unwrap();
+        histories.iter_mut().zip(parts).for_each(|(all, part)| all.join(part));
     }
-    let mut grants = 0;
     for (history, (key, limit)) in histories.iter().zip(KEYS) {
-        assert!(is_linearizable(history, limit), "{key}");
-        let mut taken: Vec<(u64, u64, u64)> = Vec::new();
-        for entry in history {
-            if let Call::Took(fence, _) = entry.call {
-                taken.push((entry.from, entry.to, fence));
-            }
-        }
-        grants += taken.len();
-        // A client that got its grant before another asked has the smaller fence.
-        for &(from, _, fence) in &taken {
-            assert!(taken.iter().all(|&(_, to, other)| to > from || other < fence), "{key}");
-        }
+        assert!(history.is_linearizable(limit), "{key}");
+        assert!(history.fences_grow(limit), "{key}: fences went back");
     }
+    let grants: usize = histories.iter().map(History::grants).sum();
     // A run in which nobody got anything would prove nothing.
     assert!(grants > 300, "{grants}");
 }
 
-fn entry(call: Call, from: u64, to: u64) -> Entry {
+const fn took(fence: u64) -> Call {
+    Call::Took(fence, Mode::Alone)
+}
+
+const fn shared(fence: u64) -> Call {
+    Call::Took(fence, Mode::Shared)
+}
+
+const FAILED: Call = Call::Failed(Mode::Alone);
+
+const fn entry(call: Call, from: u64, to: u64) -> Entry {
     Entry { call, from, to }
 }
 
-/// The checker finds what it is for.
+#[rstest]
+#[case::two_holders(&[entry(took(1), 0, 1), entry(took(2), 2, 3)], &[], &[], false)]
+#[case::the_first_may_be_gone(&[entry(took(1), 0, 1), entry(took(2), 4, 5)], &[(1, 2)], &[], true)]
+#[case::not_yet(&[entry(took(1), 0, 1), entry(took(2), 2, 3)], &[(1, 4)], &[], false)]
+#[case::busy_without_a_holder(&[entry(FAILED, 0, 1)], &[], &[], false)]
+#[case::busy_after_a_release(
+    &[entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(FAILED, 4, 5)], &[], &[], false)]
+#[case::busy_before_a_release(
+    &[entry(took(1), 0, 3), entry(FAILED, 1, 5), entry(Call::Released(1), 4, 6)], &[], &[], true)]
+#[case::busy_by_a_lost_request(&[entry(FAILED, 2, 3)], &[], &[1], true)]
+#[case::busy_by_a_hold_that_may_be_gone(
+    &[entry(took(1), 0, 1), entry(FAILED, 3, 4)], &[(1, 2)], &[], true)]
+#[case::readers(&[entry(shared(1), 0, 1), entry(shared(2), 2, 3), entry(FAILED, 4, 5)], &[], &[], true)]
+#[case::a_writer_beside_a_reader(&[entry(shared(1), 0, 1), entry(took(2), 2, 3)], &[], &[], false)]
+#[case::a_reader_beside_a_writer(&[entry(took(1), 0, 1), entry(shared(2), 2, 3)], &[], &[], false)]
+#[case::a_reader_is_refused_beside_readers(
+    &[entry(shared(1), 0, 1), entry(Call::Failed(Mode::Shared), 2, 3)], &[], &[], false)]
+#[case::refused_though_held(&[entry(took(1), 0, 1), entry(Call::Refused(1), 2, 3)], &[], &[], false)]
+#[case::released_twice(&[entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Released(1), 4, 5)], &[], &[], false)]
+fn the_checker_accepts_and_refuses_the_right_histories(
+    #[case] entries: &[Entry],
+    #[case] dropped: &[(u64, u64)],
+    #[case] lost: &[u64],
+    #[case] right: bool,
+) {
+    let (entries, dropped, lost) = (entries.to_vec(), dropped.to_vec(), lost.to_vec());
+    assert_eq!(History { entries, dropped, lost }.is_linearizable(1), right);
+}
+
 #[test]
-fn wrong_histories_are_found() {
-    let took = |token| Call::Took(token, Mode::Alone);
-    let shared = |token| Call::Took(token, Mode::Shared);
-    let failed = Call::Failed(Mode::Alone);
-    let two_holders = [entry(took(1), 0, 1), entry(took(2), 2, 3)];
-    assert!(!is_linearizable(&two_holders, 1));
-    assert!(is_linearizable(&two_holders, 2));
-    let lost = [entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(failed, 4, 5)];
-    assert!(!is_linearizable(&lost, 1));
-    let overlapping = [entry(took(1), 0, 3), entry(failed, 1, 5), entry(Call::Released(1), 4, 6)];
-    assert!(is_linearizable(&overlapping, 1));
-    let twice =
-        [entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Released(1), 4, 5)];
-    assert!(!is_linearizable(&twice, 1));
-    let refused = [entry(took(1), 0, 1), entry(Call::Refused(1), 2, 3)];
-    assert!(!is_linearizable(&refused, 1));
-    let both = |first, second| [entry(first, 0, 1), entry(second, 2, 3)];
-    assert!(is_linearizable(&both(shared(1), shared(2)), 1));
-    assert!(!is_linearizable(&both(shared(1), took(2)), 1));
-    assert!(!is_linearizable(&both(took(1), shared(2)), 1));
-    assert!(is_linearizable(&both(shared(1), failed), 1));
-    assert!(!is_linearizable(&both(shared(1), Call::Failed(Mode::Shared)), 1));
+fn fences_and_overlaps() {
+    let back = [entry(took(2), 0, 1), entry(took(1), 2, 3)];
+    let history = |entries: &[Entry]| History { entries: entries.into(), ..History::default() };
+    assert!(!history(&back).fences_grow(2));
+    let overtaken = [entry(took(2), 0, 3), entry(took(1), 1, 4)];
+    assert!(!history(&overtaken).fences_grow(1) && history(&overtaken).fences_grow(2));
+    let both = [
+        entry(took(1), 0, 1),
+        entry(took(2), 2, 3),
+        entry(Call::Released(1), 4, 5),
+        entry(Call::Released(2), 6, 7),
+    ];
+    assert_eq!(history(&both).most_at_once(), 2);
+    for (second, most) in [(shared(2), 1), (took(2), 2)] {
+        let mut with_reader = both;
+        (with_reader[0].call, with_reader[1].call) = (shared(1), second);
+        assert_eq!(history(&with_reader).most_at_once(), most);
+    }
 }

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testbed::dflockd::{Daemon, PATIENCE, Talker};
+use testbed::dflockd::{Daemon, PATIENCE, Talker, pem};
 
 const SECRET: &[&str] = &["--auth-token", "secret"];
 
@@ -251,10 +251,6 @@ fn the_log_has_no_secrets() {
     for secret in [token.as_str(), &token[16..], "sesame"] {
         assert!(!log.contains(secret), "{secret} in {log}");
     }
-}
-
-fn pem(name: &str) -> String {
-    format!("{}/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn tls_daemon(more: &[&str]) -> Daemon {

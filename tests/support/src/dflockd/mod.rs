@@ -1,6 +1,7 @@
 //! Starts `dflockd` on a port of its own, talks to it, reads its log, ends it.
 
 pub mod etcd;
+pub mod history;
 
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
@@ -333,6 +334,11 @@ impl Talker {
     pub const fn socket(&self) -> &BufReader<TcpStream> {
         &self.stream
     }
+}
+
+/// Where a file of the certificates is that servers use in tests.
+pub fn pem(name: &str) -> String {
+    format!("{}/../../crates/dflockd/tests/server/tls/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A port that is named: for HTTP, where 0 means none, for a server that is to come back where it was, and for one that
