@@ -258,5 +258,7 @@ fn locks_are_served_while_many_look_at_a_great_table() {
     for reader in readers {
         assert!(reader.join().unwrap() > 1000);
     }
-    assert!(served > 100, "{served} requests while they looked");
+    // Each of these waits for etcd, and the lookers do not.
+    let enough = if is_on_etcd() { 5 } else { 100 };
+    assert!(served > enough, "{served} requests while they looked");
 }

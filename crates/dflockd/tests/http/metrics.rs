@@ -64,7 +64,7 @@ fn metrics_count_what_happened() {
     assert!(talker.ask("sl", "pool", "0 5").starts_with("ok "));
     assert!(talker.ask("sl", "pool", "0 5").starts_with("ok "));
     let idle = talker.take("idle", "0");
-    talker.take("short", "0 1");
+    talker.take("short", "0 5");
     // As long as all are in use: an idle key would make room.
     assert_eq!(talker.ask("l", "fifth", "0"), "error_max_locks");
     assert_eq!(talker.ask("r", "idle", &idle), "ok");
