@@ -12,8 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// Holds of one session. They are renewed one after the other: beside a slow server, the renewals of more might take
 /// longer than they have.
@@ -45,6 +44,15 @@ impl Hold {
     fn late_at(&self) -> Instant {
         let interval = self.schedule.renewal_interval();
         self.schedule.renew_at() + interval / 4
+    }
+
+    /// Whether the server may still hold it: a lease that could not be renewed stands until its end.
+    fn may_stand(&self) -> bool {
+        match self.loss {
+            None => true,
+            Some(Loss::NotHeld) => false,
+            Some(Loss::Unreachable) => Instant::now() < self.schedule.ends_at(),
+        }
     }
 
     fn state(&self) -> State {
@@ -139,10 +147,10 @@ impl Holds {
         Lease { key, grant, renewal_interval, orders: self.orders.clone(), state: receiver }
     }
 
-    /// It is no longer held here, and is to be released at the server. A lost one is not.
+    /// It is no longer held here, and is to be released at the server, if that may still hold it.
     pub(super) fn remove(&mut self, token: &Token) -> Result<Proof, ClientError> {
         let at = self.list.iter().position(|hold| hold.proof.token == *token);
-        let hold = at.map(|at| self.list.swap_remove(at)).filter(|hold| hold.loss.is_none());
+        let hold = at.map(|at| self.list.swap_remove(at)).filter(Hold::may_stand);
         hold.map(|hold| hold.proof).ok_or_else(ClientError::not_held)
     }
 
@@ -282,15 +290,15 @@ impl Holds {
         });
     }
 
-    /// Leaves a connection: gives back what was requested there and is granted late. It closes when that is done and
-    /// the caller has dropped the handle. A server that has not answered for its read timeout has closed the connection,
-    /// or hangs.
-    pub(super) fn leave(
-        &self,
-        mut connection: Connection,
-        unanswered: Vec<Wanted>,
-    ) -> JoinHandle<Connection> {
+    /// Leaves a connection: gives back what was requested there and is granted late, and closes it then. A server that
+    /// has not answered for its read timeout has closed the connection, or hangs.
+    ///
+    /// As long as a lost lease is neither over nor released, its holder may still be stopping its work. A server that
+    /// resumes would free the lease when the connection closes, so that stays open.
+    pub(super) fn leave(&self, mut connection: Connection, unanswered: Vec<Wanted>) {
         let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
+        let lost = self.list.iter().filter(|hold| hold.loss == Some(Loss::Unreachable));
+        let lost: Vec<_> = lost.map(|hold| (hold.schedule.until(), hold.state.clone())).collect();
         tokio::spawn(async move {
             if !unanswered.is_empty() {
                 let limit = route.settings.read_timeout.max(route.settings.answer_limit);
@@ -302,7 +310,10 @@ impl Holds {
                 }
             }
             drop(alive);
-            connection
-        })
+            for (end, lease) in lost {
+                let _ = timeout_at(end, lease.closed()).await;
+            }
+            drop(connection);
+        });
     }
 }

@@ -63,6 +63,11 @@ impl Schedule {
         self.until
     }
 
+    /// When it ends at a server that has heard nothing since the latest confirmed request, at the earliest.
+    pub(super) fn ends_at(&self) -> Instant {
+        self.asked_at + self.ttl
+    }
+
     /// When the lease is given up, and the holder must know, if no answer has come.
     pub(super) fn given_up_at(&self) -> Instant {
         let margin = self.settings.margin.min(self.renewal_interval());
@@ -79,7 +84,7 @@ impl Schedule {
 
     /// The connection is gone, so the whole lease counts.
     pub(super) fn broken(&mut self, now: Instant) {
-        self.until = self.asked_at + self.ttl;
+        self.until = self.ends_at();
         self.searched_until = self.settings.reclaim.map(|reclaim| now + reclaim);
     }
 }

@@ -21,12 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Mutex as Turns, mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-
-/// A grant that needs no wait comes within this time. A client that asked longer ago waits in line, and leaves the
-/// line by closing the connection.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// The sessions of one client.
 pub(super) struct Sessions {
@@ -126,9 +121,9 @@ struct Session {
     is_silent: bool,
     /// Keys that were requested here for somebody who no longer waits for the answer.
     unanswered: Vec<Wanted>,
-    /// Connections that are used no longer, and stay open until these are dropped. A server that resumes would free what
-    /// it knows there when they close, and until the end of a lost lease its holder may still be stopping its work.
-    earlier: Vec<JoinHandle<Connection>>,
+    /// Connections that have renewed some of the holds and fell silent then. The server would free these holds when they
+    /// close, so they stay open until another one has renewed all.
+    silent: Vec<Connection>,
     /// The last thing that was done was a renewal, so orders come before the next one.
     has_renewed: bool,
     holds: Holds,
@@ -159,7 +154,7 @@ impl Session {
             connection,
             is_silent: false,
             unanswered: Vec::new(),
-            earlier: Vec::new(),
+            silent: Vec::new(),
             has_renewed: false,
             holds: Holds::new(Arc::clone(route), sessions.work()),
         }
@@ -205,7 +200,12 @@ impl Session {
         let answer = tokio::select! {
             biased;
             answer = request(&mut self.connection) => answer,
-            () = given_up(&mut outcome, asked_at) => return,
+            () = outcome.closed() => {
+                // The client leaves the line. A grant that is on its way comes before the end.
+                self.connection.say_goodbye().await;
+                self.unanswered = wanted.to_vec();
+                return;
+            }
         };
         let taken = self.taken(wanted, answer, asked_at).await;
         let _ = outcome.send(taken);
@@ -343,14 +343,14 @@ impl Session {
         request: impl AsyncFnOnce(&mut Connection) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let answer = {
-            let Self { connection, holds, route, earlier, .. } = self;
+            let Self { connection, holds, route, silent, .. } = self;
             connection.set_answer_limit(limit);
             let mut answer = pin!(request(connection));
             match timeout(holds.patience(), answer.as_mut()).await {
                 Ok(answer) => Ok(answer),
                 Err(_) => {
                     route.servers.turn();
-                    look_elsewhere(holds, route, earlier, answer).await
+                    look_elsewhere(holds, route, silent, answer).await
                 }
             }
         };
@@ -389,8 +389,8 @@ impl Session {
             self.holds.broken();
         }
         let nothing = pin!(pending::<Result<(), ClientError>>());
-        let Self { holds, route, earlier, .. } = self;
-        if let Err(anew) = look_elsewhere(holds, route, earlier, nothing).await {
+        let Self { holds, route, silent, .. } = self;
+        if let Err(anew) = look_elsewhere(holds, route, silent, nothing).await {
             self.moved(anew);
         }
     }
@@ -398,10 +398,8 @@ impl Session {
     fn moved(&mut self, anew: Anew) {
         let earlier = std::mem::replace(&mut self.connection, anew.connection);
         self.is_silent = false;
-        self.earlier.push(self.holds.leave(earlier, std::mem::take(&mut self.unanswered)));
-        if self.holds.loss().is_none() {
-            self.earlier.clear();
-        }
+        self.holds.leave(earlier, std::mem::take(&mut self.unanswered));
+        self.silent.drain(..).for_each(|silent| self.holds.leave(silent, Vec::new()));
         anew.renewals.iter().for_each(|(token, renewal)| self.holds.heard(token, *renewal));
         self.share();
     }
@@ -478,12 +476,6 @@ async fn ask(
     }
 }
 
-/// Resolves when nobody awaits the outcome of a request, and the answer would have come if it needed no wait.
-async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
-    outcome.closed().await;
-    sleep_until(asked_at + LINGER).await;
-}
-
 /// Waits for an answer as long as something is held, and meanwhile looks for another connection to renew all holds. An
 /// answer for which nobody can wait any longer is none.
 ///
@@ -492,7 +484,7 @@ async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
 async fn look_elsewhere<T>(
     holds: &mut Holds,
     route: &Route,
-    earlier: &mut Vec<JoinHandle<Connection>>,
+    silent: &mut Vec<Connection>,
     answer: Pin<&mut impl Future<Output = Result<T, ClientError>>>,
 ) -> Answer<T> {
     let renewing = Turns::new(());
@@ -503,17 +495,15 @@ async fn look_elsewhere<T>(
         }
         answer
     };
-    let (held, mut silent) = (holds.all_live(), Vec::new());
+    let held = holds.all_live();
     let either = async {
         tokio::select! {
             biased;
             answer = answer => Ok(answer),
-            anew = renewed_anew(route, &held, &renewing, &mut silent) => Err(anew),
+            anew = renewed_anew(route, &held, &renewing, silent) => Err(anew),
         }
     };
-    let outcome = holds.attend(either).await;
-    earlier.extend(silent.into_iter().map(|connection| holds.leave(connection, Vec::new())));
-    outcome.unwrap_or(Ok(Err(ClientError::Silent)))
+    holds.attend(either).await.unwrap_or(Ok(Err(ClientError::Silent)))
 }
 
 /// Opens connections until one of them has renewed each of these whose time is not over, or was told that there is
@@ -570,10 +560,11 @@ mod tests {
     use super::Order;
     use crate::claim::Client;
     use crate::error::ClientError;
-    use crate::lease::Loss;
+    use crate::lease::{Lease, Loss};
     use crate::settings::Settings;
     use crate::shard::Servers;
     use crate::terms::{Key, Kind, Wanted};
+    use rstest::rstest;
     use std::time::Duration;
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::net::{TcpListener, TcpStream};
@@ -611,23 +602,66 @@ mod tests {
         }
     }
 
+    async fn listener() -> TcpListener {
+        TcpListener::bind("127.0.0.1:0").await.unwrap()
+    }
+
+    fn client(listener: &TcpListener, settings: Settings) -> Client {
+        let server = listener.local_addr().unwrap().to_string().parse().unwrap();
+        Client::new(Settings { servers: Servers::Shards(vec![server]), ..settings }).unwrap()
+    }
+
+    fn play(story: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let limited = async { timeout(Duration::from_secs(60), story).await };
+        runtime.enable_all().build().unwrap().block_on(limited).expect("it ends in time");
+    }
+
+    /// The first lease of a client, and the server's end of its connection.
+    async fn first(listener: &TcpListener, client: &Client, ttl_s: u64) -> (Lease, Peer) {
+        let lock = client.lock("a").unwrap();
+        let (taken, peer) = tokio::join!(lock.try_acquire(), async {
+            let (mut peer, request) = Peer::accept(listener).await;
+            assert_eq!(request, "l a 0");
+            peer.say(&format!("ok first {ttl_s}")).await;
+            peer
+        });
+        (taken.unwrap().unwrap(), peer)
+    }
+
+    /// Whether it would wait in line or not, and however late the answer comes: the server keeps what it has granted.
+    #[rstest]
+    #[case::at_once(0, "l a 0")]
+    #[case::after_a_wait(10, "l a 10")]
+    fn a_grant_that_comes_after_its_request_was_dropped_is_given_back(
+        #[case] wait_s: u64,
+        #[case] asked: &str,
+    ) {
+        play(async {
+            let listener = listener().await;
+            let lock = client(&listener, Settings::default()).lock("a").unwrap();
+            let mut peer = tokio::select! {
+                taken = lock.acquire(Duration::from_secs(wait_s)) => panic!("{taken:?}"),
+                (peer, request) = Peer::accept(&listener) => {
+                    assert_eq!(request, asked);
+                    peer
+                }
+            };
+            assert_eq!(peer.request().await, None, "the client leaves the line");
+            peer.say("ok late 33").await;
+            let (mut another, request) = Peer::accept(&listener).await;
+            assert_eq!(request, "r a late");
+            another.say("ok").await;
+        });
+    }
+
     /// The answer to a request comes after its session has lost its hold and was told to leave: the grant is given back.
     #[test]
     fn a_grant_that_comes_after_the_session_has_left_is_given_back() {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let story = async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let server = listener.local_addr().unwrap().to_string().parse().unwrap();
-            let servers = Servers::Shards(vec![server]);
-            let client = Client::new(Settings { servers, ..Settings::default() }).unwrap();
-            let lock = client.lock("a").unwrap();
-            let (taken, mut peer) = tokio::join!(lock.try_acquire(), async {
-                let (mut peer, request) = Peer::accept(&listener).await;
-                assert_eq!(request, "l a 0");
-                peer.say("ok first 1").await;
-                peer
-            });
-            let mut lease = taken.unwrap().unwrap();
+        play(async {
+            let listener = listener().await;
+            let client = client(&listener, Settings::default());
+            let (mut lease, mut peer) = first(&listener, &client, 1).await;
             let key = Key::new("b").unwrap();
             let wanted = vec![Wanted { key, kind: Kind::Lock, ttl: None }];
             let (outcome, taken) = oneshot::channel();
@@ -643,8 +677,52 @@ mod tests {
             assert_eq!(request, "r b late");
             another.say("ok").await;
             assert_eq!(peer.request().await, None, "the connection is closed then");
-        };
-        let limited = async { timeout(Duration::from_secs(60), story).await };
-        runtime.enable_all().build().unwrap().block_on(limited).expect("it ends in time");
+        });
+    }
+
+    /// The holder of a lost lease may be stopping its work until the lease ends, and may keep the handle for ever.
+    #[test]
+    fn a_connection_is_kept_to_the_end_of_a_lost_lease_and_no_longer() {
+        play(async {
+            let listener = listener().await;
+            let settings = Settings { margin: Duration::from_millis(400), ..Settings::default() };
+            let client = client(&listener, settings);
+            let (mut short, mut peer) = first(&listener, &client, 2).await;
+            let lock = client.lock("b").unwrap();
+            let (long, request) = tokio::join!(lock.try_acquire(), async {
+                let request = peer.request().await;
+                peer.say("ok second 600").await;
+                request
+            });
+            let _long = long.unwrap().unwrap();
+            assert_eq!(request.as_deref(), Some("l b 0"));
+            let until = short.held_until().unwrap();
+            assert_eq!(short.lost().await, Loss::Unreachable);
+            let (mut another, request) = Peer::accept(&listener).await;
+            assert_eq!(request, "n b second 600");
+            another.say("ok 600").await;
+            assert_eq!(peer.request().await.as_deref(), Some("n a first 2"));
+            assert_eq!(peer.request().await, None);
+            assert!(std::time::Instant::now() >= until, "the server would free it too early");
+        });
+    }
+
+    /// Its time is not over, so a server that keeps holds would keep it for nobody.
+    #[test]
+    fn a_lost_lease_that_may_still_stand_is_released() {
+        play(async {
+            let listener = listener().await;
+            let settings = Settings { reclaim: Some(Duration::ZERO), ..Settings::default() };
+            let client = client(&listener, settings);
+            let (mut lease, peer) = first(&listener, &client, 600).await;
+            drop(peer);
+            assert_eq!(lease.lost().await, Loss::Unreachable);
+            let (released, request) = tokio::join!(lease.release(), async {
+                let (mut another, request) = Peer::accept(&listener).await;
+                another.say("ok").await;
+                request
+            });
+            assert_eq!((request.as_str(), released.is_ok()), ("r a first", true));
+        });
     }
 }

@@ -139,6 +139,24 @@ fn the_server_is_killed() {
     assert_stopped(dflock, command, UNREACHABLE);
 }
 
+/// The lease would last for longer, and the server is there again: nobody waits for a lock that nobody uses.
+#[test]
+fn a_lock_that_was_given_up_early_is_released() {
+    let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
+    let mut wire = Proxy::to(daemon.address);
+    let script = dawdling();
+    let words = ["run", "k", "--ttl", LONG, "--reclaim", "1", "--grace", "1", "--", "sh", "-c"];
+    let words = [&words[..], &[&script]].concat();
+    let dflock = start(bare(&words).env("DFLOCK_SERVERS", wire.address()));
+    let command = dflock.command();
+    wire.kill();
+    until("the command is told", || dflock.said().contains("told"));
+    assert!(daemon.stats().contains("\"key\":\"k\""));
+    wire.revive();
+    assert_stopped(dflock, command, UNREACHABLE);
+    assert!(daemon.stats().contains("\"locks\":[]"));
+}
+
 /// The new one knows nothing of the lease, and gives the lock to the next who asks.
 #[test]
 fn the_server_is_started_again() {

@@ -82,6 +82,8 @@ struct Connection {
     /// Answers that the kernel has not taken yet.
     output: Vec<u8>,
     state: Input,
+    /// Its client leaves the line by closing its side.
+    leaves: bool,
     /// The number of whole lines of the unfinished frame at the start of `input`.
     lines: u8,
     /// When the next line must be here.
@@ -116,6 +118,7 @@ pub(super) async fn serve(
         input: Vec::new(),
         output: Vec::new(),
         state: Input::Open,
+        leaves: false,
         lines: 0,
         read_by: Moment::NEVER,
         scope: access.is_open().then_some(Scope::All),
@@ -412,7 +415,7 @@ impl Connection {
         }
     }
 
-    /// Ready when the peer of a waiting connection is gone, even if it sent more requests before it left.
+    /// Ready when the peer of a waiting connection is gone, or has left the line, even if it sent more requests before.
     fn poll_peer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.state == Input::Open {
             let room = READ_AHEAD_BYTES.saturating_sub(self.input.len());
@@ -426,6 +429,9 @@ impl Connection {
                 Ok(state) => self.state = state.unwrap_or(Input::Open),
                 Err(_) => return Poll::Ready(()),
             }
+        }
+        if self.leaves {
+            return Poll::Ready(());
         }
         self.transport.probe();
         self.transport.poll_gone(cx)

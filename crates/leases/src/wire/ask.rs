@@ -130,7 +130,7 @@ impl Ask<'_> {
             Self::Name(name) => frame("name", b"_", one_line(name).as_bytes()),
             Self::Value(value) => frame("value", b"_", value.as_bytes()),
             Self::Ping => frame("ping", b"_", b"_"),
-            Self::Hello => frame("ping", b"hello", b"lost"),
+            Self::Hello => frame("ping", b"hello", b"lost leaves"),
             Self::Stats { has_names: false } => frame("stats", b"_", b"_"),
             Self::Stats { has_names: true } => frame("stats", b"long", b"_"),
             Self::KeyStats(key) => frame("stats", b"key", key),
@@ -201,7 +201,7 @@ mod tests {
 
     #[rstest]
     #[case(Ask::Ping, "ping\n_\n_\n")]
-    #[case(Ask::Hello, "ping\nhello\nlost\n")]
+    #[case(Ask::Hello, "ping\nhello\nlost leaves\n")]
     #[case(Ask::Stats { has_names: false }, "stats\n_\n_\n")]
     #[case(Ask::Stats { has_names: true }, "stats\nlong\n_\n")]
     #[case(Ask::KeyStats(b"k"), "stats\nkey\nk\n")]
@@ -283,7 +283,7 @@ mod tests {
             (Ask::Name("me"), Request::Name(b"me")),
             (Ask::Value("10.0.0.1:80"), Request::Value(b"10.0.0.1:80")),
             (Ask::Ping, Request::Ping),
-            (Ask::Hello, Request::Hello { hears_lost: true }),
+            (Ask::Hello, Request::Hello { hears_lost: true, leaves: true }),
             (Ask::Stats { has_names: false }, Request::Stats(Detail::Usual)),
             (Ask::Stats { has_names: true }, Request::Stats(Detail::Long)),
             (Ask::KeyStats(key), Request::KeyStats(its)),

@@ -17,6 +17,8 @@ pub enum Request<'a> {
     Hello {
         /// The client understands the line `lost`.
         hears_lost: bool,
+        /// The client leaves the line by closing its side of the connection.
+        leaves: bool,
     },
     /// `stats`; with `long` as its key line, it also shows the names that holders give themselves.
     Stats(Detail),
@@ -134,7 +136,8 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"sl" => acquire_slot,
         b"se" => enqueue_slot,
         b"ping" if key == b"hello" => {
-            return Ok(Request::Hello { hears_lost: Fields(arg).any(|word| word == b"lost") });
+            let says = |wanted: &[u8]| Fields(arg).any(|word| word == wanted);
+            return Ok(Request::Hello { hears_lost: says(b"lost"), leaves: says(b"leaves") });
         }
         b"ping" => return Ok(Request::Ping),
         b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),

@@ -122,7 +122,8 @@ impl Connection {
                 return Some(Next::End(self.send_away()));
             }
             Request::Ping => self.say(status::OK),
-            Request::Hello { hears_lost } => {
+            Request::Hello { hears_lost, leaves } => {
+                self.leaves = leaves;
                 self.shared.core().connections.hear_lost(self.id, hears_lost);
                 self.say(status::HELLO);
             }
