@@ -3,11 +3,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::semaphore::files::guarded;
 use crate::semaphore::{Cancel, Guard, Request, Semaphore, Sharing};
 
 /// A semaphore that is about to be taken. Dropping this ends the wait; what was taken in that moment
@@ -93,7 +94,7 @@ impl Future for Acquiring {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = Arc::clone(&self.state);
-        let mut state = locked(&shared);
+        let mut state = guarded(&shared);
         match std::mem::replace(&mut *state, State::Over) {
             State::New(wanted) => match begin(&shared, *wanted) {
                 Ok(cancel) => {
@@ -130,7 +131,7 @@ fn begin(state: &Arc<Mutex<State>>, wanted: Wanted) -> Result<Cancel, Error> {
         let (tag, timeout, sharing) = (tag.as_deref(), *timeout, *sharing);
         let result = Request { semaphore, tag, timeout, cancel: Some(&ended), sharing }.acquire();
         // If the future was dropped, the guard is not needed: it is dropped with the state.
-        let before = std::mem::replace(&mut *locked(&state), State::Done(Box::new(result)));
+        let before = std::mem::replace(&mut *guarded(&state), State::Done(Box::new(result)));
         if let State::Waiting(waker) = before {
             waker.wake();
         }
@@ -138,10 +139,6 @@ fn begin(state: &Arc<Mutex<State>>, wanted: Wanted) -> Result<Cancel, Error> {
     let thread = std::thread::Builder::new().name("file-semaphore".to_owned()).spawn(wait);
     thread.map_err(|_| Error::Process { message: "no thread can be started" })?;
     Ok(cancel)
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

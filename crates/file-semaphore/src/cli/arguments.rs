@@ -12,6 +12,7 @@ use wrapcmd::usage::seconds;
 
 use crate::config::{Config, Slots};
 use crate::limits::{MODE, MODE_BITS, MOST_SLOTS, STALE_TIMEOUT};
+use crate::record::integer;
 use crate::semaphore::Sharing;
 use crate::stale::StaleRule;
 
@@ -307,14 +308,13 @@ impl Output {
 }
 
 fn slots(text: &str) -> Result<Slots, String> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let count = text.parse().ok().filter(|_| digits).and_then(Slots::new);
+    let count = integer(text).and_then(|count| u32::try_from(count).ok()).and_then(Slots::new);
     count.ok_or_else(|| format!("needs a number from 1 to {MOST_SLOTS}"))
 }
 
 fn exit_code(text: &str) -> Result<u8, String> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits).ok_or_else(|| "needs a number from 0 to 255".to_owned())
+    let code = integer(text).and_then(|code| u8::try_from(code).ok());
+    code.ok_or_else(|| "needs a number from 0 to 255".to_owned())
 }
 
 fn pid(text: &str) -> Result<Pid, String> {
@@ -322,9 +322,8 @@ fn pid(text: &str) -> Result<Pid, String> {
 }
 
 fn mode(text: &str) -> Result<u32, String> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits & !MODE_BITS == 0);
-    bits.ok_or_else(|| {
+    let bits = integer(text).and_then(|_| u32::from_str_radix(text, 8).ok());
+    bits.filter(|bits| *bits & !MODE_BITS == 0).ok_or_else(|| {
         format!(
             "needs permission bits in octal that let the owner read and write, such as {MODE:o}"
         )

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pidlockfile::{Pid, shown};
 use wrapcmd::exit::End;
-use wrapcmd::{Value, print};
+use wrapcmd::{Form, Value, print};
 
 use super::outcome::{Members, exit, info_members, lines};
 use super::{actions, complain, signals};
@@ -65,12 +65,6 @@ enum Command {
     Release,
     Status,
     Clean,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Text,
-    Json,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -285,7 +279,7 @@ fn failed(request: &Request, error: &Error) -> u8 {
 fn form(form: Form, members: Members) -> String {
     match form {
         Form::Json => Value::Object(members).indented() + "\n",
-        Form::Text => {
+        Form::Text | Form::Quiet => {
             let null = |value| if value == Value::Null { "null".into() } else { value };
             let members: Members =
                 members.into_iter().map(|(key, value)| (key, null(value))).collect();

@@ -6,7 +6,6 @@
 //! is removed. The directory has the same permissions as the one around it, so every user who can take the
 //! lock can share it.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use crate::judge::HeldStatus;
 use crate::semaphore::Guard;
 use crate::semaphore::cleaning::{self, Listed, sweep};
 use crate::semaphore::files::{Claimant, Files};
-use crate::sys::alike;
 use crate::sys::watch::Watch;
+use crate::sys::{alike, random};
 use crate::temporary::READERS;
 
 /// How often the directory is looked at or entered again, when others remove it in that moment.
@@ -131,8 +130,7 @@ impl<'a> Readers<'a> {
     }
 
     fn join_beside(&self, claimant: &mut Claimant<'_>) -> Result<Guard, Error> {
-        let random = RandomState::new().build_hasher().finish();
-        let path = self.directory.join(format!("{}-{random:016x}", Pid::this()));
+        let path = self.directory.join(format!("{}-{:016x}", Pid::this(), random()));
         let mut last = None;
         for _ in 0..TRIES {
             if let Err(error) = alike::make(&self.directory, &self.files.directory) {

@@ -19,7 +19,6 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use pidlockfile::{Directory, Identity, Name, Pid, Status};
 
 use super::rename::{How, rename};
 use super::turn::{self, Turn};
-use super::{alike, flock};
+use super::{alike, flock, random};
 use crate::temporary::{QUEUE, beside, maker};
 
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
@@ -152,8 +151,7 @@ impl<'d> Line<'d> {
     }
 
     fn fresh(self) -> Option<Name> {
-        let random = RandomState::new().build_hasher().finish();
-        beside(self.lock, &format!(".{}.{random:016x}.tmp", Pid::this()))
+        beside(self.lock, &format!(".{}.{:016x}.tmp", Pid::this(), random()))
     }
 
     fn rename(self, from: &Name, to: &Name, how: How) -> Result<(), Errno> {

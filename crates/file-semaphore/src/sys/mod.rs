@@ -33,6 +33,7 @@ use windows::system;
 #[cfg(windows)]
 pub(crate) use windows::{alike, bell, line, links, watch};
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -131,6 +132,11 @@ pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
     let rest = rest.checked_div(u32::try_from(per_second).ok()?)?;
     let start = Duration::from_secs(seconds).checked_add(rest)?;
     system::since_clock_began()?.checked_sub(start)
+}
+
+/// A random number, for a name.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Seconds since 1970; a clock before that stands at zero.
