@@ -3,7 +3,7 @@
 //! Text in, value out. Never resolves a name and never opens a socket.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The default port of all dflockd clients.
@@ -36,15 +36,6 @@ impl ServerAddress {
         match self {
             Self::Tcp { host, .. } => Some(host),
             Self::Unix(_) => None,
-        }
-    }
-
-    /// The path of a Unix socket; nothing for TCP.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Tcp { .. } => None,
-            Self::Unix(path) => Some(path),
         }
     }
 }

@@ -11,7 +11,6 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -101,10 +100,10 @@ pub(super) async fn open(
     tls: Option<&Tls>,
     limit: Duration,
 ) -> Result<Box<dyn Stream>, ClientError> {
-    let is_there = AtomicBool::new(false);
-    let outcome = match timeout(limit, open_unbounded(address, tls, &is_there)).await {
+    let mut is_there = false;
+    let outcome = match timeout(limit, open_unbounded(address, tls, &mut is_there)).await {
         Ok(outcome) => outcome,
-        Err(_) if is_there.into_inner() => Err(late(LATE_TLS)),
+        Err(_) if is_there => Err(late(LATE_TLS)),
         Err(_) => Err(late(LATE)),
     };
     outcome.map_err(|error| ClientError::Connect { server: address.clone(), error })
@@ -122,7 +121,7 @@ fn late(words: &'static str) -> io::Error {
 async fn open_unbounded(
     address: &ServerAddress,
     tls: Option<&Tls>,
-    is_there: &AtomicBool,
+    is_there: &mut bool,
 ) -> io::Result<Box<dyn Stream>> {
     match address {
         #[cfg(windows)]
@@ -133,14 +132,14 @@ async fn open_unbounded(
         #[cfg(unix)]
         ServerAddress::Unix(path) => {
             let stream = tokio::net::UnixStream::connect(path).await?;
-            is_there.store(true, Ordering::Relaxed);
+            *is_there = true;
             over(stream, tls, address).await
         }
         ServerAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
             keep_alive(SockRef::from(&stream))?;
-            is_there.store(true, Ordering::Relaxed);
+            *is_there = true;
             over(stream, tls, address).await
         }
     }

@@ -6,7 +6,7 @@ use super::http;
 use super::outcome::Failure;
 use super::{answer, holder, reach};
 use crate::transport;
-use crate::{Client, ClientError, Key, Refusal, ServerAddress};
+use crate::{Client, ClientError, Refusal, ServerAddress};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,7 @@ pub(super) async fn force_release(
     client: &Client,
     form: Form,
 ) -> Result<(), Failure> {
-    let key = Key::new(reach::bytes(&wish.key)?).map_err(ClientError::Term)?;
+    let key = reach::key(&wish.key)?;
     let path = format!("/v1/admin/release?key={}", http::escaped(key.as_bytes()));
     let door = Door { admin: &wish.admin, reach, client, form };
     let mut outcome = Err(Failure::Client(ClientError::NoServer));

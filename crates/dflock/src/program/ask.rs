@@ -115,7 +115,7 @@ pub(super) async fn renew(renew: &Renew, client: &Client, form: Form) -> Result<
 }
 
 fn named(held: &Held) -> Result<(Key, Token), Failure> {
-    let key = Key::new(reach::bytes(&held.key)?).map_err(ClientError::Term)?;
+    let key = reach::key(&held.key)?;
     let token = Token::new(held.token.as_str()).map_err(ClientError::Term)?;
     Ok((key, token))
 }
@@ -195,7 +195,7 @@ pub(super) async fn ping(client: &Client, form: Form) -> Result<u8, Failure> {
 
 /// One key: its holders and its line.
 async fn key_stats(key: &OsStr, client: &Client, form: Form) -> Result<(), Failure> {
-    let key = Key::new(reach::bytes(key)?).map_err(ClientError::Term)?;
+    let key = reach::key(key)?;
     let body = async { client.connect(&key).await?.stats(Stats::Of(&key)).await };
     let body = holder::answered(body, &client.servers_of(&key), client, form).await?;
     let stats: Value = serde_json::from_str(&body).unwrap_or_default();

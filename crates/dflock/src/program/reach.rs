@@ -3,7 +3,7 @@
 use super::args::{Arguments, Reach};
 use super::outcome::Failure;
 use super::sys;
-use crate::{Servers, Settings, Tls, TlsRoots};
+use crate::{ClientError, Key, Servers, Settings, Tls, TlsRoots};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -148,6 +148,11 @@ pub(super) fn token(file: Option<&Path>, variable: &str) -> Result<Option<Vec<u8
 pub(super) fn bytes(argument: &OsStr) -> Result<&[u8], Failure> {
     sys::bytes(argument)
         .ok_or_else(|| Failure::Usage("an argument is not valid Unicode".to_owned()))
+}
+
+/// A key that was typed.
+pub(super) fn key(argument: &OsStr) -> Result<Key, Failure> {
+    Ok(Key::new(bytes(argument)?).map_err(ClientError::Term)?)
 }
 
 fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -4,7 +4,7 @@ use super::args::Watch;
 use super::outcome::Failure;
 use super::sys::{output_closed, told_to_end};
 use super::{holder, print_all, reach};
-use crate::{Client, ClientError, Holder, Key};
+use crate::{Client, Holder};
 use jiff::Timestamp;
 use serde_json::json;
 use std::io::{self, ErrorKind};
@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use wrapcmd::Form;
 
 pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result<u8, Failure> {
-    let key = Key::new(reach::bytes(&wanted.key)?).map_err(ClientError::Term)?;
+    let key = reach::key(&wanted.key)?;
     let servers = client.servers_of(&key);
     let mut watch = client.watch(key.as_bytes())?;
     let mut is_first = true;
