@@ -287,6 +287,19 @@ impl HolderRecords {
         known(self.handle.as_ref()?, name)
     }
 
+    /// Whether the holder of a lock file that names `pid` is known: by its record, or because no lock is ever recorded
+    /// here.
+    #[must_use]
+    pub(crate) fn is_settled(
+        &self,
+        name: &Name,
+        pid: Pid,
+        file: Identity,
+        written: SystemTime,
+    ) -> bool {
+        self.handle.is_none() || self.of_lock(name, pid, file, written).is_some()
+    }
+
     /// The record of the lock in `file`, which names `pid`.
     #[must_use]
     pub(crate) fn of_lock(

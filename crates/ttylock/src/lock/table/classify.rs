@@ -132,6 +132,8 @@ impl State {
         judged: &mut Judged,
         decides: bool,
     ) -> Result<(), Busy> {
+        #[cfg(test)]
+        before_hold::happens();
         match place.directory.hold(name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
@@ -332,6 +334,26 @@ impl std::fmt::Display for Stale {
             Self::Gone(pid) => write!(f, "pid {pid} is gone"),
             Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),
             Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
+        }
+    }
+}
+
+/// For tests: an action between the reading of a lock file and its holding.
+#[cfg(test)]
+pub(super) mod before_hold {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static EVENT: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
+    }
+
+    pub(in crate::lock) fn set(event: impl FnOnce() + 'static) {
+        EVENT.set(Some(Box::new(event)));
+    }
+
+    pub(super) fn happens() {
+        if let Some(event) = EVENT.take() {
+            event();
         }
     }
 }

@@ -246,18 +246,25 @@ fn give_one_back(
             Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        let pid = pid_in(&judged);
-        if pid == Some(from) {
-            let (file, at) = (judged.identity(), judged.modified());
-            return Ok(Some(Written { name: name.clone(), file, at }));
-        }
-        if pid != Some(to) {
+        let Some(pid) = pid_in(&judged).filter(|pid| [from, to].contains(pid)) else {
             return Ok(None);
+        };
+        let (file, at) = (judged.identity(), judged.modified());
+        let is_known = state.records.of_lock(name, pid, file, at).is_some();
+        if pid == to || !is_known {
+            // Our own `flock(2)` must not count as that of another process.
+            state.guards.let_go(name, file);
+            if state.hold(own, name, &mut judged, true).is_err() {
+                return Err("another process keeps it locked".to_owned());
+            }
         }
-        // Our own `flock(2)` must not count as that of another process.
-        state.guards.let_go(name, judged.identity());
-        if state.hold(own, name, &mut judged, true).is_err() {
-            return Err("another process keeps it locked".to_owned());
+        // Its maker held it until it was recorded: without a record, its number is of a process here.
+        let who = state.holder_of(name, pid, &judged);
+        if pid == from {
+            return Ok((who == giver.who).then(|| Written { name: name.clone(), file, at }));
+        }
+        if who.is_elsewhere(&giver.who.here) {
+            return Ok(None);
         }
         match own.directory.replace(name, judged, &claim(&content)) {
             Ok(Attempt::Done(published)) => {

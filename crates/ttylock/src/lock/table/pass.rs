@@ -118,13 +118,24 @@ fn passable(
         Ok(Found::File(judged)) => judged,
         Ok(Found::Obstacle(_)) | Err(_) => return Err(state.busy(own, name, Busy::Unknown)),
     };
-    let Some(pid) = pid_in(&judged) else { return Err(state.busy(own, name, Busy::Unknown)) };
-    let who = state.holder_of(name, pid, &judged);
-    // Otherwise the number belongs to another process.
+    refuse_foreign(state, own, name, &judged, pass)?;
+    Ok(Some(judged))
+}
+
+/// Refuses a lock file that is of another process than these two, even if that has the same number elsewhere.
+fn refuse_foreign(
+    state: &mut State,
+    own: &Place,
+    name: &Name,
+    judged: &Judged,
+    pass: &Pass,
+) -> Result<(), Stop> {
+    let Some(pid) = pid_in(judged) else { return Err(state.busy(own, name, Busy::Unknown)) };
+    let who = state.holder_of(name, pid, judged);
     let is_its_own = [pass.from, pass.to].contains(&pid)
         && state.machine.fate(&who) == Fate::Same
         && !state.is_elsewhere(&who);
-    if is_its_own { Ok(Some(judged)) } else { Err(state.busy(own, name, Busy::Held(who))) }
+    if is_its_own { Ok(()) } else { Err(state.busy(own, name, Busy::Held(who))) }
 }
 
 fn pass_one(
@@ -148,7 +159,11 @@ fn pass_one(
                 broken
             }
             None => match state.hold(own, name, &mut judged, state.decides) {
-                Ok(()) => own.directory.replace(name, judged, &claim),
+                Ok(()) => {
+                    // We hold the file after its maker did, so the record exists.
+                    refuse_foreign(state, own, name, &judged, pass)?;
+                    own.directory.replace(name, judged, &claim)
+                }
                 Err(busy) => return Err(state.busy(own, name, busy)),
             },
         };

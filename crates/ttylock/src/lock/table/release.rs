@@ -288,8 +288,10 @@ fn hold_own(
     is_living: bool,
 ) -> Classification {
     let held = if is_living {
-        let _ = place.directory.hold(name, &mut judged);
-        Ok(())
+        match place.directory.hold(name, &mut judged) {
+            Ok(Attempt::Contended) => unless_being_made(state, name, &judged, pid),
+            Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => Ok(()),
+        }
     } else {
         state.hold(place, name, &mut judged, state.decides)
     };
@@ -302,6 +304,25 @@ fn hold_own(
         Ok(()) => Classification::Stale(judged, Stale::Gone(pid)),
         Err(busy) => Classification::Busy(busy),
     }
+}
+
+/// A file that another process holds may be released if it is recorded as the caller's. Without a record, it may be the
+/// lock of another pid namespace that is being made: its maker holds it until it is recorded.
+fn unless_being_made(
+    state: &mut State,
+    name: &Name,
+    judged: &Judged,
+    pid: Pid,
+) -> Result<(), Busy> {
+    if state.records.is_settled(name, pid, judged.identity(), judged.modified()) {
+        return Ok(());
+    }
+    if !state.decides {
+        return Err(Busy::NotYet(Cause::Breaking));
+    }
+    let flocker = state.flocker(judged.identity(), judged.owner()).map_err(Busy::NotYet)?;
+    // Even without a gate, any other user's `flock(2)` is no maker's.
+    flocker.blocks(true).map_or(Ok(()), |maker| Err(Busy::Flock(Some(maker))))
 }
 
 /// Whether the name still belongs to that file. If that cannot be found out, it does.

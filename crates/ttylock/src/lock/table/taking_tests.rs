@@ -6,14 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
-use super::classify::{Busy, Classification};
-use super::{Layout, Stop, Table};
+use super::classify::{Busy, Classification, before_hold};
+use super::{Answer, Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Backoff;
 use crate::lock::flock::{self, Flocks};
@@ -122,6 +123,73 @@ fn a_daemon_does_not_adopt_a_lock_of_another_pid_namespace() {
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
     assert!(shared.0.path().join("lock/LCK..ttyS0").exists());
     assert_eq!(elsewhere.unlock(&request).outcome, Outcome::Done);
+}
+
+/// A process here has the number that the holder of another pid namespace has there. While that lock is being made, only
+/// its maker knows whose it is.
+#[test]
+fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
+    let shared = Shared::new();
+    let (mut first, mut second) = (shared.elsewhere(), shared.here());
+    let mut receiver = Command::new("sleep").arg("1000").spawn().unwrap();
+    let own = request(Pid::this());
+    let pass = Pass { device: own.device.clone(), from: own.pid, to: pid_of(&receiver) };
+    let (file, record) =
+        ["lock", "state"].map(|it| shared.0.path().join(it).join("LCK..ttyS0")).into();
+    let met = Rc::new(RefCell::new(Vec::new()));
+    let (notes, unlock) = (Rc::clone(&met), own.clone());
+    before_record::set(move || {
+        let note = |answer: Result<Answer, Contended>| {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            let is_as_written = text.trim() == Pid::this().to_string() && !record.is_symlink();
+            notes.borrow_mut().push((answer.ok().map(|it| it.outcome), is_as_written));
+        };
+        for backoff in [fresh(), last()] {
+            note(second.attempt_unlock(&unlock, backoff));
+            note(second.attempt_pass(&pass, None, backoff));
+        }
+    });
+    let lock = first.lock(&own).outcome;
+    receiver.kill().unwrap();
+    receiver.wait().unwrap();
+    assert_eq!(lock, Outcome::Done);
+    let busy = Some(Outcome::Busy);
+    assert_eq!(*met.borrow(), [(None, true), (None, true), (busy, true), (busy, true)]);
+    assert_eq!(shared.here().lock(&own).outcome, Outcome::Busy);
+    assert_eq!(first.unlock(&own).outcome, Outcome::Done);
+}
+
+/// The same if the record is made after the file was read, and before it is held.
+#[test]
+fn a_lock_that_is_recorded_after_it_was_read_is_not_passed_by_a_process_with_its_number() {
+    let shared = Shared::new();
+    let mut receiver = Command::new("sleep").arg("1000").spawn().unwrap();
+    let own = request(Pid::this());
+    let pass = Pass { device: own.device.clone(), from: own.pid, to: pid_of(&receiver) };
+    let ((is_made, made), (go_on, goes_on), (is_done, done)) = (channel(), channel(), channel());
+    let mut elsewhere = shared.elsewhere();
+    let answer = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            before_record::set(move || {
+                is_made.send(()).unwrap();
+                goes_on.recv().unwrap();
+            });
+            is_done.send(elsewhere.lock(&own).outcome).unwrap();
+        });
+        made.recv().unwrap();
+        before_hold::set(move || {
+            go_on.send(()).unwrap();
+            assert_eq!(done.recv(), Ok(Outcome::Done));
+        });
+        let answer = shared.here().attempt_pass(&pass, None, last());
+        // If it was never held, the other one does not wait for ever.
+        before_hold::set(|| ());
+        answer
+    });
+    receiver.kill().unwrap();
+    receiver.wait().unwrap();
+    assert_eq!(answer.map(|it| it.outcome), Ok(Outcome::Busy));
+    assert_eq!(elsewhere.unlock(&own).outcome, Outcome::Done);
 }
 
 /// A granted lock is recorded before anything else happens.
