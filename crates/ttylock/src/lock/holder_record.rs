@@ -2,13 +2,10 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pidlockfile::process::{ClockShift, Here, ProcessIdentity, Start};
 use pidlockfile::{Identity, Name, Pid};
-
-/// A record is written within this time after the lock, however slow the machine is.
-pub(super) const LATEST: Duration = Duration::from_secs(60);
 
 /// The facts that are remembered of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +28,6 @@ pub(super) fn nanoseconds(time: SystemTime) -> u128 {
 }
 
 impl HolderRecord {
-    /// Whether its lock was taken after the other's. A record from far in the future was left from before the clock
-    /// was set back.
-    pub(super) fn follows(&self, other: &Self) -> bool {
-        let lead = self.written.checked_sub(other.written);
-        lead.is_some_and(|lead| lead > 0 && lead < LATEST.as_nanos())
-    }
-
     /// `None` if the boot or the pid namespace of the number is unknown.
     pub(super) fn to_text(&self) -> Option<String> {
         let Self { holder, uid, file, written, names } = self;
@@ -93,38 +83,4 @@ fn optional<'t, N: FromStr>(text: &'t str, key: &str) -> Option<(Option<N>, &'t 
     let Some(rest) = text.strip_prefix(key) else { return Some((None, text)) };
     let (word, text) = rest.split_once(' ')?;
     Some((Some(word.parse().ok()?), text))
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    fn record(written: u128) -> HolderRecord {
-        HolderRecord {
-            holder: ProcessIdentity::bare(Pid::this()),
-            uid: None,
-            file: Identity { device: 1, inode: 2 },
-            written,
-            names: Vec::new(),
-        }
-    }
-
-    /// A record follows another only if its lock is later, and the clock was not set back in between.
-    #[rstest]
-    #[case::the_same(0, false)]
-    #[case::just_after(1, true)]
-    #[case::as_late_as_a_record_is_written(LATEST.as_nanos() - 1, true)]
-    #[case::later_than_any_record(LATEST.as_nanos(), false)]
-    #[case::far_in_the_future(2 * LATEST.as_nanos(), false)]
-    fn a_lock_follows_those_that_were_taken_shortly_before(
-        #[case] later: u128,
-        #[case] follows: bool,
-    ) {
-        let taken = nanoseconds(UNIX_EPOCH + Duration::from_secs(1_763_700_000));
-        assert_eq!(taken, 1_763_700_000_000_000_000);
-        assert_eq!(record(taken + later).follows(&record(taken)), follows);
-        assert!(!record(taken).follows(&record(taken + later)));
-    }
 }

@@ -7,14 +7,15 @@
 //! half written, and reading one opens nothing. Only we may write that directory; a record from anybody else
 //! is ignored unless it matches the lock file exactly.
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag};
+use nix::fcntl::{AtFlags, OFlag, readlinkat, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::UnlinkatFlags;
+use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, process};
 
@@ -26,6 +27,9 @@ use crate::sys::HANDLE;
 /// A state directory with a smaller size than this has few records: a file adds 20 bytes to the size on tmpfs, twice
 /// its name on btrfs, and one byte on ZFS.
 const SMALL: u64 = 256;
+
+/// How often a record is written again if other processes write one under the same name meanwhile.
+const TRIES: usize = 8;
 
 /// The state directory, if there is one. Without it, the reuse of a pid is never noticed.
 #[derive(Debug)]
@@ -171,49 +175,19 @@ impl HolderRecords {
             let Some(text) = record.to_text() else { return Ok(()) };
             #[cfg(test)]
             before_record::happens();
-            match nix::unistd::symlinkat(text.as_str(), handle, name.as_str()) {
-                // Our lock was broken or released already, and another process was faster. A lock is as old as its
-                // draft, so a later lock may have come and gone before ours had its name.
-                Err(Errno::EEXIST)
-                    if known(handle, name).is_some_and(|it| it.follows(&record))
-                        && !stands(lock) =>
-                {
-                    continue;
-                }
-                Err(Errno::EEXIST) => {
-                    // If another process removed the earlier record meanwhile, our work is done.
-                    match nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir) {
-                        Ok(()) | Err(Errno::ENOENT) => {}
-                        Err(errno) => return Err(errno),
-                    }
-                    nix::unistd::symlinkat(text.as_str(), handle, name.as_str())?;
-                }
-                outcome => outcome?,
-            }
+            write(handle, name, &text, || stands(lock))?;
         }
         Ok(())
     }
 
     /// Forgets a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at this
-    /// moment. So the record is moved aside first, read there, and put back if it is about another lock.
+    /// moment, and that record stays.
     pub(crate) fn sweep(&self, name: &Name, file: Identity) {
         let Some(handle) = self.handle.as_ref() else { return };
-        if self.read(name).is_none_or(|record| record.file != file) {
-            return;
+        let Ok(text) = readlinkat(handle, name.as_str()) else { return };
+        if parsed(&text).is_some_and(|record| record.file == file) {
+            let _ = take_out(handle, name, &text);
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let Some(aside) = Name::new(format!("swept.{}.{}", Pid::this(), now.as_nanos())) else {
-            return;
-        };
-        if nix::fcntl::renameat(handle, name.as_str(), handle, aside.as_str()).is_err() {
-            return;
-        }
-        // A hard link does not replace a later record, which then is the right one.
-        if self.read(&aside).is_some_and(|record| record.file != file) {
-            let flags = AtFlags::empty();
-            let _ = nix::unistd::linkat(handle, aside.as_str(), handle, name.as_str(), flags);
-        }
-        self.forget(&aside);
     }
 
     /// Forgets a lock file that is about to go, unless the record is about another one. The caller must hold
@@ -227,7 +201,7 @@ impl HolderRecords {
     /// Restores the record of a lock that was not removed after all. A record that was made meanwhile stays.
     pub(crate) fn put_back(&self, name: &Name, record: &HolderRecord) {
         if let Some((handle, text)) = self.handle.as_ref().zip(record.to_text()) {
-            let _ = nix::unistd::symlinkat(text.as_str(), handle, name.as_str());
+            let _ = symlinkat(text.as_str(), handle, name.as_str());
         }
     }
 
@@ -235,7 +209,7 @@ impl HolderRecords {
     pub(crate) fn forget(&self, name: &Name) {
         if let Some(handle) = &self.handle {
             // A record without its lock file is never believed, so a failure does no harm.
-            let _ = nix::unistd::unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
+            let _ = unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 
@@ -284,7 +258,7 @@ impl HolderRecords {
     /// The record of this name, whichever lock it is about.
     #[must_use]
     pub(crate) fn read(&self, name: &Name) -> Option<HolderRecord> {
-        known(self.handle.as_ref()?, name)
+        parsed(&readlinkat(self.handle.as_ref()?, name.as_str()).ok()?)
     }
 
     /// Whether the holder of a lock file that names `pid` is known: by its record, or because no lock is ever recorded
@@ -323,9 +297,51 @@ pub(crate) fn record_for(claimant: &Claimant, file: &Written, names: Vec<Name>) 
     HolderRecord { holder: who, uid, file: file.file, written: nanoseconds(file.at), names }
 }
 
-fn known(directory: &OwnedFd, name: &Name) -> Option<HolderRecord> {
-    let text = nix::fcntl::readlinkat(directory, name.as_str()).ok()?;
+fn parsed(text: &OsStr) -> Option<HolderRecord> {
     HolderRecord::from_text(text.to_str()?)
+}
+
+/// Writes a record. Another one of the same name is of an earlier lock if our file `stands` afterwards. Otherwise our
+/// lock was broken or released already, and that record stays: it may be of the next lock, whatever its time is.
+fn write(
+    handle: &OwnedFd,
+    name: &Name,
+    text: &str,
+    stands: impl Fn() -> bool,
+) -> Result<(), Errno> {
+    for _ in 0..TRIES {
+        match symlinkat(text, handle, name.as_str()) {
+            Err(Errno::EEXIST) => {}
+            outcome => return outcome,
+        }
+        let earlier = readlinkat(handle, name.as_str());
+        if !stands() {
+            return Ok(());
+        }
+        match earlier {
+            Ok(earlier) => take_out(handle, name, &earlier)?,
+            // Another process has removed it meanwhile.
+            Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::EEXIST)
+}
+
+/// Removes the record with this text. Another process may write the next record at this moment. So the record is moved
+/// aside first, read there, and put back if it is another one.
+fn take_out(handle: &OwnedFd, name: &Name, text: &OsStr) -> Result<(), Errno> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let aside = format!("swept.{}.{}", Pid::this(), now.as_nanos());
+    match renameat(handle, name.as_str(), handle, aside.as_str()) {
+        Err(Errno::ENOENT) => return Ok(()),
+        outcome => outcome?,
+    }
+    // A hard link does not replace a later record, which then is the right one.
+    if readlinkat(handle, aside.as_str()).is_ok_and(|it| it != text) {
+        let _ = linkat(handle, aside.as_str(), handle, name.as_str(), AtFlags::empty());
+    }
+    unlinkat(handle, aside.as_str(), UnlinkatFlags::NoRemoveDir)
 }
 
 /// For tests: an action between the creation of a lock file and of its record.
@@ -358,7 +374,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::lock::holder_record::LATEST;
 
     fn record(start: Start) -> HolderRecord {
         let shift = ClockShift::default();
@@ -474,27 +489,52 @@ mod tests {
         assert_eq!(fate(&state, &name, file, then), Some(Fate::Replaced));
     }
 
+    /// A process may be stopped for long before it records its lock, and the clock may be set meanwhile.
     #[rstest]
-    #[case::just_before(Duration::from_nanos(1), true)]
-    #[case::long_before(LATEST, true)]
-    #[case::just_after(Duration::from_nanos(1), false)]
-    #[case::in_the_future_before_the_clock_was_set_back(LATEST, false)]
-    fn only_a_lock_taken_since_keeps_its_record(#[case] distance: Duration, #[case] before: bool) {
+    fn only_a_lock_that_stands_replaces_a_record(
+        #[values(-62_000_000_000, -1, 1, 62_000_000_000)] later: i64,
+        #[values(true, false)] stands: bool,
+    ) {
         let dir = tempfile::tempdir().unwrap();
         let state = HolderRecords::open(dir.path());
         let name = Name::new("LCK..ttyS0").unwrap();
-        let (file, now) = (Identity { device: 1, inode: 2 }, SystemTime::now());
-        let known = if before { now - distance } else { now + distance };
-        let replaced = before || distance >= LATEST;
-        for (inode, at) in [(3, known), (2, now)] {
-            let file = Identity { inode, ..file };
+        let [known, ours] = [3, 2].map(|inode| Identity { device: 1, inode });
+        let then = UNIX_EPOCH + Duration::from_secs(1_763_700_000);
+        let apart = Duration::from_nanos(later.unsigned_abs());
+        let at = if later > 0 { then + apart } else { then - apart };
+        for (file, at) in [(known, at), (ours, then)] {
             let files = [Written { name: name.clone(), file, at }];
-            // A lock that the later lock has broken does not exist any more.
-            let stands = |lock: &Written| lock.file.inode == 3 || replaced;
+            let stands = |lock: &Written| lock.file == known || stands;
             state.remember(&claimant(Pid::this()), &files, stands).unwrap();
         }
-        let expected = replaced.then_some(Fate::Same);
-        assert_eq!(fate(&state, &name, file, now), expected);
+        let expected = [(known, at), (ours, then)].map(|(file, at)| fate(&state, &name, file, at));
+        let same = |is_it: bool| is_it.then_some(Fate::Same);
+        assert_eq!(expected, [same(!stands), same(stands)]);
+    }
+
+    /// Our lock is released, and the next one is recorded, just before the earlier record is removed.
+    #[test]
+    fn a_record_that_comes_at_the_last_moment_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = HolderRecords::open(dir.path());
+        let name = Name::new("LCK..ttyS0").unwrap();
+        let at = SystemTime::now();
+        let [earlier, ours, next] = [1, 2, 3].map(|inode| {
+            let file = Identity { device: 1, inode };
+            [Written { name: name.clone(), file, at }]
+        });
+        state.remember(&claimant(Pid::this()), &earlier, |_| true).unwrap();
+        let stands = std::cell::Cell::new(true);
+        let is_there = |_: &Written| {
+            if stands.replace(false) {
+                state.remember(&claimant(Pid::this()), &next, |_| true).unwrap();
+                return true;
+            }
+            false
+        };
+        state.remember(&claimant(Pid::this()), &ours, is_there).unwrap();
+        assert_eq!(fate(&state, &name, next[0].file, at), Some(Fate::Same));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

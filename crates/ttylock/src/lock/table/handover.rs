@@ -11,7 +11,7 @@ use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Name, Pid, Publi
 
 use super::classify::pid_in;
 use super::state::{State, TEMPORARY, claim};
-use super::{ATTEMPTS, Stop};
+use super::{ATTEMPTS, Stop, release};
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_WITHOUT_DEVICE;
 use crate::lock::directories::Place;
@@ -227,6 +227,8 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
             }
         }
     }
+    // Other programs may have removed files meanwhile.
+    release::forget_gone(state, own, &giver.names);
     whole && state.records.remember(&claimant, &files, |_| true).is_ok()
 }
 

@@ -133,7 +133,7 @@ fn outcome(files: &Files) -> Result<(), Stop> {
 }
 
 /// Forgets files that are gone. The next holder may have taken a name already, and be recorded.
-fn forget_gone(state: &State, own: &Place, names: &[Name]) {
+pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
     for name in names {
         let Some(record) = state.records.read(name) else { continue };
         if !leads_to(own, name, record.file) {
