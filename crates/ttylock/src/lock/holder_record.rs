@@ -19,6 +19,9 @@ pub(crate) struct HolderRecord {
     pub file: Identity,
     /// See `file`.
     pub written: u128,
+    /// The lock directory, because services with other ones may keep their records here, too; `None` in a record of an
+    /// older version.
+    pub directory: Option<Identity>,
     /// The names of all lock files of this lock.
     pub names: Vec<Name>,
 }
@@ -27,10 +30,21 @@ pub(super) fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
+/// The name of a lock file's record if a record of another lock directory has the first one. No lock file has such a name.
+pub(super) fn beside(name: &Name, file: Identity) -> Option<Name> {
+    Name::new(format!("{}.{}.{}", file.device, file.inode, name.as_str()))
+}
+
 impl HolderRecord {
+    /// The lock of the record that has this name.
+    pub(super) fn lock_of<'n>(&'n self, entry: &'n Name) -> &'n Name {
+        let is_it = |name: &&Name| beside(name, self.file).as_ref() == Some(entry);
+        self.names.iter().find(is_it).unwrap_or(entry)
+    }
+
     /// `None` if the boot or the pid namespace of the number is unknown.
     pub(super) fn to_text(&self) -> Option<String> {
-        let Self { holder, uid, file, written, names } = self;
+        let Self { holder, uid, file, written, directory, names } = self;
         let ProcessIdentity { pid, start, here } = holder;
         let (boot, namespace) = (here.boot.as_ref()?, here.namespace?);
         let uid = uid.map(|uid| format!("uid={uid} ")).unwrap_or_default();
@@ -39,6 +53,9 @@ impl HolderRecord {
             nanoseconds => format!("shift={nanoseconds} "),
         };
         let Identity { device, inode } = file;
+        // Older versions ignore what follows the time.
+        let directory = directory.map(|Identity { device, inode }| format!(":{device}:{inode}"));
+        let directory = directory.unwrap_or_default();
         let start = match start {
             Start::Nobody => "-".to_owned(),
             Start::Untold => "?".to_owned(),
@@ -49,7 +66,7 @@ impl HolderRecord {
         let names = names.join("/");
         Some(format!(
             "{uid}{shift}pid={pid} start={start} boot={boot} pidns={namespace} \
-             file={device}:{inode}:{written} names={names}"
+             file={device}:{inode}:{written}{directory} names={names}"
         ))
     }
 
@@ -69,12 +86,19 @@ impl HolderRecord {
         let mut file = field("file=")?.split(':');
         let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
         let written = file.next()?.parse().ok()?;
+        let directory = match (file.next(), file.next()) {
+            (Some(device), Some(inode)) => {
+                Some(Identity { device: device.parse().ok()?, inode: inode.parse().ok()? })
+            }
+            (None, _) => None,
+            (Some(_), None) => return None,
+        };
         let file = Identity { device, inode };
         let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
         let shift = ClockShift { nanoseconds: shift.unwrap_or(0) };
         let here = Arc::new(Here { boot, namespace, shift });
         let holder = ProcessIdentity { pid, start, here };
-        Some(Self { holder, uid, file, written, names })
+        Some(Self { holder, uid, file, written, directory, names })
     }
 }
 

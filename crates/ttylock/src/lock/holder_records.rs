@@ -6,8 +6,13 @@
 //! link for each lock file, whose *target* is the record. One system call makes a link, so no record is ever
 //! half written, and reading one opens nothing. Only we may write that directory; a record from anybody else
 //! is ignored unless it matches the lock file exactly.
+//!
+//! The link has the name of the lock file. Services with different lock directories may share a state directory, as in a
+//! container that has a `/run/lock` of its own. So each record has its directory, too; a service leaves the records of
+//! other directories alone, and those of older versions, which do not tell theirs. If one of these has the name, ours
+//! has the numbers of the lock file before its name.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,7 +25,7 @@ use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, process};
 
 use super::directories::may_be_in;
-use super::holder_record::{HolderRecord, nanoseconds};
+use super::holder_record::{HolderRecord, beside, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
 
@@ -31,12 +36,17 @@ const SMALL: u64 = 256;
 /// How often a record is written again if other processes write one under the same name meanwhile.
 const TRIES: usize = 8;
 
+/// The most records that are read to find one.
+const RECORDS: usize = 10_000;
+
 /// The state directory, if there is one. Without it, the reuse of a pid is never noticed.
 #[derive(Debug)]
 pub(crate) struct HolderRecords {
     handle: Option<OwnedFd>,
     identity: Option<Identity>,
     everybodys: bool,
+    /// The lock directory of which records are written.
+    locks: Option<Identity>,
 }
 
 /// The process for which a lock is taken, as it was before the lock existed: a later process with the same number is
@@ -97,13 +107,36 @@ impl HolderRecords {
         let everybodys = stat.is_some_and(|stat| stat.mode & 0o002 != 0);
         let handle = handle.filter(|_| !everybodys);
         let identity = stat.map(|stat| stat.identity);
-        Self { handle, identity, everybodys }
+        Self { handle, identity, everybodys, locks: None }
     }
 
     /// No state directory.
     #[must_use]
     pub(crate) fn none() -> Self {
-        Self { handle: None, identity: None, everybodys: false }
+        Self { handle: None, identity: None, everybodys: false, locks: None }
+    }
+
+    /// The same for locks in this directory.
+    #[must_use]
+    pub(crate) fn about(self, locks: Identity) -> Self {
+        Self { locks: Some(locks), ..self }
+    }
+
+    /// Whether a record may be of another lock directory.
+    pub(crate) fn is_anothers(&self, record: &HolderRecord) -> bool {
+        self.locks.is_some() && record.directory != self.locks
+    }
+
+    /// The record of one file of a lock with these names.
+    pub(crate) fn record_for(
+        &self,
+        claimant: &Claimant,
+        file: &Written,
+        names: Vec<Name>,
+    ) -> HolderRecord {
+        let Claimant { who, uid } = claimant.clone();
+        let (directory, written) = (self.locks, nanoseconds(file.at));
+        HolderRecord { holder: who, uid, file: file.file, written, directory, names }
     }
 
     /// The identity of the directory.
@@ -171,11 +204,15 @@ impl HolderRecords {
         // The record of the first name is written last: it shows to which lock the others belong.
         for lock in files.iter().rev() {
             let name = &lock.name;
-            let record = record_for(claimant, lock, names.clone());
+            let record = self.record_for(claimant, lock, names.clone());
             let Some(text) = record.to_text() else { return Ok(()) };
             #[cfg(test)]
             before_record::happens();
-            write(handle, name, &text, || stands(lock))?;
+            let is_anothers = |it: &HolderRecord| self.is_anothers(it);
+            if !write(handle, name, &text, is_anothers, || stands(lock))? {
+                let name = beside(name, lock.file).ok_or(Errno::ENAMETOOLONG)?;
+                write(handle, &name, &text, |_| false, || stands(lock))?;
+            }
         }
         Ok(())
     }
@@ -183,30 +220,47 @@ impl HolderRecords {
     /// Forgets a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at this
     /// moment, and that record stays.
     pub(crate) fn sweep(&self, name: &Name, file: Identity) {
+        if let Some((handle, (name, text, _))) = self.handle.as_ref().zip(self.of_file(name, file))
+        {
+            let _ = take_out(handle, &name, &text);
+        }
+    }
+
+    /// Removes the records of locks of which no file `stands` any more: killed services have left them. A link that is
+    /// no record is removed as well.
+    pub(crate) fn sweep_gone(&self, most: usize, stands: impl Fn(&Name) -> bool) {
         let Some(handle) = self.handle.as_ref() else { return };
-        let Ok(text) = readlinkat(handle, name.as_str()) else { return };
-        if parsed(&text).is_some_and(|record| record.file == file) {
-            let _ = take_out(handle, name, &text);
+        for entry in self.entries(most) {
+            let Ok(text) = readlinkat(handle, entry.as_str()) else { continue };
+            match parsed(&text) {
+                // Unless it is about another lock by now.
+                Some(record) if !self.is_anothers(&record) && !stands(record.lock_of(&entry)) => {
+                    let _ = take_out(handle, &entry, &text);
+                }
+                Some(_) => {}
+                None => self.forget(&entry),
+            }
         }
     }
 
     /// Forgets a lock file that is about to go, unless the record is about another one. The caller must hold
     /// `flock(2)` on that file. Returns the record, for [`HolderRecords::put_back`].
     pub(crate) fn forget_lock(&self, name: &Name, file: Identity) -> Option<HolderRecord> {
-        let record = self.read(name).filter(|record| record.file == file)?;
-        self.forget(name);
+        let (name, _, record) = self.of_file(name, file)?;
+        self.forget(&name);
         Some(record)
     }
 
     /// Restores the record of a lock that was not removed after all. A record that was made meanwhile stays.
     pub(crate) fn put_back(&self, name: &Name, record: &HolderRecord) {
-        if let Some((handle, text)) = self.handle.as_ref().zip(record.to_text()) {
-            let _ = symlinkat(text.as_str(), handle, name.as_str());
+        let Some((handle, text)) = self.handle.as_ref().zip(record.to_text()) else { return };
+        let put = |name: &Name| symlinkat(text.as_str(), handle, name.as_str());
+        if put(name).is_err() && self.at(name).is_some_and(|it| self.is_anothers(&it)) {
+            let _ = beside(name, record.file).map(|name| put(&name));
         }
     }
 
-    /// Forgets a lock file that is gone.
-    pub(crate) fn forget(&self, name: &Name) {
+    fn forget(&self, name: &Name) {
         if let Some(handle) = &self.handle {
             // A record without its lock file is never believed, so a failure does no harm.
             let _ = unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
@@ -237,16 +291,18 @@ impl HolderRecords {
     /// At most `most` records are read.
     #[must_use]
     pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
-        let records = self.names_of_records(most);
-        let is_first_of_user = |name: &&Name| {
-            self.read(name).is_some_and(|it| it.uid == uid && it.names.first() == Some(*name))
+        let is_first_of_user = |entry: &&Name| {
+            self.at(entry).is_some_and(|it| {
+                it.uid == uid
+                    && it.names.first() == Some(it.lock_of(entry))
+                    && !self.is_anothers(&it)
+            })
         };
-        records.iter().filter(is_first_of_user).count()
+        self.entries(most).iter().filter(is_first_of_user).count()
     }
 
-    /// The names of the recorded locks, up to a bound.
-    #[must_use]
-    pub(crate) fn names_of_records(&self, most: usize) -> Vec<Name> {
+    /// The names of the records, up to a bound.
+    fn entries(&self, most: usize) -> Vec<Name> {
         let Some(mut listing) = self.listing() else { return Vec::new() };
         // Records are links. Other files, such as the service's socket, are no records.
         let is_record =
@@ -255,9 +311,38 @@ impl HolderRecords {
         names.filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new)).collect()
     }
 
-    /// The record of this name, whichever lock it is about.
+    /// The record of this name, whichever lock it is about; perhaps one of an older version.
     #[must_use]
     pub(crate) fn read(&self, name: &Name) -> Option<HolderRecord> {
+        let record = self.at(name)?;
+        if !self.is_anothers(&record) {
+            return Some(record);
+        }
+        let is_beside = |entry: &Name, it: &HolderRecord| {
+            entry != name && it.lock_of(entry) == name && !self.is_anothers(it)
+        };
+        let entries = self.entries(RECORDS).into_iter();
+        let mut ours =
+            entries.filter_map(|entry| self.at(&entry).filter(|it| is_beside(&entry, it)));
+        ours.next().or(Some(record).filter(|it| it.directory.is_none()))
+    }
+
+    /// The record of a lock file: its own name, its text, and what it says.
+    #[must_use]
+    pub(crate) fn of_file(
+        &self,
+        name: &Name,
+        file: Identity,
+    ) -> Option<(Name, OsString, HolderRecord)> {
+        let handle = self.handle.as_ref()?;
+        [Some(name.clone()), beside(name, file)].into_iter().flatten().find_map(|name| {
+            let text = readlinkat(handle, name.as_str()).ok()?;
+            let record = parsed(&text).filter(|record| record.file == file)?;
+            Some((name, text, record))
+        })
+    }
+
+    fn at(&self, name: &Name) -> Option<HolderRecord> {
         parsed(&readlinkat(self.handle.as_ref()?, name.as_str()).ok()?)
     }
 
@@ -283,18 +368,10 @@ impl HolderRecords {
         file: Identity,
         written: SystemTime,
     ) -> Option<HolderRecord> {
-        self.read(name).filter(|record| {
-            record.holder.pid == pid
-                && record.file == file
-                && record.written == nanoseconds(written)
-        })
+        let (.., record) = self.of_file(name, file)?;
+        let is_it = record.holder.pid == pid && record.written == nanoseconds(written);
+        is_it.then_some(record)
     }
-}
-
-/// The record of one file of a lock with these names.
-pub(crate) fn record_for(claimant: &Claimant, file: &Written, names: Vec<Name>) -> HolderRecord {
-    let Claimant { who, uid } = claimant.clone();
-    HolderRecord { holder: who, uid, file: file.file, written: nanoseconds(file.at), names }
 }
 
 fn parsed(text: &OsStr) -> Option<HolderRecord> {
@@ -303,20 +380,25 @@ fn parsed(text: &OsStr) -> Option<HolderRecord> {
 
 /// Writes a record. Another one of the same name is of an earlier lock if our file `stands` afterwards. Otherwise our
 /// lock was broken or released already, and that record stays: it may be of the next lock, whatever its time is.
+/// `false` if the name is that of a record of another lock directory.
 fn write(
     handle: &OwnedFd,
     name: &Name,
     text: &str,
+    is_anothers: impl Fn(&HolderRecord) -> bool,
     stands: impl Fn() -> bool,
-) -> Result<(), Errno> {
+) -> Result<bool, Errno> {
     for _ in 0..TRIES {
         match symlinkat(text, handle, name.as_str()) {
             Err(Errno::EEXIST) => {}
-            outcome => return outcome,
+            outcome => return outcome.map(|()| true),
         }
         let earlier = readlinkat(handle, name.as_str());
+        if earlier.as_ref().is_ok_and(|it| parsed(it).is_some_and(|it| is_anothers(&it))) {
+            return Ok(false);
+        }
         if !stands() {
-            return Ok(());
+            return Ok(true);
         }
         match earlier {
             Ok(earlier) => take_out(handle, name, &earlier)?,
@@ -383,6 +465,7 @@ mod tests {
             uid: (start != Start::Nobody).then_some(1000),
             file: Identity { device: 22, inode: 33 },
             written: 44,
+            directory: (start != Start::Untold).then_some(Identity { device: 22, inode: 5 }),
             names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
         }
     }
@@ -435,7 +518,7 @@ mod tests {
         let text = "pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/LCK..b c";
         assert_eq!(
             HolderRecord::from_text(text),
-            Some(HolderRecord { uid: None, ..record(Start::At(9)) })
+            Some(HolderRecord { uid: None, directory: None, ..record(Start::At(9)) })
         );
     }
 
@@ -447,6 +530,7 @@ mod tests {
     #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::pid_zero("pid=0 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
     #[case::cut("pid=77 start=9 boot=b-1 pidns=5 file=22:33 names=LCK..a")]
+    #[case::half_a_directory("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22 names=LCK..a")]
     #[case::no_names("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=")]
     #[case::climbing_name("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/..")]
     fn planted_records_are_not_read(#[case] text: &str) {

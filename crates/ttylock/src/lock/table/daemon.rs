@@ -34,7 +34,7 @@ pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usiz
     state.decides = false;
     handover::settle_all(state, own);
     sweep(own);
-    forget_what_is_gone(state, own);
+    state.records.sweep_gone(RECORDS_SWEPT, |name| own.may_hold(name));
     match Flocks::read_by_a_thread() {
         Ok(flocks) => state.flocks = flocks,
         Err(error) => {
@@ -48,20 +48,6 @@ pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usiz
 /// Removes drafts of processes that were killed while they wrote a lock.
 pub(super) fn sweep(own: &Place) {
     let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
-}
-
-/// Removes records of locks that do not exist any more: killed services have left them.
-fn forget_what_is_gone(state: &State, own: &Place) {
-    for name in state.records.names_of_records(RECORDS_SWEPT) {
-        let record = state.records.read(&name);
-        if !own.may_hold(&name) {
-            // Unless the record is about another lock by now. A file that is no record is removed.
-            match record {
-                Some(record) => state.records.sweep(&name, record.file),
-                None => state.records.forget(&name),
-            }
-        }
-    }
 }
 
 /// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the

@@ -16,7 +16,7 @@ use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_WITHOUT_DEVICE;
 use crate::lock::directories::Place;
 use crate::lock::holder_record::HolderRecord;
-use crate::lock::holder_records::{Claimant, Written, record_for};
+use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::{Cause, Pass, Weight};
 
 /// The beginning of a note's name.
@@ -74,7 +74,7 @@ pub(super) fn begin(
     files: &[Written],
 ) -> Result<Begun, Stop> {
     let names = files.iter().map(|file| file.name.clone()).collect();
-    let giver = files.first().map(|first| record_for(giver, first, names));
+    let giver = files.first().map(|first| state.records.record_for(giver, first, names));
     let Some(giver) = giver.filter(|giver| giver.to_text().is_some()) else {
         return Ok(Begun { undoing: None, note: None });
     };
@@ -179,6 +179,12 @@ fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
     }
     let Some(directory) = state.records.directory() else { return true };
     let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return true };
+    let handover = std::str::from_utf8(judged.content()).ok().and_then(Handover::from_text);
+    // Those of another lock directory are left to its services.
+    let is_anothers = |it: &HolderRecord| it.directory.is_some() && state.records.is_anothers(it);
+    if handover.as_ref().is_some_and(|it| is_anothers(&it.giver)) {
+        return true;
+    }
     // Its maker holds the note during the hand-over, and removes it afterwards.
     let is_ours = judged.try_hold().is_ok_and(|held| held)
         && Status::of_name(&directory, note.as_str())
@@ -186,8 +192,7 @@ fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
     if !is_ours {
         return false;
     }
-    let text = std::str::from_utf8(judged.content()).ok();
-    let whole = match text.and_then(Handover::from_text) {
+    let whole = match handover {
         Some(handover) if !has_come_to_its_end(state, own, &handover) => {
             let (from, to) = (handover.giver.holder.pid, handover.to);
             let text =
@@ -203,12 +208,12 @@ fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
     whole
 }
 
-/// Whether the record of the first name is about a valid lock of the receiver.
+/// Whether the lock of the first name is on record as the receiver's.
 fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> bool {
     let Some(first) = handover.giver.names.first() else { return true };
     let seen = Status::of_name(&own.directory, first.as_str()).ok();
-    let record = state.records.read(first).filter(|record| record.holder.pid == handover.to);
-    seen.zip(record).is_some_and(|(seen, record)| record.file == seen.identity)
+    let record = seen.and_then(|seen| state.records.of_file(first, seen.identity));
+    record.is_some_and(|(.., record)| record.holder.pid == handover.to)
 }
 
 /// Returns whether every file is the giver's again, and recorded.

@@ -136,7 +136,7 @@ fn outcome(files: &Files) -> Result<(), Stop> {
 pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
     for name in names {
         let Some(record) = state.records.read(name) else { continue };
-        if !leads_to(own, name, record.file) {
+        if !state.records.is_anothers(&record) && !leads_to(own, name, record.file) {
             state.records.sweep(name, record.file);
         }
     }
@@ -173,9 +173,8 @@ fn withdraw(state: &mut State, own: &Place, name: &Name, pid: Pid) -> bool {
     let removal = own.directory.withdraw_if(name, &published, |seen| {
         let is_as_written = seen.modified == published.modified;
         if is_as_written {
-            // The name belongs to this lock, so the record of that name does, too, and no process of the service
-            // replaces either meanwhile.
-            state.records.forget(name);
+            // No process of the service replaces the file or its record meanwhile.
+            state.records.forget_lock(name, published.identity);
         }
         is_as_written
     });

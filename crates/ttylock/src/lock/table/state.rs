@@ -68,7 +68,7 @@ impl State {
         let Layout { lock_dir, search_dirs, state_dir, .. } = layout;
         let open = Directories::all(lock_dir, search_dirs);
         let mut open = open.map_err(|error| self.cannot_write(&error))?;
-        self.records = HolderRecords::open(state_dir);
+        self.records = HolderRecords::open(state_dir).about(open.own.directory.identity());
         let dir = state_dir.display();
         if self.records.is_everybodys() {
             let text = format!("no notes are kept in {dir}: every user may write there");

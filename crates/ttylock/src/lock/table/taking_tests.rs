@@ -297,6 +297,41 @@ fn two_services_with_different_directories_do_not_both_take_a_device(
     }
 }
 
+/// Two services with different lock directories share the state directory. Neither forgets or replaces a record of the
+/// other's, nor one that does not tell its directory, because an older version wrote it.
+#[rstest]
+fn the_records_of_another_lock_directory_stay(#[values(false, true)] is_old: bool) {
+    let shared = Shared::new();
+    let (other, record) = ["other", "state/LCK..ttyS0"].map(|it| shared.0.path().join(it)).into();
+    std::fs::create_dir(&other).unwrap();
+    let own = request(Pid::this());
+    let mut first = shared.elsewhere();
+    assert_eq!(first.lock(&own).outcome, Outcome::Done);
+    let mut text = std::fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+    if is_old {
+        let file = text.split(' ').find(|word| word.starts_with("file=")).unwrap();
+        let parts: Vec<&str> = file.split(':').collect();
+        text = text.replace(file, &parts[..3].join(":"));
+        std::fs::remove_file(&record).unwrap();
+        std::os::unix::fs::symlink(&text, &record).unwrap();
+    }
+    let stands = || std::fs::read_link(&record).is_ok_and(|it| it.to_str() == Some(&*text));
+    let mut second = Table::new(Layout { lock_dir: other, ..shared.layout() });
+    second.keep_open(10);
+    assert!(stands());
+    for _ in 0..2 {
+        assert_eq!(second.lock(&own).outcome, Outcome::Done);
+        assert!(stands());
+        assert_eq!(shared.here().lock(&own).outcome, Outcome::Busy);
+        assert_eq!(second.unlock(&own).outcome, Outcome::Done);
+        assert!(stands());
+    }
+    assert_eq!(shared.here().lock(&own).outcome, Outcome::Busy);
+    assert_eq!(first.unlock(&own).outcome, Outcome::Done);
+    let mut left = std::fs::read_dir(shared.0.path().join("state")).unwrap().flatten();
+    assert!(left.all(|it| it.file_name().to_str().unwrap().starts_with("gate.")));
+}
+
 /// If the kernel's list was not read completely, a process that has the port open may have locked it.
 #[rstest]
 #[case::all_is_told(Completeness::Whole, Outcome::Done)]
