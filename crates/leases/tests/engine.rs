@@ -500,6 +500,33 @@ mod engine {
         assert!(!engine.has_changes() && engine.census().held() == 1);
     }
 
+    /// A note stops the lease until it is recorded. Between two notes a quarter of the lease passes all the same, so the
+    /// hold of a dead client ends after four of them, however long each takes.
+    #[test]
+    fn slow_records_do_not_keep_a_restored_hold() {
+        let mut engine = engine();
+        engine.record(LeaseStart::Record);
+        let key = Key::new(b"k").unwrap();
+        let (claim, ttl, token) = (Claim::LOCK, Ttl::new(40).unwrap(), Token::new(1, 7));
+        let key = key.bytes().into();
+        engine.restore(
+            at_second(0),
+            &Kept { key, claim, token, ttl, left_micros: 40_000_000, label: None },
+        );
+        let mut now = 0;
+        for left in [30, 20, 10] {
+            engine.advance(at_second(now + 9));
+            assert!(!engine.has_changes(), "{left}");
+            engine.advance(at_second(now + 10));
+            // The record takes almost as long.
+            now += 19;
+            engine.advance(at_second(now));
+            assert_eq!(recorded(&mut engine, at_second(now)), [left]);
+        }
+        engine.advance(at_second(now + 10));
+        assert_eq!(engine.census().held(), 0);
+    }
+
     /// Connections stay when the holds are restored from their record; nothing is released or answered.
     #[test]
     fn a_restart_keeps_connections_only() {

@@ -50,7 +50,7 @@ pub(super) fn add(state: &mut State, id: Id<Holder>, claim: Claim) {
 pub(super) fn announce(state: &mut State, id: Id<Holder>) -> Grant {
     let holder = &mut state.holders[id];
     let was_announced = std::mem::replace(&mut holder.announced, true);
-    let length = holder.ttl.span().count().saturating_mul(1_000_000);
+    let length = micros(holder.ttl);
     note(state, id, if was_announced { Record::Extended } else { Record::Granted }, length);
     rearm(state, id);
     let Holder { token, ttl, expires, .. } = state.holders[id];
@@ -159,24 +159,26 @@ fn note(state: &mut State, id: Id<Holder>, change: fn(Kept) -> Record, length_mi
     }
 }
 
-/// Notes the time that is left of a hold, until somebody renews it.
+/// Notes the time that is left of a hold.
 pub(super) fn note_left(state: &mut State, id: Id<Holder>) {
-    let Holder { ttl, unrecorded, .. } = state.holders[id];
-    state.holders[id].note_at = next_note(state, ttl);
-    if unrecorded == 0 {
-        let left = state.holders[id].left_micros(state.now);
-        note(state, id, Record::Extended, left);
-    }
+    state.holders[id].note_at = Moment::NEVER;
+    let left = state.holders[id].left_micros(state.now);
+    note(state, id, Record::Extended, left);
     rearm(state, id);
 }
 
-/// When the time left of a restored hold is to be recorded. Each server that takes the lead restores the time that
-/// was recorded last, so without this, changes of the leader would keep the hold of a dead client for ever.
+/// When the time left of a restored hold is to be recorded, until somebody renews it. Each server that takes the lead
+/// restores the time that was recorded last, so without this, changes of the leader would keep the hold of a dead client
+/// for ever. While the record is under way the lease stands still, so a quarter of it passes between two records.
 fn next_note(state: &State, ttl: Ttl) -> Moment {
     match state.lease_start {
         LeaseStart::Grant => Moment::NEVER,
-        LeaseStart::Record => state.now.after_micros(ttl.span().count() * 250_000),
+        LeaseStart::Record => state.now.after_micros(micros(ttl) / 4),
     }
+}
+
+const fn micros(ttl: Ttl) -> u64 {
+    ttl.span().count().saturating_mul(1_000_000)
 }
 
 /// The present state of a hold, for its record; `None` if it has ended.
@@ -211,13 +213,18 @@ pub(super) fn restore(state: &mut State, key: Key<'_>, kept: &Kept) {
 
 /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
 pub(super) fn start_lease(state: &mut State, id: Id<Holder>) {
-    let holder = &mut state.holders[id];
+    let Holder { ttl, unrecorded, length_micros, .. } = state.holders[id];
     // It may have ended meanwhile.
-    if holder.unrecorded > 0 {
-        holder.unrecorded -= 1;
-        if holder.unrecorded == 0 {
-            holder.expires = state.now.after_micros(holder.length_micros);
-            rearm(state, id);
+    let Some(unrecorded) = unrecorded.checked_sub(1) else { return };
+    let note_at = next_note(state, ttl);
+    let holder = &mut state.holders[id];
+    holder.unrecorded = unrecorded;
+    if unrecorded == 0 {
+        holder.expires = state.now.after_micros(length_micros);
+        // A lease that somebody began has its whole length.
+        if length_micros < micros(ttl) {
+            holder.note_at = note_at;
         }
+        rearm(state, id);
     }
 }
