@@ -411,6 +411,39 @@ fn a_power_cut_at_the_longest_lease() {
     }
 }
 
+/// A power cut after a long lease was given back: only leases that can be missing are waited for.
+#[test]
+fn a_power_cut_after_the_longest_lease() {
+    let ages = 1 << 33;
+    let mut server = Server::start(Files::default(), Machine::new(), Synced::No);
+    server.acquire("long", LEASE).unwrap();
+    let longest = |server: &Server| server.machine.load(&server.disk.0.borrow().1).longest;
+    let take_ages = |server: &mut Server| {
+        let (key, token) = (Key::new(b"ages").unwrap(), server.acquire("ages", ages));
+        assert_eq!(longest(server), ages, "it is on the disk before the client is told");
+        server.acquire("short", 1);
+        assert_eq!(longest(server), ages, "it is present");
+        assert_eq!(server.ask(Request::Release { key, token }), Answer::Released);
+    };
+    take_ages(&mut server);
+    for mask in 0..8 {
+        let (now, durable) = server.disk.0.borrow().clone();
+        let pick = |file: usize| if mask >> file & 1 == 0 { &now } else { &durable }[file].clone();
+        let files = [pick(0), pick(1), pick(INDEX)];
+        let mut machine = server.machine;
+        machine.boot += 1;
+        let loaded = machine.load(&files);
+        assert_eq!((loaded.doubt, loaded.longest), (Some(Doubt::OtherBoot), LEASE), "{mask}");
+    }
+    // The next one is noted as well, but not each one at once: the disk is slow.
+    take_ages(&mut server);
+    server.acquire("short", 1);
+    assert_eq!(longest(&server), ages);
+    server.machine.micros += 60 * SECOND;
+    server.acquire("short", 1);
+    assert_eq!(longest(&server), USUAL, "the other lease is over, too");
+}
+
 /// The start that meets the damage dies at each of its writes: the next start still knows of the damage.
 #[rstest]
 #[case::newest(|files: &mut Files| files[newest(files).0].clear())]

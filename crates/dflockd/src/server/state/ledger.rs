@@ -9,7 +9,8 @@
 //!
 //! The index says which files must exist. It is written before a file is begun and after it is complete. It is on the
 //! disk before a client is promised a longer lease or a greater fence than it records. So whatever is lost, the time
-//! to wait for it is known.
+//! to wait for it is known. It records a shorter length when the long leases have ended: a hold that is missing then
+//! is present, or came later.
 
 use super::codec::{
     Chain, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index, MAX_ENTRY_BYTES,
@@ -262,6 +263,8 @@ impl<D: Disk> Ledger<D> {
     }
 
     fn try_flush(&mut self, times: Times) -> io::Result<()> {
+        let lengths = self.holds.values().map(|held| held.kept.ttl.span().count());
+        self.promises.lower(lengths, times.now);
         // With its checksum, even the shortest entry is less than three times as long.
         let most = self.pending.len() as u64 * 3 + END_BYTES as u64;
         if self.at + most > self.capacity {

@@ -182,18 +182,16 @@ pub(super) fn load(found: Found<'_>, boot: &BootId, now_micros: u64) -> Loaded {
     let generation = newest.map_or(0, |log| log.header.generation);
     let anywhere = |of: fn(&LogFile) -> u64| files.logs().map(of).max().unwrap_or(0);
     let (index, other) = files.index.map_or((0, 0), |i| (i.counts.generation, i.other));
-    let longest = files.headers(damage).map(|header| header.longest).max().unwrap_or(0);
-    let of_entries = if damage.is_some() {
-        anywhere(|log| log.longest)
-    } else {
-        newest.map_or(0, |log| log.longest)
-    };
+    // The index is the last word, if it is right.
+    let longest = files.index.map_or(0, |index| index.counts.longest);
+    let headers = || files.headers(damage).map(|header| header.longest).max().unwrap_or(0);
+    let anything = || headers().max(anywhere(|log| log.longest));
     let fence = anywhere(|log| log.fence);
     let doubt = newest.and_then(|log| log.doubt(boot));
     Loaded {
         holds: newest.map(|log| log.holds(boot, now_micros)).unwrap_or_default(),
         fence: files.headers(damage).map(|header| header.fence).max().unwrap_or(0).max(fence),
-        longest: longest.max(of_entries),
+        longest: damage.map_or(longest, |_| anything()),
         damage,
         doubt: damage.map(|_| Doubt::Damaged).or(doubt),
         closing: files.closing(damage, boot, now_micros),

@@ -4,11 +4,14 @@
 use super::codec::{BootId, Closing, DirId, Doubt, Entry, Header};
 use super::disk::{Synced, Times};
 use super::load::Loaded;
-use leases::Seconds;
 use leases::journal::Kept;
+use leases::{Moment, Seconds};
 
 /// How many fences may be given out before the next one is noted.
 const FENCES_AHEAD: u64 = 1 << 20;
+/// The pause between two notes that long leases have ended. A note is a write to the disk, and so is that of the next
+/// long lease.
+const LOWER_EVERY: Seconds = Seconds::new(60).unwrap();
 
 /// The start of the machine and the directory to which a record belongs.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,10 @@ pub(super) struct Promises {
     fence: u64,
     /// No lease longer than this may be promised before it is noted, in seconds.
     longest: u64,
+    /// Leases that are not longer need no note.
+    usual: u64,
+    /// When `longest` may be lowered again.
+    lower_at: Moment,
     /// Nothing may be granted before this, and why.
     closing: Option<(Doubt, u64)>,
     /// Whether something new must be on the disk before a client is told.
@@ -44,6 +51,8 @@ impl Promises {
             origin: Origin { dir: found.dir.unwrap_or(origin.dir), ..origin },
             fence: found.fence.saturating_add(FENCES_AHEAD),
             longest: found.longest_held().max(usual.count()),
+            usual: usual.count(),
+            lower_at: Moment::default(),
             closing: found.wait(usual).map(until),
             due: false,
         }
@@ -65,6 +74,20 @@ impl Promises {
         self.fence = fence.saturating_add(FENCES_AHEAD);
         self.due = true;
         Some(self.fence())
+    }
+
+    /// Only leases of present holds, of these lengths in seconds, and of later ones can be missing: notes that, if it is
+    /// time.
+    pub(super) fn lower(&mut self, present: impl Iterator<Item = u64>, now: Moment) {
+        if self.longest <= self.usual || now < self.lower_at {
+            return;
+        }
+        let longest = present.map(rounded).max().unwrap_or(0).max(self.usual);
+        if longest < self.longest {
+            self.longest = longest;
+            self.lower_at = now.after(LOWER_EVERY);
+            self.due = true;
+        }
     }
 
     /// Greater than every fence that was given out.
