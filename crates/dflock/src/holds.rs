@@ -24,16 +24,22 @@ struct Hold {
     schedule: Schedule,
     /// To be renewed now.
     is_urgent: bool,
-    /// The server has confirmed it since its grant, or the grant came at once.
-    is_confirmed: bool,
-    loss: Option<Loss>,
+    /// What its holder knows.
     state: watch::Sender<State>,
 }
 
 impl Hold {
-    fn lose(&mut self, loss: Loss) {
-        self.loss = Some(loss);
+    fn loss(&self) -> Option<Loss> {
+        self.state.borrow().loss()
+    }
+
+    fn lose(&self, loss: Loss) {
         self.state.send_replace(State::Lost(loss));
+    }
+
+    /// Whether the server has confirmed it since its grant, or the grant came at once.
+    fn is_confirmed(&self) -> bool {
+        !matches!(*self.state.borrow(), State::Unconfirmed)
     }
 
     fn due_at(&self) -> Instant {
@@ -48,19 +54,15 @@ impl Hold {
 
     /// Whether the server may still hold it: a lease that could not be renewed stands until its end.
     fn may_stand(&self) -> bool {
-        match self.loss {
+        match self.loss() {
             None => true,
             Some(Loss::NotHeld) => false,
             Some(Loss::Unreachable) => Instant::now() < self.schedule.ends_at(),
         }
     }
 
-    fn state(&self) -> State {
-        if self.is_confirmed { State::of(&self.schedule) } else { State::Unconfirmed }
-    }
-
     fn report(&self) {
-        self.state.send_replace(self.state());
+        self.state.send_replace(State::of(&self.schedule));
     }
 }
 
@@ -81,8 +83,8 @@ pub(super) struct Holds {
     list: Vec<Hold>,
     orders: Orders,
     inbox: mpsc::UnboundedReceiver<Order>,
-    /// Of an order to leave, which needs the connection of the session: it waits until that can be used.
-    leaving: Option<(Instant, Released)>,
+    /// All are to be left at the server. Who waits for that hears of it when they are dropped.
+    is_leaving: bool,
     /// Of everything that works for the client; see [`super::session::Sessions`].
     alive: watch::Receiver<()>,
 }
@@ -90,7 +92,7 @@ pub(super) struct Holds {
 impl Holds {
     pub(super) fn new(route: Arc<Route>, alive: watch::Receiver<()>) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
-        Self { route, list: Vec::new(), orders, inbox, leaving: None, alive }
+        Self { route, list: Vec::new(), orders, inbox, is_leaving: false, alive }
     }
 
     /// For orders to this session.
@@ -102,22 +104,22 @@ impl Holds {
         self.list.is_empty()
     }
 
+    /// Whether all are to be left at the server.
+    pub(super) fn are_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
     /// Whether more can be taken over the same connection.
     pub(super) fn have_room(&self) -> bool {
         self.list.len() < MOST_HOLDS && self.live().next().is_some()
     }
 
-    /// Whether a lease is lost whose holder may still be stopping its work, and why.
-    pub(super) fn loss(&self) -> Option<Loss> {
-        self.list.iter().find_map(|hold| hold.loss)
-    }
-
     fn live(&self) -> impl Iterator<Item = &Hold> {
-        self.list.iter().filter(|hold| hold.loss.is_none())
+        self.list.iter().filter(|hold| hold.loss().is_none())
     }
 
     fn live_mut(&mut self) -> impl Iterator<Item = &mut Hold> {
-        self.list.iter_mut().filter(|hold| hold.loss.is_none())
+        self.list.iter_mut().filter(|hold| hold.loss().is_none())
     }
 
     /// A new hold, which was not granted before `asked_at`. If that is unknown, it is renewed now, and must not be used
@@ -129,21 +131,14 @@ impl Holds {
         asked_at: Option<Instant>,
     ) -> Lease {
         let Wanted { key, kind, .. } = wanted.clone();
-        let is_confirmed = asked_at.is_some();
+        let is_urgent = asked_at.is_none();
         let asked_at = asked_at.unwrap_or_else(Instant::now);
         let schedule = Schedule::new(Arc::clone(&self.route.settings), grant.ttl, asked_at);
         let renewal_interval = schedule.renewal_interval();
-        let (state, receiver) = watch::channel(State::Unconfirmed);
-        let hold = Hold {
-            proof: Proof { key: key.clone(), kind, token: grant.token.clone() },
-            schedule,
-            is_urgent: !is_confirmed,
-            is_confirmed,
-            loss: None,
-            state,
-        };
-        hold.report();
-        self.list.push(hold);
+        let known = if is_urgent { State::Unconfirmed } else { State::of(&schedule) };
+        let (state, receiver) = watch::channel(known);
+        let proof = Proof { key: key.clone(), kind, token: grant.token.clone() };
+        self.list.push(Hold { proof, schedule, is_urgent, state });
         Lease { key, grant, renewal_interval, orders: self.orders.clone(), state: receiver }
     }
 
@@ -164,7 +159,7 @@ impl Holds {
     /// others.
     pub(super) fn due(&self) -> Option<(Proof, Duration)> {
         let now = Instant::now();
-        let first = self.live().min_by_key(|hold| (hold.is_confirmed, hold.due_at()));
+        let first = self.live().min_by_key(|hold| (hold.is_confirmed(), hold.due_at()));
         let due = first.filter(|hold| hold.due_at() <= now);
         due.map(|hold| (hold.proof.clone(), hold.schedule.granted()))
     }
@@ -210,10 +205,14 @@ impl Holds {
     /// The answer to a renewal. A hold that was given up stays so.
     pub(super) fn heard(&mut self, token: &Token, renewal: Renewal) {
         let Some(hold) = self.live_mut().find(|hold| hold.proof.token == *token) else { return };
-        let Some((asked_at, ttl)) = renewal else { return hold.lose(Loss::NotHeld) };
-        hold.schedule.renewed(asked_at, ttl);
-        (hold.is_urgent, hold.is_confirmed) = (false, true);
-        hold.report();
+        match renewal {
+            Some((asked_at, ttl)) => {
+                hold.schedule.renewed(asked_at, ttl);
+                hold.is_urgent = false;
+                hold.report();
+            }
+            None => hold.lose(Loss::NotHeld),
+        }
     }
 
     /// The connection is gone.
@@ -221,24 +220,19 @@ impl Holds {
         let now = Instant::now();
         for hold in self.live_mut() {
             hold.schedule.broken(now);
-            hold.report();
+            if hold.is_confirmed() {
+                hold.report();
+            }
         }
     }
 
     fn give_up(&mut self) {
         let now = Instant::now();
-        let late = self.live_mut().filter(|hold| hold.schedule.given_up_at() <= now);
+        let late = self.live().filter(|hold| hold.schedule.given_up_at() <= now);
         late.for_each(|hold| hold.lose(Loss::Unreachable));
     }
 
     pub(super) async fn order(&mut self) -> Order {
-        match self.leaving.take() {
-            Some((by, outcome)) => Order::Leave { by, outcome },
-            None => self.new_order().await,
-        }
-    }
-
-    async fn new_order(&mut self) -> Order {
         match self.inbox.recv().await {
             Some(order) => order,
             // It holds a sender itself.
@@ -258,7 +252,7 @@ impl Holds {
                 // The work goes on in both cases: a connection that was dropped after half of the renewals might take
                 // the renewed holds along.
                 () = sleep_until(end) => self.give_up(),
-                order = self.new_order() => self.do_elsewhere(order),
+                order = self.order() => self.do_elsewhere(order),
             }
         }
     }
@@ -271,13 +265,9 @@ impl Holds {
                 Err(error) => drop(outcome.send(Err(error))),
             },
             Order::Renew { token, since } => self.urge(&token, since),
-            Order::Leave { by, outcome } => self.leave_later(by, outcome),
+            Order::Leave => self.is_leaving = true,
             Order::Take { .. } => {}
         }
-    }
-
-    pub(super) fn leave_later(&mut self, by: Instant, outcome: Released) {
-        self.leaving = Some((by, outcome));
     }
 
     /// Releases a hold over another connection, in the background.
@@ -297,7 +287,7 @@ impl Holds {
     /// resumes would free the lease when the connection closes, so that stays open.
     pub(super) fn leave(&self, mut connection: Connection, unanswered: Vec<Wanted>) {
         let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
-        let lost = self.list.iter().filter(|hold| hold.loss == Some(Loss::Unreachable));
+        let lost = self.list.iter().filter(|hold| hold.loss() == Some(Loss::Unreachable));
         let lost: Vec<_> = lost.map(|hold| (hold.schedule.until(), hold.state.clone())).collect();
         tokio::spawn(async move {
             if !unanswered.is_empty() {

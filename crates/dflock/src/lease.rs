@@ -56,7 +56,7 @@ impl State {
         Self::Held { until: schedule.until(), asked_at: schedule.asked_at() }
     }
 
-    fn loss(self) -> Option<Loss> {
+    pub(super) fn loss(self) -> Option<Loss> {
         match self {
             Self::Unconfirmed | Self::Held { .. } => None,
             Self::Lost(loss) => Some(loss),
@@ -82,11 +82,8 @@ pub(super) enum Order {
         token: Token,
         outcome: Released,
     },
-    /// To end, and to leave all its holds at the server if the server says by then that it keeps them.
-    Leave {
-        by: Instant,
-        outcome: Released,
-    },
+    /// To end, and to leave all its holds at the server.
+    Leave,
 }
 
 /// The second phase of a request for a place in the line.
@@ -213,6 +210,25 @@ impl Lease {
         self.order_release().await.unwrap_or_else(|_| Err(ClientError::closed()))
     }
 
+    /// Has the session leave all its holds at the server.
+    pub(super) fn order_leave(&self) {
+        // If the session has ended, it was ordered before.
+        let _ = self.orders.send(Order::Leave);
+    }
+
+    /// Waits until the session has left all its holds, and has closed its connection.
+    ///
+    /// # Errors
+    /// The lease is lost, or over by then.
+    pub(super) async fn left(&mut self) -> Result<(), ClientError> {
+        let _ = self.state.wait_for(|_| false).await;
+        match *self.state.borrow() {
+            State::Held { asked_at, .. } if asked_at.elapsed() < self.grant.ttl => Ok(()),
+            State::Unconfirmed | State::Held { .. } => Err(ClientError::Silent),
+            State::Lost(loss) => Err(loss.into_error()),
+        }
+    }
+
     /// The session releases the hold, also if nobody waits for the outcome. It ignores this if the hold was released or
     /// left before.
     fn order_release(&self) -> oneshot::Receiver<Result<(), ClientError>> {
@@ -220,29 +236,6 @@ impl Lease {
         let _ = self.orders.send(Order::Release { token: self.grant.token.clone(), outcome });
         released
     }
-}
-
-/// Has the sessions of these leases end, and leave what they hold at the server. Each of them ends in its own time, so
-/// the lease of the first may be over when the last has ended.
-pub(super) async fn leave(leases: &[Lease], answer_limit: Duration) -> Result<(), ClientError> {
-    let mut leaving = Vec::new();
-    for (at, Lease { orders, .. }) in leases.iter().enumerate() {
-        if leases.iter().take(at).all(|earlier| !earlier.orders.same_channel(orders)) {
-            let (outcome, left) = oneshot::channel();
-            let by = Instant::now() + answer_limit;
-            let _ = orders.send(Order::Leave { by, outcome });
-            leaving.push(left);
-        }
-    }
-    let mut outcome = Ok(());
-    for left in leaving {
-        outcome = outcome.and(left.await.unwrap_or_else(|_| Err(ClientError::closed())));
-    }
-    let last = |lease: &Lease| match *lease.state.borrow() {
-        State::Held { asked_at, .. } => asked_at.elapsed() < lease.grant.ttl,
-        State::Unconfirmed | State::Lost(_) => false,
-    };
-    if leases.iter().all(last) { outcome } else { outcome.and(Err(ClientError::Silent)) }
 }
 
 impl Drop for Lease {

@@ -62,7 +62,8 @@
 //! # Futures that are dropped
 //!
 //! Every future of this library may be dropped at any time, as `select!` and `timeout` do. A task in the background
-//! then releases what the future was taking; each method says what else remains. A [`Connection`] is the exception: if a call is given up there, the connection ends, and the request
+//! then releases what the future was taking, at the latest a second after the request was sent; each method says what
+//! else remains. A [`Connection`] is the exception: if a call is given up there, the connection ends, and the request
 //! may have been carried out.
 //!
 //! # Features

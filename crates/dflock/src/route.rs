@@ -1,6 +1,7 @@
 //! Finds a server for a key among those that may be asked.
 
 use super::connection::Connection;
+use super::dialogue::Grace;
 use super::error::ClientError;
 use super::patience::Patience;
 use super::rotation::{HEAD_START, Rotation};
@@ -55,6 +56,13 @@ impl Route {
             };
             failure = failure.or(error);
         }
+    }
+
+    /// How long a server that answers keeps holds after their connection has closed.
+    pub(super) async fn grace(&self) -> Result<Option<Grace>, ClientError> {
+        let end = Instant::now() + self.settings.answer_limit;
+        let grace = |mut connection: Connection| async move { connection.grace().await };
+        self.ask(Patience::until(end), grace).await
     }
 
     /// Renews a lease by its token, at any server that answers.

@@ -6,7 +6,7 @@
 
 use super::address::ServerAddress;
 use super::connection::Connection;
-use super::dialogue::{Grace, Grant, Place};
+use super::dialogue::{Grant, Place};
 use super::error::ClientError;
 use super::holds::{Holds, Live, Renewal};
 use super::lease::{Lease, Order, Orders, Released, Taken, Turn, answer, confirmed};
@@ -22,6 +22,9 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Mutex as Turns, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// A grant that needs no wait comes within this time. A client that asked longer ago waits in line, and leaves it.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The sessions of one client.
 pub(super) struct Sessions {
@@ -200,7 +203,7 @@ impl Session {
         let answer = tokio::select! {
             biased;
             answer = request(&mut self.connection) => answer,
-            () = outcome.closed() => {
+            () = given_up(&mut outcome, asked_at) => {
                 // The client leaves the line. A grant that is on its way comes before the end.
                 self.connection.say_goodbye().await;
                 self.unanswered = wanted.to_vec();
@@ -273,27 +276,13 @@ impl Session {
 
     /// Until everything is released.
     async fn hold(mut self) {
-        while !self.holds.is_empty() {
+        while !self.holds.is_empty() && !self.holds.are_leaving() {
             let event = self.event().await;
             self.has_renewed = matches!(event, Event::Due);
             match event {
                 Event::Due => self.renew().await,
                 Event::News(token) => self.holds.urge(&token, Instant::now()),
                 Event::Closed => self.reclaim().await,
-                Event::Order(Order::Leave { by, outcome }) => {
-                    let limit = by.saturating_duration_since(Instant::now());
-                    let ask = async |connection: &mut Connection| connection.grace().await;
-                    match self.exchange(limit, ask).await {
-                        Err(ClientError::Silent) if !self.is_silent && !limit.is_zero() => {
-                            // All holds were renewed over another connection, which is asked next.
-                            self.holds.leave_later(by, outcome);
-                        }
-                        grace => {
-                            let _ = outcome.send(self.leave(grace).await);
-                            break;
-                        }
-                    }
-                }
                 Event::Order(order) if self.holds.are_late() => self.holds.do_elsewhere(order),
                 Event::Order(Order::Take { wanted, granted, outcome }) => {
                     if !outcome.is_closed() && self.holds.have_room() {
@@ -304,17 +293,20 @@ impl Session {
                         let _ = outcome.send(taken);
                     }
                 }
-                Event::Order(Order::Renew { token, since }) => self.holds.urge(&token, since),
                 Event::Order(Order::Release { token, outcome }) => {
                     match self.holds.remove(&token) {
                         Ok(proof) => self.release(proof, outcome).await,
                         Err(error) => drop(outcome.send(Err(error))),
                     }
                 }
+                Event::Order(order) => self.holds.do_elsewhere(order),
             }
         }
         if !self.unanswered.is_empty() {
             self.holds.leave(self.connection, self.unanswered);
+        } else if self.holds.are_leaving() {
+            self.connection.set_answer_limit(self.route.settings.answer_limit);
+            self.connection.close().await;
         }
     }
 
@@ -425,37 +417,6 @@ impl Session {
             released => drop(outcome.send(released)),
         }
     }
-
-    /// Closes the connection, if the server keeps all holds for as long as it said. They are held no longer by this
-    /// client.
-    async fn leave(
-        &mut self,
-        grace: Result<Option<Grace>, ClientError>,
-    ) -> Result<(), ClientError> {
-        if let Some(loss) = self.holds.loss() {
-            return Err(loss.into_error());
-        }
-        let (grace, held) = (grace?, self.holds.all_live());
-        self.connection.set_answer_limit(self.route.settings.answer_limit);
-        match grace {
-            Some(Grace::For(after)) if held.iter().any(|live| after < live.ttl) => {
-                return Err(ClientError::GivenUp { after });
-            }
-            Some(Grace::For(_) | Grace::Lease) | None => self.connection.close().await,
-        }
-        if grace.is_none() {
-            // Such a server knows no delay: it has released the holds by now, or will not before their leases end.
-            for Live { proof, ttl, .. } in held {
-                let asked_at = Instant::now();
-                let renewed = self.route.renew(&proof, Some(ttl)).await;
-                if matches!(&renewed, Err(error) if error.is_not_held()) {
-                    return Err(ClientError::GivenUp { after: Duration::ZERO });
-                }
-                self.holds.heard(&proof.token, Some((asked_at, renewed?)));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The request for these: all or none.
@@ -474,6 +435,12 @@ async fn ask(
             connection.acquire_all(&keys, several.first().and_then(|one| one.ttl)).await
         }
     }
+}
+
+/// Resolves when nobody awaits the outcome of a request, and the answer would have come if it needed no wait.
+async fn given_up<T>(outcome: &mut oneshot::Sender<T>, asked_at: Instant) {
+    outcome.closed().await;
+    sleep_until(asked_at + LINGER).await;
 }
 
 /// Waits for an answer as long as something is held, and meanwhile looks for another connection to renew all holds. An
@@ -569,7 +536,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::oneshot;
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
 
     /// A server's end of one connection, played by the test.
     struct Peer(BufReader<TcpStream>);
@@ -655,9 +622,9 @@ mod tests {
         });
     }
 
-    /// The answer to a request comes after its session has lost its hold and was told to leave: the grant is given back.
+    /// The answer to a request comes after its session has lost its only hold, and has ended: the grant is given back.
     #[test]
-    fn a_grant_that_comes_after_the_session_has_left_is_given_back() {
+    fn a_grant_that_comes_after_the_session_has_ended_is_given_back() {
         play(async {
             let listener = listener().await;
             let client = client(&listener, Settings::default());
@@ -669,9 +636,7 @@ mod tests {
             assert_eq!(peer.request().await.as_deref(), Some("l b 0"));
             assert!(matches!(taken.await, Ok(Err(ClientError::Silent))));
             assert_eq!(lease.lost().await, Loss::Unreachable);
-            let (outcome, left) = oneshot::channel();
-            assert!(lease.orders.send(Order::Leave { by: Instant::now(), outcome }).is_ok());
-            assert!(matches!(left.await, Ok(Err(ClientError::Silent))));
+            drop(lease);
             peer.say("ok late 33").await;
             let (mut another, request) = Peer::accept(&listener).await;
             assert_eq!(request, "r b late");

@@ -173,10 +173,10 @@ impl Claim {
 
     /// Waits in line for at most `timeout`; `None` if the time is over first.
     ///
-    /// Dropping the future leaves the line, and releases a grant that is on its way: in the background, as long as the
-    /// runtime runs. One case remains: if the connection breaks before the grant arrives, the grant stays until the
-    /// server ends it. It does so at once, or, with `--disconnect-grace` or without auto-release, after the grace or the
-    /// lease.
+    /// Dropping the future leaves the line, at the latest a second after the request was sent, and releases a grant
+    /// that is on its way: in the background, as long as the runtime runs. One case remains: if the connection breaks
+    /// before the grant arrives, the grant stays until the server ends it. It does so at once, or, with
+    /// `--disconnect-grace` or without auto-release, after the grace or the lease.
     ///
     /// # Errors
     /// A time that does not fit, a refusal, or a server that cannot be reached.

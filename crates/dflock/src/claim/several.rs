@@ -2,11 +2,12 @@
 
 use super::Claim;
 use super::order::{attempted, go_together, in_order};
-use crate::dialogue::Grant;
+use crate::dialogue::{Grace, Grant};
 use crate::error::ClientError;
-use crate::lease::{Lease, Loss, Taken, leave};
+use crate::lease::{Lease, Loss, Taken};
 use crate::patience::{Patience, was_waited_for};
 use crate::terms::{Key, MAX_TIME, Seconds};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -157,43 +158,70 @@ impl Claims {
         let sessions = Arc::new(first.sessions.apart());
         let claims = self.claims.iter().map(|claim| claim.apart(&sessions)).collect();
         let apart = Self { claims };
-        let Some(Leases { leases }) = apart.acquire_persistently(timeout, told).await? else {
+        let Some(Leases { mut leases }) = apart.acquire_persistently(timeout, told).await? else {
             return Ok(None);
         };
         let (outcome, left) = oneshot::channel();
         let work = sessions.work();
+        // Also if nobody waits for the outcome.
         tokio::spawn(async move {
-            apart.leave(leases, outcome).await;
+            let grants = leases.iter().map(|lease| lease.grant.clone()).collect();
+            match apart.leave(&mut leases).await {
+                Ok(()) => {
+                    if outcome.send(Ok(grants)).is_err() {
+                        apart.give_back(&leases).await;
+                    }
+                }
+                Err(error) => {
+                    apart.give_back(&leases).await;
+                    let _ = outcome.send(Err(error));
+                }
+            }
             drop(work);
         });
         left.await.unwrap_or_else(|_| Err(ClientError::closed())).map(Some)
     }
 
-    /// Leaves all leases at their servers, or none, also if nobody waits for the outcome.
-    async fn leave(
-        self,
-        leases: Vec<Lease>,
-        outcome: oneshot::Sender<Result<Vec<Grant>, ClientError>>,
-    ) {
-        let grants: Vec<Grant> = leases.iter().map(|lease| lease.grant.clone()).collect();
-        let give_back = async {
-            for (claim, grant) in self.claims.iter().zip(&grants) {
-                // A hold that cannot be released ends with its lease.
-                let proof = claim.proof(&grant.token);
-                let _ = claim.route.release_anew(&proof).await;
-            }
-        };
-        let answer_limit = self.claims.iter().map(|it| it.route.settings.answer_limit).max();
-        match leave(&leases, answer_limit.unwrap_or_default()).await {
-            Ok(()) => {
-                if outcome.send(Ok(grants.clone())).is_err() {
-                    give_back.await;
+    /// Leaves all leases at their servers. They are renewed until all servers have said that they keep them.
+    async fn leave(&self, leases: &mut [Lease]) -> Result<(), ClientError> {
+        let mut graces = HashMap::new();
+        for (claim, lease) in self.claims.iter().zip(&*leases) {
+            let server = claim.route.servers.first();
+            let grace = match graces.get(&server) {
+                Some(known) => *known,
+                None => claim.route.grace().await?,
+            };
+            match grace {
+                Some(Grace::For(after)) if after < lease.ttl() => {
+                    return Err(ClientError::GivenUp { after });
                 }
+                Some(Grace::For(_) | Grace::Lease) | None => graces.insert(server, grace),
+            };
+        }
+        leases.iter().for_each(Lease::order_leave);
+        for lease in leases.iter_mut() {
+            lease.left().await?;
+        }
+        for (claim, lease) in self.claims.iter().zip(leases) {
+            if let Some(Some(_)) = graces.get(&claim.route.servers.first()) {
+                continue;
             }
-            Err(error) => {
-                give_back.await;
-                let _ = outcome.send(Err(error));
-            }
+            // Such a server knows no delay: it has released the hold by now, or will not before its lease ends.
+            let renewed = claim.route.renew(&claim.proof(lease.token()), Some(lease.ttl())).await;
+            match renewed {
+                Err(error) if error.is_not_held() => {
+                    return Err(ClientError::GivenUp { after: Duration::ZERO });
+                }
+                renewed => renewed?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Releases all by their tokens. A hold that cannot be released ends with its lease.
+    async fn give_back(&self, leases: &[Lease]) {
+        for (claim, lease) in self.claims.iter().zip(leases) {
+            let _ = claim.route.release_anew(&claim.proof(lease.token())).await;
         }
     }
 

@@ -156,17 +156,21 @@ pub(crate) fn another_make(renewal: &'static str) -> String {
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let mut answers = stream.try_clone().unwrap();
-            let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-            while let (Some(word), Some(_), Some(_)) = (lines.next(), lines.next(), lines.next()) {
-                let answer = match &*word {
-                    "ping" => "ok",
-                    "l" => "ok 00000000000000010123456789abcdef 33",
-                    "n" => renewal,
-                    _ => "error",
-                };
-                writeln!(answers, "{answer}").unwrap();
-            }
+            std::thread::spawn(move || {
+                let mut answers = stream.try_clone().unwrap();
+                let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+                while let (Some(word), Some(_), Some(_)) =
+                    (lines.next(), lines.next(), lines.next())
+                {
+                    let answer = match &*word {
+                        "ping" => "ok",
+                        "l" => "ok 00000000000000010123456789abcdef 33",
+                        "n" => renewal,
+                        _ => "error",
+                    };
+                    writeln!(answers, "{answer}").unwrap();
+                }
+            });
         }
     });
     address
