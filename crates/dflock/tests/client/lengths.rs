@@ -39,8 +39,10 @@ struct Scene {
     /// What the client has left at the server.
     left: Vec<(Claim, Grant)>,
     /// Keys whose requests were dropped. If the connection ends before the answer comes, a server that keeps holds keeps
-    /// such a one to the end of its lease.
+    /// such a one to the end of its lease. So does every server that does not see that end.
     cut_off: Vec<String>,
+    /// A connection has lost data, its end too.
+    has_swallowed: bool,
     taken: usize,
     chance: Lots,
     told: Vec<String>,
@@ -70,7 +72,22 @@ impl Scene {
         let chance = Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let (held, left, cut_off, taken, told) =
             (BTreeMap::new(), Vec::new(), Vec::new(), 0, Vec::new());
-        Self { keeps, place, store, daemon, ways, client, held, left, cut_off, taken, chance, told }
+        let has_swallowed = false;
+        Self {
+            keeps,
+            place,
+            store,
+            daemon,
+            ways,
+            client,
+            held,
+            left,
+            cut_off,
+            has_swallowed,
+            taken,
+            chance,
+            told,
+        }
     }
 
     /// The client does something with its keys.
@@ -146,7 +163,10 @@ impl Scene {
         match kind {
             0 => self.ways[way].reset(Side::Client),
             1 => self.ways[way].reset(Side::Server),
-            2 => self.ways[way].swallow_what_is_open(),
+            2 => {
+                self.has_swallowed = true;
+                self.ways[way].swallow_what_is_open();
+            }
             3 => self.ways[way].stall_answers(),
             4 => self.ways[way].delay(length / 8),
             5 => self.ways[way].kill(),
@@ -203,7 +223,8 @@ impl Scene {
                 serde_json::from_str(stats.strip_prefix("ok ").unwrap()).unwrap();
             let mut held =
                 body["locks"].as_array().unwrap().iter().map(|lock| lock["key"].as_str());
-            if held.all(|key| self.keeps && self.cut_off.iter().any(|cut| Some(&**cut) == key)) {
+            let may_stay = self.keeps || self.has_swallowed;
+            if held.all(|key| may_stay && self.cut_off.iter().any(|cut| Some(&**cut) == key)) {
                 return;
             }
             assert!(began.elapsed() < LIMIT, "{stats} after {:#?}", self.told);
