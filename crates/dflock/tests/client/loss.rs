@@ -121,7 +121,7 @@ fn a_command_that_ignores_its_signal_is_killed(#[case] grace: &str) {
 /// Also what the command has started itself.
 #[test]
 fn the_whole_group_goes() {
-    let daemon = Daemon::start(&[]);
+    let daemon = Daemon::run(program().args(["--port", &free_port().to_string()]));
     let script = format!("trap '' TERM; sleep {LONG} & echo $!; sh -c 'sleep {LONG}; :'");
     let (dflock_, grandchild) = held(&daemon, &["--ttl", "9", "--grace", "0"], &script);
     assert!(lives(grandchild));
@@ -131,7 +131,7 @@ fn the_whole_group_goes() {
 
 #[test]
 fn the_server_is_killed() {
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = Daemon::run(program().args(["--port", &free_port().to_string()]));
     let options = ["--ttl", LONG, "--grace", "1", "--reclaim", "1"];
     let (dflock, command) = held(&daemon, &options, &stubborn());
     daemon.signal(Signal::SIGKILL);

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use testbed::dflockd::free_port;
+use testbed::dflockd::listen_on_free_port;
 
 /// How soon a fault is noticed by those who carry bytes.
 const LOOK_UP: Duration = Duration::from_millis(10);
@@ -66,7 +66,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn to(server: SocketAddr) -> Self {
         // One that comes back where it was: nobody may have got its port meanwhile.
-        let listener = TcpListener::bind(("127.0.0.1", free_port())).unwrap();
+        let listener = listen_on_free_port("127.0.0.1");
         let address = listener.local_addr().unwrap();
         let proxy = Self { server, address, state: Arc::default(), end: Arc::default() };
         proxy.accept(listener);

@@ -357,7 +357,8 @@ fn a_full_server(#[case] options: &[&str], #[case] key: &str, #[case] words: &st
 /// and runs nothing.
 #[test]
 fn the_server_is_told_to_end() {
-    let mut daemon = Daemon::run(program().args(["--port", "0"]));
+    // Nobody else gets its port, on which it is looked for.
+    let mut daemon = Daemon::run(program().args(["--port", &free_port().to_string()]));
     let mut holder = daemon.talk();
     holder.take("k", "0");
     let words = ["run", "k", "--timeout", "8", "--", "echo", "it ran"];

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use testbed::Lots;
-use testbed::dflockd::{Daemon, PATIENCE, free_port, program, until};
+use testbed::dflockd::{Daemon, PATIENCE, Store, free_port, program, program_on, until};
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -873,12 +873,17 @@ fn many_leases_have_several_connections() {
     assert_free(&daemon);
 }
 
+/// A server that is slow only by what is between.
+fn in_memory() -> Daemon {
+    Daemon::run(program_on(&Store::default()).args(["--port", "0"]).args(KEEPS))
+}
+
 /// Each renewal takes a fifth of a second: the leases that were taken last are renewed in time as well, and what others
 /// of the client ask meanwhile is answered.
 #[test]
 fn a_slow_server_loses_no_lease() {
     const LEASES: usize = 48;
-    let daemon = Daemon::start(KEEPS);
+    let daemon = in_memory();
     let proxy = Proxy::to(daemon.address);
     turn(async {
         let client = Client::new(settings(proxy.address())).unwrap();
@@ -905,7 +910,7 @@ fn a_slow_server_loses_no_lease() {
 #[case::much(180)]
 fn orders_are_done_beside_renewals_that_take_all_the_time(#[case] delay_ms: u64) {
     const LEASES: usize = 15;
-    let daemon = Daemon::start(KEEPS);
+    let daemon = in_memory();
     let proxy = Proxy::to(daemon.address);
     turn(async {
         let client = Client::new(settings(proxy.address())).unwrap();

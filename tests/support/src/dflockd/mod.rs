@@ -99,7 +99,11 @@ impl Daemon {
         let leader = wants_leader.then(|| Box::new(Self::run_one(&mut leader_like(command))));
         let mut daemon = Self::run_one(command);
         if leader.is_some() {
-            daemon.logged("linked to the leader");
+            // It leads itself where the one that led until now goes at this moment.
+            let is_ready = |line: &String| {
+                line.contains("linked to the leader") || line.contains("this server leads")
+            };
+            until("it is linked, or leads", || daemon.log().iter().any(is_ready));
         }
         daemon.leader = leader;
         daemon
@@ -345,12 +349,17 @@ pub fn pem(name: &str) -> String {
 /// nobody listens on. One below those the system gives out by itself, also to those who connect, and free at all
 /// addresses a moment ago.
 pub fn free_port() -> u16 {
+    listen_on_free_port("0.0.0.0").local_addr().expect("its address").port()
+}
+
+/// Somebody who listens on such a port of this address.
+pub fn listen_on_free_port(address: &str) -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(20_000 + next % 12_000).unwrap();
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
-            return port;
+        if let Ok(listener) = TcpListener::bind((address, port)) {
+            return listener;
         }
     }
 }
