@@ -17,7 +17,7 @@ mod txn;
 pub use format::Contact;
 
 use crate::client::{Client, Failure};
-use crate::rpc::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use crate::rpc::{RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
 use crate::{EtcdNumbers, Settings};
 use format::{Leader, Names, Term, Unusable, read_hold, read_leader};
 use leases::Ttl;
@@ -45,7 +45,7 @@ const FENCES_PER_REVISION: u64 = 65_536;
 pub struct EtcdJournal {
     client: Arc<Client>,
     names: Names,
-    default_lease: Ttl,
+    told: Told,
     /// How other servers reach this one while it leads.
     contact: Contact,
     seen: Arc<watch::Sender<Seen>>,
@@ -117,6 +117,15 @@ struct Lead {
     closed: Option<(u64, Instant)>,
 }
 
+/// What etcd has told this server so far.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// The greatest revision.
+    revision: i64,
+    /// The longest lease in `term`, or the default if that is longer.
+    longest: Ttl,
+}
+
 /// Why the lead was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NotYet {
@@ -142,7 +151,8 @@ impl EtcdJournal {
         let names = Names::new(&settings.prefix);
         let client = Arc::new(Client::new(settings));
         let seen = Arc::new(watch::channel(Seen::Unclear).0);
-        Self { client, names, default_lease, contact, seen, session: None, lead: None }
+        let told = Told { revision: 0, longest: default_lease };
+        Self { client, names, told, contact, seen, session: None, lead: None }
     }
 
     /// Shows who leads.
@@ -163,8 +173,9 @@ impl EtcdJournal {
     async fn take_lead(&mut self) -> Result<Recovered, NotYet> {
         self.session.get_or_insert_with(|| Session::start(&self.client));
         let found = self.send(txn::leadership(&self.names)).await?;
-        let cluster = found.header.as_ref().ok_or(Failed)?.cluster_id;
+        let etcd = found.header.as_ref().ok_or(Failed)?;
         let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
+        self.told.hear(etcd.revision, term.and_then(|term| Term::read(&term.value).ok()));
         if let Some(other) = leader.filter(|leader| !self.has_lease(leader.lease)) {
             let contact = read_leader(&other.value).ok_or(NotYet::Unusable(Unusable::Foreign))?;
             self.show(Seen::Other { lease: other.lease, contact });
@@ -177,20 +188,17 @@ impl EtcdJournal {
         let (revision, leader) = (mod_revision(term), mod_revision(leader));
         let last =
             term.map(|term| Term::read(&term.value)).transpose().map_err(NotYet::Unusable)?;
-        let next = Term {
-            cluster: last.map_or(cluster, |last| last.cluster),
-            longest: last.map_or(self.default_lease, |last| last.longest),
-            fence: last.map_or(0, |last| last.fence),
-            leader: Leader(crate::random()),
-            commit: 0,
-        };
+        let next = first_term(last, etcd, self.told);
         let won = self
             .send(txn::win(&self.names, (revision, &next), (leader, &self.contact), lease))
             .await?;
         let revision = txn::read_committed(&won, &next).ok_or(NotYet::Lost)?;
+        // If it is smaller than before, `term` says so from now on.
+        self.told.revision = revision;
         let holds = self.read_holds().await?;
         let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
-        let closed = (next.cluster != cluster).then(|| longer(next.longest, self.default_lease));
+        let cluster = etcd.cluster_id;
+        let closed = (next.cluster != cluster).then_some(next.longest);
         let closed_micros = closed.map_or(0, micros);
         let opens = Instant::now() + Duration::from_micros(closed_micros);
         let lead = Lead { revision, term: next, lease, closed: closed.map(|_| (cluster, opens)) };
@@ -332,6 +340,7 @@ impl Journal for EtcdJournal {
         let answer =
             self.send(txn::commit(&self.names, lead.revision, &lead.term, records)).await?;
         lead.revision = txn::read_committed(&answer, &lead.term).ok_or(Failed)?;
+        self.told.hear(lead.revision, Some(lead.term));
         self.lead = Some(lead);
         Ok(())
     }
@@ -363,6 +372,31 @@ async fn pause(failure: Failure, until: Instant) -> Result<(), Failed> {
     }
     tokio::time::sleep(PAUSE).await;
     Ok(())
+}
+
+impl Told {
+    fn hear(&mut self, revision: i64, term: Option<Term>) {
+        if revision > self.revision {
+            self.revision = revision;
+        }
+        if let Some(term) = term {
+            self.longest = longer(self.longest, term.longest);
+        }
+    }
+}
+
+/// The first value of `term` in the term of the next leader. An etcd that has a smaller revision than before is another
+/// cluster, whatever its id is: a member that lagged behind keeps the id if it is made a cluster of its own
+/// (`--force-new-cluster`).
+fn first_term(last: Option<Term>, etcd: &ResponseHeader, told: Told) -> Term {
+    let last_fence = last.map_or(0, |last| last.fence);
+    let (cluster, fence) = if etcd.revision < told.revision {
+        (!etcd.cluster_id, last_fence.max(first_fence(told.revision.saturating_add(1))))
+    } else {
+        (last.map_or(etcd.cluster_id, |last| last.cluster), last_fence)
+    };
+    let longest = last.map_or(told.longest, |last| longer(last.longest, told.longest));
+    Term { cluster, longest, fence, leader: Leader(crate::random()), commit: 0 }
 }
 
 /// The value of `term` for a commit.
@@ -401,4 +435,48 @@ fn mod_revision(found: Option<&crate::rpc::KeyValue>) -> i64 {
 /// increased the revision (`--bump-revision`).
 fn first_fence(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0).saturating_mul(FENCES_PER_REVISION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAST: Term = Term {
+        cluster: 0xc1,
+        longest: Ttl::new(60).unwrap(),
+        fence: 5,
+        leader: Leader(7),
+        commit: 3,
+    };
+
+    /// The same cluster by its id, but what etcd had told is missing there: the next leaders see another cluster, wait
+    /// for leases that only this server knows, and give out greater fences.
+    #[test]
+    fn an_etcd_that_went_back_is_another_cluster() {
+        let mut told = Told { revision: 0, longest: Ttl::new(33).unwrap() };
+        told.hear(40, Some(LAST));
+        told.hear(41, Some(Term { longest: Ttl::new(300).unwrap(), ..LAST }));
+        let etcd =
+            |revision| ResponseHeader { cluster_id: 0xc1, revision, ..ResponseHeader::default() };
+        for revision in [41, 42] {
+            let next = first_term(Some(LAST), &etcd(revision), told);
+            assert_eq!((next.cluster, next.fence), (LAST.cluster, LAST.fence), "{revision}");
+        }
+        for last in [Some(LAST), None] {
+            let next = first_term(last, &etcd(40), told);
+            assert_ne!(next.cluster, LAST.cluster);
+            assert_eq!(next.longest.span().count(), 300);
+            assert_eq!(next.fence, first_fence(42));
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_told_nothing_believes_the_term() {
+        let told = Told { revision: 0, longest: Ttl::new(33).unwrap() };
+        let etcd = ResponseHeader { cluster_id: 0xc2, revision: 1, ..ResponseHeader::default() };
+        let next = first_term(Some(LAST), &etcd, told);
+        assert_eq!((next.cluster, next.longest, next.fence), (0xc1, LAST.longest, LAST.fence));
+        let first = first_term(None, &etcd, told);
+        assert_eq!((first.cluster, first.longest, first.fence), (0xc2, told.longest, 0));
+    }
 }
