@@ -401,9 +401,14 @@ fn write(
             return Ok(true);
         }
         match earlier {
-            Ok(earlier) => take_out(handle, name, &earlier)?,
-            // Another process has removed it meanwhile.
-            Err(Errno::ENOENT) => {}
+            Ok(earlier) if readlinkat(handle, name.as_str()).as_ref() == Ok(&earlier) => {
+                match unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir) {
+                    Ok(()) | Err(Errno::ENOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            // Another process has removed or replaced it meanwhile.
+            Ok(_) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(errno),
         }
     }
