@@ -485,7 +485,8 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     let path = shared.0.path().join("lock/LCK..ttyS0");
     let file = File::open(&path).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    table.state.flocks = Flocks::answering([Some(Listing::default())]);
+    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(listing)]);
     holder.kill().unwrap();
     holder.wait().unwrap();
     table.gone(pid);
