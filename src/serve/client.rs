@@ -1,9 +1,9 @@
 //! One client of the service: its session, its peer, and the state of its request.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pidlockfile::process::ProcessIdentity;
-use ttylock::{Backoff, Contended, Outcome};
+use ttylock::{Backoff, Outcome};
 
 use super::admission::User;
 use super::queue::WaiterId;
@@ -22,30 +22,10 @@ pub(crate) struct Client {
     pub(super) holder: Option<ProcessIdentity>,
 }
 
-/// Why a request has no answer yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delay {
-    /// The client waits for a device, and `Service::attempt` or [`Client::answer`] will answer it.
-    Waiting,
-    /// To be tried again after this time: another process is breaking a lock of the device.
-    Retry(Duration),
-}
-
 impl Client {
     /// The user at the other end, where the kernel tells.
     pub(super) fn user(&self) -> User {
         self.peer.as_ref().ok().and_then(Peer::uid)
-    }
-
-    /// Takes the answer to its request, or says when to ask again.
-    pub(super) fn take(&mut self, answer: Result<Outcome, Contended>) -> Result<(), Duration> {
-        match answer {
-            Ok(outcome) => {
-                self.answer(outcome);
-                Ok(())
-            }
-            Err(contended) => Err(self.under_way().pause(contended.cause)),
-        }
     }
 
     pub(super) fn answer(&mut self, outcome: Outcome) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{self, sockopt};
 
-use super::client::{Client, Delay};
+use super::client::Client;
 use super::service::Service;
 use super::wire::Wire;
 use crate::protocol::session::Step;
@@ -114,16 +114,13 @@ impl Connection {
                     }
                 }
                 Step::Change(demand) => {
-                    let Some(delay) = service.change(&mut self.client, demand) else { continue };
-                    // A client in a line has made its request, and is not to lose its place to
-                    // clients that have not.
-                    self.spoke = true;
-                    return Some(match delay {
-                        Delay::Waiting => Phase::Waiting,
-                        Delay::Retry(pause) => {
-                            Phase::Retrying(now.checked_add(pause).unwrap_or(now))
-                        }
-                    });
+                    let phase = service.change(&mut self.client, demand, now);
+                    if phase.is_some() {
+                        // A client in a line has made its request, and is not to lose its place to
+                        // clients that have not.
+                        self.spoke = true;
+                        return phase;
+                    }
                 }
                 Step::Status(_) if !self.hears => {
                     self.client.give_up_request();

@@ -12,7 +12,8 @@ use ttylock::{
 
 use super::admission::User;
 use super::authority::{Authority, Granted, Permitted, Refused};
-use super::client::{Client, Delay};
+use super::client::Client;
+use super::connection::Phase;
 use super::foreseen::{Foreseen, Lock};
 use super::journal::Journal;
 use super::ports::PortThreads;
@@ -103,7 +104,12 @@ impl Service {
     }
 
     /// Serves a demand, if the client may make it. None if the client has its answer.
-    pub(super) fn change(&mut self, client: &mut Client, demand: Demand) -> Option<Delay> {
+    pub(super) fn change(
+        &mut self,
+        client: &mut Client,
+        demand: Demand,
+        now: Instant,
+    ) -> Option<Phase> {
         let outcome = match self.grant(client, demand) {
             None => Ok(Outcome::Denied),
             Some(Permitted::Lock(granted)) => self.lock(client, granted),
@@ -118,13 +124,22 @@ impl Service {
                         client.holder = Some(self.table.machine().identify(request.pid));
                         let (user, now) = (client.user(), Instant::now());
                         self.queue.enter(client.id, names, request, user, time, now);
-                        return Some(Delay::Waiting);
+                        return Some(Phase::Waiting);
                     }
                     None => Ok(Outcome::Denied),
                 }
             }
         };
-        client.take(outcome).err().map(Delay::Retry)
+        match outcome {
+            Ok(outcome) => {
+                client.answer(outcome);
+                None
+            }
+            Err(cause) => {
+                let pause = client.under_way().pause(cause);
+                Some(Phase::Retrying(now.checked_add(pause).unwrap_or(now)))
+            }
+        }
     }
 
     fn grant(&mut self, client: &Client, demand: Demand) -> Option<Permitted> {
@@ -135,7 +150,7 @@ impl Service {
     }
 
     /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
-    fn lock(&mut self, client: &mut Client, granted: Granted) -> Result<Outcome, Contended> {
+    fn lock(&mut self, client: &mut Client, granted: Granted) -> Result<Outcome, Cause> {
         let backoff = *client.under_way();
         let (real, now) = (granted.device().real(), Instant::now());
         if !self.queue.was_busy_since(real, backoff.asked(), now) {
@@ -143,8 +158,7 @@ impl Service {
             if !backoff.decides() {
                 // The attempt for the waiter ends when the kernel's list has been read.
                 let is_reading = self.queue.has_attempt_without_answer(real);
-                let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
-                return Err(Contended { cause, ..Contended::default() });
+                return Err(if is_reading { Cause::Reading } else { Cause::Breaking });
             }
             self.journal.of_user(
                 client.user(),
@@ -160,12 +174,7 @@ impl Service {
         self.report_to_log(client, answer)
     }
 
-    fn pass(
-        &mut self,
-        client: &mut Client,
-        granted: Granted,
-        from: Pid,
-    ) -> Result<Outcome, Contended> {
+    fn pass(&mut self, client: &mut Client, granted: Granted, from: Pid) -> Result<Outcome, Cause> {
         let (Request { pid: to, device: name }, device) = granted.into_parts();
         let kept = device.clone();
         let pass = Pass { device: name, from, to };
@@ -178,13 +187,13 @@ impl Service {
         outcome
     }
 
-    fn unlock(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Contended> {
+    fn unlock(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Cause> {
         let answer = self.release(request, *client.under_way());
         self.report_to_log(client, answer)
     }
 
     /// The log names both users and the lock.
-    fn force(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Contended> {
+    fn force(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Cause> {
         let owner = pidlockfile::process::owner(request.pid);
         let outcome = self.unlock(client, request);
         if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
@@ -327,12 +336,10 @@ impl Service {
         &mut self,
         client: &Client,
         answer: Result<Answer, Contended>,
-    ) -> Result<Outcome, Contended> {
+    ) -> Result<Outcome, Cause> {
         let (outcome, events) = match answer {
             Ok(Answer { outcome, events, .. }) => (Ok(outcome), events),
-            Err(Contended { events, cause }) => {
-                (Err(Contended { events: Vec::new(), cause }), events)
-            }
+            Err(Contended { events, cause }) => (Err(cause), events),
         };
         if let Ok(peer) = &client.peer {
             self.journal.of_peer(peer, events);
@@ -439,8 +446,8 @@ mod tests {
         let mut client = service.welcome(stream.as_fd(), Some(WaiterId(1)));
         let device = DeviceName::parse(b"ttyS0").unwrap();
         let request = Request { device, pid: Pid::this() };
-        let wait = service.change(&mut client, Demand::Wait(request, 0));
-        assert_eq!(wait, Some(Delay::Waiting));
+        let wait = service.change(&mut client, Demand::Wait(request, 0), Instant::now());
+        assert_eq!(wait, Some(Phase::Waiting));
         let attempt = service.queue.due(Instant::now()).unwrap();
         assert_eq!(service.attempt(&mut client, &attempt), Outcome::Busy);
         assert_eq!(service.queue.expire(Instant::now()), []);

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::links::BY_UDEV;
 use super::name::DeviceName;
 use super::node::{Access, Look, ResolvedDevice, follow};
 use crate::dialects::Dialect;
@@ -17,9 +18,6 @@ const DIRECTORIES: usize = 128;
 
 /// Where the kernel makes the terminals that it numbers.
 const NUMBERED: &str = "pts";
-
-/// Directories that udev makes with the first device in them, and removes with the last.
-const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
 /// Whether the kernel or udev may make a device of this name: in `/dev` itself, in a directory in which only root
 /// makes names, or, if the directory does not exist yet, in one of udev's.

@@ -66,7 +66,7 @@ impl Links {
 
 /// The directories in which udev makes links to serial devices: by their identity, and by the place where they are
 /// plugged in.
-const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
+pub(super) const BY_UDEV: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
 /// The links of udev that lead to the node of the device, read one by one: for machines without its database, such as
 /// containers and machines with mdev.

@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use pidlockfile::{Directory, Gate, Identity, Name, Status};
 
-use super::names::is_lock_file;
+use super::names::{LockNames, is_lock_file};
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::sys;
 
@@ -86,6 +86,18 @@ impl Directories {
         Self { own: through(self.own), others: self.others.into_iter().map(through).collect() }
     }
 
+    /// Where a lock of a device with these names may be that is not written by us.
+    pub(super) fn searched<'a>(
+        &'a self,
+        names: &'a LockNames,
+    ) -> impl Iterator<Item = (&'a Place, &'a Name)> {
+        let own = names.searched.iter().map(|name| (&self.own, name));
+        let others = self.others.iter().flat_map(|place| {
+            names.all().filter(|name| place.may_hold(name)).map(move |name| (place, name))
+        });
+        own.chain(others)
+    }
+
     /// All directories, the one that is written first.
     pub(crate) fn each(&self) -> impl Iterator<Item = &Place> {
         std::iter::once(&self.own).chain(&self.others)
@@ -141,7 +153,7 @@ impl Place {
 
     /// The number of locks in it, up to a bound.
     fn count_locks(&self) -> usize {
-        let Some(mut listing) = self.listing() else { return 0 };
+        let Some(mut listing) = listing(&self.directory) else { return 0 };
         let (mut files, mut locks) = (0_usize, 0_usize);
         for entry in listing.iter().flatten() {
             files = files.saturating_add(1);
@@ -157,7 +169,7 @@ impl Place {
     /// The files with names of locks, in no order, up to a bound. If there are more, each owner of files has the same
     /// share.
     pub(super) fn lock_names(&self) -> Vec<Name> {
-        let Some(mut listing) = self.listing() else { return Vec::new() };
+        let Some(mut listing) = listing(&self.directory) else { return Vec::new() };
         let names = listing
             .iter()
             .take(LISTED)
@@ -182,11 +194,12 @@ impl Place {
             *count
         });
     }
+}
 
-    fn listing(&self) -> Option<nix::dir::Dir> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        nix::dir::Dir::openat(&self.directory, ".", flags, Mode::empty()).ok()
-    }
+/// The entries of a directory.
+pub(super) fn listing(directory: impl AsFd) -> Option<nix::dir::Dir> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    nix::dir::Dir::openat(directory, ".", flags, Mode::empty()).ok()
 }
 
 /// Whether a file of that name may be in a directory. If that cannot be found out, it may.

@@ -3,9 +3,8 @@
 //! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
 //! them by device and inode, so the port need not be opened, which would disturb it.
 
-use std::collections::HashMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pidlockfile::{Identity, Pid, process};
 
@@ -42,33 +41,6 @@ pub(crate) struct Sight {
     pub completeness: Completeness,
 }
 
-/// For this long, a question about a file counts as the same one, for callers that come back for its answer.
-const SAME_QUESTION: Duration = Duration::from_secs(1);
-
-/// The number of questions about files that are remembered.
-const QUESTIONS: usize = 64;
-
-/// When the holders of files were asked for, the first time and the last time. A reading that began after the first
-/// time is good enough for a caller that comes back. If a caller needed a reading that begins after each call, and
-/// readings take long, no reading would ever do.
-#[derive(Debug, Default)]
-struct Questions {
-    of_files: HashMap<Identity, (Instant, Instant)>,
-}
-
-impl Questions {
-    /// Notes the question. Returns when it was asked for the first time.
-    fn asked(&mut self, file: Identity, now: Instant) -> Instant {
-        let is_the_same = |last: Instant| now.saturating_duration_since(last) < SAME_QUESTION;
-        self.of_files.retain(|_, (_, last)| is_the_same(*last));
-        let first = self.of_files.get(&file).map_or(now, |(first, _)| *first);
-        if self.of_files.contains_key(&file) || self.of_files.len() < QUESTIONS {
-            self.of_files.insert(file, (first, now));
-        }
-        first
-    }
-}
-
 /// Whether flocks of other pid namespaces may be held unseen: the kernel lists only those of the
 /// asker's namespace and below, so only the first one sees all.
 #[must_use]
@@ -83,8 +55,6 @@ pub(crate) struct Flocks {
     by: Option<Instant>,
     /// The thread that reads it, if there is one.
     thread: Option<ListThread>,
-    /// The questions about files, while the answers are being read.
-    questions: Questions,
     /// The answers of a test, each once and then from the first again.
     #[cfg(test)]
     answers: std::collections::VecDeque<Option<Listing>>,
@@ -127,23 +97,18 @@ impl Flocks {
         }
     }
 
-    /// The same of a lock file, as it is now: an earlier reading may have neither the file nor its maker.
+    /// The same of a lock file, but by a reading that began after the caller asked: an earlier one may have neither the
+    /// file nor its maker.
     ///
     /// # Errors
     /// As [`Flocks::holders`].
-    pub(super) fn on_file(&mut self, file: Identity) -> io::Result<Option<Sight>> {
+    pub(super) fn on_file(&mut self, file: Identity, asked: Instant) -> io::Result<Option<Sight>> {
         let file_system = Numbers {
             major: rustix::fs::major(file.device).into(),
             minor: rustix::fs::minor(file.device).into(),
         };
         let node = Node { file_system, inode: file.inode, device: None };
-        let first = self.questions.asked(file, Instant::now());
-        // A reading that began earlier is not good enough.
-        let sight = self.holders(&node, first.checked_add(GOOD_FOR).unwrap_or(first));
-        if !matches!(sight, Ok(None)) {
-            self.questions.of_files.remove(&file);
-        }
-        sight
+        self.holders(&node, asked.checked_add(GOOD_FOR).unwrap_or(asked))
     }
 
     /// A reading by this process itself ends at that moment at the latest, complete or not.
@@ -203,23 +168,6 @@ mod tests {
 
     const NODE: Node =
         Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
-
-    #[test]
-    fn a_question_about_a_file_is_the_same_one_for_a_while() {
-        let (mut questions, now) = (Questions::default(), Instant::now());
-        let file = |inode| Identity { device: 1, inode };
-        let after = |parts: u32| now + SAME_QUESTION / 4 * parts;
-        assert_eq!(questions.asked(file(1), now), now);
-        assert_eq!(questions.asked(file(2), after(1)), after(1));
-        assert_eq!(questions.asked(file(1), after(3)), now);
-        assert_eq!(questions.asked(file(1), after(6)), now, "it was asked meanwhile");
-        assert_eq!(questions.asked(file(2), after(6)), after(6), "nobody had come back for it");
-        assert_eq!(questions.asked(file(1), after(10)), after(10));
-        for inode in 0..2 * QUESTIONS as u64 {
-            assert_eq!(questions.asked(file(inode), after(20)), after(20));
-        }
-        assert_eq!(questions.of_files.len(), QUESTIONS);
-    }
 
     #[rstest]
     #[case::held("1: FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF\n", &[1234])]

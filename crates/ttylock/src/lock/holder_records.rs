@@ -24,7 +24,7 @@ use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, process};
 
-use super::directories::may_be_in;
+use super::directories::{listing, may_be_in};
 use super::holder_record::{HolderRecord, beside, nanoseconds};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
@@ -183,9 +183,9 @@ impl HolderRecords {
         &self,
         claimant: &Claimant,
         files: &[Written],
-        stands: impl Fn(&Written) -> bool,
+        mut stands: impl FnMut(&Written) -> bool,
     ) -> Result<(), Errno> {
-        let outcome = self.record(claimant, files, &stands);
+        let outcome = self.record(claimant, files, &mut stands);
         // In this order, because a release after the check also removes the record.
         for lock in files.iter().filter(|lock| !stands(lock)) {
             self.sweep(&lock.name, lock.file);
@@ -197,7 +197,7 @@ impl HolderRecords {
         &self,
         claimant: &Claimant,
         files: &[Written],
-        stands: &impl Fn(&Written) -> bool,
+        stands: &mut impl FnMut(&Written) -> bool,
     ) -> Result<(), Errno> {
         let Some(handle) = &self.handle else { return Ok(()) };
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
@@ -283,8 +283,7 @@ impl HolderRecords {
     }
 
     fn listing(&self) -> Option<nix::dir::Dir> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        nix::dir::Dir::openat(self.handle.as_ref()?, ".", flags, Mode::empty()).ok()
+        listing(self.handle.as_ref()?)
     }
 
     /// The number of recorded locks of a user, by their first files; `None` stands for those of processes that had ended.
@@ -386,7 +385,7 @@ fn write(
     name: &Name,
     text: &str,
     is_anothers: impl Fn(&HolderRecord) -> bool,
-    stands: impl Fn() -> bool,
+    mut stands: impl FnMut() -> bool,
 ) -> Result<bool, Errno> {
     for _ in 0..TRIES {
         match symlinkat(text, handle, name.as_str()) {

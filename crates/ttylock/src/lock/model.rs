@@ -51,7 +51,7 @@ pub struct Pass {
 }
 
 /// There is no answer yet, but there will be one a moment later.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contended {
     /// The events for the log, in order.
     pub events: Vec<Event>,
@@ -60,11 +60,10 @@ pub struct Contended {
 }
 
 /// Why there is no answer yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Another process holds a stale lock of the device by `flock(2)`: most likely it is breaking the lock at this
     /// moment.
-    #[default]
     Breaking,
     /// The kernel's list of locks is being read; that ends.
     Reading,

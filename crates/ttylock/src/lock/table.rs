@@ -164,9 +164,9 @@ impl Table {
         resolved: Option<ResolvedDevice>,
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.decides = backoff.decides();
+        self.state.backoff = backoff;
         let taken = self.parts().and_then(|(resolver, open, state)| {
-            take::take(resolver, open, state, request, resolved, backoff.asked())
+            take::take(resolver, open, state, request, resolved)
         });
         self.answer(taken.map(|()| None))
     }
@@ -181,7 +181,7 @@ impl Table {
         request: &Request,
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.decides = backoff.decides();
+        self.state.backoff = backoff;
         let released = self
             .parts()
             .and_then(|(resolver, open, state)| release::release(resolver, open, state, request));
@@ -200,7 +200,7 @@ impl Table {
         resolved: Option<ResolvedDevice>,
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.decides = backoff.decides();
+        self.state.backoff = backoff;
         let passed = self
             .parts()
             .and_then(|(resolver, open, state)| pass::pass(resolver, open, state, pass, resolved));
@@ -250,15 +250,13 @@ impl Table {
     /// The holders of a device, also those that have ended, under any scheme that is visible without opening it.
     /// Nothing is changed. A name that leads nowhere has no holders. The search ends after that time at the latest.
     pub fn holders(&mut self, device: &DeviceName, time: Duration) -> Survey {
-        let survey = self.surveys(&[Some(device.clone())], Instant::now() + time).pop().flatten();
-        survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
+        only(self.surveys(&[Some(device.clone())], Instant::now() + time))
     }
 
     /// The holders of all devices, also those that have ended: every lock file in every directory, and every serial
     /// device that is locked by flock or open. The search ends after that time at the latest.
     pub fn all_holders(&mut self, time: Duration) -> Survey {
-        let survey = self.surveys(&[None], Instant::now() + time).pop().flatten();
-        survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
+        only(self.surveys(&[None], Instant::now() + time))
     }
 
     /// The locks of all devices by lock files, also those whose holders have ended: every lock file in every directory.
@@ -356,4 +354,10 @@ impl Table {
     pub fn machine(&mut self) -> &mut Machine {
         &mut self.state.machine
     }
+}
+
+/// The answer to the only question.
+fn only(mut surveys: Vec<Option<Survey>>) -> Survey {
+    let survey = surveys.pop().flatten();
+    survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
 }

@@ -36,12 +36,11 @@ pub(super) enum Busy {
     Held(ProcessIdentity),
     BeingWritten,
     Obstacle(Obstacle),
-    /// It is stale, but a process whose `flock(2)` counts holds it, or is changing it now.
-    Flock(Option<flock::Holder>),
+    /// It is stale, but this process holds it by a `flock(2)` that counts; or it is being changed, or cannot be read.
+    Changing(Option<flock::Holder>),
     /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
     /// shows such a process is being read. The next attempt decides.
     NotYet(Cause),
-    Unknown,
 }
 
 /// Why a lock is void.
@@ -83,7 +82,7 @@ impl State {
             Ok(Found::File(judged)) => self.classify(name, judged),
             Err(error) => {
                 self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
-                Classification::Busy(Busy::Unknown)
+                Classification::Busy(Busy::Changing(None))
             }
         }
     }
@@ -113,7 +112,7 @@ impl State {
         }
         // Our own `flock(2)` must not count as that of another process.
         self.guards.let_go(name, judged.identity());
-        match self.hold(place, name, &mut judged, self.decides) {
+        match self.hold(place, name, &mut judged, self.backoff.decides()) {
             Ok(()) => self.classify(name, judged),
             Err(busy) => Classification::Busy(busy),
         }
@@ -144,7 +143,7 @@ impl State {
         let flocker = flocker.map_err(Busy::NotYet)?;
         let blocker = flocker.blocks(place.directory.is_gated());
         if blocker.is_some() || !judged.go_past() {
-            return Err(Busy::Flock(blocker));
+            return Err(Busy::Changing(blocker));
         }
         let by = match flocker {
             Flocker::Entitled(holder) | Flocker::Outsider(holder) => holder.to_string(),
@@ -160,7 +159,7 @@ impl State {
     /// # Errors
     /// While the kernel's list is being read.
     pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Result<Flocker, Cause> {
-        let Ok(sight) = self.flocks.on_file(file) else {
+        let Ok(sight) = self.flocks.on_file(file, self.backoff.asked()) else {
             return Ok(Flocker::Entitled(flock::Holder::Unseen));
         };
         let sight = sight.ok_or(Cause::Reading)?;
@@ -236,7 +235,7 @@ impl State {
         judged: Judged,
         stale: Stale,
     ) -> Attempt {
-        match self.take_away(place, name, judged) {
+        match self.take_away(place, name, judged, false) {
             Ok(Attempt::Done(())) => {
                 self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
                 Attempt::Done(())
@@ -250,17 +249,31 @@ impl State {
         }
     }
 
-    /// The same, with its record; a lock that may not be removed keeps its record.
+    /// Removes a file that is ours to remove, with its record; a lock that is not removed keeps its record. By force, also
+    /// if another process holds it by `flock(2)`.
     pub(super) fn take_away(
         &mut self,
         place: &Place,
         name: &Name,
         mut judged: Judged,
+        by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
+        if by_force {
+            judged.go_past();
+        }
+        let by_force = by_force || judged.goes_past();
+        let file = judged.identity();
         let record = self.forget_held(place, name, &mut judged);
-        let removal = remove_held(place, name, judged);
-        if let (Err(_), Some(record)) = (&removal, &record) {
-            self.records.put_back(name, record);
+        let removal = if by_force {
+            place.directory.release(name, judged, TEMPORARY)
+        } else {
+            place.directory.try_release(name, judged)
+        };
+        match (&removal, record) {
+            // It could not be forgotten before, because another process held the file.
+            (Ok(Attempt::Done(())), None) => self.records.sweep(name, file),
+            (Ok(Attempt::Contended) | Err(_), Some(record)) => self.records.put_back(name, &record),
+            (Ok(Attempt::Done(())), Some(_)) | (_, None) | (Ok(Attempt::Changed), _) => {}
         }
         removal
     }
@@ -268,7 +281,7 @@ impl State {
     /// Forgets a lock that is about to be removed, while no other process can put another lock there: afterwards, the
     /// record of the next lock might be removed instead. Call it only while the file with that name is ours to
     /// remove.
-    pub(super) fn forget_held(
+    fn forget_held(
         &mut self,
         place: &Place,
         name: &Name,
@@ -287,19 +300,6 @@ pub(super) fn pid_in(judged: &Judged) -> Option<Pid> {
     Content::parse(judged.content()).ok().map(|content| content.pid)
 }
 
-/// Removes a lock file that is ours to remove.
-pub(super) fn remove_held(
-    place: &Place,
-    name: &Name,
-    judged: Judged,
-) -> Result<Attempt, pidlockfile::Error> {
-    if judged.goes_past() {
-        place.directory.release(name, judged, TEMPORARY)
-    } else {
-        place.directory.try_release(name, judged)
-    }
-}
-
 impl std::fmt::Display for Busy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -309,12 +309,10 @@ impl std::fmt::Display for Busy {
             Self::Obstacle(Obstacle::Directory) => f.write_str("is a directory"),
             Self::Obstacle(Obstacle::Special) => f.write_str("is a fifo, socket or device"),
             Self::Obstacle(Obstacle::Unreadable) => f.write_str("may not be read"),
-            Self::Flock(Some(holder)) => {
+            Self::Changing(Some(holder)) => {
                 write!(f, "is stale, but flock(2) on it is held by {holder}")
             }
-            Self::Flock(None) | Self::NotYet(_) | Self::Unknown => {
-                f.write_str("is being changed by others")
-            }
+            Self::Changing(None) | Self::NotYet(_) => f.write_str("is being changed by others"),
         }
     }
 }

@@ -31,7 +31,7 @@ const RECORDS_SWEPT: usize = 10_000;
 /// The start of a daemon: see [`super::Table::keep_open`].
 pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usize) {
     state.guards = FlockGuards::up_to(limit);
-    state.decides = false;
+    state.backoff = Backoff::since(Instant::now());
     handover::settle_all(state, own);
     sweep(own);
     state.records.sweep_gone(RECORDS_SWEPT, |name| own.may_hold(name));
@@ -119,7 +119,7 @@ fn trail_of(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDe
 pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity) {
     let mut watched = std::mem::take(&mut state.watched);
     watched.clear(who, Instant::now(), |name, backoff| {
-        state.decides = backoff.decides();
+        state.backoff = backoff;
         match state.examine(own, name) {
             Classification::Free => false,
             Classification::Busy(busy) => matches!(busy, Busy::NotYet(_)),
@@ -141,7 +141,7 @@ pub(super) fn clear_away(
     let Some(place) = open.each().find(|place| place.path == path) else { return Ok(()) };
     let mut backoff = Backoff::since(Instant::now());
     loop {
-        state.decides = backoff.decides();
+        state.backoff = backoff;
         match try_clear(place, state, &name, seen) {
             Ok(cleared) => return cleared,
             Err(cause) => std::thread::sleep(backoff.pause(cause)),
@@ -164,7 +164,7 @@ fn try_clear(
     let busy = match state.hold_if_stale(place, name, judged) {
         Classification::Free => return Ok(Ok(())),
         Classification::Busy(busy) => busy,
-        Classification::Stale(judged, _) => match state.take_away(place, name, judged) {
+        Classification::Stale(judged, _) => match state.take_away(place, name, judged, false) {
             Ok(Attempt::Done(()) | Attempt::Changed) => return Ok(Ok(())),
             Ok(Attempt::Contended) => state.contended(place, name),
             Err(error) => return Ok(Err(error.to_string())),
@@ -172,12 +172,12 @@ fn try_clear(
     };
     match busy {
         Busy::NotYet(cause) => Err(cause),
-        Busy::Flock(holder) => {
+        Busy::Changing(holder) => {
             let by = holder.map(|holder| format!(": {holder}"));
             Ok(Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default())))
         }
         // It is a lock again.
-        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => Ok(Ok(())),
+        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) => Ok(Ok(())),
     }
 }
 

@@ -44,14 +44,14 @@ struct Handover {
 /// A hand-over by this process that is under way.
 #[derive(Debug)]
 pub(super) struct Begun {
-    undoing: Option<Handover>,
+    handover: Handover,
     /// The note about it; none without a state directory. It is held by `flock(2)` until the hand-over ends.
     note: Option<(Directory, Name, Published)>,
 }
 
 impl Handover {
-    fn to_text(&self) -> String {
-        format!("to={} {}", self.to, self.giver.to_text().unwrap_or_default())
+    fn to_text(&self) -> Option<String> {
+        Some(format!("to={} {}", self.to, self.giver.to_text()?))
     }
 
     fn from_text(text: &str) -> Option<Self> {
@@ -74,27 +74,23 @@ pub(super) fn begin(
     files: &[Written],
 ) -> Result<Begun, Stop> {
     let names = files.iter().map(|file| file.name.clone()).collect();
-    let giver = files.first().map(|first| state.records.record_for(giver, first, names));
-    let Some(giver) = giver.filter(|giver| giver.to_text().is_some()) else {
-        return Ok(Begun { undoing: None, note: None });
-    };
-    let name = giver.names.first().and_then(note_of);
-    let handover = Handover { giver, to: pass.to };
-    let note = match state.records.directory().zip(name) {
+    let Some(first) = files.first() else { return Err(Stop::Busy(None)) };
+    let handover = Handover { giver: state.records.record_for(giver, first, names), to: pass.to };
+    let note = match state.records.directory().zip(note_of(&first.name)) {
         Some((directory, name)) => note(state, directory, name, &handover)?,
         None => None,
     };
-    Ok(Begun { undoing: Some(handover), note })
+    Ok(Begun { handover, note })
 }
 
-/// If the state directory may not be written, there is no note, as with records.
+/// If the state directory may not be written, or the giver has no record, there is no note.
 fn note(
     state: &State,
     directory: Directory,
     name: Name,
     handover: &Handover,
 ) -> Result<Option<(Directory, Name, Published)>, Stop> {
-    let text = handover.to_text();
+    let Some(text) = handover.to_text() else { return Ok(None) };
     let claim = Claim {
         content: text.as_bytes(),
         mode: NOTE_MODE,
@@ -104,7 +100,7 @@ fn note(
     match directory.publish(&name, &claim) {
         Ok(Some(note)) => Ok(Some((directory, name, note))),
         // Another process is passing the lock.
-        Ok(None) if state.decides => Err(Stop::Busy(None)),
+        Ok(None) if state.backoff.decides() => Err(Stop::Busy(None)),
         Ok(None) => Err(Stop::NotYet(Cause::Breaking)),
         Err(error) if error.is_not_permitted() => Ok(None),
         Err(_) => Err(Stop::Denied),
@@ -123,7 +119,7 @@ pub(super) fn end(state: &mut State, begun: Begun) {
 pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[(Name, Published)]) {
     // Otherwise our own `flock(2)` would be in the way.
     passed.iter().for_each(|(_, published)| published.let_go());
-    let whole = begun.undoing.is_none_or(|handover| give_all_back(state, own, &handover));
+    let whole = give_all_back(state, own, &begun.handover);
     if let (true, Some((directory, name, note))) = (whole, begun.note) {
         let _ = directory.withdraw(&name, &note);
     }

@@ -52,11 +52,10 @@ pub(super) fn pass(
     // Another process may have had the receiver's number when its user was looked up.
     let uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
     let receiver = Claimant { uid, ..receiver };
-    let (is_recorded, lost) = take::remember(state, own, &names, &receiver, &published);
-    if !is_recorded || lost.is_some() {
+    let recorded = take::remember(state, own, &names, &receiver, &published);
+    if recorded != Ok(true) {
         handover::call_off(state, own, begun, &passed);
-        // A program that ignores the rules has removed it at once.
-        return Err(lost.map_or(Stop::Denied, |lost| state.stop_contended(own, lost)));
+        return Err(recorded.err().unwrap_or(Stop::Denied));
     }
     handover::end(state, begun);
     state.watched.forget(&names, *from);
@@ -98,7 +97,7 @@ fn pass_all(
         match pass_one(state, own, name, pass) {
             Ok(Some(published)) => passed.push((name.clone(), published)),
             // Another process has removed the file meanwhile: then none is passed.
-            Ok(None) => return Err((state.busy(own, name, Busy::Unknown), passed)),
+            Ok(None) => return Err((state.busy(own, name, Busy::Changing(None)), passed)),
             Err(stop) => return Err((stop, passed)),
         }
     }
@@ -116,7 +115,7 @@ fn passable(
     let judged = match own.directory.read(name, READ_LIMIT) {
         Ok(Found::Nothing) => return Ok(None),
         Ok(Found::File(judged)) => judged,
-        Ok(Found::Obstacle(_)) | Err(_) => return Err(state.busy(own, name, Busy::Unknown)),
+        Ok(Found::Obstacle(_)) | Err(_) => return Err(state.busy(own, name, Busy::Changing(None))),
     };
     refuse_foreign(state, own, name, &judged, pass)?;
     Ok(Some(judged))
@@ -130,7 +129,7 @@ fn refuse_foreign(
     judged: &Judged,
     pass: &Pass,
 ) -> Result<(), Stop> {
-    let Some(pid) = pid_in(judged) else { return Err(state.busy(own, name, Busy::Unknown)) };
+    let Some(pid) = pid_in(judged) else { return Err(state.busy(own, name, Busy::Changing(None))) };
     let who = state.holder_of(name, pid, judged);
     let is_its_own = [pass.from, pass.to].contains(&pid)
         && state.machine.fate(&who) == Fate::Same
@@ -158,7 +157,7 @@ fn pass_one(
                 }
                 broken
             }
-            None => match state.hold(own, name, &mut judged, state.decides) {
+            None => match state.hold(own, name, &mut judged, state.backoff.decides()) {
                 Ok(()) => {
                     // We hold the file after its maker did, so the record exists.
                     refuse_foreign(state, own, name, &judged, pass)?;
@@ -174,7 +173,7 @@ fn pass_one(
             Err(error) => return Err(state.cannot_write(&error)),
         }
     }
-    Err(state.busy(own, name, Busy::Unknown))
+    Err(state.busy(own, name, Busy::Changing(None)))
 }
 
 /// The files that the receiver holds already.

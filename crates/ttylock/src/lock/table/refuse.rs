@@ -1,7 +1,5 @@
 //! Reasons to refuse a lock that are not lock files: `flock(2)` on the port, and too many locks.
 
-use std::time::Instant;
-
 use pidlockfile::{Pid, process};
 
 use super::Stop;
@@ -56,10 +54,9 @@ pub(super) fn refuse_flock(
     state: &mut State,
     resolved: &ResolvedDevice,
     asking: Pid,
-    asked: Instant,
 ) -> Result<(), Stop> {
     let Some(node) = resolved.node else { return Ok(()) };
-    let Sight { holders, completeness } = match state.flocks.holders(&node, asked) {
+    let Sight { holders, completeness } = match state.flocks.holders(&node, state.backoff.asked()) {
         Ok(Some(sight)) => sight,
         Ok(None) => return Err(Stop::NotYet(Cause::Reading)),
         Err(error) => {

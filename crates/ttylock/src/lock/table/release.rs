@@ -4,13 +4,12 @@ use nix::errno::Errno;
 use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status};
 
-use super::classify::{Busy, Classification, Stale, pid_in, remove_held};
+use super::classify::{Busy, Classification, Stale, pid_in};
 use super::resolve::Resolver;
-use super::state::{State, TEMPORARY};
+use super::state::State;
 use super::{ATTEMPTS, Stop, handover};
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::directories::{Directories, Place, Role};
-use crate::lock::holder_record::HolderRecord;
 use crate::lock::{Cause, Request, Weight};
 
 /// What became of one lock file.
@@ -65,13 +64,9 @@ pub(super) fn release(
     // The files that were not removed are examined again.
     files.retain(|(_, _, it)| it.is_removed());
     // In the reverse order of taking: a process that meets the first name still finds it held.
-    for name in lock_names.written.iter().chain(&lock_names.searched).rev() {
-        files.extend(release_one(state, own, name, pid));
-    }
-    for place in &open.others {
-        for name in lock_names.all().filter(|name| place.may_hold(name)) {
-            files.extend(release_one(state, place, name, pid));
-        }
+    let written = lock_names.written.iter().rev().map(|name| (own, name));
+    for (place, name) in open.searched(&lock_names).chain(written) {
+        files.extend(release_one(state, place, name, pid));
     }
     let is_left = |name: &Name| {
         files
@@ -199,43 +194,26 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             true => hold_own(state, place, name, judged, pid, is_living),
             false => state.hold_if_stale(place, name, judged),
         };
-        let mut judged = match classification {
+        let judged = match classification {
             Classification::Free => return None,
             Classification::Busy(busy) => {
                 return Some(not_released(state, place, name, busy, is_living));
             }
             Classification::Stale(judged, _) => judged,
         };
-        let file = judged.identity();
-        let is_forced = is_living && is_contended;
-        if is_forced {
-            judged.go_past();
-        }
-        let record = if is_own { state.forget_held(place, name, &mut judged) } else { None };
-        let removal = if is_forced {
-            place.directory.release(name, judged, TEMPORARY)
-        } else {
-            remove_held(place, name, judged)
-        };
-        match removal {
+        match state.take_away(place, name, judged, is_living && is_contended) {
             Ok(Attempt::Done(())) => {
-                if record.is_none() {
-                    // It could not be forgotten before, because another process held the file.
-                    state.records.sweep(name, file);
-                }
                 return Some(if is_own { Released::Own } else { Released::Stale });
             }
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => {
-                put_back(state, name, record);
-                if !(is_living && state.decides) {
+                if !(is_living && state.backoff.decides()) {
                     let busy = state.contended(place, name);
                     return Some(not_released(state, place, name, busy, is_living));
                 }
                 is_contended = true;
             }
             Err(error) => {
-                put_back(state, name, record);
                 state.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
                 return Some(Released::Failed { is_own });
             }
@@ -243,13 +221,6 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
     }
     let busy = state.contended(place, name);
     Some(not_released(state, place, name, busy, false))
-}
-
-/// The lock is not removed after all.
-fn put_back(state: &State, name: &Name, record: Option<HolderRecord>) {
-    if let Some(record) = record {
-        state.records.put_back(name, &record);
-    }
 }
 
 /// If another process is breaking or removing the file, an event names that process.
@@ -262,8 +233,8 @@ fn not_released(
 ) -> Released {
     match busy {
         Busy::NotYet(cause) => return Released::Contended { cause, is_own },
-        Busy::Flock(_) => drop(state.busy(place, name, busy)),
-        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Unknown => {}
+        Busy::Changing(_) => drop(state.busy(place, name, busy)),
+        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) => {}
     }
     Released::Busy
 }
@@ -292,7 +263,7 @@ fn hold_own(
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => Ok(()),
         }
     } else {
-        state.hold(place, name, &mut judged, state.decides)
+        state.hold(place, name, &mut judged, state.backoff.decides())
     };
     // We hold the file after its maker did, so the record exists.
     if !is_own(state, name, &judged, pid) {
@@ -316,12 +287,12 @@ fn unless_being_made(
     if state.records.is_settled(name, pid, judged.identity(), judged.modified()) {
         return Ok(());
     }
-    if !state.decides {
+    if !state.backoff.decides() {
         return Err(Busy::NotYet(Cause::Breaking));
     }
     let flocker = state.flocker(judged.identity(), judged.owner()).map_err(Busy::NotYet)?;
     // Even without a gate, any other user's `flock(2)` is no maker's.
-    flocker.blocks(true).map_or(Ok(()), |maker| Err(Busy::Flock(Some(maker))))
+    flocker.blocks(true).map_or(Ok(()), |maker| Err(Busy::Changing(Some(maker))))
 }
 
 /// Whether the name still belongs to that file. If that cannot be found out, it does.

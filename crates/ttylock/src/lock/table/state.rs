@@ -1,5 +1,7 @@
 //! What one process knows and keeps of the locks of the machine, and the events of the request that it serves.
 
+use std::time::Instant;
+
 use pidlockfile::process::{Machine, ProcessIdentity};
 use pidlockfile::{Claim, Durability, Name, Pid, Published, Status};
 
@@ -7,6 +9,7 @@ use super::Stop;
 use super::classify::{Busy, Stale};
 use crate::dialects::content::ContentForm;
 use crate::layout::Layout;
+use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock::{self, Flocks};
 use crate::lock::flock_guards::FlockGuards;
@@ -26,8 +29,8 @@ pub(super) const TEMPORARY: &str = "lfpd";
 pub(super) struct State {
     /// How lock files are written.
     pub(super) content: ContentForm,
-    /// Whether the attempt that is under way is the last one ([`crate::Backoff::decides`]).
-    pub(super) decides: bool,
+    /// The attempt that is under way.
+    pub(super) backoff: Backoff,
     pub(super) events: Vec<Event>,
     pub(super) machine: Machine,
     /// None before the directories are open.
@@ -48,7 +51,7 @@ impl State {
     pub(super) fn new(content: ContentForm) -> Self {
         Self {
             content,
-            decides: false,
+            backoff: Backoff::since(Instant::now()),
             events: Vec::new(),
             machine: Machine::default(),
             records: HolderRecords::none(),
@@ -150,8 +153,8 @@ impl State {
         self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
         Stop::Busy(match busy {
             Busy::Held(who) => Some(who),
-            Busy::Flock(holder) => holder.and_then(|holder| self.process_of(holder)),
-            Busy::BeingWritten | Busy::Obstacle(_) | Busy::NotYet(_) | Busy::Unknown => None,
+            Busy::Changing(holder) => holder.and_then(|holder| self.process_of(holder)),
+            Busy::BeingWritten | Busy::Obstacle(_) | Busy::NotYet(_) => None,
         })
     }
 
@@ -166,10 +169,10 @@ impl State {
     /// Another process is making, breaking or removing this file. For a caller that decides, the file is busy, and the
     /// answer names that process; every other caller comes back.
     pub(super) fn contended(&mut self, place: &Place, name: &Name) -> Busy {
-        if !self.decides {
+        if !self.backoff.decides() {
             return Busy::NotYet(Cause::Breaking);
         }
-        self.blocked_by(place, name).map_or_else(Busy::NotYet, Busy::Flock)
+        self.blocked_by(place, name).map_or_else(Busy::NotYet, Busy::Changing)
     }
 
     /// The same as the answer.

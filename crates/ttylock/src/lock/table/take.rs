@@ -1,8 +1,6 @@
 //! Takes every lock file of a device, or none.
 
 use std::borrow::Borrow;
-use std::cell::Cell;
-use std::time::Instant;
 
 use nix::errno::Errno;
 use pidlockfile::{Attempt, Claim, Found, Name, Published, Status};
@@ -26,21 +24,19 @@ pub(super) fn take(
     state: &mut State,
     request: &Request,
     resolved: Option<ResolvedDevice>,
-    asked: Instant,
 ) -> Result<(), Stop> {
     let (own, pid) = (&open.own, request.pid);
     let claimant = state.claimant(pid);
     let (resolved, lock_names) = resolver.names(state, &request.device, resolved)?;
     refuse::refuse_invented(state, &resolved, own)?;
     refuse::refuse_one_too_many(state, pid)?;
-    refuse::refuse_flock(state, &resolved, pid, asked)?;
+    refuse::refuse_flock(state, &resolved, pid)?;
     clear_searched(state, open, &lock_names)?;
     let names = &lock_names.written;
     let published = take_written(state, own, names, request)?;
-    if let (_, Some(name)) = remember(state, own, names, &claimant, &published) {
-        // A program that ignores the rules has removed it at once.
+    if let Err(stop) = remember(state, own, names, &claimant, &published) {
         take_back(state, own, names, &published);
-        return Err(state.stop_contended(own, name));
+        return Err(stop);
     }
     // A process that ended while the lock was taken gets no lock: another process may have its number.
     if !claimant.is_there(&mut state.machine) {
@@ -79,13 +75,13 @@ fn clear_searched(
     open: &Directories,
     lock_names: &LockNames,
 ) -> Result<(), Stop> {
-    searched(open, lock_names).into_iter().try_for_each(|(place, name)| clear(state, place, name))
+    open.searched(lock_names).try_for_each(|(place, name)| clear(state, place, name))
 }
 
 /// The same, but nothing is removed: a dead lock is ignored, unless a process holds it by `flock(2)` that may do so. That
 /// process may be in another pid namespace, and make the lock now.
 fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) -> Result<(), Stop> {
-    for (place, name) in searched(open, lock_names) {
+    for (place, name) in open.searched(lock_names) {
         let found = place.directory.read(name, READ_LIMIT);
         if state.counts(place, &found).is_err() {
             continue;
@@ -98,7 +94,7 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
                     Err(_) | Ok(_) if place.is_open_to_all() => continue,
                     Err(cause) => Busy::NotYet(cause),
                     Ok(flocker) => match flocker.blocks(place.directory.is_gated()) {
-                        Some(holder) => Busy::Flock(Some(holder)),
+                        Some(holder) => Busy::Changing(Some(holder)),
                         None => continue,
                     },
                 }
@@ -107,15 +103,6 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
         return Err(state.busy(place, name, busy));
     }
     Ok(())
-}
-
-/// Where a lock of the device may be that is not going to be written.
-fn searched<'a>(open: &'a Directories, lock_names: &'a LockNames) -> Vec<(&'a Place, &'a Name)> {
-    let own = lock_names.searched.iter().map(|name| (&open.own, name));
-    let others = open.others.iter().flat_map(|place| {
-        lock_names.all().filter(|name| place.may_hold(name)).map(move |name| (place, name))
-    });
-    own.chain(others).collect()
 }
 
 fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
@@ -137,12 +124,12 @@ fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
             }
         };
         // Any user may make a stale lock there and hold it.
-        if matches!(busy, Busy::Flock(_) | Busy::NotYet(_)) && place.is_open_to_all() {
+        if matches!(busy, Busy::Changing(_) | Busy::NotYet(_)) && place.is_open_to_all() {
             return Ok(());
         }
         return Err(state.busy(place, name, busy));
     }
-    Err(state.busy(place, name, Busy::Unknown))
+    Err(state.busy(place, name, Busy::Changing(None)))
 }
 
 /// Takes every written name in order; on the first conflict, gives back the names that it has taken.
@@ -193,7 +180,7 @@ fn take_one(
             Err(error) => return Err(state.cannot_break(own, name, stale, &error)),
         }
     }
-    Err(state.busy(own, name, Busy::Unknown))
+    Err(state.busy(own, name, Busy::Changing(None)))
 }
 
 /// The lock file could not be written, as on a full disk. If another process has the lock, that is the answer.
@@ -228,20 +215,23 @@ fn give_back(state: &mut State, own: &Place, names: &[Name], taken: &[Published]
 /// Records a lock before the client is told that it is taken, and before another process may break it: without
 /// one it looks dead to processes in another pid namespace, and a reused pid goes unnoticed. The lock files are
 /// held by `flock(2)` meanwhile ([`pidlockfile::Directory::guarding`]). Returns whether the lock is recorded, as far as
-/// this user may write records, and the name of a lock file that is gone already.
-pub(super) fn remember<'f>(
+/// this user may write records.
+///
+/// # Errors
+/// A program that ignores the rules has removed a file at once.
+pub(super) fn remember(
     state: &mut State,
     own: &Place,
-    names: &'f [Name],
+    names: &[Name],
     claimant: &Claimant,
     published: &[impl Borrow<Published>],
-) -> (bool, Option<&'f Name>) {
+) -> Result<bool, Stop> {
     let named = || names.iter().zip(published.iter().map(Borrow::borrow));
     let files: Vec<Written> = named().map(|(name, it)| Written::of(name, it)).collect();
-    let lost = Cell::new(None);
+    let mut lost = None;
     let is_there = |lock: &Written| {
         let gone = named().find(|(name, it)| **name == lock.name && !stands(own, name, it));
-        lost.set(gone.map(|(name, _)| name).or(lost.get()));
+        lost = gone.map(|(name, _)| name).or(lost);
         gone.is_none()
     };
     let outcome = state.records.remember(claimant, &files, is_there);
@@ -250,7 +240,10 @@ pub(super) fn remember<'f>(
         state.say(Weight::Warning, text);
     }
     let has_none = matches!(outcome, Err(Errno::EACCES | Errno::EPERM | Errno::EROFS));
-    (outcome.is_ok() || has_none, lost.get())
+    match lost {
+        Some(name) => Err(state.stop_contended(own, name)),
+        None => Ok(outcome.is_ok() || has_none),
+    }
 }
 
 /// Whether a written lock still has its name and is unchanged. If its file has another name, a release past a
