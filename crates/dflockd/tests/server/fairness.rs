@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use testbed::dflockd::{Daemon, is_on_etcd, until};
 
 /// How long a client may be silent, in seconds, and how many clients are not silent for so long until all have come. A
-/// standby's link to its leader outlives a pause of six seconds.
+/// standby's link to its leader, and a call to etcd, outlive a pause of less than six seconds.
 fn silence() -> (u64, usize) {
-    if is_on_etcd() { (5, 60) } else { (9, 1500) }
+    if is_on_etcd() { (4, 60) } else { (9, 1500) }
 }
 
 fn pause(daemon: &Daemon, seconds: u64) {
