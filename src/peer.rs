@@ -8,17 +8,14 @@ mod permission;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockaddrLike, SockaddrStorage};
 use pidlockfile::Pid;
-use pidlockfile::process::lives;
-use ttylock::ResolvedDevice;
 
 use crate::sys::{self, Connection, Numbers};
 pub(crate) use crate::sys::{Inquiry, Status};
-pub(crate) use permission::is_no_port;
+pub(crate) use permission::{is_no_port, may_open};
 
 /// Somebody on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,24 +225,6 @@ impl Peer {
             (Purpose::Take, Place::Starter | Place::Loopback(_)) | (Purpose::Release, _) => Ok(()),
         }
     }
-}
-
-/// Whether a process of ours, of which this is told, may open the device at this path, which is
-/// this, for reading and writing.
-///
-/// # Errors
-/// [`Refusal::DeviceClosed`], and [`Refusal::RightsUnknown`] of a process that lives.
-pub(crate) fn may_open(
-    pid: Pid,
-    process: Option<&Status>,
-    path: &Path,
-    device: &ResolvedDevice,
-) -> Result<(), Refusal> {
-    let is_restricted = device.access.is_some_and(|access| access.is_character_device());
-    if process.is_none() && is_restricted && lives(pid) {
-        return Err(Refusal::RightsUnknown);
-    }
-    permission::may_open(process, path, device).then_some(()).ok_or(Refusal::DeviceClosed)
 }
 
 /// The user whom the kernel shows for all those that have no number in our user namespace; also

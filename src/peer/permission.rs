@@ -6,8 +6,11 @@
 
 use std::path::Path;
 
+use pidlockfile::Pid;
+use pidlockfile::process::lives;
 use ttylock::{Access, ResolvedDevice};
 
+use super::Refusal;
 use crate::sys::{self, Credentials, Status};
 
 /// Reading and writing, as bits of a mode.
@@ -37,14 +40,26 @@ const OWNING_GROUP: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 
-/// Whether a process may open the device at this path. What is no character device, or not there,
-/// is nobody's to forbid; nor is a process with unknown rights, as it has just ended.
-pub(super) fn may_open(process: Option<&Status>, path: &Path, device: &ResolvedDevice) -> bool {
-    let Some(access) = device.access.filter(Access::is_character_device) else { return true };
-    let Access { mode, user, group } = access;
-    let Some(credentials) = process.and_then(Status::credentials) else { return true };
+/// Whether a process of ours, of which this is told, may open the device at this path. What is no character device, or
+/// not there, is nobody's to forbid, nor is anything to a process that has just ended.
+///
+/// # Errors
+/// [`Refusal::DeviceClosed`], and [`Refusal::RightsUnknown`] of a process that lives.
+pub(crate) fn may_open(
+    pid: Pid,
+    process: Option<&Status>,
+    path: &Path,
+    device: &ResolvedDevice,
+) -> Result<(), Refusal> {
+    let access = device.access.filter(Access::is_character_device);
+    let Some(Access { mode, user, group }) = access else { return Ok(()) };
+    if process.is_none() && lives(pid) {
+        return Err(Refusal::RightsUnknown);
+    }
+    let Some(credentials) = process.and_then(Status::credentials) else { return Ok(()) };
     let acl = || Some(entries(&sys::acl(path, &device.node?)?));
-    credentials.user == 0 || Node { user, group, mode }.permits(&credentials, acl)
+    let may = credentials.user == 0 || Node { user, group, mode }.permits(&credentials, acl);
+    may.then_some(()).ok_or(Refusal::DeviceClosed)
 }
 
 /// What is no character device, or the null device.
@@ -99,7 +114,6 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use pidlockfile::Pid;
     use rstest::rstest;
     use ttylock::{DeviceName, follow};
 
@@ -275,8 +289,8 @@ mod tests {
         for (dev, name) in [("/dev", "null"), ("/nonexistent", "device"), ("/", "dev")] {
             let name = DeviceName::parse(name.as_bytes()).unwrap();
             let device = follow(Path::new(dev), &name).unwrap();
-            let own = Status::of(Pid::this());
-            assert!(may_open(own.as_ref(), &Path::new(dev).join(device.real()), &device));
+            let (this, path) = (Pid::this(), Path::new(dev).join(device.real()));
+            assert_eq!(may_open(this, Status::of(this).as_ref(), &path, &device), Ok(()));
             assert_eq!(is_no_port(&device), dev != "/nonexistent");
         }
     }

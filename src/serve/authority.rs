@@ -131,14 +131,11 @@ impl Authority {
         peer.may_name(owner, alive, Purpose::Take, self.rule)
             .map_err(|refusal| Refused::Process(pid, refusal))?;
         let device = table.resolve(&request.device).map_err(Refused::Device)?;
-        let may_hold = self.may_hold(pid, &device, || LazyCell::force(&status).as_ref());
-        // Root may do so for any process, also for a hidden one.
-        may_hold
-            .or_else(|refusal| {
-                let is_hidden = refusal == Refusal::RightsUnknown;
-                if is_hidden && peer.is_root() { Ok(()) } else { Err(refusal) }
-            })
-            .map_err(|refusal| Refused::Process(pid, refusal))?;
+        match self.may_hold(pid, &device, || LazyCell::force(&status).as_ref()) {
+            // Root may do so for any process, also for a hidden one.
+            Err(Refusal::RightsUnknown) if peer.is_root() => {}
+            may_hold => may_hold.map_err(|refusal| Refused::Process(pid, refusal))?,
+        }
         let is_foreseen = !alive();
         Ok(Granted { request, device, is_foreseen })
     }

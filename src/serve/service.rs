@@ -302,8 +302,6 @@ impl Service {
         // Asked again and again, a busy one would fill the log.
         if outcome != Outcome::Busy {
             let _ = self.report_to_log(client, Ok(answer));
-        }
-        if outcome != Outcome::Busy {
             client.answer(outcome);
         }
         outcome

@@ -56,13 +56,19 @@ fn transcripts_that_end_at_every_byte(#[values("memo", "rxtx", "telnet")] name: 
     }
 }
 
-#[test]
-fn a_lock_file_is_as_the_contract_says() {
-    let ground = Ground::new();
-    let wire = Wire::on(&ground);
+/// A session that has locked a device for this process.
+fn with_lock(ground: &Ground) -> Wire {
+    let wire = Wire::on(ground);
     wire.receive();
     assert!(wire.send(format!("lock /dev/ttyS1 {}\n", own()).as_bytes()));
     assert_eq!(wire.receive(), "200 Command okay.\r\n");
+    wire
+}
+
+#[test]
+fn a_lock_file_is_as_the_contract_says() {
+    let ground = Ground::new();
+    let wire = with_lock(&ground);
     // RXTX hangs up after every command: the lock is the process's, not the connection's.
     assert_eq!(wire.hang_up().code(), Some(0));
     assert_eq!(ground.locks(), ["LCK..ttyS1"]);
@@ -79,10 +85,7 @@ fn a_session_removes_what_a_killed_one_has_left() {
     let draft = ground.path(&format!("lock/lfpd.{}.0123456789abcdef.tmp", GONE));
     let long_ago = SystemTime::now() - Duration::from_secs(120);
     fs::File::create(&draft).unwrap().set_modified(long_ago).unwrap();
-    let wire = Wire::on(&ground);
-    wire.receive();
-    assert!(wire.send(format!("lock /dev/ttyS1 {}\n", own()).as_bytes()));
-    assert_eq!(wire.receive(), "200 Command okay.\r\n");
+    let wire = with_lock(&ground);
     assert_eq!(wire.hang_up().code(), Some(0));
     assert_eq!(ground.locks(), ["LCK..ttyS1"]);
     assert!(!draft.exists());

@@ -471,10 +471,8 @@ mod engine {
         assert!(matches!(answers(&mut engine)[..], [Answer::Granted(_)]));
     }
 
-    /// A server that takes the lead restores the time that was recorded last. So the time that is left of a hold that
-    /// nobody renews is recorded, each time that a quarter is over.
-    #[test]
-    fn the_time_left_of_a_restored_hold_is_recorded() {
+    /// A server that has taken the lead at second 0, with a hold of `k` that has 40 seconds left.
+    fn restored() -> (Engine, Kept) {
         let mut engine = engine();
         engine.record(LeaseStart::Record);
         let key = Key::new(b"k").unwrap();
@@ -482,6 +480,14 @@ mod engine {
         let key = key.bytes().into();
         let hold = Kept { key, claim, token, ttl, left_micros: 40_000_000, label: None };
         engine.restore(at_second(0), &hold);
+        (engine, hold)
+    }
+
+    /// A server that takes the lead restores the time that was recorded last. So the time that is left of a hold that
+    /// nobody renews is recorded, each time that a quarter is over.
+    #[test]
+    fn the_time_left_of_a_restored_hold_is_recorded() {
+        let (mut engine, hold) = restored();
         for (now, left) in [(10, 30), (20, 20), (30, 10)] {
             engine.advance(at_second(now - 1));
             assert!(!engine.has_changes());
@@ -494,7 +500,7 @@ mod engine {
         // One that is renewed needs no such record.
         engine.restore(at_second(50), &hold);
         let conn = engine.connect(1);
-        renew(&mut engine, at_second(51), conn, "k", token);
+        renew(&mut engine, at_second(51), conn, "k", hold.token);
         recorded(&mut engine, at_second(51));
         engine.advance(at_second(300));
         assert!(!engine.has_changes() && engine.census().held() == 1);
@@ -504,15 +510,7 @@ mod engine {
     /// hold of a dead client ends after four of them, however long each takes.
     #[test]
     fn slow_records_do_not_keep_a_restored_hold() {
-        let mut engine = engine();
-        engine.record(LeaseStart::Record);
-        let key = Key::new(b"k").unwrap();
-        let (claim, ttl, token) = (Claim::LOCK, Ttl::new(40).unwrap(), Token::new(1, 7));
-        let key = key.bytes().into();
-        engine.restore(
-            at_second(0),
-            &Kept { key, claim, token, ttl, left_micros: 40_000_000, label: None },
-        );
+        let (mut engine, _) = restored();
         let mut now = 0;
         for left in [30, 20, 10] {
             engine.advance(at_second(now + 9));

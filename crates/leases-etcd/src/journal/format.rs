@@ -251,7 +251,7 @@ fn read_decimal(digits: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use leases::{MAX_KEY_BYTES, MAX_SECONDS};
     use proptest::prelude::*;
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(read_hold(1, text.as_bytes()), None);
     }
 
-    const TERM: Term = Term {
+    pub(in crate::journal) const TERM: Term = Term {
         cluster: 0xc1,
         longest: Ttl::new(60).unwrap(),
         fence: 0xfe,

@@ -439,15 +439,8 @@ fn first_fence(revision: i64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::format::tests::TERM as LAST;
     use super::*;
-
-    const LAST: Term = Term {
-        cluster: 0xc1,
-        longest: Ttl::new(60).unwrap(),
-        fence: 5,
-        leader: Leader(7),
-        commit: 3,
-    };
 
     /// The same cluster by its id, but what etcd had told is missing there: the next leaders see another cluster, wait
     /// for leases that only this server knows, and give out greater fences.

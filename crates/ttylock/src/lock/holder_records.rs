@@ -26,6 +26,8 @@ use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, proce
 
 use super::directories::{listing, may_be_in};
 use super::holder_record::{HolderRecord, beside, nanoseconds};
+#[cfg(test)]
+use super::meanwhile::{self, Moment};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
 
@@ -207,7 +209,7 @@ impl HolderRecords {
             let record = self.record_for(claimant, lock, names.clone());
             let Some(text) = record.to_text() else { return Ok(()) };
             #[cfg(test)]
-            before_record::happens();
+            meanwhile::comes(Moment::BeforeRecord);
             let is_anothers = |it: &HolderRecord| self.is_anothers(it);
             if !write(handle, name, &text, is_anothers, || stands(lock))? {
                 let name = beside(name, lock.file).ok_or(Errno::ENAMETOOLONG)?;
@@ -428,26 +430,6 @@ fn take_out(handle: &OwnedFd, name: &Name, text: &OsStr) -> Result<(), Errno> {
         let _ = linkat(handle, aside.as_str(), handle, name.as_str(), AtFlags::empty());
     }
     unlinkat(handle, aside.as_str(), UnlinkatFlags::NoRemoveDir)
-}
-
-/// For tests: an action between the creation of a lock file and of its record.
-#[cfg(test)]
-pub(super) mod before_record {
-    use std::cell::RefCell;
-
-    thread_local! {
-        static EVENT: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
-    }
-
-    pub(in crate::lock) fn set(event: impl FnOnce() + 'static) {
-        EVENT.set(Some(Box::new(event)));
-    }
-
-    pub(super) fn happens() {
-        if let Some(event) = EVENT.take() {
-            event();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub(crate) mod holder_records;
 pub(crate) mod holders;
 mod kernel_list;
 mod list_thread;
+#[cfg(test)]
+mod meanwhile;
 mod model;
 pub(crate) mod names;
 mod open;

@@ -12,6 +12,8 @@ use crate::lock::directories::{Place, Role};
 use crate::lock::flock;
 use crate::lock::flock_rights::{self, Entitled, Flocker};
 use crate::lock::holder_record::HolderRecord;
+#[cfg(test)]
+use crate::lock::meanwhile::{self, Moment};
 use crate::lock::{Cause, Weight};
 
 /// A lock file without a readable pid is busy until it is this old: a program may be about to write it (FreeBSD's
@@ -132,7 +134,7 @@ impl State {
         decides: bool,
     ) -> Result<(), Busy> {
         #[cfg(test)]
-        before_hold::happens();
+        meanwhile::comes(Moment::BeforeHold);
         match place.directory.hold(name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
@@ -332,26 +334,6 @@ impl std::fmt::Display for Stale {
             Self::Gone(pid) => write!(f, "pid {pid} is gone"),
             Self::Reused(pid) => write!(f, "pid {pid} belongs to another process now"),
             Self::Unreadable => f.write_str("it has named no process for 30 seconds"),
-        }
-    }
-}
-
-/// For tests: an action between the reading of a lock file and its holding.
-#[cfg(test)]
-pub(super) mod before_hold {
-    use std::cell::RefCell;
-
-    thread_local! {
-        static EVENT: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
-    }
-
-    pub(in crate::lock) fn set(event: impl FnOnce() + 'static) {
-        EVENT.set(Some(Box::new(event)));
-    }
-
-    pub(super) fn happens() {
-        if let Some(event) = EVENT.take() {
-            event();
         }
     }
 }

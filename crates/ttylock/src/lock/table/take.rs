@@ -89,14 +89,13 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
         let busy = match state.look(place, name, found) {
             Classification::Free => continue,
             Classification::Busy(busy) => busy,
+            Classification::Stale(..) if place.is_open_to_all() => continue,
             Classification::Stale(judged, _) => {
-                match state.flocker(judged.identity(), judged.owner()) {
-                    Err(_) | Ok(_) if place.is_open_to_all() => continue,
+                let flocker = state.flocker(judged.identity(), judged.owner());
+                match flocker.map(|flocker| flocker.blocks(place.directory.is_gated())) {
+                    Ok(None) => continue,
+                    Ok(holder) => Busy::Changing(holder),
                     Err(cause) => Busy::NotYet(cause),
-                    Ok(flocker) => match flocker.blocks(place.directory.is_gated()) {
-                        Some(holder) => Busy::Changing(Some(holder)),
-                        None => continue,
-                    },
                 }
             }
         };

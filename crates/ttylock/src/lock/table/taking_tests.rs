@@ -13,13 +13,13 @@ use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
-use super::classify::{Busy, Classification, before_hold};
+use super::classify::{Busy, Classification};
 use super::{Answer, Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::lock::backoff::Backoff;
 use crate::lock::flock::{self, Flocks};
-use crate::lock::holder_records::before_record;
 use crate::lock::kernel_list::{Completeness, Listing};
+use crate::lock::meanwhile::{self, Moment};
 use crate::lock::{Cause, Contended, Event, Outcome, Pass, Request};
 use crate::test_processes::{ended, pid_of};
 
@@ -96,7 +96,7 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     let pid = ended();
     let met = Rc::new(RefCell::new(Vec::new()));
     let notes = Rc::clone(&met);
-    before_record::set(move || {
+    meanwhile::at(Moment::BeforeRecord, move || {
         let own = request(Pid::this());
         let lock = second.attempt_lock(&own, None, last()).map(|answer| answer.outcome);
         // A process with the same number here does not release it either.
@@ -138,7 +138,7 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
         ["lock", "state"].map(|it| shared.0.path().join(it).join("LCK..ttyS0")).into();
     let met = Rc::new(RefCell::new(Vec::new()));
     let (notes, unlock) = (Rc::clone(&met), own.clone());
-    before_record::set(move || {
+    meanwhile::at(Moment::BeforeRecord, move || {
         let note = |answer: Result<Answer, Contended>| {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             let is_as_written = text.trim() == Pid::this().to_string() && !record.is_symlink();
@@ -170,20 +170,20 @@ fn a_lock_that_is_recorded_after_it_was_read_is_not_passed_by_a_process_with_its
     let mut elsewhere = shared.elsewhere();
     let answer = std::thread::scope(|scope| {
         scope.spawn(|| {
-            before_record::set(move || {
+            meanwhile::at(Moment::BeforeRecord, move || {
                 is_made.send(()).unwrap();
                 goes_on.recv().unwrap();
             });
             is_done.send(elsewhere.lock(&own).outcome).unwrap();
         });
         made.recv().unwrap();
-        before_hold::set(move || {
+        meanwhile::at(Moment::BeforeHold, move || {
             go_on.send(()).unwrap();
             assert_eq!(done.recv(), Ok(Outcome::Done));
         });
         let answer = shared.here().attempt_pass(&pass, None, last());
         // If it was never held, the other one does not wait for ever.
-        before_hold::set(|| ());
+        meanwhile::at(Moment::BeforeHold, || ());
         answer
     });
     receiver.kill().unwrap();
@@ -210,7 +210,7 @@ fn a_process_that_ends_meanwhile_gets_no_lock() {
     let shared = Shared::new();
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = pid_of(&child);
-    before_record::set(move || {
+    meanwhile::at(Moment::BeforeRecord, move || {
         child.kill().unwrap();
         child.wait().unwrap();
     });
@@ -228,7 +228,7 @@ fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
     let shared = Shared::new();
     let file = shared.0.path().join("lock/LCK..ttyS0");
     let removed = file.clone();
-    before_record::set(move || std::fs::remove_file(removed).unwrap());
+    meanwhile::at(Moment::BeforeRecord, move || std::fs::remove_file(removed).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
     let first = table.attempt_lock(&request, None, fresh());
@@ -246,7 +246,7 @@ fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
     let shared = Shared::new();
     let file = shared.0.path().join("lock/LCK..ttyS0");
     let (from, to) = (file.clone(), shared.0.path().join("elsewhere"));
-    before_record::set(move || std::fs::rename(from, to).unwrap());
+    meanwhile::at(Moment::BeforeRecord, move || std::fs::rename(from, to).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
     let first = table.attempt_lock(&request, None, fresh());
@@ -276,7 +276,7 @@ fn two_services_with_different_directories_do_not_both_take_a_device(
     let theirs = other.join("LCK..ttyS0");
     let held = Rc::new(RefCell::new(None));
     let holds = Rc::clone(&held);
-    before_record::set(move || match holder {
+    meanwhile::at(Moment::BeforeRecord, move || match holder {
         Some(pid) => {
             std::fs::write(&theirs, format!("{pid:>10}\n")).unwrap();
             let file = File::open(&theirs).unwrap();
@@ -458,7 +458,7 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     let (mut first, mut second) = (shared.elsewhere(), shared.here());
     let met = Rc::new(RefCell::new(None));
     let note = Rc::clone(&met);
-    before_record::set(move || {
+    meanwhile::at(Moment::BeforeRecord, move || {
         let (_, open, state) = second.parts().unwrap();
         let name = Name::new("LCK..ttyS0").unwrap();
         *note.borrow_mut() = Some(state.examine(&open.own, &name));
@@ -532,7 +532,7 @@ fn a_lock_that_is_removed_while_it_is_passed_is_not_passed() {
     let (device, from, to) = (request(Pid::this()).device, Pid::this(), pid_of(&receiver));
     assert_eq!(table.lock(&request(from)).outcome, Outcome::Done);
     let file = shared.0.path().join("lock/LCK..ttyS0");
-    before_record::set(move || std::fs::remove_file(file).unwrap());
+    meanwhile::at(Moment::BeforeRecord, move || std::fs::remove_file(file).unwrap());
     let answer = table.pass(&Pass { device, from, to });
     receiver.kill().unwrap();
     receiver.wait().unwrap();
