@@ -44,8 +44,7 @@ struct Shared {
 struct Board {
     wanted: Wanted,
     is_asked: bool,
-    /// Whether the thread is reading.
-    is_busy: bool,
+    under_way: Option<Beginning>,
     is_over: bool,
     last: Option<Reading>,
 }
@@ -58,20 +57,30 @@ impl Board {
     }
 }
 
+/// What a reading is about, and when it began.
+#[derive(Clone, Debug)]
+struct Beginning {
+    about: Wanted,
+    at: Instant,
+}
+
+impl Beginning {
+    fn answers(&self, node: &Node, asked: Instant) -> bool {
+        self.about.has(node) && asked.saturating_duration_since(self.at) < GOOD_FOR
+    }
+}
+
 /// The result of one reading.
 #[derive(Debug)]
 struct Reading {
-    about: Wanted,
+    began: Beginning,
     listing: Result<Arc<Listing>, io::ErrorKind>,
-    began: Instant,
     ended: Instant,
 }
 
 impl Reading {
     fn is_good_for(&self, node: &Node, asked: Instant, now: Instant) -> bool {
-        self.about.has(node)
-            && asked.saturating_duration_since(self.began) < GOOD_FOR
-            && now.saturating_duration_since(self.ended) < KEPT_FOR
+        self.began.answers(node, asked) && now.saturating_duration_since(self.ended) < KEPT_FOR
     }
 }
 
@@ -104,13 +113,17 @@ impl ListThread {
         if let Some(listing) = board.listing(node, asked) {
             return listing.map(Some);
         }
+        // Another reading would only delay the next caller.
+        if board.under_way.as_ref().is_some_and(|began| began.answers(node, asked)) {
+            return Ok(None);
+        }
         if board.wanted.len() >= NODES {
             board.wanted = Wanted::default();
         }
         board.wanted.add(node);
         board.is_asked = true;
         self.board.changed.notify_all();
-        if board.is_busy {
+        if board.under_way.is_some() {
             return Ok(None);
         }
         let end = Instant::now().checked_add(PATIENCE);
@@ -146,17 +159,17 @@ fn keep_reading(shared: &Shared) {
         if board.is_over {
             return;
         }
-        (board.is_asked, board.is_busy) = (false, true);
-        let about = board.wanted.clone();
+        board.is_asked = false;
+        let began = Beginning { about: board.wanted.clone(), at: Instant::now() };
+        board.under_way = Some(began.clone());
         drop(board);
 
-        let began = Instant::now();
-        let listing = read_list(&about, None).map(Arc::new).map_err(|error| error.kind());
+        let listing = read_list(&began.about, None).map(Arc::new).map_err(|error| error.kind());
         let ended = Instant::now();
 
         let mut board = shared.board();
-        board.last = Some(Reading { about, listing, began, ended });
-        board.is_busy = false;
+        board.last = Some(Reading { began, listing, ended });
+        board.under_way = None;
         shared.changed.notify_all();
     }
 }
@@ -190,8 +203,8 @@ mod tests {
         let (start, [began, ended]) = (Instant::now(), reading);
         let at = |millis| start + Duration::from_millis(millis);
         let listing = Ok(Arc::new(Listing::default()));
-        let about = Wanted::of([&NODE]);
-        let reading = Reading { about, listing, began: at(began), ended: at(ended) };
+        let began = Beginning { about: Wanted::of([&NODE]), at: at(began) };
+        let reading = Reading { began, listing, ended: at(ended) };
         assert_eq!(reading.is_good_for(&NODE, at(asked), at(now)), is_good);
         let other = Node { inode: 89, ..NODE };
         assert!(!reading.is_good_for(&other, at(asked), at(now)));
@@ -201,13 +214,16 @@ mod tests {
     #[test]
     fn a_request_for_a_list_being_read_comes_back() {
         let board = Arc::new(Shared::default());
-        board.board().is_busy = true;
+        let (at, asked) = (Instant::now(), Instant::now() + GOOD_FOR);
+        board.board().under_way = Some(Beginning { about: Wanted::of([&NODE]), at });
         let list_thread = ListThread { board: Arc::clone(&board) };
-        let asked = Instant::now();
-        for _ in 0..1000 {
-            assert!(list_thread.listing(&NODE, asked).unwrap().is_none());
+        // The reading under way answers the first of them.
+        for (asked, needs_another) in [(at, false), (asked, true)] {
+            for _ in 0..1000 {
+                assert!(list_thread.listing(&NODE, asked).unwrap().is_none());
+            }
+            assert_eq!(board.board().is_asked, needs_another);
         }
-        assert!(board.board().is_asked);
         let thread = {
             let board = Arc::clone(&board);
             thread::spawn(move || keep_reading(&board))
