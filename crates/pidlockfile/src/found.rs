@@ -165,6 +165,12 @@ impl Judged {
     pub fn identity(&self) -> Identity {
         self.seen.identity
     }
+
+    /// Everything that was seen of it.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.seen
+    }
 }
 
 impl Drop for Judged {

@@ -8,21 +8,20 @@ use super::flock::{Completeness, Holder, Sight};
 /// The holder of `flock(2)` on a lock file, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flocker {
-    /// A holder whose lock counts, or may count if its user is unknown.
-    Entitled(Holder),
+    /// A holder whose lock counts, or may count if its user is unknown: the file may not be broken.
+    Counts(Holder),
     /// A holder whose lock does not count.
-    Outsider(Holder),
+    Ignored(Holder),
     /// No holder, or a process that has ended since.
     Nobody,
 }
 
 impl Flocker {
-    /// The known holder that prevents the breaking of a stale lock file. Without a gate, every `flock(2)` does.
-    pub(super) fn blocks(self, is_gated: bool) -> Option<Holder> {
+    /// The holder that prevents the breaking of a stale lock file.
+    pub(super) fn that_counts(self) -> Option<Holder> {
         match self {
-            Self::Entitled(holder) => Some(holder),
-            Self::Outsider(holder) => Some(holder).filter(|_| !is_gated),
-            Self::Nobody => None,
+            Self::Counts(holder) => Some(holder),
+            Self::Ignored(_) | Self::Nobody => None,
         }
     }
 }
@@ -32,6 +31,8 @@ impl Flocker {
 pub(super) struct Entitled {
     pub(super) own: u32,
     pub(super) owner: u32,
+    /// Without a gate, every user's does.
+    pub(super) everybody: bool,
 }
 
 /// `of` gives the user of a process, and whether the process exists. `all_seen` says whether the kernel shows
@@ -47,6 +48,7 @@ pub(super) fn flocker(
 ) -> Flocker {
     let counts = |holder: &Holder| match holder {
         Holder::Unseen => true,
+        Holder::Process(_) if entitled.everybody => true,
         Holder::Process(pid) => match of(*pid) {
             (Some(uid), _) => [0, entitled.own, entitled.owner].contains(&uid),
             (None, lives) => lives,
@@ -55,12 +57,12 @@ pub(super) fn flocker(
     let untold =
         sight.completeness != Completeness::Whole || (sight.holders.is_empty() && !all_seen);
     if let Some(holder) = sight.holders.iter().copied().find(counts) {
-        return Flocker::Entitled(holder);
+        return Flocker::Counts(holder);
     }
     if untold {
-        return Flocker::Entitled(Holder::Unseen);
+        return Flocker::Counts(Holder::Unseen);
     }
-    sight.holders.first().copied().map_or(Flocker::Nobody, Flocker::Outsider)
+    sight.holders.first().copied().map_or(Flocker::Nobody, Flocker::Ignored)
 }
 
 #[cfg(test)]
@@ -92,18 +94,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::root(&[ROOT], Completeness::Whole, true, Flocker::Entitled(process(ROOT)))]
-    #[case::a_service(&[SERVICE], Completeness::Whole, true, Flocker::Entitled(process(SERVICE)))]
-    #[case::the_files_owner(&[OWNER], Completeness::Whole, true, Flocker::Entitled(process(OWNER)))]
-    #[case::an_outsider(&[OUTSIDER], Completeness::Whole, true, Flocker::Outsider(process(OUTSIDER)))]
-    #[case::both(&[OUTSIDER, OWNER], Completeness::Whole, true, Flocker::Entitled(process(OWNER)))]
-    #[case::an_unknown_owner(&[HIDDEN], Completeness::Whole, true, Flocker::Entitled(process(HIDDEN)))]
-    #[case::an_inherited_descriptor(&[ENDED], Completeness::Whole, true, Flocker::Outsider(process(ENDED)))]
-    #[case::one_without_a_number(&[0], Completeness::Whole, true, Flocker::Entitled(Holder::Unseen))]
+    #[case::root(&[ROOT], Completeness::Whole, true, Flocker::Counts(process(ROOT)))]
+    #[case::a_service(&[SERVICE], Completeness::Whole, true, Flocker::Counts(process(SERVICE)))]
+    #[case::the_files_owner(&[OWNER], Completeness::Whole, true, Flocker::Counts(process(OWNER)))]
+    #[case::an_outsider(&[OUTSIDER], Completeness::Whole, true, Flocker::Ignored(process(OUTSIDER)))]
+    #[case::both(&[OUTSIDER, OWNER], Completeness::Whole, true, Flocker::Counts(process(OWNER)))]
+    #[case::an_unknown_owner(&[HIDDEN], Completeness::Whole, true, Flocker::Counts(process(HIDDEN)))]
+    #[case::an_inherited_descriptor(&[ENDED], Completeness::Whole, true, Flocker::Ignored(process(ENDED)))]
+    #[case::one_without_a_number(&[0], Completeness::Whole, true, Flocker::Counts(Holder::Unseen))]
     #[case::nobody(&[], Completeness::Whole, true, Flocker::Nobody)]
-    #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Entitled(Holder::Unseen))]
-    #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Outsider(process(OUTSIDER)))]
-    #[case::not_all_is_told(&[OUTSIDER], Completeness::Partial(None), true, Flocker::Entitled(Holder::Unseen))]
+    #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Counts(Holder::Unseen))]
+    #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Ignored(process(OUTSIDER)))]
+    #[case::not_all_is_told(&[OUTSIDER], Completeness::Partial(None), true, Flocker::Counts(Holder::Unseen))]
     fn the_flock_of_which_users_counts(
         #[case] pids: &[i64],
         #[case] completeness: Completeness,
@@ -111,7 +113,11 @@ mod tests {
         #[case] expected: Flocker,
     ) {
         let holders = pids.iter().copied().map(process).collect();
-        let entitled = Entitled { own: 10, owner: 1000 };
-        assert_eq!(flocker(&Sight { holders, completeness }, all_seen, entitled, of), expected);
+        let sight = Sight { holders, completeness };
+        let gated = Entitled { own: 10, owner: 1000, everybody: false };
+        assert_eq!(flocker(&sight, all_seen, gated, of), expected);
+        // Without a gate, an outsider counts as well.
+        let ungated = flocker(&sight, all_seen, Entitled { everybody: true, ..gated }, of);
+        assert_eq!(ungated.that_counts().is_some(), expected != Flocker::Nobody);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Attempt, Found, Identity, Judged, Name, Obstacle, Pid, Status};
+use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status};
 
 use super::handover;
 use super::state::{State, TEMPORARY};
@@ -110,7 +110,7 @@ impl State {
         };
         // Until one process has a lock that is being passed completely, none of its files is removed.
         if place.role == Role::Written && !handover::settle(self, place, name) {
-            return Classification::Busy(self.contended(place, name));
+            return Classification::Busy(self.contended(place, Some(judged.status())));
         }
         // Our own `flock(2)` must not count as that of another process.
         self.guards.let_go(name, judged.identity());
@@ -141,14 +141,13 @@ impl State {
             Ok(Attempt::Contended) if decides => {}
             Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
         }
-        let flocker = self.flocker(judged.identity(), judged.owner());
-        let flocker = flocker.map_err(Busy::NotYet)?;
-        let blocker = flocker.blocks(place.directory.is_gated());
+        let flocker = self.flocker(place, judged.status()).map_err(Busy::NotYet)?;
+        let blocker = flocker.that_counts();
         if blocker.is_some() || !judged.go_past() {
             return Err(Busy::Changing(blocker));
         }
         let by = match flocker {
-            Flocker::Entitled(holder) | Flocker::Outsider(holder) => holder.to_string(),
+            Flocker::Counts(holder) | Flocker::Ignored(holder) => holder.to_string(),
             Flocker::Nobody => "a process that is gone".to_owned(),
         };
         let text = format!("ignored flock(2) of {by} on {}", place.name(name));
@@ -156,16 +155,18 @@ impl State {
         Ok(())
     }
 
-    /// The holder of `flock(2)` on a lock file of this owner.
+    /// The holder of `flock(2)` on a lock file that was read, and whether it counts.
     ///
     /// # Errors
     /// While the kernel's list is being read.
-    pub(super) fn flocker(&mut self, file: Identity, owner: u32) -> Result<Flocker, Cause> {
-        let Ok(sight) = self.flocks.on_file(file, self.backoff.asked()) else {
-            return Ok(Flocker::Entitled(flock::Holder::Unseen));
+    pub(super) fn flocker(&mut self, place: &Place, file: Status) -> Result<Flocker, Cause> {
+        let Ok(sight) = self.flocks.on_file(file.identity, self.backoff.asked()) else {
+            return Ok(Flocker::Counts(flock::Holder::Unseen));
         };
         let sight = sight.ok_or(Cause::Reading)?;
-        let entitled = Entitled { own: nix::unistd::geteuid().as_raw(), owner };
+        let everybody = !place.directory.is_gated();
+        let own = nix::unistd::geteuid().as_raw();
+        let entitled = Entitled { own, owner: file.owner, everybody };
         let of = |pid| (process::owner(pid), lives(pid));
         Ok(flock_rights::flocker(&sight, flock::sees_all(), entitled, of))
     }

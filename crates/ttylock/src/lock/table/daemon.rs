@@ -164,11 +164,14 @@ fn try_clear(
     let busy = match state.hold_if_stale(place, name, judged) {
         Classification::Free => return Ok(Ok(())),
         Classification::Busy(busy) => busy,
-        Classification::Stale(judged, _) => match state.take_away(place, name, judged, false) {
-            Ok(Attempt::Done(()) | Attempt::Changed) => return Ok(Ok(())),
-            Ok(Attempt::Contended) => state.contended(place, name),
-            Err(error) => return Ok(Err(error.to_string())),
-        },
+        Classification::Stale(judged, _) => {
+            let file = judged.status();
+            match state.take_away(place, name, judged, false) {
+                Ok(Attempt::Done(()) | Attempt::Changed) => return Ok(Ok(())),
+                Ok(Attempt::Contended) => state.contended(place, Some(file)),
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
     };
     match busy {
         Busy::NotYet(cause) => Err(cause),

@@ -151,7 +151,7 @@ pub(super) fn settle_each<'n>(
 ) -> Result<(), Stop> {
     match names.into_iter().find(|name| !settle(state, own, name)) {
         None => Ok(()),
-        Some(name) => Err(state.stop_contended(own, name)),
+        Some(name) => Err(state.stop_contended(own, name, None)),
     }
 }
 

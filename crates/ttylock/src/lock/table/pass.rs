@@ -147,6 +147,7 @@ fn pass_one(
     let claim = claim(&content);
     for _ in 0..ATTEMPTS {
         let Some(mut judged) = passable(state, own, name, pass)? else { return Ok(None) };
+        let file = judged.status();
         let broken = match state.guards.take(name, pass.from, state.machine.here()) {
             // It is protected by our `flock(2)`.
             Some(held) => {
@@ -169,7 +170,7 @@ fn pass_one(
         match broken {
             Ok(Attempt::Done(published)) => return Ok(Some(published)),
             Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) => return Err(state.stop_contended(own, name)),
+            Ok(Attempt::Contended) => return Err(state.stop_contended(own, name, Some(file))),
             Err(error) => return Err(state.cannot_write(&error)),
         }
     }

@@ -201,6 +201,7 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             }
             Classification::Stale(judged, _) => judged,
         };
+        let file = judged.status();
         match state.take_away(place, name, judged, is_living && is_contended) {
             Ok(Attempt::Done(())) => {
                 return Some(if is_own { Released::Own } else { Released::Stale });
@@ -208,7 +209,7 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => {
                 if !(is_living && state.backoff.decides()) {
-                    let busy = state.contended(place, name);
+                    let busy = state.contended(place, Some(file));
                     return Some(not_released(state, place, name, busy, is_living));
                 }
                 is_contended = true;
@@ -219,7 +220,7 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
             }
         }
     }
-    let busy = state.contended(place, name);
+    let busy = state.contended(place, None);
     Some(not_released(state, place, name, busy, false))
 }
 
@@ -259,7 +260,7 @@ fn hold_own(
 ) -> Classification {
     let held = if is_living {
         match place.directory.hold(name, &mut judged) {
-            Ok(Attempt::Contended) => unless_being_made(state, name, &judged, pid),
+            Ok(Attempt::Contended) => unless_being_made(state, place, name, &judged, pid),
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => Ok(()),
         }
     } else {
@@ -280,6 +281,7 @@ fn hold_own(
 /// lock of another pid namespace that is being made: its maker holds it until it is recorded.
 fn unless_being_made(
     state: &mut State,
+    place: &Place,
     name: &Name,
     judged: &Judged,
     pid: Pid,
@@ -290,9 +292,8 @@ fn unless_being_made(
     if !state.backoff.decides() {
         return Err(Busy::NotYet(Cause::Breaking));
     }
-    let flocker = state.flocker(judged.identity(), judged.owner()).map_err(Busy::NotYet)?;
-    // Even without a gate, any other user's `flock(2)` is no maker's.
-    flocker.blocks(true).map_or(Ok(()), |maker| Err(Busy::Changing(Some(maker))))
+    let flocker = state.flocker(place, judged.status()).map_err(Busy::NotYet)?;
+    flocker.that_counts().map_or(Ok(()), |maker| Err(Busy::Changing(Some(maker))))
 }
 
 /// Whether the name still belongs to that file. If that cannot be found out, it does.

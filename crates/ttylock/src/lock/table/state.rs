@@ -13,6 +13,7 @@ use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock::{self, Flocks};
 use crate::lock::flock_guards::FlockGuards;
+use crate::lock::flock_rights::Flocker;
 use crate::lock::holder_records::{Claimant, HolderRecords};
 use crate::lock::watched::Watched;
 use crate::lock::{Cause, Event, Weight};
@@ -166,33 +167,26 @@ impl State {
         }
     }
 
-    /// Another process is making, breaking or removing this file. For a caller that decides, the file is busy, and the
-    /// answer names that process; every other caller comes back.
-    pub(super) fn contended(&mut self, place: &Place, name: &Name) -> Busy {
+    /// Another process is making, breaking or removing the lock of this file. For a caller that decides, it is busy, and
+    /// the answer names that process; every other caller comes back.
+    pub(super) fn contended(&mut self, place: &Place, file: Option<Status>) -> Busy {
         if !self.backoff.decides() {
             return Busy::NotYet(Cause::Breaking);
         }
-        self.blocked_by(place, name).map_or_else(Busy::NotYet, Busy::Changing)
+        let flocker = file.map(|file| self.flocker(place, file)).transpose();
+        let holder = flocker.map(|flocker| flocker.and_then(Flocker::that_counts));
+        holder.map_or_else(Busy::NotYet, Busy::Changing)
     }
 
     /// The same as the answer.
-    pub(super) fn stop_contended(&mut self, place: &Place, name: &Name) -> Stop {
-        let busy = self.contended(place, name);
-        self.busy(place, name, busy)
-    }
-
-    /// The known holder of the `flock(2)` that prevents the breaking of a stale lock file.
-    ///
-    /// # Errors
-    /// While the kernel's list is being read.
-    pub(super) fn blocked_by(
+    pub(super) fn stop_contended(
         &mut self,
         place: &Place,
         name: &Name,
-    ) -> Result<Option<flock::Holder>, Cause> {
-        let Ok(seen) = Status::of_name(&place.directory, name.as_str()) else { return Ok(None) };
-        let flocker = self.flocker(seen.identity, seen.owner)?;
-        Ok(flocker.blocks(place.directory.is_gated()))
+        file: Option<Status>,
+    ) -> Stop {
+        let busy = self.contended(place, file);
+        self.busy(place, name, busy)
     }
 
     pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pidlockfile::process::{Fate, ProcessIdentity, Start};
-use pidlockfile::{Found, Name, Pid, process};
+use pidlockfile::{Found, Name, Pid, Status, process};
 
 use super::classify::{Busy, Classification, pid_in};
 use super::resolve::Resolver;
@@ -13,6 +13,7 @@ use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock;
+use crate::lock::flock_rights::Flocker;
 use crate::lock::holders::{self, Holder, Scheme, Standing};
 use crate::lock::names::{self, LockNames, lock_names};
 
@@ -176,28 +177,37 @@ pub(super) fn holder_on_record(
 
 /// The process that a lock file names, and the process that prevents the breaking of a stale file.
 fn holders_by_file(state: &mut State, place: &Place, name: &Name, device: &str) -> Vec<Holder> {
-    let Some(holder) = holder(state, place, name, device) else { return Vec::new() };
-    let is_stale = holder.standing == Standing::Stale;
-    let blocked_by = is_stale.then(|| state.blocked_by(place, name).ok().flatten()).flatten();
-    let in_the_way = blocked_by
-        .filter(|by| matches!(by, flock::Holder::Process(_)))
-        .map(|by| Holder::by_flock(device, by));
+    let Some((holder, file)) = holder(state, place, name, device) else { return Vec::new() };
+    let stale = file.filter(|_| holder.standing == Standing::Stale);
+    let flocker = stale.and_then(|file| state.flocker(place, file).ok());
+    let in_the_way = match flocker {
+        Some(Flocker::Counts(by @ flock::Holder::Process(_))) => Some(Holder::by_flock(device, by)),
+        Some(_) | None => None,
+    };
     std::iter::once(holder).chain(in_the_way).collect()
 }
 
-fn holder(state: &mut State, place: &Place, name: &Name, device: &str) -> Option<Holder> {
+fn holder(
+    state: &mut State,
+    place: &Place,
+    name: &Name,
+    device: &str,
+) -> Option<(Holder, Option<Status>)> {
     let scheme = Scheme::of_file(place.path.join(name.as_str()));
     let mut holder = Holder::unknown(device, scheme);
     let found = place.directory.read(name, READ_LIMIT);
     let counts = state.counts(place, &found).is_ok();
     let judged = match found.ok()? {
         Found::Nothing => return None,
-        Found::Obstacle(_) if counts => return Some(holder),
-        Found::Obstacle(_) => return Some(Holder { standing: Standing::Claim, ..holder }),
+        Found::Obstacle(_) if counts => return Some((holder, None)),
+        Found::Obstacle(_) => {
+            return Some((Holder { standing: Standing::Claim, ..holder }, None));
+        }
         Found::File(judged) => judged,
     };
     let content = Content::parse(judged.content()).ok();
     holder.pid = content.as_ref().map(|content| content.pid);
+    let file = judged.status();
     holder.since = Some(judged.modified());
     holder.owner = Some(judged.owner());
     let record = holder
@@ -215,5 +225,5 @@ fn holder(state: &mut State, place: &Place, name: &Name, device: &str) -> Option
     holder.user = noted.or_else(|| living.and_then(process::owner));
     let note = content.map(|content| content.note).filter(|note| !note.is_empty());
     holder.command = living.and_then(holders::command).or(note);
-    Some(holder)
+    Some((holder, Some(file)))
 }

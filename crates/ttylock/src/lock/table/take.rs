@@ -13,6 +13,7 @@ use super::{ATTEMPTS, Stop, handover, refuse};
 use crate::device::node::ResolvedDevice;
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::directories::{Directories, Place};
+use crate::lock::flock_rights::Flocker;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::{Request, Weight};
@@ -91,8 +92,8 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
             Classification::Busy(busy) => busy,
             Classification::Stale(..) if place.is_open_to_all() => continue,
             Classification::Stale(judged, _) => {
-                let flocker = state.flocker(judged.identity(), judged.owner());
-                match flocker.map(|flocker| flocker.blocks(place.directory.is_gated())) {
+                let flocker = state.flocker(place, judged.status());
+                match flocker.map(Flocker::that_counts) {
                     Ok(None) => continue,
                     Ok(holder) => Busy::Changing(holder),
                     Err(cause) => Busy::NotYet(cause),
@@ -115,10 +116,11 @@ fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
             Classification::Free => return Ok(()),
             Classification::Busy(busy) => busy,
             Classification::Stale(judged, stale) => {
+                let file = judged.status();
                 match state.remove(place, name, judged, stale) {
                     Attempt::Done(()) => return Ok(()),
                     Attempt::Changed => continue,
-                    Attempt::Contended => state.contended(place, name),
+                    Attempt::Contended => state.contended(place, Some(file)),
                 }
             }
         };
@@ -169,13 +171,14 @@ fn take_one(
             Classification::Busy(busy) => return Err(state.busy(own, name, busy)),
             Classification::Stale(judged, stale) => (judged, stale),
         };
+        let file = judged.status();
         match own.directory.replace(name, judged, claim) {
             Ok(Attempt::Done(published)) => {
                 state.say(Weight::Notice, format!("broke {}: {stale}", own.name(name)));
                 return Ok(published);
             }
             Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) => return Err(state.stop_contended(own, name)),
+            Ok(Attempt::Contended) => return Err(state.stop_contended(own, name, Some(file))),
             Err(error) => return Err(state.cannot_break(own, name, stale, &error)),
         }
     }
@@ -240,7 +243,7 @@ pub(super) fn remember(
     }
     let has_none = matches!(outcome, Err(Errno::EACCES | Errno::EPERM | Errno::EROFS));
     match lost {
-        Some(name) => Err(state.stop_contended(own, name)),
+        Some(name) => Err(state.stop_contended(own, name, None)),
         None => Ok(outcome.is_ok() || has_none),
     }
 }
