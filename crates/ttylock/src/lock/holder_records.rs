@@ -232,16 +232,22 @@ impl HolderRecords {
     /// no record is removed as well.
     pub(crate) fn sweep_gone(&self, most: usize, stands: impl Fn(&Name) -> bool) {
         let Some(handle) = self.handle.as_ref() else { return };
-        for entry in self.entries(most) {
-            let Ok(text) = readlinkat(handle, entry.as_str()) else { continue };
-            match parsed(&text) {
+        for (entry, text, record) in self.entries(most) {
+            match record {
                 // Unless it is about another lock by now.
-                Some(record) if !self.is_anothers(&record) && !stands(record.lock_of(&entry)) => {
+                Some(record) if !stands(record.lock_of(&entry)) => {
                     let _ = take_out(handle, &entry, &text);
                 }
                 Some(_) => {}
                 None => self.forget(&entry),
             }
+        }
+    }
+
+    /// Forgets the lock file of this name if it is gone. The next holder may have taken the name already, and be recorded.
+    pub(crate) fn sweep_name(&self, name: &Name, is_there: impl FnOnce(Identity) -> bool) {
+        if let Some(record) = self.own(name).filter(|record| !is_there(record.file)) {
+            self.sweep(name, record.file);
         }
     }
 
@@ -292,40 +298,51 @@ impl HolderRecords {
     /// At most `most` records are read.
     #[must_use]
     pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
-        let is_first_of_user = |entry: &&Name| {
-            self.at(entry).is_some_and(|it| {
-                it.uid == uid
-                    && it.names.first() == Some(it.lock_of(entry))
-                    && !self.is_anothers(&it)
-            })
+        let is_first_of_user = |entry: &Name, it: &HolderRecord| {
+            it.uid == uid && it.names.first() == Some(it.lock_of(entry))
         };
-        self.entries(most).iter().filter(is_first_of_user).count()
+        let entries = self.entries(most).into_iter();
+        entries
+            .filter(|(entry, _, it)| it.as_ref().is_some_and(|it| is_first_of_user(entry, it)))
+            .count()
     }
 
-    /// The names of the records, up to a bound.
-    fn entries(&self, most: usize) -> Vec<Name> {
-        let Some(mut listing) = self.listing() else { return Vec::new() };
+    /// The links, up to a bound: the own name, the text, and the record. Records of other lock directories are left out;
+    /// a link without a record is no record at all.
+    fn entries(&self, most: usize) -> Vec<(Name, OsString, Option<HolderRecord>)> {
+        let Some((handle, mut listing)) = self.handle.as_ref().zip(self.listing()) else {
+            return Vec::new();
+        };
         // Records are links. Other files, such as the service's socket, are no records.
-        let is_record =
-            |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);
-        let names = listing.iter().map_while(Result::ok).take(most).filter(is_record);
-        names.filter_map(|entry| entry.file_name().to_str().ok().and_then(Name::new)).collect()
+        let is_link = |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);
+        let links = listing.iter().map_while(Result::ok).take(most).filter(is_link);
+        let read = |entry: nix::dir::Entry| {
+            let name = Name::new(entry.file_name().to_str().ok()?)?;
+            let text = readlinkat(handle, name.as_str()).ok()?;
+            let record = parsed(&text);
+            (!record.as_ref().is_some_and(|it| self.is_anothers(it)))
+                .then_some((name, text, record))
+        };
+        links.filter_map(read).collect()
     }
 
-    /// The record of this name, whichever lock it is about; perhaps one of an older version.
+    /// The record of this name, whichever lock of our directory it is about; perhaps one of an older version, which does
+    /// not tell its directory.
     #[must_use]
     pub(crate) fn read(&self, name: &Name) -> Option<HolderRecord> {
+        self.own(name).or_else(|| self.at(name).filter(|record| record.directory.is_none()))
+    }
+
+    /// The record of this name in our directory.
+    fn own(&self, name: &Name) -> Option<HolderRecord> {
         let record = self.at(name)?;
         if !self.is_anothers(&record) {
             return Some(record);
         }
-        let is_beside = |entry: &Name, it: &HolderRecord| {
-            entry != name && it.lock_of(entry) == name && !self.is_anothers(it)
+        let beside = |(entry, _, record): (Name, OsString, Option<HolderRecord>)| {
+            record.filter(|it| entry != *name && it.lock_of(&entry) == name)
         };
-        let entries = self.entries(RECORDS).into_iter();
-        let mut ours =
-            entries.filter_map(|entry| self.at(&entry).filter(|it| is_beside(&entry, it)));
-        ours.next().or(Some(record).filter(|it| it.directory.is_none()))
+        self.entries(RECORDS).into_iter().find_map(beside)
     }
 
     /// The record of a lock file: its own name, its text, and what it says.

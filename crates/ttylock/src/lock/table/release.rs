@@ -127,13 +127,10 @@ fn outcome(files: &Files) -> Result<(), Stop> {
     }
 }
 
-/// Forgets files that are gone. The next holder may have taken a name already, and be recorded.
+/// Forgets files that are gone.
 pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
     for name in names {
-        let Some(record) = state.records.read(name) else { continue };
-        if !state.records.is_anothers(&record) && !leads_to(own, name, record.file) {
-            state.records.sweep(name, record.file);
-        }
+        state.records.sweep_name(name, |file| leads_to(own, name, file));
     }
 }
 
