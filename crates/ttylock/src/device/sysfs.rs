@@ -15,31 +15,47 @@ const BY_NUMBER: &str = "/sys/dev/char";
 /// The kernel's drivers of terminals. Source: proc(5).
 const DRIVERS: &str = "/proc/tty/drivers";
 
-/// The kernel's name of a character device, as a name below `/dev`. `None` for pseudo-terminals, which are in neither of
-/// the two, and if both are missing.
+/// The kernel's name of a character device, as a name below `/dev`. `None` for pseudo-terminals, which have none, and if
+/// neither of the two files is there: such devices are locked by number.
 ///
 /// # Errors
-/// An error of the system, if the name cannot be read.
+/// An error of the system, if the device may have a name that cannot be read here: without that name, a process that can
+/// read it would not meet this lock.
 pub(crate) fn kernel_name(device: Numbers) -> io::Result<Option<String>> {
-    let link = format!("{BY_NUMBER}/{}:{}", device.major, device.minor);
-    match std::fs::read_link(link) {
-        Ok(target) => Ok(name_in(&target)),
-        Err(error) if Path::new(BY_NUMBER).exists() => absent(error),
-        // As in a chroot. A process that can never read either finds the other nodes by number.
-        Err(_) => Ok(std::fs::read_to_string(DRIVERS).ok().and_then(|it| name_by(&it, device))),
+    let link = Path::new(BY_NUMBER).join(format!("{}:{}", device.major, device.minor));
+    name_from(&link, Path::new(DRIVERS), device)
+}
+
+/// Both files give the same name, so each serves where the other is missing, as in a chroot, or may not be read, as on
+/// machines that show `/sys` to root alone.
+fn name_from(link: &Path, drivers: &Path, device: Numbers) -> io::Result<Option<String>> {
+    let by_sysfs = match std::fs::read_link(link) {
+        Ok(target) => return Ok(name_in(&target)),
+        Err(error) => absent(error),
+    };
+    let drivers = std::fs::read_to_string(drivers).map(Some).or_else(absent)?.unwrap_or_default();
+    match named_by(&drivers, device) {
+        Some(name) => Ok(name),
+        None => by_sysfs,
     }
 }
 
-/// A line is `usbserial /dev/ttyUSB 188 0-511 serial`, and the device 188:3 is `ttyUSB3` then.
-fn name_by(drivers: &str, device: Numbers) -> Option<String> {
+/// A line is `usbserial /dev/ttyUSB 188 0-511 serial`, and the device 188:3 is `ttyUSB3` then. `None` for a device of
+/// none of the drivers, and no name for a pseudo-terminal.
+fn named_by(drivers: &str, device: Numbers) -> Option<Option<String>> {
     drivers.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let [path, major, minors, kind] = std::array::from_fn(|_| words.next());
         let (first, last) = minors?.split_once('-').unwrap_or((minors?, minors?));
         let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
         let unit = device.minor.checked_sub(first).filter(|_| device.minor <= last)?;
-        let is_it = kind? == "serial" && major?.parse() == Ok(device.major);
-        is_it.then_some(format!("{}{unit}", path?.strip_prefix("/dev/")?))
+        let (name, kind) = (path?.strip_prefix("/dev/")?, kind?);
+        let is_it = major?.parse() == Ok(device.major);
+        match kind {
+            "serial" if is_it => Some(Some(format!("{name}{unit}"))),
+            _ if is_it && kind.starts_with("pty:") => Some(None),
+            _ => None,
+        }
     })
 }
 
@@ -65,21 +81,50 @@ mod tests {
     }
 
     #[rstest]
-    #[case::one_of_many(188, 3, Some("ttyUSB3"))]
-    #[case::from_another_number_on(4, 65, Some("ttyS1"))]
-    #[case::the_only_one(204, 64, Some("ttyAMA0"))]
+    #[case::one_of_many(188, 3, Some(Some("ttyUSB3")))]
+    #[case::from_another_number_on(4, 65, Some(Some("ttyS1")))]
+    #[case::the_only_one(204, 64, Some(Some("ttyAMA0")))]
     #[case::no_serial_port(4, 1, None)]
     #[case::of_no_driver(4, 96, None)]
-    #[case::pseudo_terminal(136, 0, None)]
-    fn names_by_driver(#[case] major: u64, #[case] minor: u64, #[case] name: Option<&str>) {
-        let drivers = "\
+    #[case::pseudo_terminal(136, 0, Some(None))]
+    fn names_by_driver(#[case] major: u64, #[case] minor: u64, #[case] name: Option<Option<&str>>) {
+        assert_eq!(
+            named_by(DRIVERS_OF_A_MACHINE, Numbers { major, minor }),
+            name.map(|it| it.map(str::to_owned))
+        );
+    }
+
+    const DRIVERS_OF_A_MACHINE: &str = "\
 usbserial            /dev/ttyUSB    188 0-511 serial
 serial               /dev/ttyS      4 64-95 serial
 ttyAMA               /dev/ttyAMA    204 64 serial
 pty_slave            /dev/pts      136 0-1048575 pty:slave
 unknown              /dev/tty        4 1-63 console
 ";
-        assert_eq!(name_by(drivers, Numbers { major, minor }).as_deref(), name);
+
+    /// A process that may not read `/sys` must meet one that may.
+    #[rstest]
+    #[case::by_driver(188, 3, true, Some(Some("ttyUSB3")))]
+    #[case::pseudo_terminal(136, 0, true, Some(None))]
+    #[case::of_no_driver(10, 200, true, None)]
+    #[case::without_the_drivers(188, 3, false, None)]
+    fn a_name_that_sysfs_hides_is_read_elsewhere_or_nothing_is_locked(
+        #[case] major: u64,
+        #[case] minor: u64,
+        #[case] has_drivers: bool,
+        #[case] name: Option<Option<&str>>,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let (hidden, drivers) = (directory.path().join("x"), directory.path().join("drivers"));
+        // Not a link, so it cannot be read as one: an error other than "not there".
+        std::fs::create_dir(&hidden).unwrap();
+        if has_drivers {
+            std::fs::write(&drivers, DRIVERS_OF_A_MACHINE).unwrap();
+        }
+        let found = name_from(&hidden, &drivers, Numbers { major, minor });
+        assert_eq!(found.ok(), name.map(|it| it.map(str::to_owned)));
+        let missing = name_from(&directory.path().join("y"), &drivers, Numbers { major, minor });
+        assert_eq!(missing.unwrap(), name.flatten().map(str::to_owned));
     }
 
     #[test]
