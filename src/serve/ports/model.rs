@@ -62,7 +62,7 @@ mod tests {
             links: vec![link.to_owned()],
             node: Some(Node { file_system, inode: 9, device }),
             access: None,
-            is_known_by_number_only: false,
+            kernel_name: None,
             namesakes: Vec::new(),
         };
         let except = ["/dev/ttyUSB7", "modem"].map(|it| it.parse().unwrap()).to_vec();

@@ -13,9 +13,9 @@ pub struct ResolvedDevice {
     pub node: Option<Node>,
     /// The kind and permissions of the node, if there is one.
     pub access: Option<Access>,
-    /// Whether the kernel's own name of the device is unknown: then other nodes of the same device are found only by
-    /// its number.
-    pub is_known_by_number_only: bool,
+    /// The kernel's own name of the device, relative to `/dev`. Without it, other nodes of the same device are found only
+    /// by its number.
+    pub kernel_name: Option<String>,
     /// If there is no node: the existing ports that share a lock file with this device.
     pub namesakes: Vec<ResolvedDevice>,
 }
@@ -91,10 +91,11 @@ impl ResolvedDevice {
         }
     }
 
-    /// Every name of the device, the real node first and the one asked for next.
+    /// Every name of the device: the real node, the kernel's own name, the one asked for, and the others.
     pub fn every_name(&self) -> impl Iterator<Item = &str> {
         let (real, way) = self.names.split_last().map_or((None, &[][..]), |(r, w)| (Some(r), w));
-        real.into_iter().chain(way).chain(&self.links).map(String::as_str)
+        let first = real.into_iter().chain(&self.kernel_name);
+        first.chain(way).chain(&self.links).map(String::as_str)
     }
 
     /// Whether the name leads to a device. Any user can make a plain file below `/dev/shm`.

@@ -30,7 +30,7 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, Resol
         links: Vec::new(),
         node: None,
         access: None,
-        is_known_by_number_only: false,
+        kernel_name: None,
         namesakes: Vec::new(),
     };
     let mut way = Way { directories: Vec::new() };

@@ -34,7 +34,7 @@ fn resolved(device: &str) -> ResolvedDevice {
         links: Vec::new(),
         node: Some(NODE),
         access: None,
-        is_known_by_number_only: true,
+        kernel_name: None,
         namesakes: Vec::new(),
     }
 }

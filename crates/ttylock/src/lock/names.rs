@@ -25,7 +25,7 @@ pub(crate) fn lock_names(dialect: &Dialect, resolved: &ResolvedDevice) -> Option
     let numbers = resolved.node.and_then(|node| Some((node.file_system, node.device?)));
     for path in resolved.every_name() {
         let spelling = Spelling { path, numbers };
-        for name in written(dialect, &spelling, resolved.is_known_by_number_only) {
+        for name in written(dialect, &spelling, resolved.kernel_name.is_none()) {
             lock_names.write(name);
         }
         // The real node comes first. Two spellings of the device meet at one of its names.
@@ -196,13 +196,12 @@ mod tests {
             inode: 1,
             device: Some(Numbers { major, minor }),
         });
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
         ResolvedDevice {
-            names,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
             links: Vec::new(),
             node,
             access: None,
-            is_known_by_number_only: false,
+            kernel_name: names.last().map(|name| (*name).to_owned()),
             namesakes: Vec::new(),
         }
     }
@@ -247,7 +246,7 @@ mod tests {
     #[test]
     fn a_device_without_a_name_of_the_kernels_is_locked_by_number() {
         let mut resolved = resolved(&["ttyX"], Some((5, 4, 64)));
-        resolved.is_known_by_number_only = true;
+        resolved.kernel_name = None;
         let written = |os| lock_names(Dialect::by_name(os).unwrap(), &resolved).unwrap().written;
         assert_eq!(texts(&written("linux")), ["LCK..ttyX", "LCK.004.064"]);
         assert_eq!(texts(&written("freebsd")), ["LCK..ttyX"]);
@@ -274,6 +273,29 @@ mod tests {
         let all =
             written.len() + searched.iter().filter(|n| n.as_str().starts_with("LCK..")).count();
         assert!(all >= links + 2, "what is not written is searched: {all}");
+    }
+
+    /// By this name, two nodes of one device have one lock, however many links lead to one of them.
+    #[rstest]
+    #[case::links_elsewhere(0, 40)]
+    #[case::links_on_the_way(40, 0)]
+    fn the_kernels_name_is_written_whatever_others_there_are(
+        #[case] way: usize,
+        #[case] links: usize,
+    ) {
+        let way: Vec<String> = (0..way).map(|number| format!("way{number}")).collect();
+        let names: Vec<&str> = way.iter().map(String::as_str).chain(["second-node"]).collect();
+        let mut resolved = resolved(&names, Some((5, 188, 0)));
+        resolved.add_links((0..links).map(|number| format!("link{number}")));
+        resolved.kernel_name = Some("bus/ttyUSB0".to_owned());
+        let LockNames { written, .. } =
+            lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        let expected = ["LCK..second-node", "LCK..ttyUSB0", "LCK..bus_ttyUSB0", "LCK..bus:ttyUSB0"];
+        assert_eq!(texts(&written)[..4], expected);
+        resolved.kernel_name = None;
+        let LockNames { written, .. } =
+            lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        assert_eq!(texts(&written)[..2], ["LCK..second-node", "LCK.188.000"]);
     }
 
     #[test]

@@ -131,10 +131,7 @@ impl Resolver {
             resolved.add_links(links);
         }
         let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
-        match sysfs::kernel_name(device)? {
-            Some(name) => resolved.add_links([name]),
-            None => resolved.is_known_by_number_only = true,
-        }
+        resolved.kernel_name = sysfs::kernel_name(device)?;
         match udev::links(&self.layout.udev_dir, device)? {
             Some(links) => resolved.add_links(links),
             None if self.layout.udev_dir.exists() => {}
