@@ -351,3 +351,25 @@ fn another_cluster_is_closed_for_the_longest_lease() {
         }
     });
 }
+
+/// No client may have asked for anything meanwhile, so a change of leader must not begin the waiting again.
+#[test]
+fn a_wait_that_is_over_is_recorded() {
+    let mut cluster = Cluster::start(&[]);
+    let service = Service::on(&cluster.endpoints);
+    let journal =
+        || EtcdJournal::new(Settings::open(&service.0).unwrap(), Ttl::new(1).unwrap(), contact());
+    run(async {
+        let term = "1/00000000000000c1/1/000000000000001f/000000000000001e/12";
+        cluster.control(&format!("put {} {term}", service.name("term")));
+        let mut first = journal();
+        assert_eq!(first.load().await.closed_micros, 1_000_000);
+        let show = format!("get --print-value-only {}", service.name("term"));
+        while cluster.control(&show).concat().contains("00000000000000c1") {
+            assert_eq!(first.confirm().await, Ok(()));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        first.end().await;
+        assert_eq!(journal().load().await.closed_micros, 0);
+    });
+}

@@ -1,13 +1,14 @@
 //! The keys and values of the journal in etcd. Pure.
 //!
 //! ```text
-//! term       FORMAT/CLUSTER/LONGEST/FENCE/LEADER/COMMIT
+//! term       FORMAT/CLUSTER/LONGEST/FENCE/LEADER/COMMIT[/CLUSTER/LEFT]
 //! leader     LEADER SECRET plain|tls ADDRESS, on a lease of etcd; present while a leader lives
 //! h/FENCE    SALT CLAIM TTL LEFT KEY[ LABEL], one hold
 //! ```
 //!
 //! FENCE, SALT, CLUSTER and LEADER have 16 hexadecimal digits, the others are decimal. FENCE in `term` is the greatest
-//! one that was recorded, LONGEST the longest lease in seconds. The others reach the leader at ADDRESS, and show the
+//! one that was recorded, LONGEST the longest lease in seconds. The
+//! second CLUSTER is one in which holds may be missing: nothing is granted there for LEFT microseconds. The others reach the leader at ADDRESS, and show the
 //! SECRET. CLAIM is a number of slots, or `r` for one of the
 //! readers of a lock; TTL is in seconds, LEFT in microseconds. A key contains no blank, and a label is the last word.
 
@@ -99,6 +100,15 @@ pub(super) struct Term {
     pub(super) leader: Leader,
     /// The number of the commit in this leader's term.
     pub(super) commit: u64,
+    /// Set while holds may be missing.
+    pub(super) wait: Option<Wait>,
+}
+
+/// How long nothing is granted in a cluster that is not yet the one of `term`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    pub(super) cluster: u64,
+    pub(super) left_micros: u64,
 }
 
 /// Why a server must not lead.
@@ -133,9 +143,11 @@ impl fmt::Display for Unusable {
 
 impl Term {
     pub(super) fn write(&self) -> Vec<u8> {
-        let Self { cluster, longest, fence, leader, commit } = self;
+        let Self { cluster, longest, fence, leader, commit, wait } = self;
         let longest = longest.span().count();
-        format!("{FORMAT}/{cluster:016x}/{longest}/{fence:016x}/{leader}/{commit}").into()
+        let wait = wait.map(|wait| format!("/{:016x}/{}", wait.cluster, wait.left_micros));
+        let wait = wait.unwrap_or_default();
+        format!("{FORMAT}/{cluster:016x}/{longest}/{fence:016x}/{leader}/{commit}{wait}").into()
     }
 
     /// The first word of every format is its number.
@@ -149,13 +161,23 @@ impl Term {
     }
 
     fn read_words(words: &[&[u8]]) -> Option<Self> {
-        let [_, cluster, longest, fence, leader, commit] = words[..] else { return None };
+        let [_, cluster, longest, fence, leader, commit, ref rest @ ..] = words[..] else {
+            return None;
+        };
+        let wait = match *rest {
+            [] => None,
+            [cluster, left] => {
+                Some(Wait { cluster: read_hex(cluster)?, left_micros: read_decimal(left)? })
+            }
+            _ => return None,
+        };
         Some(Self {
             cluster: read_hex(cluster)?,
             longest: Ttl::new(read_decimal(longest)?)?,
             fence: read_hex(fence)?,
             leader: Leader(read_hex(leader)?),
             commit: read_decimal(commit)?,
+            wait,
         })
     }
 }
@@ -257,7 +279,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
     use rstest::rstest;
 
-    fn kept(claim: Claim, label: Option<(&str, &str)>) -> Kept {
+    pub(in crate::journal) fn kept(claim: Claim, label: Option<(&str, &str)>) -> Kept {
         Kept {
             key: b"db/\xffbackup".as_slice().into(),
             claim,
@@ -318,6 +340,7 @@ pub(super) mod tests {
         fence: 0xfe,
         leader: Leader(0x1e),
         commit: 12,
+        wait: None,
     };
     const TEXT: &str = "1/00000000000000c1/60/00000000000000fe/000000000000001e/12";
 
@@ -328,6 +351,9 @@ pub(super) mod tests {
         for end in 0..TEXT.len() {
             assert_ne!(Term::read(&TEXT.as_bytes()[..end]), Ok(TERM), "cut at {end}");
         }
+        let waits = Term { wait: Some(Wait { cluster: 0xc2, left_micros: 90 }), ..TERM };
+        let text = format!("{TEXT}/00000000000000c2/90");
+        assert_eq!((waits.write(), Term::read(text.as_bytes())), (text.into(), Ok(waits)));
     }
 
     #[rstest]

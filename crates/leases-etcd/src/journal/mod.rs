@@ -19,10 +19,11 @@ pub use format::Contact;
 use crate::client::{Client, Failure};
 use crate::rpc::{RangeRequest, RangeResponse, ResponseHeader, TxnRequest, TxnResponse};
 use crate::{EtcdNumbers, Settings};
-use format::{Leader, Names, Term, Unusable, read_hold, read_leader};
+use format::{Leader, Names, Term, Unusable, Wait, read_hold, read_leader};
 use leases::Ttl;
 use leases::journal::{Failed, Journal, Kept, Record, Recovered};
 use session::Session;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -38,6 +39,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 const CHECK: Duration = Duration::from_millis(200);
 /// The pause after a lead that could not be used.
 const UNUSABLE_PAUSE: Duration = Duration::from_secs(5);
+/// How much of a wait for missing holds may begin again with the next leader.
+const NOTE_EVERY: Duration = Duration::from_secs(10);
+/// How long the length of a lease that is over counts, at least. A backup does not know of holds that came after it, so
+/// the lengths that were usual before it are taken for theirs.
+const LENGTHS_COUNT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Fences of one revision of etcd. A term begins with the revision of its own first commit, times this.
 const FENCES_PER_REVISION: u64 = 65_536;
 
@@ -112,9 +118,14 @@ struct Lead {
     term: Term,
     /// The lease of etcd that the leader's key is on.
     lease: i64,
-    /// The cluster, and when `term` is to name it. Until then it names another one, so that a leader after this one
-    /// grants nothing for as long as holds may be missing.
-    closed: Option<(u64, Instant)>,
+    /// When the wait in `term` is over.
+    opens: Instant,
+    /// The lengths of the leases of present holds, by fence.
+    present: HashMap<u64, Ttl>,
+    /// The longest lease since `longest` in `term` was lowered.
+    recent: Ttl,
+    /// When it may be lowered again.
+    lower_at: Instant,
 }
 
 /// What etcd has told this server so far.
@@ -122,7 +133,9 @@ struct Lead {
 struct Told {
     /// The greatest revision.
     revision: i64,
-    /// The longest lease in `term`, or the default if that is longer.
+    /// A lease of unknown length.
+    usual: Ttl,
+    /// The longest lease in `term`, or the usual one if that is longer.
     longest: Ttl,
 }
 
@@ -151,7 +164,7 @@ impl EtcdJournal {
         let names = Names::new(&settings.prefix);
         let client = Arc::new(Client::new(settings));
         let seen = Arc::new(watch::channel(Seen::Unclear).0);
-        let told = Told { revision: 0, longest: default_lease };
+        let told = Told { revision: 0, usual: default_lease, longest: default_lease };
         Self { client, names, told, contact, seen, session: None, lead: None }
     }
 
@@ -175,7 +188,7 @@ impl EtcdJournal {
         let found = self.send(txn::leadership(&self.names)).await?;
         let etcd = found.header.as_ref().ok_or(Failed)?;
         let (term, leader) = txn::read_leadership(&found).ok_or(Failed)?;
-        self.told.hear(etcd.revision, term.and_then(|term| Term::read(&term.value).ok()));
+        self.told.hear(etcd, term.and_then(|term| Term::read(&term.value).ok()));
         if let Some(other) = leader.filter(|leader| !self.has_lease(leader.lease)) {
             let contact = read_leader(&other.value).ok_or(NotYet::Unusable(Unusable::Foreign))?;
             self.show(Seen::Other { lease: other.lease, contact });
@@ -197,12 +210,17 @@ impl EtcdJournal {
         self.told.revision = revision;
         let holds = self.read_holds().await?;
         let fence = holds.iter().map(|kept| kept.token.fence()).max().unwrap_or(0).max(next.fence);
-        let cluster = etcd.cluster_id;
-        let closed = (next.cluster != cluster).then_some(next.longest);
-        let closed_micros = closed.map_or(0, micros);
-        let opens = Instant::now() + Duration::from_micros(closed_micros);
-        let lead = Lead { revision, term: next, lease, closed: closed.map(|_| (cluster, opens)) };
-        self.lead = Some(lead);
+        let closed_micros = next.wait.map_or(0, |wait| wait.left_micros);
+        let now = Instant::now();
+        self.lead = Some(Lead {
+            revision,
+            term: next,
+            lease,
+            opens: now + Duration::from_micros(closed_micros),
+            present: holds.iter().map(|kept| (kept.token.fence(), kept.ttl)).collect(),
+            recent: self.told.usual,
+            lower_at: now + LENGTHS_COUNT,
+        });
         Ok(Recovered {
             holds,
             next_fence: first_fence(revision).max(fence.saturating_add(1)),
@@ -336,17 +354,24 @@ impl Journal for EtcdJournal {
 
     async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
         let mut lead = self.leave().await?;
-        lead.term = next_term(&lead, records, Instant::now());
+        lead.note(records, self.told.usual, Instant::now());
+        lead.term.commit += 1;
         let answer =
             self.send(txn::commit(&self.names, lead.revision, &lead.term, records)).await?;
         lead.revision = txn::read_committed(&answer, &lead.term).ok_or(Failed)?;
-        self.told.hear(lead.revision, Some(lead.term));
+        (self.told.revision, self.told.longest) = (lead.revision, lead.term.longest);
         self.lead = Some(lead);
         Ok(())
     }
 
     async fn confirm(&mut self) -> Result<(), Failed> {
-        let lead = self.leave().await?;
+        let mut lead = self.leave().await?;
+        let noted = lead.term;
+        lead.note(&[], self.told.usual, Instant::now());
+        if lead.term != noted {
+            self.lead = Some(lead);
+            return self.commit(&[]).await;
+        }
         let answer = self.send(txn::confirm(&self.names, lead.revision)).await?;
         if !answer.succeeded {
             return Err(Failed);
@@ -375,13 +400,14 @@ async fn pause(failure: Failure, until: Instant) -> Result<(), Failed> {
 }
 
 impl Told {
-    fn hear(&mut self, revision: i64, term: Option<Term>) {
-        if revision > self.revision {
-            self.revision = revision;
-        }
-        if let Some(term) = term {
-            self.longest = longer(self.longest, term.longest);
-        }
+    /// Only in a cluster that was accepted, and has not gone back, a shorter length than before is the last word.
+    fn hear(&mut self, etcd: &ResponseHeader, term: Option<Term>) {
+        let goes_on = etcd.revision >= self.revision;
+        self.revision = self.revision.max(etcd.revision);
+        let Some(term) = term else { return };
+        let is_sure = goes_on && term.cluster == etcd.cluster_id;
+        let known = if is_sure { self.usual } else { self.longest };
+        self.longest = longer(known, term.longest);
     }
 }
 
@@ -389,34 +415,55 @@ impl Told {
 /// cluster, whatever its id is: a member that lagged behind keeps the id if it is made a cluster of its own
 /// (`--force-new-cluster`).
 fn first_term(last: Option<Term>, etcd: &ResponseHeader, told: Told) -> Term {
+    let found = etcd.cluster_id;
     let last_fence = last.map_or(0, |last| last.fence);
-    let (cluster, fence) = if etcd.revision < told.revision {
-        (!etcd.cluster_id, last_fence.max(first_fence(told.revision.saturating_add(1))))
+    let went_back = etcd.revision < told.revision;
+    let (cluster, fence) = if went_back {
+        (!found, last_fence.max(first_fence(told.revision.saturating_add(1))))
     } else {
-        (last.map_or(etcd.cluster_id, |last| last.cluster), last_fence)
+        (last.map_or(found, |last| last.cluster), last_fence)
     };
     let longest = last.map_or(told.longest, |last| longer(last.longest, told.longest));
-    Term { cluster, longest, fence, leader: Leader(crate::random()), commit: 0 }
+    let wait = (cluster != found).then(|| {
+        // A wait that another leader began goes on, unless it knew less.
+        let known = last.filter(|last| !went_back && last.longest == longest);
+        let begun = known.and_then(|last| last.wait).filter(|wait| wait.cluster == found);
+        begun.unwrap_or(Wait { cluster: found, left_micros: micros(longest) })
+    });
+    Term { cluster, longest, fence, leader: Leader(crate::random()), commit: 0, wait }
 }
 
-/// The value of `term` for a commit.
-fn next_term(lead: &Lead, records: &[Record], now: Instant) -> Term {
-    let mut term = Term { commit: lead.term.commit + 1, ..lead.term };
-    if let Some((cluster, opens)) = lead.closed {
-        if now >= opens {
-            term.cluster = cluster;
-        }
-    }
-    for record in records {
-        term.fence = term.fence.max(record.token().fence());
-        match record {
-            Record::Granted(kept) | Record::Extended(kept) => {
-                term.longest = longer(term.longest, kept.ttl);
+impl Lead {
+    /// Brings `term` up to date: the fences and leases of these records, the wait for missing holds, and whether long
+    /// leases are over.
+    fn note(&mut self, records: &[Record], usual: Ttl, now: Instant) {
+        let term = &mut self.term;
+        for record in records {
+            let fence = record.token().fence();
+            term.fence = term.fence.max(fence);
+            match record {
+                Record::Granted(kept) | Record::Extended(kept) => {
+                    self.recent = longer(self.recent, kept.ttl);
+                    term.longest = longer(term.longest, kept.ttl);
+                    self.present.insert(fence, kept.ttl);
+                }
+                Record::Ended(_) => drop(self.present.remove(&fence)),
             }
-            Record::Ended(_) => {}
+        }
+        if let Some(wait) = &mut term.wait {
+            let left = self.opens.saturating_duration_since(now);
+            if left.is_zero() {
+                // From now on `term` names this cluster.
+                term.cluster = wait.cluster;
+                term.wait = None;
+            } else if left + NOTE_EVERY <= Duration::from_micros(wait.left_micros) {
+                wait.left_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+            }
+        } else if now >= self.lower_at {
+            term.longest = self.present.values().copied().fold(self.recent, longer);
+            (self.recent, self.lower_at) = (usual, now + LENGTHS_COUNT);
         }
     }
-    term
 }
 
 fn longer(one: Ttl, other: Ttl) -> Ttl {
@@ -439,18 +486,92 @@ fn first_fence(revision: i64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::format::tests::TERM as LAST;
+    use super::format::tests::{TERM as LAST, kept};
     use super::*;
+    use leases::{Claim, Token};
+
+    const USUAL: Ttl = Ttl::new(33).unwrap();
+    const TOLD: Told = Told { revision: 0, usual: USUAL, longest: USUAL };
+
+    fn etcd(cluster_id: u64, revision: i64) -> ResponseHeader {
+        ResponseHeader { cluster_id, revision, ..ResponseHeader::default() }
+    }
+
+    fn lead(term: Term, now: Instant) -> Lead {
+        Lead {
+            revision: 9,
+            term,
+            lease: 7,
+            opens: now + Duration::from_micros(term.wait.map_or(0, |wait| wait.left_micros)),
+            present: HashMap::new(),
+            recent: USUAL,
+            lower_at: now + LENGTHS_COUNT,
+        }
+    }
+
+    /// Holds may be missing in a cluster that no leader had before. Leaders wait for them one after another, and once.
+    #[test]
+    fn a_wait_goes_on_with_the_next_leader() {
+        let (found, now) = (etcd(0xc2, 50), Instant::now());
+        let left = |term: Term| term.wait.map(|wait| (wait.cluster, wait.left_micros));
+        let first = first_term(Some(LAST), &found, TOLD);
+        assert_eq!((first.cluster, left(first)), (0xc1, Some((0xc2, 60_000_000))));
+        let mut lead = lead(first, now);
+        lead.note(&[], USUAL, now + Duration::from_secs(9));
+        assert_eq!(lead.term, first, "not so often");
+        lead.note(&[], USUAL, now + Duration::from_secs(25));
+        let next = first_term(Some(lead.term), &found, TOLD);
+        assert_eq!((next.cluster, left(next)), (0xc1, Some((0xc2, 35_000_000))));
+        let restored_again = first_term(Some(lead.term), &etcd(0xc3, 50), TOLD);
+        assert_eq!(left(restored_again), Some((0xc3, 60_000_000)));
+        let knows_more = Told { longest: Ttl::new(300).unwrap(), ..TOLD };
+        let longer = first_term(Some(lead.term), &found, knows_more);
+        assert_eq!(left(longer), Some((0xc2, 300_000_000)));
+        let went_back = first_term(Some(lead.term), &found, Told { revision: 51, ..TOLD });
+        assert_eq!(left(went_back), Some((0xc2, 60_000_000)));
+        lead.note(&[], USUAL, now + Duration::from_secs(60));
+        let after = first_term(Some(lead.term), &found, TOLD);
+        assert_eq!((after.cluster, left(after)), (0xc2, None));
+    }
+
+    /// One request for a lease of centuries, given back at once, does not close a restored service for as long.
+    #[test]
+    fn long_leases_that_are_over_are_forgotten() {
+        let (mut lead, now) = (lead(LAST, Instant::now()), Instant::now());
+        let longest = |lead: &Lead| lead.term.longest.span().count();
+        let granted = |fence: u64, seconds: u64| {
+            let (token, ttl) = (Token::new(fence, 1), Ttl::new(seconds).unwrap());
+            Record::Granted(Kept { token, ttl, ..kept(Claim::LOCK, None) })
+        };
+        let ages = 1 << 33;
+        lead.note(&[granted(1, ages), granted(2, 500)], USUAL, now);
+        lead.note(&[Record::Ended(Token::new(1, 1))], USUAL, now);
+        assert_eq!(longest(&lead), ages, "a backup may be older");
+        let mut told = TOLD;
+        told.hear(&etcd(0xc1, 9), Some(lead.term));
+        let later = |weeks| now + LENGTHS_COUNT * weeks + Duration::from_secs(1);
+        lead.note(&[], USUAL, later(1));
+        assert_eq!(longest(&lead), ages, "it was given in this time");
+        lead.note(&[], USUAL, later(2) + LENGTHS_COUNT);
+        assert_eq!(longest(&lead), 500, "it is present");
+        lead.note(&[Record::Ended(Token::new(2, 1)), granted(3, 70)], USUAL, now);
+        lead.note(&[Record::Ended(Token::new(3, 1))], USUAL, later(4));
+        told.hear(&etcd(0xc1, 10), Some(lead.term));
+        assert_eq!((longest(&lead), told.longest.span().count()), (70, 70));
+        lead.note(&[], USUAL, later(6));
+        assert_eq!(longest(&lead), 33);
+    }
 
     /// The same cluster by its id, but what etcd had told is missing there: the next leaders see another cluster, wait
     /// for leases that only this server knows, and give out greater fences.
     #[test]
     fn an_etcd_that_went_back_is_another_cluster() {
-        let mut told = Told { revision: 0, longest: Ttl::new(33).unwrap() };
-        told.hear(40, Some(LAST));
-        told.hear(41, Some(Term { longest: Ttl::new(300).unwrap(), ..LAST }));
-        let etcd =
-            |revision| ResponseHeader { cluster_id: 0xc1, revision, ..ResponseHeader::default() };
+        let mut told = TOLD;
+        let etcd = |revision| etcd(0xc1, revision);
+        told.hear(&etcd(40), Some(LAST));
+        told.hear(&etcd(41), Some(Term { longest: Ttl::new(300).unwrap(), ..LAST }));
+        // What it hears from one that went back does not make it forget.
+        told.hear(&etcd(40), Some(LAST));
         for revision in [41, 42] {
             let next = first_term(Some(LAST), &etcd(revision), told);
             assert_eq!((next.cluster, next.fence), (LAST.cluster, LAST.fence), "{revision}");
@@ -465,8 +586,7 @@ mod tests {
 
     #[test]
     fn a_server_that_was_told_nothing_believes_the_term() {
-        let told = Told { revision: 0, longest: Ttl::new(33).unwrap() };
-        let etcd = ResponseHeader { cluster_id: 0xc2, revision: 1, ..ResponseHeader::default() };
+        let (told, etcd) = (TOLD, etcd(0xc2, 1));
         let next = first_term(Some(LAST), &etcd, told);
         assert_eq!((next.cluster, next.longest, next.fence), (0xc1, LAST.longest, LAST.fence));
         let first = first_term(None, &etcd, told);

@@ -144,8 +144,14 @@ mod tests {
     /// `--max-txn-ops` of etcd; the operations of inner transactions count.
     const MOST_OPERATIONS: usize = 128;
 
-    const TERM: Term =
-        Term { cluster: 1, longest: Ttl::new(9).unwrap(), fence: 5, leader: Leader(7), commit: 3 };
+    const TERM: Term = Term {
+        cluster: 1,
+        longest: Ttl::new(9).unwrap(),
+        fence: 5,
+        leader: Leader(7),
+        commit: 3,
+        wait: None,
+    };
 
     fn kept(fence: u64) -> Kept {
         Kept {
