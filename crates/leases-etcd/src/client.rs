@@ -59,6 +59,7 @@ struct Link {
     given_up: Option<Instant>,
     generation: u64,
     channel: Option<Channel>,
+    /// Of the login, if etcd has users. All members know it.
     token: Option<MetadataValue<Ascii>>,
 }
 
@@ -233,7 +234,7 @@ impl Client {
             self.note_space(true);
         } else if failure == Failure::Unclear {
             self.unclear.fetch_add(1, Ordering::Relaxed);
-            self.give_up(generation).await;
+            self.give_up(generation, needs_login(&status)).await;
         }
         Err(failure)
     }
@@ -241,54 +242,45 @@ impl Client {
     /// The connection in use, or a new one.
     async fn line(&self) -> Result<Line, Failure> {
         let mut link = self.link.lock().await;
+        let place = link.at.checked_rem(self.members.len()).unwrap_or(0);
+        let member = self.members.get(place).ok_or(Failure::Unclear)?;
         if link.channel.is_none() {
-            let place = link.at.checked_rem(self.members.len()).unwrap_or(0);
-            let member = self.members.get(place).ok_or(Failure::Unclear)?;
-            match self.connect(member).await {
-                Some((channel, token)) => {
-                    link.channel = Some(channel);
-                    link.token = token;
-                    link.generation += 1;
-                }
-                None => {
-                    link.at = link.at.wrapping_add(1);
-                    return Err(Failure::Unclear);
-                }
+            link.channel = connect(member).await;
+            link.generation += 1;
+        }
+        if let Some(user) = self.user.as_ref().filter(|_| link.token.is_none()) {
+            if let Some(channel) = link.channel.take() {
+                link.token = self.log_in(channel.clone(), user, member).await;
+                link.channel = link.token.is_some().then_some(channel);
+                link.generation += 1;
             }
+        }
+        if link.channel.is_none() {
+            link.at = link.at.wrapping_add(1);
         }
         link.line().ok_or(Failure::Unclear)
     }
 
-    async fn connect(&self, member: &Endpoint) -> Option<(Channel, Option<MetadataValue<Ascii>>)> {
-        let made = tokio::time::timeout(CONNECT, member.connect()).await;
-        let channel = match made {
-            Ok(Ok(channel)) => channel,
-            Ok(Err(err)) => {
-                tracing::debug!(member = %member.uri(), err = %chain(&err), "etcd does not answer");
-                return None;
+    async fn log_in(
+        &self,
+        channel: Channel,
+        user: &EtcdUser,
+        member: &Endpoint,
+    ) -> Option<MetadataValue<Ascii>> {
+        let name = &user.name;
+        match self.authenticate(channel, user).await {
+            Ok(token) => return Some(token),
+            Err(Login::NoPassword(err)) => {
+                let file = user.password_file.display();
+                tracing::warn!(user = name, %file, %err, "no password for etcd");
             }
-            Err(_) => return None,
-        };
-        let Some(user) = &self.user else { return Some((channel, None)) };
-        match self.authenticate(channel.clone(), user).await {
-            Ok(token) => Some((channel, Some(token))),
-            Err(failure) => {
-                match &failure {
-                    Login::NoPassword(err) => {
-                        let file = user.password_file.display();
-                        tracing::warn!(user = user.name, %file, %err, "no password for etcd");
-                    }
-                    Login::Refused(err) => {
-                        tracing::warn!(user = user.name, err, "etcd refuses the user");
-                    }
-                    Login::Silent => {
-                        let member = member.uri();
-                        tracing::warn!(user = user.name, %member, "etcd does not answer the login");
-                    }
-                }
-                None
+            Err(Login::Refused(err)) => tracing::warn!(user = name, err, "etcd refuses the user"),
+            Err(Login::Silent) => {
+                let member = member.uri();
+                tracing::warn!(user = name, %member, "etcd does not answer the login");
             }
         }
+        None
     }
 
     /// Reads the password each time, because it may have changed.
@@ -323,8 +315,8 @@ impl Client {
             return;
         }
         for (place, member) in self.members.iter().enumerate().filter(|(place, _)| *place != at) {
-            let Some((channel, token)) = self.connect(member).await else { continue };
-            let new = Line { channel, token, ..old.clone() };
+            let Some(channel) = connect(member).await else { continue };
+            let new = Line { channel, ..old.clone() };
             if status_of(&new).await.as_ref().and_then(leads) == Some(true) {
                 return self.go_over(place, new).await;
             }
@@ -337,18 +329,28 @@ impl Client {
         if link.generation == new.generation && link.channel.is_some() {
             link.at = place;
             link.channel = Some(new.channel);
-            link.token = new.token;
             link.generation += 1;
         }
     }
 
-    /// Makes the next call go to the next member, unless another task has done so already.
-    async fn give_up(&self, generation: u64) {
+    /// Makes the next call log in again, or go to the next member, unless another task has done so already.
+    async fn give_up(&self, generation: u64, needs_login: bool) {
         let mut link = self.link.lock().await;
-        if link.generation == generation && link.channel.is_some() {
+        if link.generation != generation || link.channel.is_none() {
+        } else if needs_login {
+            link.token = None;
+        } else {
             link.give_up(Instant::now());
         }
     }
+}
+
+async fn connect(member: &Endpoint) -> Option<Channel> {
+    let made = tokio::time::timeout(CONNECT, member.connect()).await.ok()?;
+    made.inspect_err(|err| {
+        tracing::debug!(member = %member.uri(), err = %chain(err), "etcd does not answer");
+    })
+    .ok()
 }
 
 /// The status of the member at the other end.
@@ -366,13 +368,8 @@ fn leads(status: &StatusResponse) -> Option<bool> {
 /// What a status says: another attempt is of no use only if etcd's own message says that it refused the call before
 /// doing anything, and for a reason that stays. A token that is too old is one that does not.
 fn judge(status: &Status) -> Failure {
-    let says = |words: &str| status.message().contains(words);
     match status.code() {
-        Code::InvalidArgument
-            if says("invalid auth token") || says("revision of auth store is old") =>
-        {
-            Failure::Unclear
-        }
+        Code::InvalidArgument if needs_login(status) => Failure::Unclear,
         Code::InvalidArgument
         | Code::NotFound
         | Code::PermissionDenied
@@ -391,6 +388,12 @@ fn judge(status: &Status) -> Failure {
         | Code::DataLoss
         | Code::ResourceExhausted => Failure::Unclear,
     }
+}
+
+/// Whether another token may help.
+fn needs_login(status: &Status) -> bool {
+    let says = |words: &str| status.message().contains(words);
+    says("invalid auth token") || says("revision of auth store is old")
 }
 
 #[cfg(test)]

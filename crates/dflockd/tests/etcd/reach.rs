@@ -477,6 +477,30 @@ fn etcd_with_users_needs_the_right_password() {
     refused(&mut stranger.talk(), "l", "k", "5");
 }
 
+/// While it looks for etcd's leader, a member that takes connections and says nothing does not cost it its session.
+#[test]
+fn with_users_a_silent_member_does_not_end_the_session() {
+    let mut cluster = Cluster::start(&["--auth", "sesame"]);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let members: Vec<String> = cluster.endpoints.split(',').map(str::to_owned).collect();
+    let follower = &members[usize::from(cluster.leader()) % members.len()];
+    cluster.endpoints = format!("{follower},{}", silent.local_addr().unwrap());
+    let mut password = tempfile::NamedTempFile::new().unwrap();
+    password.write_all(b"sesame").unwrap();
+    let path = password.path().to_str().unwrap();
+    let daemon = start(&cluster.store(), &["--etcd-user", "root", "--etcd-password-file", path]);
+    let mut talker = daemon.talk();
+    let token = talker.take("k", "0 600");
+    let mut searches = Vec::new();
+    until("it has searched twice", || {
+        searches.extend(silent.accept());
+        searches.len() == 2
+    });
+    assert_eq!(talker.ask("n", "k", &format!("{token} 600")), "ok 600");
+    assert!(!daemon.log().iter().any(|line| line.contains("session lost")), "{:#?}", daemon.log());
+}
+
 /// Servers of an earlier version, whose locks this one does not know, keep it from leading. The log says what to do.
 #[test]
 fn beside_an_earlier_version_nothing_is_granted() {

@@ -12,8 +12,8 @@ const SECONDS: i64 = 3;
 const BEAT: Duration = Duration::from_millis(800);
 /// The pause after a call that failed.
 const RETRY: Duration = Duration::from_millis(100);
-/// How many beats are between two searches for etcd's leader, which also show whether etcd has space.
-const BEATS_PER_SEARCH: u32 = 3;
+/// The time between two searches for etcd's leader, which also show whether etcd has space.
+const SEARCH_EVERY: Duration = Duration::from_secs(2);
 
 /// The present lease; none before the first one and after a loss. Kept alive until this is dropped.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ impl Session {
     pub(super) fn start(client: &Arc<Client>) -> Self {
         let lease = Arc::new(watch::channel(None).0);
         tokio::spawn(keep(Arc::clone(client), Arc::downgrade(&lease)));
+        tokio::spawn(search(Arc::clone(client), Arc::downgrade(&lease)));
         Self(lease)
     }
 
@@ -40,7 +41,6 @@ impl Session {
 
 /// Takes a lease and keeps it alive, again and again.
 async fn keep(client: Arc<Client>, present: Weak<watch::Sender<Option<i64>>>) {
-    let mut beats = 0;
     while let Some(sender) = present.upgrade() {
         let lease = *sender.borrow();
         drop(sender);
@@ -48,11 +48,15 @@ async fn keep(client: Arc<Client>, present: Weak<watch::Sender<Option<i64>>>) {
         if let (Some(sender), Ok(next)) = (present.upgrade(), next) {
             sender.send_if_modified(|lease| std::mem::replace(lease, next) != next);
         }
-        if beats == 0 {
-            client.go_to_leader().await;
-        }
-        beats = (beats + 1) % BEATS_PER_SEARCH;
         tokio::time::sleep(if matches!(next, Ok(Some(_))) { BEAT } else { RETRY }).await;
+    }
+}
+
+/// Looks for etcd's leader. A member that does not answer must not delay the next beat.
+async fn search(client: Arc<Client>, present: Weak<watch::Sender<Option<i64>>>) {
+    while present.strong_count() > 0 {
+        tokio::time::sleep(SEARCH_EVERY).await;
+        client.go_to_leader().await;
     }
 }
 
