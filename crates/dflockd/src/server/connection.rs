@@ -28,6 +28,8 @@ const REPLY_BYTES: usize = 16 * 1024;
 const IDLE_BYTES: usize = 256;
 /// Steps without waiting before other connections get their turn.
 const STEPS: u32 = 4;
+/// The pause between two looks whether a standby runs that a client's bytes may wait for.
+const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
 const LONGEST_WATCH: Seconds = match Seconds::new(60) {
     Some(seconds) => seconds,
@@ -240,6 +242,26 @@ impl Connection {
         .await
     }
 
+    /// Waits for `poll`, until the client is late. What a client at the other end of a link did in time may still be on its
+    /// way. So it is late only when its standby has shown twice since then that it runs: the first sign may have been
+    /// asked for before. As long as nothing is heard of the standby, nothing is known of the client.
+    async fn wait_for_client<T>(
+        &mut self,
+        deadline: Moment,
+        mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
+    ) -> Result<Result<T, Late>, End> {
+        let (mut until, mut enough) = (deadline, u32::MAX);
+        loop {
+            let signs = self.transport.signs_of_life();
+            let waited = self.wait_until(until, &mut poll).await?;
+            if waited.is_ok() || signs.is_none_or(|signs| signs >= enough) {
+                return Ok(waited);
+            }
+            enough = enough.min(self.transport.signs_of_life().map_or(0, |signs| signs + 2));
+            until = self.shared.now().after(LOOK_EVERY);
+        }
+    }
+
     /// Serves a standby over this connection, which is no client's.
     #[cfg(feature = "etcd")]
     async fn become_link(self, shown: &str) {
@@ -274,7 +296,8 @@ impl Connection {
         if self.output.capacity() > IDLE_BYTES {
             self.output = Vec::new();
         }
-        match self.wait_until(self.read_by, |this, cx| this.poll_receive(cx, READ_BYTES)).await? {
+        let poll = |this: &mut Self, cx: &mut Context<'_>| this.poll_receive(cx, READ_BYTES);
+        match self.wait_for_client(self.read_by, poll).await? {
             Ok(Ok(0)) => {
                 self.state = Input::Ended;
                 Err(self.end_of_input())
@@ -346,12 +369,8 @@ impl Connection {
             return Ok(());
         }
         let (now, allowed) = (self.shared.now(), self.shared.settings.write_timeout);
-        let deadline = if allowed == Seconds::ZERO {
-            Moment::NEVER
-        } else {
-            self.transport.allow(now.after(allowed))
-        };
-        match self.wait_until(deadline, Self::poll_send).await? {
+        let deadline = if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
+        match self.wait_for_client(deadline, Self::poll_send).await? {
             Ok(result) => result?,
             Err(Late) => {
                 self.shared.note_write_timeout(self.peer, Some(self.serial));
@@ -388,7 +407,7 @@ impl Connection {
 
     /// The client has the whole time for its next line.
     fn restart_reading(&mut self, now: Moment) {
-        self.read_by = self.transport.allow(now.after(self.shared.settings.read_timeout));
+        self.read_by = now.after(self.shared.settings.read_timeout);
     }
 
     /// Waits for the answer of the engine, or the end of the peer.

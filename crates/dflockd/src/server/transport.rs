@@ -4,7 +4,6 @@
 #[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
 use super::tls::Tls;
-use leases::{Moment, Seconds};
 use rustls::ServerConnection;
 use socket2::SockRef;
 use std::fmt;
@@ -37,12 +36,6 @@ impl fmt::Display for Peer {
 
 /// The bytes of ciphertext that are read at once; less than the plaintext that rustls buffers.
 const TLS_READ_BYTES: usize = 4096;
-
-/// No shorter than a link may be silent.
-const LINK_SILENCE: Seconds = match Seconds::new(7) {
-    Some(seconds) => seconds,
-    None => Seconds::ZERO,
-};
 
 /// The first byte of every TLS connection: the type of a handshake record (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
@@ -166,10 +159,13 @@ impl Transport {
         !matches!(self.stream, Stream::Tcp(_) | Stream::Unix(_))
     }
 
-    /// The deadline of a client. At the other end of a link it is later by the time after which a silent link is given up,
-    /// so that a standby that stands still does not make its clients late.
-    pub(super) const fn allow(&self, deadline: Moment) -> Moment {
-        if self.is_link() { deadline.after(LINK_SILENCE) } else { deadline }
+    /// How often the standby of this client has shown that it runs; `None` for a socket.
+    pub(super) fn signs_of_life(&self) -> Option<u32> {
+        #[cfg(feature = "etcd")]
+        if let Stream::Link(stream) = &self.stream {
+            return Some(stream.signs_of_life());
+        }
+        None
     }
 
     /// Whether the server that the client named is shutting down, and passes it on to this one.

@@ -1,6 +1,6 @@
 //! The leader's side: accepts the streams of a standby, and serves each like a connection of its own.
 
-use super::stream::LinkStream;
+use super::stream::{LinkStream, Origin};
 use super::{
     ADDRESS, CLIENT, DRAINING, HANDSHAKE, HTTP, KEY, RELEASE, SILENCE_OF_STANDBY, TOKEN, configure,
     from_hex, watch_for_silence,
@@ -16,7 +16,7 @@ use hyper::http::{Request, Response, StatusCode};
 use leases::journal::Failed;
 use leases::{Key, Token};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -38,14 +38,17 @@ async fn serve(shared: Arc<Shared>, transport: Transport, peer: String) {
     let handshake = configure!(builder).handshake::<_, Bytes>(LinkSocket(transport));
     let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
     tracing::info!(%peer, "a standby is linked");
-    let is_draining = Arc::default();
-    let silence = watch_for_silence(link.ping_pong(), SILENCE_OF_STANDBY);
+    let origin = Arc::<Origin>::default();
+    let heard = || {
+        origin.signs_of_life.fetch_add(1, Ordering::Release);
+    };
+    let silence = watch_for_silence(link.ping_pong(), SILENCE_OF_STANDBY, heard);
     tokio::select! {
-        () = accept(&shared, &mut link, &is_draining) => {}
+        () = accept(&shared, &mut link, &origin) => {}
         () = silence => {}
         () = shared.standby().leads_no_more() => {
             link.graceful_shutdown();
-            let _ = timeout(LAST_ANSWERS, accept(&shared, &mut link, &is_draining)).await;
+            let _ = timeout(LAST_ANSWERS, accept(&shared, &mut link, &origin)).await;
         }
     }
     tracing::info!(%peer, "the link of a standby has ended");
@@ -54,10 +57,10 @@ async fn serve(shared: Arc<Shared>, transport: Transport, peer: String) {
 async fn accept(
     shared: &Arc<Shared>,
     link: &mut Connection<LinkSocket, Bytes>,
-    is_draining: &Arc<AtomicBool>,
+    origin: &Arc<Origin>,
 ) {
     while let Some(Ok((request, respond))) = link.accept().await {
-        begin(shared, request, respond, is_draining);
+        begin(shared, request, respond, origin);
     }
 }
 
@@ -66,7 +69,7 @@ fn begin(
     shared: &Arc<Shared>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    is_draining: &Arc<AtomicBool>,
+    origin: &Arc<Origin>,
 ) {
     let (head, receiver) = request.into_parts();
     let mut accept = |status| answer(&mut respond, status);
@@ -81,7 +84,7 @@ fn begin(
             };
             match accept(StatusCode::OK) {
                 Some(sender) => {
-                    let stream = LinkStream::of_leader(sender, receiver, Arc::clone(is_draining));
+                    let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
                     listener::spawn(
                         shared,
                         Transport::plain(Stream::Link(Box::new(stream))),
@@ -100,7 +103,7 @@ fn begin(
         }
         RELEASE => release(shared, &head, respond),
         DRAINING => {
-            is_draining.store(true, Ordering::Relaxed);
+            origin.is_draining.store(true, Ordering::Relaxed);
             shared.core().connections.wake_all();
             let _ = accept(StatusCode::NO_CONTENT);
         }

@@ -95,9 +95,9 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 const STANDBY_SHOWS: &[u8] = b"EXPORTER-dflockd-standby";
 const LEADER_SHOWS: &[u8] = b"EXPORTER-dflockd-leader";
 
-/// Returns when the other side has been silent for so many beats. They are counted one by one: after a pause of this
+/// Calls `heard` at each sign of life, and returns when the other side has been silent for so many beats. They are counted one by one: after a pause of this
 /// process, what came meanwhile is seen before the other side is found silent.
-async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32) {
+async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32, heard: impl Fn()) {
     let Some(mut ping) = ping else { return };
     loop {
         sleep(BEAT).await;
@@ -105,7 +105,10 @@ async fn watch_for_silence(ping: Option<h2::PingPong>, most: u32) {
         let mut missed = 0;
         loop {
             match timeout(BEAT, &mut pong).await {
-                Ok(Ok(_)) => break,
+                Ok(Ok(_)) => {
+                    heard();
+                    break;
+                }
                 Ok(Err(_)) => return,
                 Err(_) => missed += 1,
             }

@@ -89,7 +89,8 @@ impl Leader {
             match linked {
                 Ok((link, mut connection)) => {
                     tracing::info!(leader = self.contact.address, "linked to the leader");
-                    let silence = watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER);
+                    let silence =
+                        watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER, || {});
                     set(Place::Link(link));
                     (was_linked, has_said) = (true, false);
                     tokio::select! {

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
@@ -22,8 +22,16 @@ pub(crate) struct LinkStream {
     ahead: Vec<u8>,
     end: Option<End>,
     has_finished: bool,
-    /// Whether the standby of this client is shutting down.
-    is_draining: Arc<AtomicBool>,
+    origin: Arc<Origin>,
+}
+
+/// What the leader knows of a standby.
+#[derive(Default)]
+pub(crate) struct Origin {
+    /// Whether it is shutting down.
+    pub(super) is_draining: AtomicBool,
+    /// How often it has shown that it runs.
+    pub(super) signs_of_life: AtomicU32,
 }
 
 enum Receiver {
@@ -59,23 +67,28 @@ impl LinkStream {
     pub(super) fn of_leader(
         sender: SendStream<Bytes>,
         receiver: RecvStream,
-        is_draining: Arc<AtomicBool>,
+        origin: Arc<Origin>,
     ) -> Self {
-        Self::new(sender, Receiver::Open(receiver), is_draining)
+        Self::new(sender, Receiver::Open(receiver), origin)
     }
 
     pub(super) fn of_standby(sender: SendStream<Bytes>, response: ResponseFuture) -> Self {
         Self::new(sender, Receiver::Awaited(response), Arc::default())
     }
 
-    fn new(sender: SendStream<Bytes>, receiver: Receiver, is_draining: Arc<AtomicBool>) -> Self {
+    fn new(sender: SendStream<Bytes>, receiver: Receiver, origin: Arc<Origin>) -> Self {
         let ahead = Vec::new();
-        Self { sender, receiver, ahead, end: None, has_finished: false, is_draining }
+        Self { sender, receiver, ahead, end: None, has_finished: false, origin }
     }
 
     /// Whether the standby is shutting down, so that its clients should go elsewhere.
     pub(in crate::server) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.origin.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// What the standby had sent before a sign has been received when that counts.
+    pub(in crate::server) fn signs_of_life(&self) -> u32 {
+        self.origin.signs_of_life.load(Ordering::Acquire)
     }
 
     /// Whether the client's holds must stay, because nobody has said that it is gone.

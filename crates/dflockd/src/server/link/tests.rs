@@ -1,13 +1,21 @@
 //! Streams over a connection in memory, without a server.
 
-use super::stream::LinkStream;
+use super::stream::{LinkStream, Origin};
 use super::*;
+use crate::server::core::Shared;
+use crate::server::driver::Driver;
+use crate::server::listener;
+use crate::server::settings::Settings;
+use crate::server::transport::{Peer, Stream, Transport};
 use hyper::body::Bytes;
 use hyper::http::{Request, Response};
+use leases::Seconds;
 use rstest::rstest;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
@@ -32,12 +40,16 @@ impl Pair {
 
     /// A stream, at both ends.
     async fn open(&mut self) -> (LinkStream, LinkStream) {
+        self.open_from(&Arc::default()).await
+    }
+
+    async fn open_from(&mut self, origin: &Arc<Origin>) -> (LinkStream, LinkStream) {
         let request = Request::post("http://leader/client").body(()).unwrap();
         let (response, sender) = self.standby.send_request(request, false).unwrap();
         let standby = LinkStream::of_standby(sender, response);
         let (request, mut respond) = self.leader.accept().await.unwrap().unwrap();
         let sender = respond.send_response(Response::new(()), false).unwrap();
-        (standby, LinkStream::of_leader(sender, request.into_body(), Arc::default()))
+        (standby, LinkStream::of_leader(sender, request.into_body(), Arc::clone(origin)))
     }
 
     /// What the leader receives next, while the link works.
@@ -143,6 +155,40 @@ fn an_answer_that_cannot_be_sent_is_no_end_of_the_client() {
         });
         sent.await;
         assert!(leader.is_lost());
+    });
+}
+
+/// Its bytes may be on their way, so its holds stay. A standby that runs would have passed them on.
+#[test]
+fn a_client_is_late_only_if_its_standby_is_heard_of() {
+    run(async {
+        let settings = Settings { read_timeout: Seconds::new(1).unwrap(), ..Settings::default() };
+        let (shared, origin) = (Arc::new(Shared::new(settings)), Arc::<Origin>::default());
+        let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
+        let mut pair = Pair::new().await;
+        let (mut client, stream) = pair.open_from(&origin).await;
+        let seat = listener::admit(&shared, Peer::Unix).unwrap();
+        listener::spawn(
+            &shared,
+            Transport::plain(Stream::Link(Box::new(stream))),
+            seat,
+            Peer::Unix,
+        );
+        client.send(b"l\nk\n0\n").unwrap();
+        let mut buffer = [0; 4096];
+        let granted = poll_fn(|cx| client.poll_receive(cx, &mut buffer));
+        tokio::select! { count = granted => assert!(count.unwrap() > 0), _ = pair.leader.accept() => panic!() }
+        // From now on nobody serves the link.
+        let (begun, held) = (Instant::now(), || shared.core().engine.census().held());
+        while begun.elapsed() < Duration::from_secs(9) {
+            assert_eq!(held(), 1, "after {:?}", begun.elapsed());
+            sleep(Duration::from_millis(50)).await;
+        }
+        origin.signs_of_life.fetch_add(2, Ordering::Release);
+        while held() > 0 {
+            sleep(Duration::from_millis(50)).await;
+        }
+        driver.abort();
     });
 }
 
