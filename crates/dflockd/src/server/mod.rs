@@ -112,22 +112,24 @@ impl Server {
         }
         #[cfg(feature = "etcd")]
         shared.standby().drain().await;
-        leave_in_time(&shared, Shared::may_end_term).await;
+        // The clients of a leader of several servers leave when its term has ended: the next leader knows their holds.
+        if !shared.settings.is_shared() {
+            leave_in_time(&shared).await;
+        }
         shared.core().recording.close();
         if let Some(recorder) = recorder {
             recorder.await?;
         }
-        // Those of a leader leave when its term has ended.
-        leave_in_time(&shared, Shared::is_empty).await;
+        leave_in_time(&shared).await;
         driver.abort();
         Ok(())
     }
 }
 
-/// Waits until `is_over`; at the end of the time, ends the remaining connections.
-async fn leave_in_time(shared: &Shared, is_over: impl Fn(&Shared) -> bool) {
+/// Waits until all clients have left; at the end of the time, ends the remaining connections.
+async fn leave_in_time(shared: &Shared) {
     let over = async || {
-        while !is_over(shared) {
+        while !shared.is_empty() {
             shared.changed().notified().await;
         }
     };

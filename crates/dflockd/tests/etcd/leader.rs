@@ -220,30 +220,24 @@ fn a_client_of_a_standby_that_goes_releases_its_holds() {
     }
 }
 
-/// What a standby sends first.
-fn greeting(etcd: &mut cluster::Cluster, store: &Store) -> String {
-    let words = format!("get --print-value-only {}leader", store.environment[2].1);
-    let leader = etcd.control(&words).concat();
-    format!("link\n{}\n_\n", leader.split(' ').nth(1).expect(&leader))
-}
-
-/// Its clients might stay for long, and it leads while they do.
+/// Its clients might stay for long, and a server that has no link could not serve while they do.
 #[test]
-fn a_leader_that_shuts_down_hands_over_to_a_standby_that_comes_late() {
+fn a_leader_that_shuts_down_alone_does_not_wait_for_its_clients() {
     let store = cluster::shared();
-    let arguments = ["--port", "0", "--shutdown-timeout", "0"];
-    let mut first = Daemon::run(program_on(&store).args(arguments));
-    let (mut holder, mut standby) = (first.talk(), first.talk());
-    holder.take("k", "0 30");
-    assert_eq!(standby.ask("ping", "_", "_"), "ok");
-    let greeting = greeting(&mut cluster::shared_cluster(), &store);
+    let start = || {
+        let arguments = ["--port", "0", "--shutdown-timeout", "0"];
+        Daemon::run(program_on(&store).args(arguments))
+    };
+    let mut first = start();
+    let mut holder = first.talk();
+    let token = holder.take("k", "0 30");
     first.signal(Signal::SIGTERM);
-    first.logged("shutting down");
-    assert_eq!(holder.ask("ping", "_", "_"), "ok");
-    standby.say(greeting.as_bytes());
-    assert!(standby.line().starts_with("ok "));
-    assert_eq!(holder.line(), "error_draining");
+    assert_eq!((holder.line().as_str(), holder.is_closed()), ("error_draining", true));
     assert_eq!(first.ended().code(), Some(0));
+    let second = start();
+    let mut next = talk_to_leader(&second);
+    assert_eq!(next.ask("l", "k", "0"), "timeout");
+    assert_eq!(next.ask("n", "k", &format!("{token} 30")), "ok 30");
 }
 
 /// The clients of a standby count where it passes them on; its link is none of them.

@@ -68,15 +68,6 @@ impl Shared {
         0
     }
 
-    /// Whether all clients have left, or a standby can serve them at once.
-    pub(in crate::server) fn may_end_term(&self) -> bool {
-        #[cfg(feature = "etcd")]
-        if self.standby.has_standbys() {
-            return true;
-        }
-        self.is_empty()
-    }
-
     /// Whether all clients have left.
     pub(in crate::server) fn is_empty(&self) -> bool {
         #[cfg(feature = "etcd")]

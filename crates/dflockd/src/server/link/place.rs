@@ -103,14 +103,9 @@ impl Standby {
         self.passed.load(Ordering::Relaxed)
     }
 
-    /// Whether other servers pass their clients on to this one.
-    pub(in crate::server) fn has_standbys(&self) -> bool {
-        self.links.load(Ordering::Relaxed) > 0
-    }
-
     /// Whether something is under way that is to end before the process does.
     pub(in crate::server) fn is_busy(&self) -> bool {
-        self.passed() > 0 || self.has_standbys()
+        self.passed() > 0 || self.links.load(Ordering::Relaxed) > 0
     }
 
     /// Whether a standby has shown the right secret, and what is shown to it.
