@@ -661,6 +661,29 @@ fn a_mount_where_others_may_write_is_not_searched(#[case] mounted: bool, #[case]
     assert_eq!(std::thread::spawn(test).join().unwrap(), outcome);
 }
 
+/// Without its record, a lock looks dead in another pid namespace.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_that_cannot_be_recorded_is_refused() {
+    use nix::mount::{MsFlags, mount};
+    // Mounts of this thread are nobody else's.
+    let test = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        let machine = Machine::new();
+        let state = layout_of(&machine).state_dir;
+        // With room for nothing but the directory itself.
+        let options = Some("nr_inodes=1,mode=0755");
+        mount(Some("t"), &state, Some("tmpfs"), MsFlags::empty(), options).unwrap();
+        let outcome = machine.lock("ttyS1", own());
+        let names = machine.names();
+        nix::mount::umount(&state).unwrap();
+        (outcome, names)
+    };
+    assert_eq!(std::thread::spawn(test).join().unwrap(), (Outcome::Denied, Vec::new()));
+}
+
 /// Two nodes of one device: a second `mknod`, or a mount of the node under another name.
 #[rstest]
 #[case::with_a_name_of_the_kernels(1, 3, "LCK..null")]

@@ -71,6 +71,36 @@ fn run_works_without_a_service() {
     bench.assert_free();
 }
 
+/// An ordinary user cannot record the pid namespace of the holder. Outside, its number means another process or none.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn run_in_a_container_without_a_service_keeps_its_lock() {
+    let bench = Bench::open();
+    assert_eq!(bench.shell(User::Root, "mkdir -p /run/lfpd").code(), 0);
+    let lfp = "/run/test/lfp --direct";
+    let command = format!("echo ready; cat; {lfp} unlock --pid $$ {PORT}");
+    // A number that no process has here.
+    let number = "echo 30000 >/proc/sys/kernel/ns_last_pid";
+    let line = format!("{number} && {lfp} run {PORT} -- sh -c '{command}'");
+    let words = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    let words = words.into_iter().chain(["--kill-child", "sh", "-c", &line]);
+    let mut container = bench.sandbox.command("unshare").args(words).user(User::Alice).spawn();
+    container.expect("ready");
+    let holder = bench.locked_by().expect("a lock");
+    assert!(!bench.runs(holder), "its number means a process here");
+    for user in [User::Alice, User::Root] {
+        let other = bench.lfp(user, &["--direct", "run", PORT, "--", "true"]).run();
+        assert_eq!(other.code(), 1, "{other}");
+    }
+    let told = bench.lfp(User::Root, &["clean"]).run();
+    assert_eq!(bench.locked_by(), Some(holder), "{told}");
+    // The command may release it: the flock on it is of its own pid namespace.
+    container.end_input();
+    let end = container.wait(LIMIT);
+    assert_eq!(end.code(), 0, "{end}");
+    bench.assert_free();
+}
+
 /// What the command sees of itself is what it would see without us.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

@@ -231,7 +231,7 @@ impl Broker {
 
 impl Files {
     fn new(layout: Layout) -> Self {
-        Self { table: Table::new(layout), reasons: Vec::new() }
+        Self { table: Table::new(layout).keeping_unrecorded(), reasons: Vec::new() }
     }
 
     fn lock(&mut self, request: &Request) -> Outcome {

@@ -248,7 +248,18 @@ fn boot_id() -> Option<String> {
 
 /// The caller's pid namespace, as the inode number of `/proc/self/ns/pid`. `None` without it.
 fn pid_namespace() -> Option<u64> {
-    std::fs::metadata("/proc/self/ns/pid").ok().map(|data| data.ino())
+    namespace_of("self")
+}
+
+fn namespace_of(process: &str) -> Option<u64> {
+    std::fs::metadata(format!("/proc/{process}/ns/pid")).ok().map(|data| data.ino())
+}
+
+/// Whether a process is certainly in the caller's pid namespace, so that its numbers mean the same.
+#[must_use]
+pub fn is_in_our_namespace(pid: Pid) -> bool {
+    let its = namespace_of(&pid.to_string()).filter(|_| numbers_are_ours());
+    its.is_some() && its == pid_namespace()
 }
 
 /// Whether this is the machine's own pid namespace, from which all processes can be seen.

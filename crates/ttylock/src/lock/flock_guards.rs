@@ -1,4 +1,8 @@
-//! The lock files of a daemon, which keeps them open and holds `flock(2)` on each.
+//! The lock files that a process keeps open, with `flock(2)` on each: those of a daemon, and those of a program that
+//! ends with its locks, as far as they have no record.
+//!
+//! To a process in another pid namespace, the number in a lock file means nothing. The record says so, but an ordinary
+//! user may not write one; then the file's `flock(2)` shows that the lock is not stale.
 //!
 //! Only this `flock(2)` stops programs that remove foreign locks: Qt as root tries `flock(2)` first. A kept file is
 //! let go on UNLOCK, and as soon as the lock's holder has ended, because every program must be able to break the lock
@@ -11,13 +15,25 @@ use std::collections::BTreeMap;
 use pidlockfile::process::{Here, Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Judged, Name, Pid, Published};
 
+use crate::limits::KEPT_FILES;
+
 /// The files that are kept, by name.
 #[derive(Debug, Default)]
 pub(super) struct FlockGuards {
-    /// The most files that a daemon keeps, which is told when the holders end. A session keeps none: it may stay after a
-    /// holder has ended, and others must be able to break a stale lock.
-    limit: Option<usize>,
+    kept: Kept,
     files: BTreeMap<Name, Held>,
+}
+
+/// Which files are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// None, for a session: it may stay after a holder has ended, and others must be able to break a stale lock.
+    #[default]
+    Nothing,
+    /// Those without a record, for a program that ends with its locks.
+    Unrecorded,
+    /// So many at most, for a daemon, which is told when the holders end.
+    UpTo(usize),
 }
 
 /// One file. We have `flock(2)` on it as long as it is open.
@@ -28,12 +44,12 @@ struct Held {
 }
 
 impl FlockGuards {
-    pub(super) fn up_to(limit: usize) -> Self {
-        Self { limit: Some(limit), ..Self::default() }
+    pub(super) fn of(kept: Kept) -> Self {
+        Self { kept, ..Self::default() }
     }
 
     pub(super) fn is_a_daemons(&self) -> bool {
-        self.limit.is_some()
+        matches!(self.kept, Kept::UpTo(_))
     }
 
     /// Keeps a lock that was just written, if fewer than `room` are kept. A daemon does not keep a lock without a
@@ -45,7 +61,12 @@ impl FlockGuards {
         published: Published,
         room: usize,
     ) {
-        let has_room = self.limit.is_some_and(|limit| self.files.len() < limit.min(room));
+        let limit = match self.kept {
+            Kept::Nothing => 0,
+            Kept::Unrecorded => KEPT_FILES,
+            Kept::UpTo(limit) => limit,
+        };
+        let has_room = self.files.len() < limit.min(room);
         let is_wanted = who.start != Start::Nobody && (has_room || self.files.contains_key(name));
         // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
         if is_wanted && published.try_hold().is_ok_and(|it| it) {
@@ -135,7 +156,7 @@ mod tests {
         let (name, published) = (Name::new("LCK..x").unwrap(), published(&path));
         let (copy, identity) = (published.file.try_clone().unwrap(), published.identity);
         let who = ProcessIdentity { start, ..Machine::default().identify(Pid::this()) };
-        let mut guards = FlockGuards::up_to(limit);
+        let mut guards = FlockGuards::of(Kept::UpTo(limit));
         guards.keep(&name, &who, published, limit);
         match start {
             Start::At(_) => guards.forget_the_gone(Pid::this(), &mut Machine::default()),

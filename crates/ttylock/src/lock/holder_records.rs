@@ -173,21 +173,25 @@ impl HolderRecords {
     }
 
     /// Remembers a lock under the name of each of its files: when its holder started, and all
-    /// the names. Without a state directory, or without `/proc`, this does nothing.
+    /// the names. `false` if nothing is recorded here: without a state directory that this user may write, or without
+    /// `/proc`.
     ///
     /// `stands` says whether a file still exists: another process may have released the lock meanwhile, and its
     /// record would stay for ever. It is called for every file at the end, whether the files could be recorded or
     /// not.
     ///
     /// # Errors
-    /// If the record cannot be written. The lock is valid nevertheless.
+    /// If the record cannot be written for another reason, as on a full disk.
     pub(crate) fn remember(
         &self,
         claimant: &Claimant,
         files: &[Written],
         mut stands: impl FnMut(&Written) -> bool,
-    ) -> Result<(), Errno> {
-        let outcome = self.record(claimant, files, &mut stands);
+    ) -> Result<bool, Errno> {
+        let outcome = match self.record(claimant, files, &mut stands) {
+            Err(Errno::EACCES | Errno::EPERM | Errno::EROFS) => Ok(false),
+            outcome => outcome,
+        };
         // In this order, because a release after the check also removes the record.
         for lock in files.iter().filter(|lock| !stands(lock)) {
             self.sweep(&lock.name, lock.file);
@@ -200,14 +204,14 @@ impl HolderRecords {
         claimant: &Claimant,
         files: &[Written],
         stands: &mut impl FnMut(&Written) -> bool,
-    ) -> Result<(), Errno> {
-        let Some(handle) = &self.handle else { return Ok(()) };
+    ) -> Result<bool, Errno> {
+        let Some(handle) = &self.handle else { return Ok(false) };
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         // The record of the first name is written last: it shows to which lock the others belong.
         for lock in files.iter().rev() {
             let name = &lock.name;
             let record = self.record_for(claimant, lock, names.clone());
-            let Some(text) = record.to_text() else { return Ok(()) };
+            let Some(text) = record.to_text() else { return Ok(false) };
             #[cfg(test)]
             meanwhile::comes(Moment::BeforeRecord);
             let is_anothers = |it: &HolderRecord| self.is_anothers(it);
@@ -216,7 +220,7 @@ impl HolderRecords {
                 write(handle, &name, &text, |_| false, || stands(lock))?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Forgets a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at this
@@ -701,7 +705,7 @@ mod tests {
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
         let files = [Written { name: name.clone(), file, at: then }];
-        assert_eq!(state.remember(&claimant(Pid::this()), &files, |_| true), Ok(()));
+        assert_eq!(state.remember(&claimant(Pid::this()), &files, |_| true), Ok(false));
         assert_eq!(fate(&state, &name, file, then), None);
         assert!(state.directory().is_none());
     }

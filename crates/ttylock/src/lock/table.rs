@@ -10,6 +10,7 @@ use pidlockfile::process::{Machine, ProcessIdentity};
 
 use super::backoff::Backoff;
 use super::directories::Directories;
+use super::flock_guards::{FlockGuards, Kept};
 use super::watched::Watched;
 use super::{Cause, Contended, Event, Outcome, Pass, Request};
 use crate::device::name::DeviceName;
@@ -302,6 +303,14 @@ impl Table {
             // The error is reported when it matters.
             Err(_) => self.state.events.clear(),
         }
+    }
+
+    /// For a program that ends with its locks: until this value is dropped, those that it cannot record are held by
+    /// `flock(2)`, so that processes in other pid namespaces do not take them for stale.
+    #[must_use]
+    pub fn keeping_unrecorded(mut self) -> Self {
+        self.state.guards = FlockGuards::of(Kept::Unrecorded);
+        self
     }
 
     /// Removes what killed processes have left while they wrote a lock. For the end of a session: a daemon does this when

@@ -20,7 +20,7 @@ use crate::limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, WATCHED_FILES};
 use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock::Flocks;
-use crate::lock::flock_guards::FlockGuards;
+use crate::lock::flock_guards::{FlockGuards, Kept};
 use crate::lock::holders::Holder;
 use crate::lock::watched::Watched;
 use crate::lock::{Cause, Weight, names};
@@ -30,7 +30,7 @@ const RECORDS_SWEPT: usize = 10_000;
 
 /// The start of a daemon: see [`super::Table::keep_open`].
 pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usize) {
-    state.guards = FlockGuards::up_to(limit);
+    state.guards = FlockGuards::of(Kept::UpTo(limit));
     state.backoff = Backoff::since(Instant::now());
     handover::settle_all(state, own);
     sweep(own);

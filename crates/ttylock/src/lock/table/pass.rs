@@ -53,9 +53,9 @@ pub(super) fn pass(
     let uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
     let receiver = Claimant { uid, ..receiver };
     let recorded = take::remember(state, own, &names, &receiver, &published);
-    if recorded != Ok(true) {
+    if let Err(stop) = recorded {
         handover::call_off(state, own, begun, &passed);
-        return Err(recorded.err().unwrap_or(Stop::Denied));
+        return Err(stop);
     }
     handover::end(state, begun);
     state.watched.forget(&names, *from);

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status};
+use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status, process};
 
 use super::classify::{Busy, Classification, Stale, pid_in};
 use super::resolve::Resolver;
@@ -10,6 +10,7 @@ use super::state::State;
 use super::{ATTEMPTS, Stop, handover};
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::directories::{Directories, Place, Role};
+use crate::lock::flock;
 use crate::lock::{Cause, Request, Weight};
 
 /// What became of one lock file.
@@ -290,7 +291,12 @@ fn unless_being_made(
         return Err(Busy::NotYet(Cause::Breaking));
     }
     let flocker = state.flocker(place, judged.status()).map_err(Busy::NotYet)?;
-    flocker.that_counts().map_or(Ok(()), |maker| Err(Busy::Changing(Some(maker))))
+    match flocker.that_counts() {
+        None => Ok(()),
+        // The number in the file is of our pid namespace, too.
+        Some(flock::Holder::Process(maker)) if process::is_in_our_namespace(maker) => Ok(()),
+        maker @ Some(_) => Err(Busy::Changing(maker)),
+    }
 }
 
 /// Whether the name still belongs to that file. If that cannot be found out, it does.

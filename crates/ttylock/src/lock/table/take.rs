@@ -35,10 +35,13 @@ pub(super) fn take(
     clear_searched(state, open, &lock_names)?;
     let names = &lock_names.written;
     let published = take_written(state, own, names, request)?;
-    if let Err(stop) = remember(state, own, names, &claimant, &published) {
-        take_back(state, own, names, &published);
-        return Err(stop);
-    }
+    let is_recorded = match remember(state, own, names, &claimant, &published) {
+        Ok(is_recorded) => is_recorded,
+        Err(stop) => {
+            take_back(state, own, names, &published);
+            return Err(stop);
+        }
+    };
     // A process that ended while the lock was taken gets no lock: another process may have its number.
     if !claimant.is_there(&mut state.machine) {
         take_back(state, own, names, &published);
@@ -51,7 +54,11 @@ pub(super) fn take(
         take_back(state, own, names, &published);
         return Err(stop);
     }
-    let room = room(Some(&resolved));
+    // A record shows others that the lock is not stale.
+    let room = match is_recorded && !state.guards.is_a_daemons() {
+        true => 0,
+        false => room(Some(&resolved)),
+    };
     for (name, published) in names.iter().zip(published) {
         state.keep(name, &claimant, published, room);
     }
@@ -216,11 +223,11 @@ fn give_back(state: &mut State, own: &Place, names: &[Name], taken: &[Published]
 
 /// Records a lock before the client is told that it is taken, and before another process may break it: without
 /// one it looks dead to processes in another pid namespace, and a reused pid goes unnoticed. The lock files are
-/// held by `flock(2)` meanwhile ([`pidlockfile::Directory::guarding`]). Returns whether the lock is recorded, as far as
-/// this user may write records.
+/// held by `flock(2)` meanwhile ([`pidlockfile::Directory::guarding`]). Returns whether the lock is recorded: not every
+/// user may write records.
 ///
 /// # Errors
-/// A program that ignores the rules has removed a file at once.
+/// The record cannot be written now, as on a full disk, or a program that ignores the rules has removed a file at once.
 pub(super) fn remember(
     state: &mut State,
     own: &Place,
@@ -236,16 +243,15 @@ pub(super) fn remember(
         lost = gone.map(|(name, _)| name).or(lost);
         gone.is_none()
     };
-    let outcome = state.records.remember(claimant, &files, is_there);
-    if let Err(errno) = outcome {
-        let text = format!("start of pid {} is not recorded: {}", claimant.who.pid, errno.desc());
-        state.say(Weight::Warning, text);
+    let recorded = state.records.remember(claimant, &files, is_there);
+    if let Some(name) = lost {
+        return Err(state.stop_contended(own, name, None));
     }
-    let has_none = matches!(outcome, Err(Errno::EACCES | Errno::EPERM | Errno::EROFS));
-    match lost {
-        Some(name) => Err(state.stop_contended(own, name, None)),
-        None => Ok(outcome.is_ok() || has_none),
-    }
+    recorded.map_err(|errno| {
+        let (pid, why) = (claimant.who.pid, errno.desc());
+        state.say(Weight::Warning, format!("refused pid {pid}: its start is not recorded: {why}"));
+        Stop::Denied
+    })
 }
 
 /// Whether a written lock still has its name and is unchanged. If its file has another name, a release past a
