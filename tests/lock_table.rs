@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::{Rc, Weak};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use pidlockfile::Pid;
 use rstest::rstest;
-use testbed::{LIMIT, until};
+use testbed::{Holder, LIMIT, own, until};
 use ttylock::{
-    Answer, Backoff, Content, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table, Weight,
+    Answer, Content, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table, Weight,
     for_tests::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK},
     limits::{KEPT_FILES, LOCKS_FOR_INVENTED},
 };
@@ -77,11 +77,11 @@ impl Machine {
         Table::new(layout_of(self))
     }
 
-    fn lock(&self, device: &str, pid: i32) -> Outcome {
+    fn lock(&self, device: &str, pid: u32) -> Outcome {
         self.table().lock(&request(device, pid)).outcome
     }
 
-    fn unlock(&self, device: &str, pid: i32) -> Outcome {
+    fn unlock(&self, device: &str, pid: u32) -> Outcome {
         self.table().unlock(&request(device, pid)).outcome
     }
 
@@ -91,13 +91,20 @@ impl Machine {
 }
 
 fn layout_of(machine: &Machine) -> Layout {
+    let dialect = Dialect::by_name(machine.os).unwrap();
+    let search_dirs = vec![machine.path("other")];
+    Layout { dialect, search_dirs, ..layout_below(machine.root.path()) }
+}
+
+/// Of such a machine, as a process of its own that a test starts finds it.
+fn layout_below(root: &Path) -> Layout {
     Layout {
-        dialect: Dialect::by_name(machine.os).unwrap(),
-        dev_dir: machine.path("dev"),
-        lock_dir: machine.path("lock"),
-        search_dirs: vec![machine.path("other")],
-        state_dir: machine.path("state"),
-        udev_dir: machine.path("udev"),
+        dialect: Dialect::by_name("linux").unwrap(),
+        dev_dir: root.join("dev"),
+        lock_dir: root.join("lock"),
+        search_dirs: Vec::new(),
+        state_dir: root.join("state"),
+        udev_dir: root.join("udev"),
     }
 }
 
@@ -116,47 +123,30 @@ fn records(machine: &Machine) -> Vec<String> {
     names
 }
 
-fn request(device: &str, pid: i32) -> Request {
-    Request {
-        device: DeviceName::parse(device.as_bytes()).unwrap(),
-        pid: Pid::new(pid.into()).unwrap(),
-    }
+fn device(name: &str) -> DeviceName {
+    DeviceName::parse(name.as_bytes()).unwrap()
 }
 
-/// A process that lives until it is dropped.
-struct Holder(Child);
-
-impl Holder {
-    fn new() -> Self {
-        let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
-        testbed::until_it_shows_its_words(&child);
-        Self(child)
-    }
-
-    fn pid(&self) -> i32 {
-        self.0.id().try_into().unwrap()
-    }
+fn pid(number: u32) -> Pid {
+    Pid::new(number.into()).unwrap()
 }
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn request(name: &str, number: u32) -> Request {
+    Request { device: device(name), pid: pid(number) }
+}
+
+fn pass(name: &str, from: u32, to: u32) -> Pass {
+    Pass { device: device(name), from: pid(from), to: pid(to) }
 }
 
 /// A pid that no process has.
-fn dead() -> i32 {
+fn dead() -> u32 {
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
-    child.id().try_into().unwrap()
+    child.id()
 }
 
-fn own() -> i32 {
-    Pid::this().as_raw()
-}
-
-fn decimal(pid: i32) -> Vec<u8> {
+fn decimal(pid: u32) -> Vec<u8> {
     format!("{pid:>10}\n").into_bytes()
 }
 
@@ -166,9 +156,10 @@ fn age(path: &Path, seconds: u64) {
 }
 
 #[test]
-fn a_free_device_is_locked_whole() {
+fn a_free_device_is_locked_whole_and_once() {
     let machine = Machine::new();
     assert_eq!(machine.lock("/dev/ttyS1", own()), Outcome::Done);
+    assert_eq!(machine.lock("/dev/ttyS1", own()), Outcome::Busy, "although it is the same pid");
     assert_eq!(machine.names(), ["LCK..ttyS1"]);
     let file = machine.lock_file("LCK..ttyS1");
     assert_eq!(fs::read(&file).unwrap(), decimal(own()));
@@ -178,69 +169,44 @@ fn a_free_device_is_locked_whole() {
     assert_eq!(records(&machine), [""; 0]);
 }
 
-#[test]
-fn the_same_pid_asking_again_is_busy() {
-    let machine = Machine::new();
-    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
-    assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
-    assert_eq!(machine.names(), ["LCK..ttyS1"]);
-}
-
 /// "Reading one" in the contract, for each name form and both directories.
 #[rstest]
-fn a_living_holder_is_busy_under_every_name(
+fn a_holder_is_met_under_every_name(
     #[values("lock", "other")] dir: &str,
     #[values("LCK..3", "LCK..pts_3", "LCK..pts:3", "lk..3", "LK.3")] name: &str,
 ) {
     let machine = Machine::new();
-    let file = machine.path(dir).join(name);
-    fs::write(&file, decimal(own())).unwrap();
-    let holder = Holder::new();
-    assert_eq!(machine.lock("/dev/pts/3", holder.pid()), Outcome::Busy);
-    assert_eq!(fs::read(&file).unwrap(), decimal(own()));
+    let (file, holder) = (machine.path(dir).join(name), Holder::new());
+    let content = decimal(holder.pid());
+    fs::write(&file, &content).unwrap();
+    assert_eq!(machine.lock("/dev/pts/3", own()), Outcome::Busy);
+    assert_eq!(fs::read(&file).unwrap(), content);
     assert_eq!(machine.names().len(), usize::from(dir == "lock"));
-}
-
-#[rstest]
-fn a_dead_holder_is_cleared_under_every_name(
-    #[values("lock", "other")] dir: &str,
-    #[values("LCK..3", "LCK..pts_3", "LCK..pts:3", "lk..3", "LK.3")] name: &str,
-) {
-    let machine = Machine::new();
-    fs::write(machine.path(dir).join(name), decimal(dead())).unwrap();
+    drop(holder);
     assert_eq!(machine.lock("/dev/pts/3", own()), Outcome::Done);
     assert_eq!(machine.names(), ["LCK..3", "LCK..pts:3", "LCK..pts_3"]);
     assert_eq!(listing(&machine.path("other")), [""; 0]);
 }
 
 #[rstest]
-#[case::decimal(decimal(own()))]
-#[case::zeros(format!("{:010}\0", own()).into_bytes())]
-#[case::busybox(format!("{:4}\n", own()).into_bytes())]
-#[case::bare(format!("{:05}", own()).into_bytes())]
-#[case::note(format!("{:>10} minicom root\n", own()).into_bytes())]
-#[case::qt(format!("{}\ncutecom\nhost\nid-of-the-machine\nid-of-the-boot\n", own()).into_bytes())]
-#[case::int(own().to_ne_bytes().to_vec())]
-#[case::long(i64::from(own()).to_ne_bytes().to_vec())]
-fn living_holders_are_read_in_every_dialect(#[case] content: Vec<u8>) {
+#[case::decimal(|pid| decimal(pid))]
+#[case::zeros(|pid| format!("{pid:010}\0").into_bytes())]
+#[case::busybox(|pid| format!("{pid:4}\n").into_bytes())]
+#[case::bare(|pid| format!("{pid:05}").into_bytes())]
+#[case::note(|pid| format!("{pid:>10} minicom root\n").into_bytes())]
+#[case::qt(|pid| format!("{pid}\ncutecom\nhost\nid-of-the-machine\nid-of-the-boot\n").into_bytes())]
+#[case::int(|pid: u32| pid.to_ne_bytes().to_vec())]
+#[case::long(|pid| i64::from(pid).to_ne_bytes().to_vec())]
+fn holders_are_read_in_every_dialect(#[case] content: fn(u32) -> Vec<u8>) {
     let machine = Machine::new();
     let file = machine.lock_file("LCK..ttyS0");
-    fs::write(&file, &content).unwrap();
+    fs::write(&file, content(own())).unwrap();
     age(&file, 3600);
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
-    assert_eq!(fs::read(&file).unwrap(), content);
-}
-
-#[rstest]
-#[case::decimal(decimal(dead()))]
-#[case::int(dead().to_ne_bytes().to_vec())]
-#[case::long(i64::from(dead()).to_ne_bytes().to_vec())]
-#[case::qt(format!("{}\ncutecom\nhost\nid\nid\n", dead()).into_bytes())]
-fn dead_holders_are_read_in_every_dialect(#[case] content: Vec<u8>) {
-    let machine = Machine::new();
-    fs::write(machine.lock_file("LCK..ttyS0"), content).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), content(own()));
+    fs::write(&file, content(dead())).unwrap();
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
-    assert_eq!(fs::read(machine.lock_file("LCK..ttyS0")).unwrap(), decimal(own()));
+    assert_eq!(fs::read(&file).unwrap(), decimal(own()));
 }
 
 #[rstest]
@@ -331,10 +297,10 @@ fn a_conflict_on_the_last_name_gives_back_the_first_ones() {
 #[test]
 fn a_lock_for_a_pid_that_does_not_exist_is_taken_by_the_next() {
     let machine = Machine::new();
-    assert_eq!(machine.lock("ttyS1", i32::MAX), Outcome::Done);
+    assert_eq!(machine.lock("ttyS1", i32::MAX.unsigned_abs()), Outcome::Done);
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
     assert_eq!(fs::read(machine.lock_file("LCK..ttyS1")).unwrap(), decimal(own()));
-    assert_eq!(machine.unlock("ttyS1", i32::MAX), Outcome::Busy);
+    assert_eq!(machine.unlock("ttyS1", i32::MAX.unsigned_abs()), Outcome::Busy);
 }
 
 #[test]
@@ -347,35 +313,28 @@ fn locks_of_dead_holders_are_taken_over() {
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
 }
 
-/// The number of a dead holder was given to a new process: our record tells them apart.
-#[test]
-fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor() {
+/// Writes a record of a lock anew, with another text.
+fn forge(machine: &Machine, name: &str, change: impl FnOnce(String) -> String) {
+    let record = machine.path("state").join(name);
+    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+    fs::remove_file(&record).unwrap();
+    symlink(change(text), &record).unwrap();
+}
+
+/// The number of a dead holder was given to a new process: our record tells them apart. Or the lock survived a reboot on
+/// a disk.
+#[rstest]
+#[case::of_an_earlier_process("start=")]
+#[case::of_another_boot("boot=")]
+fn a_reused_pid_does_not_hold_the_lock_of_its_predecessor(#[case] word: &str) {
     let machine = Machine::new();
     let holder = Holder::new();
     assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
     assert_eq!(records(&machine), ["LCK..modem", "LCK..ttyS0"]);
     for name in records(&machine) {
-        let record = machine.path("state").join(name);
-        let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
-        let start = text.split(' ').find_map(|word| word.strip_prefix("start=")).unwrap();
-        let forged = text.replace(&format!("start={start}"), "start=1");
-        fs::remove_file(&record).unwrap();
-        symlink(forged, &record).unwrap();
+        forge(&machine, &name, |text| text.replace(word, &format!("{word}9")));
     }
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
-}
-
-/// The lock survived a reboot on a disk: the process that has the number now is not the holder.
-#[test]
-fn a_lock_of_another_boot_is_stale() {
-    let machine = Machine::new();
-    let holder = Holder::new();
-    assert_eq!(machine.lock("ttyS1", holder.pid()), Outcome::Done);
-    let record = machine.path("state/LCK..ttyS1");
-    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
-    fs::remove_file(&record).unwrap();
-    symlink(text.replace("boot=", "boot=x"), &record).unwrap();
-    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
 }
 
 #[test]
@@ -392,10 +351,7 @@ fn a_record_of_another_file_is_not_believed() {
     let machine = Machine::new();
     let holder = Holder::new();
     assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
-    let record = machine.path("state/LCK..ttyS0");
-    let text = fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
-    fs::remove_file(&record).unwrap();
-    symlink(text.replace("start=", "start=9"), &record).unwrap();
+    forge(&machine, "LCK..ttyS0", |text| text.replace("start=", "start=9"));
     // The same pid takes the port by itself, as a program that knows nothing of us would.
     fs::remove_file(machine.lock_file("LCK..ttyS0")).unwrap();
     fs::write(machine.lock_file("LCK..ttyS0"), decimal(holder.pid())).unwrap();
@@ -425,29 +381,21 @@ fn unlock_clears_what_the_dead_left() {
     assert_eq!(listing(&machine.path("other")), [""; 0]);
 }
 
-#[test]
-fn an_unplugged_device_can_be_unlocked() {
+/// The adapter is pulled out while it, or a link to it, was locked: the links and the node are gone.
+#[rstest]
+#[case::a_node("ttyS1", &["ttyS1"], 1)]
+#[case::a_link("serial/by-id/usb-X", &["modem", "serial/by-id/usb-X", "ttyS0"], 5)]
+fn an_unplugged_device_can_be_unlocked_with_all_its_names(
+    #[case] name: &str,
+    #[case] gone: &[&str],
+    #[case] files: usize,
+) {
     let machine = Machine::new();
-    let node = machine.path("dev/ttyS1");
-    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
-    fs::remove_file(&node).unwrap();
-    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Done);
-    assert_eq!(machine.names(), [""; 0]);
-}
-
-/// The adapter is pulled out while its link was locked: the link and the node are gone.
-#[test]
-fn an_unplugged_link_can_be_unlocked_with_all_its_names() {
-    let machine = Machine::new();
-    let device = "serial/by-id/usb-X";
-    assert_eq!(machine.lock(device, own()), Outcome::Done);
-    assert_eq!(machine.names().len(), 5);
-    fs::remove_file(machine.path("dev/modem")).unwrap();
-    fs::remove_file(machine.path("dev/serial/by-id/usb-X")).unwrap();
-    fs::remove_file(machine.path("dev/ttyS0")).unwrap();
-    assert_eq!(machine.unlock(device, own()), Outcome::Done);
-    assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(records(&machine), [""; 0]);
+    assert_eq!(machine.lock(name, own()), Outcome::Done);
+    assert_eq!(machine.names().len(), files);
+    gone.iter().for_each(|it| fs::remove_file(machine.path("dev").join(it)).unwrap());
+    assert_eq!(machine.unlock(name, own()), Outcome::Done);
+    assert_eq!((machine.names(), records(&machine)), (Vec::new(), Vec::new()));
 }
 
 /// The adapter came back under another number while its link was locked: the link leads to another node, and what was
@@ -482,16 +430,8 @@ fn links_known_to_udev_are_taken_with_the_device() {
     let machine = Machine::new();
     fs::create_dir(machine.path("udev")).unwrap();
     fs::write(machine.path("udev/c1:3"), "S:serial/by-id/usb-Y\nL:0\n").unwrap();
-    let table = || {
-        Table::new(Layout {
-            dialect: Dialect::by_name("linux").unwrap(),
-            dev_dir: PathBuf::from("/dev"),
-            lock_dir: machine.path("lock"),
-            search_dirs: vec![],
-            state_dir: machine.path("state"),
-            udev_dir: machine.path("udev"),
-        })
-    };
+    let table =
+        || Table::new(Layout { dev_dir: "/dev".into(), ..layout_below(machine.root.path()) });
     let foreign = machine.lock_file("LCK..serial_by-id_usb-Y");
     let holder = Holder::new();
     fs::write(&foreign, decimal(holder.pid())).unwrap();
@@ -540,7 +480,7 @@ fn a_flock_on_the_node_is_busy_but_for_its_own_process() {
     std::io::Read::read_exact(flock.stdout.as_mut().unwrap(), &mut line).unwrap();
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
     assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(machine.lock("ttyS0", flock.id().try_into().unwrap()), Outcome::Done);
+    assert_eq!(machine.lock("ttyS0", flock.id()), Outcome::Done);
     let _ = flock.kill();
     let _ = flock.wait();
 }
@@ -556,7 +496,7 @@ fn a_flock_without_its_taker_is_busy_and_not_stale() {
         Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
     std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
-    let found = machine.table().holders(&DeviceName::parse(b"ttyS1").unwrap(), LIMIT).holders;
+    let found = machine.table().holders(&device("ttyS1"), LIMIT).holders;
     let flocks: Vec<_> = found.iter().filter(|h| h.scheme.word() == "flock").collect();
     assert_eq!(flocks.len(), 1, "{found:?}");
     assert_eq!(flocks[0].standing.word(), "unknown");
@@ -581,9 +521,8 @@ fn planted_claims_in_a_directory_open_to_all_block_nothing() {
     assert_eq!(machine.names(), [""; 0]);
 
     // They are shown as what they are: the process that is named has no part in it.
-    let shown = |device: &str| -> Vec<(&str, bool)> {
-        let holders =
-            machine.table().holders(&DeviceName::parse(device.as_bytes()).unwrap(), LIMIT).holders;
+    let shown = |name: &str| -> Vec<(&str, bool)> {
+        let holders = machine.table().holders(&device(name), LIMIT).holders;
         holders.iter().map(|it| (it.standing.word(), it.keeps_out())).collect()
     };
     assert_eq!(shown("ttyS1"), [("claim", false); 3]);
@@ -596,29 +535,11 @@ fn planted_claims_in_a_directory_open_to_all_block_nothing() {
     assert_eq!(machine.lock("pts/3", own()), Outcome::Busy, "root's own is believed");
 }
 
-/// A stale lock that anybody may make and hold by flock, where locks are only searched.
-#[test]
-fn a_contended_stale_lock_in_a_directory_open_to_all_is_stepped_over() {
-    let machine = Machine::new();
-    fs::set_permissions(machine.path("other"), Permissions::from_mode(0o1777)).unwrap();
-    fs::write(machine.path("other/LCK..ttyS1"), decimal(dead())).unwrap();
-    let file = File::open(machine.path("other/LCK..ttyS1")).unwrap();
-    let stranger = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap();
-    let attempt = machine.table().attempt_lock(
-        &request("ttyS1", own()),
-        None,
-        Backoff::since(Instant::now()),
-    );
-    assert_eq!(attempt.map(|answer| answer.outcome), Ok(Outcome::Done));
-    drop(stranger);
-}
-
 /// A file system in user space may never answer: what its owner has put where we search is not
 /// looked into.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn directories_of_others_are_not_searched() {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
     let holder = Holder::new();
     fs::write(machine.path("other/LCK..ttyS1"), decimal(holder.pid())).unwrap();
@@ -695,7 +616,6 @@ fn two_nodes_of_one_device_have_one_lock(
     #[case] common: &str,
 ) {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
     for name in ["dev/one", "dev/other"] {
         let number = makedev(major, minor);
@@ -740,15 +660,12 @@ fn a_node_without_sysfs_has_the_name_of_its_driver() {
 #[case::three_files_each("below/x")]
 #[ignore = "needs root: tests/run"]
 fn the_locks_of_one_user_are_bounded(#[case] name: &str) {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
     fs::create_dir(machine.path("dev/below")).unwrap();
-    let alice = Command::new("setpriv")
-        .args(["--reuid=4711", "--regid=4711", "--clear-groups", "sleep", "600"])
-        .spawn();
-    let alice = Holder(alice.unwrap());
-    let pid = Pid::new(alice.pid().into()).unwrap();
-    let hers = until(LIMIT, || (pidlockfile::process::owner(pid) == Some(4711)).then_some(()));
+    let words = ["--reuid=4711", "--regid=4711", "--clear-groups", "sleep", "600"];
+    let alice = Holder::of(Command::new("setpriv").args(words));
+    let owner = || pidlockfile::process::owner(pid(alice.pid()));
+    let hers = until(LIMIT, || (owner() == Some(4711)).then_some(()));
     assert!(hers.is_some());
     let mut table = machine.table();
     let taken = (0..LOCKS_OF_A_USER + 20)
@@ -831,7 +748,6 @@ struct Outsider(Child);
 
 impl Outsider {
     fn on(machine: &Machine, file: &Path) -> Self {
-        assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
         fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
         Self::of(65_534, file)
     }
@@ -893,23 +809,22 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
 #[case::the_owner(1000, 1000)]
 #[ignore = "needs root: tests/run"]
 fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[case] owner: u32) {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
     fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
     let file = machine.lock_file("LCK..ttyS1");
     fs::write(&file, decimal(dead())).unwrap();
     std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
     let entitled = Outsider::of(uid, &file);
-    let pid = Pid::new(entitled.0.id().into());
+    let taker = Some(pid(entitled.0.id()));
     let mut table = machine.table();
     let answer = table.lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
-    assert_eq!(answer.blocker.as_ref().map(|who| who.pid), pid);
+    assert_eq!(answer.blocker.as_ref().map(|who| who.pid), taker);
     let named = format!("flock(2) on it is held by pid {}", entitled.0.id());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
-    let found = table.holders(&DeviceName::parse(b"ttyS1").unwrap(), LIMIT).holders;
+    let found = table.holders(&device("ttyS1"), LIMIT).holders;
     assert!(
-        found.iter().any(|holder| holder.scheme.word() == "flock" && holder.pid == pid),
+        found.iter().any(|holder| holder.scheme.word() == "flock" && holder.pid == taker),
         "{found:?}"
     );
 }
@@ -951,8 +866,8 @@ fn every_system_locks_and_unlocks_in_its_own_form() {
         assert!(!names.is_empty(), "{}", machine.os);
         for name in &names {
             let said = fs::read(machine.lock_file(name)).unwrap();
-            let pid = Content::parse(&said).map(|content| content.pid.as_raw());
-            assert_eq!(pid, Ok(own()), "{}: {name}", machine.os);
+            let pid = Content::parse(&said).map(|content| content.pid);
+            assert_eq!(pid, Ok(Pid::this()), "{}: {name}", machine.os);
         }
         assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Busy, "{}", machine.os);
         assert_eq!(machine.unlock("ttyS0", own()), Outcome::Done, "{}", machine.os);
@@ -978,7 +893,6 @@ fn a_lock_has_the_form_of_its_system(#[case] os: &'static str, #[case] length: u
 #[test]
 #[ignore = "needs root: tests/run"]
 fn foreign_stale_locks_in_a_sticky_directory() {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let machine = Machine::new();
     fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
     for dir in ["lock", "other"] {
@@ -1005,14 +919,7 @@ fn as_nobody_in_a_sticky_directory() {
     let Some(root) = std::env::var_os("LFPD_TEST_ROOT").map(PathBuf::from) else { return };
     nix::unistd::setgid(65534.into()).unwrap();
     nix::unistd::setuid(65534.into()).unwrap();
-    let mut table = Table::new(Layout {
-        dialect: Dialect::by_name("linux").unwrap(),
-        dev_dir: root.join("dev"),
-        lock_dir: root.join("lock"),
-        search_dirs: vec![],
-        state_dir: root.join("state"),
-        udev_dir: root.join("udev"),
-    });
+    let mut table = Table::new(layout_below(&root));
     let over = table.lock(&request("ttyS0", own()));
     assert_eq!(over.outcome, Outcome::Done, "{over:?}");
     assert!(over.events.iter().any(|event| event.text.contains("ignored")), "{over:?}");
@@ -1032,18 +939,17 @@ fn holders_are_shown_under_every_scheme() {
     let open = File::open(machine.path("dev/ttyS0")).unwrap();
     let before = machine.names();
 
-    let device = DeviceName::parse(b"modem").unwrap();
-    let found = machine.table().holders(&device, LIMIT).holders;
+    let found = machine.table().holders(&device("modem"), LIMIT).holders;
     let seen: Vec<_> = found
         .iter()
-        .map(|h| (h.scheme.word(), h.pid.map(Pid::as_raw), h.standing.word(), h.device.as_str()))
+        .map(|h| (h.scheme.word(), h.pid, h.standing.word(), h.device.as_str()))
         .collect();
-    assert_eq!(seen[0], ("uucp", Some(holder.pid()), "alive", "ttyS0"));
-    assert_eq!(seen[1], ("uucp", Some(holder.pid()), "alive", "ttyS0"));
+    assert_eq!(seen[0], ("uucp", Some(pid(holder.pid())), "alive", "ttyS0"));
+    assert_eq!(seen[1], ("uucp", Some(pid(holder.pid())), "alive", "ttyS0"));
     assert_eq!(seen[2], ("uucp", None, "unknown", "ttyS0"));
     assert_eq!((seen[3].0, seen[3].2), ("uucp", "stale"));
-    assert_eq!(seen[4], ("open", Some(own()), "alive", "ttyS0"));
-    assert_eq!(found[0].command.as_deref(), Some("sleep 600"));
+    assert_eq!(seen[4], ("open", Some(Pid::this()), "alive", "ttyS0"));
+    assert_eq!(found[0].command.as_deref(), Some("sleep 1000"));
     assert_eq!(found[0].user, Some(nix::unistd::getuid().as_raw()));
     assert!(found[0].since.is_some_and(|since| since.elapsed().unwrap().as_secs() < 600));
     assert_eq!(machine.names(), before, "looking changes nothing");
@@ -1083,14 +989,7 @@ fn a_lock_has_its_record_from_the_first_moment_to_the_last() {
 /// A machine with the devices of this one.
 fn machine_with_devices() -> (Machine, Table) {
     let machine = Machine::new();
-    let table = Table::new(Layout {
-        dialect: Dialect::by_name("linux").unwrap(),
-        dev_dir: PathBuf::from("/dev"),
-        lock_dir: machine.path("lock"),
-        search_dirs: Vec::new(),
-        state_dir: machine.path("state"),
-        udev_dir: machine.path("udev"),
-    });
+    let table = Table::new(Layout { dev_dir: "/dev".into(), ..layout_below(machine.root.path()) });
     (machine, table)
 }
 
@@ -1263,7 +1162,6 @@ fn a_daemon_sweeps_what_the_killed_have_left() {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let (machine, mut table) = machine_with_devices();
     let left: Vec<PathBuf> =
         (0..left).map(|number| machine.lock_file(&format!("LCK..left{number}"))).collect();
@@ -1276,10 +1174,10 @@ fn planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
     table.keep_open(16);
     let left = left.iter().filter(|file| file.exists()).count();
     let holder = Holder::new();
-    let pid = Pid::new(holder.pid().into()).unwrap();
+    let ended = pid(holder.pid());
     assert_eq!(table.lock(&request("null", holder.pid())).outcome, Outcome::Done);
     drop(holder);
-    table.gone(pid);
+    table.gone(ended);
     assert_eq!((left, machine.lock_file("LCK..null").exists()), (0, false));
 }
 
@@ -1317,7 +1215,7 @@ const CHANGES: [&str; 6] = ["renameat2", "unlinkat", "symlinkat", "flock", "pwri
 fn deed(
     machine: &Machine,
     deed: &str,
-    pids: [i32; 2],
+    pids: [u32; 2],
     fault: Option<&str>,
 ) -> (Option<String>, Vec<usize>) {
     traced(machine, deed, pids, fault).status().unwrap();
@@ -1326,7 +1224,7 @@ fn deed(
     (said(machine), CHANGES.iter().map(count).collect())
 }
 
-fn traced(machine: &Machine, deed: &str, pids: [i32; 2], fault: Option<&str>) -> Command {
+fn traced(machine: &Machine, deed: &str, pids: [u32; 2], fault: Option<&str>) -> Command {
     let trace = machine.path("trace");
     for left in [&trace, &machine.path("said")] {
         let _ = fs::remove_file(left);
@@ -1363,24 +1261,15 @@ fn one_deed() {
     let Some(root) = std::env::var_os("LFPD_TEST_ROOT").map(PathBuf::from) else { return };
     let words = std::env::var("LFPD_TEST_DEED").unwrap();
     let words: Vec<&str> = words.split(' ').collect();
-    let pids: Vec<i32> = words.iter().skip(1).map(|word| word.parse().unwrap()).collect();
-    let mut table = Table::new(Layout {
-        dialect: Dialect::by_name("linux").unwrap(),
-        dev_dir: root.join("dev"),
-        lock_dir: root.join("lock"),
-        search_dirs: Vec::new(),
-        state_dir: root.join("state"),
-        udev_dir: root.join("udev"),
-    });
+    let pids: Vec<u32> = words.iter().skip(1).map(|word| word.parse().unwrap()).collect();
+    let mut table = Table::new(layout_below(&root));
     if words[0].starts_with("daemon") {
         table.keep_open(16);
     }
-    let (from, to) = (request("ttyS0", pids[0]), Pid::new(pids[1].into()).unwrap());
-    let pass = Pass { device: from.device.clone(), from: from.pid, to };
     let answer = match words[0].trim_start_matches("daemon-") {
-        "pass" => table.pass(&pass),
-        "lock" => table.lock(&from),
-        _ => table.unlock(&from),
+        "pass" => table.pass(&pass("ttyS0", pids[0], pids[1])),
+        "lock" => table.lock(&request("ttyS0", pids[0])),
+        _ => table.unlock(&request("ttyS0", pids[0])),
     };
     fs::write(root.join("said"), format!("{:?}", answer.outcome)).unwrap();
 }
@@ -1411,7 +1300,7 @@ fn an_operation_that_fails_or_is_killed_leaves_one_of_two_states(
         if what.ends_with("pass") {
             assert_eq!(before.len(), 5, "{how}: vacant");
             // What other tests start has our files open until it is on its way, and so their flock(2).
-            let unlocked = |pid: &i32| machine.unlock("ttyS0", *pid) == Outcome::Done;
+            let unlocked = |pid: &u32| machine.unlock("ttyS0", *pid) == Outcome::Done;
             let whose = || [pids[1], pids[0]].into_iter().find(unlocked);
             let whose = until(LIMIT, whose);
             assert!(whose.is_some(), "{how}: nobody's, {said:?}: {:?}", locks());
@@ -1458,7 +1347,6 @@ fn an_operation_that_fails_or_is_killed_leaves_one_of_two_states(
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_half_passed_lock_is_released_whole_or_not_at_all() {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let (machine, giver, receiver) = five_files();
     let pids = [giver.pid(), receiver.pid()];
     assert_eq!(machine.lock("ttyS0", pids[0]), Outcome::Done);
@@ -1486,7 +1374,7 @@ struct StoppedPass<'m> {
 }
 
 impl<'m> StoppedPass<'m> {
-    fn of(machine: &'m Machine, pids: [i32; 2]) -> Self {
+    fn of(machine: &'m Machine, pids: [u32; 2]) -> Self {
         let fault = Some("renameat2:signal=STOP:when=1+");
         let strace = traced(machine, "pass", pids, fault).spawn().unwrap();
         let pass = Self { machine, strace };
@@ -1528,7 +1416,7 @@ impl Drop for StoppedPass<'_> {
 }
 
 /// Each lock file with whose it is.
-fn owners(machine: &Machine) -> Vec<(String, i32)> {
+fn owners(machine: &Machine) -> Vec<(String, u32)> {
     let mut names = machine.names();
     names.retain(|name| !name.ends_with(".tmp"));
     let pid = |name: &String| fs::read_to_string(machine.lock_file(name)).unwrap().trim().parse();
@@ -1579,9 +1467,9 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
     let mut daemon = machine.table();
     // Its flock(2) would keep others from passing.
     daemon.keep_open(0);
-    let pass = StoppedPass::of(&machine, pids);
+    let stopped = StoppedPass::of(&machine, pids);
     let half = owners(&machine);
-    let whose = |pid: i32| half.iter().filter(|(_, owner)| *owner == pid).count();
+    let whose = |pid: u32| half.iter().filter(|(_, owner)| *owner == pid).count();
     assert_eq!((whose(pids[1]), whose(pids[0])), (2, 3), "{half:?}");
     if let Some(which) = ends {
         drop(processes[which].take());
@@ -1591,14 +1479,10 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
         Comer::Giver => machine.unlock("ttyS0", pids[0]),
         Comer::GiversSession => session.unlock(&request("ttyS0", pids[0])).outcome,
         Comer::Third => machine.lock("ttyS0", third.pid()),
-        Comer::Passer => {
-            let [from, to] = [pids[0], third.pid()].map(|pid| Pid::new(pid.into()).unwrap());
-            let device = DeviceName::parse(b"ttyS0").unwrap();
-            machine.table().pass(&Pass { device, from, to }).outcome
-        }
+        Comer::Passer => machine.table().pass(&pass("ttyS0", pids[0], third.pid())).outcome,
         Comer::Daemon => {
-            for pid in pids {
-                daemon.gone(Pid::new(pid.into()).unwrap());
+            for it in pids {
+                daemon.gone(pid(it));
             }
             Outcome::Busy
         }
@@ -1615,7 +1499,7 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
         }
     };
     assert_eq!((outcome, owners(&machine)), (Outcome::Busy, half.clone()));
-    let said = pass.end(then);
+    let said = stopped.end(then);
     let receivers = said.as_deref() == Some("Done");
     assert_eq!(receivers, then == Signal::SIGCONT && ends != Some(0));
     let whose = pids[usize::from(receivers)];
@@ -1663,14 +1547,11 @@ fn a_flock_on_one_of_five_files_passes_all_or_none(
     #[case] outcome: Outcome,
     #[values("LCK..ttyS0", "LCK..radio")] file: &str,
 ) {
-    assert!(nix::unistd::geteuid().is_root(), "this test must run as root");
     let (machine, giver, receiver) = five_files();
     fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
     assert_eq!(machine.lock("ttyS0", giver.pid()), Outcome::Done);
     let flocker = Outsider::of(uid, &machine.lock_file(file));
-    let [from, to] = [giver.pid(), receiver.pid()].map(|pid| Pid::new(pid.into()).unwrap());
-    let device = DeviceName::parse(b"ttyS0").unwrap();
-    let answer = machine.table().pass(&Pass { device, from, to });
+    let answer = machine.table().pass(&pass("ttyS0", giver.pid(), receiver.pid()));
     assert_eq!(answer.outcome, outcome, "{answer:?}");
     drop(flocker);
     let (holder, other) =

@@ -14,3 +14,23 @@ pub(crate) fn ended() -> Pid {
 pub(crate) fn pid_of(child: &Child) -> Pid {
     Pid::new(child.id().into()).unwrap()
 }
+
+/// A process that lives until it is dropped.
+pub(crate) struct Sleeper(Child);
+
+impl Sleeper {
+    pub(crate) fn new() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        pid_of(&self.0)
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -193,7 +193,13 @@ impl Holder {
     /// Starts it.
     #[must_use]
     pub fn new() -> Self {
-        let child = Command::new("sleep").arg("1000").spawn().expect("sleep");
+        Self::of(Command::new("sleep").arg("1000"))
+    }
+
+    /// Another program.
+    #[must_use]
+    pub fn of(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).spawn().expect("a program that is installed");
         until_it_shows_its_words(&child);
         Self(child)
     }

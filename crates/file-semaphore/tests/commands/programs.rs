@@ -135,46 +135,80 @@ fn status_prints_what_the_documents_show() {
     assert_eq!((free.code, free.out.as_str()), (0, "locked: false\n"));
 }
 
+/// A failure has its code and its words, and changes nothing. The lock `a` is held by process 1, and there is no `b`.
 #[rstest]
-#[case::no_command(&[])]
-#[case::unknown_command(&["grab", "a"])]
-#[case::no_path(&["try"])]
-#[case::empty_path(&["try", ""])]
-#[case::traversal(&["try", "../a"])]
-#[case::no_name(&["try", "sub/"])]
-#[case::bad_timeout(&["acquire", "a", "--timeout", "soon"])]
-#[case::bad_slots(&["try", "a", "--slots", "0"])]
-#[case::dead_holder(&["try", "a", "--pid", "4194305"])]
-#[case::force_with_slots(&["release", "a", "--force", "--slots", "2"])]
-#[case::run_without_command(&["run", "a"])]
-#[case::run_with_both(&["run", "-n", "-w", "1", "a", "true"])]
-#[case::run_shared_slots(&["run", "-s", "--slots", "2", "a", "true"])]
-#[case::run_with_no_code(&["run", "-E", "256", "a", "true"])]
-fn bad_arguments_are_exit_64(#[case] words: &[&str]) {
-    let scratch = Scratch::new();
-    let ran = scratch.sema(words);
-    assert_eq!(ran.code, 64, "{ran:?}");
-    assert!(!ran.err.is_empty() && ran.out.is_empty());
-    assert_eq!(scratch.files(), Vec::<String>::new());
-}
-
-#[rstest]
-#[case::no_directory(&["try", "missing/a"])]
-#[case::directory_in_the_way(&["try", "sub"])]
-#[case::release_of_a_directory(&["release", "sub", "--force"])]
-#[case::status_of_a_directory(&["status", "sub"])]
-#[case::list_of_nothing(&["list", "missing"])]
-#[case::wait_for_a_fifo(&["wait", "fifo"])]
-#[case::try_a_fifo(&["try", "fifo"])]
-#[case::release_of_garbage(&["release", "garbage"])]
-fn file_errors_are_exit_3(#[case] words: &[&str]) {
+#[case::no_command("sema", 64, "")]
+#[case::unknown_command("sema grab b", 64, "")]
+#[case::no_path("sema try", 64, "")]
+#[case::empty_path("sema try ", 64, "")]
+#[case::traversal("sema try ../b", 64, "")]
+#[case::no_name("sema try sub/", 64, "")]
+#[case::bad_timeout("sema acquire b --timeout soon", 64, "")]
+#[case::bad_slots("sema try b --slots 0", 64, "")]
+#[case::dead_holder("sema try b --pid 4194305", 64, "")]
+#[case::force_with_slots("sema release b --force --slots 2", 64, "")]
+#[case::run_without_command("sema run b", 64, "")]
+#[case::run_with_both("sema run -n -w 1 b true", 64, "")]
+#[case::run_shared_slots("sema run -s --slots 2 b true", 64, "")]
+#[case::run_with_no_code("sema run -E 256 b true", 64, "")]
+#[case::no_directory("sema try missing/b", 3, "")]
+#[case::directory_in_the_way("sema try sub", 3, "")]
+#[case::release_of_a_directory("sema release sub --force", 3, "")]
+#[case::status_of_a_directory("sema status sub", 3, "")]
+#[case::list_of_nothing("sema list missing", 3, "")]
+#[case::wait_for_a_fifo("sema wait fifo", 3, "")]
+#[case::try_a_fifo("sema try fifo", 3, "")]
+#[case::release_of_a_text("sema release text", 3, "")]
+#[case::never_a_lock_run("sema run text -- true", 3, "not a lock file: pid is missing")]
+#[case::never_a_lock_acquire("sema acquire text", 3, "not a lock file: pid is missing")]
+#[case::never_a_lock_try("sema try text", 3, "not a lock file: pid is missing")]
+#[case::never_a_lock_wait("sema wait text", 3, "not a lock file: pid is missing")]
+#[case::never_a_lock_wait_all("sema wait text --all", 3, "not a lock file: pid is missing")]
+#[case::not_found("sema run b -- no-such-command", 127, "sema: no-such-command: ")]
+#[case::not_executable("sema run b -- ./text", 126, "sema: ./text: ")]
+#[case::run_timed_out("sema run a --timeout 0.1 -- touch ran", 1, "s, held by process 1")]
+#[case::run_at_once("sema run -n a true", 1, "sema: a: held by process 1")]
+#[case::run_without_time("sema run a -t 0 true", 1, "sema: a: held by process 1")]
+#[case::acquire_without_time("sema acquire a -t 0", 1, "sema: a: held by process 1")]
+#[case::wait_without_time("sema wait a -t 0", 1, "sema: a: held by process 1")]
+#[case::own_code("sema run -n -E 75 a true", 75, "held by process 1")]
+#[case::own_code_of_a_timeout("sema run -w 0.05 -E 76 a true", 76, "timed out")]
+#[case::own_code_is_not_for_others("sema run -n -E 75 no/a true", 3, "parent")]
+#[case::bg_held("sema run --bg -w 0.05 a true", 1, "timed out")]
+#[case::bg_at_once("sema run --bg -n -E 75 a true", 75, "held by process 1")]
+#[case::bg_bad_path("sema run --bg no/a true", 3, "parent directory")]
+#[case::bg_not_found("sema run --bg a no-such-command", 127, "no-such-command: command not found")]
+#[case::bg_a_directory("sema run --bg a ./", 126, "./: Permission denied")]
+#[case::bg_not_executable("sema run --bg a ./a", 126, "./a: Permission denied")]
+#[case::bg_no_such_file("sema run --bg a ./b", 127, "./b: No such file or directory")]
+#[case::semats_traversal("semats acquire ../a", 1, "status: failed\ntype: PATH_TRAVERSAL\n")]
+#[case::semats_anywhere("semats release x/../a", 1, "status: failed\ntype: PATH_TRAVERSAL\n")]
+#[case::semats_no_directory("semats status no/a", 1, "status: failed\ntype: INVALID_PATH\n")]
+#[case::semats_parse_error("semats status text", 1, "status: failed\ntype: PARSE_ERROR\n")]
+#[case::semats_of_release("semats release text", 1, "status: failed\ntype: PARSE_ERROR\n")]
+#[case::semats_io_error("semats acquire sub", 1, "status: failed\ntype: IO_ERROR\n")]
+#[case::semats_traversal_of_try("semats try-acquire /tmp/../x", 1, "traversal")]
+#[case::semats_no_directory_of_acquire("semats acquire missing/a", 1, "parent directory")]
+#[case::semats_unknown_command("semats grab a", 1, "Error: Unknown command: grab")]
+#[case::semats_empty_path("semats try-acquire ", 1, "path is required")]
+fn a_failure_has_its_code_and_changes_nothing(
+    #[case] line: &str,
+    #[case] code: i32,
+    #[case] said: &str,
+) {
     let scratch = Scratch::new();
     fs::create_dir(scratch.at("sub")).unwrap();
     nix::unistd::mkfifo(&scratch.at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    scratch.write("garbage", "no lock\n");
-    let ran = scratch.sema(words);
-    assert_eq!(ran.code, 3, "{ran:?}");
-    assert_eq!(scratch.files(), ["fifo", "garbage", "sub"]);
+    scratch.write("text", "myhost.example\n");
+    scratch.write("a", "pid=1\ntimestamp=1\n");
+    let words: Vec<&str> = line.split(' ').collect();
+    let ran = run(scratch.command(words[0]).args(&words[1..]));
+    assert_eq!(ran.code, code, "{ran:?}");
+    let told = if code == 64 { &ran.err } else { &format!("{}{}", ran.err, ran.out) };
+    assert!(!told.is_empty() && told.contains(said), "{ran:?}");
+    assert!(ran.out.is_empty() || code != 64, "{ran:?}");
+    assert_eq!(scratch.files(), ["a", "fifo", "sub", "text"]);
+    assert_eq!(scratch.read("text"), "myhost.example\n");
 }
 
 #[test]
@@ -1093,34 +1127,6 @@ fn semats_reports_try_acquire_on_output_and_the_others_on_error() {
     assert_eq!((tried.code, waited.code), (1, 1));
     let missing = scratch.semats(&["release", "b"]);
     assert_eq!(missing.err, "status: failed\ntype: NOT_LOCKED\nmessage: not held\n");
-}
-
-#[rstest]
-#[case::traversal(&["acquire", "../a"], "PATH_TRAVERSAL")]
-#[case::anywhere(&["release", "x/../a"], "PATH_TRAVERSAL")]
-#[case::no_directory(&["status", "missing/a"], "INVALID_PATH")]
-#[case::parse_error(&["status", "garbage"], "PARSE_ERROR")]
-#[case::parse_error_of_release(&["release", "garbage"], "PARSE_ERROR")]
-#[case::io_error(&["acquire", "sub"], "IO_ERROR")]
-fn semats_names_the_type_of_a_failure(#[case] words: &[&str], #[case] kind: &str) {
-    let scratch = Scratch::new();
-    scratch.write("garbage", "nothing\n");
-    fs::create_dir(scratch.at("sub")).unwrap();
-    let ran = scratch.semats(words);
-    assert_eq!(ran.code, 1);
-    assert!(ran.err.contains(&format!("status: failed\ntype: {kind}\n")), "{ran:?}");
-}
-
-#[rstest]
-#[case::traversal(&["try-acquire", "/tmp/../x"], "traversal")]
-#[case::no_directory(&["acquire", "missing/a"], "parent directory")]
-#[case::unknown_command(&["grab", "a"], "Unknown command: grab")]
-#[case::empty_path(&["try-acquire", ""], "path is required")]
-fn semats_says_error_and_exits_1(#[case] words: &[&str], #[case] text: &str) {
-    let scratch = Scratch::new();
-    let ran = scratch.semats(words);
-    assert_eq!(ran.code, 1);
-    assert!(ran.err.starts_with("Error: ") && ran.err.contains(text), "{ran:?}");
 }
 
 #[test]

@@ -21,41 +21,6 @@ fn the_commands_exit_code_passes(#[case] script: &str, #[case] code: i32) {
 }
 
 #[rstest]
-#[case::not_found("no-such-command-anywhere", 127)]
-#[case::not_executable("./plain", 126)]
-fn a_command_that_cannot_run_is_126_or_127(#[case] command: &str, #[case] code: i32) {
-    let scratch = Scratch::new();
-    scratch.write("plain", "text\n");
-    let ran = scratch.sema(&["run", "a", "--", command]);
-    assert_eq!(ran.code, code, "{ran:?}");
-    assert!(ran.err.starts_with(&format!("sema: {command}: ")));
-    assert_eq!(scratch.files(), ["plain"]);
-}
-
-#[test]
-fn held_by_somebody_is_1_and_the_command_does_not_run() {
-    let scratch = Scratch::new();
-    scratch.write("a", "pid=1\ntimestamp=1\n");
-    let ran = scratch.sema(&["run", "a", "--timeout", "0.1", "--", "touch", "ran"]);
-    assert_eq!(ran.code, 1);
-    assert!(ran.err.contains("timed out after") && ran.err.contains("held by process 1"));
-    assert_eq!(scratch.files(), ["a"]);
-}
-
-/// A try is no wait, and has no time.
-#[rstest]
-#[case::run(&["run", "a", "-t", "0", "true"])]
-#[case::acquire(&["acquire", "a", "-t", "0"])]
-#[case::wait(&["wait", "a", "-t", "0"])]
-fn a_timeout_of_zero_says_only_who_holds_it(#[case] words: &[&str]) {
-    let scratch = Scratch::new();
-    scratch.write("a", "pid=1\ntimestamp=1\n");
-    let ran = scratch.sema(words);
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.starts_with("sema: a: held by process 1"), "{ran:?}");
-}
-
-#[rstest]
 #[case::without_dashes(&["run", "a", "sh", "-c", "exit 7", "--", "-n"], 7)]
 #[case::a_line(&["run", "a", "-c", "true; exit 8"], 8)]
 #[case::options_of_flock(&["run", "-w", "5", "-E", "9", "a", "sh", "-c", "exit 6"], 6)]
@@ -63,23 +28,6 @@ fn a_command_is_named_as_for_flock(#[case] words: &[&str], #[case] code: i32) {
     let scratch = Scratch::new();
     let ran = scratch.sema(words);
     assert_eq!((ran.code, scratch.files().len()), (code, 0), "{ran:?}");
-}
-
-#[rstest]
-#[case::at_once(&["run", "-n", "a", "true"], 1, "held by process 1")]
-#[case::own_code(&["run", "-n", "-E", "75", "a", "true"], 75, "held by process 1")]
-#[case::own_code_of_a_timeout(&["run", "-w", "0.05", "-E", "76", "a", "true"], 76, "timed out")]
-#[case::own_code_is_not_for_others(&["run", "-n", "-E", "75", "no/a", "true"], 3, "parent")]
-fn a_busy_lock_ends_the_program_with_the_chosen_code(
-    #[case] words: &[&str],
-    #[case] code: i32,
-    #[case] message: &str,
-) {
-    let scratch = Scratch::new();
-    scratch.write("a", "pid=1\ntimestamp=1\n");
-    let ran = scratch.sema(words);
-    assert_eq!(ran.code, code, "{ran:?}");
-    assert!(ran.err.contains(message), "{ran:?}");
 }
 
 /// cron sends a mail for every line, and for every other exit code.
@@ -409,27 +357,6 @@ fn in_the_background_no_more_run_than_there_are_slots() {
     until("the last lock to be released", || scratch.files().is_empty().then_some(()));
 }
 
-#[rstest]
-#[case::held("run --bg -w 0.05 a true", 1, "timed out")]
-#[case::at_once("run --bg -n -E 75 a true", 75, "held by process 1")]
-#[case::bad_path("run --bg no/a true", 3, "parent directory")]
-#[case::no_such_command("run --bg a no-such-command", 127, "no-such-command: command not found")]
-#[case::a_directory("run --bg a ./", 126, "./: Permission denied")]
-#[case::not_executable("run --bg a ./a", 126, "./a: Permission denied")]
-#[case::no_such_file("run --bg a ./no-such-file", 127, "./no-such-file: No such file or directory")]
-fn run_bg_reports_a_command_that_cannot_start(
-    #[case] line: &str,
-    #[case] code: i32,
-    #[case] message: &str,
-) {
-    let scratch = Scratch::new();
-    scratch.write("a", "pid=1\ntimestamp=1\n");
-    let ran = scratch.sema(&line.split(' ').collect::<Vec<_>>());
-    assert_eq!(ran.code, code, "{ran:?}");
-    assert!(ran.err.contains(message), "{ran:?}");
-    assert_eq!(scratch.files(), ["a"]);
-}
-
 /// The list of a loop is the loop's to read, and the job finds what any command finds.
 #[test]
 fn a_job_in_the_background_reads_nothing_and_inherits_what_a_command_does() {
@@ -531,22 +458,6 @@ fn a_draft_is_its_owners_alone() {
     let made: Vec<_> = trace.lines().filter(|line| line.contains("O_CREAT")).collect();
     assert!(!made.is_empty() && made.iter().all(|line| line.contains(", 0600)")), "{trace}");
     assert_eq!(fs::metadata(scratch.at("a")).unwrap().permissions().mode() & 0o777, 0o644);
-}
-
-/// A text of somebody's, which nobody will ever release.
-#[rstest]
-#[case(&["run", "text", "--", "true"])]
-#[case(&["acquire", "text"])]
-#[case(&["try", "text"])]
-#[case(&["wait", "text"])]
-#[case(&["wait", "text", "--all"])]
-fn a_file_that_was_never_a_lock_is_refused_at_once(#[case] words: &[&str]) {
-    let scratch = Scratch::new();
-    scratch.write("text", "myhost.example\n");
-    let ran = scratch.sema(words);
-    assert_eq!(ran.code, 3, "{ran:?}");
-    assert!(ran.err.contains("not a lock file: pid is missing"), "{ran:?}");
-    assert_eq!(scratch.read("text"), "myhost.example\n");
 }
 
 /// What other programs write, or are about to write.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use pidlockfile::Pid;
@@ -13,7 +12,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::{Node, follow};
 use crate::lock::names::{device_of, is_lock_file, lock_names};
 use crate::lock::{Outcome, Request};
-use crate::test_processes::{ended, pid_of};
+use crate::test_processes::{Sleeper, ended};
 use crate::{Layout, Table};
 use content::Content;
 use forms::{Spelling, base};
@@ -214,7 +213,7 @@ impl Machine {
 /// lives, and is listed and cleared away afterwards.
 #[test]
 fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
-    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
+    let holder = Sleeper::new();
     let device = DeviceName::parse(b"null").unwrap();
     let request = Request { device: device.clone(), pid: Pid::this() };
     let mut seen = Vec::new();
@@ -231,7 +230,7 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
                 let machine = Machine::new();
                 let file = machine.0.path().join(directory).join(Machine::name(form));
                 let said = format!("{}: {}", row.name, file.display());
-                fs::write(&file, row.content.write(pid_of(&holder))).unwrap();
+                fs::write(&file, row.content.write(holder.pid())).unwrap();
                 let mut table = machine.table(system);
                 assert_eq!(table.lock(&request).outcome, Outcome::Busy, "{said}");
                 let is_shown = |it: &crate::Holder| it.scheme.file() == Some(&file);
@@ -250,6 +249,4 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
             }
         }
     }
-    holder.kill().unwrap();
-    holder.wait().unwrap();
 }

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
@@ -21,7 +20,7 @@ use crate::lock::flock::{self, Flocks};
 use crate::lock::kernel_list::{Completeness, Listing};
 use crate::lock::meanwhile::{self, Moment};
 use crate::lock::{Cause, Contended, Event, Outcome, Pass, Request};
-use crate::test_processes::{ended, pid_of};
+use crate::test_processes::{Sleeper, ended};
 
 /// A machine whose lock and state directories two pid namespaces share.
 struct Shared(tempfile::TempDir);
@@ -56,6 +55,14 @@ impl Shared {
             state_dir: path("state"),
             udev_dir: path("udev"),
             ..Layout::native()
+        }
+    }
+
+    fn assert_nothing_is_left(&self) {
+        for left in ["lock", "state"] {
+            let left = std::fs::read_dir(self.0.path().join(left)).unwrap().flatten();
+            let left: Vec<_> = left.map(|it| it.file_name()).collect();
+            assert!(left.iter().all(|it| it.to_str().unwrap().starts_with("gate.")), "{left:?}");
         }
     }
 
@@ -131,9 +138,9 @@ fn a_daemon_does_not_adopt_a_lock_of_another_pid_namespace() {
 fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
     let shared = Shared::new();
     let (mut first, mut second) = (shared.elsewhere(), shared.here());
-    let mut receiver = Command::new("sleep").arg("1000").spawn().unwrap();
+    let receiver = Sleeper::new();
     let own = request(Pid::this());
-    let pass = Pass { device: own.device.clone(), from: own.pid, to: pid_of(&receiver) };
+    let pass = Pass { device: own.device.clone(), from: own.pid, to: receiver.pid() };
     let (file, record) =
         ["lock", "state"].map(|it| shared.0.path().join(it).join("LCK..ttyS0")).into();
     let met = Rc::new(RefCell::new(Vec::new()));
@@ -150,8 +157,6 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
         }
     });
     let lock = first.lock(&own).outcome;
-    receiver.kill().unwrap();
-    receiver.wait().unwrap();
     assert_eq!(lock, Outcome::Done);
     let busy = Some(Outcome::Busy);
     assert_eq!(*met.borrow(), [(None, true), (None, true), (busy, true), (busy, true)]);
@@ -163,9 +168,9 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
 #[test]
 fn a_lock_that_is_recorded_after_it_was_read_is_not_passed_by_a_process_with_its_number() {
     let shared = Shared::new();
-    let mut receiver = Command::new("sleep").arg("1000").spawn().unwrap();
+    let receiver = Sleeper::new();
     let own = request(Pid::this());
-    let pass = Pass { device: own.device.clone(), from: own.pid, to: pid_of(&receiver) };
+    let pass = Pass { device: own.device.clone(), from: own.pid, to: receiver.pid() };
     let ((is_made, made), (go_on, goes_on), (is_done, done)) = (channel(), channel(), channel());
     let mut elsewhere = shared.elsewhere();
     let answer = std::thread::scope(|scope| {
@@ -186,77 +191,41 @@ fn a_lock_that_is_recorded_after_it_was_read_is_not_passed_by_a_process_with_its
         meanwhile::at(Moment::BeforeHold, || ());
         answer
     });
-    receiver.kill().unwrap();
-    receiver.wait().unwrap();
     assert_eq!(answer.map(|it| it.outcome), Ok(Outcome::Busy));
     assert_eq!(elsewhere.unlock(&own).outcome, Outcome::Done);
-}
-
-/// A granted lock is recorded before anything else happens.
-#[test]
-fn a_lock_is_on_record_when_it_is_taken() {
-    let shared = Shared::new();
-    let mut table = shared.here();
-    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Done);
-    let record = shared.0.path().join("state/LCK..ttyS0");
-    assert!(record.is_symlink());
-    assert_eq!(table.unlock(&request(Pid::this())).outcome, Outcome::Done);
-    assert!(!record.is_symlink());
 }
 
 /// A process that ends while a lock is taken for it gets no lock: another process may have its number.
 #[test]
 fn a_process_that_ends_meanwhile_gets_no_lock() {
     let shared = Shared::new();
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let pid = pid_of(&child);
-    meanwhile::at(Moment::BeforeRecord, move || {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    });
+    let child = Sleeper::new();
+    let pid = child.pid();
+    meanwhile::at(Moment::BeforeRecord, move || drop(child));
     let answer = shared.here().lock(&request(pid));
     assert_eq!(answer.outcome, Outcome::Busy);
     assert!(answer.events.iter().any(|event| event.text.contains("ended while")), "{answer:?}");
-    for left in ["lock", "state"] {
-        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
-    }
+    shared.assert_nothing_is_left();
 }
 
-/// Programs that ignore the rules remove locks by name. No client is told that it has a lock that is gone.
-#[test]
-fn a_lock_that_is_removed_in_its_first_moment_is_taken_once_more() {
+/// Programs that ignore the rules remove locks by name, or rename them. No client is told that it has a lock that is gone.
+#[rstest]
+#[case::removed(|file: &Path| std::fs::remove_file(file))]
+#[case::renamed(|file: &Path| std::fs::rename(file, file.with_file_name("../elsewhere")))]
+fn a_lock_that_is_gone_in_its_first_moment_is_taken_once_more(
+    #[case] go: fn(&Path) -> std::io::Result<()>,
+) {
     let shared = Shared::new();
-    let file = shared.0.path().join("lock/LCK..ttyS0");
-    let removed = file.clone();
-    meanwhile::at(Moment::BeforeRecord, move || std::fs::remove_file(removed).unwrap());
+    let [file, record] = ["lock", "state"].map(|it| shared.0.path().join(it).join("LCK..ttyS0"));
+    let gone = file.clone();
+    meanwhile::at(Moment::BeforeRecord, move || go(&gone).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
     let first = table.attempt_lock(&request, None, fresh());
     assert!(first.is_err(), "{first:?}");
-    for left in ["lock", "state"] {
-        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
-    }
+    shared.assert_nothing_is_left();
     assert_eq!(table.attempt_lock(&request, None, fresh()).unwrap().outcome, Outcome::Done);
-    assert!(file.exists());
-}
-
-/// A lock file that was renamed at once is no lock, although it exists: no client is told that it has one.
-#[test]
-fn a_lock_that_is_renamed_in_its_first_moment_is_taken_once_more() {
-    let shared = Shared::new();
-    let file = shared.0.path().join("lock/LCK..ttyS0");
-    let (from, to) = (file.clone(), shared.0.path().join("elsewhere"));
-    meanwhile::at(Moment::BeforeRecord, move || std::fs::rename(from, to).unwrap());
-    let mut table = shared.here();
-    let request = request(Pid::this());
-    let first = table.attempt_lock(&request, None, fresh());
-    assert!(first.is_err(), "{first:?}");
-    for left in ["lock", "state"] {
-        assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
-    }
-    assert_eq!(table.attempt_lock(&request, None, fresh()).unwrap().outcome, Outcome::Done);
-    assert!(file.exists());
-    assert!(shared.0.path().join("state/LCK..ttyS0").is_symlink());
+    assert!(file.exists() && record.is_symlink());
 }
 
 /// What a service that writes another directory has made since this one looked there.
@@ -291,9 +260,7 @@ fn two_services_with_different_directories_do_not_both_take_a_device(
     let mut table = Table::new(Layout { search_dirs: vec![other], ..layout });
     assert_eq!(table.lock(&request(Pid::this())).outcome, outcome);
     if outcome == Outcome::Busy {
-        for left in ["lock", "state"] {
-            assert_eq!(std::fs::read_dir(shared.0.path().join(left)).unwrap().count(), 0, "{left}");
-        }
+        shared.assert_nothing_is_left();
     }
 }
 
@@ -342,13 +309,11 @@ fn an_open_port_is_busy_unless_all_locks_are_told(
 ) {
     let shared = Shared::new();
     let _port = File::open(shared.0.path().join("dev/ttyS0")).unwrap();
-    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
+    let holder = Sleeper::new();
     let mut table = shared.here();
     let listing = Listing { completeness, ..Listing::default() };
     table.state.flocks = Flocks::answering([Some(listing)]);
-    let answer = table.lock(&request(pid_of(&holder)));
-    holder.kill().unwrap();
-    holder.wait().unwrap();
+    let answer = table.lock(&request(holder.pid()));
     assert_eq!(answer.outcome, outcome, "{answer:?}");
     let said = answer.events.iter().any(|event| event.text.contains("too many kernel locks"));
     assert_eq!(said, completeness != Completeness::Whole, "{answer:?}");
@@ -479,16 +444,15 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     let shared = Shared::new();
     let mut table = shared.service();
     table.keep_open(0);
-    let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
-    let pid = pid_of(&holder);
+    let holder = Sleeper::new();
+    let pid = holder.pid();
     assert_eq!(table.lock(&request(pid)).outcome, Outcome::Done);
     let path = shared.0.path().join("lock/LCK..ttyS0");
     let file = File::open(&path).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
     table.state.flocks = Flocks::answering([Some(listing)]);
-    holder.kill().unwrap();
-    holder.wait().unwrap();
+    drop(holder);
     table.gone(pid);
     assert!(path.exists(), "it is held");
     let mut held = Some(file);
@@ -528,18 +492,12 @@ fn a_release_goes_past_a_held_file_only_after_a_while() {
 fn a_lock_that_is_removed_while_it_is_passed_is_not_passed() {
     let shared = Shared::new();
     let mut table = shared.service();
-    let mut receiver = Command::new("sleep").arg("1000").spawn().unwrap();
-    let (device, from, to) = (request(Pid::this()).device, Pid::this(), pid_of(&receiver));
+    let receiver = Sleeper::new();
+    let (device, from, to) = (request(Pid::this()).device, Pid::this(), receiver.pid());
     assert_eq!(table.lock(&request(from)).outcome, Outcome::Done);
     let file = shared.0.path().join("lock/LCK..ttyS0");
     meanwhile::at(Moment::BeforeRecord, move || std::fs::remove_file(file).unwrap());
     let answer = table.pass(&Pass { device, from, to });
-    receiver.kill().unwrap();
-    receiver.wait().unwrap();
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
-    for left in ["lock", "state"] {
-        let left = std::fs::read_dir(shared.0.path().join(left)).unwrap().flatten();
-        let left: Vec<_> = left.map(|it| it.file_name()).collect();
-        assert!(left.iter().all(|it| it.to_str().unwrap().starts_with("gate.")), "{left:?}");
-    }
+    shared.assert_nothing_is_left();
 }
