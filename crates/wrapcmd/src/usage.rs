@@ -157,24 +157,7 @@ fn is_near(typed: &str, meant: &str) -> bool {
 
 /// Whether one letter is wrong, missing or too much, or two are swapped.
 fn is_slip(typed: &str, meant: &str) -> bool {
-    let (mut a, mut b) = (typed.as_bytes(), meant.as_bytes());
-    while let ([x, left @ ..], [y, right @ ..]) = (a, b) {
-        if x != y {
-            break;
-        }
-        (a, b) = (left, right);
-    }
-    while let ([left @ .., x], [right @ .., y]) = (a, b) {
-        if x != y {
-            break;
-        }
-        (a, b) = (left, right);
-    }
-    match (a, b) {
-        ([_], [] | [_]) | ([], [_]) => true,
-        ([w, x], [y, z]) => (w, x) == (z, y),
-        _ => false,
-    }
+    strsim::osa_distance(typed, meant) == 1
 }
 
 /// What is wrong with a command line, and the tip, as one line for JSON.

@@ -75,6 +75,7 @@ const OUTSIDE: &[&str] = &[
     "rustls::pki_types::pem",
     "prost",
     "serde_json",
+    "strsim",
     "subtle",
     "syslog::Facility",
     "syslog::Severity",

@@ -5,14 +5,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
 
-use super::{Arrived, Sender, WORD_BYTES, hand_on_path, is_a_terminals_stop};
+use super::{Arrived, Sender, WORD_BYTES, hand_on_path};
 
 /// Signals that are held off, readable.
 #[derive(Debug)]
@@ -52,20 +49,6 @@ pub(crate) fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-/// Whether a terminal has stopped a child since this was asked last.
-pub(crate) fn was_stopped(child: Pid) -> bool {
-    match waitid(Id::Pid(child), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
-        Ok(WaitStatus::Stopped(_, signal)) => is_a_terminals_stop(signal),
-        _ => false,
-    }
-}
-
-/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
-pub(crate) fn has_ended(child: Pid) -> bool {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    !matches!(waitid(Id::Pid(child), flags), Ok(WaitStatus::StillAlive) | Err(Errno::EINTR))
 }
 
 /// What passes the word: the end that a child reads, and the other.

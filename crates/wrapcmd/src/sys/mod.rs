@@ -4,6 +4,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
+#[cfg(not(target_os = "openbsd"))]
+use nix::unistd::Pid;
+#[cfg(not(target_os = "openbsd"))]
+use rustix::io::Errno;
+#[cfg(not(target_os = "openbsd"))]
+use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -11,9 +17,13 @@ mod linux;
 mod unix;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Caught, Tell, has_ended, hear, ignored, itself, line, was_stopped};
+pub(crate) use linux::{Caught, Tell, hear, ignored, itself, line};
+#[cfg(target_os = "openbsd")]
+pub(crate) use unix::has_ended;
+#[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
+pub(crate) use unix::was_stopped;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{Caught, Tell, has_ended, hear, ignored, itself, line, was_stopped};
+pub(crate) use unix::{Caught, Tell, hear, ignored, itself, line};
 
 /// Where a process that was started by [`itself`] finds the PATH that is not its own.
 pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
@@ -58,9 +68,24 @@ pub enum Sender {
 /// with words.
 const WORD_BYTES: u64 = 1 << 18;
 
-/// Whether it is a signal by which a terminal, or a program that acts like one, stops a program. SIGSTOP is
-/// not a request to stop the wrapper as well.
+/// Whether a terminal, or a program that acts like one, has stopped a child since this was asked last. SIGSTOP is not a
+/// request to stop the wrapper as well.
 #[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
-fn is_a_terminals_stop(signal: Signal) -> bool {
-    matches!(signal, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)
+pub(crate) fn was_stopped(child: Pid) -> bool {
+    let status = status(child, WaitIdOptions::STOPPED).ok().flatten();
+    let signal = status.and_then(|status| Signal::try_from(status.stopping_signal()?).ok());
+    signal.is_some_and(|it| matches!(it, Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU))
+}
+
+/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
+#[cfg(not(target_os = "openbsd"))]
+pub(crate) fn has_ended(child: Pid) -> bool {
+    let status = status(child, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    !matches!(status, Ok(None) | Err(Errno::INTR))
+}
+
+#[cfg(not(target_os = "openbsd"))]
+fn status(child: Pid, news: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
+    let child = rustix::process::Pid::from_raw(child.as_raw()).ok_or(Errno::CHILD)?;
+    waitid(WaitId::Pid(child), news | WaitIdOptions::NOHANG)
 }

@@ -10,12 +10,9 @@ use std::sync::atomic::AtomicBool;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{MsgFlags, recv, send};
+#[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
 use nix::unistd::Pid;
-#[cfg(not(target_os = "openbsd"))]
-use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-#[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
-use super::is_a_terminals_stop;
 use super::{Arrived, Sender, WORD_BYTES, hand_on_path};
 
 /// Signals that are held off, readable: a thread waits for them (sigwait(2)) and passes them on.
@@ -77,16 +74,6 @@ pub(crate) fn was_stopped(_child: Pid) -> bool {
     false
 }
 
-/// Whether a terminal has stopped a child since this was asked last.
-#[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
-pub(crate) fn was_stopped(child: Pid) -> bool {
-    let Some(child) = rustix::process::Pid::from_raw(child.as_raw()) else { return false };
-    let flags = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-    let status = waitid(WaitId::Pid(child), flags).ok().flatten();
-    let signal = status.and_then(|status| status.stopping_signal());
-    signal.and_then(|number| Signal::try_from(number).ok()).is_some_and(is_a_terminals_stop)
-}
-
 /// Whether a child has ended, without taking note of it: it stays a zombie, its number its own. Here
 /// the kernel is asked to tell of the end (kqueue(2)), and there is none that it could still tell.
 #[cfg(target_os = "openbsd")]
@@ -106,14 +93,6 @@ pub(crate) fn has_ended(child: Pid) -> bool {
             told.iter().take(count).any(refused)
         }
     }
-}
-
-/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
-#[cfg(not(target_os = "openbsd"))]
-pub(crate) fn has_ended(child: Pid) -> bool {
-    let Some(child) = rustix::process::Pid::from_raw(child.as_raw()) else { return true };
-    let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    !matches!(waitid(WaitId::Pid(child), flags), Ok(None) | Err(rustix::io::Errno::INTR))
 }
 
 /// What passes the word: the end that a child reads, and the other. A socket, which can be read by
