@@ -4,18 +4,25 @@
 //! future, the connection ends.
 
 use super::address::ServerAddress;
-use super::conversation::{Conversation, MAX_ANSWER_BYTES, MAX_STATS_BYTES};
 use super::dialogue::{self, Abilities, Grace, Grant, Place};
 use super::error::ClientError;
 use super::observer::Sight;
 use super::settings::Settings;
 use super::terms::{Key, Kind, Seconds, Token};
 use super::transport::{self, Stream};
-use leases::wire::Ask;
+use leases::wire::{self, Ask};
 use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
+
+/// All answers to lock commands are much shorter than this.
+const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+/// A server with a million keys answers `stats` with about 90 MB.
+const MAX_STATS_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The first byte with which a TLS server answers a client without TLS (RFC 8446, 5.1): an alert.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 /// What [`Connection::stats`] tells.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +47,12 @@ pub enum Stats<'a> {
 pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     answer_limit: Duration,
-    conversation: Conversation,
+    /// What has come of the next line.
+    line: Vec<u8>,
+    /// The tokens of holds that the server has taken away.
+    news: Vec<Token>,
+    /// No answer is awaited, and a request may be sent.
+    is_answered: bool,
     /// Unknown until [`Self::hello`].
     abilities: Option<Abilities>,
 }
@@ -52,12 +64,7 @@ impl Connection {
     /// [`ClientError::Connect`], or the refusal of `auth`.
     pub async fn open(server: &ServerAddress, settings: &Settings) -> Result<Self, ClientError> {
         let stream = transport::open(server, settings.tls.as_ref(), settings.connect_limit).await?;
-        let mut connection = Self {
-            stream: BufReader::new(stream),
-            answer_limit: settings.answer_limit,
-            conversation: Conversation::new(),
-            abilities: None,
-        };
+        let mut connection = Self::over(stream, settings.answer_limit);
         let Settings { auth_token, name, value, .. } = settings;
         let greeting =
             dialogue::greeting(auth_token.as_deref(), name.as_deref(), value.as_deref())?;
@@ -65,6 +72,12 @@ impl Connection {
             dialogue::welcome(&ask, &connection.exchange(&ask, Duration::ZERO).await?)?;
         }
         Ok(connection)
+    }
+
+    fn over(stream: Box<dyn Stream>, answer_limit: Duration) -> Self {
+        let (line, news) = (Vec::new(), Vec::new());
+        let stream = BufReader::new(stream);
+        Self { stream, answer_limit, line, news, is_answered: true, abilities: None }
     }
 
     /// `l`, `rl` or `sl`: waits at most so long for a grant; `None` if the time is over first.
@@ -229,12 +242,12 @@ impl Connection {
 
     /// Whether no answer is awaited from the server.
     pub(super) fn is_answered(&self) -> bool {
-        self.conversation.is_answered()
+        self.is_answered
     }
 
     /// The answer to a request whose future was dropped, if it comes within this time.
     pub(super) async fn late_answer(&mut self, limit: Duration) -> Option<String> {
-        timeout(limit, self.answer(MAX_ANSWER_BYTES)).await.ok()?.ok()
+        timeout(limit, self.answer()).await.ok()?.ok()
     }
 
     /// The grants of such an answer to a request for so many keys.
@@ -251,17 +264,10 @@ impl Connection {
     /// server closes the connection, has not answered the last request, or sends something else unasked. May be dropped
     /// and called again.
     pub(super) async fn news(&mut self) -> Option<Token> {
-        while self.is_answered() {
-            if let Some(token) = self.conversation.news() {
-                return Some(token);
-            }
-            let heard = self.stream.fill_buf().await.unwrap_or_default();
-            match self.conversation.hear(heard, MAX_ANSWER_BYTES) {
-                Ok((used, _)) => self.stream.consume(used),
-                Err(_) => self.conversation.end(),
-            }
+        while self.is_answered && self.news.is_empty() {
+            self.is_answered = matches!(self.hear(MAX_ANSWER_BYTES).await, Ok(None));
         }
-        None
+        self.news.pop().filter(|_| self.is_answered)
     }
 
     /// Says that nothing more will come. What the server has said until it hears that can still be read.
@@ -283,35 +289,151 @@ impl Connection {
         let _ = timeout(self.answer_limit, silence).await;
     }
 
-    /// For other conversations.
-    #[cfg(all(feature = "cli", unix))]
-    pub(super) fn into_stream(self) -> BufReader<Box<dyn Stream>> {
-        self.stream
+    /// Sends requests. Their answers come in the same order.
+    pub(super) async fn send(&mut self, requests: &[u8]) -> io::Result<()> {
+        self.stream.write_all(requests).await?;
+        self.stream.flush().await
+    }
+
+    /// The next answer to a lock command.
+    pub(super) async fn answer(&mut self) -> Answer {
+        self.answer_within(MAX_ANSWER_BYTES).await
     }
 
     async fn exchange(&mut self, ask: &Ask<'_>, wait: Duration) -> Answer {
-        self.conversation.ask()?;
+        if !std::mem::replace(&mut self.is_answered, false) {
+            return Err(ClientError::closed());
+        }
         let limit = self.answer_limit.saturating_add(wait);
         let is_long = matches!(ask, Ask::Stats { .. } | Ask::KeyStats(_));
         let most_bytes = if is_long { MAX_STATS_BYTES } else { MAX_ANSWER_BYTES };
         let converse = async {
-            self.stream.write_all(&ask.to_bytes()).await?;
-            self.stream.flush().await?;
-            self.answer(most_bytes).await
+            self.send(&ask.to_bytes()).await?;
+            self.answer_within(most_bytes).await
         };
         timeout(limit, converse).await.map_err(|_| ClientError::Silent)?
     }
 
-    async fn answer(&mut self, most_bytes: usize) -> Answer {
+    async fn answer_within(&mut self, most_bytes: u64) -> Answer {
         loop {
-            let heard = self.stream.fill_buf().await?;
-            let (used, answer) = self.conversation.hear(heard, most_bytes)?;
-            self.stream.consume(used);
-            if let Some(answer) = answer {
+            if let Some(answer) = self.hear(most_bytes).await? {
+                self.is_answered = true;
                 return Ok(answer);
             }
         }
     }
+
+    /// One line of at most so many bytes: an answer, or `None` for news. What has come of it is kept when the future is
+    /// dropped.
+    async fn hear(&mut self, most_bytes: u64) -> Result<Option<String>, ClientError> {
+        let room = most_bytes.saturating_add(1).saturating_sub(self.line.len() as u64);
+        let heard = (&mut self.stream).take(room).read_until(b'\n', &mut self.line).await;
+        if self.line.starts_with(&TLS_ALERT) {
+            return Err(ClientError::strange("the server speaks TLS; see --tls"));
+        }
+        heard?;
+        let line = std::mem::take(&mut self.line);
+        let Some(line) = line.strip_suffix(b"\n") else {
+            let is_long = line.len() as u64 > most_bytes;
+            let endless = ClientError::strange("a line without end");
+            return Err(if is_long { endless } else { ClientError::closed() });
+        };
+        let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line))
+            .map_err(|_| ClientError::strange("bytes that are not text"))?;
+        match wire::read_lost(line) {
+            Some(token) => self.news.extend(Token::new(token)),
+            None => return Ok(Some(line.to_owned())),
+        }
+        Ok(None)
+    }
 }
 
 type Answer = Result<String, ClientError>;
+
+#[cfg(test)]
+mod tests {
+    use super::{ClientError, Connection, Duration, Token};
+    use rstest::rstest;
+    use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+
+    /// A connection, and the end of the server, which reads nothing.
+    fn pair() -> (Connection, DuplexStream) {
+        let (near, far) = duplex(4096);
+        (Connection::over(Box::new(near), Duration::from_secs(10)), far)
+    }
+
+    /// The answers, and what is said next, however the bytes are split.
+    #[rstest]
+    #[case(b"ok 33\nrest\n", "ok 33")]
+    #[case(b"ok\r\nrest\n", "ok")]
+    #[case(b"\nrest\n", "")]
+    #[case::behind_news(b"lost 0123\nlost 4567\nok\nrest\n", "ok")]
+    #[case::before_news(b"ok\nlost 0123\nrest\n", "ok")]
+    #[tokio::test]
+    async fn an_answer_ends_with_its_line(#[case] bytes: &[u8], #[case] want: &str) {
+        for cut in 1..=bytes.len() {
+            let (mut connection, mut server) = pair();
+            let mut heard = Vec::new();
+            for piece in bytes.chunks(cut) {
+                server.write_all(piece).await.unwrap();
+                // Each time a future is dropped that has read a part of a line.
+                while let Some(answer) = connection.late_answer(Duration::ZERO).await {
+                    heard.push(answer);
+                }
+            }
+            assert_eq!(heard, [want, "rest"], "cut at {cut}");
+            assert!(connection.is_answered());
+        }
+    }
+
+    /// Between requests.
+    #[tokio::test]
+    async fn news_may_come_unasked() {
+        let (mut connection, mut server) = pair();
+        server.write_all(b"lost 0123\nlost 4567\nerror_draining\n").await.unwrap();
+        let heard = [connection.news().await, connection.news().await];
+        assert_eq!(heard, ["0123", "4567"].map(|token| Token::new(token).ok()));
+        assert!(connection.is_answered());
+        assert_eq!(connection.news().await, None);
+        assert!(matches!(connection.ping().await, Err(ClientError::Broken(_))));
+    }
+
+    #[rstest]
+    #[case::the_longest(b"12345678\n", None)]
+    #[case::one_more(b"123456789\n", Some("not a dflockd answer: a line without end"))]
+    #[case::without_end(b"123456789", Some("not a dflockd answer: a line without end"))]
+    #[case::no_text(b"\xff\n", Some("not a dflockd answer: bytes that are not text"))]
+    #[case::an_alert(
+        b"\x15\x03\x01",
+        Some("not a dflockd answer: the server speaks TLS; see --tls")
+    )]
+    #[case::the_end(b"", Some("connection lost: closed by the server"))]
+    #[tokio::test]
+    async fn bytes_that_are_no_answer_end_the_conversation(
+        #[case] bytes: &[u8],
+        #[case] words: Option<&str>,
+    ) {
+        let (mut connection, mut server) = pair();
+        connection.is_answered = false;
+        server.write_all(bytes).await.unwrap();
+        drop(server);
+        let heard = connection.answer_within(8).await.map_err(|error| error.to_string());
+        assert_eq!(heard.err().as_deref(), words);
+        assert_eq!(connection.is_answered(), words.is_none());
+    }
+
+    /// An answer that its caller no longer awaits is never taken for the answer to the next request.
+    #[tokio::test]
+    async fn no_request_is_sent_before_the_last_answer() {
+        let (mut connection, mut server) = pair();
+        connection.set_answer_limit(Duration::ZERO);
+        assert!(matches!(connection.ping().await, Err(ClientError::Silent)));
+        assert!(matches!(connection.ping().await, Err(ClientError::Broken(_))));
+        server.write_all(b"o").await.unwrap();
+        assert_eq!(connection.late_answer(Duration::ZERO).await, None);
+        assert!(matches!(connection.ping().await, Err(ClientError::Broken(_))));
+        server.write_all(b"k\nok\n").await.unwrap();
+        assert_eq!(connection.late_answer(Duration::ZERO).await.as_deref(), Some("ok"));
+        assert!(connection.ping().await.is_ok());
+    }
+}

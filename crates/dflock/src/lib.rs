@@ -74,7 +74,6 @@ mod address;
 pub mod blocking;
 mod claim;
 mod connection;
-mod conversation;
 mod dialogue;
 mod error;
 mod holds;

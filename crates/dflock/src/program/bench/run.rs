@@ -9,23 +9,18 @@ use super::ledger::Ledger;
 use super::report::Report;
 use crate::dialogue::{self, Abilities, Grant};
 use crate::terms::{Key, Kind, Seconds, Token};
-use crate::transport::Stream;
 use crate::{ClientError, Connection, ServerAddress, Settings};
 use leases::wire::Ask;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
 use nix::sys::time::TimeVal;
-use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// How long answers under way are waited for when the time is over.
 const GRACE: Duration = Duration::from_secs(3);
-/// No answer to a lock command is longer.
-const MAX_ANSWER_BYTES: u64 = 256;
 
 /// Opens all connections, drives them to the end of the plan, closes them. Connections that the server closes during
 /// the run are counted in the report.
@@ -40,15 +35,15 @@ pub(super) async fn run(
     for _ in 0..course.plan.connections {
         let mut connection = Connection::open(server, settings).await?;
         let abilities = connection.hello().await?;
-        connections.push((connection.into_stream(), abilities));
+        connections.push((connection, abilities));
     }
     course.measure_from = Instant::now() + Duration::from_millis(course.plan.warm_up.into());
     let course = Arc::new(course);
     let cpu_before = cpu_time();
     let mut tasks = JoinSet::new();
-    for (number, (stream, abilities)) in (0..).zip(connections) {
+    for (number, (connection, abilities)) in (0..).zip(connections) {
         let course = Arc::clone(&course);
-        tasks.spawn(async move { course.drive(number, stream, abilities).await });
+        tasks.spawn(async move { course.drive(number, connection, abilities).await });
     }
     let mut end = pin!(course.end());
     loop {
@@ -143,7 +138,12 @@ impl Course {
 
     /// One connection, until no further pair is started. In each round as many pairs as the plan says are under way at
     /// once.
-    async fn drive(&self, number: u32, mut stream: Wire, abilities: Abilities) -> io::Result<()> {
+    async fn drive(
+        &self,
+        number: u32,
+        mut connection: Connection,
+        abilities: Abilities,
+    ) -> Result<(), ClientError> {
         let Bench { keys: shared, depth, timeout, ttl, .. } = self.plan;
         let (kind, ttl) = (self.kind, Some(ttl));
         // With shared keys, each pair has the next one.
@@ -161,10 +161,10 @@ impl Course {
                 Ask::Acquire { key: key.as_bytes(), kind, timeout, ttl }.to_bytes()
             };
             let started = Instant::now();
-            send(&mut stream, round.iter().map(acquire)).await?;
+            connection.send(&round.iter().flat_map(acquire).collect::<Vec<_>>()).await?;
             let mut held = Vec::new();
             for (at, key) in round {
-                let line = answer(&mut stream).await?;
+                let line = connection.answer().await?;
                 let mut tally = self.tally();
                 tally.answers += 1;
                 match dialogue::grant(&line, abilities) {
@@ -182,9 +182,9 @@ impl Course {
                 self.tally().ledger.releasing(*at);
                 Ask::Release { key: key.as_bytes(), kind, token: token.as_str() }.to_bytes()
             };
-            send(&mut stream, held.iter().map(release)).await?;
+            connection.send(&held.iter().flat_map(release).collect::<Vec<_>>()).await?;
             for _ in held {
-                let line = answer(&mut stream).await?;
+                let line = connection.answer().await?;
                 let mut tally = self.tally();
                 tally.answers += 1;
                 if line != "ok" {
@@ -211,21 +211,6 @@ impl Tally {
         let word = line.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("(empty line)");
         *self.report.refusals.entry(word.escape_debug().to_string()).or_default() += 1;
     }
-}
-
-type Wire = BufReader<Box<dyn Stream>>;
-
-async fn send(stream: &mut Wire, requests: impl Iterator<Item = Vec<u8>>) -> io::Result<()> {
-    let requests: Vec<Vec<u8>> = requests.collect();
-    stream.get_mut().write_all(&requests.concat()).await?;
-    stream.get_mut().flush().await
-}
-
-async fn answer(stream: &mut Wire) -> io::Result<String> {
-    let mut line = String::new();
-    stream.take(MAX_ANSWER_BYTES).read_line(&mut line).await?;
-    let answer = line.strip_suffix('\n').ok_or(io::ErrorKind::UnexpectedEof)?;
-    Ok(answer.trim_end_matches('\r').to_owned())
 }
 
 /// Raises the soft limit of open files if the run needs more. If that fails, the connection that does not fit says so.
