@@ -14,11 +14,6 @@ use ttylock::{Answer, DeviceName, Event, Holder, Layout, Outcome, Request, Table
 
 use super::{Address, Client, Error, PATIENCE};
 
-/// For giving back what the service may have taken for a request that it has not answered: its caller has waited long
-/// enough.
-#[cfg(feature = "cli")]
-const GIVE_BACK_PATIENCE: Duration = Duration::from_millis(100);
-
 /// Character device 1:3. Source: null(4).
 const NULL: u64 = 0x103;
 
@@ -46,7 +41,8 @@ pub(crate) struct Service {
     route: Route,
     layout: Layout,
     pub(crate) client: Option<Client>,
-    pub(crate) queue: Queue,
+    /// Whether it has WAIT, as far as is known.
+    pub(crate) has_queue: bool,
     patience: Duration,
     /// Whether it may have taken a lock for the last request, without our having heard of it.
     pub(crate) may_have_taken: bool,
@@ -59,43 +55,29 @@ pub(crate) struct Files {
     pub(crate) reasons: Vec<String>,
 }
 
-/// Whether the service has WAIT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queue {
-    Supposed,
-    Missing,
-}
-
 /// No answer: what went wrong at which address.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) struct Trouble {
+    pub(crate) failures: Vec<(Address, Error)>,
     /// There is no service at the usual addresses.
-    Nobody(Vec<(Address, Error)>),
-    /// The service cannot be reached, or what is there is none.
-    Unreachable(Vec<(Address, Error)>),
-    /// There is one that says nothing in time.
-    Silent(Vec<(Address, Error)>),
+    pub(crate) is_absence: bool,
 }
 
 impl Trouble {
     fn at(route: &Route, failures: Vec<(Address, Error)>) -> Self {
-        if failures.iter().any(|(_, error)| matches!(error, Error::TimedOut)) {
-            Self::Silent(failures)
-        } else if *route == Route::Usual && failures.iter().all(|(_, error)| error.is_absence()) {
-            Self::Nobody(failures)
-        } else {
-            Self::Unreachable(failures)
-        }
+        let is_absence = failures.iter().all(|(_, error)| error.is_absence());
+        Self { is_absence: *route == Route::Usual && is_absence, failures }
     }
 
-    pub(crate) fn failures(self) -> Vec<(Address, Error)> {
-        let (Self::Nobody(failures) | Self::Unreachable(failures) | Self::Silent(failures)) = self;
-        failures
+    /// A service is there that gives no reply in time.
+    #[cfg(feature = "cli")]
+    pub(crate) fn is_silence(&self) -> bool {
+        self.failures.iter().any(|(_, error)| matches!(error, Error::TimedOut))
     }
 
     /// The failure that advice is for: where a service is there and busy, it is not to be started.
-    pub(crate) fn foremost(failures: &[(Address, Error)]) -> usize {
-        failures.iter().position(|(_, error)| error.is_busy()).unwrap_or_default()
+    pub(crate) fn foremost(&self) -> usize {
+        self.failures.iter().position(|(_, error)| error.is_busy()).unwrap_or_default()
     }
 }
 
@@ -113,18 +95,10 @@ impl Broker {
             route: route.clone(),
             layout,
             client: None,
-            queue: Queue::Supposed,
+            has_queue: true,
             patience,
             may_have_taken: false,
         }))
-    }
-
-    /// From now on the service may take so long for each answer.
-    #[cfg(feature = "cli")]
-    pub(crate) fn be_patient(&mut self, patience: Duration) {
-        if let Self::Service(service) = self {
-            service.be_patient(patience);
-        }
     }
 
     /// Locks in turn within this time, of which a service counts whole seconds. The files are asked once, and so is a
@@ -134,11 +108,7 @@ impl Broker {
         request: &Request,
         time: Duration,
     ) -> Result<Outcome, Trouble> {
-        let answer = match self {
-            Self::Files(files) => return Ok(files.lock(request)),
-            Self::Service(service) => service.lock_within(request, time),
-        };
-        self.or_else(answer, |files| files.lock(request))
+        self.either(|service| service.lock_within(request, time), |files| files.lock(request))
     }
 
     pub(crate) fn unlock(&mut self, request: &Request) -> Result<Outcome, Trouble> {
@@ -148,34 +118,31 @@ impl Broker {
         )
     }
 
-    /// The service, or the files.
     pub(crate) fn ask(
         &mut self,
         question: impl FnOnce(&mut Client) -> Result<Outcome, Error>,
         deed: impl FnOnce(&mut Files) -> Outcome,
     ) -> Result<Outcome, Trouble> {
-        let answer = match self {
-            Self::Files(files) => return Ok(deed(files)),
-            Self::Service(service) => service.ask(question),
-        };
-        self.or_else(answer, deed)
+        self.either(|service| service.ask(question), deed)
     }
 
     /// The answer of the service, or what the files give without one.
-    fn or_else(
+    fn either(
         &mut self,
-        answer: Result<Outcome, Trouble>,
+        question: impl FnOnce(&mut Service) -> Result<Outcome, Trouble>,
         deed: impl FnOnce(&mut Files) -> Outcome,
     ) -> Result<Outcome, Trouble> {
-        match (answer, &self) {
-            (Err(trouble), Self::Service(service)) if service.leaves_lock_files(&trouble) => {
-                let mut files = Files::new(service.layout.clone());
-                let outcome = deed(&mut files);
-                *self = Self::Files(Box::new(files));
-                Ok(outcome)
-            }
-            (answer, _) => answer,
-        }
+        let layout = match self {
+            Self::Files(files) => return Ok(deed(files)),
+            Self::Service(service) => match question(service) {
+                Err(trouble) if service.leaves_lock_files(&trouble) => service.layout.clone(),
+                answer => return answer,
+            },
+        };
+        let mut files = Files::new(layout);
+        let outcome = deed(&mut files);
+        *self = Self::Files(Box::new(files));
+        Ok(outcome)
     }
 
     /// The holders of a device, as the service or the files show them, for complaints: a service that does not answer in
@@ -192,18 +159,6 @@ impl Broker {
         holders
     }
 
-    /// Releases what the service may have taken for a request that it has not answered. Only for a process that did not
-    /// have the device before, and not after a refusal: the process may have got the lock by another request.
-    #[cfg(feature = "cli")]
-    pub(crate) fn give_back_unanswered(&mut self, request: &Request) {
-        if matches!(self, Self::Service(service) if service.may_have_taken) {
-            self.hang_up();
-            self.be_patient(GIVE_BACK_PATIENCE);
-            let _ = self.unlock(request);
-        }
-        self.be_patient(PATIENCE);
-    }
-
     /// What gives another one that asks where this one has had its last answer.
     pub(crate) fn place(&self) -> (Route, Layout) {
         match self {
@@ -217,14 +172,6 @@ impl Broker {
         match self {
             Self::Service(_) => Vec::new(),
             Self::Files(files) => files.reasons.clone(),
-        }
-    }
-
-    /// Keeps no connection open for what takes long.
-    #[cfg(feature = "cli")]
-    pub(crate) fn hang_up(&mut self) {
-        if let Self::Service(service) = self {
-            service.client = None;
         }
     }
 }
@@ -266,14 +213,14 @@ impl Service {
         time: Duration,
     ) -> Result<Outcome, Trouble> {
         let whole = Duration::from_secs(time.as_secs());
-        if self.queue == Queue::Supposed && !whole.is_zero() {
+        if self.has_queue && !whole.is_zero() {
             let answer = self.ask(|client| match client.wait(device, *pid, whole) {
                 Err(Error::Unsupported) => Ok(None),
                 answer => answer.map(Some),
             })?;
             match answer {
                 Some(outcome) => return Ok(outcome),
-                None => self.queue = Queue::Missing,
+                None => self.has_queue = false,
             }
         }
         self.ask(|client| client.lock(device, *pid))
@@ -342,7 +289,7 @@ impl Service {
     pub(crate) fn leaves_lock_files(&self, trouble: &Trouble) -> bool {
         let may_write =
             || faccessat(AT_FDCWD, &self.layout.lock_dir, AccessFlags::W_OK, AtFlags::AT_EACCESS);
-        matches!(trouble, Trouble::Nobody(_)) && may_write().is_ok()
+        trouble.is_absence && may_write().is_ok()
     }
 
     pub(crate) fn lost(&mut self, error: Error) -> Trouble {
@@ -458,7 +405,7 @@ mod tests {
         ] {
             let mut broker = Broker::within(route, layout.clone(), PATIENCE);
             let failures = vec![(Address::default(), Error::Unreachable(why.into()))];
-            let outcome = broker.or_else(Err(Trouble::at(route, failures)), |_| Outcome::Done);
+            let outcome = broker.either(|_| Err(Trouble::at(route, failures)), |_| Outcome::Done);
             assert_eq!(matches!(broker, Broker::Files(_)), is_taken, "{outcome:?}");
             let Err(trouble) = outcome else { continue };
             let error = LockError::of(&device, trouble).to_string();

@@ -126,9 +126,8 @@ impl Drop for PortLock {
 
 impl LockError {
     pub(super) fn of(device: &DeviceName, trouble: Trouble) -> Self {
-        let failures = trouble.failures();
-        let foremost = Trouble::foremost(&failures);
-        let failure = failures.into_iter().nth(foremost);
+        let foremost = trouble.foremost();
+        let failure = trouble.failures.into_iter().nth(foremost);
         let (address, error) = failure.unwrap_or((Address::default(), Error::Closed));
         Self::Service { device: device.clone(), address, error }
     }

@@ -59,7 +59,7 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
         // It would be waited for without end: nobody else can release it meanwhile.
         return Err(busy(&mut broker, &request, Failure::busy));
     }
-    let mut news = News::begin(&request, &rows, output);
+    let mut news = News::begin(&request, || rows, output);
     let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
     came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
 }
@@ -95,7 +95,7 @@ pub(super) fn done_or_why(
             let reasons = broker.why_denied(request);
             Err(Failure::not_permitted(reasons).about(request.device.as_str()))
         }
-        Err(trouble) => Err(unreachable(request, trouble)),
+        Err(trouble) => Err(unreachable(request, &trouble)),
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn busy(
     failure(rows).about(request.device.as_str())
 }
 
-pub(super) fn unreachable(request: &Request, trouble: Trouble) -> Failure {
+pub(super) fn unreachable(request: &Request, trouble: &Trouble) -> Failure {
     trouble.failure().about(request.device.as_str())
 }
 

@@ -4,11 +4,40 @@ use std::time::Duration;
 
 use super::denial::{Reason, nobodys, supposed_reason};
 use super::outcome::Failure;
-use crate::client::broker::{Broker, Queue, Trouble, advice};
-use crate::client::{Address, Error};
+use crate::client::PATIENCE;
+use crate::client::broker::{Broker, Trouble, advice};
 use ttylock::{DeviceName, Outcome, Pass, Request};
 
+/// For giving back what the service may have taken for a request that it has not answered: its caller has waited long
+/// enough.
+const GIVE_BACK_PATIENCE: Duration = Duration::from_millis(100);
+
 impl Broker {
+    /// From now on the service may take so long for each answer.
+    pub(super) fn be_patient(&mut self, patience: Duration) {
+        if let Self::Service(service) = self {
+            service.be_patient(patience);
+        }
+    }
+
+    /// Keeps no connection open for what takes long.
+    pub(super) fn hang_up(&mut self) {
+        if let Self::Service(service) = self {
+            service.client = None;
+        }
+    }
+
+    /// Releases what the service may have taken for a request that it has not answered. Only for a process that did not
+    /// have the device before, and not after a refusal: the process may have got the lock by another request.
+    pub(super) fn give_back_unanswered(&mut self, request: &Request) {
+        if matches!(self, Self::Service(service) if service.may_have_taken) {
+            self.hang_up();
+            self.be_patient(GIVE_BACK_PATIENCE);
+            let _ = self.unlock(request);
+        }
+        self.be_patient(PATIENCE);
+    }
+
     pub(super) fn lock(&mut self, request: &Request) -> Result<Outcome, Trouble> {
         self.lock_within(request, Duration::ZERO)
     }
@@ -31,14 +60,14 @@ impl Broker {
 
     /// Whether waiting processes can be seen: only a service has a queue. Known after the first request.
     pub(super) fn has_line(&self) -> bool {
-        matches!(self, Self::Service(service) if service.queue == Queue::Supposed)
+        matches!(self, Self::Service(service) if service.has_queue)
     }
 
     /// Whether surely no service is there, which alone has a queue. Waits for it as long as for an answer.
     pub(super) fn lacks_service(&mut self) -> bool {
         match self {
             Self::Files(_) => true,
-            Self::Service(service) => matches!(service.client(), Err(Trouble::Nobody(_))),
+            Self::Service(service) => service.client().is_err_and(|trouble| trouble.is_absence),
         }
     }
 
@@ -63,12 +92,11 @@ impl Broker {
 
 impl Trouble {
     /// Why nothing was done, and what to do about it.
-    pub(super) fn failure(self) -> Failure {
-        let failures = self.failures();
-        let foremost = failures.get(Self::foremost(&failures));
+    pub(super) fn failure(&self) -> Failure {
+        let foremost = self.failures.get(self.foremost());
         let is_busy = foremost.is_some_and(|(_, error)| error.is_busy());
         let advice = foremost.and_then(|(address, error)| advice(address, error));
-        let mut reasons: Vec<Reason> = reasons(&failures).into_iter().chain(advice).collect();
+        let mut reasons: Vec<Reason> = self.reasons().into_iter().chain(advice).collect();
         if is_busy {
             return Failure::unreachable("the lock file service does not answer", reasons);
         }
@@ -79,11 +107,7 @@ impl Trouble {
     }
 
     /// For people.
-    pub(super) fn reasons(self) -> Vec<Reason> {
-        reasons(&self.failures())
+    pub(super) fn reasons(&self) -> Vec<Reason> {
+        self.failures.iter().map(|(address, error)| format!("{address}: {error}")).collect()
     }
-}
-
-fn reasons(failures: &[(Address, Error)]) -> Vec<Reason> {
-    failures.iter().map(|(address, error)| format!("{address}: {error}")).collect()
 }

@@ -20,18 +20,16 @@ pub(super) struct News<'a> {
 }
 
 impl<'a> News<'a> {
-    /// Looks, and names the holder in the way.
-    pub(super) fn begin(request: &'a Request, rows: &[Row], output: &'a Output) -> Self {
-        let news = Self::from_now_on(request, output);
-        news.tell(rows);
-        news
-    }
-
-    /// The same. Looks only if somebody is going to read it.
-    pub(super) fn look(request: &'a Request, output: &'a Output) -> Self {
-        let news = Self::from_now_on(request, output);
-        if news.due.is_some() {
-            news.tell(&in_the_way(&request.device));
+    /// Names the holder in the way. Looks for it only if somebody is going to read it.
+    pub(super) fn begin(
+        request: &'a Request,
+        rows: impl FnOnce() -> Vec<Row>,
+        output: &'a Output,
+    ) -> Self {
+        let mut news = Self::none(request, output);
+        if output.has_people() {
+            news.tell(&rows());
+            news.due = next(Instant::now());
         }
         news
     }
@@ -39,11 +37,6 @@ impl<'a> News<'a> {
     /// Tells nothing, ever.
     pub(super) fn none(request: &'a Request, output: &'a Output) -> Self {
         Self { request, output, due: None }
-    }
-
-    fn from_now_on(request: &'a Request, output: &'a Output) -> Self {
-        let due = output.has_people().then(|| next(Instant::now())).flatten();
-        Self { request, output, due }
     }
 
     /// The time until there is something to do; `None`: never.
@@ -64,7 +57,7 @@ impl<'a> News<'a> {
         if !holders.is_empty() {
             let device = self.request.device.as_str();
             let text = format!("/dev/{device}: waiting\n  {}", holders.join("\n  "));
-            self.output.remark_to_people(&text);
+            self.output.remark(&text);
         }
     }
 }

@@ -62,13 +62,6 @@ impl Output {
         }
     }
 
-    /// The same, only where somebody sits before the terminal.
-    pub(super) fn remark_to_people(&self, text: &str) {
-        if self.has_people() {
-            self.remark(text);
-        }
-    }
-
     /// Whether somebody sits before the terminal and reads text.
     pub(super) fn has_people(&self) -> bool {
         self.form == Form::Text && io::stderr().is_terminal()

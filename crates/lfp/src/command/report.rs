@@ -13,7 +13,7 @@ use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, Colour, Style, aligned};
-use crate::client::broker::{Broker, Route, Trouble};
+use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
 use ttylock::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
 use ttylock::{
@@ -126,8 +126,8 @@ fn ask_service(
         Ok(Some((holders, waiters))) => Ok((Service::Asked, holders, waiters)),
         Ok(None) => nothing(Service::NotThere),
         Err(trouble) if *route != Route::Usual => Err(trouble.failure()),
-        Err(Trouble::Silent(_)) => nothing(Service::Silent),
-        Err(Trouble::Unreachable(_) | Trouble::Nobody(_)) => nothing(Service::NotThere),
+        Err(trouble) if trouble.is_silence() => nothing(Service::Silent),
+        Err(_) => nothing(Service::NotThere),
     }
 }
 

@@ -19,6 +19,7 @@ use super::news::News;
 use super::outcome::Failure;
 use super::output::{Output, warn};
 use super::printable::printable;
+use super::report::in_the_way;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
@@ -161,7 +162,7 @@ fn take_all(
         }
         let outcome = match asked.timeout {
             Some(_) if !is_taken => {
-                let mut news = News::look(&request, output);
+                let mut news = News::begin(&request, || in_the_way(&request.device), output);
                 let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
                 came_of(waited, broker, &request)
             }
@@ -231,7 +232,7 @@ fn give_back(broker: &mut Broker, requests: &[Request]) {
 /// A lock that cannot be released does no harm: in a moment its process is gone.
 fn release(broker: &mut Broker, request: &Request) {
     if let Err(trouble) = broker.unlock(request) {
-        let failure = unreachable(request, trouble);
+        let failure = unreachable(request, &trouble);
         warn(&format!("{failure}\n  the lock is stale now; the next process that asks gets it"));
     }
 }

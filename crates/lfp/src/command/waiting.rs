@@ -9,7 +9,7 @@ use wrapcmd::{Signals, Woken};
 
 use super::denial::Reason;
 use super::news::News;
-use crate::client::broker::{Broker, Queue, Service, Trouble};
+use crate::client::broker::{Broker, Service, Trouble};
 use crate::client::{Client, Error, PATIENCE, whole_seconds};
 use ttylock::{Outcome, Request};
 
@@ -50,9 +50,7 @@ pub(super) fn wait(
     let waited = loop {
         broker.be_patient(patience(wait.deadline));
         let step = match broker {
-            Broker::Service(service) if patient && service.queue == Queue::Supposed => {
-                wait.queue(service)
-            }
+            Broker::Service(service) if patient && service.has_queue => wait.queue(service),
             Broker::Service(_) | Broker::Files(_) => wait.try_again(broker),
         };
         if let Some(waited) = step {
@@ -114,7 +112,7 @@ impl Wait<'_, '_> {
         let Request { device, pid } = self.request;
         if let Err(trouble) = service.ask(|client| client.begin_wait(device, *pid, time)) {
             if service.leaves_lock_files(&trouble) {
-                service.queue = Queue::Missing;
+                service.has_queue = false;
                 return None;
             }
             return self.absent(trouble);
@@ -128,7 +126,7 @@ impl Wait<'_, '_> {
             }
             Ok(Ok(outcome)) => Some(Waited::Answered(Ok(outcome))),
             Ok(Err(Error::Unsupported)) => {
-                service.queue = Queue::Missing;
+                service.has_queue = false;
                 None
             }
             Ok(Err(error)) => {
@@ -176,11 +174,10 @@ impl Wait<'_, '_> {
 
     /// At the end of the user's time whatever else went wrong is only the reason.
     fn out_of_time(&self, trouble: Trouble) -> Waited {
-        match trouble {
-            Trouble::Silent(_) if self.is_over() => Waited::TimedOut(trouble.reasons()),
-            Trouble::Silent(_) | Trouble::Unreachable(_) | Trouble::Nobody(_) => {
-                Waited::Answered(Err(trouble))
-            }
+        if trouble.is_silence() && self.is_over() {
+            Waited::TimedOut(trouble.reasons())
+        } else {
+            Waited::Answered(Err(trouble))
         }
     }
 
