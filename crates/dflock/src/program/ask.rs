@@ -121,76 +121,54 @@ fn named(held: &Held) -> Result<(Key, Token), Failure> {
 }
 
 /// `error` to a request without a token: the server does not know the word (`ping` is younger than the protocol).
-fn unknown_word(error: ClientError, request: &str) -> ClientError {
-    if matches!(error, ClientError::Refused(Refusal::Error)) {
-        let words = format!("the server does not know this request: `{request}`");
-        return ClientError::Strange(words);
-    }
-    error
+fn of_server(server: &ServerAddress, error: ClientError, request: &str) -> Failure {
+    let is_unknown = matches!(error, ClientError::Refused(Refusal::Error));
+    let words = || format!("the server does not know this request: `{request}`");
+    let error = if is_unknown { ClientError::Strange(words()) } else { error };
+    Failure::Asked(server.clone(), error)
 }
 
-/// What each of the servers answered.
-struct Answers<T>(Vec<(ServerAddress, Result<T, Failure>)>);
-
-impl<T> Answers<T> {
-    fn add(&mut self, server: &ServerAddress, answer: Result<T, ClientError>, request: &str) {
-        let failed = |error| Failure::Asked(server.clone(), unknown_word(error, request));
-        self.0.push((server.clone(), answer.map_err(failed)));
+/// Prints what each server has answered, as text and as JSON, and tells the exit code: that of the last failure. In JSON
+/// the failures are among the rows; a single one takes the place of the answer.
+fn show(answers: &[Result<(String, Value), Failure>], form: Form) -> Result<u8, Failure> {
+    let failures = || answers.iter().filter_map(|answer| answer.as_ref().err());
+    let code = failures().next_back().map_or(0, Failure::exit_code);
+    if let ([Err(failure)], Form::Json) = (answers, form) {
+        complain(failure, form);
+        return Ok(code);
     }
-
-    /// Prints all that was answered, and tells the exit code: that of the last failure. In JSON the failures are among
-    /// the rows; a single one takes the place of the answer.
-    fn show(
-        self,
-        form: Form,
-        text: impl Fn(&ServerAddress, &T) -> String,
-        row: impl Fn(&ServerAddress, &T) -> Value,
-    ) -> Result<u8, Failure> {
-        let failures = || self.0.iter().filter_map(|(_, answer)| answer.as_ref().err());
-        let code = failures().last().map_or(0, Failure::exit_code);
-        let mut rows = Vec::new();
-        let mut lines = String::new();
-        for (server, answer) in &self.0 {
-            match answer {
-                Ok(answer) => {
-                    lines += &text(server, answer);
-                    rows.push(row(server, answer));
-                }
-                Err(failure) if form == Form::Json => rows.push(json!({
-                    "server": server.to_string(),
-                    "error": failure.word(),
-                    "message": failure.to_string(),
-                })),
-                Err(_) => {}
+    let text = || answers.iter().flatten().map(|(text, _)| text.as_str()).collect();
+    let row = |answer: &Result<(String, Value), Failure>| match answer {
+        Ok((_, row)) => row.clone(),
+        Err(failure) => {
+            let mut row = failure.to_json();
+            if let (Failure::Asked(server, _), Some(row)) = (failure, row.as_object_mut()) {
+                row.insert("server".to_owned(), server.to_string().into());
             }
+            row
         }
-        if let ([(_, Err(_))], Form::Json) = (self.0.as_slice(), form) {
-            failures().for_each(|failure| complain(failure, form));
-            return Ok(code);
-        }
-        answer(form, || lines, || Value::from(rows))?;
-        if form != Form::Json {
-            failures().for_each(|failure| complain(failure, form));
-        }
-        Ok(code)
+    };
+    answer(form, text, || answers.iter().map(row).collect())?;
+    if form != Form::Json {
+        failures().for_each(|failure| complain(failure, form));
     }
+    Ok(code)
 }
 
 pub(super) async fn ping(client: &Client, form: Form) -> Result<u8, Failure> {
-    let mut answers = Answers(Vec::new());
+    let mut answers = Vec::new();
     for server in client.servers() {
         let began = Instant::now();
         let pong = async { client.connect_to(server).await?.ping().await };
         let pong = holder::answered(pong, &[server], client, form).await;
-        answers.add(
-            server,
-            pong.map(|()| (began.elapsed().as_secs_f64() * 1e6).round() / 1e3),
-            "ping",
-        );
+        let ms = (began.elapsed().as_secs_f64() * 1e6).round() / 1e3;
+        let answer = || {
+            let row = json!({ "server": server.to_string(), "ms": ms });
+            (format!("{server}: ok, {ms:.1} ms\n"), row)
+        };
+        answers.push(pong.map(|()| answer()).map_err(|error| of_server(server, error, "ping")));
     }
-    let text = |server: &ServerAddress, ms: &f64| format!("{server}: ok, {ms:.1} ms\n");
-    let row = |server: &ServerAddress, ms: &f64| json!({ "server": server.to_string(), "ms": ms });
-    answers.show(form, text, row)
+    show(&answers, form)
 }
 
 /// One key: its holders and its line.
@@ -219,37 +197,39 @@ pub(super) async fn stats(
     if let Some(key) = &wanted.key {
         return key_stats(key, client, form).await.map(|()| 0);
     }
-    let is_one_service = client.is_one_service();
-    let mut answers = Answers(Vec::new());
-    for server in client.servers() {
+    let (is_one_service, servers) = (client.is_one_service(), client.servers());
+    let mut answers = Vec::new();
+    for server in servers {
         let of = if wanted.long { Stats::KeysAndNames } else { Stats::Keys };
         let body = async { client.connect_to(server).await?.stats(of).await };
-        let body = holder::answered(body, &[server], client, form).await;
-        answers.add(server, body, "stats");
-        if is_one_service && answers.0.last().is_some_and(|(_, answer)| answer.is_ok()) {
-            answers.0.retain(|(_, answer)| answer.is_ok());
-            break;
-        }
-    }
-    if let ([(_, Ok(body))], Form::Json) = (answers.0.as_slice(), form) {
-        if client.servers().len() == 1 || is_one_service {
+        let body = match holder::answered(body, &[server], client, form).await {
+            Ok(body) => body,
+            Err(error) => {
+                answers.push(Err(of_server(server, error, "stats")));
+                continue;
+            }
+        };
+        if form == Form::Json && (is_one_service || servers.len() == 1) {
             return print(&format!("{body}\n")).map(|()| 0);
         }
+        let stats: Value = serde_json::from_str(&body).unwrap_or(Value::Null);
+        let text = table(server, &stats);
+        let answer = Ok((text, json!({ "server": server.to_string(), "stats": stats })));
+        if is_one_service {
+            return show(&[answer], form);
+        }
+        answers.push(answer);
     }
-    let row = |server: &ServerAddress, body: &String| {
-        let body: Value = serde_json::from_str(body).unwrap_or(Value::Null);
-        json!({ "server": server.to_string(), "stats": body })
-    };
-    answers.show(form, |server, body| table(&server.to_string(), body), row)
+    show(&answers, form)
 }
 
 /// The figures of one server for people. Keys are shown without control characters.
-fn table(server: &str, body: &str) -> String {
-    let Ok(stats) = serde_json::from_str::<Value>(body) else {
+fn table(server: &ServerAddress, stats: &Value) -> String {
+    if stats.is_null() {
         return format!("{server}: no JSON\n");
-    };
+    }
     let rows = |name: &str| stats.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let connections = holder::text(&stats, "connections");
+    let connections = holder::text(stats, "connections");
     let plural = if connections == "1" { "" } else { "s" };
     let mut lines = format!("{server}: {connections} connection{plural}\n");
     for row in rows("locks") {
