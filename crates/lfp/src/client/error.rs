@@ -87,16 +87,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreachable(error) | Self::Broken(error) => Some(error),
-            Self::TimedOut
-            | Self::Closed
-            | Self::NotLfp
-            | Self::Untrusted(_)
-            | Self::Refused
-            | Self::Dismissed
-            | Self::Unsupported
-            | Self::Unexpected(_) => None,
-        }
+        if let Self::Unreachable(error) | Self::Broken(error) = self { Some(error) } else { None }
     }
 }

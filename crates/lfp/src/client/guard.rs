@@ -157,10 +157,7 @@ impl fmt::Display for LockError {
 
 impl error::Error for LockError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Service { error, .. } => Some(error),
-            Self::NotADevice | Self::Busy { .. } | Self::Denied { .. } => None,
-        }
+        if let Self::Service { error, .. } = self { Some(error) } else { None }
     }
 }
 

@@ -43,18 +43,16 @@ pub(super) fn take(bytes: &mut Vec<u8>) -> Result<Option<Reply>, Malformed> {
         }
         let Some(line) = line.strip_suffix(b"\n") else { break };
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let (open, text, mark) = match (&mut reply, head(line)) {
+        let (open, text, is_last) = match (&mut reply, head(line)) {
             (None, None) => return Err(Malformed),
-            (None, Some((code, mark, text))) => {
-                (reply.insert(Reply { code, lines: Vec::new() }), text, mark)
+            (None, Some((code, is_last, text))) => {
+                (reply.insert(Reply { code, lines: Vec::new() }), text, is_last)
             }
-            (Some(open), Some((code, Mark::Last, text))) if code == open.code => {
-                (open, text, Mark::Last)
-            }
-            (Some(open), _) => (open, line, Mark::More),
+            (Some(open), Some((code, true, text))) if code == open.code => (open, text, true),
+            (Some(open), _) => (open, line, false),
         };
         open.lines.push(clean(text));
-        if mark == Mark::Last {
+        if is_last {
             bytes.drain(..length);
             return Ok(reply);
         }
@@ -62,23 +60,17 @@ pub(super) fn take(bytes: &mut Vec<u8>) -> Result<Option<Reply>, Malformed> {
     Ok(None)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    Last,
-    More,
-}
-
-/// Three digits and a blank, a hyphen or the end of the line.
-fn head(line: &[u8]) -> Option<(u16, Mark, &[u8])> {
+/// Three digits and a blank or the end of the line, which show the last line, or a hyphen.
+fn head(line: &[u8]) -> Option<(u16, bool, &[u8])> {
     let (digits, rest) = line.split_at_checked(3)?;
     let code = digits.iter().try_fold(0_u16, |code, byte| {
         let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
         code.checked_mul(10)?.checked_add(digit)
     })?;
     match rest.split_first() {
-        None => Some((code, Mark::Last, rest)),
-        Some((b' ', text)) => Some((code, Mark::Last, text)),
-        Some((b'-', text)) => Some((code, Mark::More, text)),
+        None => Some((code, true, rest)),
+        Some((b' ', text)) => Some((code, true, text)),
+        Some((b'-', text)) => Some((code, false, text)),
         Some(_) => None,
     }
 }

@@ -15,13 +15,6 @@ const LINK_DIRECTORIES: [&str; 2] = ["serial/by-id", "serial/by-path"];
 /// As many links of one directory are compared with names of lock files.
 const LINKS: usize = 1024;
 
-/// Whether there is a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    There,
-    Absent,
-}
-
 /// A device and its holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
@@ -30,7 +23,8 @@ pub(super) struct Device {
     pub(super) name: String,
     /// Its other names, relative to `/dev`.
     pub(super) others: Vec<String>,
-    pub(super) presence: Presence,
+    /// Whether there is a node.
+    pub(super) exists: bool,
     /// Its holders, living ones first. Each is named as the device is.
     pub(super) holders: Vec<Holder>,
     /// Its waiters in the service's line.
@@ -100,9 +94,8 @@ impl<'a> Names<'a> {
         let (index, names) = match known {
             Some(index) => (index, resolved.names),
             None => {
-                let presence = Presence::There;
                 let name = resolved.real().to_owned();
-                devices.push(Device { presence, ..Device::absent(name) });
+                devices.push(Device { exists: true, ..Device::absent(name) });
                 (devices.len().saturating_sub(1), self.every_name(resolved))
             }
         };
@@ -140,7 +133,7 @@ impl<'a> Names<'a> {
 impl Device {
     fn absent(name: String) -> Self {
         let (others, holders, waiters) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, others, presence: Presence::Absent, holders, waiters }
+        Self { name, others, exists: false, holders, waiters }
     }
 
     pub(super) fn is_held(&self) -> bool {

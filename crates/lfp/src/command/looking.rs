@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Times, Who};
-use super::devices::{Device, Names, Presence, serial_names, suggestion};
+use super::devices::{Device, Names, serial_names, suggestion};
 use super::exit;
 use super::outcome::Failure;
 use super::output::Output;
@@ -138,13 +138,10 @@ impl Picture {
         if text.is_empty() && free.is_empty() {
             return format!("nobody holds a serial port{}\n", reservation());
         }
-        free.iter().filter(|device| device.presence == Presence::There).fold(
-            text,
-            |text, device| {
-                let name = printable(&device.name);
-                text + &format!("/dev/{name}: nobody holds it{}\n", reservation())
-            },
-        )
+        free.iter().filter(|device| device.exists).fold(text, |text, device| {
+            let name = printable(&device.name);
+            text + &format!("/dev/{name}: nobody holds it{}\n", reservation())
+        })
     }
 
     fn to_json(&self) -> Value {
@@ -179,9 +176,9 @@ impl Picture {
     /// Devices that are neither there nor held.
     fn misspelt(&self, question: Question<'_>) -> impl Iterator<Item = &Device> {
         let named = matches!(question, Question::Named(_));
-        self.devices.iter().filter(move |device| {
-            named && device.presence == Presence::Absent && device.holders.is_empty()
-        })
+        self.devices
+            .iter()
+            .filter(move |device| named && !device.exists && device.holders.is_empty())
     }
 
     fn code(&self, question: Question<'_>) -> u8 {

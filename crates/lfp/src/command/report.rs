@@ -7,7 +7,7 @@ use pidlockfile::Pid;
 use wrapcmd::Value;
 
 use super::calendar::local;
-use super::devices::{Device, Presence};
+use super::devices::Device;
 use super::outcome::Failure;
 use super::printable::printable;
 use super::remedy::remedy;
@@ -167,7 +167,7 @@ pub(super) fn device_in_json(device: &Device) -> Value {
     Value::Object(vec![
         ("device", path(&device.name)),
         ("names", Value::List(device.others.iter().map(|name| path(name)).collect())),
-        ("exists", Value::Bool(device.presence == Presence::There)),
+        ("exists", Value::Bool(device.exists)),
         ("held", Value::Bool(device.is_held())),
         ("holders", Value::List(rows(&device.holders).iter().map(Row::to_json).collect())),
         ("waiters", Value::List(device.waiters.iter().map(waiter_in_json).collect())),
@@ -202,26 +202,20 @@ fn waiting(waiters: &[Waiter]) -> String {
 /// line, however many lock files the conventions ask it to have.
 pub(super) fn table(devices: &[&Device], colour: Colour) -> String {
     let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
-    let mut lines = vec![head.map(|text| Cell::styled(text, Style::Heading))];
-    let mut others = vec![(1, String::new())];
+    let head = head.map(|text| Cell::styled(text, Style::Heading));
+    let mut lines = vec![(head, String::new())];
     for device in devices {
         let rows = rows(&device.holders);
         let shown = of_each_holder(&rows);
-        let below = other_names(&device.others) + &waiting(&device.waiters);
-        others.push((shown.len().max(1), below));
+        lines.extend(shown.iter().map(|(row, locks)| (line(row, locks), String::new())));
         if shown.is_empty() {
-            lines.push(free_line(&device.name));
+            lines.push((free_line(&device.name), String::new()));
         }
-        lines.extend(shown.iter().map(|(row, locks)| line(row, locks)));
+        if let Some((_, below)) = lines.last_mut() {
+            *below = other_names(&device.others) + &waiting(&device.waiters);
+        }
     }
-    let text = aligned(&lines, colour);
-    let mut lines = text.split_inclusive('\n');
-    let mut text = String::new();
-    for (count, others) in others {
-        text.extend(lines.by_ref().take(count));
-        text.push_str(&others);
-    }
-    text
+    aligned(&lines, colour)
 }
 
 fn free_line(device: &str) -> [Cell; 8] {
@@ -328,13 +322,7 @@ mod tests {
 
     fn device(others: &[&str], holders: Vec<Holder>) -> Device {
         let others = others.iter().map(ToString::to_string).collect();
-        Device {
-            name: "ttyS0".to_owned(),
-            others,
-            presence: Presence::There,
-            holders,
-            waiters: Vec::new(),
-        }
+        Device { name: "ttyS0".to_owned(), others, exists: true, holders, waiters: Vec::new() }
     }
 
     #[test]

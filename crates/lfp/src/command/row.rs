@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::unistd::User;
 use pidlockfile::Pid;
 use wrapcmd::Value;
 
@@ -145,6 +146,6 @@ pub(super) fn device_path(device: &str) -> String {
 
 /// What a user is called.
 pub(super) fn user_name(uid: u32) -> Option<String> {
-    let user = users::get_user_by_uid(uid)?;
-    Some(printable(&user.name().to_string_lossy()))
+    let user = User::from_uid(uid.into()).ok()??;
+    Some(printable(&user.name))
 }

@@ -39,16 +39,19 @@ impl Cell {
     }
 }
 
-/// Lines of cells with two blanks between columns; the last column is not filled up.
-pub(super) fn aligned<const COLUMNS: usize>(lines: &[[Cell; COLUMNS]], colour: Colour) -> String {
+/// Lines of cells with two blanks between columns, each with the text below it; the last column is not filled up.
+pub(super) fn aligned<const COLUMNS: usize>(
+    lines: &[([Cell; COLUMNS], String)],
+    colour: Colour,
+) -> String {
     let mut widths = [0; COLUMNS];
-    for line in lines {
+    for (line, _) in lines {
         for (width, cell) in widths.iter_mut().zip(line) {
             *width = cell.width().max(*width);
         }
     }
     let mut text = String::new();
-    for line in lines {
+    for (line, below) in lines {
         for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
             show(&mut text, cell, colour);
             let missing = width.saturating_sub(cell.width()).saturating_add(2);
@@ -57,6 +60,7 @@ pub(super) fn aligned<const COLUMNS: usize>(lines: &[[Cell; COLUMNS]], colour: C
             }
         }
         text.push('\n');
+        text.push_str(below);
     }
     text
 }
@@ -74,14 +78,15 @@ fn show(text: &mut String, cell: &Cell, colour: Colour) {
 mod tests {
     use super::*;
 
-    fn lines() -> [[Cell; 3]; 2] {
+    fn lines() -> [([Cell; 3], String); 2] {
         let head = ["A", "LONG", "C"].map(|text| Cell::styled(text, Style::Heading));
-        [head, [Cell::plain("wider"), Cell::styled("é", Style::Warning), Cell::plain("z z")]]
+        let line = [Cell::plain("wider"), Cell::styled("é", Style::Warning), Cell::plain("z z")];
+        [(head, String::new()), (line, "  below\n".to_owned())]
     }
 
     #[test]
     fn columns_are_aligned() {
-        assert_eq!(aligned(&lines(), Colour::Never), "A      LONG  C\nwider  é     z z\n");
+        assert_eq!(aligned(&lines(), Colour::Never), "A      LONG  C\nwider  é     z z\n  below\n");
     }
 
     #[test]
