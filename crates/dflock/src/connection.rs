@@ -46,13 +46,13 @@ pub enum Stats<'a> {
 /// methods. A future that was never polled has sent nothing.
 pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
-    answer_limit: Duration,
+    pub(super) answer_limit: Duration,
     /// What has come of the next line.
     line: Vec<u8>,
     /// The tokens of holds that the server has taken away.
     news: Vec<Token>,
     /// No answer is awaited, and a request may be sent.
-    is_answered: bool,
+    pub(super) is_answered: bool,
     /// Unknown until [`Self::hello`].
     abilities: Option<Abilities>,
 }
@@ -235,16 +235,6 @@ impl Connection {
         self.abilities.is_some_and(Abilities::hands_over)
     }
 
-    /// Sets the limit for answers from now on.
-    pub(super) fn set_answer_limit(&mut self, limit: Duration) {
-        self.answer_limit = limit;
-    }
-
-    /// Whether no answer is awaited from the server.
-    pub(super) fn is_answered(&self) -> bool {
-        self.is_answered
-    }
-
     /// The answer to a request whose future was dropped, if it comes within this time.
     pub(super) async fn late_answer(&mut self, limit: Duration) -> Option<String> {
         timeout(limit, self.answer()).await.ok()?.ok()
@@ -382,7 +372,7 @@ mod tests {
                 }
             }
             assert_eq!(heard, [want, "rest"], "cut at {cut}");
-            assert!(connection.is_answered());
+            assert!(connection.is_answered);
         }
     }
 
@@ -393,7 +383,7 @@ mod tests {
         server.write_all(b"lost 0123\nlost 4567\nerror_draining\n").await.unwrap();
         let heard = [connection.news().await, connection.news().await];
         assert_eq!(heard, ["0123", "4567"].map(|token| Token::new(token).ok()));
-        assert!(connection.is_answered());
+        assert!(connection.is_answered);
         assert_eq!(connection.news().await, None);
         assert!(matches!(connection.ping().await, Err(ClientError::Broken(_))));
     }
@@ -419,14 +409,14 @@ mod tests {
         drop(server);
         let heard = connection.answer_within(8).await.map_err(|error| error.to_string());
         assert_eq!(heard.err().as_deref(), words);
-        assert_eq!(connection.is_answered(), words.is_none());
+        assert_eq!(connection.is_answered, words.is_none());
     }
 
     /// An answer that its caller no longer awaits is never taken for the answer to the next request.
     #[tokio::test]
     async fn no_request_is_sent_before_the_last_answer() {
         let (mut connection, mut server) = pair();
-        connection.set_answer_limit(Duration::ZERO);
+        connection.answer_limit = Duration::ZERO;
         assert!(matches!(connection.ping().await, Err(ClientError::Silent)));
         assert!(matches!(connection.ping().await, Err(ClientError::Broken(_))));
         server.write_all(b"o").await.unwrap();

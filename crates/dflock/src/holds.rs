@@ -43,7 +43,7 @@ impl Hold {
     }
 
     fn due_at(&self) -> Instant {
-        if self.is_urgent { self.schedule.asked_at() } else { self.schedule.renew_at() }
+        if self.is_urgent { self.schedule.asked_at } else { self.schedule.renew_at() }
     }
 
     /// When nothing else may delay its renewal any more.
@@ -81,10 +81,11 @@ pub(super) type Renewal = Option<(Instant, Duration)>;
 pub(super) struct Holds {
     route: Arc<Route>,
     list: Vec<Hold>,
-    orders: Orders,
+    /// For orders to this session.
+    pub(super) orders: Orders,
     inbox: mpsc::UnboundedReceiver<Order>,
     /// All are to be left at the server. Who waits for that hears of it when they are dropped.
-    is_leaving: bool,
+    pub(super) is_leaving: bool,
     /// Of everything that works for the client; see [`super::session::Sessions`].
     alive: watch::Receiver<()>,
 }
@@ -95,18 +96,8 @@ impl Holds {
         Self { route, list: Vec::new(), orders, inbox, is_leaving: false, alive }
     }
 
-    /// For orders to this session.
-    pub(super) fn orders(&self) -> &Orders {
-        &self.orders
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
-    }
-
-    /// Whether all are to be left at the server.
-    pub(super) fn are_leaving(&self) -> bool {
-        self.is_leaving
     }
 
     /// Whether more can be taken over the same connection.
@@ -161,7 +152,7 @@ impl Holds {
         let now = Instant::now();
         let first = self.live().min_by_key(|hold| (hold.is_confirmed(), hold.due_at()));
         let due = first.filter(|hold| hold.due_at() <= now);
-        due.map(|hold| (hold.proof.clone(), hold.schedule.granted()))
+        due.map(|hold| (hold.proof.clone(), hold.schedule.granted))
     }
 
     /// Whether the renewals have fallen so far behind that the connection must do nothing else.
@@ -172,8 +163,7 @@ impl Holds {
 
     /// It must be renewed now, unless it was renewed since then.
     pub(super) fn urge(&mut self, token: &Token, since: Instant) {
-        let older =
-            |hold: &&mut Hold| hold.proof.token == *token && hold.schedule.asked_at() < since;
+        let older = |hold: &&mut Hold| hold.proof.token == *token && hold.schedule.asked_at < since;
         if let Some(hold) = self.live_mut().find(older) {
             hold.is_urgent = true;
         }
@@ -183,7 +173,7 @@ impl Holds {
     pub(super) fn all_live(&self) -> Vec<Live> {
         let live = |hold: &Hold| Live {
             proof: hold.proof.clone(),
-            ttl: hold.schedule.granted(),
+            ttl: hold.schedule.granted,
             given_up_at: hold.schedule.given_up_at(),
         };
         self.live().map(live).collect()
@@ -288,7 +278,7 @@ impl Holds {
     pub(super) fn leave(&self, mut connection: Connection, unanswered: Vec<Wanted>) {
         let (route, alive) = (Arc::clone(&self.route), self.alive.clone());
         let lost = self.list.iter().filter(|hold| hold.loss() == Some(Loss::Unreachable));
-        let lost: Vec<_> = lost.map(|hold| (hold.schedule.until(), hold.state.clone())).collect();
+        let lost: Vec<_> = lost.map(|hold| (hold.schedule.until, hold.state.clone())).collect();
         tokio::spawn(async move {
             if !unanswered.is_empty() {
                 let limit = route.settings.read_timeout.max(route.settings.answer_limit);

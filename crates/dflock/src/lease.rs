@@ -53,7 +53,7 @@ pub(super) enum State {
 
 impl State {
     pub(super) fn of(schedule: &Schedule) -> Self {
-        Self::Held { until: schedule.until(), asked_at: schedule.asked_at() }
+        Self::Held { until: schedule.until, asked_at: schedule.asked_at }
     }
 
     pub(super) fn loss(self) -> Option<Loss> {

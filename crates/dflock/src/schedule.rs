@@ -16,12 +16,13 @@ pub(super) const RENEWALS_PER_LEASE: u32 = 3;
 pub(super) struct Schedule {
     settings: Arc<Settings>,
     /// The length that was granted.
-    granted: Duration,
-    /// A moment before the grant, or its latest answered renewal, was requested.
-    asked_at: Instant,
+    pub(super) granted: Duration,
+    /// A moment before the grant, or its latest answered renewal, was requested. The lease stood after it.
+    pub(super) asked_at: Instant,
     /// How long the lease lasts from then.
     ttl: Duration,
-    until: Instant,
+    /// Until when it is trusted without further answers.
+    pub(super) until: Instant,
     /// Set when the connection is gone: until when to look for the server.
     searched_until: Option<Instant>,
 }
@@ -38,11 +39,6 @@ impl Schedule {
         ttl.min(self.settings.read_timeout)
     }
 
-    /// The length of the lease as it was granted.
-    pub(super) fn granted(&self) -> Duration {
-        self.granted
-    }
-
     /// The pause between two renewals. Nothing else decides how often a client renews.
     pub(super) fn renewal_interval(&self) -> Duration {
         self.sure(self.granted) / RENEWALS_PER_LEASE
@@ -51,16 +47,6 @@ impl Schedule {
     /// When to renew next.
     pub(super) fn renew_at(&self) -> Instant {
         self.asked_at + self.renewal_interval()
-    }
-
-    /// A moment before the latest confirmed request was sent; the lease stood after it.
-    pub(super) fn asked_at(&self) -> Instant {
-        self.asked_at
-    }
-
-    /// Until when it is trusted without further answers.
-    pub(super) fn until(&self) -> Instant {
-        self.until
     }
 
     /// When it ends at a server that has heard nothing since the latest confirmed request, at the earliest.
@@ -128,7 +114,7 @@ mod tests {
         let begun = Instant::now();
         let mut schedule = Schedule::new(limits.into(), seconds(ttl), begun);
         let times = |schedule: &Schedule| {
-            [schedule.renew_at(), schedule.until(), schedule.given_up_at()]
+            [schedule.renew_at(), schedule.until, schedule.given_up_at()]
                 .map(|time| (time - begun).as_secs())
         };
         assert_eq!(times(&schedule), want[..3]);

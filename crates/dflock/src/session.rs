@@ -237,7 +237,7 @@ impl Session {
         answer: Result<Option<Vec<Grant>>, ClientError>,
         asked_at: Instant,
     ) -> Taken {
-        self.unanswered = if self.connection.is_answered() { Vec::new() } else { wanted.to_vec() };
+        self.unanswered = if self.connection.is_answered { Vec::new() } else { wanted.to_vec() };
         let Some(grants) = answer? else { return Ok(None) };
         // That session renews them before this connection closes. Then they stay, but not on every server.
         if self.holds.is_empty() && self.connection.hands_over() {
@@ -270,13 +270,13 @@ impl Session {
     /// Lets others of the client take more over this session.
     fn share(&self) {
         if let Some(server) = self.route.servers.first() {
-            self.sessions.share(server, self.holds.orders());
+            self.sessions.share(server, &self.holds.orders);
         }
     }
 
     /// Until everything is released.
     async fn hold(mut self) {
-        while !self.holds.is_empty() && !self.holds.are_leaving() {
+        while !self.holds.is_empty() && !self.holds.is_leaving {
             let event = self.event().await;
             self.has_renewed = matches!(event, Event::Due);
             match event {
@@ -304,8 +304,8 @@ impl Session {
         }
         if !self.unanswered.is_empty() {
             self.holds.leave(self.connection, self.unanswered);
-        } else if self.holds.are_leaving() {
-            self.connection.set_answer_limit(self.route.settings.answer_limit);
+        } else if self.holds.is_leaving {
+            self.connection.answer_limit = self.route.settings.answer_limit;
             self.connection.close().await;
         }
     }
@@ -336,7 +336,7 @@ impl Session {
     ) -> Result<T, ClientError> {
         let answer = {
             let Self { connection, holds, route, silent, .. } = self;
-            connection.set_answer_limit(limit);
+            connection.answer_limit = limit;
             let mut answer = pin!(request(connection));
             match timeout(holds.patience(), answer.as_mut()).await {
                 Ok(answer) => Ok(answer),
@@ -506,7 +506,7 @@ async fn ask_anew(
         let ends = held.iter().map(|live| live.given_up_at).filter(|end| *end > asked_at);
         let Some(end) = ends.min().filter(|_| *given_up_at > asked_at) else { continue };
         let most = route.settings.answer_limit;
-        connection.set_answer_limit(share(end, asked_at, route.servers.width(), most));
+        connection.answer_limit = share(end, asked_at, route.servers.width(), most);
         let renewal = match connection.renew(key, *kind, token, Some(*ttl)).await {
             Ok(ttl) => Some((asked_at, ttl)),
             Err(error) if error.is_end_of_lease() => None,

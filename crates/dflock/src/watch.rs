@@ -82,7 +82,7 @@ impl Watch {
             Some(connection) => connection,
             none => none.insert(self.route.open().await?),
         };
-        if connection.is_answered() {
+        if connection.is_answered {
             let last = self.last.as_deref();
             let period = period(self.route.settings.read_timeout);
             let wait = if last.is_some() { period } else { Duration::ZERO };

@@ -38,22 +38,18 @@ pub(super) async fn waited_for<T>(
     let is_silent = Cell::new(!io::stderr().is_terminal());
     let is_silence_reported = Cell::new(false);
     let say = async || {
-        let Some(key) = key() else { return Said::Nothing };
+        let Some(key) = key() else { return AGAIN };
         let servers = client.servers_of(&key);
         let holder = ask(&key, client);
         let holder = answered_since(holder, &servers, client, form, &is_silence_reported).await;
-        if holder.is_some() {
-            is_silence_reported.set(false);
+        // The server was too busy, or nobody held the lock at that moment.
+        let Some(holder) = holder else { return AGAIN };
+        is_silence_reported.set(false);
+        if !is_silent.replace(false) {
+            let holder = words(&holder).unwrap_or_else(|| NAMELESS.to_owned());
+            mention(&format!("waiting for {key}: {holder}"), form);
         }
-        match holder {
-            Some(_) if is_silent.replace(false) => Said::Holder,
-            Some(holder) => {
-                let holder = words(&holder).unwrap_or_else(|| NAMELESS.to_owned());
-                mention(&format!("waiting for {key}: {holder}"), form);
-                Said::Holder
-            }
-            None => Said::Nothing,
-        }
+        PERIOD
     };
     telling(wait, say).await
 }
@@ -101,15 +97,8 @@ pub(super) async fn in_the_way(key: &Key, client: &Client) -> Option<String> {
     words(&ask(key, client).await?)
 }
 
-/// What a user was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
-    Holder,
-    /// The server was too busy, or nobody held the lock at that moment.
-    Nothing,
-}
-
-async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn() -> Said) -> T {
+/// Waits, and says something after the first pause, and again after each pause that `say` gives.
+async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn() -> Duration) -> T {
     let mut wait = pin!(wait);
     let mut pause = FIRST;
     loop {
@@ -120,10 +109,7 @@ async fn telling<T>(wait: impl Future<Output = T>, say: impl AsyncFn() -> Said) 
         tokio::select! {
             biased;
             outcome = &mut wait => return outcome,
-            said = turn => pause = match said {
-                Said::Holder => PERIOD,
-                Said::Nothing => AGAIN,
-            },
+            next = turn => pause = next,
         }
     }
 }
@@ -216,7 +202,7 @@ pub(super) fn text(row: &Value, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{AGAIN, FIRST, PERIOD, Said, telling, words};
+    use super::{AGAIN, FIRST, PERIOD, telling, words};
     use crate::Holder;
     use rstest::rstest;
     use std::cell::Cell;
@@ -250,7 +236,7 @@ mod tests {
         let told = Cell::new(0);
         let say = async || {
             told.set(told.get() + 1);
-            Said::Holder
+            PERIOD
         };
         runtime.block_on(async { telling(sleep(time), say).await });
         assert_eq!(told.get(), times);
@@ -264,7 +250,7 @@ mod tests {
         let asked = Cell::new(0);
         let say = async || {
             asked.set(asked.get() + 1);
-            if asked.get() < 3 { Said::Nothing } else { Said::Holder }
+            if asked.get() < 3 { AGAIN } else { PERIOD }
         };
         runtime.block_on(async { telling(sleep(AGAIN * 3), say).await });
         assert_eq!(asked.get(), 3);

@@ -58,7 +58,7 @@ impl Attended {
     pub(in crate::program) fn end(&mut self, leases: &Leases) -> Result<Option<u8>, Loss> {
         match self.child.change() {
             Change::Ended(code) => {
-                self.terminal.take_back(self.child.group());
+                self.terminal.take_back(self.child.group);
                 Ok(Some(code))
             }
             Change::Stopped(signal) => self.stopped(signal, leases).map(|()| None),
@@ -89,7 +89,7 @@ impl Attended {
             self.child.signal(Signal::SIGKILL);
             let _ = timeout(KILL_LIMIT, self.emptied()).await;
         }
-        self.terminal.take_back(self.child.group());
+        self.terminal.take_back(self.child.group);
     }
 
     async fn emptied(&self) {
@@ -123,7 +123,7 @@ impl Attended {
     /// Stops as well, for the shell to see. Nobody renews meanwhile; if the lease is over when we
     /// wake, the command must not go on.
     fn pause(&self, leases: &Leases) -> Result<(), Loss> {
-        self.terminal.take_back(self.child.group());
+        self.terminal.take_back(self.child.group);
         // Not SIGSTOP: where no shell is there to continue us, the kernel leaves this one out.
         let _ = raise(Signal::SIGTTIN);
         match leases.held_until() {
@@ -134,7 +134,7 @@ impl Attended {
 
     fn resume(&self) {
         if self.is_on_stage {
-            self.terminal.lend(self.child.group());
+            self.terminal.lend(self.child.group);
         }
         self.child.signal(Signal::SIGCONT);
     }

@@ -11,7 +11,7 @@ use wrapcmd::exit;
 
 /// A started command and everything it starts, as long as that stays in its group.
 pub(super) struct Child {
-    group: Pid,
+    pub(super) group: Pid,
 }
 
 /// What became of the command.
@@ -31,10 +31,6 @@ impl Child {
         let child = step.process_group(0).spawn()?;
         let pid = i32::try_from(child.id()).map_err(|_| io::Error::from(io::ErrorKind::Other))?;
         Ok(Self { group: Pid::from_raw(pid) })
-    }
-
-    pub(super) fn group(&self) -> Pid {
-        self.group
     }
 
     /// Sends a signal to the command and what it started. It may be gone.
