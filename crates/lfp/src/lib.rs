@@ -27,6 +27,9 @@ pub mod client;
 #[cfg(feature = "cli")]
 pub mod command;
 mod limits;
+/// What the client asks of the operating system: one file for each kind of system.
+#[cfg_attr(target_os = "linux", path = "sys/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "sys/unix.rs")]
 mod sys;
 
 pub use client::{Address, Client, Error, LockError, PortLock, lock, lock_at, lock_timeout};

@@ -15,6 +15,10 @@ mod outcome;
 mod reach;
 mod run;
 mod step;
+/// What the program asks of the operating system: how a command is started, attended and stopped, which signals end the
+/// program, and its user.
+#[cfg_attr(unix, path = "sys/posix/mod.rs")]
+#[cfg_attr(windows, path = "sys/windows/mod.rs")]
 mod sys;
 mod wanted;
 mod watch;

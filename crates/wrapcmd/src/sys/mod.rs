@@ -11,19 +11,15 @@ use rustix::io::Errno;
 #[cfg(not(target_os = "openbsd"))]
 use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
-#[cfg(target_os = "linux")]
-mod linux;
-#[cfg(not(target_os = "linux"))]
-mod unix;
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "unix.rs")]
+mod own;
 
-#[cfg(target_os = "linux")]
-pub(crate) use linux::{Caught, Tell, hear, ignored, itself, line};
 #[cfg(target_os = "openbsd")]
-pub(crate) use unix::has_ended;
+pub(crate) use own::has_ended;
 #[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
-pub(crate) use unix::was_stopped;
-#[cfg(not(target_os = "linux"))]
-pub(crate) use unix::{Caught, Tell, hear, ignored, itself, line};
+pub(crate) use own::was_stopped;
+pub(crate) use own::{Caught, Tell, hear, ignored, itself, line};
 
 /// Where a process that was started by [`itself`] finds the PATH that is not its own.
 pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
