@@ -44,9 +44,11 @@ pub struct Settings {
 
 impl Settings {
     /// Whether another server can continue with the holds of this one.
-    #[cfg(feature = "etcd")]
     pub(super) const fn is_shared(&self) -> bool {
-        self.etcd.is_some()
+        #[cfg(feature = "etcd")]
+        return self.etcd.is_some();
+        #[cfg(not(feature = "etcd"))]
+        return false;
     }
 }
 
