@@ -44,7 +44,7 @@ impl Watches {
         who: &ProcessIdentity,
         epoll: &Epoll,
         number: u64,
-        wanted: impl Fn(Pid) -> bool,
+        mut wanted: impl FnMut(Pid) -> bool,
     ) -> bool {
         let pid = who.pid;
         if self.processes.get(&pid).is_some_and(|(known, _)| known == who) {

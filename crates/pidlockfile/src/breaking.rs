@@ -4,10 +4,10 @@
 //! does not know this interferes, that is noticed afterwards and undone.
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, Published};
+use crate::draft::{Claim, Draft, Published, has_a_name};
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange, has_a_name, is_still, unlink_judged};
+use crate::exchange::{Attempt, Exchange, is_still, unlink_judged};
 use crate::flocked::Flocked;
 use crate::forced;
 use crate::found::Judged;

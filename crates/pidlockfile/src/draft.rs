@@ -59,7 +59,7 @@ impl Published {
     /// has removed it.
     #[must_use]
     pub fn has_a_name(&self) -> bool {
-        sys::stat_open(&self.file).map_or(true, |stat| stat.links > 0)
+        has_a_name(&self.file)
     }
 
     /// Gives the `flock(2)` of [`Directory::guarding`] back while the file stays open.
@@ -67,6 +67,12 @@ impl Published {
         // It goes with the descriptor at the latest.
         let _ = sys::unlock_inode(&self.file);
     }
+}
+
+/// Whether a file that is not under its name still has another: then a forced release has moved it aside for a moment and
+/// puts it back. `false` only where the system says that the file was removed.
+pub(crate) fn has_a_name(file: &File) -> bool {
+    sys::stat_open(file).map_or(true, |stat| stat.links > 0)
 }
 
 /// A private name that removes itself, unless told that it is no longer its own.

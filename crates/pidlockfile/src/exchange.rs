@@ -1,7 +1,5 @@
 //! Lets a new lock and a judged one change places in one step, and undoes it if something else came out.
 
-use std::fs::File;
-
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, PrivateName, Published};
 use crate::errno::Errno;
@@ -199,10 +197,4 @@ impl Exchange<'_> {
             other => other,
         }
     }
-}
-
-/// Whether a published file that is not under its name still has another: then a forced release
-/// has moved it aside for a moment and puts it back.
-pub(crate) fn has_a_name(file: &File) -> bool {
-    sys::stat_open(file).is_ok_and(|stat| stat.links > 0)
 }

@@ -6,9 +6,9 @@ use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
+use crate::draft::{Claim, Draft, Durability, PrivateName, Published, has_a_name};
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange, TRIES_TO_GIVE_BACK, has_a_name, unlink_judged};
+use crate::exchange::{Attempt, Exchange, TRIES_TO_GIVE_BACK, unlink_judged};
 use crate::found::Judged;
 use crate::name::Name;
 use crate::process::{Pid, lives};

@@ -324,7 +324,7 @@ impl<'s> Daemon<'s> {
     }
 
     /// When a daemon that is not needed any more ends, unless a client comes.
-    fn idle_end(&self) -> Option<Instant> {
+    fn idle_end(&mut self) -> Option<Instant> {
         let is_needed = !self.clients.is_empty() || !self.service.table.watched().is_empty();
         if self.settings.stay == Stay::Forever || is_needed {
             return None;

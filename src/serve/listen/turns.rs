@@ -238,7 +238,7 @@ impl Daemon<'_> {
         if !self.service.foreseen.is_empty() {
             self.search_within(CHECK_EVERY);
         }
-        for who in self.service.table.take_newly_watched() {
+        for who in self.service.table.watched().take_fresh() {
             if !self.watch_end(&who) {
                 self.process_gone(who.pid);
             }
@@ -249,7 +249,7 @@ impl Daemon<'_> {
     fn watch_end(&mut self, who: &ProcessIdentity) -> bool {
         let polled = self.watches.polls_for_ends;
         let number = PROCESSES | u64::try_from(who.pid.as_raw()).unwrap_or_default();
-        let Service { table, queue, .. } = &*self.service;
+        let Service { table, queue, .. } = &mut *self.service;
         let wanted = |pid| !table.watched().of_number(pid).is_empty() || queue.is_blocked_by(pid);
         let lives = self.watches.watch_end(who, &self.epoll, number, wanted);
         if self.watches.polls_for_ends && !polled {

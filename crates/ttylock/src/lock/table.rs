@@ -350,13 +350,8 @@ impl Table {
 
     /// The processes with locks whose ends matter.
     #[must_use]
-    pub fn watched(&self) -> &Watched {
-        &self.state.watched
-    }
-
-    /// The new holders of locks since the last call. The caller reports when they end.
-    pub fn take_newly_watched(&mut self) -> Vec<ProcessIdentity> {
-        self.state.watched.take_fresh()
+    pub fn watched(&mut self) -> &mut Watched {
+        &mut self.state.watched
     }
 
     /// What the system shows of processes.

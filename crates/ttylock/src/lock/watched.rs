@@ -90,8 +90,8 @@ impl Watched {
         !self.remains.is_empty()
     }
 
-    /// The holders that have come since this was last asked.
-    pub(super) fn take_fresh(&mut self) -> Vec<ProcessIdentity> {
+    /// The holders that have come since this was last asked. The caller reports when they end.
+    pub fn take_fresh(&mut self) -> Vec<ProcessIdentity> {
         std::mem::take(&mut self.fresh).into_iter().collect()
     }
 

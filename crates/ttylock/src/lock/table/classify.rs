@@ -55,7 +55,7 @@ pub(super) enum Stale {
 
 impl State {
     /// Reads a lock file and classifies it for a caller that would break it: a stale one is held
-    /// ([`State::hold_if_stale`]).
+    /// ([`State::hold_stale`]).
     pub(super) fn examine(&mut self, place: &Place, name: &Name) -> Classification {
         self.examine_found(place, name, place.directory.read(name, READ_LIMIT))
     }
@@ -87,17 +87,6 @@ impl State {
                 Classification::Busy(Busy::Changing(None))
             }
         }
-    }
-
-    /// The same of a file that is a lock or was one.
-    pub(super) fn hold_if_stale(
-        &mut self,
-        place: &Place,
-        name: &Name,
-        judged: Judged,
-    ) -> Classification {
-        let seen = self.classify(name, judged);
-        self.hold_stale(place, name, seen)
     }
 
     /// Holds a stale lock and classifies it once more, while no other process may break or make it: its maker held

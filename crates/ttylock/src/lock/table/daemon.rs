@@ -161,7 +161,7 @@ fn try_clear(
         Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => return Ok(Ok(())),
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let busy = match state.hold_if_stale(place, name, judged) {
+    let busy = match state.examine_found(place, name, Ok(Found::File(judged))) {
         Classification::Free => return Ok(Ok(())),
         Classification::Busy(busy) => busy,
         Classification::Stale(judged, _) => {

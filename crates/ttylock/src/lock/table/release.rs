@@ -13,29 +13,16 @@ use crate::lock::directories::{Directories, Place, Role};
 use crate::lock::flock;
 use crate::lock::{Cause, Request, Weight};
 
-/// What became of one lock file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Released {
-    /// It was removed, and was the caller's.
-    Own,
-    /// It was removed, and was stale.
-    Stale,
-    /// It is the lock of another process, or no lock file.
-    Busy,
-    /// It may not be removed, or could not be.
-    Failed { is_own: bool },
-    /// Another process is breaking or removing it, or the list that shows such a process is being read.
-    Contended { cause: Cause, is_own: bool },
+/// What became of an existing lock file.
+#[derive(Debug)]
+struct Released {
+    /// That of its directory.
+    role: Role,
+    name: Name,
+    /// Whether it is, or was, the caller's. Otherwise it was stale, or is the lock of another process or no lock.
+    is_own: bool,
+    removal: Result<(), Stop>,
 }
-
-impl Released {
-    fn is_removed(self) -> bool {
-        matches!(self, Self::Own | Self::Stale)
-    }
-}
-
-/// The existing lock files of a device, each with its directory's role and with what became of it.
-type Files = Vec<(Role, Name, Released)>;
 
 /// UNLOCK: the recorded names; if these are not enough, all names in all directories. Returns the real name of the
 /// device that was released.
@@ -63,22 +50,21 @@ pub(super) fn release(
     }
     handover::settle_each(state, own, &lock_names.written)?;
     // The files that were not removed are examined again.
-    files.retain(|(_, _, it)| it.is_removed());
+    files.retain(|it| it.removal.is_ok());
     // In the reverse order of taking: a process that meets the first name still finds it held.
     let written = lock_names.written.iter().rev().map(|name| (own, name));
     for (place, name) in open.searched(&lock_names).chain(written) {
         files.extend(release_one(state, place, name, pid));
     }
     let is_left = |name: &Name| {
-        files
-            .iter()
-            .any(|(role, it, what)| *role == Role::Written && it == name && !what.is_removed())
+        let is_it = |it: &&Released| it.role == Role::Written && it.name == *name;
+        files.iter().filter(is_it).any(|it| it.removal.is_err())
     };
     let mut vacant = lock_names.written;
     vacant.retain(|name| !is_left(name));
     // For files that other programs removed. When a file is removed here, its record is removed first.
     forget_gone(state, own, &vacant);
-    if files.iter().any(|(_, _, it)| it.is_removed()) {
+    if files.iter().any(|it| it.removal.is_ok()) {
         state.watched.forget(&vacant, pid);
     }
     let device = resolved.real();
@@ -99,30 +85,28 @@ fn unlocked(state: &mut State, device: &str, pid: Pid) -> String {
 }
 
 /// Whether the caller's lock was released, and no file prevents the next lock.
-fn is_enough(files: &Files) -> bool {
-    files.iter().all(|(_, _, it)| it.is_removed())
-        && files.iter().any(|(_, _, it)| *it == Released::Own)
+fn is_enough(files: &[Released]) -> bool {
+    files.iter().all(|it| it.removal.is_ok()) && files.iter().any(|it| it.is_own)
 }
 
 /// Whether a device with these files is released.
-fn outcome(files: &Files) -> Result<(), Stop> {
-    let any = |is_it: fn(Released) -> bool| files.iter().any(|(_, _, it)| is_it(*it));
-    let is_own = any(|it| it == Released::Own);
-    let waits_for = |cause: Cause| {
-        let counts = |it: &Released| {
-            *it == Released::Contended { cause, is_own: true }
-                || !is_own && *it == Released::Contended { cause, is_own: false }
-        };
-        files.iter().any(|(_, _, it)| counts(it))
-    };
-    if let Some(cause) = [Cause::Reading, Cause::Breaking].into_iter().find(|it| waits_for(*it)) {
-        Err(Stop::NotYet(cause))
-    } else if any(|it| it == Released::Failed { is_own: true }) {
-        Err(Stop::Denied)
-    } else if is_own || (any(Released::is_removed) && !any(|it| it == Released::Busy)) {
+fn outcome(files: &[Released]) -> Result<(), Stop> {
+    let any = |is_it: &dyn Fn(&Released) -> bool| files.iter().any(is_it);
+    let is_done = any(&|it| it.is_own && it.removal.is_ok());
+    for cause in [Cause::Reading, Cause::Breaking] {
+        let stop = Err(Stop::NotYet(cause));
+        if any(&|it| it.removal == stop && (it.is_own || !is_done)) {
+            return stop;
+        }
+    }
+    let denied = Err(Stop::Denied);
+    let is_busy = |it: &Released| matches!(it.removal, Err(Stop::Busy(_)));
+    if any(&|it| it.is_own && it.removal == denied) {
+        denied
+    } else if is_done || any(&|it| it.removal.is_ok()) && !any(&is_busy) {
         Ok(())
-    } else if any(|it| it == Released::Failed { is_own: false }) {
-        Err(Stop::Denied)
+    } else if any(&|it| it.removal == denied) {
+        denied
     } else {
         Err(Stop::Busy(None))
     }
@@ -137,25 +121,21 @@ pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
 
 /// Releases the files that were written for this process. If all of them can be removed, no other file is
 /// searched.
-fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -> Files {
+fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -> Vec<Released> {
     let first = written.first();
     if first.is_some_and(|first| !handover::settle_note_about(state, own, first)) {
         // It is reported when all names of the device have been tried.
-        return Files::new();
+        return Vec::new();
     }
     written.iter().rev().filter_map(|name| release_one(state, own, name, pid)).collect()
 }
 
 /// `None` if there is no such file.
-fn release_one(
-    state: &mut State,
-    place: &Place,
-    name: &Name,
-    pid: Pid,
-) -> Option<(Role, Name, Released)> {
+fn release_one(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Option<Released> {
     let is_kept = place.role == Role::Written && withdraw(state, place, name, pid);
-    let released = if is_kept { Released::Own } else { release_file(state, place, name, pid)? };
-    Some((place.role, name.clone(), released))
+    let (is_own, removal) =
+        if is_kept { (true, Ok(())) } else { release_file(state, place, name, pid)? };
+    Some(Released { role: place.role, name: name.clone(), is_own, removal })
 }
 
 /// Removes a lock that was kept open: its content and owner are known. If that fails, the file is let go, and
@@ -174,13 +154,19 @@ fn withdraw(state: &mut State, own: &Place, name: &Name, pid: Pid) -> bool {
     matches!(removal, Ok(Attempt::Done(())))
 }
 
-fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Option<Released> {
+/// Whether the file is the caller's, and whether it was removed.
+fn release_file(
+    state: &mut State,
+    place: &Place,
+    name: &Name,
+    pid: Pid,
+) -> Option<(bool, Result<(), Stop>)> {
     let mut is_contended = false;
     for _ in 0..ATTEMPTS {
         let judged = match place.directory.read(name, READ_LIMIT) {
             Ok(Found::File(judged)) => judged,
             Ok(Found::Nothing) => return None,
-            Ok(Found::Obstacle(_)) | Err(_) => return Some(Released::Busy),
+            Ok(Found::Obstacle(_)) | Err(_) => return Some((false, Err(Stop::Busy(None)))),
         };
         let is_own = is_own(state, name, &judged, pid);
         // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
@@ -190,52 +176,42 @@ fn release_file(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Opti
         let is_living = is_own && lives(pid);
         let classification = match is_own {
             true => hold_own(state, place, name, judged, pid, is_living),
-            false => state.hold_if_stale(place, name, judged),
+            false => state.examine_found(place, name, Ok(Found::File(judged))),
         };
         let judged = match classification {
             Classification::Free => return None,
             Classification::Busy(busy) => {
-                return Some(not_released(state, place, name, busy, is_living));
+                return Some((is_living, Err(not_released(state, place, name, busy))));
             }
             Classification::Stale(judged, _) => judged,
         };
         let file = judged.status();
         match state.take_away(place, name, judged, is_living && is_contended) {
-            Ok(Attempt::Done(())) => {
-                return Some(if is_own { Released::Own } else { Released::Stale });
-            }
+            Ok(Attempt::Done(())) => return Some((is_own, Ok(()))),
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => {
                 if !(is_living && state.backoff.decides()) {
                     let busy = state.contended(place, Some(file));
-                    return Some(not_released(state, place, name, busy, is_living));
+                    return Some((is_living, Err(not_released(state, place, name, busy))));
                 }
                 is_contended = true;
             }
             Err(error) => {
                 state.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
-                return Some(Released::Failed { is_own });
+                return Some((is_own, Err(Stop::Denied)));
             }
         }
     }
     let busy = state.contended(place, None);
-    Some(not_released(state, place, name, busy, false))
+    Some((false, Err(not_released(state, place, name, busy))))
 }
 
 /// If another process is breaking or removing the file, an event names that process.
-fn not_released(
-    state: &mut State,
-    place: &Place,
-    name: &Name,
-    busy: Busy,
-    is_own: bool,
-) -> Released {
+fn not_released(state: &mut State, place: &Place, name: &Name, busy: Busy) -> Stop {
     match busy {
-        Busy::NotYet(cause) => return Released::Contended { cause, is_own },
-        Busy::Changing(_) => drop(state.busy(place, name, busy)),
-        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) => {}
+        Busy::NotYet(_) | Busy::Changing(_) => state.busy(place, name, busy),
+        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) => Stop::Busy(None),
     }
-    Released::Busy
 }
 
 /// Whether a file is the lock of this process. The same number in another pid namespace is another process.
