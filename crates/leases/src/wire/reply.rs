@@ -2,6 +2,7 @@
 //! address. Pure.
 
 use crate::{Answer, Grant, MAX_KEYS, Refusal, Seconds, Token};
+use std::io::Write as _;
 
 /// Longest reply but for `stats` and `watch`: status, and a token and a lease for each key.
 pub const MAX_REPLY_BYTES: usize = 16 + 48 * MAX_KEYS;
@@ -32,9 +33,8 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
         Answer::TimedOut => out.extend_from_slice(b"timeout\n"),
         Answer::Released => out.extend_from_slice(status::OK),
         Answer::Renewed(ttl) => {
-            out.extend_from_slice(status::OK_BODY);
-            push_decimal(out, ttl.span().count());
-            out.push(b'\n');
+            // Writing to a Vec cannot fail.
+            let _ = writeln!(out, "ok {}", ttl.span().count());
         }
         Answer::Refused(refusal) => out.extend_from_slice(refused(*refusal)),
     }
@@ -49,13 +49,9 @@ pub fn push_lost(out: &mut Vec<u8>, token: Token) {
 
 /// Appends the reply to `grace`: this many seconds, or as long as the lease lasts.
 pub fn push_grace(out: &mut Vec<u8>, grace: Option<Seconds>) {
-    out.extend_from_slice(status::OK_BODY);
     match grace {
-        Some(grace) => {
-            push_decimal(out, grace.count());
-            out.push(b'\n');
-        }
-        None => out.extend_from_slice(b"lease\n"),
+        Some(grace) => drop(writeln!(out, "ok {}", grace.count())),
+        None => out.extend_from_slice(b"ok lease\n"),
     }
 }
 
@@ -83,23 +79,7 @@ fn push_grants(out: &mut Vec<u8>, word: &[u8], grants: &[Grant]) {
     for grant in grants {
         out.push(b' ');
         out.extend_from_slice(&grant.token.digits());
-        out.push(b' ');
-        push_decimal(out, grant.ttl.span().count());
+        let _ = write!(out, " {}", grant.ttl.span().count());
     }
     out.push(b'\n');
-}
-
-pub(super) fn push_decimal(out: &mut Vec<u8>, value: u64) {
-    let start = out.len();
-    let mut rest = value;
-    loop {
-        out.push(b'0' + u8::try_from(rest % 10).unwrap_or(0));
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if let Some(digits) = out.get_mut(start..) {
-        digits.reverse();
-    }
 }

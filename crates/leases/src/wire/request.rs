@@ -56,49 +56,29 @@ pub enum Detail {
     Long,
 }
 
-/// What is wrong with a frame or its connection. The wire says `error`; the code is for the log.
+/// What is wrong with a frame or its connection, with the protocol's number for it. The wire says `error`; the number is
+/// for the log.
+#[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "Fault::words says what each is")]
 pub enum Fault {
-    /// Code 3.
-    UnknownCommand,
-    /// Code 4.
-    BadInteger,
-    /// Code 5.
-    BadKey,
-    /// Code 6.
-    NegativeTimeout,
-    /// Code 7.
-    EmptyToken,
-    /// Code 8.
-    ArgumentCount,
-    /// Code 9.
-    BadLease,
-    /// Code 10.
-    ReadTimeout,
-    /// Code 11.
-    Disconnected,
-    /// Code 12.
-    LineTooLong,
-    /// Code 13.
-    BadLimit,
+    UnknownCommand = 3,
+    BadInteger = 4,
+    BadKey = 5,
+    NegativeTimeout = 6,
+    EmptyToken = 7,
+    ArgumentCount = 8,
+    BadLease = 9,
+    ReadTimeout = 10,
+    Disconnected = 11,
+    LineTooLong = 12,
+    BadLimit = 13,
 }
 
 impl Fault {
     /// The protocol's number for it, 3 to 13.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::UnknownCommand => 3,
-            Self::BadInteger => 4,
-            Self::BadKey => 5,
-            Self::NegativeTimeout => 6,
-            Self::EmptyToken => 7,
-            Self::ArgumentCount => 8,
-            Self::BadLease => 9,
-            Self::ReadTimeout => 10,
-            Self::Disconnected => 11,
-            Self::LineTooLong => 12,
-            Self::BadLimit => 13,
-        }
+        self as u8
     }
 
     /// A few words for the log.
@@ -124,45 +104,37 @@ impl Fault {
 /// # Errors
 /// The first fault in the order command, key, argument.
 pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
-    let [command, key, arg] = lines;
-    let shape = match command {
-        b"l" => acquire_lock,
-        b"rl" => acquire_shared,
-        b"r" | b"sr" => release,
-        b"n" | b"sn" => renew,
-        b"e" => enqueue_lock,
-        b"re" => enqueue_shared,
-        b"w" | b"sw" => wait,
-        b"sl" => acquire_slot,
-        b"se" => enqueue_slot,
-        b"ping" if key == b"hello" => {
+    let [command, name, arg] = lines;
+    let key = || Key::new(name).ok_or(Fault::BadKey);
+    let request = match command {
+        b"l" => acquire(key()?, Claim::LOCK, arg)?,
+        b"rl" => acquire(key()?, Claim::Shared, arg)?,
+        b"r" | b"sr" => release(key()?, arg)?,
+        b"n" | b"sn" => renew(key()?, arg)?,
+        b"e" => enqueue(key()?, Claim::LOCK, arg)?,
+        b"re" => enqueue(key()?, Claim::Shared, arg)?,
+        b"w" | b"sw" => wait(key()?, arg)?,
+        b"sl" => acquire_slot(key()?, arg)?,
+        b"se" => enqueue_slot(key()?, arg)?,
+        b"al" => acquire_all(name, arg)?,
+        b"ping" if name == b"hello" => {
             let says = |wanted: &[u8]| Fields(arg).any(|word| word == wanted);
             return Ok(Request::Hello { hears_lost: says(b"lost"), leaves: says(b"leaves") });
         }
         b"ping" => return Ok(Request::Ping),
-        b"stats" if key == b"long" => return Ok(Request::Stats(Detail::Long)),
-        b"stats" if key == b"key" => {
+        b"stats" if name == b"long" => return Ok(Request::Stats(Detail::Long)),
+        b"stats" if name == b"key" => {
             return Key::new(arg).map(Request::KeyStats).ok_or(Fault::BadKey);
         }
         b"stats" => return Ok(Request::Stats(Detail::Usual)),
         b"name" => return Ok(Request::Name(trim(arg))),
         b"value" => return Ok(Request::Value(trim(arg))),
-        b"watch" => return watch(key, arg).map(Request::Watch),
-        b"al" => return acquire_all(key, arg).map(Request::Lock),
+        b"watch" => return watch(key()?, arg).map(Request::Watch),
         b"grace" => return Ok(Request::Grace),
         b"auth" => return Ok(Request::Auth(trim(arg))),
         _ => return Err(Fault::UnknownCommand),
     };
-    let key = Key::new(key).ok_or(Fault::BadKey)?;
-    shape(key, arg).map(Request::Lock)
-}
-
-fn acquire_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    acquire(key, Claim::LOCK, arg)
-}
-
-fn acquire_shared<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    acquire(key, Claim::Shared, arg)
+    Ok(Request::Lock(request))
 }
 
 fn acquire<'a>(key: Key<'a>, claim: Claim, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
@@ -186,14 +158,6 @@ fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, F
     let timeout = seconds(timeout)?;
     let claim = Claim::Slot(limit(slots)?);
     Ok(crate::Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
-}
-
-fn enqueue_lock<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    enqueue(key, Claim::LOCK, arg)
-}
-
-fn enqueue_shared<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    enqueue(key, Claim::Shared, arg)
 }
 
 fn enqueue<'a>(key: Key<'a>, claim: Claim, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
@@ -227,8 +191,7 @@ fn renew<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
     Ok(crate::Request::Renew { key, token: Token::parse(token), ttl: optional_lease(lease)? })
 }
 
-fn watch<'a>(key: &'a [u8], arg: &[u8]) -> Result<Watch<'a>, Fault> {
-    let key = Key::new(key).ok_or(Fault::BadKey)?;
+fn watch<'a>(key: Key<'a>, arg: &[u8]) -> Result<Watch<'a>, Fault> {
     let (timeout, last) = one_or_two(arg)?;
     // A tag in another form was not made by this server: the client has seen no state that is known here.
     let last = last.and_then(read_tag);
@@ -274,21 +237,7 @@ fn limit(text: &[u8]) -> Result<Limit, Fault> {
 
 /// Reads a signed 64-bit decimal number with at most one sign, as the reference does.
 fn integer(text: &[u8]) -> Result<i64, Fault> {
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() {
-        return Err(Fault::BadInteger);
-    }
-    let value = digits.iter().try_fold(0i64, |value, digit| {
-        let digit = i64::from(char::from(*digit).to_digit(10).ok_or(Fault::BadInteger)?);
-        let value = value.checked_mul(10).ok_or(Fault::BadInteger)?;
-        let next = if negative { value.checked_sub(digit) } else { value.checked_add(digit) };
-        next.ok_or(Fault::BadInteger)
-    })?;
-    Ok(value)
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Fault::BadInteger)
 }
 
 /// Splits at Unicode white space, like the reference. Bytes that are not UTF-8 are not white space.
@@ -300,11 +249,12 @@ impl<'a> Iterator for Fields<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = trim_start(self.0);
         let mut end = 0;
-        while let Some(tail) = rest.get(end..).filter(|tail| !tail.is_empty()) {
-            if leading_space(tail) > 0 {
+        for chunk in rest.utf8_chunks() {
+            let space = chunk.valid().find(char::is_whitespace);
+            end += space.unwrap_or(chunk.valid().len() + chunk.invalid().len());
+            if space.is_some() {
                 break;
             }
-            end += 1;
         }
         let (field, tail) = rest.split_at_checked(end)?;
         self.0 = tail;
@@ -313,39 +263,17 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 fn trim(text: &[u8]) -> &[u8] {
-    let mut rest = trim_start(text);
-    while let Some(shorter) = without_trailing_space(rest) {
-        rest = shorter;
+    let text = trim_start(text);
+    match text.utf8_chunks().last() {
+        Some(last) if last.invalid().is_empty() => {
+            let blanks = last.valid().len() - last.valid().trim_end().len();
+            text.get(..text.len() - blanks).unwrap_or_default()
+        }
+        Some(_) | None => text,
     }
-    rest
 }
 
 fn trim_start(text: &[u8]) -> &[u8] {
-    let mut rest = text;
-    loop {
-        match leading_space(rest) {
-            0 => return rest,
-            length => rest = rest.get(length..).unwrap_or_default(),
-        }
-    }
-}
-
-fn without_trailing_space(text: &[u8]) -> Option<&[u8]> {
-    (1..=3).find_map(|length| {
-        let (head, tail) = text.split_at_checked(text.len().checked_sub(length)?)?;
-        (leading_space(tail) == length).then_some(head)
-    })
-}
-
-/// The length in bytes of the white-space character at the beginning of `text`; 0 if there is none.
-fn leading_space(text: &[u8]) -> usize {
-    match *text {
-        [b' ' | b'\t' | b'\n' | b'\x0b' | b'\x0c' | b'\r', ..] => 1,
-        [0xc2, 0x85 | 0xa0, ..] => 2,
-        [0xe1, 0x9a, 0x80, ..]
-        | [0xe2, 0x80, 0x80..=0x8a | 0xa8 | 0xa9 | 0xaf, ..]
-        | [0xe2, 0x81, 0x9f, ..]
-        | [0xe3, 0x80, 0x80, ..] => 3,
-        _ => 0,
-    }
+    let start = text.utf8_chunks().next().map_or("", |first| first.valid());
+    text.get(start.len() - start.trim_start().len()..).unwrap_or_default()
 }

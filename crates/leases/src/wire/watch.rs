@@ -1,7 +1,6 @@
 //! The reply to `watch`: one line of words, and a tag by which the client later names the state that it saw last.
 //! Pure.
 
-use super::reply::push_decimal;
 use crate::{Label, Sight};
 use std::io::Write as _;
 
@@ -40,10 +39,7 @@ pub fn push_sight(out: &mut Vec<u8>, sight: Option<&Sight>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, "{word} {:016x}", tag_of(sight));
     if let Some(Sight { holders, fence, since_micros, label }) = sight {
-        for number in [*fence, since_micros / 1000, u64::from(*holders)] {
-            out.push(b' ');
-            push_decimal(out, number);
-        }
+        let _ = write!(out, " {fence} {} {holders}", since_micros / 1000);
         let Label { name, value } = label.as_deref().cloned().unwrap_or_default();
         push_word(out, &name);
         push_word(out, &value);
