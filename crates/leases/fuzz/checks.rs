@@ -24,7 +24,7 @@ pub(crate) fn requests(bytes: &[u8]) {
                     }
                 }
                 Ok(
-                    Request::Auth(_) | Request::Ping | Request::Hello { .. } | Request::Stats(_),
+                    Request::Auth(_) | Request::Ping | Request::Hello { .. } | Request::Stats { .. },
                 ) => {}
                 Ok(Request::Name(_) | Request::Value(_) | Request::Grace) => {}
                 Ok(Request::Watch(Watch { key, .. }) | Request::KeyStats(key)) => {

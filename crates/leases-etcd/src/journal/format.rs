@@ -13,7 +13,7 @@
 //! readers of a lock; TTL is in seconds, LEFT in microseconds. A key contains no blank, and a label is the last word.
 
 use leases::journal::Kept;
-use leases::{Claim, Key, Label, Limit, Token, Ttl};
+use leases::{Claim, Key, Label, Limit, Token, Ttl, read_hex};
 use std::fmt;
 
 /// The format of all keys and values. A server refuses to lead where it finds a greater one.
@@ -252,14 +252,6 @@ pub(super) fn read_hold(fence: u64, text: &[u8]) -> Option<Kept> {
         Some(label) => Some(Label::read(label)?),
     };
     Some(Kept { key, claim, token: Token::new(fence, salt), ttl, left_micros, label })
-}
-
-fn read_hex(digits: &[u8]) -> Option<u64> {
-    let lower = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-    if digits.len() != 16 || !digits.iter().all(lower) {
-        return None;
-    }
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 /// A number as we write it: digits only.

@@ -6,9 +6,8 @@ use super::state::{Caps, Holder, Waiter};
 use super::table::{Id, Line, Table};
 use super::terms::{Key, Keys as Names, Limit, Moment};
 use super::timers::Timers;
-use hashbrown::HashTable;
-use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{HashMap, HashSet};
+use std::hash::RandomState;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
@@ -24,7 +23,6 @@ pub(super) struct KeyEntry {
     pub(super) queue: Line<Waiter>,
     /// The number of lost holds of which `w` is to tell.
     pub(super) pins: u32,
-    hash: u32,
     /// Since when it could be forgotten; [`Moment::NEVER`] if something depends on it.
     idle_since: Moment,
     /// Whether a client watches its holders.
@@ -64,8 +62,7 @@ impl KeyEntry {
 /// See the module.
 pub(super) struct Keys {
     entries: Table<KeyEntry>,
-    table: HashTable<Id<KeyEntry>>,
-    hasher: RandomState,
+    by_name: HashMap<Arc<[u8]>, Id<KeyEntry>>,
     /// Keys that can be forgotten, by the time since when.
     idle: Timers<Id<KeyEntry>>,
     next_collection: Moment,
@@ -78,8 +75,7 @@ impl Keys {
     pub(super) fn new(hasher: RandomState) -> Self {
         Self {
             entries: Table::new(),
-            table: HashTable::new(),
-            hasher,
+            by_name: HashMap::with_hasher(hasher),
             idle: Timers::default(),
             next_collection: Moment::default(),
             census: Census::default(),
@@ -87,8 +83,8 @@ impl Keys {
         }
     }
 
-    pub(super) const fn hasher(&self) -> &RandomState {
-        &self.hasher
+    pub(super) fn hasher(&self) -> &RandomState {
+        self.by_name.hasher()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -103,20 +99,8 @@ impl Keys {
         self.entries.get(id)
     }
 
-    /// Half of the hash is kept with the entry, so growing the table reads no names.
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
-    fn hash(&self, key: Key<'_>) -> u32 {
-        self.hasher.hash_one(key.bytes()) as u32
-    }
-
     pub(super) fn find(&self, key: Key<'_>) -> Option<Id<KeyEntry>> {
-        let (entries, hash) = (&self.entries, self.hash(key));
-        self.table
-            .find(widen(hash), |&id| {
-                let entry = &entries[id];
-                entry.hash == hash && *entry.name == *key.bytes()
-            })
-            .copied()
+        self.by_name.get(key.bytes()).copied()
     }
 
     /// Whether all these keys can be in use at the same time within the limit of keys. Idle keys are forgotten to
@@ -130,23 +114,21 @@ impl Keys {
     /// Adds a key that [`Keys::find`] did not find. It is idle until it has a holder or waiter: the request that names
     /// it may yet be refused.
     pub(super) fn create(&mut self, now: Moment, key: Key<'_>, limit: Limit) -> Id<KeyEntry> {
-        let hash = self.hash(key);
+        let name: Arc<[u8]> = key.bytes().into();
         let id = self.entries.insert(KeyEntry {
-            name: key.bytes().into(),
+            name: Arc::clone(&name),
             limit,
             touched: now,
             holders: Line::new(),
             queue: Line::new(),
             pins: 0,
-            hash,
             idle_since: Moment::NEVER,
             watched: !self.watched.is_empty() && self.watched.contains(key.bytes()),
             shared: false,
             counted: Use::Idle,
         });
         *self.census.keys(limit, Use::Idle) += 1;
-        let entries = &self.entries;
-        self.table.insert_unique(widen(hash), id, |&other| widen(entries[other].hash));
+        self.by_name.insert(name, id);
         self.settle(now, id);
         id
     }
@@ -229,9 +211,7 @@ impl Keys {
         let Some(id) = self.idle.pop(Moment::NEVER) else { return false };
         let entry = self.entries.remove(id);
         *self.census.keys(entry.limit, entry.counted) -= 1;
-        if let Ok(found) = self.table.find_entry(widen(entry.hash), |&other| other == id) {
-            found.remove();
-        }
+        self.by_name.remove(&entry.name);
         true
     }
 
@@ -269,9 +249,4 @@ impl IndexMut<Id<KeyEntry>> for Keys {
     fn index_mut(&mut self, id: Id<KeyEntry>) -> &mut KeyEntry {
         &mut self.entries[id]
     }
-}
-
-/// The table takes its tags from the upper bits.
-fn widen(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

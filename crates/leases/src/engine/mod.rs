@@ -35,7 +35,7 @@ pub use sharing::Claim;
 pub use state::Caps;
 pub use terms::{
     Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS,
-    Token, Ttl,
+    Token, Ttl, read_hex,
 };
 pub use timers::Timers;
 pub use view::{Cursor, KeyLine, KeyView, Party, Sight};

@@ -2,6 +2,7 @@
 //!
 //! Pure. Only a checked constructor makes them, so no later code checks them again.
 
+use std::io::Write as _;
 use std::num::NonZeroU64;
 
 /// The most bytes in a key, which is one line of the protocol.
@@ -206,21 +207,15 @@ impl Token {
 
     /// Reads exactly 32 lower-case hexadecimal digits; `None` for any other text.
     pub fn parse(text: &[u8]) -> Option<Self> {
-        if text.len() != TOKEN_DIGITS {
-            return None;
-        }
-        let (fence, salt) = text.split_at(TOKEN_DIGITS / 2);
-        Some(Self { fence: from_hex(fence)?, salt: from_hex(salt)? })
+        let (fence, salt) = text.split_at_checked(TOKEN_DIGITS / 2)?;
+        Some(Self { fence: read_hex(fence)?, salt: read_hex(salt)? })
     }
 
     /// The 32 digits.
     pub fn digits(self) -> [u8; TOKEN_DIGITS] {
         let mut text = [0; TOKEN_DIGITS];
-        let value = (u128::from(self.fence) << 64) | u128::from(self.salt);
-        for (place, byte) in text.iter_mut().enumerate() {
-            let nibble = (value >> (4 * (TOKEN_DIGITS - 1 - place))) & 15;
-            *byte = hex_digit(nibble);
-        }
+        // It has room for them.
+        let _ = write!(&mut text[..], "{:016x}{:016x}", self.fence, self.salt);
         text
     }
 }
@@ -232,20 +227,13 @@ impl std::fmt::Debug for Token {
     }
 }
 
-fn hex_digit(nibble: u128) -> u8 {
-    let nibble = u8::try_from(nibble).unwrap_or(0);
-    if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 }
-}
-
-fn from_hex(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0u64, |value, &digit| {
-        let nibble = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        Some((value << 4) | u64::from(nibble))
-    })
+/// Reads exactly 16 lower-case hexadecimal digits; `None` for any other text.
+#[must_use]
+pub fn read_hex(digits: &[u8]) -> Option<u64> {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_hex = digits.len() == 16 && digits.iter().all(is_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_hex)?;
+    u64::from_str_radix(text, 16).ok()
 }
 
 /// The source of tokens: the caller's fence counter and random numbers.

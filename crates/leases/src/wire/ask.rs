@@ -192,7 +192,7 @@ fn words(first: &str, second: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Caps, Detail, Request, Scan, Watch, parse, scan};
+    use super::super::{Caps, Request, Scan, Watch, parse, scan};
     use super::{Ask, Kind};
     use crate::{Claim, Key, Keys, Limit, Seconds, Token, Ttl};
     use rstest::rstest;
@@ -284,8 +284,8 @@ mod tests {
             (Ask::Value("10.0.0.1:80"), Request::Value(b"10.0.0.1:80")),
             (Ask::Ping, Request::Ping),
             (Ask::Hello, Request::Hello { hears_lost: true, leaves: true }),
-            (Ask::Stats { has_names: false }, Request::Stats(Detail::Usual)),
-            (Ask::Stats { has_names: true }, Request::Stats(Detail::Long)),
+            (Ask::Stats { has_names: false }, Request::Stats { has_names: false }),
+            (Ask::Stats { has_names: true }, Request::Stats { has_names: true }),
             (Ask::KeyStats(key), Request::KeyStats(its)),
             (Ask::Grace, Request::Grace),
         ] {

@@ -18,7 +18,7 @@ pub use ask::{Ask, Kind};
 pub use frame::{Caps, Scan, scan};
 pub use json::{Decimal, push_json_string};
 pub use reply::{MAX_REPLY_BYTES, push_answer, push_grace, push_lost, refusal_status, status};
-pub use request::{Detail, Fault, Request, Watch, parse};
+pub use request::{Fault, Request, Watch, parse};
 pub use stats::{MOST_KEYS, StatsCursor, push_stats};
 pub use watch::{push_sight, tag_of};
 

@@ -3,8 +3,7 @@
 //!
 //! Pure.
 
-use super::watch::read_tag;
-use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Seconds, Token, Ttl};
+use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Seconds, Token, Ttl, read_hex};
 
 /// A well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +20,10 @@ pub enum Request<'a> {
         leaves: bool,
     },
     /// `stats`; with `long` as its key line, it also shows the names that holders give themselves.
-    Stats(Detail),
+    Stats {
+        /// With names.
+        has_names: bool,
+    },
     /// `stats` with `key` as its key line: the holders of one key, and the clients that wait for it.
     KeyStats(Key<'a>),
     /// `name`: the name of the client, for people.
@@ -45,15 +47,6 @@ pub struct Watch<'a> {
     pub timeout: Seconds,
     /// The tag of the state that the client saw last; `None` if it has seen none.
     pub last: Option<u64>,
-}
-
-/// How much `stats` tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// What the reference tells.
-    Usual,
-    /// Names of holders, too.
-    Long,
 }
 
 /// What is wrong with a frame or its connection, with the protocol's number for it. The wire says `error`; the number is
@@ -122,11 +115,10 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
             return Ok(Request::Hello { hears_lost: says(b"lost"), leaves: says(b"leaves") });
         }
         b"ping" => return Ok(Request::Ping),
-        b"stats" if name == b"long" => return Ok(Request::Stats(Detail::Long)),
         b"stats" if name == b"key" => {
             return Key::new(arg).map(Request::KeyStats).ok_or(Fault::BadKey);
         }
-        b"stats" => return Ok(Request::Stats(Detail::Usual)),
+        b"stats" => return Ok(Request::Stats { has_names: name == b"long" }),
         b"name" => return Ok(Request::Name(trim(arg))),
         b"value" => return Ok(Request::Value(trim(arg))),
         b"watch" => return watch(key()?, arg).map(Request::Watch),
@@ -194,7 +186,7 @@ fn renew<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
 fn watch<'a>(key: Key<'a>, arg: &[u8]) -> Result<Watch<'a>, Fault> {
     let (timeout, last) = one_or_two(arg)?;
     // A tag in another form was not made by this server: the client has seen no state that is known here.
-    let last = last.and_then(read_tag);
+    let last = last.and_then(read_hex);
     Ok(Watch { key, timeout: seconds(timeout)?, last })
 }
 

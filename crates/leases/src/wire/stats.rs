@@ -8,7 +8,6 @@
 //! Pure.
 
 use super::json::{Decimal, push_json_string};
-use super::request::Detail;
 use crate::{Cursor, KeyLine, Progress};
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -36,11 +35,10 @@ pub struct StatsCursor {
 }
 
 impl StatsCursor {
-    /// The beginning of a body in which locks also have the `owner` that [`KeyLine`] names, and the
-    /// number of `readers` if they are shared.
+    /// With the names of holders, or without.
     #[must_use]
-    pub fn with_names() -> Self {
-        Self { names: true, ..Self::default() }
+    pub fn new(names: bool) -> Self {
+        Self { names, ..Self::default() }
     }
 
     /// See [`StatsCursor::with_names`].
@@ -101,8 +99,7 @@ pub fn push_stats(
         if !std::mem::replace(&mut cursor.opened, true) {
             out.push_str(head);
         }
-        let StatsCursor { filled, keys, truncated, .. } = cursor;
-        let detail = if cursor.names { Detail::Long } else { Detail::Usual };
+        let StatsCursor { names, filled, keys, truncated, .. } = cursor;
         let progress = look_over(&mut cursor.place, &mut |line| {
             if Section::of(line) == section {
                 if *keys >= MOST_KEYS {
@@ -113,7 +110,7 @@ pub fn push_stats(
                 if std::mem::replace(filled, true) {
                     out.push(',');
                 }
-                push_line(out, section, detail, line);
+                push_line(out, section, *names, line);
             }
             if out.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
@@ -133,14 +130,14 @@ pub fn push_stats(
     Progress::Done
 }
 
-fn push_line(out: &mut String, section: Section, detail: Detail, line: &KeyLine<'_>) {
+fn push_line(out: &mut String, section: Section, has_names: bool, line: &KeyLine<'_>) {
     out.push_str("{\"key\":");
     push_json_string(out, line.name);
     if let (Section::Locks, Some(name)) = (section, line.owner_name) {
         out.push_str(",\"owner\":");
         push_json_string(out, name.as_bytes());
     }
-    if line.readers > 0 && detail == Detail::Long {
+    if line.readers > 0 && has_names {
         // Writing to a String cannot fail.
         let _ = write!(out, ",\"readers\":{}", line.readers);
     }

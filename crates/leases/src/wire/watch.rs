@@ -26,13 +26,6 @@ impl Tag {
     }
 }
 
-/// Reads a tag that [`push_sight`] wrote.
-pub(super) fn read_tag(text: &[u8]) -> Option<u64> {
-    let is_tag = text.len() == 16 && text.iter().all(u8::is_ascii_hexdigit);
-    let text = std::str::from_utf8(text).ok().filter(|_| is_tag)?;
-    u64::from_str_radix(text, 16).ok()
-}
-
 /// Appends the reply: `free TAG`, or `held TAG FENCE MILLISECONDS HOLDERS NAME VALUE`.
 pub fn push_sight(out: &mut Vec<u8>, sight: Option<&Sight>) {
     let word = if sight.is_some() { "held" } else { "free" };
@@ -117,6 +110,6 @@ mod tests {
     #[case(b"+bf29ce484222325", None)]
     #[case(b"0", None)]
     fn tags_are_read(#[case] text: &[u8], #[case] want: Option<u64>) {
-        assert_eq!(read_tag(text), want);
+        assert_eq!(crate::read_hex(text), want);
     }
 }

@@ -7,9 +7,7 @@ use crate::server::key_json::{Clients, push_key};
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
-use leases::wire::{
-    self, Caps, Detail, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status,
-};
+use leases::wire::{self, Caps, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status};
 use leases::{Answer, AutoRelease, Key, KeyView, Moment, Progress, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
@@ -106,7 +104,7 @@ impl Connection {
             Request::Lock(request) if !request.keys().iter().all(|key| scope.has(key.bytes())) => {
                 self.say(status::ERROR_AUTH)
             }
-            Request::Stats(_) if *scope != Scope::All => self.say(status::ERROR_AUTH),
+            Request::Stats { .. } if *scope != Scope::All => self.say(status::ERROR_AUTH),
             Request::Lock(request) => {
                 tracing::debug!(
                     cmd = %lines[0].escape_ascii(),
@@ -116,7 +114,10 @@ impl Connection {
                 );
                 return self.ask(request);
             }
-            Request::Ping | Request::Hello { .. } | Request::Stats(_) | Request::KeyStats(_)
+            Request::Ping
+            | Request::Hello { .. }
+            | Request::Stats { .. }
+            | Request::KeyStats(_)
                 if !self.shared.core().is_available() =>
             {
                 return Some(Next::End(self.send_away()));
@@ -127,8 +128,9 @@ impl Connection {
                 self.shared.core().connections.hear_lost(self.id, hears_lost);
                 self.say(status::HELLO);
             }
-            Request::Stats(Detail::Usual) => return Some(Next::Report(StatsCursor::default())),
-            Request::Stats(Detail::Long) => return Some(Next::Report(StatsCursor::with_names())),
+            Request::Stats { has_names } => {
+                return Some(Next::Report(StatsCursor::new(has_names)));
+            }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
             Request::KeyStats(key) => self.push_key_stats(key),
             Request::Name(name) => {
