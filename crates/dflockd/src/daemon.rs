@@ -410,7 +410,8 @@ fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
 #[cfg(feature = "http")]
 fn http_door(config: &Config) -> Result<Option<HttpDoor>, Failure> {
     let open = |(host, port): &(String, u16)| {
-        HttpDoor::open(host, *port).map_err(cannot(format!("listen {host}:{port}")))
+        let bound = bind(host, *port).and_then(HttpDoor::new);
+        bound.map_err(cannot(format!("listen {host}:{port}")))
     };
     config.http.as_ref().map(open).transpose()
 }

@@ -24,7 +24,10 @@ pub(crate) fn requests(bytes: &[u8]) {
                     }
                 }
                 Ok(
-                    Request::Auth(_) | Request::Ping | Request::Hello { .. } | Request::Stats { .. },
+                    Request::Auth(_)
+                    | Request::Ping
+                    | Request::Hello { .. }
+                    | Request::Stats { .. },
                 ) => {}
                 Ok(Request::Name(_) | Request::Value(_) | Request::Grace) => {}
                 Ok(Request::Watch(Watch { key, .. }) | Request::KeyStats(key)) => {

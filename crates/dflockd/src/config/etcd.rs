@@ -42,14 +42,8 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
 
     fn etcd_tls(&self) -> Result<Option<EtcdTls>, ConfigError> {
         let authority = self.path(Name::EtcdCa);
-        let identity = match (self.path(Name::EtcdCert), self.path(Name::EtcdKey)) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (None, None) => None,
-            (Some(_), None) | (None, Some(_)) => {
-                let message = "--etcd-cert and --etcd-key must be used together";
-                return Err(ConfigError::Value(message.to_owned()));
-            }
-        };
+        let wrong = "--etcd-cert and --etcd-key must be used together";
+        let identity = self.both(Name::EtcdCert, Name::EtcdKey, wrong)?;
         if identity.is_some() && authority.is_none() {
             let message = "--etcd-cert needs --etcd-ca";
             return Err(ConfigError::Value(message.to_owned()));
@@ -58,15 +52,10 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     }
 
     fn etcd_user(&self) -> Result<Option<EtcdUser>, ConfigError> {
-        let name = Some(self.text(Name::EtcdUser)).filter(|name| !name.is_empty());
-        match (name, self.path(Name::EtcdPasswordFile)) {
-            (Some(name), Some(password_file)) => Ok(Some(EtcdUser { name, password_file })),
-            (None, None) => Ok(None),
-            (Some(_), None) | (None, Some(_)) => {
-                let message = "--etcd-user and --etcd-password-file must be used together";
-                Err(ConfigError::Value(message.to_owned()))
-            }
-        }
+        let wrong = "--etcd-user and --etcd-password-file must be used together";
+        let user = self.both(Name::EtcdUser, Name::EtcdPasswordFile, wrong)?;
+        Ok(user
+            .map(|(_, password_file)| EtcdUser { name: self.text(Name::EtcdUser), password_file }))
     }
 }
 

@@ -213,11 +213,7 @@ pub(super) fn number(text: &str) -> Option<i64> {
 
 /// A number from the environment: base ten only.
 pub(super) fn decimal(text: &str) -> Option<i64> {
-    match text.as_bytes() {
-        [b'-', ..] => unsigned(text.get(1..)?, 10).and_then(i64::checked_neg),
-        [b'+', ..] => unsigned(text.get(1..)?, 10),
-        _ => unsigned(text, 10),
-    }
+    text.parse().ok()
 }
 
 /// Digits only: Rust's own parser would take another sign.

@@ -206,13 +206,23 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     }
 
     fn tls(&self) -> Result<Option<TlsFiles>, ConfigError> {
-        match (self.path(Name::TlsCert), self.path(Name::TlsKey)) {
-            (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
-            (None, None) => Ok(None),
-            (Some(_), None) | (None, Some(_)) => Err(ConfigError::Value(
-                "both --tls-cert and --tls-key must be provided together".to_owned(),
-            )),
+        let wrong = "both --tls-cert and --tls-key must be provided together";
+        let files = self.both(Name::TlsCert, Name::TlsKey, wrong)?;
+        Ok(files.map(|(cert, key)| TlsFiles { cert, key }))
+    }
+
+    /// Two texts that are named together, most of them files.
+    fn both(
+        &self,
+        one: Name,
+        other: Name,
+        wrong: &str,
+    ) -> Result<Option<(PathBuf, PathBuf)>, ConfigError> {
+        let (one, other) = (self.path(one), self.path(other));
+        if one.is_some() != other.is_some() {
+            return Err(ConfigError::Value(wrong.to_owned()));
         }
+        Ok(one.zip(other))
     }
 
     /// The first of: flag, the flag's file, environment, the environment's file.

@@ -43,13 +43,8 @@ pub struct HttpDoor {
 
 impl HttpDoor {
     /// # Errors
-    /// An error of the system, if the socket cannot be opened.
-    pub fn open(host: &str, port: u16) -> io::Result<Self> {
-        let listener = if host.is_empty() {
-            TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))?
-        } else {
-            TcpListener::bind((host, port))?
-        };
+    /// An error of the system, if the socket cannot be prepared.
+    pub fn new(listener: TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })

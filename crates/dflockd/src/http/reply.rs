@@ -17,11 +17,11 @@ use hyper::http::StatusCode;
 use leases::Progress;
 use leases::journal::Failed;
 use leases::wire::StatsCursor;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc;
 
 /// The approximate size of one piece of a body.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -107,12 +107,11 @@ pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBo
     let body = match next_piece(handle, pace, StatsCursor::default()).await {
         Err(Failed) => return fault(Fault::StoreAway),
         Ok((first, None)) => ReplyBody::Whole(first),
-        Ok((first, Some(cursor))) => ReplyBody::Pieces(Box::new(Pieces {
-            handle: handle.clone(),
-            pace: Arc::clone(pace),
-            first,
-            next: Next::From(cursor),
-        })),
+        Ok((first, Some(cursor))) => {
+            let (sender, rest) = mpsc::channel(1);
+            tokio::spawn(send_pieces(handle.clone(), Arc::clone(pace), cursor, sender));
+            ReplyBody::Pieces { first, rest }
+        }
     };
     build(StatusCode::OK, JSON, body)
 }
@@ -129,6 +128,25 @@ async fn next_piece(handle: &Handle, pace: &Pace, mut cursor: StatsCursor) -> Pi
         if progress == Progress::Done || piece.len() >= PIECE_BYTES {
             handle.recorded().await?;
             return Ok((piece.into(), (progress != Progress::Done).then_some(cursor)));
+        }
+    }
+}
+
+/// Makes each further piece when the last one was taken, until the client has left.
+async fn send_pieces(
+    handle: Handle,
+    pace: Arc<Pace>,
+    mut cursor: StatsCursor,
+    sender: mpsc::Sender<Result<Bytes, Failed>>,
+) {
+    while let Ok(room) = sender.reserve().await {
+        match next_piece(&handle, &pace, cursor).await {
+            Ok((piece, rest)) => {
+                room.send(Ok(piece));
+                let Some(rest) = rest else { return };
+                cursor = rest;
+            }
+            Err(Failed) => return room.send(Err(Failed)),
         }
     }
 }
@@ -180,54 +198,14 @@ fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Res
 /// The body of an answer.
 pub(super) enum ReplyBody {
     Whole(Bytes),
-    Pieces(Box<Pieces>),
+    /// A `stats` body. An error ends the connection, so that its client sees that the body is not whole.
+    Pieces {
+        first: Bytes,
+        rest: mpsc::Receiver<Result<Bytes, Failed>>,
+    },
     /// The leader's answer.
     #[cfg(feature = "etcd")]
     Passed(Incoming),
-}
-
-/// A `stats` body in pieces. The next piece is made when the last one was taken.
-pub(super) struct Pieces {
-    handle: Handle,
-    pace: Arc<Pace>,
-    first: Bytes,
-    next: Next,
-}
-
-enum Next {
-    From(StatsCursor),
-    Coming(Pin<Box<dyn Future<Output = Piece> + Send>>),
-    Nothing,
-}
-
-impl Pieces {
-    /// An error ends the connection, so that its client sees that the body is not whole.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failed>>> {
-        if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(std::mem::take(&mut self.first))));
-        }
-        loop {
-            match &mut self.next {
-                Next::From(cursor) => {
-                    let (handle, pace) = (self.handle.clone(), Arc::clone(&self.pace));
-                    let cursor = std::mem::take(cursor);
-                    let coming = async move { next_piece(&handle, &pace, cursor).await };
-                    self.next = Next::Coming(Box::pin(coming));
-                }
-                Next::Coming(coming) => {
-                    let (piece, rest) = match ready!(coming.as_mut().poll(cx)) {
-                        Ok(piece) => piece,
-                        Err(Failed) => return Poll::Ready(Some(Err(Failed))),
-                    };
-                    self.next = rest.map_or(Next::Nothing, Next::From);
-                    if !piece.is_empty() {
-                        return Poll::Ready(Some(Ok(piece)));
-                    }
-                }
-                Next::Nothing => return Poll::Ready(None),
-            }
-        }
-    }
 }
 
 impl Body for ReplyBody {
@@ -239,10 +217,11 @@ impl Body for ReplyBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let piece = match &mut *self {
-            Self::Whole(bytes) => {
-                Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()).map(Ok)
+            Self::Whole(bytes) | Self::Pieces { first: bytes, .. } if !bytes.is_empty() => {
+                Some(Ok(std::mem::take(bytes)))
             }
-            Self::Pieces(pieces) => ready!(pieces.poll_piece(cx)),
+            Self::Whole(_) => None,
+            Self::Pieces { rest, .. } => ready!(rest.poll_recv(cx)),
             #[cfg(feature = "etcd")]
             Self::Passed(body) => {
                 return Pin::new(body).poll_frame(cx).map_err(io::Error::other);
@@ -255,7 +234,7 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
-            Self::Pieces(_) => false,
+            Self::Pieces { .. } => false,
             #[cfg(feature = "etcd")]
             Self::Passed(body) => body.is_end_stream(),
         }
@@ -266,7 +245,7 @@ impl Body for ReplyBody {
             Self::Whole(bytes) => {
                 SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
             }
-            Self::Pieces(_) => SizeHint::default(),
+            Self::Pieces { .. } => SizeHint::default(),
             #[cfg(feature = "etcd")]
             Self::Passed(body) => body.size_hint(),
         }

@@ -56,8 +56,6 @@ enum Input {
 enum End {
     /// The peer has left, or cannot be reached.
     Gone,
-    /// The same, while it waited.
-    GoneWaiting,
     /// The last answers are in the output.
     Orderly,
     /// The peer sent something after which the connection cannot go on.
@@ -430,8 +428,13 @@ impl Connection {
         };
         match self.wait_until(Moment::NEVER, poll).await? {
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) | Err(Late) => Err(End::GoneWaiting),
+            Ok(None) | Err(Late) => Err(self.gone_waiting()),
         }
+    }
+
+    fn gone_waiting(&self) -> End {
+        self.shared.core().tallies.gone_while_waiting += 1;
+        End::Gone
     }
 
     /// Ready when the peer of a waiting connection is gone, or has left the line, even if it sent more requests before.
@@ -465,7 +468,7 @@ impl Connection {
         };
         match self.wait_until(until, poll).await? {
             Ok(Some(sight)) => sight,
-            Ok(None) | Err(Late) => Err(End::GoneWaiting),
+            Ok(None) | Err(Late) => Err(self.gone_waiting()),
         }
     }
 
@@ -517,10 +520,6 @@ impl Connection {
             End::Gone => return,
             #[cfg(feature = "etcd")]
             End::Link(_) => return,
-            End::GoneWaiting => {
-                self.shared.core().tallies.gone_while_waiting += 1;
-                return;
-            }
             End::Orderly => {}
             End::Fault(fault) if self.scope.is_some() => {
                 self.note_fault(fault);
