@@ -2,8 +2,7 @@
 //! file when the old one fills up. Decides what is written where; [`Disk`] does it.
 //!
 //! There are two files of the same reserved size. Changes are appended to one of them. When it is half full, the
-//! present holds are copied into the other one, a few in each turn, and changes go into both until the copy is
-//! complete and counts. So there is one complete file, at whichever instruction the process dies. On a full disk,
+//! present holds are copied into the other one, which counts from then on. So there is one complete file, at whichever instruction the process dies. On a full disk,
 //! these files still have their blocks: renewals and hand-overs continue, and only a hold that needs more room than
 //! is reserved is refused.
 //!
@@ -30,22 +29,9 @@ use std::time::Duration;
 const FIRST_BYTES: u64 = if cfg!(test) { 1 << 13 } else { 1 << 20 };
 /// Holds may take one part in this many of the reserved bytes; the rest is for changes.
 const SHARE: u64 = 4;
-/// The number of holds that are copied into the next file with each write, or more if more changes are written.
-const COPIED: usize = 256;
 /// The pause after a failure, before the next try.
 pub(super) const RETRY: Duration = Duration::from_micros(RETRY_MICROS);
 const RETRY_MICROS: u64 = 1_000_000;
-
-/// The next file, not complete yet.
-#[derive(Debug)]
-struct Copying {
-    generation: u64,
-    at: u64,
-    chain: Chain,
-    /// The fences of the holds that are still to be copied: from `next` to `last`. Later holds are changes.
-    next: u64,
-    last: u64,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -69,9 +55,7 @@ pub(super) struct Ledger<D> {
     holds: BTreeMap<u64, Held>,
     /// Changes that are not written yet, without checksums, and their number.
     pending: Vec<u8>,
-    changes: usize,
     buffer: Vec<u8>,
-    copying: Option<Copying>,
     /// The bytes that all holds take.
     live: u64,
     /// The bytes that their labels would take in addition.
@@ -107,9 +91,7 @@ impl<D: Disk> Ledger<D> {
             capacity: 0,
             holds: BTreeMap::new(),
             pending: Vec::new(),
-            changes: 0,
             buffer: Vec::new(),
-            copying: None,
             live: 0,
             labels: 0,
             health: Health::Good,
@@ -154,7 +136,6 @@ impl<D: Disk> Ledger<D> {
 
     /// Notes a change, to be written by the next [`Ledger::flush`].
     pub(super) fn note(&mut self, record: &Record, times: Times) {
-        self.changes += 1;
         match record {
             Record::Granted(kept) | Record::Extended(kept) => {
                 if let Some(entry) = self.promises.promise(kept) {
@@ -257,7 +238,6 @@ impl<D: Disk> Ledger<D> {
         self.failure = Some(err);
         self.health = Health::Broken;
         self.retry = now.after_micros(RETRY_MICROS);
-        self.copying = None;
         // The file may contain half of a write.
         self.intact = false;
     }
@@ -274,28 +254,28 @@ impl<D: Disk> Ledger<D> {
             self.write_index(times, Synced::Yes)?;
         }
         if !self.pending.is_empty() {
-            (self.at, self.chain) = self.append(self.slot, self.chain, self.at)?;
-            self.copy_pending();
+            self.append()?;
         }
-        let changes = std::mem::take(&mut self.changes);
-        self.pending.clear();
-        if self.copying.is_some() {
-            // More than the changes take, so that the next file is complete before this one is full.
-            self.copy_some(COPIED.max(changes * 2), times);
-        } else if self.at > self.capacity / 2 && times.now >= self.retry {
-            self.begin_copy(times, self.promises.synced());
+        if self.at > self.capacity / 2 && times.now >= self.retry {
+            if let Err(err) = self.copy(times, self.promises.synced()) {
+                // The old file still counts.
+                self.failure = Some(err);
+                self.retry = times.now.after_micros(RETRY_MICROS);
+            }
         }
         Ok(())
     }
 
-    /// Writes the pending changes at `at`; returns the new end, and the checksum that the next entry continues.
-    fn append(&mut self, slot: usize, chain: Chain, at: u64) -> io::Result<(u64, Chain)> {
+    /// Writes the pending changes.
+    fn append(&mut self) -> io::Result<()> {
         self.buffer.clear();
-        let chain = seal(&mut self.buffer, chain, &self.pending);
-        let end = at + self.buffer.len() as u64;
+        let chain = seal(&mut self.buffer, self.chain, &self.pending);
+        let end = self.at + self.buffer.len() as u64;
         push_end(&mut self.buffer, chain);
-        self.disk.write(slot, at, &self.buffer)?;
-        Ok((end, chain))
+        self.disk.write(self.slot, self.at, &self.buffer)?;
+        (self.at, self.chain) = (end, chain);
+        self.pending.clear();
+        Ok(())
     }
 
     fn write_index(&mut self, times: Times, synced: Synced) -> io::Result<()> {
@@ -309,84 +289,35 @@ impl<D: Disk> Ledger<D> {
         Ok(())
     }
 
-    /// A next file that cannot be written is given up; the old one still counts.
-    fn give_up_copy(&mut self, err: io::Error, now: Moment) {
-        self.copying = None;
-        self.failure = Some(err);
-        self.retry = now.after_micros(RETRY_MICROS);
-    }
-
-    fn begin_copy(&mut self, times: Times, synced: Synced) {
-        match self.try_begin_copy(times, synced) {
-            Ok(copying) => self.copying = Some(copying),
-            Err(err) => self.give_up_copy(err, times.now),
-        }
-    }
-
-    fn try_begin_copy(&mut self, times: Times, synced: Synced) -> io::Result<Copying> {
+    /// Writes all holds into the next file, which counts from then on.
+    fn copy(&mut self, times: Times, synced: Synced) -> io::Result<()> {
         self.last_generation += 1;
         let (generation, slot) = (self.last_generation, 1 - self.slot);
         self.other = generation;
         self.write_index(times, synced)?;
-        let mut head = Vec::with_capacity(HEADER_BYTES + END_BYTES);
-        let chain = push_header(&mut head, &self.promises.header(generation, slot, times));
-        push_end(&mut head, chain);
-        self.disk.write(slot, 0, &head)?;
-        let last = self.holds.last_key_value().map_or(0, |(fence, _)| *fence);
-        Ok(Copying { generation, at: HEADER_BYTES as u64, chain, next: 0, last })
-    }
-
-    fn copy_pending(&mut self) {
-        let Some(copying) = &self.copying else { return };
-        let (chain, at) = (copying.chain, copying.at);
-        match self.append(1 - self.slot, chain, at) {
-            Ok((at, chain)) => {
-                self.copying = self.copying.take().map(|c| Copying { at, chain, ..c });
-            }
-            Err(err) => self.give_up_copy(err, Moment::default()),
-        }
-    }
-
-    /// Writes some more holds into the next file; the last of them makes it count.
-    fn copy_some(&mut self, most: usize, times: Times) {
-        let Some(mut copying) = self.copying.take() else { return };
-        let mut entries = Vec::new();
+        let (mut bytes, mut entry) = (Vec::new(), Vec::new());
+        let mut chain = push_header(&mut bytes, &self.promises.header(generation, slot, times));
         let fits = self.labels_fit();
-        let mut rest = self.holds.range(copying.next..).take_while(|(it, _)| **it <= copying.last);
-        for (fence, held) in rest.by_ref().take(most) {
-            push_held(&mut entries, held, fits);
-            copying.next = fence + 1;
+        for held in self.holds.values() {
+            entry.clear();
+            push_held(&mut entry, held, fits);
+            chain = seal(&mut bytes, chain, &entry);
         }
-        let is_complete = rest.next().is_none();
-        if is_complete {
-            push_entry(&mut entries, &self.promises.fence());
-            push_entry(&mut entries, &Entry::Whole);
-        }
-        let mut bytes = Vec::new();
-        let chain = seal(&mut bytes, copying.chain, &entries);
-        let at = copying.at + bytes.len() as u64;
+        entry.clear();
+        push_entry(&mut entry, &self.promises.fence());
+        push_entry(&mut entry, &Entry::Whole);
+        chain = seal(&mut bytes, chain, &entry);
+        let at = bytes.len() as u64;
         push_end(&mut bytes, chain);
-        let written = self.disk.write(1 - self.slot, copying.at, &bytes);
-        copying = Copying { at, chain, ..copying };
-        match written {
-            Err(err) => self.give_up_copy(err, times.now),
-            Ok(()) if is_complete => self.turn_over(&copying, times),
-            Ok(()) => self.copying = Some(copying),
-        }
-    }
-
-    /// The next file is complete and counts from now on.
-    fn turn_over(&mut self, next: &Copying, times: Times) {
+        self.disk.write(slot, 0, &bytes)?;
         self.other = if self.intact { self.generation } else { 0 };
-        self.slot = 1 - self.slot;
-        self.generation = next.generation;
-        self.at = next.at;
-        self.chain = next.chain;
+        (self.generation, self.slot, self.at, self.chain) = (generation, slot, at, chain);
         self.intact = true;
         // The earlier index also permits this file to count.
         if let Err(err) = self.write_index(times, Synced::No) {
             self.failure = Some(err);
         }
+        Ok(())
     }
 
     /// Writes all holds at once into the next file, which counts from then on. For the start, and for a time in which
@@ -399,19 +330,10 @@ impl<D: Disk> Ledger<D> {
 
     fn try_rewrite(&mut self, times: Times) -> io::Result<()> {
         self.reserve_for_all()?;
-        self.begin_copy(times, Synced::Yes);
-        let generation = self.generation;
-        while self.copying.is_some() {
-            self.copy_some(COPIED, times);
-        }
-        if self.generation == generation {
-            let unknown = || io::Error::other("the next state file cannot be written");
-            return Err(self.failure.take().unwrap_or_else(unknown));
-        }
+        self.copy(times, Synced::Yes)?;
         self.disk.sync(self.slot)?;
         self.write_index(times, Synced::Yes)?;
         self.pending.clear();
-        self.changes = 0;
         self.health = Health::Good;
         self.retry = Moment::default();
         Ok(())
@@ -439,10 +361,10 @@ impl<D: Disk> Ledger<D> {
     /// # Errors
     /// An error of the system.
     pub(super) fn close(&mut self, times: Times) -> io::Result<()> {
-        // No entry may follow it.
-        self.copying = None;
-        push_entry(&mut self.pending, &Entry::Closed);
-        let _it_is_kept = self.flush(times);
+        if self.flush(times).is_ok() {
+            push_entry(&mut self.pending, &Entry::Closed);
+            self.append()?;
+        }
         self.disk.sync(self.slot)?;
         self.write_index(times, Synced::Yes)
     }
