@@ -249,13 +249,6 @@ struct Signals {
     _ignored: [Signal; 2],
 }
 
-/// The action that a signal asks for.
-enum Asked {
-    End,
-    Reload,
-    Detail,
-}
-
 impl Signals {
     fn catch() -> io::Result<Self> {
         Ok(Self {
@@ -271,30 +264,27 @@ impl Signals {
     async fn watch(mut self, handle: Handle, config: &Config) {
         let mut detail = if config.debug { Detail::Debug } else { Detail::Usual };
         loop {
-            match self.next().await {
-                Asked::Reload => reload(&handle, config),
-                Asked::Detail => {
+            tokio::select! {
+                _ = self.hangup.recv() => {
+                    reload(&handle, config);
+                    continue;
+                }
+                _ = self.detail.recv() => {
                     detail = detail.other();
                     log::set_detail(detail);
                     tracing::info!(?detail, "log changed");
+                    continue;
                 }
-                Asked::End if handle.is_draining() => break,
-                Asked::End => {
-                    tracing::info!("shutting down, draining connections");
-                    handle.drain();
-                }
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
             }
+            if handle.is_draining() {
+                break;
+            }
+            tracing::info!("shutting down, draining connections");
+            handle.drain();
         }
         tracing::warn!("second signal, closing connections");
-    }
-
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            _ = self.terminate.recv() => Asked::End,
-            _ = self.interrupt.recv() => Asked::End,
-            _ = self.hangup.recv() => Asked::Reload,
-            _ = self.detail.recv() => Asked::Detail,
-        }
     }
 }
 

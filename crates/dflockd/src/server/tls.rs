@@ -3,7 +3,7 @@
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{Error, ServerConfig};
+use rustls::{Error, InvalidMessage, ServerConfig};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -73,7 +73,9 @@ pub(super) fn of_handshake(err: &io::Error) -> String {
         Some(Error::AlertReceived(alert)) => {
             format!("the client ended it (alert {})", u8::from(*alert))
         }
-        Some(Error::InvalidMessage(_)) => "the client does not speak TLS".to_owned(),
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            "the client speaks without TLS".to_owned()
+        }
         Some(Error::PeerIncompatible(_)) => {
             "no TLS version or cipher in common (TLS 1.2 or 1.3)".to_owned()
         }

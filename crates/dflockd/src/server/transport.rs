@@ -37,9 +37,6 @@ impl fmt::Display for Peer {
 /// The bytes of ciphertext that are read at once; less than the plaintext that rustls buffers.
 const TLS_READ_BYTES: usize = 4096;
 
-/// The first byte of every TLS connection: the type of a handshake record (RFC 8446, 5.1).
-const HANDSHAKE: u8 = 22;
-
 /// A socket of either family, or a client at the other end of a link.
 pub(super) enum Stream {
     Tcp(TcpStream),
@@ -124,9 +121,6 @@ pub(super) struct Transport {
     tls: Option<Box<ServerConnection>>,
     /// Whether bytes may wait in the kernel although tokio's readiness was cleared.
     unread: bool,
-    /// Whether the peer began with something other than a TLS handshake.
-    plain: bool,
-    begun: bool,
     /// Whether the peer was asked for its existence.
     probed: bool,
 }
@@ -142,7 +136,7 @@ impl Transport {
 
     /// Without TLS.
     pub(super) const fn plain(stream: Stream) -> Self {
-        Self { stream, tls: None, unread: false, plain: false, begun: false, probed: false }
+        Self { stream, tls: None, unread: false, probed: false }
     }
 
     /// The client at the other end of a link, if it is one.
@@ -185,11 +179,6 @@ impl Transport {
         session.export_keying_material([0; 32], label, Some(secret.as_bytes())).ok().map(Some)
     }
 
-    /// Whether the first bytes were not TLS, although TLS is required.
-    pub(super) const fn is_plain(&self) -> bool {
-        self.plain
-    }
-
     /// Makes the next receive ask the kernel itself, whatever is known of readiness.
     pub(super) const fn look_again(&mut self) {
         self.unread = true;
@@ -221,9 +210,6 @@ impl Transport {
             let count = ready!(self.poll_receive_raw(cx, &mut raw))?;
             if count == 0 {
                 return Poll::Ready(Ok(0));
-            }
-            if !std::mem::replace(&mut self.begun, true) {
-                self.plain = raw.first() != Some(&HANDSHAKE);
             }
             self.decrypt(raw.get(..count).unwrap_or_default())?;
         }

@@ -153,10 +153,8 @@ impl Shared {
             return;
         }
         self.core().tallies.tls_failures += 1;
-        let plain = transport.is_plain();
-        let hint = if plain { "the client speaks without TLS" } else { "see the client's message" };
         let err = tls::of_handshake(err);
-        tracing::warn!(%peer, conn_id, err, hint, "TLS handshake failed");
+        tracing::warn!(%peer, conn_id, err, "TLS handshake failed");
     }
 
     /// Logs a peer that does not read its answers.
