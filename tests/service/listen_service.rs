@@ -641,29 +641,10 @@ fn a_second_daemon_leaves_the_first_ones_socket_alone() {
     assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
 }
 
-/// What inetd does with `wait`: the daemon serves, and ends when nobody has come for a while.
+/// What inetd does with `wait`: the daemon serves, and ends when nobody has come for a while. It stays for the sake of a
+/// lock, and sleeps meanwhile.
 #[test]
-fn a_daemon_that_inetd_waits_for_ends_when_it_is_idle() {
-    let ground = Ground::new();
-    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = door.local_addr().unwrap();
-    let fd = |door: &std::net::TcpListener| Stdio::from(OwnedFd::from(door.try_clone().unwrap()));
-    let mut command = ground.command();
-    command.args(["--idle-timeout", "4"]);
-    command.stdin(fd(&door)).stdout(fd(&door)).stderr(fd(&door));
-    let child = command.spawn().unwrap();
-    let connect = || Client::new(std::net::TcpStream::connect(port).unwrap());
-    let mut client = connect().greeted();
-    let holder = Holder::new();
-    assert_eq!(client.ask(&format!("lock ttyS1 {}", holder.pid())), DONE);
-    assert!(client.ask("quit").starts_with("221 "));
-    drop(holder);
-    assert_eq!(ended(child).code(), Some(0));
-}
-
-/// It stays for the sake of a lock, and sleeps meanwhile.
-#[test]
-fn a_daemon_that_stays_for_a_lock_does_nothing() {
+fn a_daemon_that_inetd_waits_for_ends_when_it_is_idle_and_has_no_lock() {
     let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = door.local_addr().unwrap();
     let ground = Ground::new();

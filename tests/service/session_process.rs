@@ -16,7 +16,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use rstest::rstest;
 use testbed::{GONE, Ground, LIMIT, TcpSocket, Transcript, ended, host, own, signal, until};
 
-use crate::wire::{Wire, copy, locked, on_tcp, tcp};
+use crate::wire::{Wire, copy, locked, on_stream, on_tcp, peak_memory, tcp};
 
 /// Descriptors that a session of one client may have open at one time.
 const FEW: usize = 64;
@@ -351,10 +351,8 @@ fn an_idle_client_is_told_and_let_go() {
 fn a_client_that_dawdles_is_let_go(#[values(1, 20)] milliseconds_between: u64) {
     let ground = Ground::new();
     let mut command = ground.command();
-    command.args(["--idle-timeout", "1"]).stdin(Stdio::piped());
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let child = command.stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
-    drop(command);
+    command.args(["--idle-timeout", "1"]);
+    let (mut ours, child) = on_stream(command);
     ours.set_read_timeout(Some(Duration::from_millis(milliseconds_between))).unwrap();
     let (mut said, start) = (Vec::new(), Instant::now());
     while !said.ends_with(CLOSING.as_bytes()) {
@@ -379,10 +377,7 @@ fn a_client_that_never_reads_is_not_waited_for_for_ever() {
     let ground = Ground::new();
     let mut command = ground.command();
     command.args(["--idle-timeout", "4"]);
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
-    let child = command.stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
-    drop(command);
-    ours.set_write_timeout(Some(LIMIT)).unwrap();
+    let (mut ours, child) = on_stream(command);
     for _ in 0..4096 {
         ours.write_all(&[b'\n'; 1024]).unwrap();
     }
@@ -412,9 +407,7 @@ fn endless_input_costs_bounded_memory(#[case] piece: &[u8]) {
         }
     }
     assert_eq!(answers > 0, piece.ends_with(b"\n"));
-    let status = fs::read_to_string(format!("/proc/{}/status", wire.pid())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let kib = peak_memory(wire.pid());
     assert!(kib < 16 * 1024, "peak memory {kib} KiB");
     assert_eq!(wire.finish().status.code(), Some(0));
 }
@@ -431,10 +424,8 @@ fn standard_error_never_reaches_the_client() {
 
     let log = ground.path("log");
     let mut command = ground.command();
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
-    command.stdin(copy(&theirs)).stdout(copy(&theirs)).stderr(fs::File::create(&log).unwrap());
-    let child = command.spawn().unwrap();
-    drop(command);
+    command.stderr(fs::File::create(&log).unwrap());
+    let (mut ours, child) = on_stream(command);
     let mut piece = [0; 512];
     assert!(ours.read(&mut piece).unwrap() > 0);
     assert_eq!(fs::read_link(format!("/proc/{}/fd/2", child.id())).unwrap(), log);
@@ -523,11 +514,7 @@ fn the_banner_version_is_selectable() {
 fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
     const PAIRS: usize = 10_000;
     let ground = Ground::new();
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_read_timeout(Some(LIMIT)).unwrap();
-    ours.set_write_timeout(Some(LIMIT)).unwrap();
-    let child = ground.command().stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
-    drop(theirs);
+    let (ours, child) = on_stream(ground.command());
     let hear = ours.try_clone().unwrap();
     let answers =
         std::thread::spawn(move || BufReader::new(hear).lines().map_while(Result::ok).count());
@@ -541,13 +528,11 @@ fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
         let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
         open = open.max(links.filter(|link| !waits(link)).count());
     }
-    let status = fs::read_to_string(format!("{process}/status")).unwrap();
+    let kib = peak_memory(child.id());
     ours.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(answers.join().unwrap(), 1 + 2 * PAIRS);
     assert_eq!(ended(child).code(), Some(0));
     assert!(open < FEW, "{open} descriptors");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(kib < 16 * 1024, "peak memory {kib} KiB");
 }
 
@@ -557,9 +542,7 @@ fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
 #[case::not_reading(false)]
 fn a_lock_is_recorded_soon_whatever_its_client_does(#[case] reads: bool) {
     let ground = Ground::new();
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut child = ground.command().stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
-    drop(theirs);
+    let (ours, mut child) = on_stream(ground.command());
     let talk = ours.try_clone().unwrap();
     let talking = std::thread::spawn(move || {
         let _ = (&talk).write_all(format!("lock ttyS1 {}\n", own()).as_bytes());

@@ -84,6 +84,22 @@ impl Wire {
     }
 }
 
+/// Starts the program with both descriptors on one end of a stream; the other end.
+pub(crate) fn on_stream(mut command: Command) -> (UnixStream, Child) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_read_timeout(Some(LIMIT)).unwrap();
+    ours.set_write_timeout(Some(LIMIT)).unwrap();
+    let child = command.stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
+    (ours, child)
+}
+
+/// The memory that a process has needed at most, in KiB.
+pub(crate) fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 /// A connection's end as a descriptor for a child.
 pub(crate) fn copy(stream: &UnixStream) -> Stdio {
     Stdio::from(OwnedFd::from(stream.try_clone().unwrap()))
