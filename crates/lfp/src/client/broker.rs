@@ -159,11 +159,10 @@ impl Broker {
         holders
     }
 
-    /// What gives another one that asks where this one has had its last answer.
-    pub(crate) fn place(&self) -> (Route, Layout) {
-        match self {
-            Self::Service(service) => (service.route.clone(), service.layout.clone()),
-            Self::Files(files) => (Route::Direct, files.table.layout().clone()),
+    /// Keeps no connection open for what takes long.
+    pub(crate) fn hang_up(&mut self) {
+        if let Self::Service(service) = self {
+            service.client = None;
         }
     }
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::broker::{Broker, Route, Trouble, advice};
-use super::{Address, Error, PATIENCE};
+use super::{Address, Error};
 use pidlockfile::Pid;
-use ttylock::{DeviceName, Holder, Layout, NotADevice, Outcome, Request, held_by};
+use ttylock::{DeviceName, Holder, NotADevice, Outcome, Request, held_by};
 
 /// WAIT counts whole seconds. The rest of a timeout is spent asking again, at this distance.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ pub fn lock_at(
 pub struct PortLock {
     request: Request,
     /// Where it was locked, and is to be released; none when it is.
-    place: Option<(Route, Layout)>,
+    broker: Option<Broker>,
 }
 
 /// Why a port was not locked. Its text names the port.
@@ -110,9 +110,9 @@ impl PortLock {
     }
 
     fn end(&mut self) -> Result<(), LockError> {
-        let place = self.place.take().filter(|_| Pid::this() == self.request.pid);
-        let Some((route, layout)) = place else { return Ok(()) };
-        let released = Broker::within(&route, layout, PATIENCE).unlock(&self.request);
+        let broker = self.broker.take().filter(|_| Pid::this() == self.request.pid);
+        let Some(mut broker) = broker else { return Ok(()) };
+        let released = broker.unlock(&self.request);
         released.map(drop).map_err(|trouble| LockError::of(&self.request.device, trouble))
     }
 }
@@ -179,7 +179,10 @@ fn take_by(mut broker: Broker, request: Request, timeout: Duration) -> Result<Po
     };
     let device = request.device.clone();
     match outcome {
-        Ok(Outcome::Done) => Ok(PortLock { request, place: Some(broker.place()) }),
+        Ok(Outcome::Done) => {
+            broker.hang_up();
+            Ok(PortLock { request, broker: Some(broker) })
+        }
         Ok(Outcome::Denied) => Err(LockError::Denied { device, reasons: broker.reasons() }),
         Ok(Outcome::Busy) => {
             let holders = broker.holders(&device);
@@ -197,8 +200,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use rstest::rstest;
+    use ttylock::Layout;
 
     use super::*;
+    use crate::client::PATIENCE;
 
     fn layout(root: &Path) -> Layout {
         for name in ["dev", "lock", "state", "udev"] {
@@ -232,6 +237,23 @@ mod tests {
         assert!(file.exists());
         drop(port);
         assert!(!file.exists());
+    }
+
+    /// Without a record, its number means nothing in another pid namespace.
+    #[test]
+    fn a_lock_without_a_record_is_held_by_flock() {
+        use nix::fcntl::{Flock, FlockArg};
+
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout { state_dir: root.path().join("none"), ..layout(root.path()) };
+        let port = directly(&layout, Duration::ZERO).unwrap();
+        let file = || std::fs::File::open(root.path().join("lock/LCK..ttyW0")).unwrap();
+        let is_held = |file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err();
+        let other = file();
+        assert!(is_held(file()));
+        drop(port);
+        assert!(!is_held(other));
+        assert_eq!(std::fs::read_dir(layout.lock_dir).unwrap().count(), 0);
     }
 
     /// The parent of this process lives as long as the test.

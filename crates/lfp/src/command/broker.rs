@@ -20,13 +20,6 @@ impl Broker {
         }
     }
 
-    /// Keeps no connection open for what takes long.
-    pub(super) fn hang_up(&mut self) {
-        if let Self::Service(service) = self {
-            service.client = None;
-        }
-    }
-
     /// Releases what the service may have taken for a request that it has not answered. Only for a process that did not
     /// have the device before, and not after a refusal: the process may have got the lock by another request.
     pub(super) fn give_back_unanswered(&mut self, request: &Request) {
