@@ -130,7 +130,7 @@ fn run(config: Config) -> Result<(), Failure> {
         #[cfg(feature = "http")]
         if let Some(door) = http {
             tracing::info!(addr = %door.address(), "HTTP listening");
-            tokio::spawn(watch_http(door.serve(server.handle())));
+            tokio::spawn(door.serve(server.handle()));
         }
         serve(server, signals, &config).await
     })
@@ -206,14 +206,6 @@ fn raise_file_limit() {
 fn hold_off_file_size_signal() {
     if let Err(err) = SigSet::from(nix::sys::signal::Signal::SIGXFSZ).thread_block() {
         tracing::warn!(%err, "cannot hold off SIGXFSZ");
-    }
-}
-
-/// Serves HTTP for as long as the runtime exists. Locks do not depend on it.
-#[cfg(feature = "http")]
-async fn watch_http(serving: impl Future<Output = io::Result<()>>) {
-    if let Err(err) = serving.await {
-        tracing::error!(%err, "HTTP server error");
     }
 }
 

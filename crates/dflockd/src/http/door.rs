@@ -11,13 +11,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -44,10 +44,10 @@ pub struct HttpDoor {
 impl HttpDoor {
     /// # Errors
     /// An error of the system, if the socket cannot be prepared.
-    pub fn new(listener: TcpListener) -> io::Result<Self> {
+    pub fn new(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address })
+        Ok(Self { listener: TcpListener::from_std(listener)?, address })
     }
 
     /// Where it listens.
@@ -58,16 +58,12 @@ impl HttpDoor {
 
     /// Serves until dropped, on the lock server's own runtime. If there is a secret, every page with keys or
     /// numbers requires it.
-    ///
-    /// # Errors
-    /// The socket cannot be watched.
-    pub async fn serve(self, handle: Handle) -> io::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+    pub async fn serve(self, handle: Handle) {
         let is_loopback = self.address.ip().to_canonical().is_loopback();
         let reach = if is_loopback { Reach::Loopback } else { Reach::Network };
         let site = Arc::new(Site::new(handle.clone(), reach, Seats::new(MAX_CONNECTIONS)));
         loop {
-            match listener.accept().await {
+            match self.listener.accept().await {
                 Ok((stream, _)) => {
                     let tls = handle.tls().map(|tls| TlsAcceptor::from(tls.config()));
                     admit(&site, tls, stream);

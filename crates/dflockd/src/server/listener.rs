@@ -25,15 +25,15 @@ const KEEP_ALIVE_PROBES: u32 = 3;
 /// A socket that listens, not yet served.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Socket,
+    door: Door,
     name: String,
     address: Option<SocketAddr>,
 }
 
 #[derive(Debug)]
-enum Socket {
-    Tcp(TcpListener),
-    Unix(UnixListener),
+enum Door {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
 }
 
 impl Listener {
@@ -52,7 +52,8 @@ impl Listener {
         socket.listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
         let name = address.to_string();
-        Ok(Self { socket: Socket::Tcp(listener), name, address: Some(address) })
+        let door = Door::Tcp(tokio::net::TcpListener::from_std(listener)?);
+        Ok(Self { door, name, address: Some(address) })
     }
 
     /// # Errors
@@ -64,7 +65,8 @@ impl Listener {
         let path = address.as_pathname();
         let name =
             path.map_or_else(|| "unix".to_owned(), |path| format!("unix:{}", path.display()));
-        Ok(Self { socket: Socket::Unix(listener), name, address: None })
+        let door = Door::Unix(tokio::net::UnixListener::from_std(listener)?);
+        Ok(Self { door, name, address: None })
     }
 
     /// Where it listens, for the log.
@@ -78,19 +80,7 @@ impl Listener {
     }
 }
 
-enum Door {
-    Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener),
-}
-
 impl Door {
-    fn open(socket: Socket) -> io::Result<Self> {
-        Ok(match socket {
-            Socket::Tcp(listener) => Self::Tcp(tokio::net::TcpListener::from_std(listener)?),
-            Socket::Unix(listener) => Self::Unix(tokio::net::UnixListener::from_std(listener)?),
-        })
-    }
-
     async fn next(&self) -> io::Result<(Stream, Peer)> {
         match self {
             Self::Tcp(listener) => {
@@ -128,15 +118,14 @@ impl Complaint {
 }
 
 /// Accepts connections until it is dropped.
-pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) -> io::Result<()> {
-    let door = Door::open(listener.socket)?;
+pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) {
     let mut complaint = Complaint::default();
     loop {
         while shared.is_full() {
             complaint.tell(shared.core().connections.len());
             tokio::time::sleep(PAUSE).await;
         }
-        match door.next().await {
+        match listener.door.next().await {
             Ok((stream, peer)) => begin(&shared, stream, peer),
             // The client gave up before its connection was accepted.
             Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}

@@ -99,7 +99,7 @@ impl Server {
         let recorder = recorder::start(&shared);
         #[cfg(feature = "etcd")]
         tokio::spawn(link::leader::serve_standbys(Arc::clone(&shared)));
-        let accepting: Vec<JoinHandle<io::Result<()>>> = listeners
+        let accepting: Vec<JoinHandle<()>> = listeners
             .into_iter()
             .map(|listener| tokio::spawn(listener::accept(Arc::clone(&shared), listener)))
             .collect();

@@ -121,37 +121,71 @@ fn a_hand_over_and_the_end_of_the_leader() {
     }
 }
 
+/// A leader behind a relay has recorded a hand-over, and its answer from etcd is not passed.
+struct HandOver {
+    etcd: cluster::Cluster,
+    store: Store,
+    relay: Relay,
+    first: Daemon,
+    holder: Talker,
+    waiter: Talker,
+    token: String,
+}
+
+impl HandOver {
+    fn new() -> Self {
+        let etcd = cluster::Cluster::start(&[]);
+        let store = etcd.store();
+        let relay = Relay::to(store.environment[1].1.split(',').next().unwrap());
+        let mut environment = store.environment.clone();
+        environment[1].1.clone_from(&relay.address);
+        let first = start_on(&Store { environment });
+        first.logged("this server leads");
+        let (mut holder, mut waiter) = (first.talk(), first.talk());
+        let token = holder.take("k", "0 600");
+        waiter.say(b"l\nk\n600 600\n");
+        first.until_stats("\"waiters\":1");
+        Self { etcd, store, relay, first, holder, waiter, token }
+    }
+
+    fn record(&mut self, answers: Answers) {
+        let holds = format!("get --prefix --keys-only {}h/", self.store.environment[2].1);
+        let before = self.etcd.control(&holds);
+        self.relay.set(answers);
+        self.holder.say(format!("r\nk\n{}\n", self.token).as_bytes());
+        until("it is recorded", || self.etcd.control(&holds) != before);
+    }
+}
+
+fn start_on(store: &Store) -> Daemon {
+    Daemon::run(program_on(store).args(["--port", "0"]))
+}
+
 /// The record of a hand-over is in etcd, and the leader stands still until another one leads. What it finds when it
 /// continues is too old: the next client must not wait for a hold that nobody was told of.
 #[test]
 fn a_hand_over_that_a_silent_leader_recorded_is_given_back() {
-    let mut etcd = cluster::Cluster::start(&[]);
-    let store = etcd.store();
-    let (endpoints, holds) = (&store.environment[1].1, format!("{}h/", store.environment[2].1));
-    let relay = Relay::to(endpoints.split(',').next().unwrap());
-    let mut environment = store.environment.clone();
-    environment[1].1.clone_from(&relay.address);
-    let start = |store: &Store| Daemon::run(program_on(store).args(["--port", "0"]));
-    let first = start(&Store { environment });
-    first.logged("this server leads");
-    let (mut holder, mut waiter) = (first.talk(), first.talk());
-    let token = holder.take("k", "0 600");
-    waiter.say(b"l\nk\n600 600\n");
-    first.until_stats("\"waiters\":1");
-    let second = start(&store);
+    let mut it = HandOver::new();
+    let second = start_on(&it.store);
     second.logged("linked to the leader");
-    let before = etcd.control(&format!("get --prefix --keys-only {holds}"));
-    relay.set(Answers::Kept);
-    holder.say(format!("r\nk\n{token}\n").as_bytes());
-    until("it is recorded", || {
-        etcd.control(&format!("get --prefix --keys-only {holds}")) != before
-    });
-    first.signal(Signal::SIGSTOP);
-    relay.set(Answers::Passed);
+    it.record(Answers::Kept);
+    it.first.signal(Signal::SIGSTOP);
+    it.relay.set(Answers::Passed);
     second.logged("this server leads");
-    first.signal(Signal::SIGCONT);
-    assert_eq!(waiter.line(), "error_draining");
+    it.first.signal(Signal::SIGCONT);
+    assert_eq!(it.waiter.line(), "error_draining");
     let mut next = second.talk();
+    assert!(next.ask("l", "k", "30").starts_with("ok "));
+}
+
+/// The same where the server leads again itself.
+#[test]
+fn a_hand_over_whose_answer_was_lost_is_given_back() {
+    let mut it = HandOver::new();
+    it.record(Answers::Lost);
+    assert_eq!(it.waiter.line(), "error_draining");
+    it.relay.set(Answers::Passed);
+    let mut next = talk_to_leader(&it.first);
     assert!(next.ask("l", "k", "30").starts_with("ok "));
 }
 
