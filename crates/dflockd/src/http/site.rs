@@ -6,7 +6,7 @@ use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::server::{Doubt, Handle, Health, Readiness, Search};
+use crate::server::{Handle, Readiness, Search};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
@@ -216,30 +216,12 @@ impl Site {
 
 /// 200 or 503, with the reason in a word.
 fn ready(readiness: Readiness) -> Response<ReplyBody> {
-    let (status, word) = match readiness {
-        Readiness::Ready => (StatusCode::OK, "ready"),
-        Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        Readiness::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
-        Readiness::State(Health::Broken) => (StatusCode::SERVICE_UNAVAILABLE, "state_unwritable"),
-        Readiness::State(Health::Full | Health::Good) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "state_full")
-        }
-        Readiness::Closed { doubt, .. } => {
-            let word = match doubt {
-                Some(Doubt::Damaged) => "state_damaged",
-                Some(Doubt::OtherBoot) => "machine_restarted",
-                None => "startup_grace",
-            };
-            (StatusCode::SERVICE_UNAVAILABLE, word)
-        }
-    };
-    let wait = match readiness {
-        Readiness::Closed { left_micros, .. } => {
-            format!(",\"grants_in_s\":{}", left_micros.div_ceil(1_000_000))
-        }
-        Readiness::Ready | Readiness::Draining | Readiness::Unavailable | Readiness::State(_) => {
-            String::new()
-        }
+    let is_ready = readiness == Readiness::READY;
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let Readiness { word, closed_micros } = readiness;
+    let wait = match closed_micros.div_ceil(1_000_000) {
+        0 => String::new(),
+        seconds => format!(",\"grants_in_s\":{seconds}"),
     };
     reply::whole(status, JSON, format!("{{\"status\":\"{word}\"{wait}}}"))
 }

@@ -12,7 +12,6 @@ use super::key_json::{Client, Clients};
 #[cfg(feature = "etcd")]
 use super::link::place::Standby;
 use super::settings::Settings;
-use super::state::{Doubt, Health};
 use super::tls::Tls;
 use connections::Connections;
 use leases::journal::Failed;
@@ -92,22 +91,20 @@ pub(super) struct Shared {
 
 /// Whether clients should use this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// Clients can use it.
-    Ready,
-    /// The server is shutting down.
-    Draining,
-    /// Holds cannot be recorded.
-    Unavailable,
-    /// Holds cannot be recorded.
-    State(Health),
-    /// Nothing is granted for a while after the start.
-    Closed {
-        /// Set if leases may be missing from the record, and why.
-        doubt: Option<Doubt>,
-        /// For this long.
-        left_micros: u64,
-    },
+pub struct Readiness {
+    /// In a word.
+    pub word: &'static str,
+    /// Nothing is granted for so long after the start.
+    pub closed_micros: u64,
+}
+
+impl Readiness {
+    /// They should.
+    pub const READY: Self = Self::of("ready");
+
+    const fn of(word: &'static str) -> Self {
+        Self { word, closed_micros: 0 }
+    }
 }
 
 /// Why a connection was not taken in.

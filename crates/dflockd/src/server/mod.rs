@@ -28,7 +28,7 @@ pub use key_json::{Client, Clients};
 pub use listener::Listener;
 pub use roster::{Roster, Search, Wanted};
 pub use settings::Settings;
-pub use state::{Doubt, Health, StateDir, Synced, check as check_state};
+pub use state::{StateDir, Synced, check as check_state};
 pub use tls::Tls;
 
 use self::core::Shared;
@@ -227,7 +227,7 @@ impl Handle {
         let now = self.0.now();
         #[cfg(feature = "etcd")]
         if self.0.standby().has_link() && !self.is_draining() {
-            return Readiness::Ready;
+            return Readiness::READY;
         }
         self.0.core().readiness(self.0.settings.state.as_deref(), now)
     }

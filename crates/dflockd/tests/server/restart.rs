@@ -32,8 +32,7 @@ fn start(state: &Path, more: &[&str]) -> Daemon {
 }
 
 /// Takes, renews and releases until the server is gone; says what is known of each token.
-fn worker(address: SocketAddr, name: &str, done: &AtomicUsize) -> Story {
-    let mut stream = TcpStream::connect(address).unwrap();
+fn worker(mut stream: TcpStream, name: &str, done: &AtomicUsize) -> Story {
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut replies = BufReader::new(stream.try_clone().unwrap());
@@ -87,9 +86,10 @@ fn killed_under_load(more: &[&str]) {
         let done = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> = (0..4)
             .map(|number| {
-                let (address, done) = (daemon.address, Arc::clone(&done));
-                let name = format!("{round}-{number}");
-                std::thread::spawn(move || worker(address, &name, &done))
+                // Before the others can make so much load that the server is killed.
+                let stream = TcpStream::connect(daemon.address).unwrap();
+                let (name, done) = (format!("{round}-{number}"), Arc::clone(&done));
+                std::thread::spawn(move || worker(stream, &name, &done))
             })
             .collect();
         until("there is load", || done.load(Ordering::Relaxed) > 300 + 37 * (round % 10));

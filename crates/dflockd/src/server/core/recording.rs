@@ -3,7 +3,7 @@
 use super::{Core, Readiness};
 use crate::server::mint::ServerMint;
 use crate::server::settings::Settings;
-use crate::server::state::{DiskJournal, Health, StateDir};
+use crate::server::state::{DiskJournal, Doubt, StateDir};
 use leases::journal::{Call, Commits, Failed, Journal, Mark, Record, Recovered};
 use leases::{ConnId, Engine, Key, LeaseStart, Moment, Token};
 #[cfg(feature = "etcd")]
@@ -208,18 +208,17 @@ impl Core {
 
     /// Whether clients should be sent to another server, and why.
     pub(in crate::server) fn readiness(&self, state: Option<&StateDir>, now: Moment) -> Readiness {
-        let is_available = self.is_available();
-        let closed = self.engine.closed_until().micros_since(now);
-        match state {
-            _ if self.draining => Readiness::Draining,
-            Some(_) if !is_available => Readiness::State(Health::Broken),
-            None if !is_available => Readiness::Unavailable,
-            Some(_) if self.recording.is_full => Readiness::State(Health::Full),
-            _ if closed > 0 => {
-                let doubt = state.and_then(StateDir::doubt);
-                Readiness::Closed { doubt, left_micros: closed }
-            }
-            _ => Readiness::Ready,
+        let (is_kept, is_available) = (state.is_some(), self.is_available());
+        let closed_micros = self.engine.closed_until().micros_since(now);
+        match state.and_then(StateDir::doubt) {
+            _ if self.draining => Readiness::of("draining"),
+            _ if !is_available && is_kept => Readiness::of("state_unwritable"),
+            _ if !is_available => Readiness::of("store_unavailable"),
+            _ if is_kept && self.recording.is_full => Readiness::of("state_full"),
+            _ if closed_micros == 0 => Readiness::READY,
+            Some(Doubt::Damaged) => Readiness { word: "state_damaged", closed_micros },
+            Some(Doubt::OtherBoot) => Readiness { word: "machine_restarted", closed_micros },
+            None => Readiness { word: "startup_grace", closed_micros },
         }
     }
 }

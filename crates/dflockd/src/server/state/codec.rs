@@ -66,7 +66,7 @@ pub(super) struct Header {
 
 /// Why there may be live leases that are not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub(in crate::server) enum Doubt {
     /// The machine was restarted, and the last grants may not have reached the disk.
     OtherBoot,
     /// The files are not as they were written.

@@ -32,7 +32,7 @@ pub(super) trait Disk {
 
 /// The state of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
+pub(super) enum Health {
     /// Everything can be written.
     Good,
     /// There is no room for further holds.

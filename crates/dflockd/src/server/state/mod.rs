@@ -12,9 +12,9 @@ mod load;
 mod log_file;
 mod promises;
 
-pub use codec::Doubt;
+pub(super) use codec::Doubt;
 pub use dir::StateDir;
-pub use disk::{Health, Synced};
+pub use disk::Synced;
 pub(super) use journal::DiskJournal;
 
 /// For the fuzz target: reads any three files.
