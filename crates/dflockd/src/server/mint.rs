@@ -5,16 +5,10 @@ use leases::{Mint, Token};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const POOL_BYTES: usize = 512;
-const SALT_BYTES: usize = 8;
-
 /// Mints the server's tokens.
 #[derive(Debug)]
 pub(super) struct ServerMint {
     fence: u64,
-    pool: [u8; POOL_BYTES],
-    used: usize,
-    fallback: RandomState,
 }
 
 impl ServerMint {
@@ -26,32 +20,17 @@ impl ServerMint {
     }
 
     /// Fences start above this one.
-    pub(super) fn from(fence: u64) -> Self {
-        Self { fence, pool: [0; POOL_BYTES], used: POOL_BYTES, fallback: RandomState::new() }
-    }
-
-    /// One system call fills the pool for 64 tokens.
-    fn salt(&mut self) -> u64 {
-        if self.used >= POOL_BYTES {
-            if getrandom::fill(&mut self.pool).is_err() {
-                // The keys of a `RandomState` came from the same source while it still answered.
-                return self.fallback.hash_one(self.fence);
-            }
-            self.used = 0;
-        }
-        let bytes = self.pool.get_mut(self.used..self.used + SALT_BYTES);
-        self.used += SALT_BYTES;
-        // A salt that was given out is erased here, so it exists only in its hold.
-        bytes.map_or(0, |bytes| {
-            bytes.iter_mut().fold(0, |salt, byte| (salt << 8) | u64::from(std::mem::take(byte)))
-        })
+    pub(super) const fn from(fence: u64) -> Self {
+        Self { fence }
     }
 }
 
 impl Mint for ServerMint {
     fn token(&mut self) -> Token {
         self.fence = self.fence.saturating_add(1);
-        Token::new(self.fence, self.salt())
+        // The keys of a `RandomState` came from the same source while it still answered.
+        let salt = getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(self.fence));
+        Token::new(self.fence, salt)
     }
 }
 
