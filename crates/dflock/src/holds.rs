@@ -66,15 +66,6 @@ impl Hold {
     }
 }
 
-/// What another connection must know to renew a hold.
-pub(super) struct Live {
-    pub(super) proof: Proof,
-    /// The length of the lease.
-    pub(super) ttl: Duration,
-    /// When it is given up unless it has been renewed.
-    pub(super) given_up_at: Instant,
-}
-
 /// The answer to a renewal: when it was asked for, and how long the lease lasts from then. `None`: it is over.
 pub(super) type Renewal = Option<(Instant, Duration)>;
 
@@ -169,14 +160,9 @@ impl Holds {
         }
     }
 
-    /// All that are held.
-    pub(super) fn all_live(&self) -> Vec<Live> {
-        let live = |hold: &Hold| Live {
-            proof: hold.proof.clone(),
-            ttl: hold.schedule.granted,
-            given_up_at: hold.schedule.given_up_at(),
-        };
-        self.live().map(live).collect()
+    /// All that are held, for their renewal over another connection.
+    pub(super) fn all_live(&self) -> Vec<(Proof, Schedule)> {
+        self.live().map(|hold| (hold.proof.clone(), hold.schedule.clone())).collect()
     }
 
     /// When the next hold is given up if it is not renewed. `None`: nothing is held.

@@ -13,6 +13,7 @@ pub(super) const RENEWALS_PER_LEASE: u32 = 3;
 
 /// The times of one lease. Report each renewal ([`Self::renewed`]), and the loss of the connection
 /// ([`Self::broken`]).
+#[derive(Clone)]
 pub(super) struct Schedule {
     settings: Arc<Settings>,
     /// The length that was granted.

@@ -8,11 +8,11 @@ use super::address::ServerAddress;
 use super::connection::Connection;
 use super::dialogue::{Grant, Place};
 use super::error::ClientError;
-use super::holds::{Holds, Live, Renewal};
+use super::holds::{Holds, Renewal};
 use super::lease::{Lease, Order, Orders, Released, Taken, Turn, answer, confirmed};
 use super::patience::{Backoff, was_waited_for};
 use super::route::Route;
-use super::schedule::{RENEWALS_PER_LEASE, share};
+use super::schedule::{RENEWALS_PER_LEASE, Schedule, share};
 use super::terms::{Proof, Token, Wanted};
 use std::collections::HashMap;
 use std::future::{pending, ready};
@@ -477,7 +477,7 @@ async fn look_elsewhere<T>(
 /// none. Those that have renewed some and fell silent are put aside.
 async fn renewed_anew(
     route: &Route,
-    held: &[Live],
+    held: &[(Proof, Schedule)],
     renewing: &Turns<()>,
     silent: &mut Vec<Connection>,
 ) -> Anew {
@@ -494,20 +494,21 @@ async fn renewed_anew(
 /// The time until the next of them is given up is divided so that every server can be tried.
 async fn ask_anew(
     route: &Route,
-    held: &[Live],
+    held: &[(Proof, Schedule)],
     renewing: &Turns<()>,
     silent: &mut Vec<Connection>,
 ) -> Result<Anew, ClientError> {
     let mut connection = route.open().await?;
     let _renewing = renewing.lock().await;
     let mut renewals = Vec::new();
-    for Live { proof: Proof { key, kind, token }, ttl, given_up_at } in held {
+    for (Proof { key, kind, token }, schedule) in held {
         let asked_at = Instant::now();
-        let ends = held.iter().map(|live| live.given_up_at).filter(|end| *end > asked_at);
-        let Some(end) = ends.min().filter(|_| *given_up_at > asked_at) else { continue };
+        let ends = held.iter().map(|(_, it)| it.given_up_at()).filter(|end| *end > asked_at);
+        let is_over = schedule.given_up_at() <= asked_at;
+        let Some(end) = ends.min().filter(|_| !is_over) else { continue };
         let most = route.settings.answer_limit;
         connection.answer_limit = share(end, asked_at, route.servers.width(), most);
-        let renewal = match connection.renew(key, *kind, token, Some(*ttl)).await {
+        let renewal = match connection.renew(key, *kind, token, Some(schedule.granted)).await {
             Ok(ttl) => Some((asked_at, ttl)),
             Err(error) if error.is_end_of_lease() => None,
             Err(error) => {

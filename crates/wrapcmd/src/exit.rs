@@ -31,20 +31,14 @@ pub enum End {
 }
 
 impl End {
-    /// `None` for a process that has not ended.
-    #[cfg(unix)]
+    /// `None` for a process that has not ended. A code of 32 bits (Windows) that does not fit into one of ours is a failure
+    /// still.
     #[must_use]
     pub fn of(status: ExitStatus) -> Option<Self> {
-        let code = status.code().and_then(|code| u8::try_from(code).ok()).map(Self::Code);
-        code.or_else(|| status.signal().map(Self::Signal))
-    }
-
-    /// A code of 32 bits that does not fit into one of ours is a failure still.
-    #[cfg(windows)]
-    #[must_use]
-    pub fn of(status: ExitStatus) -> Option<Self> {
-        let code = |code| u8::try_from(code).unwrap_or(u8::MAX);
-        status.code().map(|number| Self::Code(code(number)))
+        let code = status.code().map(|code| Self::Code(u8::try_from(code).unwrap_or(u8::MAX)));
+        #[cfg(unix)]
+        let code = code.or_else(|| status.signal().map(Self::Signal));
+        code
     }
 
     /// The code, as a shell has it.

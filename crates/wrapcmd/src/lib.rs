@@ -71,6 +71,6 @@ pub use json::{Form, Value};
 pub use output::print;
 pub use refusal::Refusal;
 #[cfg(unix)]
-pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause};
+pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]
 pub use standby::{Beside, Running, Standby};

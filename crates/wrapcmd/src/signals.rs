@@ -1,10 +1,12 @@
-//! Catches signals so that a program can wait for them. Decides nothing about them.
+//! Catches signals so that a program can wait for them, and for other things. Decides nothing about them.
 
 use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::unistd::Pid;
@@ -144,6 +146,15 @@ fn wait(places: [Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
             if signals.is_some() && rang { Woken::Signal } else { Woken::Ready }
         }
     }
+}
+
+/// Waits for so long. Ends early, and is false, when standard output is a pipe whose reader has gone.
+#[must_use]
+pub fn wait_while_read(time: Duration) -> bool {
+    let output = io::stdout();
+    let mut watched = [PollFd::new(output.as_fd(), PollFlags::empty())];
+    let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut watched, time), Ok(0) | Err(Errno::EINTR))
 }
 
 /// Stops this process, visibly for its parent, until it is continued.

@@ -106,18 +106,13 @@ impl Running {
     ///
     /// What a terminal sends (Ctrl-C) it sends to the command as well, so that is not repeated.
     pub fn attend(&self, signals: &Signals) {
-        self.attend_beside(signals, None, &mut || None);
+        self.attend_beside(signals, &mut || None);
     }
 
-    /// [`Running::attend`], and does other work: after this time first.
-    pub fn attend_beside(
-        &self,
-        signals: &Signals,
-        first: Option<Duration>,
-        beside: &mut dyn Beside,
-    ) {
+    /// [`Running::attend`], and does other work, which is due at the beginning.
+    pub fn attend_beside(&self, signals: &Signals, beside: &mut dyn Beside) {
         let Some(pid) = self.number() else { return };
-        let (mut last, mut every, mut rang) = (Instant::now(), first, false);
+        let (mut due, mut rang) = (None, true);
         loop {
             while let Some(arrived) = signals.arrived() {
                 let told_already = arrived.sender == Sender::Kernel;
@@ -133,11 +128,10 @@ impl Running {
             if has_ended(pid) {
                 return;
             }
-            if rang || every.is_some_and(|every| last.elapsed() >= every) {
-                every = beside.work();
-                last = Instant::now();
+            if rang || due.is_some_and(|due| Instant::now() >= due) {
+                due = beside.work().and_then(|time| Instant::now().checked_add(time));
             }
-            let time = every.map(|every| every.saturating_sub(last.elapsed()));
+            let time = due.map(|due| due.saturating_duration_since(Instant::now()));
             rang = signals.pause(beside.bell(), time) == Woken::Ready;
         }
     }

@@ -104,8 +104,11 @@ fn attend(
 ) -> Result<End, Error> {
     let mut kept = Kept::All;
     let every = renewal(words.lock.config().stale_timeout);
-    let mut on_disk = false;
+    let (mut begun, mut on_disk) = (false, false);
     let mut keep = || {
+        if !std::mem::replace(&mut begun, true) {
+            return Some(DISK_DELAY.min(every));
+        }
         if !on_disk {
             guards.iter().for_each(Guard::sync);
             on_disk = true;
@@ -119,7 +122,7 @@ fn attend(
         }
         Some(every)
     };
-    running.attend_beside(signals, Some(DISK_DELAY.min(every)), &mut keep);
+    running.attend_beside(signals, &mut keep);
     // Before the process is waited for: until then its number is its own, so that the lock that
     // is released can be no other's. It holds nothing any more, but nobody takes its lock meanwhile.
     kept.let_go(words, form, guards);

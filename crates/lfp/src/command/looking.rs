@@ -1,11 +1,7 @@
 //! `lfp who` and `lfp list`: prints the holders as text or JSON, once or on every change.
 
-use std::io;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use wrapcmd::{Form, Value};
 
 use super::arguments::{List, Times, Who};
@@ -78,21 +74,10 @@ fn show(
         if !times.watch {
             return Ok(picture.code(question));
         }
-        if !wait_while_somebody_reads(LOOK_AGAIN) {
+        if !wrapcmd::wait_while_read(LOOK_AGAIN) {
             return Ok(exit::DONE);
         }
         shown = Some(picture);
-    }
-}
-
-/// Ends early, and is false, when standard output is a pipe whose reader has gone (poll(2)).
-fn wait_while_somebody_reads(time: Duration) -> bool {
-    let output = io::stdout();
-    let mut watched = [PollFd::new(output.as_fd(), PollFlags::empty())];
-    let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
-    match poll(&mut watched, time) {
-        Ok(0) | Err(Errno::EINTR) => true,
-        Ok(_) | Err(_) => false,
     }
 }
 

@@ -84,7 +84,7 @@ fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure
     let running = standby.go(&additions);
     let yielding = asked.yield_on.map(|signal| Yielding::new(&requests, signal));
     let mut beside = Work { yielding, exclusion, broker: &mut broker };
-    running.attend_beside(&signals, beside.first(), &mut beside);
+    running.attend_beside(&signals, &mut beside);
     if let Some(exclusion) = beside.exclusion {
         exclusion.end();
     }
@@ -101,15 +101,6 @@ struct Work<'a> {
     yielding: Option<Yielding<'a>>,
     exclusion: Option<Exclusion>,
     broker: &'a mut Broker,
-}
-
-impl Work<'_> {
-    fn first(&self) -> Option<Duration> {
-        if self.exclusion.is_some() {
-            return Some(Duration::ZERO);
-        }
-        self.yielding.as_ref().map(Yielding::rest)
-    }
 }
 
 impl Beside for Work<'_> {

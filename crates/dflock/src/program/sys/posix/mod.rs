@@ -2,22 +2,32 @@
 
 mod attended;
 mod child;
-mod output;
 mod signals;
 mod terminal;
 
 pub(in crate::program) use attended::Attended;
 pub(in crate::program) use child::Tie;
-pub(in crate::program) use output::output_closed;
 pub(in crate::program) use signals::{Endings, told_to_end};
 
 use nix::unistd::{User, geteuid, gethostname};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How often is looked whether anybody reads standard output.
+const OUTPUT_PERIOD: Duration = Duration::from_secs(1);
 
 /// An argument as the server is to have it.
 pub(in crate::program) fn bytes(argument: &OsStr) -> Option<&[u8]> {
     Some(argument.as_bytes())
+}
+
+/// Ends when nobody reads standard output any more. May be given up and called again.
+pub(in crate::program) async fn output_closed() {
+    while wrapcmd::wait_while_read(Duration::ZERO) {
+        sleep(OUTPUT_PERIOD).await;
+    }
 }
 
 /// The user of this process: a name, or a number that has none.
