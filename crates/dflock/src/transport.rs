@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 /// A server on a dead machine sends nothing, and a waiting client has nothing to send. Only the kernel's probes can
@@ -67,6 +67,16 @@ impl Tls {
         Ok(Self { config: Arc::new(config), name })
     }
 
+    async fn over(
+        &self,
+        stream: Box<dyn Stream>,
+        address: &ServerAddress,
+    ) -> io::Result<Box<dyn Stream>> {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream = connector.connect(self.server_name(address)?, stream).await;
+        Ok(Box::new(stream.map_err(explained)?))
+    }
+
     fn server_name(&self, address: &ServerAddress) -> io::Result<ServerName<'static>> {
         let name = self.name.as_deref().or_else(|| address.host()).unwrap_or("localhost");
         ServerName::try_from(name.to_owned()).map_err(|_| {
@@ -94,35 +104,28 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
 
+const LATE: &str = "no connection in time";
+const LATE_TLS: &str =
+    "it accepted the connection but did not start TLS in time; does it speak TLS?";
+
 /// Connects within `limit`, handshake included. The socket is close-on-exec.
 pub(super) async fn open(
     address: &ServerAddress,
     tls: Option<&Tls>,
     limit: Duration,
 ) -> Result<Box<dyn Stream>, ClientError> {
-    let mut is_there = false;
-    let outcome = match timeout(limit, open_unbounded(address, tls, &mut is_there)).await {
-        Ok(outcome) => outcome,
-        Err(_) if is_there => Err(late(LATE_TLS)),
-        Err(_) => Err(late(LATE)),
+    let begin = Instant::now();
+    let late = |words: &str| io::Error::new(io::ErrorKind::TimedOut, words);
+    let stream = async {
+        let stream = timeout(limit, connect(address)).await.map_err(|_| late(LATE))??;
+        let Some(tls) = tls else { return Ok(stream) };
+        let left = limit.saturating_sub(begin.elapsed());
+        timeout(left, tls.over(stream, address)).await.map_err(|_| late(LATE_TLS))?
     };
-    outcome.map_err(|error| ClientError::Connect { server: address.clone(), error })
+    stream.await.map_err(|error| ClientError::Connect { server: address.clone(), error })
 }
 
-const LATE: &str = "no connection in time";
-const LATE_TLS: &str =
-    "it accepted the connection but did not start TLS in time; does it speak TLS?";
-
-fn late(words: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, words)
-}
-
-/// Notes when TCP is connected, so that a later delay is known to be TLS's.
-async fn open_unbounded(
-    address: &ServerAddress,
-    tls: Option<&Tls>,
-    is_there: &mut bool,
-) -> io::Result<Box<dyn Stream>> {
+async fn connect(address: &ServerAddress) -> io::Result<Box<dyn Stream>> {
     match address {
         #[cfg(windows)]
         ServerAddress::Unix(_) => {
@@ -130,17 +133,12 @@ async fn open_unbounded(
             Err(io::Error::new(io::ErrorKind::Unsupported, words))
         }
         #[cfg(unix)]
-        ServerAddress::Unix(path) => {
-            let stream = tokio::net::UnixStream::connect(path).await?;
-            *is_there = true;
-            over(stream, tls, address).await
-        }
+        ServerAddress::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
         ServerAddress::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
             keep_alive(SockRef::from(&stream))?;
-            *is_there = true;
-            over(stream, tls, address).await
+            Ok(Box::new(stream))
         }
     }
 }
@@ -152,20 +150,6 @@ fn keep_alive(socket: SockRef<'_>) -> io::Result<()> {
         Err(_) if cfg!(windows) => socket.set_tcp_keepalive(&keepalive),
         outcome => outcome,
     }
-}
-
-async fn over<S: Stream + 'static>(
-    stream: S,
-    tls: Option<&Tls>,
-    address: &ServerAddress,
-) -> io::Result<Box<dyn Stream>> {
-    let Some(tls) = tls else { return Ok(Box::new(stream)) };
-    let name = tls.server_name(address)?;
-    let stream = TlsConnector::from(Arc::clone(&tls.config))
-        .connect(name, stream)
-        .await
-        .map_err(explained)?;
-    Ok(Box::new(stream))
 }
 
 /// TLS errors as sentences.

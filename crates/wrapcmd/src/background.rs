@@ -14,7 +14,7 @@ use crate::command::inherited;
 use crate::exit::End;
 use crate::signals::{Sender, Signals, Woken, let_through, stop_here};
 use crate::standby::{end_of, once_more};
-use crate::sys;
+use crate::sys::{self, Began};
 
 /// The first argument of the process in the background. No program's command may be called so.
 const IN_BACKGROUND: &str = "run-in-background";
@@ -67,21 +67,6 @@ impl Background {
     }
 }
 
-/// What tells a waiting caller that the command begins.
-#[derive(Debug)]
-#[must_use]
-pub struct Began(sys::Tell);
-
-impl Began {
-    /// Tells it.
-    ///
-    /// # Errors
-    /// The caller that was to be told is gone.
-    pub fn tell(self) -> io::Result<()> {
-        self.0.begun()
-    }
-}
-
 /// Whether this process is one in the background ([`Background`]), by the arguments behind the program's name:
 /// then its own arguments, and what it tells when its command begins. Undoes what it inherited.
 #[must_use]
@@ -92,7 +77,7 @@ pub fn in_background<S: AsRef<OsStr>>(
     let (descriptor, held) = (words.next()?, words.next()?);
     let number = inherited(descriptor.as_ref().to_str()?)?;
     held.as_ref().to_str().and_then(let_through)?;
-    let began = Began(sys::Tell::by(number)?);
+    let began = Began::by(number)?;
     sys::path_is_handed_on();
     Some((words.map(|word| word.as_ref().to_owned()).collect(), began))
 }

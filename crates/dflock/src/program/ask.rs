@@ -16,15 +16,13 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> R
     let Acquire { keys, terms, hold: is_held } = acquire;
     let wanted = Wanted::of(keys, terms, client, form)?;
     if *is_held {
-        return match wanted.taken(true, wanted.acquire()).await? {
+        return match wanted.taken(wanted.acquire()).await? {
             Outcome::Taken(leases) => hold(leases, keys, form).await.map(|()| 0),
-            Outcome::NotTaken => Err(wanted.not_granted().await),
             Outcome::Ended(code) => Ok(code),
         };
     }
-    let grants = match wanted.taken(true, wanted.acquire_detached()).await? {
+    let grants = match wanted.taken(wanted.acquire_detached()).await? {
         Outcome::Taken(grants) => grants,
-        Outcome::NotTaken => return Err(wanted.not_granted().await),
         Outcome::Ended(code) => return Ok(code),
     };
     let granted: Vec<_> = wanted.keys().zip(&grants).collect();

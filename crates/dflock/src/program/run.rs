@@ -25,12 +25,19 @@ fn grace(run: &Run, leases: &Leases) -> Duration {
 }
 
 pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Failure> {
-    let wanted = Wanted::of(&run.keys, &run.terms, &client, form)?;
-    let names_holders = run.busy_exit_code.is_none();
-    let leases = match wanted.taken(names_holders, wanted.acquire()).await? {
-        Outcome::Taken(leases) => leases,
-        Outcome::NotTaken => return not_granted(&wanted, run, form).await,
-        Outcome::Ended(code) => return Ok(code),
+    let mut wanted = Wanted::of(&run.keys, &run.terms, &client, form)?;
+    wanted.names_holders = run.busy_exit_code.is_none();
+    let leases = match (wanted.taken(wanted.acquire()).await, run.busy_exit_code) {
+        (Ok(Outcome::Taken(leases)), _) => leases,
+        (Ok(Outcome::Ended(code)), _) => return Ok(code),
+        // An exit code that the user chose says it all, so that cron sends no mail about it.
+        (Err(failure @ (Failure::Busy(_) | Failure::TimedOut(_))), Some(code)) => {
+            if form == Form::Json {
+                complain(&failure, form);
+            }
+            return Ok(code);
+        }
+        (Err(failure), _) => return Err(failure),
     };
     let granted_at = Instant::now();
     match start(run, &leases, form) {
@@ -43,19 +50,6 @@ pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Fai
             // Nothing was started: what went wrong matters more than whether the release went well.
             let _ = leases.release().await;
             Err(failure)
-        }
-    }
-}
-
-/// An exit code that the user chose says it all, so that cron sends no mail about it.
-async fn not_granted(wanted: &Wanted<'_>, run: &Run, form: Form) -> Result<u8, Failure> {
-    match run.busy_exit_code {
-        None => Err(wanted.not_granted().await),
-        Some(code) => {
-            if form == Form::Json {
-                complain(&wanted.not_granted().await, form);
-            }
-            Ok(code)
         }
     }
 }

@@ -20,14 +20,14 @@ pub(super) struct Wanted<'a> {
     terms: &'a Terms,
     client: &'a Client,
     form: Form,
+    /// Whether the user is told who holds the keys.
+    pub(super) names_holders: bool,
     asked: RefCell<Option<Key>>,
 }
 
 /// What comes of a wait.
 pub(super) enum Outcome<T> {
     Taken(T),
-    /// Others held it all the time.
-    NotTaken,
     /// A signal ended the wait. With the exit code.
     Ended(u8),
 }
@@ -41,7 +41,8 @@ impl<'a> Wanted<'a> {
     ) -> Result<Self, Failure> {
         let claims = keys.names().map(|key| claim(key, terms, client));
         let claims = Claims::of(claims.collect::<Result<Vec<_>, _>>()?)?;
-        Ok(Self { claims, terms, client, form, asked: RefCell::default() })
+        let asked = RefCell::default();
+        Ok(Self { claims, terms, client, form, names_holders: true, asked })
     }
 
     /// The keys in the order of the grants.
@@ -63,13 +64,15 @@ impl<'a> Wanted<'a> {
 
     /// Until the locks are ours, signals end this process as they end any other, and the place in the line with it. Of
     /// several locks some may be held by then.
+    ///
+    /// # Errors
+    /// Others held them all the time; or another failure.
     pub(super) async fn taken<T>(
         &self,
-        names_holders: bool,
         wait: impl Future<Output = Result<Option<T>, ClientError>>,
     ) -> Result<Outcome<T>, Failure> {
         let wait = async {
-            if !names_holders {
+            if !self.names_holders {
                 return wait.await;
             }
             holder::waited_for(wait, || self.asked.borrow().clone(), self.client, self.form).await
@@ -81,7 +84,10 @@ impl<'a> Wanted<'a> {
                 let _ = timeout(RELEASE_LIMIT, self.client.ended()).await;
                 code.map(Outcome::Ended)
             }
-            taken = wait => Ok(taken?.map_or(Outcome::NotTaken, Outcome::Taken)),
+            taken = wait => match taken? {
+                Some(taken) => Ok(Outcome::Taken(taken)),
+                None => Err(self.not_granted().await),
+            },
         }
     }
 
@@ -104,8 +110,9 @@ impl<'a> Wanted<'a> {
     }
 
     /// Busy or timed out: not getting it without and after waiting. With the holder, if the server knows its name.
-    pub(super) async fn not_granted(&self) -> Failure {
-        let asked = self.asked.borrow().clone();
+    async fn not_granted(&self) -> Failure {
+        let is_told = self.names_holders || self.form == Form::Json;
+        let asked = self.asked.borrow().clone().filter(|_| is_told);
         let holder = match &asked {
             Some(key) => holder::in_the_way(key, self.client).await,
             None => None,

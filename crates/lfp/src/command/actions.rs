@@ -13,7 +13,7 @@ use super::looking::no_such_device;
 use super::news::News;
 use super::outcome::Failure;
 use super::output::Output;
-use super::report::{in_the_way, living, openers, openers_at_all};
+use super::report::{in_the_way, living, openers};
 use super::row::Row;
 use super::waiting::{self, Waited};
 use crate::client::broker::{Broker, Route, Trouble};
@@ -95,7 +95,7 @@ pub(super) fn done_or_why(
             let reasons = broker.why_denied(request);
             Err(Failure::not_permitted(reasons).about(request.device.as_str()))
         }
-        Err(trouble) => Err(unreachable(request, &trouble)),
+        Err(trouble) => Err(trouble.failure().about(request.device.as_str())),
     }
 }
 
@@ -110,10 +110,6 @@ pub(super) fn busy(
         rows = living(broker.holders(&request.device));
     }
     failure(rows).about(request.device.as_str())
-}
-
-pub(super) fn unreachable(request: &Request, trouble: &Trouble) -> Failure {
-    trouble.failure().about(request.device.as_str())
 }
 
 /// The lock is for the process that called us: we are gone in a moment.
@@ -152,7 +148,8 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
         remarks
             .push(format!("there is no process {pid}: the next process that asks gets the lock"));
     }
-    let openers = openers(device, *pid);
+    let mut openers = openers(device);
+    openers.retain(|row| row.holder.pid != Some(*pid));
     let opener = |row: &Row| {
         let (port, who) = (device.as_str(), row.who());
         if row.holder.scheme == Scheme::Exclusive {
@@ -170,7 +167,7 @@ pub(super) fn surprises(request: &Request) -> Vec<String> {
 pub(super) fn still_open(request: &Request) -> Vec<String> {
     let device = request.device.as_str();
     let opener = |row: &Row| format!("/dev/{device}: unlocked, but still open in {}", row.who());
-    openers_at_all(&request.device).iter().map(opener).collect()
+    openers(&request.device).iter().map(opener).collect()
 }
 
 /// Silent but for JSON and remarks: no news is good news.

@@ -6,6 +6,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -56,11 +57,8 @@ const SCRIPTS: usize = 5;
 /// Where execvp(3) looks without `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// As much of a program is searched for the names of lock files, or of its symbols; so much at once, and so much
-/// further each time, so that what lies across two pieces is seen as well.
+/// As much of a program is read and searched for the names of lock files, or of its symbols.
 const SEARCHED_BYTES: u64 = 16 << 20;
-const PIECE_BYTES: usize = 1 << 16;
-const STEP_BYTES: u64 = (1 << 16) - 16;
 
 /// Why the library cannot be loaded into a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,23 +279,12 @@ fn names_locks(file: &File) -> bool {
 }
 
 /// Whether one of the signs is among these bytes of a file, of which no more than [`SEARCHED_BYTES`] are searched.
-fn contains(file: &File, start: u64, size: u64, signs: &[&[u8]]) -> bool {
-    let end = start.saturating_add(size.min(SEARCHED_BYTES));
-    let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = start;
-    while offset < end {
-        let Ok(length) = file.read_at(&mut buffer, offset) else { return false };
-        let wanted = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let piece = buffer.get(..length.min(wanted)).unwrap_or_default();
-        if signs.iter().any(|sign| piece.windows(sign.len()).any(|it| it == *sign)) {
-            return true;
-        }
-        if length < PIECE_BYTES {
-            return false;
-        }
-        offset = offset.saturating_add(STEP_BYTES);
-    }
-    false
+fn contains(mut file: &File, start: u64, size: u64, signs: &[&[u8]]) -> bool {
+    let mut bytes = Vec::new();
+    let read = file
+        .seek(SeekFrom::Start(start))
+        .and_then(|_| file.take(size.min(SEARCHED_BYTES)).read_to_end(&mut bytes));
+    read.is_ok() && signs.iter().any(|sign| bytes.windows(sign.len()).any(|it| it == *sign))
 }
 
 #[cfg(test)]
@@ -311,9 +298,9 @@ mod tests {
 
     #[rstest]
     #[case::small(0, 100, true)]
-    #[case::across_two_pieces(PIECE_BYTES - 3, PIECE_BYTES * 2, true)]
-    #[case::at_the_end(PIECE_BYTES * 2 - 5, PIECE_BYTES * 2, true)]
-    #[case::nowhere(usize::MAX, PIECE_BYTES * 2, false)]
+    #[case::in_the_middle((1 << 16) - 3, 2 << 16, true)]
+    #[case::at_the_end((2 << 16) - 5, 2 << 16, true)]
+    #[case::nowhere(usize::MAX, 2 << 16, false)]
     fn names_of_lock_files_are_found(
         #[case] at: usize,
         #[case] length: usize,

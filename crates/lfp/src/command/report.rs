@@ -92,16 +92,8 @@ pub(super) fn living(mut holders: Vec<Holder>) -> Vec<Row> {
     rows(&holders)
 }
 
-/// Programs that have the device open without any lock, but for the one it is locked for and
-/// ourselves.
-pub(super) fn openers(device: &DeviceName, locked_for: Pid) -> Vec<Row> {
-    let mut rows = openers_at_all(device);
-    rows.retain(|row| row.holder.pid != Some(locked_for));
-    rows
-}
-
 /// Programs that have the device open, but for ourselves.
-pub(super) fn openers_at_all(device: &DeviceName) -> Vec<Row> {
+pub(super) fn openers(device: &DeviceName) -> Vec<Row> {
     let mut holders = openers_of(&Layout::native().dev_dir, device);
     holders.retain(|holder| holder.pid != Some(Pid::this()));
     tell_exclusive(&Layout::native().dev_dir, &mut holders);

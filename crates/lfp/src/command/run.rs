@@ -12,7 +12,7 @@ use pidlockfile::{Pid, process};
 use wrapcmd::exit::End;
 use wrapcmd::{Beside, Signals, Standby};
 
-use super::actions::{came_of, done_or_why, surprises, unreachable};
+use super::actions::{came_of, done_or_why, surprises};
 use super::arguments::Run;
 use super::exclusive::Exclusion;
 use super::news::News;
@@ -223,7 +223,7 @@ fn give_back(broker: &mut Broker, requests: &[Request]) {
 /// A lock that cannot be released does no harm: in a moment its process is gone.
 fn release(broker: &mut Broker, request: &Request) {
     if let Err(trouble) = broker.unlock(request) {
-        let failure = unreachable(request, &trouble);
+        let failure = trouble.failure().about(request.device.as_str());
         warn(&format!("{failure}\n  the lock is stale now; the next process that asks gets it"));
     }
 }

@@ -65,11 +65,12 @@ pub(crate) fn hear(number: i32) -> Option<String> {
     Some(text)
 }
 
-/// What tells the other side that something began: one byte.
+/// What tells a waiting caller that the command begins: one byte.
 #[derive(Debug)]
-pub(crate) struct Tell(File);
+#[must_use]
+pub struct Began(File);
 
-impl Tell {
+impl Began {
     /// By an inherited descriptor, which nobody else inherits then.
     pub(crate) fn by(number: i32) -> Option<Self> {
         let pipe = File::options().write(true).open(format!("/proc/self/fd/{number}")).ok()?;
@@ -77,7 +78,11 @@ impl Tell {
         Some(Self(pipe))
     }
 
-    pub(crate) fn begun(mut self) -> io::Result<()> {
+    /// Tells it.
+    ///
+    /// # Errors
+    /// The caller that was to be told is gone.
+    pub fn tell(mut self) -> io::Result<()> {
         self.0.write_all(b"1")
     }
 }

@@ -15,11 +15,12 @@ use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
 #[cfg_attr(not(target_os = "linux"), path = "unix.rs")]
 mod own;
 
+pub use own::Began;
 #[cfg(target_os = "openbsd")]
 pub(crate) use own::has_ended;
 #[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
 pub(crate) use own::was_stopped;
-pub(crate) use own::{Caught, Tell, hear, ignored, itself, line};
+pub(crate) use own::{Caught, hear, ignored, itself, line};
 
 /// Where a process that was started by [`itself`] finds the PATH that is not its own.
 pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";

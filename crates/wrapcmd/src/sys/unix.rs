@@ -120,16 +120,21 @@ pub(crate) fn hear(number: i32) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// What tells the other side that something began: one byte, by an inherited descriptor.
+/// What tells a waiting caller that the command begins: one byte, by an inherited descriptor.
 #[derive(Debug)]
-pub(crate) struct Tell(i32);
+#[must_use]
+pub struct Began(i32);
 
-impl Tell {
+impl Began {
     pub(crate) fn by(number: i32) -> Option<Self> {
         Some(Self(number))
     }
 
-    pub(crate) fn begun(self) -> io::Result<()> {
+    /// Tells it.
+    ///
+    /// # Errors
+    /// The caller that was to be told is gone.
+    pub fn tell(self) -> io::Result<()> {
         send(self.0, b"1", MsgFlags::empty())?;
         Ok(nix::unistd::close(self.0)?)
     }
