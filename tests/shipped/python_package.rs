@@ -228,10 +228,13 @@ fn links_and_short_timeouts() {
 import lfp_serial, os, time
 os.symlink('/dev/ttyW0', '/tmp/probe')
 os.chdir('/tmp')
-for name in '/tmp/probe', './probe', b'/tmp/probe':
+def waited(name):
     begin = time.monotonic()
     try: lfp_serial.lock(name, timeout=0.2)
-    except lfp_serial.Busy: print('busy', 0.2 <= time.monotonic() - begin < 0.9, flush=True)
+    except lfp_serial.Busy: return time.monotonic() - begin
+for name in '/tmp/probe', './probe', b'/tmp/probe':
+    # The machine may be busy for as long as a second would take.
+    print('busy', 0.2 <= min(waited(name) for _ in range(5)) < 0.9, flush=True)
 ";
     let end = python(&sandbox, script).user(User::Bob).run();
     assert_eq!(end.output(), "busy True\nbusy True\nbusy True\n", "{end}");
