@@ -614,21 +614,6 @@ fn dead_locks_are_found_at_the_start() {
     until(LIMIT, || (daemon.ground.locks() == ["LCK..unfinished"]).then_some(())).expect("removed");
 }
 
-#[rstest]
-#[case::anywhere("0.0.0.0:50001")]
-#[case::anywhere_v6("[::]:50001")]
-#[case::documentation("192.0.2.1:50001")]
-#[case::no_port("127.0.0.1")]
-#[case::relative("unix:socket")]
-fn addresses_that_are_refused_at_start(#[case] address: &str) {
-    let mut command = Ground::new().command();
-    command.args(["--listen", address]).stdin(Stdio::null());
-    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
-    assert_eq!(output.status.code(), Some(64));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains(address) && output.stdout.is_empty(), "{said}");
-}
-
 #[test]
 fn a_second_daemon_leaves_the_first_ones_socket_alone() {
     let daemon = Daemon::start(&[]);

@@ -201,26 +201,21 @@ fn urgent_bytes_stay_in_their_place() {
 #[rstest]
 #[case::full("/dev/full")]
 #[case::read_only("/dev/null")]
+#[case::a_pipe_that_nobody_reads("")]
 fn failing_output_changes_nothing(#[case] output: &str) {
     let ground = Ground::new();
-    let file = fs::File::options().read(true).write(output == "/dev/full").open(output).unwrap();
-    let mut child = ground.command().stdin(Stdio::piped()).stdout(file).spawn().unwrap();
+    let to_output = if output.is_empty() {
+        Stdio::from(nix::unistd::pipe().unwrap().1)
+    } else {
+        let writes = output == "/dev/full";
+        Stdio::from(fs::File::options().read(true).write(writes).open(output).unwrap())
+    };
+    let mut child = ground.command().stdin(Stdio::piped()).stdout(to_output).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     write!(input, "lock ttyS1 {0}\nlock ttyS2 {0}\nunlock ttyS1 {0}\nquit\n", own()).unwrap();
     drop(input);
     assert_eq!(ended(child).code(), Some(0));
     assert_eq!(ground.locks(), ["LCK..ttyS2"]);
-}
-
-#[test]
-fn a_pipe_that_nobody_reads_changes_nothing() {
-    let ground = Ground::new();
-    let (reader, writer) = nix::unistd::pipe().unwrap();
-    drop(reader);
-    let mut child = ground.command().stdin(Stdio::piped()).stdout(writer).spawn().unwrap();
-    writeln!(child.stdin.take().unwrap(), "lock ttyS1 {}", own()).unwrap();
-    assert_eq!(ended(child).code(), Some(0));
-    assert_eq!(ground.locks(), ["LCK..ttyS1"]);
 }
 
 /// A pipe that can be written to has room for a part of an answer to STAT, and nobody reads it: the session waits for
@@ -318,15 +313,20 @@ fn a_hostile_environment() {
     assert_eq!(ending.status.code(), Some(0));
 }
 
+/// The service that a shell becomes after this line.
+fn after(line: &str, ground: &Ground) -> Command {
+    let lfpd = ground.command();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{line}; exec \"$@\""), "sh"]);
+    shell.arg(lfpd.get_program()).args(lfpd.get_args());
+    shell
+}
+
 /// A strict umask of the super-server does not make locks that nobody can read.
 #[test]
 fn a_strict_umask_changes_nothing() {
     let ground = Ground::new();
-    let lfpd = ground.command();
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "umask 0777; exec \"$@\"", "sh"]);
-    shell.arg(lfpd.get_program()).args(lfpd.get_args());
-    let wire = Wire::start(shell);
+    let wire = Wire::start(after("umask 0777", &ground));
     assert!(wire.send(format!("lock ttyS1 {}\nquit\n", own()).as_bytes()));
     assert!(wire.finish().said.contains("200 "));
     let data = fs::metadata(ground.path("lock/LCK..ttyS1")).unwrap();
@@ -456,6 +456,11 @@ fn a_client_never_sees_the_command_line(#[case] options: &[&str]) {
 #[case::facility(&["--log-facility", "lfpd"], 64, "", "no such syslog facility")]
 #[case::level(&["--log-level", "loud"], 64, "", "loud")]
 #[case::banner(&["--banner-version", "1\r\n200"], 64, "", "printable")]
+#[case::anywhere(&["--listen", "0.0.0.0:50001"], 64, "", "0.0.0.0:50001")]
+#[case::anywhere_v6(&["--listen", "[::]:50001"], 64, "", "[::]:50001")]
+#[case::documentation(&["--listen", "192.0.2.1:50001"], 64, "", "192.0.2.1:50001")]
+#[case::no_port(&["--listen", "127.0.0.1"], 64, "", "127.0.0.1")]
+#[case::relative(&["--listen", "unix:socket"], 64, "", "unix:socket")]
 #[case::version(&["--version"], 0, "lfpd 0.1.0\n", "")]
 #[case::help(&["--help"], 0, "--lock-dir", "")]
 fn a_person_sees_what_is_wrong(
@@ -587,11 +592,7 @@ fn a_directory_that_came_during_the_session_is_searched() {
 #[test]
 fn a_limit_on_the_size_of_files_is_a_refusal() {
     let ground = Ground::new();
-    let service = ground.command();
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -f 0; exec \"$@\"", "sh"]).arg(service.get_program());
-    limited.args(service.get_args());
-    let wire = Wire::start(limited);
+    let wire = Wire::start(after("ulimit -f 0", &ground));
     wire.receive();
     assert!(wire.send(format!("lock /dev/ttyS1 {}\n", own()).as_bytes()));
     let reply = wire.receive();
