@@ -101,6 +101,27 @@ fn run_in_a_container_without_a_service_keeps_its_lock() {
     bench.assert_free();
 }
 
+/// `lfp run` holds the lock by `flock(2)`, because this user cannot record it.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_command_may_pass_its_lock_without_a_service() {
+    let bench = Bench::open();
+    assert_eq!(bench.shell(User::Root, "mkdir -p /run/lfpd").code(), 0);
+    let pass = format!("/run/test/lfp --direct pass --pid $$ --to $! {PORT}");
+    let line = format!("sleep {LONG} & echo child $!; {pass}; echo code $?; cat");
+    let words = ["--direct", "run", PORT, "--", "sh", "-c", &line];
+    let command = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice);
+    let mut run = command.spawn();
+    run.expect("code 0");
+    let child = bench.locked_by().expect("a lock");
+    assert!(run.output().contains(&format!("child {child}\n")), "{}", run.output());
+    run.end_input();
+    assert_eq!(run.wait(LIMIT).code(), 0);
+    assert_eq!(bench.locked_by(), Some(child));
+    let other = bench.lfp(User::Alice, &["--direct", "run", PORT, "--", "true"]).run();
+    assert_eq!(other.code(), 1, "{other}");
+}
+
 /// What the command sees of itself is what it would see without us.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

@@ -124,6 +124,11 @@ impl Judged {
         self.past
     }
 
+    /// The same without a gate, for a holder of `flock(2)` that agrees: it keeps breakers away meanwhile.
+    pub fn go_past_with_consent(&mut self) {
+        self.past = true;
+    }
+
     /// Whether it was said so.
     #[must_use]
     pub fn goes_past(&self) -> bool {

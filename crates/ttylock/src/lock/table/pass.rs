@@ -1,6 +1,6 @@
 //! Passes a lock from one process to another, without a moment in which it is free.
 
-use pidlockfile::process::Fate;
+use pidlockfile::process::{self, Fate};
 use pidlockfile::{Attempt, Found, Judged, Name, Published};
 
 use super::classify::{Busy, pid_in};
@@ -12,6 +12,7 @@ use crate::device::node::ResolvedDevice;
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_FILES;
 use crate::lock::directories::{Directories, Place};
+use crate::lock::flock;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::{Pass, Weight};
 
@@ -158,7 +159,7 @@ fn pass_one(
                 }
                 broken
             }
-            None => match state.hold(own, name, &mut judged, state.backoff.decides()) {
+            None => match hold(state, own, name, &mut judged) {
                 Ok(()) => {
                     // We hold the file after its maker did, so the record exists.
                     refuse_foreign(state, own, name, &judged, pass)?;
@@ -175,6 +176,19 @@ fn pass_one(
         }
     }
     Err(state.busy(own, name, Busy::Changing(None)))
+}
+
+/// Holds a lock of the giver. `lfp run` holds one without a record by `flock(2)` for its command, which may pass it.
+fn hold(state: &mut State, own: &Place, name: &Name, judged: &mut Judged) -> Result<(), Busy> {
+    let held = state.hold(own, name, judged, state.backoff.decides());
+    let Err(Busy::Changing(Some(flock::Holder::Process(keeper)))) = held else { return held };
+    let (file, at) = (judged.identity(), judged.modified());
+    let record = pid_in(judged).and_then(|pid| state.records.of_lock(name, pid, file, at));
+    if record.is_some() || !process::is_in_our_namespace(keeper) {
+        return held;
+    }
+    judged.go_past_with_consent();
+    Ok(())
 }
 
 /// The files that the receiver holds already.
