@@ -112,7 +112,7 @@ impl Signals {
 
     /// Waits for a signal, for the other descriptor to be readable, or for the end of the time.
     pub fn pause(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
-        wait([Some(self.caught.as_fd()), other], time)
+        pause(Some(self), other, time)
     }
 }
 
@@ -123,14 +123,15 @@ impl AsFd for Signals {
     }
 }
 
-/// [`Signals::pause`] without signals: those end the program as they always do.
-pub fn pause(other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
-    wait([None, other], time)
-}
-
+/// [`Signals::pause`]. Without signals, they end the program as they always do.
+///
 /// One poll(2), the signals first. The caller looks again whatever it says.
-fn wait(places: [Option<BorrowedFd<'_>>; 2], time: Option<Duration>) -> Woken {
-    let [signals, _] = places;
+pub fn pause(
+    signals: Option<&Signals>,
+    other: Option<BorrowedFd<'_>>,
+    time: Option<Duration>,
+) -> Woken {
+    let places = [signals.map(AsFd::as_fd), other];
     let open = places.iter().flatten();
     let mut open: Vec<PollFd<'_>> =
         open.map(|descriptor| PollFd::new(*descriptor, PollFlags::POLLIN)).collect();

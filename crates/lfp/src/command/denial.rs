@@ -29,11 +29,8 @@ pub(super) fn supposed_reason(Request { device, pid }: &Request) -> Reason {
 }
 
 /// Why the service does not release a lock by force.
-pub(super) fn no_force() -> Reason {
-    "only root and members of the service's administrator group may use --force, and the service \
-     must be able to write the lock directory"
-        .to_owned()
-}
+pub(super) const NO_FORCE: &str = "only root and members of the service's administrator group may use --force, and the \
+     service must be able to write the lock directory";
 
 /// Why nothing is locked for a number that no process has.
 pub(super) fn nobodys(pid: Pid) -> Option<Reason> {

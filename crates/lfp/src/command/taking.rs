@@ -10,7 +10,7 @@ use pidlockfile::{Pid, process};
 
 use super::actions::{busy, came_of, done, done_or_why, still_open};
 use super::arguments::{AskedFor, Release};
-use super::denial::no_force;
+use super::denial::NO_FORCE;
 use super::news::News;
 use super::outcome::Failure;
 use super::output::Output;
@@ -74,7 +74,7 @@ fn forced_or_why(
 ) -> Result<(), Failure> {
     let is_denied = matches!(outcome, Ok(Outcome::Denied)) && matches!(broker, Broker::Service(_));
     if is_denied && !geteuid().is_root() {
-        let failure = Failure::not_permitted(vec![no_force()]);
+        let failure = Failure::not_permitted(vec![NO_FORCE.to_owned()]);
         return Err(failure.about(request.device.as_str()));
     }
     done_or_why(outcome, broker, request, failure)
@@ -110,7 +110,7 @@ fn lets_go(request: &Request, grace: Duration) -> bool {
         if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
             return false;
         }
-        wrapcmd::pause(None, Some(LOOK_AGAIN));
+        wrapcmd::pause(None, None, Some(LOOK_AGAIN));
     }
 }
 

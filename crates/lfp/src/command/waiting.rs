@@ -1,7 +1,7 @@
 //! Waits for a lock until `lfp` has it or the time is up, in the service's queue or by asking again. The
 //! user's time limit holds, whatever the service does.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -152,7 +152,7 @@ impl Wait<'_, '_> {
             let Some(client) = &service.client else { return Ok(Err(Error::Closed)) };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.into_iter().chain(self.news.left()).min();
-            match self.pause(Some(client.as_fd()), left) {
+            match wrapcmd::pause(self.signals, Some(client.as_fd()), left) {
                 Woken::Ready => return Ok(service.hear(Client::finish_wait)),
                 Woken::Time if until.is_none_or(|until| Instant::now() < until) => {
                     self.news.tell_if_due();
@@ -221,14 +221,7 @@ impl Wait<'_, '_> {
     fn rest(&mut self, pause: Duration) -> Option<Waited> {
         self.news.tell_if_due();
         let pause = self.left().map_or(pause, |left| left.min(pause));
-        self.pause(None, Some(pause));
+        wrapcmd::pause(self.signals, None, Some(pause));
         self.signals.and_then(Signals::ending).map(Waited::Interrupted)
-    }
-
-    fn pause(&self, until: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
-        match self.signals {
-            Some(signals) => signals.pause(until, time),
-            None => wrapcmd::pause(until, time),
-        }
     }
 }
