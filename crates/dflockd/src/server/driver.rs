@@ -2,57 +2,35 @@
 //! request wakes it only if it brings an earlier deadline.
 
 use super::core::Shared;
-use leases::Moment;
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
 
 /// How often the driver runs if nothing is pending.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Runs for as long as the server.
-pub(super) struct Driver {
-    shared: Arc<Shared>,
-    sleep: Pin<Box<Sleep>>,
-}
-
-impl Driver {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, sleep: Box::pin(sleep(Duration::ZERO)) }
-    }
-
-    fn wake_at(&self, next: Moment) -> Instant {
-        let idle = Instant::now() + IDLE;
-        self.shared.instant(next).map_or(idle, |at| Instant::from_std(at).min(idle))
-    }
-}
-
-impl Future for Driver {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let now = self.shared.now();
-            let next = self.shared.core().turn(now, cx.waker());
-            if next <= now {
-                // More is due than one turn serves: connections get their turn first.
-                yield_turn(cx);
-                return Poll::Pending;
-            }
-            let at = self.wake_at(next);
-            self.sleep.as_mut().reset(at);
-            ready!(self.sleep.as_mut().poll(cx));
+pub(super) async fn drive(shared: Arc<Shared>) {
+    loop {
+        let now = shared.now();
+        let next = poll_fn(|cx| Poll::Ready(shared.core().turn(now, cx.waker()))).await;
+        if next <= now {
+            // More is due than one turn serves: connections get their turn first.
+            yield_now().await;
+            continue;
         }
+        let idle = Instant::now() + IDLE;
+        let at = shared.instant(next).map_or(idle, |at| Instant::from_std(at).min(idle));
+        let mut is_woken = false;
+        let woken = poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        });
+        let _it_is_time = timeout_at(at, woken).await;
     }
-}
-
-/// Continues after tokio has asked the kernel for events. A task that only wakes itself would be polled up to
-/// `event_interval` times before that.
-pub(super) fn yield_turn(cx: &mut Context<'_>) {
-    let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Turns of the loop.
 
 use super::*;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::AsyncReadExt as _;
 
@@ -16,22 +15,14 @@ fn a_long_task_lets_the_kernels_news_in() {
         let counter = Arc::clone(&turns);
         let long = tokio::spawn(async move {
             while counter.fetch_add(1, Ordering::Relaxed) < 10_000 {
-                let mut yielded = false;
-                poll_fn(|cx| {
-                    if std::mem::replace(&mut yielded, true) {
-                        return Poll::Ready(());
-                    }
-                    yield_turn(cx);
-                    Poll::Pending
-                })
-                .await;
+                yield_now().await;
             }
         });
         let waiting = tokio::spawn(async move {
             near.read_u8().await.unwrap();
             turns.load(Ordering::Relaxed)
         });
-        tokio::task::yield_now().await;
+        yield_now().await;
         far.try_write(b"x").unwrap();
         let seen = waiting.await.unwrap();
         assert!(seen < 10, "{seen}");

@@ -32,7 +32,6 @@ pub use state::{StateDir, Synced, check as check_state};
 pub use tls::Tls;
 
 use self::core::Shared;
-use driver::Driver;
 use leases::journal::Failed;
 use leases::wire::StatsCursor;
 use leases::{Census, Counters, Key, Progress, Seconds};
@@ -95,7 +94,7 @@ impl Server {
     /// A listening socket cannot be watched.
     pub async fn run(self) -> io::Result<()> {
         let Self { shared, listeners } = self;
-        let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
+        let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         let recorder = recorder::start(&shared);
         #[cfg(feature = "etcd")]
         tokio::spawn(link::leader::serve_standbys(Arc::clone(&shared)));

@@ -61,7 +61,6 @@ impl Commits {
 
     /// The term is over: nothing of it is sent any more, and its records are dropped.
     pub fn end_term(&mut self) {
-        self.waiting.clear();
         *self = Self {
             most: self.most,
             is_shared: self.is_shared,

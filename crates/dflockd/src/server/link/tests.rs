@@ -3,7 +3,7 @@
 use super::stream::{LinkStream, Origin};
 use super::*;
 use crate::server::core::Shared;
-use crate::server::driver::Driver;
+use crate::server::driver::drive;
 use crate::server::listener;
 use crate::server::settings::Settings;
 use crate::server::transport::{Peer, Stream, Transport};
@@ -164,7 +164,7 @@ fn a_client_is_late_only_if_its_standby_is_heard_of() {
     run(async {
         let settings = Settings { read_timeout: Seconds::new(1).unwrap(), ..Settings::default() };
         let (shared, origin) = (Arc::new(Shared::new(settings)), Arc::<Origin>::default());
-        let driver = tokio::spawn(Driver::new(Arc::clone(&shared)));
+        let driver = tokio::spawn(drive(Arc::clone(&shared)));
         let mut pair = Pair::new().await;
         let (mut client, stream) = pair.open_from(&origin).await;
         let seat = listener::admit(&shared, Peer::Unix).unwrap();
