@@ -41,7 +41,7 @@ impl StatsCursor {
         Self { names, ..Self::default() }
     }
 
-    /// See [`StatsCursor::with_names`].
+    /// See [`StatsCursor::new`].
     #[must_use]
     pub const fn has_names(&self) -> bool {
         self.names
