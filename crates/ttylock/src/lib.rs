@@ -63,6 +63,7 @@ pub use pidlockfile::Pid;
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK};
+    #[cfg(target_os = "linux")]
     pub use crate::lock::room::widen;
 }
 /// The README's examples are tests, too.

@@ -206,3 +206,11 @@ fn a_process_whose_thread_executes_a_program_has_not_ended() {
     child.wait().unwrap();
     assert_eq!(ends, 0, "of {looks} looks");
 }
+
+/// Whatever user the other process has. (The first one is root's, and this test is also run by ordinary users.)
+#[test]
+#[cfg(target_os = "linux")]
+fn all_processes_here_are_in_our_pid_namespace() {
+    let first = Pid::new(1).unwrap();
+    assert!([first, Pid::this()].map(crate::process::is_in_our_namespace).iter().all(|it| *it));
+}

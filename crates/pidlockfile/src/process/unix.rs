@@ -248,18 +248,17 @@ fn boot_id() -> Option<String> {
 
 /// The caller's pid namespace, as the inode number of `/proc/self/ns/pid`. `None` without it.
 fn pid_namespace() -> Option<u64> {
-    namespace_of("self")
-}
-
-fn namespace_of(process: &str) -> Option<u64> {
-    std::fs::metadata(format!("/proc/{process}/ns/pid")).ok().map(|data| data.ino())
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|data| data.ino())
 }
 
 /// Whether a process is certainly in the caller's pid namespace, so that its numbers mean the same.
 #[must_use]
 pub fn is_in_our_namespace(pid: Pid) -> bool {
-    let its = namespace_of(&pid.to_string()).filter(|_| numbers_are_ours());
-    its.is_some() && its == pid_namespace()
+    let mut buffer = [0; STAT_BYTES];
+    let status = read_once(&format!("/proc/{pid}/status"), &mut buffer).ok();
+    // One number in each namespace from that of `/proc` on. Any user may read it, unlike `/proc/PID/ns`.
+    let numbers = status.and_then(|status| numbers_in(&String::from_utf8_lossy(status)));
+    numbers_are_ours() && numbers.is_some_and(|numbers| numbers.len() == 1)
 }
 
 /// Whether this is the machine's own pid namespace, from which all processes can be seen.

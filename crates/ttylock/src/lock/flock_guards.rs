@@ -15,8 +15,6 @@ use std::collections::BTreeMap;
 use pidlockfile::process::{Here, Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Judged, Name, Pid, Published};
 
-use crate::limits::KEPT_FILES;
-
 /// The files that are kept, by name.
 #[derive(Debug, Default)]
 pub(super) struct FlockGuards {
@@ -61,12 +59,12 @@ impl FlockGuards {
         published: Published,
         room: usize,
     ) {
-        let limit = match self.kept {
-            Kept::Nothing => 0,
-            Kept::Unrecorded => KEPT_FILES,
-            Kept::UpTo(limit) => limit,
+        let has_room = match self.kept {
+            Kept::Nothing => false,
+            // All, or else what they lock looks dead elsewhere: their number is that of the descriptors.
+            Kept::Unrecorded => room > 0,
+            Kept::UpTo(limit) => self.files.len() < limit.min(room),
         };
-        let has_room = self.files.len() < limit.min(room);
         let is_wanted = who.start != Start::Nobody && (has_room || self.files.contains_key(name));
         // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
         if is_wanted && published.try_hold().is_ok_and(|it| it) {

@@ -189,7 +189,10 @@ impl HolderRecords {
         mut stands: impl FnMut(&Written) -> bool,
     ) -> Result<bool, Errno> {
         let outcome = match self.record(claimant, files, &mut stands) {
-            Err(Errno::EACCES | Errno::EPERM | Errno::EROFS) => Ok(false),
+            // The directory is gone, may not be written, or takes only shorter texts.
+            Err(
+                Errno::ENOENT | Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENAMETOOLONG,
+            ) => Ok(false),
             outcome => outcome,
         };
         // In this order, because a release after the check also removes the record.

@@ -4,7 +4,7 @@
 //! position have vanished in between, others move below it and are not seen. A port that picocom holds would look free.
 //! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read again
 //! until two readings are equal, and a lock that any reading shows counts. A long list is read in larger pieces
-//! ([`room`]): for each piece, the kernel goes through the list from its beginning.
+//! (`room.rs`): for each piece, the kernel goes through the list from its beginning.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::{Pid, process};
 
-use super::room;
 use crate::device::node::Node;
 use crate::limits::LOCK_SEARCH;
 
@@ -148,7 +147,8 @@ impl Source for File {
 
     fn widen(&mut self) {
         // Without the means for it, the list is read as it is.
-        let _ = room::widen(self);
+        #[cfg(target_os = "linux")]
+        let _ = super::room::widen(self);
     }
 }
 

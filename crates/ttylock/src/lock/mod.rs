@@ -22,6 +22,7 @@ pub(crate) mod names;
 mod open;
 #[cfg(target_os = "linux")]
 pub(crate) mod port_watch;
+#[cfg(target_os = "linux")]
 pub(crate) mod room;
 pub(crate) mod table;
 pub(crate) mod watched;

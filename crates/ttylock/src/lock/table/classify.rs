@@ -131,13 +131,12 @@ impl State {
             Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
         }
         let flocker = self.flocker(place, judged.status()).map_err(Busy::NotYet)?;
-        let blocker = flocker.that_counts();
-        if blocker.is_some() || !judged.go_past() {
-            return Err(Busy::Changing(blocker));
-        }
+        // A list without a line for it may have been read while the list changed.
         let by = match flocker {
-            Flocker::Counts(holder) | Flocker::Ignored(holder) => holder.to_string(),
-            Flocker::Nobody => "a process that is gone".to_owned(),
+            Flocker::Ignored(by) if judged.go_past() => by,
+            Flocker::Ignored(_) | Flocker::Counts(_) | Flocker::Nobody => {
+                return Err(Busy::Changing(flocker.that_counts()));
+            }
         };
         let text = format!("ignored flock(2) of {by} on {}", place.name(name));
         self.say(Weight::Notice, text);

@@ -13,7 +13,6 @@ use super::{ATTEMPTS, Stop, handover, refuse};
 use crate::device::node::ResolvedDevice;
 use crate::dialects::content::READ_LIMIT;
 use crate::lock::directories::{Directories, Place};
-use crate::lock::flock_rights::Flocker;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::{Request, Weight};
@@ -94,18 +93,12 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
         if state.counts(place, &found).is_err() {
             continue;
         }
-        let busy = match state.look(place, name, found) {
-            Classification::Free => continue,
-            Classification::Busy(busy) => busy,
-            Classification::Stale(..) if place.is_open_to_all() => continue,
-            Classification::Stale(judged, _) => {
-                let flocker = state.flocker(place, judged.status());
-                match flocker.map(Flocker::that_counts) {
-                    Ok(None) => continue,
-                    Ok(holder) => Busy::Changing(holder),
-                    Err(cause) => Busy::NotYet(cause),
-                }
+        let busy = match state.examine_found(place, name, found) {
+            Classification::Free | Classification::Stale(..) => continue,
+            Classification::Busy(Busy::Changing(_) | Busy::NotYet(_)) if place.is_open_to_all() => {
+                continue;
             }
+            Classification::Busy(busy) => busy,
         };
         return Err(state.busy(place, name, busy));
     }

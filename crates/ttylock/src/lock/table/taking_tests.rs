@@ -15,9 +15,10 @@ use rstest::rstest;
 use super::classify::{Busy, Classification};
 use super::{Answer, Layout, Stop, Table};
 use crate::device::name::DeviceName;
+use crate::device::node::Node;
 use crate::lock::backoff::Backoff;
 use crate::lock::flock::{self, Flocks};
-use crate::lock::kernel_list::{Completeness, Listing};
+use crate::lock::kernel_list::{Completeness, Listing, place_of};
 use crate::lock::meanwhile::{self, Moment};
 use crate::lock::{Cause, Contended, Event, Outcome, Pass, Request};
 use crate::test_processes::{Sleeper, ended};
@@ -435,6 +436,13 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     );
 }
 
+/// The kernel's list with `flock(2)` on a file, taken by that process.
+fn listing_of(file: &File, pid: Pid) -> Listing {
+    let place = place_of(&Node::of(&file.metadata().unwrap()));
+    let text = format!("1: FLOCK  ADVISORY  WRITE {pid} {place} 0 EOF\n");
+    Listing { text, completeness: Completeness::Whole }
+}
+
 /// Another process may hold a file just for a moment, when its holder has ended: it is tried again. A stranger that
 /// never lets go of it does not keep it there.
 #[rstest]
@@ -450,8 +458,7 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     let path = shared.0.path().join("lock/LCK..ttyS0");
     let file = File::open(&path).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
-    table.state.flocks = Flocks::answering([Some(listing)]);
+    table.state.flocks = Flocks::answering([Some(listing_of(&file, ended()))]);
     drop(holder);
     table.gone(pid);
     assert!(path.exists(), "it is held");
@@ -467,6 +474,40 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     }
     // A process that is not seen may be a service.
     assert!(!path.exists() || !is_brief && !flock::sees_all(), "after {tries} more tries");
+}
+
+/// One reading of the kernel's list may miss a lock.
+#[test]
+fn a_stale_lock_that_is_held_and_not_in_the_list_is_not_broken() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    assert_eq!(table.lock(&request(ended())).outcome, Outcome::Done);
+    let path = shared.0.path().join("lock/LCK..ttyS0");
+    let file = File::open(&path).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(listing)]);
+    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Busy);
+    drop(file);
+    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Done);
+}
+
+/// A daemon's own `flock(2)` protects its locks where there is no record.
+#[rstest]
+#[case::removed(false)]
+#[case::replaced(true)]
+fn a_state_directory_that_is_gone_refuses_no_lock(#[case] is_replaced: bool) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    table.keep_open(8);
+    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Done);
+    assert_eq!(table.unlock(&request(Pid::this())).outcome, Outcome::Done);
+    let state = shared.0.path().join("state");
+    std::fs::remove_dir_all(&state).unwrap();
+    if is_replaced {
+        std::fs::create_dir(&state).unwrap();
+    }
+    assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Done);
 }
 
 /// Two sessions release the same lock: the one that comes second waits for the first, which may be stopped between its
