@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::unistd::User;
 use pidlockfile::Pid;
 use wrapcmd::Value;
 
@@ -146,6 +145,6 @@ pub(super) fn device_path(device: &str) -> String {
 
 /// What a user is called.
 pub(super) fn user_name(uid: u32) -> Option<String> {
-    let user = User::from_uid(uid.into()).ok()??;
-    Some(printable(&user.name))
+    let user = users::get_user_by_uid(uid)?;
+    Some(printable(&user.name().to_string_lossy()))
 }
