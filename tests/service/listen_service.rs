@@ -335,10 +335,18 @@ fn without_descriptors_it_waits_for_better_times() {
     assert!(also_waiting.line().starts_with("220 "));
 }
 
-/// Of few descriptors, none is set aside that it never wants.
-#[test]
+/// Of few descriptors, none is set aside that it never wants, and a long list of kernel locks takes no more than there are.
+#[rstest]
+#[case::alone(0)]
+#[case::beside_many_locks(4000)]
 #[ignore = "needs root: tests/run"]
-fn with_few_descriptors_there_is_room_for_several() {
+fn with_few_descriptors_there_is_room_for_several(#[case] locks: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/many_locks.py");
+    let mut others = Command::new("/usr/bin/python3");
+    others.arg(script).arg(directory.path()).args([&locks.to_string(), "0"]);
+    let mut others = others.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    others.stdout.as_mut().unwrap().read_exact(&mut [0; 9]).unwrap();
     let daemon = Daemon::limited(&["--nofile=64"], &[]);
     let mut clients: Vec<Client> = (0..6).map(|_| daemon.on_unix().greeted()).collect();
     let holders: Vec<Holder> = clients.iter().map(|_| Holder::new()).collect();
@@ -347,6 +355,8 @@ fn with_few_descriptors_there_is_room_for_several() {
             assert_eq!(client.ask(&format!("{verb} ttyS{number} {}", holder.pid())), DONE);
         }
     }
+    drop(others.stdin.take());
+    assert!(others.wait().unwrap().success());
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
+use rustix::process::{Resource, getrlimit};
 
 /// The number of waiting threads. Two thirds of them make the buffer grow to 256 KiB, so that some may come late.
 const WAITERS: usize = 700;
@@ -45,7 +46,7 @@ pub fn widen(list: &File) -> io::Result<()> {
         let name = "lfpd-waits".to_owned();
         thread::Builder::new().name(name).stack_size(STACK).spawn(wait).ok()
     };
-    let threads: Vec<_> = (0..WAITERS).map_while(|_| start()).collect();
+    let threads: Vec<_> = (0..WAITERS.min(spare()? / 2)).map_while(|_| start()).collect();
     drop(comes);
     // Until each thread is about to wait.
     let _: Result<(), _> = came.recv();
@@ -55,4 +56,11 @@ pub fn widen(list: &File) -> io::Result<()> {
     drop(held);
     threads.into_iter().for_each(|thread| drop(thread.join()));
     printed.map(|_| ())
+}
+
+/// The number of descriptors that this process may still open. Its other threads need some meanwhile.
+fn spare() -> io::Result<usize> {
+    let open = std::fs::read_dir("/proc/self/fd")?.count();
+    let most = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
+    Ok(most.map_or(WAITERS * 2, |most| most.saturating_sub(open)))
 }
