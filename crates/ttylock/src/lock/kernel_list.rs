@@ -3,7 +3,7 @@
 //! One `read(2)` returns about a page of locks, and the next one continues at a *position*: if locks before that
 //! position have vanished in between, others move below it and are not seen. A port that picocom holds would look free.
 //! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read again
-//! until two readings are equal, and a lock that any reading shows counts. A long list is read in larger pieces
+//! until three readings are equal, and a lock that any reading shows counts. A long list is read in larger pieces
 //! (`room.rs`): for each piece, the kernel goes through the list from its beginning.
 
 use std::collections::{BTreeMap, HashSet};
@@ -33,13 +33,20 @@ const LONG_BYTES: usize = 128 << 10;
 /// The most bytes of a list that are read: about 130,000 locks.
 const LIST_BYTES: usize = 8 << 20;
 
-/// The number of readings in several pieces, if no two are equal. Beside five hundred locks that come and go all the
+/// The number of readings in several pieces, if not [`AGREEING`] are equal. Beside five hundred locks that come and go all the
 /// time, on a busy machine, one of them missed a standing lock once in ten times, and three in a row once in 1,400.
 const READINGS: usize = 10;
 
 /// The same of a long list. Its pieces are so large that locks are skipped at few places: once in a hundred readings at
 /// worst.
 const LONG_READINGS: usize = 3;
+
+/// So many equal readings in a row are enough. Two may miss the same lock, if others come and go in step with them.
+const AGREEING: usize = 3;
+
+/// So many readings of a list that is not long are made however long they take: on a very busy machine, each piece may
+/// take a tenth of a second.
+const LEAST_READINGS: usize = 3;
 
 /// The number of readings in one piece. One alone may be wrong: a lock with many waiters does not fit behind the others,
 /// and if these vanish before the next read, the first piece looks like all of the list.
@@ -156,7 +163,7 @@ impl Source for File {
 /// earlier one that came to its end.
 fn read(source: &mut impl Source, wanted: &Wanted, by: Option<Instant>) -> io::Result<Listing> {
     let (mut text, mut before, began) = (String::new(), String::new(), Instant::now());
-    let (mut number, mut is_long) = (0, false);
+    let (mut number, mut agreeing, mut is_long) = (0, 0, false);
     loop {
         let (list, extent) = read_once(source, is_long, by)?;
         list.lines().filter(|line| wanted.wants(line)).for_each(|line| text.extend([line, "\n"]));
@@ -176,7 +183,9 @@ fn read(source: &mut impl Source, wanted: &Wanted, by: Option<Instant>) -> io::R
             Extent::Cut => number,
         };
         number += 1;
-        if number >= enough || list == before || began.elapsed() >= AGAIN_WITHIN {
+        agreeing = if list == before { agreeing + 1 } else { 1 };
+        let is_late = (is_long || number >= LEAST_READINGS) && began.elapsed() >= AGAIN_WITHIN;
+        if number >= enough || agreeing >= AGREEING || is_late {
             return Ok(Listing { text, completeness: Completeness::Whole });
         }
         before = list;
@@ -347,9 +356,9 @@ mod tests {
     /// A long list is read in few pieces, once it is known to be long.
     #[rstest]
     #[case::nothing(0, 3)]
-    #[case::a_page(40, 6)]
-    #[case::two_pages(100, 9)]
-    #[case::long(20_000, 50)]
+    #[case::a_page(40, 9)]
+    #[case::two_pages(100, 12)]
+    #[case::long(20_000, 60)]
     fn a_list_takes_few_reads(#[case] locks: usize, #[case] most: usize) {
         let (listing, reads) = read_while((0..locks).map(lock).collect(), None, |_| ());
         assert_eq!(listing.completeness, Completeness::Whole);
@@ -378,6 +387,32 @@ mod tests {
         };
         let (listing, _) = read_while(whole.clone(), None, change);
         assert_eq!(listing.text.matches(HELD).count(), READINGS - hiding, "{listing:?}");
+    }
+
+    /// Locks that come and go in step with the readings, and a machine on which each reading takes long.
+    #[rstest]
+    #[case::quickly(Duration::ZERO)]
+    #[case::slowly(AGAIN_WITHIN * 2 / 3)]
+    fn two_readings_that_miss_a_lock_are_not_enough(#[case] pause: Duration) {
+        let whole = list(150, 20);
+        let without: Vec<String> = whole.iter().skip(140).cloned().collect();
+        let (mut piece, mut readings) = (0, 0);
+        let change = |list: &mut Vec<String>| {
+            let hides = piece == 1 && readings < 2;
+            list.clone_from(if hides { &without } else { &whole });
+            if piece == 0 {
+                let end = Instant::now() + pause;
+                while Instant::now() < end {
+                    std::thread::yield_now();
+                }
+            }
+            piece += 1;
+            if hides || piece == 4 {
+                (readings, piece) = (readings + 1, 0);
+            }
+        };
+        let (listing, _) = read_while(whole.clone(), None, change);
+        assert!(listing.text.contains(HELD), "{listing:?}");
     }
 
     /// A reading that is cut is no answer; after one that came to its end, it is not needed.
