@@ -434,13 +434,8 @@ impl Connection {
         };
         match self.wait_until(Moment::NEVER, poll).await? {
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) | Err(Late) => Err(self.gone_waiting()),
+            Ok(None) | Err(Late) => Err(gone_waiting(&self.shared)),
         }
-    }
-
-    fn gone_waiting(&self) -> End {
-        self.shared.core().tallies.gone_while_waiting += 1;
-        End::Gone
     }
 
     /// Ready when the peer of a waiting connection is gone, or has left the line, even if it sent more requests before.
@@ -474,7 +469,7 @@ impl Connection {
         };
         match self.wait_until(until, poll).await? {
             Ok(Some(sight)) => sight,
-            Ok(None) | Err(Late) => Err(self.gone_waiting()),
+            Ok(None) | Err(Late) => Err(gone_waiting(&self.shared)),
         }
     }
 
@@ -561,4 +556,9 @@ impl Connection {
             SCRATCH.with_borrow_mut(|scratch| self.transport.say_goodbye(scratch));
         }
     }
+}
+
+fn gone_waiting(shared: &Shared) -> End {
+    shared.core().tallies.gone_while_waiting += 1;
+    End::Gone
 }

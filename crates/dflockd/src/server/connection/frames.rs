@@ -133,7 +133,10 @@ impl Connection {
             }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
             Request::KeyStats(key) => self.push_key_stats(key),
-            Request::Name(name) => self.take_name(name),
+            Request::Name(name) => {
+                relabel(self, name);
+                self.say(status::OK);
+            }
             Request::Value(value) => {
                 let value: Arc<str> = String::from_utf8_lossy(value).into();
                 self.shared.core().relabel(self.id, |label| label.value = value);
@@ -153,14 +156,6 @@ impl Connection {
             Request::Auth(_) => return self.refuse_frame(Fault::UnknownCommand),
         }
         None
-    }
-
-    fn take_name(&mut self, name: &[u8]) {
-        let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
-        let name: Arc<str> = String::from_utf8_lossy(name).into();
-        tracing::debug!(peer = %self.peer, conn_id = self.serial, %name, "client named");
-        self.shared.core().relabel(self.id, |label| label.name = name);
-        self.say(status::OK);
     }
 
     fn say(&mut self, answer: &[u8]) {
@@ -279,4 +274,11 @@ impl Connection {
         }
         progress
     }
+}
+
+fn relabel(connection: &Connection, name: &[u8]) {
+    let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
+    let name: Arc<str> = String::from_utf8_lossy(name).into();
+    tracing::debug!(peer = %connection.peer, conn_id = connection.serial, %name, "client named");
+    connection.shared.core().relabel(connection.id, |label| label.name = name);
 }
