@@ -7,10 +7,10 @@
 //! ```
 //!
 //! FENCE, SALT, CLUSTER and LEADER have 16 hexadecimal digits, the others are decimal. FENCE in `term` is the greatest
-//! one that was recorded, LONGEST the longest lease in seconds. The
-//! second CLUSTER is one in which holds may be missing: nothing is granted there for LEFT microseconds. The others reach the leader at ADDRESS, and show the
-//! SECRET. CLAIM is a number of slots, or `r` for one of the
-//! readers of a lock; TTL is in seconds, LEFT in microseconds. A key contains no blank, and a label is the last word.
+//! one that was recorded, LONGEST the longest lease in seconds. The second CLUSTER is one in which holds may be missing:
+//! nothing is granted there for LEFT microseconds. The other servers reach the leader at ADDRESS and show it SECRET.
+//! CLAIM is a number of slots, or `r` for one of the readers of a lock; TTL is in seconds, LEFT in microseconds. A key
+//! contains no blank, and a label is the last word.
 
 use leases::journal::Kept;
 use leases::{Claim, Key, Label, Limit, Token, Ttl, read_hex};
