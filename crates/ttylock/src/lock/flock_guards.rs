@@ -61,7 +61,7 @@ impl FlockGuards {
     ) {
         let has_room = match self.kept {
             Kept::Nothing => false,
-            // All, or else what they lock looks dead elsewhere: their number is that of the descriptors.
+            // Without a limit: a lock that is not kept looks dead elsewhere.
             Kept::Unrecorded => room > 0,
             Kept::UpTo(limit) => self.files.len() < limit.min(room),
         };

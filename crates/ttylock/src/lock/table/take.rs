@@ -95,14 +95,17 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
         }
         let busy = match state.examine_found(place, name, found) {
             Classification::Free | Classification::Stale(..) => continue,
-            Classification::Busy(Busy::Changing(_) | Busy::NotYet(_)) if place.is_open_to_all() => {
-                continue;
-            }
+            Classification::Busy(busy) if keeps_nobody_out(place, &busy) => continue,
             Classification::Busy(busy) => busy,
         };
         return Err(state.busy(place, name, busy));
     }
     Ok(())
+}
+
+/// In a directory open to all, any user may make a stale lock and hold it.
+fn keeps_nobody_out(place: &Place, busy: &Busy) -> bool {
+    place.is_open_to_all() && matches!(busy, Busy::Changing(_) | Busy::NotYet(_))
 }
 
 fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
@@ -124,8 +127,7 @@ fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
                 }
             }
         };
-        // Any user may make a stale lock there and hold it.
-        if matches!(busy, Busy::Changing(_) | Busy::NotYet(_)) && place.is_open_to_all() {
+        if keeps_nobody_out(place, &busy) {
             return Ok(());
         }
         return Err(state.busy(place, name, busy));
