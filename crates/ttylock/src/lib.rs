@@ -48,8 +48,8 @@ pub use lock::backoff::Backoff;
 pub use lock::closing::Closing;
 pub use lock::exclusive::{Duplicate, NoDuplicate};
 pub use lock::holders::{
-    Holder, NoLook, Scheme, Standing, all_openers, has_open, held_by, opener, openers_of,
-    serial_devices, tell_exclusive,
+    Holder, Scheme, Standing, all_openers, has_open, held_by, opener, openers_of, serial_devices,
+    tell_exclusive,
 };
 pub use lock::names::is_lock_file;
 #[cfg(target_os = "linux")]

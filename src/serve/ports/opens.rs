@@ -10,7 +10,7 @@ use std::time::Instant;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use pidlockfile::process::{Fate, Machine, ProcessIdentity};
 use ttylock::limits::{PORT_EXAMINATION_SHARE, PORT_SCAN_EVERY};
-use ttylock::{DeviceName, NoLook, Node, all_openers, follow, has_open};
+use ttylock::{DeviceName, Node, all_openers, follow, has_open};
 
 use super::open_watch::OpenWatch;
 use super::openers::{Openers, Question, Sight, Wish};
@@ -164,12 +164,8 @@ impl Examiner {
     ///
     /// # Errors
     /// There is no descriptor for the search now.
-    fn is_open(&mut self, who: &ProcessIdentity, node: &Node) -> Result<Option<bool>, NoLook> {
-        let is_open = match has_open(who.pid, node) {
-            Ok(is_open) => Some(is_open),
-            Err(NoLook::NoRoom) => return Err(NoLook::NoRoom),
-            Err(NoLook::Hidden | NoLook::Ended) => None,
-        };
+    fn is_open(&mut self, who: &ProcessIdentity, node: &Node) -> io::Result<Option<bool>> {
+        let is_open = has_open(who.pid, node)?;
         // A process with the number of one that has ended has opened nothing.
         Ok(if self.machine.fate(who) == Fate::Same { is_open } else { Some(false) })
     }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::links::BY_UDEV;
 use super::name::DeviceName;
-use super::node::{Access, Look, ResolvedDevice, follow};
+use super::node::{Access, ResolvedDevice, follow};
 use crate::dialects::Dialect;
 use crate::dialects::forms::Told;
 use crate::lock::names::{lock_names, told_by};
+use crate::sys;
 
 /// The most directories below `/dev` that are read.
 const DIRECTORIES: usize = 128;
@@ -35,7 +36,7 @@ fn is_roots(dev_dir: &Path, directory: &Path) -> bool {
     let mut way = dev_dir.to_owned();
     directory.components().all(|part| {
         way.push(part);
-        Look::at(&way).is_ok_and(|look| look.is_directory() && !look.is_open_to_others())
+        sys::look_at(&way).is_ok_and(|seen| seen.is_directory() && !seen.is_open_to_others())
     })
 }
 

@@ -1,7 +1,7 @@
 //! A resolved device as a value: its names, its node, its numbers. Pure.
 
 /// A device name followed to its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedDevice {
     /// Every name the device has on this way, relative to `/dev`: first the one asked for, last the real node. One
     /// entry when the name is no link. Links in directories that other users may write, and links to them, are left
@@ -108,11 +108,5 @@ impl ResolvedDevice {
     #[must_use]
     pub fn real(&self) -> &str {
         self.names.last().map_or("", String::as_str)
-    }
-}
-
-impl From<(u64, u64)> for Numbers {
-    fn from((major, minor): (u64, u64)) -> Self {
-        Self { major, minor }
     }
 }

@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -25,14 +24,7 @@ const LINKS_FOLLOWED: usize = 40;
 /// # Errors
 /// [`ResolveError`] when the way leaves `dev_dir` or does not end.
 pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, ResolveError> {
-    let mut resolved = ResolvedDevice {
-        names: Vec::new(),
-        links: Vec::new(),
-        node: None,
-        access: None,
-        kernel_name: None,
-        namesakes: Vec::new(),
-    };
+    let mut resolved = ResolvedDevice::default();
     let mut way = Way { directories: Vec::new() };
     let mut real = PathBuf::new();
     let mut rest: VecDeque<PathBuf> = components(name.below_dev())?;
@@ -46,8 +38,8 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, Resol
             continue;
         }
         let here = real.join(&part);
-        let look = match Look::at(&dev_dir.join(&here)) {
-            Ok(look) => look,
+        let seen = match sys::look_at(&dev_dir.join(&here)) {
+            Ok(seen) => seen,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 real = here;
                 real.extend(rest.drain(..).filter(|part| part.as_os_str() != ".."));
@@ -55,13 +47,13 @@ pub fn follow(dev_dir: &Path, name: &DeviceName) -> Result<ResolvedDevice, Resol
             }
             Err(_) => return Err(ResolveError::Unreachable),
         };
-        if way.is_mounted_over(&look) {
+        if way.is_mounted_over(&seen) {
             return Err(ResolveError::Unreachable);
         }
-        if !look.is_link() {
-            resolved.node = rest.is_empty().then(|| look.node());
-            resolved.access = rest.is_empty().then(|| look.access());
-            way.enter(&look);
+        if !seen.is_link() {
+            resolved.node = rest.is_empty().then(|| seen.node());
+            resolved.access = rest.is_empty().then(|| seen.access());
+            way.enter(&seen);
             real = here;
             continue;
         }
@@ -141,48 +133,21 @@ impl Way {
 
     /// The owner of a directory may mount a file system over it, and a file system in user space may never answer.
     /// Such a directory is not followed.
-    fn is_mounted_over(&self, look: &Look) -> bool {
+    fn is_mounted_over(&self, seen: &Seen) -> bool {
         self.directories
             .last()
-            .is_some_and(|passed| passed.open_to_others && passed.file_system != look.file_system)
+            .is_some_and(|passed| passed.open_to_others && passed.file_system != seen.file_system)
     }
 
-    fn enter(&mut self, look: &Look) {
-        let open_to_others = self.is_open_to_others() || look.is_open_to_others();
-        self.directories.push(Passed { file_system: look.file_system, open_to_others });
-    }
-}
-
-/// The file that a name leads to; a link itself is not followed.
-pub(super) struct Look {
-    mode: u32,
-    owner: u32,
-    group: u32,
-    file_system: Numbers,
-    inode: u64,
-    device: Numbers,
-}
-
-impl From<Seen> for Look {
-    fn from(seen: Seen) -> Self {
-        let Seen { mode, owner, group, file_system, inode, device } = seen;
-        let (file_system, device) = (file_system.into(), device.into());
-        Self { mode, owner, group, file_system, inode, device }
+    fn enter(&mut self, seen: &Seen) {
+        let open_to_others = self.is_open_to_others() || seen.is_open_to_others();
+        self.directories.push(Passed { file_system: seen.file_system, open_to_others });
     }
 }
 
-impl Look {
-    /// Examines a path without following a link.
-    pub(super) fn at(path: &Path) -> std::io::Result<Self> {
-        sys::look_at(path).map(Self::from)
-    }
-
+impl Seen {
     pub(super) fn is_directory(&self) -> bool {
         self.kind() == FileType::Directory
-    }
-
-    fn kind(&self) -> FileType {
-        sys::kind(self.mode)
     }
 
     fn is_link(&self) -> bool {
@@ -224,24 +189,11 @@ fn components(path: &Path) -> Result<VecDeque<PathBuf>, ResolveError> {
         .collect()
 }
 
-impl Numbers {
-    /// Splits a `dev_t` as the system does.
-    pub(crate) fn of(device: u64) -> Self {
-        sys::numbers(device).into()
-    }
-}
-
 impl Node {
     /// The node behind what `lstat(2)` found.
     #[must_use]
     pub fn of(metadata: &std::fs::Metadata) -> Self {
-        let kind = metadata.file_type();
-        let is_device = kind.is_char_device() || kind.is_block_device();
-        Self {
-            file_system: Numbers::of(metadata.dev()),
-            inode: metadata.ino(),
-            device: is_device.then(|| Numbers::of(metadata.rdev())),
-        }
+        Seen::from(metadata).node()
     }
 }
 

@@ -9,7 +9,7 @@ use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::closing::Closing;
-use super::open::{LOOKS, NoLook, OpenDescriptors, is_of, openers};
+use super::open::{LOOKS, OpenDescriptors, has_gone, is_of, openers};
 use crate::device::node::{Node, Numbers};
 use crate::sys::{self, ProcessHandle};
 
@@ -62,28 +62,17 @@ impl Duplicate {
         // of a process that has ended and has nothing to duplicate.
         let mut found = OpenDescriptors::of(pid, node)?;
         while let Some(number) = found.next_number()? {
-            if let Some(duplicate) = Self::of_found(&process, &found, number, closing)? {
+            let thread = found.thread().map(ProcessHandle::of_thread).transpose()?;
+            // A thread that is there now was there when the handle was opened: its number was not another's.
+            if thread.is_some() && !found.still_has(number) {
+                continue;
+            }
+            let whose = thread.as_ref().unwrap_or(&process);
+            if let Some(duplicate) = Self::by_number(whose, number, node, closing)? {
                 return Ok(duplicate);
             }
         }
         Err(NoDuplicate::NotOpen)
-    }
-
-    fn of_found(
-        process: &ProcessHandle,
-        found: &OpenDescriptors,
-        number: i32,
-        closing: Closing,
-    ) -> Result<Option<Self>, NoDuplicate> {
-        let Some(thread) = found.thread() else {
-            return Self::by_number(process, number, found.node(), closing);
-        };
-        let thread = ProcessHandle::of_thread(thread)?;
-        // A thread that is there now was there when the handle was opened: its number was not another's.
-        if !found.still_has(number) {
-            return Ok(None);
-        }
-        Self::by_number(&thread, number, found.node(), closing)
     }
 
     /// Duplicates the descriptor with that number, which an earlier search found. `None` if it is not, or no longer,
@@ -142,7 +131,7 @@ impl Duplicate {
         let opened_by = (node.file_system, node.inode);
         let mut duplicate = Self { descriptor: Some(descriptor), number, closing, opened_by };
         let seen = sys::look_into(duplicate.open()?).map_err(NoDuplicate::System)?;
-        duplicate.opened_by = (seen.file_system.into(), seen.inode);
+        duplicate.opened_by = (seen.file_system, seen.inode);
         let is_it =
             node.device.is_some() && is_of(&seen, node) && sys::is_terminal(duplicate.open()?);
         Ok(is_it.then_some(duplicate))
@@ -214,24 +203,14 @@ impl Drop for Duplicate {
     }
 }
 
-impl From<NoLook> for NoDuplicate {
-    fn from(why: NoLook) -> Self {
-        match why {
-            NoLook::Ended => Self::NotOpen,
-            NoLook::Hidden => Self::Forbidden,
-            NoLook::NoRoom => Self::System(io::ErrorKind::OutOfMemory.into()),
-        }
-    }
-}
-
 impl From<io::Error> for NoDuplicate {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::PermissionDenied {
-            return Self::Forbidden;
-        }
-        match NoLook::because(&error) {
-            NoLook::Ended => Self::NotOpen,
-            NoLook::Hidden | NoLook::NoRoom => Self::System(error),
+        if has_gone(&error) {
+            Self::NotOpen
+        } else if error.kind() == io::ErrorKind::PermissionDenied {
+            Self::Forbidden
+        } else {
+            Self::System(error)
         }
     }
 }

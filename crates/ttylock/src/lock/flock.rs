@@ -11,7 +11,8 @@ use pidlockfile::{Identity, Pid, process};
 pub(crate) use super::kernel_list::Completeness;
 use super::kernel_list::{Listing, Wanted, place_of, read_list};
 use super::list_thread::{GOOD_FOR, ListThread};
-use crate::device::node::{Node, Numbers};
+use crate::device::node::Node;
+use crate::sys;
 
 /// The process that took a `flock(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,13 @@ pub(crate) enum Holder {
     Process(Pid),
     /// A process without a number in this pid namespace.
     Unseen,
+}
+
+impl Holder {
+    /// Whether it is a process of our pid namespace, in which the number of a lock file that it has made means something.
+    pub(super) fn is_here(self) -> bool {
+        matches!(self, Self::Process(pid) if process::is_in_our_namespace(pid))
+    }
 }
 
 impl std::fmt::Display for Holder {
@@ -103,10 +111,7 @@ impl Flocks {
     /// # Errors
     /// As [`Flocks::holders`].
     pub(super) fn on_file(&mut self, file: Identity, asked: Instant) -> io::Result<Option<Sight>> {
-        let file_system = Numbers {
-            major: rustix::fs::major(file.device).into(),
-            minor: rustix::fs::minor(file.device).into(),
-        };
+        let file_system = sys::numbers(file.device);
         let node = Node { file_system, inode: file.inode, device: None };
         self.holders(&node, asked.checked_add(GOOD_FOR).unwrap_or(asked))
     }
@@ -114,14 +119,6 @@ impl Flocks {
     /// A reading by this process itself ends at that moment at the latest, complete or not.
     pub(super) fn end_by(&mut self, by: Option<Instant>) {
         self.by = by;
-    }
-
-    /// The part of the list that is about these nodes, read now.
-    pub(super) fn list<'n>(
-        &mut self,
-        nodes: impl IntoIterator<Item = &'n Node>,
-    ) -> io::Result<Listing> {
-        read_list(&Wanted::of(nodes), self.by)
     }
 }
 
@@ -165,6 +162,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::device::node::Numbers;
 
     const NODE: Node =
         Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };

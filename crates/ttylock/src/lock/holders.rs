@@ -11,12 +11,12 @@ use pidlockfile::process::{lives, owner};
 use pidlockfile::{Pid, ascii};
 
 pub use super::holder::{Holder, Scheme, Standing, held_by};
-pub use super::open::{NoLook, has_open};
+pub use super::open::has_open;
 
 use super::closing::Closing;
 use super::exclusive::Duplicate;
-use super::flock::{self, Completeness, Flocks};
-use super::kernel_list::Listing;
+use super::flock::{self, Completeness};
+use super::kernel_list::{Listing, Wanted, read_list};
 use super::names;
 use super::open::{LOOKS, openers};
 use crate::device::name::DeviceName;
@@ -50,14 +50,11 @@ impl Holder {
     /// A process that holds a device without a lock file.
     fn process(device: &str, scheme: Scheme, pid: Pid) -> Self {
         Self {
-            device: device.to_owned(),
-            scheme,
             pid: Some(pid),
             user: owner(pid),
-            owner: None,
             command: command(pid),
-            since: None,
             standing: if lives(pid) { Standing::Alive } else { Standing::Stale },
+            ..Self::unknown(device, scheme)
         }
     }
 }
@@ -156,9 +153,7 @@ pub(super) fn without_lock_files(devices: &[(String, Node)], by: Instant) -> (Ve
     let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
     // The processes first: their number is bounded, that of the locks is not.
     let openers = openers(&nodes, LOOKS, Some(by));
-    let mut flocks = Flocks::default();
-    flocks.end_by(Some(by));
-    let listing = flocks.list(&nodes).unwrap_or_default();
+    let listing = read_list(&Wanted::of(&nodes), Some(by)).unwrap_or_default();
     let is_whole = listing.completeness == Completeness::Whole;
     let by_flock = |(number, (name, node)): (usize, &(String, Node))| {
         by_flock(name, node, &listing, openers.opener(number, None).is_some())

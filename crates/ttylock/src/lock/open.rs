@@ -28,15 +28,17 @@ const LOOKS_AT_A_PROCESS: usize = 1 << 16;
 /// The most threads of a process that are asked for its descriptors.
 const THREADS: usize = 64;
 
-/// Whether a process has the device open. The device is not opened.
+/// Whether a process has the device open; `None` if its descriptors are hidden from us, or too many. The device is not
+/// opened.
 ///
 /// # Errors
-/// [`NoLook`]: it cannot be seen.
-pub fn has_open(pid: Pid, node: &Node) -> Result<bool, NoLook> {
+/// We have no descriptor or memory for it now: nothing is known of the process.
+pub fn has_open(pid: Pid, node: &Node) -> io::Result<Option<bool>> {
     match OpenDescriptors::of(pid, node).and_then(|mut found| found.next_number()) {
-        Ok(number) => Ok(number.is_some()),
-        Err(NoLook::Ended) => Ok(false),
-        Err(why) => Err(why),
+        Ok(number) => Ok(Some(number.is_some())),
+        Err(error) if has_gone(&error) => Ok(Some(false)),
+        Err(error) if is_lack_of_room(&error) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 
@@ -49,25 +51,17 @@ pub(super) struct OpenDescriptors {
     left: usize,
 }
 
-/// Why a process cannot be examined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoLook {
-    /// It has ended.
-    Ended,
-    /// Its descriptors are hidden from us, or too many.
-    Hidden,
-    /// We have no descriptor or memory for it now: nothing is known of the process.
-    NoRoom,
-}
-
 impl OpenDescriptors {
-    pub(super) fn of(pid: Pid, node: &Node) -> Result<Self, NoLook> {
-        let descriptors = Descriptors::of(pid).map_err(|error| NoLook::because(&error))?;
+    pub(super) fn of(pid: Pid, node: &Node) -> io::Result<Self> {
+        let descriptors = Descriptors::of(pid)?;
         Ok(Self { descriptors, node: *node, is_complete: true, left: LOOKS_AT_A_PROCESS })
     }
 
     /// The number of the next one; none if there is no other.
-    pub(super) fn next_number(&mut self) -> Result<Option<i32>, NoLook> {
+    ///
+    /// # Errors
+    /// Not all of them are visible.
+    pub(super) fn next_number(&mut self) -> io::Result<Option<i32>> {
         while let Some(left) = self.left.checked_sub(1) {
             self.left = left;
             match self.descriptors.next() {
@@ -78,11 +72,7 @@ impl OpenDescriptors {
                 Some(Err(error)) => self.is_complete &= has_gone(&error),
             }
         }
-        Err(NoLook::Hidden)
-    }
-
-    pub(super) fn node(&self) -> &Node {
-        &self.node
+        Err(io::ErrorKind::PermissionDenied.into())
     }
 
     /// The thread with the descriptors, if the first one has ended.
@@ -98,19 +88,15 @@ impl OpenDescriptors {
     }
 }
 
-impl NoLook {
-    pub(super) fn because(error: &io::Error) -> Self {
-        match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOENT | Errno::ESRCH) => Self::Ended,
-            Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => Self::NoRoom,
-            _ => Self::Hidden,
-        }
-    }
+/// Whether the descriptor or the whole process has gone meanwhile.
+pub(super) fn has_gone(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENOENT | Errno::ESRCH))
 }
 
-/// Whether the descriptor or the whole process has gone meanwhile.
-fn has_gone(error: &io::Error) -> bool {
-    NoLook::because(error) == NoLook::Ended
+fn is_lack_of_room(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))
 }
 
 /// The descriptors of exactly one process: a later process with its number has others.
@@ -195,32 +181,14 @@ impl Iterator for Descriptors {
     }
 }
 
-/// A file that a process has open.
-pub(super) enum Opened {
-    /// The file of one of its descriptors.
-    File(Seen),
-    /// The terminal of the session that it leads. Source: proc_pid_stat(5), `tty_nr`: every user may read it of every
-    /// process, so gettys and logins are visible to all.
-    Terminal(Numbers),
-}
-
-impl Opened {
-    pub(super) fn is_of(&self, node: &Node) -> bool {
-        match self {
-            Self::Terminal(terminal) => node.device == Some(*terminal),
-            Self::File(found) => is_of(found, node),
-        }
-    }
-}
-
 /// Nodes with the same number are the same device, except those of pseudo-terminals: each file system of them (each
 /// container has one) has numbers of its own.
 pub(super) fn is_of(found: &Seen, node: &Node) -> bool {
-    let is_of_same_system = Numbers::from(found.file_system) == node.file_system;
+    let is_of_same_system = found.file_system == node.file_system;
     match node.device {
         Some(device) => {
-            sys::kind(found.mode) == FileType::CharacterDevice
-                && Numbers::from(found.device) == device
+            found.kind() == FileType::CharacterDevice
+                && found.device == device
                 && (!device.is_pseudo_terminal() || is_of_same_system)
         }
         None => found.inode == node.inode && is_of_same_system,
@@ -250,69 +218,70 @@ impl Openers {
 
 /// Searches all processes for those that have one of the nodes open, within so many processes and descriptors. The
 /// search ends at that moment at the latest.
-pub(super) fn openers(nodes: &[Node], mut left: usize, by: Option<Instant>) -> Openers {
-    let (mut found, mut in_time) = (Vec::new(), true);
-    let is_complete = look(&mut left, |pid, opened| {
-        let of_it = (0..).zip(nodes).filter(|(_, node)| opened.is_of(node));
-        for (number, _) in of_it {
-            let seen = (pid, number);
-            if !found.iter().rev().take_while(|(last, _)| *last == pid).any(|it| *it == seen) {
-                found.push(seen);
-            }
-        }
-        in_time = by.is_none_or(|by| Instant::now() < by);
-        in_time
-    });
-    Openers { found, has_ended: in_time && left > 0, is_complete: is_complete && in_time }
+pub(super) fn openers(nodes: &[Node], left: usize, by: Option<Instant>) -> Openers {
+    let processes = fs::read_dir("/proc").ok().filter(|_| SHOWS_DESCRIPTORS);
+    let is_complete = processes.is_some() && !process::hides_processes();
+    let mut openers = Openers { is_complete, ..Openers::default() };
+    openers.has_ended = openers.search(processes.into_iter().flatten().flatten(), nodes, left, by);
+    openers.is_complete &= openers.has_ended;
+    openers
 }
 
-/// Passes the open files of every process to `visit` until it returns false, for as many processes and descriptors as
-/// `left` says, which is counted down. Returns whether all of them were visible.
-fn look(left: &mut usize, mut visit: impl FnMut(Pid, Opened) -> bool) -> bool {
-    if !SHOWS_DESCRIPTORS {
-        return false;
-    }
-    let mut complete = !process::hides_processes();
-    let mut may_look = || {
-        let rest = left.checked_sub(1);
-        *left = rest.unwrap_or_default();
-        rest.is_some()
-    };
-    let Ok(processes) = fs::read_dir("/proc") else { return false };
-    for process in processes.flatten() {
-        let name = process.file_name();
-        let Some(pid) = name.to_str().and_then(|name| Pid::parse(name.as_bytes()).ok()) else {
-            continue;
+impl Openers {
+    /// Whether it came to its end.
+    fn search(
+        &mut self,
+        processes: impl Iterator<Item = fs::DirEntry>,
+        nodes: &[Node],
+        mut left: usize,
+        by: Option<Instant>,
+    ) -> bool {
+        let mut goes_on = || {
+            left = left.saturating_sub(1);
+            left > 0 && by.is_none_or(|by| Instant::now() < by)
         };
-        if !may_look() {
-            return false;
-        }
-        let descriptors = match Descriptors::of(pid) {
-            Ok(descriptors) => descriptors,
-            Err(error) => {
-                complete &= has_gone(&error);
-                let terminal = terminal_led_by(pid).map(Opened::Terminal);
-                if terminal.is_some_and(|terminal| !visit(pid, terminal)) {
-                    return complete;
-                }
+        for process in processes {
+            let name = process.file_name();
+            let Some(pid) = name.to_str().and_then(|name| Pid::parse(name.as_bytes()).ok()) else {
                 continue;
-            }
-        };
-        for descriptor in descriptors {
-            if !may_look() {
+            };
+            if !goes_on() {
                 return false;
             }
-            match descriptor {
-                Ok((_, seen)) => {
-                    if !visit(pid, Opened::File(seen)) {
-                        return complete;
+            let descriptors = match Descriptors::of(pid) {
+                Ok(descriptors) => descriptors,
+                Err(error) => {
+                    self.is_complete &= has_gone(&error);
+                    // Source: proc_pid_stat(5), `tty_nr`: every user may read it of every process, so gettys and logins
+                    // are visible to all.
+                    if let Some(terminal) = terminal_led_by(pid) {
+                        self.add(pid, nodes, |node| node.device == Some(terminal));
                     }
+                    continue;
                 }
-                Err(error) => complete &= has_gone(&error),
+            };
+            for descriptor in descriptors {
+                match descriptor {
+                    Ok((_, seen)) => self.add(pid, nodes, |node| is_of(&seen, node)),
+                    Err(error) => self.is_complete &= has_gone(&error),
+                }
+                if !goes_on() {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Adds a process with the nodes that it has open.
+    fn add(&mut self, pid: Pid, nodes: &[Node], is_open: impl Fn(&Node) -> bool) {
+        for (number, _) in (0..).zip(nodes).filter(|(_, node)| is_open(node)) {
+            let mut of_it = self.found.iter().rev().take_while(|(last, _)| *last == pid);
+            if !of_it.any(|(_, known)| *known == number) {
+                self.found.push((pid, number));
             }
         }
     }
-    complete
 }
 
 /// The controlling terminal of a session's first process.
@@ -380,11 +349,12 @@ mod tests {
         let (open, closed) = (node_of(&other), node_of(&tempfile::tempfile().unwrap()));
         let copies = |_| OwnedFd::from(many.try_clone().unwrap());
         let _copies: Vec<OwnedFd> = (0..100).map(copies).collect();
-        assert_eq!(has_open(Pid::this(), &open), Ok(true));
-        assert_eq!(has_open(Pid::this(), &closed), Ok(false));
+        assert_eq!(has_open(Pid::this(), &open).unwrap(), Some(true));
+        assert_eq!(has_open(Pid::this(), &closed).unwrap(), Some(false));
         let mut limited = OpenDescriptors::of(Pid::this(), &closed).unwrap();
         limited.left = 100;
-        assert_eq!(limited.next_number(), Err(NoLook::Hidden));
+        let hidden = limited.next_number().unwrap_err();
+        assert!(!has_gone(&hidden) && !is_lack_of_room(&hidden), "{hidden}");
     }
 
     #[rstest]
@@ -402,22 +372,26 @@ mod tests {
             mode: kind | 0o600,
             owner: 0,
             group: 0,
-            file_system: (0, file_system),
+            file_system: Numbers { major: 0, minor: file_system },
             inode: 3,
-            device: (major, 0),
+            device: Numbers { major, minor: 0 },
         };
         assert_eq!(is_of(&found, &node), is_same);
     }
 
     /// The errors of an ended process, a hidden one, and a lack of our own resources are kept apart.
     #[rstest]
-    #[case::ended(Errno::ENOENT, NoLook::Ended)]
-    #[case::ends(Errno::ESRCH, NoLook::Ended)]
-    #[case::anothers(Errno::EACCES, NoLook::Hidden)]
-    #[case::no_descriptor(Errno::EMFILE, NoLook::NoRoom)]
-    #[case::no_descriptor_of_the_machine(Errno::ENFILE, NoLook::NoRoom)]
-    fn an_error_says_why_a_process_cannot_be_examined(#[case] errno: Errno, #[case] why: NoLook) {
-        assert_eq!(NoLook::because(&errno.into()), why);
+    #[case::ended(Errno::ENOENT, [true, false])]
+    #[case::ends(Errno::ESRCH, [true, false])]
+    #[case::anothers(Errno::EACCES, [false, false])]
+    #[case::no_descriptor(Errno::EMFILE, [false, true])]
+    #[case::no_descriptor_of_the_machine(Errno::ENFILE, [false, true])]
+    fn an_error_says_why_a_process_cannot_be_examined(
+        #[case] errno: Errno,
+        #[case] why: [bool; 2],
+    ) {
+        let error = errno.into();
+        assert_eq!([has_gone(&error), is_lack_of_room(&error)], why);
     }
 
     #[test]
@@ -428,9 +402,9 @@ mod tests {
         let mut found = OpenDescriptors::of(pid, &node).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found.next_number(), Ok(None));
-        assert_eq!(OpenDescriptors::of(pid, &node).unwrap_err(), NoLook::Ended);
-        assert_eq!(has_open(pid, &node), Ok(false));
+        assert_eq!(found.next_number().unwrap(), None);
+        assert!(has_gone(&OpenDescriptors::of(pid, &node).unwrap_err()));
+        assert_eq!(has_open(pid, &node).unwrap(), Some(false));
     }
 
     #[test]
@@ -440,12 +414,12 @@ mod tests {
         let mut child = other_thread_with(file.path());
         let pid = Pid::new(child.id().into()).unwrap();
         let (open, closed) = (node_of(&file), node_of(&tempfile::tempfile().unwrap()));
-        let told = |node| has_open(pid, node);
+        let told = |node| has_open(pid, node).unwrap();
         let opener = openers(&[open], LOOKS, None).opener(0, Some(Pid::this()));
         let seen = (told(&open), told(&closed), opener);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(seen, (Ok(true), Ok(false), Some(Holder::Process(pid))));
+        assert_eq!(seen, (Some(true), Some(false), Some(Holder::Process(pid))));
     }
 
     /// With `hidepid`, processes of other users are not even listed, so nothing shows that some were left out.
@@ -471,12 +445,10 @@ mod tests {
     /// On a machine with more than can be examined in time, the device is never reported as closed.
     #[test]
     fn a_search_stops_at_its_limit_and_is_incomplete() {
-        let mut seen = 0;
-        assert!(!look(&mut 3, |_, _| {
-            seen += 1;
-            true
-        }));
-        assert!(seen <= 3);
+        let node = node_of(&tempfile::tempfile().unwrap());
+        let openers = openers(&[node], 3, None);
+        assert!(!openers.has_ended);
+        assert_eq!(openers.opener(0, None), Some(Holder::Unseen));
     }
 
     #[rstest]

@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::{Seen, look_plainly};
+use crate::device::model::Numbers;
 
 /// The flag for opening a directory that need not be listed.
 pub(crate) const HANDLE: OFlag = OFlag::O_PATH;
@@ -90,13 +91,15 @@ impl ProcessHandle {
 
 impl From<Statx> for Seen {
     fn from(seen: Statx) -> Self {
+        let numbers_of =
+            |major: u32, minor: u32| Numbers { major: major.into(), minor: minor.into() };
         Self {
             mode: u32::from(seen.stx_mode),
             owner: seen.stx_uid,
             group: seen.stx_gid,
-            file_system: (u64::from(seen.stx_dev_major), u64::from(seen.stx_dev_minor)),
+            file_system: numbers_of(seen.stx_dev_major, seen.stx_dev_minor),
             inode: seen.stx_ino,
-            device: (u64::from(seen.stx_rdev_major), u64::from(seen.stx_rdev_minor)),
+            device: numbers_of(seen.stx_rdev_major, seen.stx_rdev_minor),
         }
     }
 }
@@ -114,6 +117,6 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
 }
 
 /// Splits a `dev_t` into major and minor number (makedev(3)).
-pub(crate) fn numbers(device: u64) -> (u64, u64) {
-    (nix::sys::stat::major(device), nix::sys::stat::minor(device))
+pub(crate) fn numbers(device: u64) -> Numbers {
+    Numbers { major: nix::sys::stat::major(device), minor: nix::sys::stat::minor(device) }
 }

@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 
 use rustix::fs::FileType;
 
+use crate::device::model::Numbers;
+
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(not(target_os = "linux"))]
@@ -27,11 +29,16 @@ pub(crate) struct Seen {
     pub(crate) mode: u32,
     pub(crate) owner: u32,
     pub(crate) group: u32,
-    /// The file system it lies on, as major and minor number.
-    pub(crate) file_system: (u64, u64),
+    pub(crate) file_system: Numbers,
     pub(crate) inode: u64,
     /// The numbers of the device, if it is one.
-    pub(crate) device: (u64, u64),
+    pub(crate) device: Numbers,
+}
+
+impl Seen {
+    pub(crate) fn kind(&self) -> FileType {
+        kind_in(self.mode).map_or(FileType::Unknown, FileType::from_raw_mode)
+    }
 }
 
 /// `lstat(2)`, as every Unix has it.
@@ -85,11 +92,6 @@ pub(crate) fn is_exclusive(terminal: impl AsFd) -> io::Result<bool> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn is_exclusive(_terminal: impl AsFd) -> io::Result<bool> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-/// What kind of file `st_mode` tells of.
-pub(crate) fn kind(mode: u32) -> FileType {
-    kind_in(mode).map_or(FileType::Unknown, FileType::from_raw_mode)
 }
 
 /// As wide as the system has it: 16 bits on some, in which all of it fits.

@@ -11,6 +11,7 @@ use nix::sys::stat::Mode;
 use pidlockfile::{Pid, Status};
 
 use super::{Seen, look_plainly};
+use crate::device::model::Numbers;
 
 /// The flag for opening a directory: these systems also require the right to list it.
 pub(crate) const HANDLE: OFlag = OFlag::O_RDONLY;
@@ -68,10 +69,11 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
 }
 
 /// Splits a `dev_t` into major and minor number, as this system does.
-pub(crate) fn numbers(device: u64) -> (u64, u64) {
+pub(crate) fn numbers(device: u64) -> Numbers {
     let numbers = |device| {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        (u64::from(major), u64::from(minor))
+        Numbers { major: major.into(), minor: minor.into() }
     };
-    rustix::fs::Dev::try_from(device).map_or((u64::MAX, device), numbers)
+    let unknown = Numbers { major: u64::MAX, minor: device };
+    rustix::fs::Dev::try_from(device).map_or(unknown, numbers)
 }
