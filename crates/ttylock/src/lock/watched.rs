@@ -21,10 +21,16 @@ type User = Option<u32>;
 #[derive(Debug, Default)]
 pub struct Watched {
     limit: usize,
-    holders: BTreeMap<ProcessIdentity, BTreeMap<Name, User>>,
+    holders: BTreeMap<ProcessIdentity, Held>,
     fresh: BTreeSet<ProcessIdentity>,
-    /// Those that have ended, while another process holds a file of theirs.
-    remains: BTreeMap<ProcessIdentity, Backoff>,
+}
+
+/// The files of one holder.
+#[derive(Debug, Default)]
+struct Held {
+    files: BTreeMap<Name, User>,
+    /// If it has ended, and another process holds a file of it.
+    attempts: Option<Backoff>,
 }
 
 impl Watched {
@@ -35,34 +41,24 @@ impl Watched {
 
     /// Lists a file, if there is room for one more, and for one more of this user.
     pub(super) fn add(&mut self, name: &Name, who: &ProcessIdentity, user: User) {
-        let files = || self.holders.values().flatten();
+        let files = || self.holders.values().flat_map(|held| &held.files);
         let of_user = || files().filter(|(_, it)| **it == user).count();
         let has_room = files().count() < self.limit
             && (user == Some(0) || of_user() < WATCHED_FILES_OF_A_USER);
-        let is_known = self.holders.get(who).is_some_and(|names| names.contains_key(name));
+        let is_known = self.holders.get(who).is_some_and(|held| held.files.contains_key(name));
         if is_known || !has_room {
             return;
         }
-        self.holders.entry(who.clone()).or_default().insert(name.clone(), user);
+        self.holders.entry(who.clone()).or_default().files.insert(name.clone(), user);
         self.fresh.insert(who.clone());
     }
 
     /// These files are no longer of a process of this number.
     pub(super) fn forget(&mut self, names: &[Name], pid: Pid) {
-        for who in self.of_number(pid) {
-            let Some(held) = self.holders.get_mut(&who) else { continue };
-            held.retain(|name, _| !names.contains(name));
-            if held.is_empty() {
-                self.drop(&who);
-            }
-        }
-    }
-
-    /// A process is not listed any more.
-    fn drop(&mut self, who: &ProcessIdentity) {
-        self.fresh.remove(who);
-        self.remains.remove(who);
-        self.holders.remove(who);
+        self.holders.retain(|who, held| {
+            held.files.retain(|name, _| who.pid != pid || !names.contains(name));
+            !held.files.is_empty()
+        });
     }
 
     /// Passes the files of a process that has ended to `is_left`. Those of which that is true stay listed, for another
@@ -73,26 +69,26 @@ impl Watched {
         now: Instant,
         mut is_left: impl FnMut(&Name, Backoff) -> bool,
     ) {
-        let mut backoff = self.remains.remove(who).unwrap_or(Backoff::since(now));
-        let Some(files) = self.holders.get_mut(who) else { return };
-        files.retain(|name, _| is_left(name, backoff));
-        if files.is_empty() {
-            return self.drop(who);
-        }
+        let Some(held) = self.holders.get_mut(who) else { return };
+        let backoff = held.attempts.get_or_insert(Backoff::since(now));
+        held.files.retain(|name, _| is_left(name, *backoff));
         backoff.pause(Cause::Breaking);
+        if held.files.is_empty() {
+            self.holders.remove(who);
+        }
         self.fresh.remove(who);
-        self.remains.insert(who.clone(), backoff);
     }
 
     /// Whether files of ended processes are listed that could not be removed yet.
     #[must_use]
     pub fn has_remains(&self) -> bool {
-        !self.remains.is_empty()
+        self.holders.values().any(|held| held.attempts.is_some())
     }
 
     /// The holders that have come since this was last asked. The caller reports when they end.
     pub fn take_fresh(&mut self) -> Vec<ProcessIdentity> {
-        std::mem::take(&mut self.fresh).into_iter().collect()
+        let fresh = std::mem::take(&mut self.fresh).into_iter();
+        fresh.filter(|who| self.holders.contains_key(who)).collect()
     }
 
     pub(super) fn holders(&self) -> impl Iterator<Item = &ProcessIdentity> {
@@ -111,7 +107,7 @@ impl Watched {
     /// How many files of this process are listed.
     #[cfg(test)]
     fn count_of(&self, who: &ProcessIdentity) -> usize {
-        self.holders.get(who).map_or(0, BTreeMap::len)
+        self.holders.get(who).map_or(0, |held| held.files.len())
     }
 
     /// Whether no process is listed.
