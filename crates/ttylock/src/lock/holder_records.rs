@@ -13,7 +13,7 @@
 //! has the numbers of the lock file before its name.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, process};
 
-use super::directories::{listing, may_be_in};
+use super::directories::listing;
 use super::holder_record::{HolderRecord, beside, nanoseconds};
 #[cfg(test)]
 use super::meanwhile::{self, Moment};
@@ -42,11 +42,9 @@ const TRIES: usize = 8;
 const RECORDS: usize = 10_000;
 
 /// The state directory, if there is one. Without it, the reuse of a pid is never noticed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HolderRecords {
-    handle: Option<OwnedFd>,
-    identity: Option<Identity>,
-    everybodys: bool,
+    directory: Option<Directory>,
     /// The lock directory of which records are written.
     locks: Option<Identity>,
 }
@@ -99,23 +97,13 @@ impl Written {
 }
 
 impl HolderRecords {
-    /// Opens the state directory if there is one. A directory that every user may write is not used: its content may
-    /// be any user's, and `/tmp` is also searched for locks.
+    /// Opens the state directory if there is one.
     #[must_use]
     pub(crate) fn open(path: &Path) -> Self {
         let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
-        let stat = handle.as_ref().and_then(|handle| Status::of_open(handle).ok());
-        let everybodys = stat.is_some_and(|stat| stat.mode & 0o002 != 0);
-        let handle = handle.filter(|_| !everybodys);
-        let identity = stat.map(|stat| stat.identity);
-        Self { handle, identity, everybodys, locks: None }
-    }
-
-    /// No state directory.
-    #[must_use]
-    pub(crate) fn none() -> Self {
-        Self { handle: None, identity: None, everybodys: false, locks: None }
+        let directory = handle.and_then(|handle| Directory::from_handle(handle).ok());
+        Self { directory: directory.map(Directory::guarding), locks: None }
     }
 
     /// The same for locks in this directory.
@@ -141,35 +129,30 @@ impl HolderRecords {
         HolderRecord { holder: who, uid, file: file.file, written, directory, names }
     }
 
-    /// The identity of the directory.
+    /// The state directory; also for files that are more than records: their makers hold them by `flock(2)`. A directory
+    /// that every user may write is not used: its content may be any user's, and `/tmp` is also searched for locks.
+    #[must_use]
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        self.directory.as_ref().filter(|it| it.mode() & 0o002 == 0)
+    }
+
+    /// The identity of the directory, also if it is not used.
     #[must_use]
     pub(crate) fn identity(&self) -> Option<Identity> {
-        self.identity
+        self.directory.as_ref().map(Directory::identity)
     }
 
     /// Whether there is a state directory that every user may write.
     #[must_use]
     pub(crate) fn is_everybodys(&self) -> bool {
-        self.everybodys
+        self.directory.is_some() && self.directory().is_none()
     }
 
     /// The gate for breaking and removing locks: other users cannot lock a file in the state directory.
     #[must_use]
     pub(crate) fn gate(&self) -> Option<Gate> {
-        self.directory()?.into_gate()
-    }
-
-    /// The state directory, for files that are more than records: their makers hold them by `flock(2)`.
-    #[must_use]
-    pub(crate) fn directory(&self) -> Option<Directory> {
-        let handle = self.handle.as_ref()?.try_clone().ok()?;
-        Some(Directory::from_handle(handle).ok()?.guarding())
-    }
-
-    /// Whether a file of that name may be there.
-    #[must_use]
-    pub(crate) fn may_have(&self, name: &Name) -> bool {
-        self.handle.as_ref().is_some_and(|handle| may_be_in(handle, name))
+        let handle = self.directory()?.as_fd().try_clone_to_owned().ok()?;
+        Directory::from_handle(handle).ok()?.into_gate()
     }
 
     /// Remembers a lock under the name of each of its files: when its holder started, and all
@@ -208,7 +191,7 @@ impl HolderRecords {
         files: &[Written],
         stands: &mut impl FnMut(&Written) -> bool,
     ) -> Result<bool, Errno> {
-        let Some(handle) = &self.handle else { return Ok(false) };
+        let Some(handle) = self.directory() else { return Ok(false) };
         let names: Vec<Name> = files.iter().map(|file| file.name.clone()).collect();
         // The record of the first name is written last: it shows to which lock the others belong.
         for lock in files.iter().rev() {
@@ -229,8 +212,8 @@ impl HolderRecords {
     /// Forgets a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at this
     /// moment, and that record stays.
     pub(crate) fn sweep(&self, name: &Name, file: Identity) {
-        if let Some((handle, (name, text, _))) = self.handle.as_ref().zip(self.of_file(name, file))
-        {
+        let found = self.directory().zip(self.of_file(name, file));
+        if let Some((handle, (name, text, _))) = found {
             let _ = take_out(handle, &name, &text);
         }
     }
@@ -238,7 +221,7 @@ impl HolderRecords {
     /// Removes the records of locks of which no file `stands` any more: killed services have left them. A link that is
     /// no record is removed as well.
     pub(crate) fn sweep_gone(&self, most: usize, stands: impl Fn(&Name) -> bool) {
-        let Some(handle) = self.handle.as_ref() else { return };
+        let Some(handle) = self.directory() else { return };
         for (entry, text, record) in self.entries(most) {
             match record {
                 // Unless it is about another lock by now.
@@ -268,7 +251,7 @@ impl HolderRecords {
 
     /// Restores the record of a lock that was not removed after all. A record that was made meanwhile stays.
     pub(crate) fn put_back(&self, name: &Name, record: &HolderRecord) {
-        let Some((handle, text)) = self.handle.as_ref().zip(record.to_text()) else { return };
+        let Some((handle, text)) = self.directory().zip(record.to_text()) else { return };
         let put = |name: &Name| symlinkat(text.as_str(), handle, name.as_str());
         if put(name).is_err() && self.at(name).is_some_and(|it| self.is_anothers(&it)) {
             let _ = beside(name, record.file).map(|name| put(&name));
@@ -276,7 +259,7 @@ impl HolderRecords {
     }
 
     fn forget(&self, name: &Name) {
-        if let Some(handle) = &self.handle {
+        if let Some(handle) = self.directory() {
             // A record without its lock file is never believed, so a failure does no harm.
             let _ = unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
         }
@@ -293,12 +276,12 @@ impl HolderRecords {
     pub(crate) fn has_room_for_all(&self, limit: usize) -> bool {
         let is_small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
         let room = limit.saturating_sub(NAMES_OF_A_LOCK);
-        self.handle.as_ref().is_none_or(is_small)
+        self.directory().is_none_or(is_small)
             || self.listing().is_none_or(|mut it| it.iter().take(limit).count() <= room)
     }
 
     fn listing(&self) -> Option<nix::dir::Dir> {
-        listing(self.handle.as_ref()?)
+        listing(self.directory()?)
     }
 
     /// The number of recorded locks of a user, by their first files; `None` stands for those of processes that had ended.
@@ -317,7 +300,7 @@ impl HolderRecords {
     /// The links, up to a bound: the own name, the text, and the record. Records of other lock directories are left out;
     /// a link without a record is no record at all.
     fn entries(&self, most: usize) -> Vec<(Name, OsString, Option<HolderRecord>)> {
-        let Some((handle, mut listing)) = self.handle.as_ref().zip(self.listing()) else {
+        let Some((handle, mut listing)) = self.directory().zip(self.listing()) else {
             return Vec::new();
         };
         // Records are links. Other files, such as the service's socket, are no records.
@@ -359,7 +342,7 @@ impl HolderRecords {
         name: &Name,
         file: Identity,
     ) -> Option<(Name, OsString, HolderRecord)> {
-        let handle = self.handle.as_ref()?;
+        let handle = self.directory()?;
         [Some(name.clone()), beside(name, file)].into_iter().flatten().find_map(|name| {
             let text = readlinkat(handle, name.as_str()).ok()?;
             let record = parsed(&text).filter(|record| record.file == file)?;
@@ -368,20 +351,7 @@ impl HolderRecords {
     }
 
     fn at(&self, name: &Name) -> Option<HolderRecord> {
-        parsed(&readlinkat(self.handle.as_ref()?, name.as_str()).ok()?)
-    }
-
-    /// Whether the holder of a lock file that names `pid` is known: by its record, or because no lock is ever recorded
-    /// here.
-    #[must_use]
-    pub(crate) fn is_settled(
-        &self,
-        name: &Name,
-        pid: Pid,
-        file: Identity,
-        written: SystemTime,
-    ) -> bool {
-        self.handle.is_none() || self.of_lock(name, pid, file, written).is_some()
+        parsed(&readlinkat(self.directory()?, name.as_str()).ok()?)
     }
 
     /// The record of the lock in `file`, which names `pid`.
@@ -407,7 +377,7 @@ fn parsed(text: &OsStr) -> Option<HolderRecord> {
 /// lock was broken or released already, and that record stays: it may be of the next lock, whatever its time is.
 /// `false` if the name is that of a record of another lock directory.
 fn write(
-    handle: &OwnedFd,
+    handle: &Directory,
     name: &Name,
     text: &str,
     is_anothers: impl Fn(&HolderRecord) -> bool,
@@ -442,7 +412,7 @@ fn write(
 
 /// Removes the record with this text. Another process may write the next record at this moment. So the record is moved
 /// aside first, read there, and put back if it is another one.
-fn take_out(handle: &OwnedFd, name: &Name, text: &OsStr) -> Result<(), Errno> {
+fn take_out(handle: &Directory, name: &Name, text: &OsStr) -> Result<(), Errno> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let aside = format!("swept.{}.{}", Pid::this(), now.as_nanos());
     match renameat(handle, name.as_str(), handle, aside.as_str()) {

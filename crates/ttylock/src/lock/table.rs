@@ -36,7 +36,6 @@ mod take;
 #[cfg(test)]
 mod taking_tests;
 
-use resolve::Resolver;
 use state::State;
 
 pub use resolve::Names;
@@ -45,7 +44,7 @@ pub use survey::Survey;
 /// The locks of this machine, for one session or for a whole daemon.
 #[derive(Debug)]
 pub struct Table {
-    resolver: Resolver,
+    layout: Layout,
     open: Option<Directories>,
     state: State,
 }
@@ -78,13 +77,13 @@ impl Table {
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         let state = State::new(layout.dialect.content);
-        Self { resolver: Resolver::new(layout), open: None, state }
+        Self { layout, open: None, state }
     }
 
     /// The directories that it uses.
     #[must_use]
     pub fn layout(&self) -> &Layout {
-        &self.resolver.layout
+        &self.layout
     }
 
     /// The events that belong to no answer. They are deleted.
@@ -105,13 +104,13 @@ impl Table {
     }
 
     /// Everything that a request needs. The directories are opened once.
-    fn parts(&mut self) -> Result<(&mut Resolver, &Directories, &mut State), Stop> {
-        let Self { resolver, open, state } = self;
+    fn parts(&mut self) -> Result<(&Layout, &Directories, &mut State), Stop> {
+        let Self { layout, open, state } = self;
         let open = match open {
             Some(open) => open,
-            None => open.insert(state.open(&resolver.layout)?),
+            None => open.insert(state.open(layout)?),
         };
-        Ok((resolver, open, state))
+        Ok((layout, open, state))
     }
 
     /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds, so it is for
@@ -166,9 +165,9 @@ impl Table {
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
         self.state.backoff = backoff;
-        let taken = self.parts().and_then(|(resolver, open, state)| {
-            take::take(resolver, open, state, request, resolved)
-        });
+        let taken = self
+            .parts()
+            .and_then(|(layout, open, state)| take::take(layout, open, state, request, resolved));
         self.answer(taken.map(|()| None))
     }
 
@@ -185,7 +184,7 @@ impl Table {
         self.state.backoff = backoff;
         let released = self
             .parts()
-            .and_then(|(resolver, open, state)| release::release(resolver, open, state, request));
+            .and_then(|(layout, open, state)| release::release(layout, open, state, request));
         self.answer(released.map(Some))
     }
 
@@ -204,7 +203,7 @@ impl Table {
         self.state.backoff = backoff;
         let passed = self
             .parts()
-            .and_then(|(resolver, open, state)| pass::pass(resolver, open, state, pass, resolved));
+            .and_then(|(layout, open, state)| pass::pass(layout, open, state, pass, resolved));
         self.answer(passed.map(|()| None))
     }
 
@@ -226,7 +225,7 @@ impl Table {
     /// # Errors
     /// The answer, if nothing can be locked by this name.
     pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
-        let resolved = self.resolver.resolve(&mut self.state, device);
+        let resolved = resolve::resolve(&self.layout, &mut self.state, device);
         resolved.map_err(|_| Answer {
             outcome: Outcome::Denied,
             blocker: None,
@@ -238,14 +237,14 @@ impl Table {
     /// The real name of a resolved device, and the files that may keep it busy.
     #[must_use]
     pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
-        self.resolver.names_of(resolved)
+        resolve::names_of(&self.layout, resolved)
     }
 
     /// Whether a resolved device is locked for this number by a lock that was taken before any process had it. By the
     /// first lock file and its record.
     pub fn is_foreseen_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
-        let Ok((resolver, open, state)) = self.parts() else { return false };
-        survey::is_foreseen_for(resolver, open, state, resolved, pid)
+        let Ok((layout, open, state)) = self.parts() else { return false };
+        survey::is_foreseen_for(layout, open, state, resolved, pid)
     }
 
     /// The holders of a device, also those that have ended, under any scheme that is visible without opening it.
@@ -264,8 +263,8 @@ impl Table {
     /// The search ends after that time at the latest.
     pub fn all_lock_files(&mut self, time: Duration) -> Survey {
         let _ = self.parts();
-        let Self { resolver, open, state } = self;
-        let survey = survey::all_lock_files(resolver, open.as_ref(), state, Instant::now() + time);
+        let Self { layout, open, state } = self;
+        let survey = survey::all_lock_files(layout, open.as_ref(), state, Instant::now() + time);
         self.state.events.clear();
         survey
     }
@@ -280,8 +279,8 @@ impl Table {
     ) -> Vec<Option<Survey>> {
         // Without lock directories, holders of other kinds are found.
         let _ = self.parts();
-        let Self { resolver, open, state } = self;
-        let surveys = survey::surveys(resolver, open.as_ref(), state, questions, by);
+        let Self { layout, open, state } = self;
+        let surveys = survey::surveys(layout, open.as_ref(), state, questions, by);
         self.state.events.clear();
         surveys
     }
@@ -289,8 +288,8 @@ impl Table {
     /// The living process that has a lock of the device, by the records that are made when a lock is taken. A lock
     /// file alone proves nothing, because any user may have written it.
     pub fn holder_on_record(&mut self, device: &DeviceName) -> Option<ProcessIdentity> {
-        let (resolver, open, state) = self.parts().ok()?;
-        survey::holder_on_record(resolver, open, state, device)
+        let (layout, open, state) = self.parts().ok()?;
+        survey::holder_on_record(layout, open, state, device)
     }
 
     /// For a process that lives longer than one session. From now on, up to `limit` lock files stay open with
@@ -299,7 +298,7 @@ impl Table {
     /// ended.
     pub fn keep_open(&mut self, limit: usize) {
         match self.parts() {
-            Ok((resolver, open, state)) => daemon::start(&resolver.layout, &open.own, state, limit),
+            Ok((layout, open, state)) => daemon::start(layout, &open.own, state, limit),
             // The error is reported when it matters.
             Err(_) => self.state.events.clear(),
         }

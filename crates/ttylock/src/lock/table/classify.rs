@@ -24,13 +24,8 @@ const WRITER_GRACE: Duration = Duration::from_secs(30);
 /// `DEFAULT_OVERFLOWUID` in the kernel's include/linux/highuid.h.
 const UNMAPPED_UID: u32 = 65_534;
 
-/// What a lock file means for the caller.
-#[derive(Debug)]
-pub(super) enum Classification {
-    Free,
-    Busy(Busy),
-    Stale(Judged, Stale),
-}
+/// What a lock file means for the caller: why it keeps others out; or that it is stale, and why. `None` if there is none.
+pub(super) type Classification = Result<Option<(Judged, Stale)>, Busy>;
 
 /// Why a lock file keeps others out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +49,9 @@ pub(super) enum Stale {
 }
 
 impl State {
-    /// Reads a lock file and classifies it for a caller that would break it: a stale one is held
-    /// ([`State::hold_stale`]).
+    /// Reads a lock file and classifies it for a caller that would break it. A stale one is held and classified once
+    /// more, while no other process may break or make it: its maker held `flock(2)` on it until the lock was recorded, and
+    /// without the record, a lock of another pid namespace looks dead.
     pub(super) fn examine(&mut self, place: &Place, name: &Name) -> Classification {
         self.examine_found(place, name, place.directory.read(name, READ_LIMIT))
     }
@@ -67,46 +63,24 @@ impl State {
         name: &Name,
         found: Result<Found, pidlockfile::Error>,
     ) -> Classification {
-        let seen = self.look(place, name, found);
-        self.hold_stale(place, name, seen)
-    }
-
-    /// The same without holding it.
-    pub(super) fn look(
-        &mut self,
-        place: &Place,
-        name: &Name,
-        found: Result<Found, pidlockfile::Error>,
-    ) -> Classification {
-        match found {
-            Ok(Found::Nothing) => Classification::Free,
-            Ok(Found::Obstacle(obstacle)) => Classification::Busy(Busy::Obstacle(obstacle)),
-            Ok(Found::File(judged)) => self.classify(name, judged),
+        let judged = match found {
+            Ok(Found::Nothing) => return Ok(None),
+            Ok(Found::Obstacle(obstacle)) => return Err(Busy::Obstacle(obstacle)),
+            Ok(Found::File(judged)) => judged,
             Err(error) => {
                 self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
-                Classification::Busy(Busy::Changing(None))
+                return Err(Busy::Changing(None));
             }
-        }
-    }
-
-    /// Holds a stale lock and classifies it once more, while no other process may break or make it: its maker held
-    /// `flock(2)` on it until the lock was recorded, and without the record, a lock of another pid namespace looks
-    /// dead.
-    fn hold_stale(&mut self, place: &Place, name: &Name, seen: Classification) -> Classification {
-        let mut judged = match seen {
-            Classification::Stale(judged, _) => judged,
-            other @ (Classification::Free | Classification::Busy(_)) => return other,
         };
+        let (mut judged, _) = self.classify(name, judged)?;
         // Until one process has a lock that is being passed completely, none of its files is removed.
         if place.role == Role::Written && !handover::settle(self, place, name) {
-            return Classification::Busy(self.contended(place, Some(judged.status())));
+            return Err(self.contended(place, Some(judged.status())));
         }
         // Our own `flock(2)` must not count as that of another process.
         self.guards.let_go(name, judged.identity());
-        match self.hold(place, name, &mut judged, self.backoff.decides()) {
-            Ok(()) => self.classify(name, judged),
-            Err(busy) => Classification::Busy(busy),
-        }
+        self.hold(place, name, &mut judged, self.backoff.decides())?;
+        self.classify(name, judged).map(Some)
     }
 
     /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
@@ -130,17 +104,17 @@ impl State {
             Ok(Attempt::Contended) if decides => {}
             Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
         }
-        let flocker = self.flocker(place, judged.status()).map_err(Busy::NotYet)?;
-        // A list without a line for it may have been read while the list changed.
-        let by = match flocker {
-            Flocker::Ignored(by) if judged.go_past() => by,
-            Flocker::Ignored(_) | Flocker::Counts(_) | Flocker::Nobody => {
-                return Err(Busy::Changing(flocker.that_counts()));
+        match self.flocker(place, judged.status()).map_err(Busy::NotYet)? {
+            Flocker::Ignored(by) if judged.go_past() => {
+                let text = format!("ignored flock(2) of {by} on {}", place.name(name));
+                self.say(Weight::Notice, text);
+                Ok(())
             }
-        };
-        let text = format!("ignored flock(2) of {by} on {}", place.name(name));
-        self.say(Weight::Notice, text);
-        Ok(())
+            // A list without a line for it may have been read while the list changed.
+            flocker @ (Flocker::Ignored(_) | Flocker::Counts(_) | Flocker::Nobody) => {
+                Err(Busy::Changing(flocker.that_counts()))
+            }
+        }
     }
 
     /// The holder of `flock(2)` on a lock file that was read, and whether it counts.
@@ -160,27 +134,43 @@ impl State {
     }
 
     /// Whether a lock file that was read is stale. Nothing is held or changed.
-    pub(super) fn classify(&mut self, name: &Name, judged: Judged) -> Classification {
-        let Some(pid) = pid_in(&judged) else {
+    ///
+    /// # Errors
+    /// Why it keeps others out.
+    pub(super) fn classify(
+        &mut self,
+        name: &Name,
+        judged: Judged,
+    ) -> Result<(Judged, Stale), Busy> {
+        let Some(who) = self.holder_of(name, &judged) else {
             let age = SystemTime::now().duration_since(judged.modified());
             return match age {
-                Ok(age) if age >= WRITER_GRACE => Classification::Stale(judged, Stale::Unreadable),
-                Ok(_) | Err(_) => Classification::Busy(Busy::BeingWritten),
+                Ok(age) if age >= WRITER_GRACE => Ok((judged, Stale::Unreadable)),
+                Ok(_) | Err(_) => Err(Busy::BeingWritten),
             };
         };
-        let who = self.holder_of(name, pid, &judged);
         match self.machine.fate(&who) {
-            Fate::Same | Fate::Elsewhere => Classification::Busy(Busy::Held(who)),
-            Fate::Gone => Classification::Stale(judged, Stale::Gone(pid)),
-            Fate::Replaced => Classification::Stale(judged, Stale::Reused(pid)),
+            Fate::Same | Fate::Elsewhere => Err(Busy::Held(who)),
+            Fate::Gone => Ok((judged, Stale::Gone(who.pid))),
+            Fate::Replaced => Ok((judged, Stale::Reused(who.pid))),
         }
     }
 
-    /// The process with the lock that names this number: the recorded one, or else the one that has the number.
-    pub(super) fn holder_of(&mut self, name: &Name, pid: Pid, judged: &Judged) -> ProcessIdentity {
-        let record = self.records.of_lock(name, pid, judged.identity(), judged.modified());
+    /// The process that a lock file names: the recorded one, or else the one that has the number.
+    pub(super) fn holder_of(&mut self, name: &Name, judged: &Judged) -> Option<ProcessIdentity> {
+        let recorded = self.record_of(name, judged).map(|record| record.holder);
         // For a bare number, all that is known now, because a later process with this number is another one.
-        record.map_or_else(|| self.machine.identify(pid), |record| record.holder)
+        recorded.or_else(|| Some(self.machine.identify(pid_in(judged)?)))
+    }
+
+    /// The record about a lock file that was read.
+    pub(super) fn record_of(&self, name: &Name, judged: &Judged) -> Option<HolderRecord> {
+        self.records.of_lock(name, pid_in(judged)?, judged.identity(), judged.modified())
+    }
+
+    /// Whether the holder of a lock file is known: by its record, or because no lock is ever recorded here.
+    pub(super) fn is_settled(&self, name: &Name, judged: &Judged) -> bool {
+        self.records.directory().is_none() || self.record_of(name, judged).is_some()
     }
 
     /// Whether a process was identified in another pid namespace, where its number means another process.
@@ -254,7 +244,13 @@ impl State {
         }
         let by_force = by_force || judged.goes_past();
         let file = judged.identity();
-        let record = self.forget_held(place, name, &mut judged);
+        // The record goes first, while no other process can put another lock there: afterwards, the record of the next
+        // lock might be removed instead.
+        let held = judged.goes_past()
+            || matches!(place.directory.hold(name, &mut judged), Ok(Attempt::Done(())));
+        let seen = || Status::of_name(&place.directory, name.as_str());
+        let is_there = held && seen().is_ok_and(|seen| seen.identity == file);
+        let record = is_there.then(|| self.records.forget_lock(name, file)).flatten();
         let removal = if by_force {
             place.directory.release(name, judged, TEMPORARY)
         } else {
@@ -267,22 +263,6 @@ impl State {
             (Ok(Attempt::Done(())), Some(_)) | (_, None) | (Ok(Attempt::Changed), _) => {}
         }
         removal
-    }
-
-    /// Forgets a lock that is about to be removed, while no other process can put another lock there: afterwards, the
-    /// record of the next lock might be removed instead. Call it only while the file with that name is ours to
-    /// remove.
-    fn forget_held(
-        &mut self,
-        place: &Place,
-        name: &Name,
-        judged: &mut Judged,
-    ) -> Option<HolderRecord> {
-        let held = judged.goes_past()
-            || matches!(place.directory.hold(name, judged), Ok(Attempt::Done(())));
-        let seen = || Status::of_name(&place.directory, name.as_str());
-        let is_there = held && seen().is_ok_and(|seen| seen.identity == judged.identity());
-        is_there.then(|| self.records.forget_lock(name, judged.identity()))?
     }
 }
 
@@ -304,15 +284,6 @@ impl std::fmt::Display for Busy {
                 write!(f, "is stale, but flock(2) on it is held by {holder}")
             }
             Self::Changing(None) | Self::NotYet(_) => f.write_str("is being changed by others"),
-        }
-    }
-}
-
-impl Stale {
-    pub(super) fn is_of_the_dead(self) -> bool {
-        match self {
-            Self::Gone(_) | Self::Reused(_) => true,
-            Self::Unreadable => false,
         }
     }
 }

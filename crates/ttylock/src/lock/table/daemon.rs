@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use pidlockfile::process::ProcessIdentity;
-use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
+use pidlockfile::{Attempt, Found, Judged, Name};
 
-use super::classify::{Busy, Classification, pid_in};
+use super::classify::{Busy, Stale, pid_in};
 use super::handover;
 use super::state::{LOCK_MODE, State, TEMPORARY};
 use crate::device::name::DeviceName;
@@ -58,49 +58,41 @@ fn watch_all(layout: &Layout, own: &Place, state: &mut State) {
         // Our flock(2) would prevent a process that passes the lock from finishing.
         let whole = handover::settle(state, own, &name);
         match state.examine(own, &name) {
-            Classification::Busy(Busy::Held(who)) => {
-                if whole {
-                    keep_of_earlier(layout, own, state, &name, &who);
+            Err(Busy::Held(who)) => {
+                let found = own.directory.read(&name, READ_LIMIT);
+                let Ok(Found::File(judged)) = found else { continue };
+                // The user of a lock by our own record, or else the owner of the file, whichever process it names.
+                let noted = state.record_of(&name, &judged).and_then(|record| record.uid);
+                state.watched.add(&name, &who, noted.or(Some(judged.owner())));
+                if whole && !state.is_elsewhere(&who) {
+                    keep_of_earlier(layout, state, &name, judged, &who);
                 }
-                let user = user_of(state, own, &name, who.pid);
-                state.watched.add(&name, &who, user);
             }
-            Classification::Stale(judged, stale) if stale.is_of_the_dead() => {
+            Ok(Some((judged, stale @ (Stale::Gone(_) | Stale::Reused(_))))) => {
                 state.remove(own, &name, judged, stale);
             }
-            Classification::Stale(..) | Classification::Busy(_) | Classification::Free => {}
+            Ok(Some((_, Stale::Unreadable)) | None) | Err(_) => {}
         }
     }
 }
 
-/// Keeps a lock of a living holder open that an earlier daemon has written. One in another pid namespace has a daemon of
-/// its own, and here its number is another process's.
+/// Keeps a lock of a living holder of our pid namespace open that an earlier daemon has written. A lock of another
+/// namespace has a daemon of its own, and here its number is another process's.
 fn keep_of_earlier(
     layout: &Layout,
-    own: &Place,
     state: &mut State,
     name: &Name,
+    judged: Judged,
     who: &ProcessIdentity,
 ) {
-    if state.is_elsewhere(who) {
-        return;
-    }
-    let Ok(Found::File(judged)) = own.directory.read(name, READ_LIMIT) else { return };
     let (file, form) = (judged.identity(), state.content.write(who.pid));
     let room = |name: &Name| room(trail_of(layout.dialect, &layout.dev_dir, name).as_ref());
     state.guards.adopt(name, &judged, who, (LOCK_MODE, &form), room);
     // Before we held it, its maker may have recorded another holder.
     let seen = state.classify(name, judged);
-    if !matches!(seen, Classification::Busy(Busy::Held(now)) if now == *who) {
+    if !matches!(seen, Err(Busy::Held(now)) if now == *who) {
         state.guards.let_go(name, file);
     }
-}
-
-/// The user of a lock by our own record, or else the owner of the file, whichever process it names.
-fn user_of(state: &State, own: &Place, name: &Name, holder: Pid) -> Option<u32> {
-    let file = Status::of_name(&own.directory, name.as_str()).ok()?;
-    let record = state.records.of_lock(name, holder, file.identity, file.modified);
-    record.and_then(|record| record.uid).or(Some(file.owner))
 }
 
 /// The number of kept lock files above which another one is not kept open; it depends on the device.
@@ -121,9 +113,9 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
     watched.clear(who, Instant::now(), |name, backoff| {
         state.backoff = backoff;
         match state.examine(own, name) {
-            Classification::Free => false,
-            Classification::Busy(busy) => matches!(busy, Busy::NotYet(_)),
-            Classification::Stale(judged, stale) => {
+            Ok(None) => false,
+            Err(busy) => matches!(busy, Busy::NotYet(_)),
+            Ok(Some((judged, stale))) => {
                 state.remove(own, name, judged, stale) != Attempt::Done(())
             }
         }
@@ -162,9 +154,9 @@ fn try_clear(
         Err(error) => return Ok(Err(error.to_string())),
     };
     let busy = match state.examine_found(place, name, Ok(Found::File(judged))) {
-        Classification::Free => return Ok(Ok(())),
-        Classification::Busy(busy) => busy,
-        Classification::Stale(judged, _) => {
+        Ok(None) => return Ok(Ok(())),
+        Err(busy) => busy,
+        Ok(Some((judged, _))) => {
             let file = judged.status();
             match state.take_away(place, name, judged, false) {
                 Ok(Attempt::Done(()) | Attempt::Changed) => return Ok(Ok(())),

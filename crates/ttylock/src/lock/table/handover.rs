@@ -7,10 +7,11 @@
 
 use std::time::SystemTime;
 
-use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Name, Pid, Published, Status};
+use pidlockfile::{Attempt, Claim, Directory, Found, Name, Pid, Published, Status};
 
 use super::classify::pid_in;
 use super::state::{State, TEMPORARY, claim};
+use super::take::Taken;
 use super::{ATTEMPTS, Stop, release};
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_WITHOUT_DEVICE;
@@ -46,7 +47,7 @@ struct Handover {
 pub(super) struct Begun {
     handover: Handover,
     /// The note about it; none without a state directory. It is held by `flock(2)` until the hand-over ends.
-    note: Option<(Directory, Name, Published)>,
+    note: Option<(Name, Published)>,
 }
 
 impl Handover {
@@ -76,52 +77,38 @@ pub(super) fn begin(
     let names = files.iter().map(|file| file.name.clone()).collect();
     let Some(first) = files.first() else { return Err(Stop::Busy(None)) };
     let handover = Handover { giver: state.records.record_for(giver, first, names), to: pass.to };
-    let note = match state.records.directory().zip(note_of(&first.name)) {
-        Some((directory, name)) => note(state, directory, name, &handover)?,
-        None => None,
+    let mut begun = Begun { handover, note: None };
+    let place = state.records.directory().zip(note_of(&first.name));
+    // If the state directory may not be written, or the giver has no record, there is no note.
+    let Some(((directory, name), text)) = place.zip(begun.handover.to_text()) else {
+        return Ok(begun);
     };
-    Ok(Begun { handover, note })
-}
-
-/// If the state directory may not be written, or the giver has no record, there is no note.
-fn note(
-    state: &State,
-    directory: Directory,
-    name: Name,
-    handover: &Handover,
-) -> Result<Option<(Directory, Name, Published)>, Stop> {
-    let Some(text) = handover.to_text() else { return Ok(None) };
-    let claim = Claim {
-        content: text.as_bytes(),
-        mode: NOTE_MODE,
-        prefix: TEMPORARY.as_ref(),
-        durability: Durability::Memory,
-    };
+    let claim = Claim { mode: NOTE_MODE, ..claim(text.as_bytes()) };
     match directory.publish(&name, &claim) {
-        Ok(Some(note)) => Ok(Some((directory, name, note))),
+        Ok(Some(note)) => begun.note = Some((name, note)),
         // Another process is passing the lock.
-        Ok(None) if state.backoff.decides() => Err(Stop::Busy(None)),
-        Ok(None) => Err(Stop::NotYet(Cause::Breaking)),
-        Err(error) if error.is_not_permitted() => Ok(None),
-        Err(_) => Err(Stop::Denied),
+        Ok(None) if state.backoff.decides() => return Err(Stop::Busy(None)),
+        Ok(None) => return Err(Stop::NotYet(Cause::Breaking)),
+        Err(error) if error.is_not_permitted() => {}
+        Err(_) => return Err(Stop::Denied),
     }
+    Ok(begun)
 }
 
-/// All files are the receiver's, and recorded. A note that cannot be removed means nothing any more.
+/// All files are one process's, and recorded. A note that cannot be removed means nothing any more.
 pub(super) fn end(state: &mut State, begun: Begun) {
-    let Some((directory, name, note)) = begun.note else { return };
+    let Some(((name, note), directory)) = begun.note.zip(state.records.directory()) else { return };
     if let Err(error) = directory.withdraw(&name, &note) {
         state.say(Weight::Notice, format!("left a note behind: {error}"));
     }
 }
 
 /// Gives all files back. Files that cannot be given back now are given back by the process that finds the note.
-pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[(Name, Published)]) {
+pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[Taken]) {
     // Otherwise our own `flock(2)` would be in the way.
     passed.iter().for_each(|(_, published)| published.let_go());
-    let whole = give_all_back(state, own, &begun.handover);
-    if let (true, Some((directory, name, note))) = (whole, begun.note) {
-        let _ = directory.withdraw(&name, &note);
+    if give_all_back(state, own, &begun.handover) {
+        end(state, begun);
     }
 }
 
@@ -131,13 +118,8 @@ pub(super) fn settle(state: &mut State, own: &Place, name: &Name) -> bool {
     let first = state.records.read(name).and_then(|record| record.names.into_iter().next());
     let first = first.filter(|first| first != name);
     // All notes are tried, even if one cannot be settled.
-    let named = settle_note_about(state, own, name);
-    first.is_none_or(|first| settle_note_about(state, own, &first)) && named
-}
-
-/// The same for a lock whose first name is known.
-pub(super) fn settle_note_about(state: &mut State, own: &Place, first: &Name) -> bool {
-    note_of(first).is_none_or(|note| settle_note(state, own, &note))
+    let named = settle_note(state, own, name);
+    first.is_none_or(|first| settle_note(state, own, &first)) && named
 }
 
 /// The same for all names of a device.
@@ -163,18 +145,18 @@ pub(super) fn settle_all(state: &mut State, own: &Place) {
         let _ = directory.sweep(made, SystemTime::now());
     }
     let names = directory.names().unwrap_or_default();
-    for note in names.iter().filter(|name| name.as_str().starts_with(NOTE)).take(NOTES) {
-        settle_note(state, own, note);
+    let firsts = names.iter().filter_map(|name| Name::new(name.as_str().strip_prefix(NOTE)?));
+    for first in firsts.take(NOTES) {
+        settle_note(state, own, &first);
     }
 }
 
-fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
-    // This way, each release costs one more call, not five.
-    if !state.records.may_have(note) {
+/// The same for a lock with this first name.
+pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool {
+    let Some((directory, note)) = state.records.directory().zip(note_of(first)) else {
         return true;
-    }
-    let Some(directory) = state.records.directory() else { return true };
-    let Ok(Found::File(judged)) = directory.read(note, NOTE_BYTES) else { return true };
+    };
+    let Ok(Found::File(judged)) = directory.read(&note, NOTE_BYTES) else { return true };
     let handover = std::str::from_utf8(judged.content()).ok().and_then(Handover::from_text);
     // Those of another lock directory are left to its services.
     let is_anothers = |it: &HolderRecord| it.directory.is_some() && state.records.is_anothers(it);
@@ -183,7 +165,7 @@ fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
     }
     // Its maker holds the note during the hand-over, and removes it afterwards.
     let is_ours = judged.try_hold().is_ok_and(|held| held)
-        && Status::of_name(&directory, note.as_str())
+        && Status::of_name(directory, note.as_str())
             .is_ok_and(|seen| seen.identity == judged.identity());
     if !is_ours {
         return false;
@@ -198,7 +180,8 @@ fn settle_note(state: &mut State, own: &Place, note: &Name) -> bool {
         }
         Some(_) | None => true,
     };
-    if whole && !matches!(directory.try_release(note, judged), Ok(Attempt::Done(()))) {
+    let remove = |directory: &Directory| directory.try_release(&note, judged);
+    if whole && !matches!(state.records.directory().map(remove), Some(Ok(Attempt::Done(())))) {
         state.say(Weight::Warning, format!("left {note} behind"));
     }
     whole
@@ -253,8 +236,7 @@ fn give_one_back(
             return Ok(None);
         };
         let (file, at) = (judged.identity(), judged.modified());
-        let is_known = state.records.of_lock(name, pid, file, at).is_some();
-        if pid == to || !is_known {
+        if pid == to || state.record_of(name, &judged).is_none() {
             // Our own `flock(2)` must not count as that of another process.
             state.guards.let_go(name, file);
             if state.hold(own, name, &mut judged, true).is_err() {
@@ -262,7 +244,7 @@ fn give_one_back(
             }
         }
         // Its maker held it until it was recorded: without a record, its number is of a process here.
-        let who = state.holder_of(name, pid, &judged);
+        let Some(who) = state.holder_of(name, &judged) else { return Ok(None) };
         if pid == from {
             return Ok((who == giver.who).then(|| Written { name: name.clone(), file, at }));
         }

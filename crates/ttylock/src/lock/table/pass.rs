@@ -1,31 +1,33 @@
 //! Passes a lock from one process to another, without a moment in which it is free.
 
-use pidlockfile::process::{self, Fate};
+use pidlockfile::process::Fate;
 use pidlockfile::{Attempt, Found, Judged, Name, Published};
 
-use super::classify::{Busy, pid_in};
+use super::classify::Busy;
 use super::daemon::room;
-use super::resolve::Resolver;
 use super::state::{State, claim};
-use super::{ATTEMPTS, Stop, handover, take};
+use super::take::{self, Taken};
+use super::{ATTEMPTS, Stop, handover, resolve};
 use crate::device::node::ResolvedDevice;
 use crate::dialects::content::READ_LIMIT;
+use crate::layout::Layout;
 use crate::limits::KEPT_FILES;
 use crate::lock::directories::{Directories, Place};
-use crate::lock::flock;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::{Pass, Weight};
 
 /// PASS: names, files of the giver, note, files of the receiver, record.
 pub(super) fn pass(
-    resolver: &mut Resolver,
+    layout: &Layout,
     open: &Directories,
     state: &mut State,
     pass: &Pass,
     resolved: Option<ResolvedDevice>,
 ) -> Result<(), Stop> {
     let (own, Pass { device, from, to }) = (&open.own, pass);
-    let receiver = state.claimant(*to);
+    let mut receiver = Claimant::of(&mut state.machine, *to);
+    // Another process may have had the receiver's number when its user was looked up.
+    receiver.uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
     let machine = &mut state.machine;
     let gone = [*to, *from].into_iter().find(|pid| machine.fate_of_number(*pid).is_over());
     if let Some(gone) = gone {
@@ -33,35 +35,23 @@ pub(super) fn pass(
         state.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
         return Err(if gone == *to { Stop::Denied } else { Stop::Busy(None) });
     }
-    let (resolved, mut lock_names) = resolver.names(state, device, resolved)?;
+    let (resolved, mut lock_names) = resolve::names(layout, state, device, resolved)?;
     for name in state.names_written(&lock_names.written, *from) {
         lock_names.write_too(name);
     }
     handover::settle_each(state, own, &lock_names.written)?;
     let held = held(state, own, &lock_names.written, pass)?;
-    let giver = state.claimant(*from);
+    let giver = Claimant::of(&mut state.machine, *from);
     let begun = handover::begin(state, pass, &giver, &held)?;
-    let passed = match pass_all(state, own, &held, pass) {
-        Ok(passed) => passed,
-        Err((stop, passed)) => {
-            handover::call_off(state, own, begun, &passed);
-            return Err(stop);
-        }
-    };
-    let names: Vec<Name> = passed.iter().map(|(name, _)| name.clone()).collect();
-    let published: Vec<&Published> = passed.iter().map(|(_, published)| published).collect();
-    // Another process may have had the receiver's number when its user was looked up.
-    let uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
-    let receiver = Claimant { uid, ..receiver };
-    let recorded = take::remember(state, own, &names, &receiver, &published);
-    if let Err(stop) = recorded {
+    let mut passed = Vec::with_capacity(held.len());
+    if let Err(stop) = pass_all(state, own, &held, pass, &receiver, &mut passed) {
         handover::call_off(state, own, begun, &passed);
         return Err(stop);
     }
     handover::end(state, begun);
-    state.watched.forget(&names, *from);
     let room = room(Some(&resolved));
     for (name, published) in passed {
+        state.watched.forget(std::slice::from_ref(&name), *from);
         state.keep(&name, &receiver, published, room);
     }
     state.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", resolved.real()));
@@ -86,23 +76,19 @@ fn held(state: &mut State, own: &Place, names: &[Name], pass: &Pass) -> Result<V
     Ok(held)
 }
 
-/// Passes all files. If one cannot be passed, the files that were passed before it must be given back.
+/// Passes all files, and records them. If that fails, the caller must give back those that were passed.
 fn pass_all(
     state: &mut State,
     own: &Place,
     held: &[Written],
     pass: &Pass,
-) -> Result<Passed, (Stop, Passed)> {
-    let mut passed = Vec::with_capacity(held.len());
+    receiver: &Claimant,
+    passed: &mut Vec<Taken>,
+) -> Result<(), Stop> {
     for Written { name, .. } in held {
-        match pass_one(state, own, name, pass) {
-            Ok(Some(published)) => passed.push((name.clone(), published)),
-            // Another process has removed the file meanwhile: then none is passed.
-            Ok(None) => return Err((state.busy(own, name, Busy::Changing(None)), passed)),
-            Err(stop) => return Err((stop, passed)),
-        }
+        passed.push((name.clone(), pass_one(state, own, name, pass)?));
     }
-    Ok(passed)
+    take::remember(state, own, receiver, passed).map(|_| ())
 }
 
 /// A lock file that the giver holds, or that the receiver already holds after an interrupted hand-over; `None` if
@@ -130,24 +116,21 @@ fn refuse_foreign(
     judged: &Judged,
     pass: &Pass,
 ) -> Result<(), Stop> {
-    let Some(pid) = pid_in(judged) else { return Err(state.busy(own, name, Busy::Changing(None))) };
-    let who = state.holder_of(name, pid, judged);
-    let is_its_own = [pass.from, pass.to].contains(&pid)
+    let Some(who) = state.holder_of(name, judged) else {
+        return Err(state.busy(own, name, Busy::Changing(None)));
+    };
+    let is_its_own = [pass.from, pass.to].contains(&who.pid)
         && state.machine.fate(&who) == Fate::Same
         && !state.is_elsewhere(&who);
     if is_its_own { Ok(()) } else { Err(state.busy(own, name, Busy::Held(who))) }
 }
 
-fn pass_one(
-    state: &mut State,
-    own: &Place,
-    name: &Name,
-    pass: &Pass,
-) -> Result<Option<Published>, Stop> {
+fn pass_one(state: &mut State, own: &Place, name: &Name, pass: &Pass) -> Result<Published, Stop> {
     let content = state.content.write(pass.to);
     let claim = claim(&content);
     for _ in 0..ATTEMPTS {
-        let Some(mut judged) = passable(state, own, name, pass)? else { return Ok(None) };
+        // Another process has removed the file meanwhile: then none is passed.
+        let Some(mut judged) = passable(state, own, name, pass)? else { break };
         let file = judged.status();
         let broken = match state.guards.take(name, pass.from, state.machine.here()) {
             // It is protected by our `flock(2)`.
@@ -169,7 +152,7 @@ fn pass_one(
             },
         };
         match broken {
-            Ok(Attempt::Done(published)) => return Ok(Some(published)),
+            Ok(Attempt::Done(published)) => return Ok(published),
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => return Err(state.stop_contended(own, name, Some(file))),
             Err(error) => return Err(state.cannot_write(&error)),
@@ -180,16 +163,13 @@ fn pass_one(
 
 /// Holds a lock of the giver. `lfp run` holds one without a record by `flock(2)` for its command, which may pass it.
 fn hold(state: &mut State, own: &Place, name: &Name, judged: &mut Judged) -> Result<(), Busy> {
-    let held = state.hold(own, name, judged, state.backoff.decides());
-    let Err(Busy::Changing(Some(flock::Holder::Process(keeper)))) = held else { return held };
-    let (file, at) = (judged.identity(), judged.modified());
-    let record = pid_in(judged).and_then(|pid| state.records.of_lock(name, pid, file, at));
-    if record.is_some() || !process::is_in_our_namespace(keeper) {
-        return held;
+    match state.hold(own, name, judged, state.backoff.decides()) {
+        Err(Busy::Changing(Some(keeper)))
+            if keeper.is_here() && state.record_of(name, judged).is_none() =>
+        {
+            judged.go_past_with_consent();
+            Ok(())
+        }
+        held => held,
     }
-    judged.go_past_with_consent();
-    Ok(())
 }
-
-/// The files that the receiver holds already.
-type Passed = Vec<(Name, Published)>;

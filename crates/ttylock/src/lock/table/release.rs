@@ -2,13 +2,13 @@
 
 use nix::errno::Errno;
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status, process};
+use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status};
 
-use super::classify::{Busy, Classification, Stale, pid_in};
-use super::resolve::Resolver;
+use super::classify::{Busy, Classification, Stale};
 use super::state::State;
-use super::{ATTEMPTS, Stop, handover};
+use super::{ATTEMPTS, Stop, handover, resolve};
 use crate::dialects::content::READ_LIMIT;
+use crate::layout::Layout;
 use crate::lock::directories::{Directories, Place, Role};
 use crate::lock::flock;
 use crate::lock::{Cause, Request, Weight};
@@ -16,9 +16,6 @@ use crate::lock::{Cause, Request, Weight};
 /// What became of an existing lock file.
 #[derive(Debug)]
 struct Released {
-    /// That of its directory.
-    role: Role,
-    name: Name,
     /// Whether it is, or was, the caller's. Otherwise it was stale, or is the lock of another process or no lock.
     is_own: bool,
     removal: Result<(), Stop>,
@@ -27,15 +24,15 @@ struct Released {
 /// UNLOCK: the recorded names; if these are not enough, all names in all directories. Returns the real name of the
 /// device that was released.
 pub(super) fn release(
-    resolver: &mut Resolver,
+    layout: &Layout,
     open: &Directories,
     state: &mut State,
     request: &Request,
 ) -> Result<String, Stop> {
     let (own, pid) = (&open.own, request.pid);
-    let mut resolved = resolver.follow(state, &request.device)?;
+    let mut resolved = resolve::find(layout, state, &request.device)?;
     // If the lock is recorded, the record has all its names.
-    let mut lock_names = resolver.lock_names(state, &resolved, &request.device)?;
+    let mut lock_names = resolve::names_for(layout, state, &resolved, &request.device)?;
     let written = state.names_written(&lock_names.written, pid);
     let mut files = release_written(state, own, &written, pid);
     if is_enough(&files) {
@@ -43,8 +40,8 @@ pub(super) fn release(
         return Ok(unlocked(state, resolved.real(), pid));
     }
     // The known names are released in any case.
-    let _ = resolver.add_links(state, &mut resolved);
-    lock_names = resolver.lock_names(state, &resolved, &request.device)?;
+    let _ = resolve::add_links(layout, state, &mut resolved);
+    lock_names = resolve::names_for(layout, state, &resolved, &request.device)?;
     for name in written {
         lock_names.write_too(name);
     }
@@ -53,15 +50,14 @@ pub(super) fn release(
     files.retain(|it| it.removal.is_ok());
     // In the reverse order of taking: a process that meets the first name still finds it held.
     let written = lock_names.written.iter().rev().map(|name| (own, name));
+    let mut vacant = lock_names.written.clone();
     for (place, name) in open.searched(&lock_names).chain(written) {
-        files.extend(release_one(state, place, name, pid));
+        let Some(file) = release_one(state, place, name, pid) else { continue };
+        if place.role == Role::Written && file.removal.is_err() {
+            vacant.retain(|it| it != name);
+        }
+        files.push(file);
     }
-    let is_left = |name: &Name| {
-        let is_it = |it: &&Released| it.role == Role::Written && it.name == *name;
-        files.iter().filter(is_it).any(|it| it.removal.is_err())
-    };
-    let mut vacant = lock_names.written;
-    vacant.retain(|name| !is_left(name));
     // For files that other programs removed. When a file is removed here, its record is removed first.
     forget_gone(state, own, &vacant);
     if files.iter().any(|it| it.removal.is_ok()) {
@@ -123,7 +119,7 @@ pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
 /// searched.
 fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -> Vec<Released> {
     let first = written.first();
-    if first.is_some_and(|first| !handover::settle_note_about(state, own, first)) {
+    if first.is_some_and(|first| !handover::settle_note(state, own, first)) {
         // It is reported when all names of the device have been tried.
         return Vec::new();
     }
@@ -132,10 +128,11 @@ fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -
 
 /// `None` if there is no such file.
 fn release_one(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Option<Released> {
-    let is_kept = place.role == Role::Written && withdraw(state, place, name, pid);
-    let (is_own, removal) =
-        if is_kept { (true, Ok(())) } else { release_file(state, place, name, pid)? };
-    Some(Released { role: place.role, name: name.clone(), is_own, removal })
+    if place.role == Role::Written && withdraw(state, place, name, pid) {
+        return Some(Released { is_own: true, removal: Ok(()) });
+    }
+    let (is_own, removal) = release_file(state, place, name, pid)?;
+    Some(Released { is_own, removal })
 }
 
 /// Removes a lock that was kept open: its content and owner are known. If that fails, the file is let go, and
@@ -179,11 +176,9 @@ fn release_file(
             false => state.examine_found(place, name, Ok(Found::File(judged))),
         };
         let judged = match classification {
-            Classification::Free => return None,
-            Classification::Busy(busy) => {
-                return Some((is_living, Err(not_released(state, place, name, busy))));
-            }
-            Classification::Stale(judged, _) => judged,
+            Ok(None) => return None,
+            Ok(Some((judged, _))) => judged,
+            Err(busy) => return Some((is_living, Err(not_released(state, place, name, busy)))),
         };
         let file = judged.status();
         match state.take_away(place, name, judged, is_living && is_contended) {
@@ -216,11 +211,8 @@ fn not_released(state: &mut State, place: &Place, name: &Name, busy: Busy) -> St
 
 /// Whether a file is the lock of this process. The same number in another pid namespace is another process.
 fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
-    if pid_in(judged) != Some(pid) {
-        return false;
-    }
-    let who = state.holder_of(name, pid, judged);
-    !state.is_elsewhere(&who)
+    let who = state.holder_of(name, judged).filter(|who| who.pid == pid);
+    who.is_some_and(|who| !state.is_elsewhere(&who))
 }
 
 /// Holds a lock with the caller's number. If it is the caller's, it is classified as stale.
@@ -232,46 +224,20 @@ fn hold_own(
     pid: Pid,
     is_living: bool,
 ) -> Classification {
-    let held = if is_living {
-        match place.directory.hold(name, &mut judged) {
-            Ok(Attempt::Contended) => unless_being_made(state, place, name, &judged, pid),
-            Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => Ok(()),
+    let held = match state.hold(place, name, &mut judged, state.backoff.decides()) {
+        // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
+        // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
+        Err(_) if is_living && state.is_settled(name, &judged) => Ok(()),
+        Err(Busy::Changing(maker)) if is_living && maker.is_none_or(flock::Holder::is_here) => {
+            Ok(())
         }
-    } else {
-        state.hold(place, name, &mut judged, state.backoff.decides())
+        held => held,
     };
     // We hold the file after its maker did, so the record exists.
-    if !is_own(state, name, &judged, pid) {
-        let who = state.holder_of(name, pid, &judged);
-        return Classification::Busy(Busy::Held(who));
-    }
-    match held {
-        Ok(()) => Classification::Stale(judged, Stale::Gone(pid)),
-        Err(busy) => Classification::Busy(busy),
-    }
-}
-
-/// A file that another process holds may be released if it is recorded as the caller's. Without a record, it may be the
-/// lock of another pid namespace that is being made: its maker holds it until it is recorded.
-fn unless_being_made(
-    state: &mut State,
-    place: &Place,
-    name: &Name,
-    judged: &Judged,
-    pid: Pid,
-) -> Result<(), Busy> {
-    if state.records.is_settled(name, pid, judged.identity(), judged.modified()) {
-        return Ok(());
-    }
-    if !state.backoff.decides() {
-        return Err(Busy::NotYet(Cause::Breaking));
-    }
-    let flocker = state.flocker(place, judged.status()).map_err(Busy::NotYet)?;
-    match flocker.that_counts() {
-        None => Ok(()),
-        // The number in the file is of our pid namespace, too.
-        Some(flock::Holder::Process(maker)) if process::is_in_our_namespace(maker) => Ok(()),
-        maker @ Some(_) => Err(Busy::Changing(maker)),
+    let who = state.holder_of(name, &judged);
+    match who.filter(|who| state.is_elsewhere(who)) {
+        Some(who) => Err(Busy::Held(who)),
+        None => held.map(|()| Some((judged, Stale::Gone(pid)))),
     }
 }
 

@@ -23,120 +23,108 @@ pub struct Names {
     pub written: usize,
 }
 
-/// The names of devices on this machine.
-#[derive(Debug)]
-pub(super) struct Resolver {
-    pub(super) layout: Layout,
+pub(super) fn names_of(layout: &Layout, resolved: &ResolvedDevice) -> Option<Names> {
+    let LockNames { written, searched } = lock_names(layout.dialect, resolved)?;
+    let count = written.len();
+    let files = written.into_iter().chain(searched).collect();
+    Some(Names { real: resolved.real().to_owned(), files, written: count })
 }
 
-impl Resolver {
-    pub(super) fn new(layout: Layout) -> Self {
-        Self { layout }
-    }
-
-    pub(super) fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
-        let LockNames { written, searched } = lock_names(self.layout.dialect, resolved)?;
-        let count = written.len();
-        let files = written.into_iter().chain(searched).collect();
-        Some(Names { real: resolved.real().to_owned(), files, written: count })
-    }
-
-    /// The node of a device, and all its other names.
-    pub(super) fn resolve(
-        &mut self,
-        state: &mut State,
-        device: &DeviceName,
-    ) -> Result<ResolvedDevice, Stop> {
-        let mut resolved = self.follow(state, device)?;
-        if resolved.node.is_none() {
-            let (dialect, dev_dir) = (self.layout.dialect, &self.layout.dev_dir);
-            // A missing device may appear later, but not under a name that devices never have.
-            if !absent::may_come(dev_dir, resolved.real()) {
-                let device = resolved.real();
-                let text = format!(
-                    "refused {device}: it does not exist, and neither the kernel nor udev gives such a name"
-                );
-                state.say(Weight::Notice, text);
-                return Err(Stop::Denied);
-            }
-            resolved.namesakes = absent::namesakes(dialect, dev_dir, &resolved);
-        }
-        self.add_links(state, &mut resolved)?;
-        Ok(resolved)
-    }
-
-    /// All names of a device, without reading a lock directory. The device is resolved unless the caller has done so.
-    pub(super) fn names(
-        &mut self,
-        state: &mut State,
-        device: &DeviceName,
-        resolved: Option<ResolvedDevice>,
-    ) -> Result<(ResolvedDevice, LockNames), Stop> {
-        let resolved = resolved.map_or_else(|| self.resolve(state, device), Ok)?;
-        let lock_names = self.lock_names(state, &resolved, device)?;
-        Ok((resolved, lock_names))
-    }
-
-    /// Follows the name to its node; other names of the device are not known yet.
-    pub(super) fn follow(
-        &self,
-        state: &mut State,
-        device: &DeviceName,
-    ) -> Result<ResolvedDevice, Stop> {
-        follow(&self.layout.dev_dir, device).map_err(|error| {
-            let reason = match error {
-                ResolveError::Outside => "leads out of the device directory",
-                ResolveError::Loop => "is a loop of links",
-                ResolveError::Unreachable => "cannot be looked at",
-                ResolveError::TooLong => "is a link to a longer name than any device has",
-            };
-            state.say(Weight::Notice, format!("refused {}: it {reason}", device.as_str()));
-            Stop::Denied
-        })
-    }
-
-    pub(super) fn lock_names(
-        &self,
-        state: &mut State,
-        resolved: &ResolvedDevice,
-        asked: &DeviceName,
-    ) -> Result<LockNames, Stop> {
-        lock_names(self.layout.dialect, resolved).ok_or_else(|| {
-            let device = asked.as_str();
-            state.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
-            Stop::Denied
-        })
-    }
-
-    /// Adds the links to the node, because a program locks by the name it was given, which may be any link. If the
-    /// links cannot be read now, there is no lock: it would not keep out programs that use them.
-    pub(super) fn add_links(
-        &mut self,
-        state: &mut State,
-        resolved: &mut ResolvedDevice,
-    ) -> Result<(), Stop> {
-        let complete = self.try_to_add_links(resolved);
-        complete.map_err(|error| {
+/// The node of a device, and all its other names.
+pub(super) fn resolve(
+    layout: &Layout,
+    state: &mut State,
+    device: &DeviceName,
+) -> Result<ResolvedDevice, Stop> {
+    let mut resolved = find(layout, state, device)?;
+    if resolved.node.is_none() {
+        let (dialect, dev_dir) = (layout.dialect, &layout.dev_dir);
+        // A missing device may appear later, but not under a name that devices never have.
+        if !absent::may_come(dev_dir, resolved.real()) {
             let device = resolved.real();
-            let text = format!("other names of {device} cannot be read: {error}");
-            state.say(Weight::Warning, text);
-            Stop::Denied
-        })
+            let text = format!(
+                "refused {device}: it does not exist, and neither the kernel nor udev gives such a name"
+            );
+            state.say(Weight::Notice, text);
+            return Err(Stop::Denied);
+        }
+        resolved.namesakes = absent::namesakes(dialect, dev_dir, &resolved);
     }
+    add_links(layout, state, &mut resolved)?;
+    Ok(resolved)
+}
 
-    fn try_to_add_links(&mut self, resolved: &mut ResolvedDevice) -> std::io::Result<()> {
-        let dev_dir = &self.layout.dev_dir;
-        if resolved.node.is_some() {
-            let links = Links::of(dev_dir)?.to(dev_dir, resolved);
-            resolved.add_links(links);
-        }
-        let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
-        resolved.kernel_name = sysfs::kernel_name(device)?;
-        match udev::links(&self.layout.udev_dir, device)? {
-            Some(links) => resolved.add_links(links),
-            None if self.layout.udev_dir.exists() => {}
-            None => resolved.add_links(links::made_by_udev(dev_dir, resolved)?),
-        }
-        Ok(())
+/// All names of a device, without reading a lock directory. The device is resolved unless the caller has done so.
+pub(super) fn names(
+    layout: &Layout,
+    state: &mut State,
+    device: &DeviceName,
+    resolved: Option<ResolvedDevice>,
+) -> Result<(ResolvedDevice, LockNames), Stop> {
+    let resolved = resolved.map_or_else(|| resolve(layout, state, device), Ok)?;
+    let lock_names = names_for(layout, state, &resolved, device)?;
+    Ok((resolved, lock_names))
+}
+
+/// Follows the name to its node; other names of the device are not known yet.
+pub(super) fn find(
+    layout: &Layout,
+    state: &mut State,
+    device: &DeviceName,
+) -> Result<ResolvedDevice, Stop> {
+    follow(&layout.dev_dir, device).map_err(|error| {
+        let reason = match error {
+            ResolveError::Outside => "leads out of the device directory",
+            ResolveError::Loop => "is a loop of links",
+            ResolveError::Unreachable => "cannot be looked at",
+            ResolveError::TooLong => "is a link to a longer name than any device has",
+        };
+        state.say(Weight::Notice, format!("refused {}: it {reason}", device.as_str()));
+        Stop::Denied
+    })
+}
+
+pub(super) fn names_for(
+    layout: &Layout,
+    state: &mut State,
+    resolved: &ResolvedDevice,
+    asked: &DeviceName,
+) -> Result<LockNames, Stop> {
+    lock_names(layout.dialect, resolved).ok_or_else(|| {
+        let device = asked.as_str();
+        state.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
+        Stop::Denied
+    })
+}
+
+/// Adds the links to the node, because a program locks by the name it was given, which may be any link. If the
+/// links cannot be read now, there is no lock: it would not keep out programs that use them.
+pub(super) fn add_links(
+    layout: &Layout,
+    state: &mut State,
+    resolved: &mut ResolvedDevice,
+) -> Result<(), Stop> {
+    let complete = try_to_add_links(layout, resolved);
+    complete.map_err(|error| {
+        let device = resolved.real();
+        let text = format!("other names of {device} cannot be read: {error}");
+        state.say(Weight::Warning, text);
+        Stop::Denied
+    })
+}
+
+fn try_to_add_links(layout: &Layout, resolved: &mut ResolvedDevice) -> std::io::Result<()> {
+    let dev_dir = &layout.dev_dir;
+    if resolved.node.is_some() {
+        let links = Links::of(dev_dir)?.to(dev_dir, resolved);
+        resolved.add_links(links);
     }
+    let Some(device) = resolved.node.and_then(|node| node.device) else { return Ok(()) };
+    resolved.kernel_name = sysfs::kernel_name(device)?;
+    match udev::links(&layout.udev_dir, device)? {
+        Some(links) => resolved.add_links(links),
+        None if layout.udev_dir.exists() => {}
+        None => resolved.add_links(links::made_by_udev(dev_dir, resolved)?),
+    }
+    Ok(())
 }

@@ -55,7 +55,7 @@ impl State {
             backoff: Backoff::since(Instant::now()),
             events: Vec::new(),
             machine: Machine::default(),
-            records: HolderRecords::none(),
+            records: HolderRecords::default(),
             guards: FlockGuards::default(),
             watched: Watched::default(),
             flocks: Flocks::default(),
@@ -84,7 +84,7 @@ impl State {
             if open.each().any(is_it) {
                 let text = format!("no notes are kept in {dir}: it is a directory of locks");
                 self.say(Weight::Warning, text);
-                self.records = HolderRecords::none();
+                self.records = HolderRecords::default();
             }
         }
         Ok(open.gated(self.records.gate()))
@@ -102,10 +102,6 @@ impl State {
         if let Some(which) = which() {
             self.say(Weight::Warning, format!("flock holders cannot be seen {which}"));
         }
-    }
-
-    pub(super) fn claimant(&mut self, pid: Pid) -> Claimant {
-        Claimant::of(&mut self.machine, pid)
     }
 
     /// The names under which this pid's lock of a device was written, by its record.

@@ -5,12 +5,13 @@ use std::time::Instant;
 use pidlockfile::process::{Fate, ProcessIdentity, Start};
 use pidlockfile::{Found, Name, Pid, Status, process};
 
-use super::classify::{Busy, Classification, pid_in};
-use super::resolve::Resolver;
+use super::classify::{Busy, pid_in};
+use super::resolve;
 use super::state::State;
 use crate::device::name::DeviceName;
 use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::{Content, READ_LIMIT};
+use crate::layout::Layout;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::flock;
 use crate::lock::flock_rights::Flocker;
@@ -30,7 +31,7 @@ pub struct Survey {
 
 /// See [`super::Table::surveys`].
 pub(super) fn surveys(
-    resolver: &mut Resolver,
+    layout: &Layout,
     open: Option<&Directories>,
     state: &mut State,
     questions: &[Option<DeviceName>],
@@ -39,12 +40,12 @@ pub(super) fn surveys(
     state.flocks.end_by(Some(by));
     let mut serial = Vec::new();
     if questions.contains(&None) {
-        serial = holders::serial_devices(&resolver.layout.dev_dir);
+        serial = holders::serial_devices(&layout.dev_dir);
     }
     let mut nodes = serial.clone();
     let with_lock_files = |question: &Option<DeviceName>| match question {
-        Some(device) => survey_lock_files(resolver, open, state, device, &mut nodes, by),
-        None => Some(survey_all_lock_files(resolver, open, state, &serial, by)),
+        Some(device) => survey_lock_files(layout, open, state, device, &mut nodes, by),
+        None => Some(survey_all_lock_files(layout, open, state, &serial, by)),
     };
     let mut surveys: Vec<Option<Survey>> = questions.iter().map(with_lock_files).collect();
     state.flocks.end_by(None);
@@ -67,26 +68,26 @@ pub(super) fn surveys(
 
 /// A device and its lock files. If its links cannot be read now, fewer of them are known.
 fn names_of(
-    resolver: &mut Resolver,
+    layout: &Layout,
     state: &mut State,
     device: &DeviceName,
 ) -> Option<(ResolvedDevice, LockNames)> {
-    let mut resolved = follow(&resolver.layout.dev_dir, device).ok()?;
-    let _ = resolver.add_links(state, &mut resolved);
-    let lock_names = lock_names(resolver.layout.dialect, &resolved)?;
+    let mut resolved = follow(&layout.dev_dir, device).ok()?;
+    let _ = resolve::add_links(layout, state, &mut resolved);
+    let lock_names = lock_names(layout.dialect, &resolved)?;
     Some((resolved, lock_names))
 }
 
 /// The holders of one device by lock files; its node is added to those that are to be searched for.
 fn survey_lock_files(
-    resolver: &mut Resolver,
+    layout: &Layout,
     open: Option<&Directories>,
     state: &mut State,
     device: &DeviceName,
     nodes: &mut Vec<(String, Node)>,
     by: Instant,
 ) -> Option<Survey> {
-    let (resolved, lock_names) = names_of(resolver, state, device)?;
+    let (resolved, lock_names) = names_of(layout, state, device)?;
     let real = resolved.real().to_owned();
     let mut holders = Vec::new();
     let is_complete = Instant::now() < by;
@@ -103,20 +104,20 @@ fn survey_lock_files(
 
 /// See [`super::Table::all_lock_files`].
 pub(super) fn all_lock_files(
-    resolver: &Resolver,
+    layout: &Layout,
     open: Option<&Directories>,
     state: &mut State,
     by: Instant,
 ) -> Survey {
-    let serial = holders::serial_devices(&resolver.layout.dev_dir);
+    let serial = holders::serial_devices(&layout.dev_dir);
     state.flocks.end_by(Some(by));
-    let survey = survey_all_lock_files(resolver, open, state, &serial, by);
+    let survey = survey_all_lock_files(layout, open, state, &serial, by);
     state.flocks.end_by(None);
     survey
 }
 
 fn survey_all_lock_files(
-    resolver: &Resolver,
+    layout: &Layout,
     open: Option<&Directories>,
     state: &mut State,
     devices: &[(String, Node)],
@@ -125,7 +126,7 @@ fn survey_all_lock_files(
     let (mut holders, mut is_complete) = (Vec::new(), true);
     for place in open.into_iter().flat_map(Directories::each) {
         for name in place.lock_names() {
-            let device = names::device_of(resolver.layout.dialect, name.as_str(), devices);
+            let device = names::device_of(layout.dialect, name.as_str(), devices);
             let Some(device) = device else { continue };
             is_complete = Instant::now() < by;
             if !is_complete {
@@ -139,37 +140,35 @@ fn survey_all_lock_files(
 
 /// See [`super::Table::is_foreseen_for`].
 pub(super) fn is_foreseen_for(
-    resolver: &Resolver,
+    layout: &Layout,
     open: &Directories,
     state: &State,
     resolved: &ResolvedDevice,
     pid: Pid,
 ) -> bool {
-    let names = lock_names(resolver.layout.dialect, resolved);
+    let names = lock_names(layout.dialect, resolved);
     let Some(name) = names.and_then(|names| names.written.into_iter().next()) else { return false };
     let Ok(Found::File(judged)) = open.own.directory.read(&name, READ_LIMIT) else { return false };
     if pid_in(&judged) != Some(pid) {
         return false;
     }
-    let record = state.records.of_lock(&name, pid, judged.identity(), judged.modified());
+    let record = state.record_of(&name, &judged);
     record.is_none_or(|record| record.holder.start == Start::Nobody)
 }
 
 /// See [`super::Table::holder_on_record`].
 pub(super) fn holder_on_record(
-    resolver: &mut Resolver,
+    layout: &Layout,
     open: &Directories,
     state: &mut State,
     device: &DeviceName,
 ) -> Option<ProcessIdentity> {
-    let (_, lock_names) = names_of(resolver, state, device)?;
+    let (_, lock_names) = names_of(layout, state, device)?;
     lock_names.written.iter().find_map(|name| {
         let Ok(Found::File(judged)) = open.own.directory.read(name, READ_LIMIT) else {
             return None;
         };
-        let pid = pid_in(&judged)?;
-        let record = state.records.of_lock(name, pid, judged.identity(), judged.modified())?;
-        let who = record.holder;
+        let who = state.record_of(name, &judged)?.holder;
         let is_ours = !state.is_elsewhere(&who) && state.machine.fate(&who) == Fate::Same;
         is_ours.then_some(who)
     })
@@ -210,14 +209,12 @@ fn holder(
     let file = judged.status();
     holder.since = Some(judged.modified());
     holder.owner = Some(judged.owner());
-    let record = holder
-        .pid
-        .and_then(|pid| state.records.of_lock(name, pid, judged.identity(), judged.modified()));
+    let record = state.record_of(name, &judged);
     holder.standing = match state.classify(name, judged) {
-        Classification::Stale(..) => Standing::Stale,
-        _ if !counts => Standing::Claim,
-        Classification::Busy(Busy::Held(_)) => Standing::Alive,
-        Classification::Busy(_) | Classification::Free => Standing::Unknown,
+        Ok(_) => Standing::Stale,
+        Err(_) if !counts => Standing::Claim,
+        Err(Busy::Held(_)) => Standing::Alive,
+        Err(_) => Standing::Unknown,
     };
     // A process with the number of an ended one is not the holder.
     let living = holder.pid.filter(|_| holder.standing == Standing::Alive);

@@ -1,78 +1,78 @@
 //! Takes every lock file of a device, or none.
 
-use std::borrow::Borrow;
-
 use nix::errno::Errno;
 use pidlockfile::{Attempt, Claim, Found, Name, Published, Status};
 
-use super::classify::{Busy, Classification};
+use super::classify::Busy;
 use super::daemon::room;
-use super::resolve::Resolver;
 use super::state::{State, TEMPORARY, claim};
-use super::{ATTEMPTS, Stop, handover, refuse};
+use super::{ATTEMPTS, Stop, handover, refuse, resolve};
 use crate::device::node::ResolvedDevice;
 use crate::dialects::content::READ_LIMIT;
+use crate::layout::Layout;
 use crate::lock::directories::{Directories, Place};
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::{Request, Weight};
 
+/// A lock file that a request has written.
+pub(super) type Taken = (Name, Published);
+
 /// LOCK: names, reasons to refuse it, files, record.
 pub(super) fn take(
-    resolver: &mut Resolver,
+    layout: &Layout,
     open: &Directories,
     state: &mut State,
     request: &Request,
     resolved: Option<ResolvedDevice>,
 ) -> Result<(), Stop> {
     let (own, pid) = (&open.own, request.pid);
-    let claimant = state.claimant(pid);
-    let (resolved, lock_names) = resolver.names(state, &request.device, resolved)?;
+    let claimant = Claimant::of(&mut state.machine, pid);
+    let (resolved, lock_names) = resolve::names(layout, state, &request.device, resolved)?;
     refuse::refuse_invented(state, &resolved, own)?;
     refuse::refuse_one_too_many(state, pid)?;
     refuse::refuse_flock(state, &resolved, pid)?;
     clear_searched(state, open, &lock_names)?;
-    let names = &lock_names.written;
-    let published = take_written(state, own, names, request)?;
-    let is_recorded = match remember(state, own, names, &claimant, &published) {
+    let taken = take_written(state, own, &lock_names.written, request)?;
+    let is_recorded = match confirm(state, open, &lock_names, &claimant, &taken) {
         Ok(is_recorded) => is_recorded,
         Err(stop) => {
-            take_back(state, own, names, &published);
+            give_back(state, own, &taken);
             return Err(stop);
         }
     };
-    // A process that ended while the lock was taken gets no lock: another process may have its number.
-    if !claimant.is_there(&mut state.machine) {
-        take_back(state, own, names, &published);
-        state.say(Weight::Info, format!("pid {pid} ended while its lock was taken"));
-        return Err(Stop::Busy(None));
-    }
-    // A service that writes another directory or other names may have looked before our files were there, and then
-    // written its own. The one that looks last meets the other.
-    if let Err(stop) = refuse_held(state, open, &lock_names) {
-        take_back(state, own, names, &published);
-        return Err(stop);
-    }
     // A record shows others that the lock is not stale.
     let room = match is_recorded && !state.guards.is_a_daemons() {
         true => 0,
         false => room(Some(&resolved)),
     };
-    for (name, published) in names.iter().zip(published) {
-        state.keep(name, &claimant, published, room);
+    for (name, published) in taken {
+        state.keep(&name, &claimant, published, room);
     }
     state.say(Weight::Info, format!("locked {} for pid {pid}", resolved.real()));
     Ok(())
 }
 
-/// Gives back the files that were taken and recorded.
-fn take_back(state: &mut State, own: &Place, names: &[Name], published: &[Published]) {
-    // The records are removed while the files are held: afterwards, the record of the next lock might be removed
-    // instead.
-    for (name, published) in names.iter().zip(published) {
-        state.records.forget_lock(name, published.identity);
+/// Records the lock, and looks at what has happened since the reasons to refuse it were checked. Returns whether it is
+/// recorded.
+fn confirm(
+    state: &mut State,
+    open: &Directories,
+    lock_names: &LockNames,
+    claimant: &Claimant,
+    taken: &[Taken],
+) -> Result<bool, Stop> {
+    let is_recorded = remember(state, &open.own, claimant, taken)?;
+    // A process that ended while the lock was taken gets no lock: another process may have its number.
+    if !claimant.is_there(&mut state.machine) {
+        let pid = claimant.who.pid;
+        state.say(Weight::Info, format!("pid {pid} ended while its lock was taken"));
+        return Err(Stop::Busy(None));
     }
-    give_back(state, own, names, published);
+    // A service that writes another directory or other names may have looked before our files were there, and then
+    // written its own. The one that looks last meets the other.
+    refuse_held(state, open, lock_names)?;
+    Ok(is_recorded)
 }
 
 /// Examines every name that is not going to be written. A dead lock is removed; if it may not be removed, it is
@@ -94,9 +94,8 @@ fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) ->
             continue;
         }
         let busy = match state.examine_found(place, name, found) {
-            Classification::Free | Classification::Stale(..) => continue,
-            Classification::Busy(busy) if keeps_nobody_out(place, &busy) => continue,
-            Classification::Busy(busy) => busy,
+            Err(busy) if !keeps_nobody_out(place, &busy) => busy,
+            Ok(_) | Err(_) => continue,
         };
         return Err(state.busy(place, name, busy));
     }
@@ -116,9 +115,9 @@ fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
             return Ok(());
         }
         let busy = match state.examine_found(place, name, found) {
-            Classification::Free => return Ok(()),
-            Classification::Busy(busy) => busy,
-            Classification::Stale(judged, stale) => {
+            Ok(None) => return Ok(()),
+            Err(busy) => busy,
+            Ok(Some((judged, stale))) => {
                 let file = judged.status();
                 match state.remove(place, name, judged, stale) {
                     Attempt::Done(()) => return Ok(()),
@@ -141,14 +140,14 @@ fn take_written(
     own: &Place,
     names: &[Name],
     request: &Request,
-) -> Result<Vec<Published>, Stop> {
+) -> Result<Vec<Taken>, Stop> {
     let content = state.content.write(request.pid);
-    let mut taken: Vec<Published> = Vec::with_capacity(names.len());
+    let mut taken = Vec::with_capacity(names.len());
     for name in names {
         match take_one(state, own, name, &claim(&content)) {
-            Ok(published) => taken.push(published),
+            Ok(published) => taken.push((name.clone(), published)),
             Err(stop) => {
-                give_back(state, own, names, &taken);
+                give_back(state, own, &taken);
                 return Err(stop);
             }
         }
@@ -168,11 +167,8 @@ fn take_one(
             Ok(None) => handover::settle_each(state, own, [name])?,
             Err(error) => return Err(not_taken(state, own, name, &error)),
         }
-        let (judged, stale) = match state.examine(own, name) {
-            Classification::Free => continue,
-            Classification::Busy(busy) => return Err(state.busy(own, name, busy)),
-            Classification::Stale(judged, stale) => (judged, stale),
-        };
+        let examined = state.examine(own, name).map_err(|busy| state.busy(own, name, busy))?;
+        let Some((judged, stale)) = examined else { continue };
         let file = judged.status();
         match own.directory.replace(name, judged, claim) {
             Ok(Attempt::Done(published)) => {
@@ -189,14 +185,16 @@ fn take_one(
 
 /// The lock file could not be written, as on a full disk. If another process has the lock, that is the answer.
 fn not_taken(state: &mut State, own: &Place, name: &Name, error: &pidlockfile::Error) -> Stop {
-    if let Classification::Busy(busy @ Busy::Held(_)) = state.examine(own, name) {
+    if let Err(busy @ Busy::Held(_)) = state.examine(own, name) {
         return state.busy(own, name, busy);
     }
     state.cannot_write(error)
 }
 
-fn give_back(state: &mut State, own: &Place, names: &[Name], taken: &[Published]) {
-    for (name, published) in names.iter().zip(taken).rev() {
+fn give_back(state: &mut State, own: &Place, taken: &[Taken]) {
+    for (name, published) in taken.iter().rev() {
+        // While the file is held: afterwards, the record of the next lock might be removed instead.
+        state.records.forget_lock(name, published.identity);
         // A file that was written to since then belongs to the process that wrote it.
         let as_written = |seen: &Status| seen.modified == published.modified;
         if let Ok(Attempt::Done(()) | Attempt::Changed) =
@@ -226,15 +224,13 @@ fn give_back(state: &mut State, own: &Place, names: &[Name], taken: &[Published]
 pub(super) fn remember(
     state: &mut State,
     own: &Place,
-    names: &[Name],
     claimant: &Claimant,
-    published: &[impl Borrow<Published>],
+    taken: &[Taken],
 ) -> Result<bool, Stop> {
-    let named = || names.iter().zip(published.iter().map(Borrow::borrow));
-    let files: Vec<Written> = named().map(|(name, it)| Written::of(name, it)).collect();
+    let files: Vec<Written> = taken.iter().map(|(name, it)| Written::of(name, it)).collect();
     let mut lost = None;
     let is_there = |lock: &Written| {
-        let gone = named().find(|(name, it)| **name == lock.name && !stands(own, name, it));
+        let gone = taken.iter().find(|(name, it)| *name == lock.name && !stands(own, name, it));
         lost = gone.map(|(name, _)| name).or(lost);
         gone.is_none()
     };

@@ -12,7 +12,7 @@ use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
 
-use super::classify::{Busy, Classification};
+use super::classify::Busy;
 use super::{Answer, Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::Node;
@@ -430,10 +430,7 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
         *note.borrow_mut() = Some(state.examine(&open.own, &name));
     });
     assert_eq!(first.lock(&request(ended())).outcome, Outcome::Done);
-    assert!(
-        matches!(*met.borrow(), Some(Classification::Busy(Busy::NotYet(Cause::Breaking)))),
-        "{met:?}"
-    );
+    assert!(matches!(*met.borrow(), Some(Err(Busy::NotYet(Cause::Breaking)))), "{met:?}");
 }
 
 /// The kernel's list with `flock(2)` on a file, taken by that process.
