@@ -97,6 +97,12 @@ impl Commits {
         }
     }
 
+    /// The number of records that were noted in this term.
+    #[must_use]
+    pub const fn noted(&self) -> u64 {
+        self.noted
+    }
+
     /// The mark of an answer that is decided now, after its records were noted; `None` if it waits for nothing.
     pub const fn mark(&mut self) -> Option<Mark> {
         if self.is_shared {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 /// The answers and lines that wait for the journal, and the task that drives it.
 #[derive(Default)]
 pub(in crate::server) struct Recording {
-    pub(super) commits: Commits,
+    pub(in crate::server) commits: Commits,
     /// `None` if holds are not recorded.
     leases: Option<LeaseStart>,
     /// The records of one request; kept to reuse its memory.
@@ -90,6 +90,12 @@ impl Recording {
             None if !self.is_closing => Poll::Pending,
             call => Poll::Ready(call),
         }
+    }
+
+    /// Ready when so many records were noted in this term.
+    pub(in crate::server) fn poll_noted(&mut self, noted: u64, cx: &Context<'_>) -> Poll<()> {
+        self.register(cx);
+        if self.commits.noted() >= noted { Poll::Ready(()) } else { Poll::Pending }
     }
 
     pub(in crate::server) fn poll_closing(&mut self, cx: &Context<'_>) -> Poll<()> {
