@@ -10,18 +10,14 @@ use crate::refusal::Refusal;
 use crate::signals::let_through;
 use crate::sys::{self, REAL_PATH};
 
-/// The first argument of the process that stands by, and the form of its message if the command cannot be executed.
+/// The first argument of the process that stands by, by the form of its message if the command cannot be executed.
 /// No program's command may be called so.
-const ROLES: [(&str, Form); 2] =
-    [("exec-when-told", Form::Text), ("exec-when-told-or-json", Form::Json)];
+const TEXT_ROLE: &str = "exec-when-told";
+const JSON_ROLE: &str = "exec-when-told-or-json";
 
 /// The first argument of a process with messages of this form.
 pub(crate) fn role(form: Form) -> &'static str {
-    let [(text, _), (json, _)] = ROLES;
-    match form {
-        Form::Text | Form::Quiet => text,
-        Form::Json => json,
-    }
+    if form == Form::Json { JSON_ROLE } else { TEXT_ROLE }
 }
 
 /// To be called before anything else, with the arguments behind the program's name. If this
@@ -29,8 +25,11 @@ pub(crate) fn role(form: Form) -> &'static str {
 /// comes back only with the reason why not, and the form in which to report it. `None`: it is not one.
 #[must_use]
 pub fn take_over<S: AsRef<OsStr>>(mut words: impl Iterator<Item = S>) -> Option<(Refusal, Form)> {
-    let first = words.next()?;
-    let (_, form) = ROLES.into_iter().find(|(word, _)| first.as_ref() == *word)?;
+    let form = match words.next()?.as_ref().to_str()? {
+        TEXT_ROLE => Form::Text,
+        JSON_ROLE => Form::Json,
+        _ => return None,
+    };
     Some((when_told(words), form))
 }
 

@@ -58,47 +58,34 @@ impl Value {
 
     /// Values nest as deep as the code that makes them writes them down, so calling itself is safe.
     fn write(&self, text: &mut String, level: Option<usize>) {
-        match self {
-            Self::Null => text.push_str("null"),
-            Self::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
-            Self::Number(value) => text.push_str(&value.to_string()),
-            Self::Text(value) => quote(text, value),
-            Self::List(values) => {
-                enclose(text, level, ['[', ']'], values, |text, value, level| {
-                    value.write(text, level);
-                });
-            }
+        let ([open, close], items): (_, Vec<(Option<&str>, &Self)>) = match self {
+            Self::Null => return text.push_str("null"),
+            Self::Bool(value) => return text.push_str(if *value { "true" } else { "false" }),
+            Self::Number(value) => return text.push_str(&value.to_string()),
+            Self::Text(value) => return quote(text, value),
+            Self::List(values) => (['[', ']'], values.iter().map(|value| (None, value)).collect()),
             Self::Object(members) => {
-                enclose(text, level, ['{', '}'], members, |text, (key, value), level| {
-                    quote(text, key);
-                    text.push_str(if level.is_some() { ": " } else { ":" });
-                    value.write(text, level);
-                });
+                (['{', '}'], members.iter().map(|(key, value)| (Some(*key), value)).collect())
             }
+        };
+        text.push(open);
+        let inner = level.map(|level| level + 1);
+        for (index, (key, value)) in items.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            new_line(text, inner);
+            if let Some(key) = key {
+                quote(text, key);
+                text.push_str(if level.is_some() { ": " } else { ":" });
+            }
+            value.write(text, inner);
         }
-    }
-}
-
-fn enclose<T>(
-    text: &mut String,
-    level: Option<usize>,
-    [open, close]: [char; 2],
-    items: &[T],
-    write: impl Fn(&mut String, &T, Option<usize>),
-) {
-    text.push(open);
-    let inner = level.map(|level| level + 1);
-    for (index, item) in items.iter().enumerate() {
-        if index > 0 {
-            text.push(',');
+        if !items.is_empty() {
+            new_line(text, level);
         }
-        new_line(text, inner);
-        write(text, item, inner);
+        text.push(close);
     }
-    if !items.is_empty() {
-        new_line(text, level);
-    }
-    text.push(close);
 }
 
 fn new_line(text: &mut String, level: Option<usize>) {

@@ -191,28 +191,23 @@ pub fn in_one_line(text: &str) -> String {
 }
 
 /// The longest time on a command line, in seconds: a thousand years.
-const LONGEST_SECONDS: u64 = 31_557_600_000;
+const LONGEST_SECONDS: f64 = 31_557_600_000.0;
 
 /// Decimal seconds with an optional fraction: `5`, `0.25`, `.5`. No sign, no exponent.
 ///
 /// # Errors
 /// What a time looks like.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let refused = || "needs a number of seconds, such as 10 or 0.5".to_owned();
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.len() + fraction.len() == 0 || !digits(whole) || !digits(fraction) {
-        return Err(refused());
+    let is_plain = text.replacen('.', "", 1).bytes().all(|byte| byte.is_ascii_digit());
+    // To the nanosecond, never rounded up.
+    let end = text.find('.').map_or(text.len(), |point| text.len().min(point + 10));
+    match text.get(..end).unwrap_or_default().parse::<f64>().ok().filter(|_| is_plain) {
+        None => Err("needs a number of seconds, such as 10 or 0.5".to_owned()),
+        Some(seconds) if seconds > LONGEST_SECONDS => {
+            Err(format!("at most {LONGEST_SECONDS} seconds"))
+        }
+        Some(seconds) => Ok(Duration::from_secs_f64(seconds)),
     }
-    let whole = if whole.is_empty() { "0" } else { whole };
-    let whole: u64 = whole
-        .parse()
-        .ok()
-        .filter(|n| *n <= LONGEST_SECONDS)
-        .ok_or_else(|| format!("at most {LONGEST_SECONDS} seconds"))?;
-    // Nanoseconds: nine digits, cut or filled up.
-    let nanoseconds: String = fraction.chars().chain("000000000".chars()).take(9).collect();
-    Ok(Duration::new(whole, nanoseconds.parse().map_err(|_| refused())?))
 }
 
 /// The words of a command line that are the program's own, not those of the command that it runs. Also of one
@@ -422,6 +417,7 @@ mod tests {
     #[case::not_a_number("nan", None)]
     #[case::infinite("inf", None)]
     #[case::two_points("1.2.3", None)]
+    #[case::two_points_far_apart("1.123456789.5", None)]
     fn seconds_are_parsed(#[case] text: &str, #[case] milliseconds: Option<u64>) {
         assert_eq!(seconds(text).ok(), milliseconds.map(Duration::from_millis));
     }

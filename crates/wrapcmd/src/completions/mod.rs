@@ -2,6 +2,7 @@
 //!
 //! The scripts start no program of ours. The name that help shows for a value decides what is offered for it. Pure.
 
+use clap::builder::StyledStr;
 use clap::{Arg, Command, ValueEnum};
 
 /// A shell.
@@ -60,6 +61,12 @@ struct Row {
 }
 
 impl Row {
+    fn new(command: &str, names: &str, kind: String, help: Option<&StyledStr>) -> Self {
+        let help = help.map(ToString::to_string).unwrap_or_default();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self { command: command.to_owned(), names: names.to_owned(), kind, help }
+    }
+
     fn text(&self, shell: Shell) -> String {
         let Self { command, names, kind, help } = self;
         match shell {
@@ -82,21 +89,11 @@ fn rows(program: &Command) -> Vec<Row> {
             row(command, it, kind(it))
         })
         .collect();
-    rows.extend(verbs.iter().map(|verb| Row {
-        command: "-".to_owned(),
-        names: verb.get_name().to_owned(),
-        kind: "VERB".to_owned(),
-        help: line(verb.get_about()),
-    }));
+    let verb = |it: &&Command| Row::new("-", it.get_name(), "VERB".to_owned(), it.get_about());
+    rows.extend(verbs.iter().map(verb));
     if verbs.iter().any(|it| it.get_name() == "help") {
         let names: Vec<&str> = verbs.iter().map(|it| it.get_name()).collect();
-        let kind = format!("={}", names.join(","));
-        rows.push(Row {
-            command: "help".to_owned(),
-            names: "1".to_owned(),
-            kind,
-            help: String::new(),
-        });
+        rows.push(Row::new("help", "1", format!("={}", names.join(",")), None));
     }
     for verb in &verbs {
         let own = arguments(verb).filter(|it| !it.is_global_set() && it.get_id() != "help");
@@ -126,7 +123,7 @@ fn row(command: &str, argument: &Arg, kind: String) -> Row {
             short.into_iter().chain(long).collect::<Vec<_>>().join(",")
         }
     };
-    Row { command: command.to_owned(), names, kind, help: line(argument.get_help()) }
+    Row::new(command, &names, kind, argument.get_help())
 }
 
 /// What to offer for a value: the ports of this machine, files, directories, a command with its arguments, a list of
@@ -149,13 +146,4 @@ fn kind(argument: &Arg) -> String {
         _ => ".",
     }
     .to_owned()
-}
-
-/// The text on one line.
-fn line(text: Option<&clap::builder::StyledStr>) -> String {
-    text.map(ToString::to_string)
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
 }
