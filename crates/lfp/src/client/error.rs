@@ -49,15 +49,7 @@ impl Error {
     /// Whether another try may succeed: the service is being restarted, or busy.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Unreachable(_) | Self::Closed | Self::Broken(_) | Self::Dismissed => true,
-            Self::TimedOut
-            | Self::NotLfp
-            | Self::Untrusted(_)
-            | Self::Refused
-            | Self::Unsupported
-            | Self::Unexpected(_) => false,
-        }
+        matches!(self, Self::Unreachable(_) | Self::Closed | Self::Broken(_) | Self::Dismissed)
     }
 }
 

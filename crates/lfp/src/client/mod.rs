@@ -254,10 +254,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unsupported`] where the service has no NOOP; and as [`Client::lock`].
     pub fn noop(&mut self) -> Result<(), Error> {
-        match self.ask("NOOP")?.code {
-            200 => Ok(()),
-            code => Err(refusal(code)),
-        }
+        self.expect("NOOP", 200)
     }
 
     /// Says goodbye and waits for the answer. Dropping the client is as good.
@@ -265,10 +262,12 @@ impl Client {
     /// # Errors
     /// As [`Client::lock`].
     pub fn quit(mut self) -> Result<(), Error> {
-        match self.ask("QUIT")?.code {
-            221 => Ok(()),
-            code => Err(refusal(code)),
-        }
+        self.expect("QUIT", 221)
+    }
+
+    fn expect(&mut self, line: &str, expected: u16) -> Result<(), Error> {
+        let code = self.ask(line)?.code;
+        if code == expected { Ok(()) } else { Err(refusal(code)) }
     }
 
     /// Sends one line and takes the reply; 421 is an error.

@@ -32,18 +32,10 @@ impl Error {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         use io::ErrorKind::{ConnectionReset, Interrupted, TimedOut, WouldBlock};
-        match self {
-            Self::TimedOut | Self::Closed | Self::Broken(_) | Self::Dismissed => true,
-            // A queue of connections that stays full, as unix(7) and tcp(7) report it.
-            Self::Unreachable(error) => {
-                [WouldBlock, TimedOut, ConnectionReset, Interrupted].contains(&error.kind())
-            }
-            Self::NotLfp
-            | Self::Untrusted(_)
-            | Self::Refused
-            | Self::Unsupported
-            | Self::Unexpected(_) => false,
-        }
+        // A queue of connections that stays full, as unix(7) and tcp(7) report it.
+        let full = [WouldBlock, TimedOut, ConnectionReset, Interrupted];
+        matches!(self, Self::TimedOut | Self::Closed | Self::Broken(_) | Self::Dismissed)
+            || matches!(self, Self::Unreachable(error) if full.contains(&error.kind()))
     }
 }
 

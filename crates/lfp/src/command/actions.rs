@@ -54,12 +54,11 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
 pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
     let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
-    let rows = in_the_way(&request.device);
-    if rows.iter().any(|row| row.is_lock_of(request.pid)) {
+    if in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {
         // It would be waited for without end: nobody else can release it meanwhile.
         return Err(busy(&mut broker, &request, Failure::busy));
     }
-    let mut news = News::begin(&request, || rows, output);
+    let mut news = News::begin(&request, output);
     let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
     came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
 }
@@ -184,7 +183,7 @@ pub(super) fn done(request: &Request, remarks: Vec<String>, output: &Output) -> 
             ("remarks", Value::List(remarks.iter().map(|it| it.as_str().into()).collect())),
         ])
     };
-    output.answer(|_| String::new(), json);
+    output.answer(String::new, json);
     exit::DONE
 }
 

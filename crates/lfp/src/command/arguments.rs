@@ -17,24 +17,12 @@ use ttylock::DeviceName;
 
 mod programs;
 
-pub(super) use programs::{Adopt, Run, Shim, ShimOnly};
+pub(super) use programs::{Adopt, Run, ShimOnly};
 
 /// Shows, takes and releases the locks of serial ports.
 #[derive(Debug, Parser)]
 #[command(name = "lfp", version, after_help = examples::ALL, max_term_width = 100)]
 pub(super) struct Options {
-    #[command(flatten)]
-    pub(super) route: RouteOptions,
-
-    #[command(flatten)]
-    pub(super) format: FormatOptions,
-
-    #[command(subcommand)]
-    pub(super) action: Action,
-}
-
-#[derive(Args, Debug)]
-pub(super) struct RouteOptions {
     /// Ask this service: unix:PATH, a path, or a loopback ADDRESS:PORT
     /// [default: /run/lfpd/lfpd.sock, then 127.0.0.1:50001]
     #[arg(long, value_name = "ADDR", global = true, conflicts_with = "direct")]
@@ -43,10 +31,7 @@ pub(super) struct RouteOptions {
     /// Ask no service; use the lock files themselves
     #[arg(long, global = true)]
     direct: bool,
-}
 
-#[derive(Args, Debug)]
-pub(super) struct FormatOptions {
     /// Print JSON instead of text, also if it fails: one value on one line
     #[arg(long, global = true)]
     json: bool,
@@ -54,6 +39,9 @@ pub(super) struct FormatOptions {
     /// Print no answer, and no message if another process has the device: the exit code says it
     #[arg(short, long, global = true)]
     quiet: bool,
+
+    #[command(subcommand)]
+    pub(super) action: Action,
 }
 
 #[derive(Debug, Subcommand)]
@@ -222,22 +210,20 @@ impl Action {
     }
 }
 
-impl From<RouteOptions> for Route {
-    fn from(options: RouteOptions) -> Self {
-        match options.server {
-            Some(address) => Self::Server(address),
-            None if options.direct => Self::Direct,
-            None => Self::Usual,
+impl Options {
+    pub(super) fn route(&self) -> Route {
+        match &self.server {
+            Some(address) => Route::Server(address.clone()),
+            None if self.direct => Route::Direct,
+            None => Route::Usual,
         }
     }
-}
 
-impl From<FormatOptions> for Form {
-    fn from(options: FormatOptions) -> Self {
-        match (options.quiet, options.json) {
-            (true, _) => Self::Quiet,
-            (false, true) => Self::Json,
-            (false, false) => Self::Text,
+    pub(super) fn form(&self) -> Form {
+        match (self.quiet, self.json) {
+            (true, _) => Form::Quiet,
+            (false, true) => Form::Json,
+            (false, false) => Form::Text,
         }
     }
 }

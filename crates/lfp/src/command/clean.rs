@@ -145,7 +145,7 @@ impl Report {
     fn tell(&self, output: &Output, failure: Option<&Failure>) {
         let removed = row::rows(&self.removed);
         output.answer(
-            |_| {
+            || {
                 let removed = removed.iter().map(|row| format!("removed {}\n", row.file_and_pid()));
                 let records = match self.records {
                     0 => None,

@@ -3,11 +3,12 @@
 //! needed. If another process changes the file meanwhile, the worst result is wrong advice.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::iter::successors;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -101,15 +102,8 @@ pub(super) struct Executable {
 impl Executable {
     /// What execvp(3) would find by this name.
     pub(super) fn find(name: &OsStr) -> Self {
-        let mut chain = Vec::new();
-        let mut next = find(name);
-        while let Some(path) = next.take().filter(|_| chain.len() < SCRIPTS) {
-            if let Some(Start::By(interpreter)) = open(&path).as_ref().map(start) {
-                next = Some(interpreter);
-            }
-            chain.push(path);
-        }
-        Self { chain }
+        let interpreter = |path: &PathBuf| start(&open(path)?).ok()?;
+        Self { chain: successors(find(name), interpreter).take(SCRIPTS).collect() }
     }
 
     /// Why the library cannot be loaded into it; none that is known.
@@ -118,10 +112,7 @@ impl Executable {
         if gains_rights(path, starter) {
             return Some(Obstacle::MoreRights);
         }
-        match start(&open(path)?) {
-            Start::Hindered(obstacle) => Some(obstacle),
-            Start::By(_) | Start::Unknown => None,
-        }
+        start(&open(path)?).err()
     }
 
     /// Whether it seems to make lock files itself, by what is written in it. `lfp` knows whose lock it meets.
@@ -147,34 +138,23 @@ fn open(path: &Path) -> Option<File> {
     file.metadata().is_ok_and(|it| it.is_file()).then_some(file)
 }
 
-/// How a program is started.
-enum Start {
-    /// As a script, by this.
-    By(PathBuf),
-    /// In a way that leaves the library out.
-    Hindered(Obstacle),
-    /// With the library, as far as is known.
-    Unknown,
-}
-
-fn start(file: &File) -> Start {
+/// The interpreter of a script, or what leaves the library out of a program, as far as is known.
+fn start(file: &File) -> Result<Option<PathBuf>, Obstacle> {
     let mut head = [0; HEAD_BYTES];
     let length = file.read_at(&mut head, 0).unwrap_or_default();
     let head = head.get(..length).unwrap_or_default();
     if let Some(line) = head.strip_prefix(b"#!") {
-        let interpreter = interpreter(line).map(<[u8]>::to_vec);
-        return interpreter
-            .map_or(Start::Unknown, |path| Start::By(OsString::from_vec(path).into()));
+        return Ok(interpreter(line).map(|path| OsStr::from_bytes(path).into()));
     }
     let Some(&[class, data]) = head.get(4..6).filter(|_| head.starts_with(&abi::ELFMAGIC)) else {
-        return Start::Unknown;
+        return Ok(None);
     };
     let machine = head.get(18..20).map(|bytes| bytes.iter().rev());
     let is_native = machine.is_some_and(|bytes| bytes.eq(&MACHINE.to_be_bytes()));
     if class != abi::ELFCLASS64 || data != abi::ELFDATA2LSB || !is_native {
-        return Start::Hindered(Obstacle::OtherProcessor);
+        return Err(Obstacle::OtherProcessor);
     }
-    obstacle_in(file, head).map_or(Start::Unknown, Start::Hindered)
+    obstacle_in(file, head).map_or(Ok(None), Err)
 }
 
 /// The first word of the line, which must end within what the kernel looks at.
@@ -248,22 +228,13 @@ fn gains_rights(path: &Path, starter: Starter) -> bool {
     /// Without the second bit it means something else.
     const SETGID: u32 = 0o2010;
     let Ok(found) = path.metadata() else { return false };
-    let (is_own_user, is_own_group, is_root) = match starter {
-        Starter::Anybody => (false, false, false),
-        Starter::Ourselves => {
-            let root = getuid().is_root();
-            (found.uid() == getuid().as_raw(), found.gid() == getgid().as_raw(), root)
-        }
-    };
-    let user = found.mode() & SETUID != 0 && !is_own_user;
-    let group = found.mode() & SETGID == SETGID && !is_own_group;
-    (user || group || (!is_root && has_capabilities(path))) && counts(path)
-}
-
-/// Whether these bits mean anything here (execve(2)).
-fn counts(path: &Path) -> bool {
-    let ignored = statvfs(path).is_ok_and(|it| it.flags().contains(FsFlags::ST_NOSUID));
-    !ignored && !gains_nothing()
+    let gains = |has: bool, is_had: bool| has && !(is_had && starter == Starter::Ourselves);
+    let user = gains(found.mode() & SETUID != 0, found.uid() == getuid().as_raw());
+    let group = gains(found.mode() & SETGID == SETGID, found.gid() == getgid().as_raw());
+    let is_capable = || gains(has_capabilities(path), getuid().is_root());
+    // Where none of these means anything (execve(2)).
+    let is_ignored = || statvfs(path).is_ok_and(|it| it.flags().contains(FsFlags::ST_NOSUID));
+    (user || group || is_capable()) && !is_ignored() && !gains_nothing()
 }
 
 fn is_this_program(file: &File) -> bool {

@@ -10,10 +10,9 @@ use super::exit;
 use super::outcome::Failure;
 use super::output::Output;
 use super::printable::printable;
-use super::report::{self, Service, table};
-use super::table::Colour;
+use super::report::{self, Service, Sight, table};
 use crate::client::broker::Route;
-use ttylock::{DeviceName, Holder, Layout};
+use ttylock::{DeviceName, Layout};
 
 /// How often `--watch` looks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -68,7 +67,7 @@ fn show(
             if times.watch {
                 output.begin_anew();
             }
-            output.answer(|colour| picture.text(question, colour), || picture.to_json());
+            output.answer(|| picture.text(question), || picture.to_json());
             picture.remarks(question, output);
         }
         if !times.watch {
@@ -90,36 +89,28 @@ impl Picture {
             Question::Held => (Vec::new(), vec![None]),
             Question::All => (serial_names(&layout.dev_dir), vec![None]),
         };
-        let (mut service, mut is_complete) = (Service::NotThere, true);
-        let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+        let mut sight = Sight::default();
         for device in searched {
-            let sight = report::look(device, route)?;
-            service = service.max(sight.service);
-            is_complete &= sight.is_complete;
-            waiters.extend(sight.waiters);
-            holders.extend(sight.holders.into_iter().map(|holder| match device {
-                Some(device) => Holder { device: device.as_str().to_owned(), ..holder },
-                None => holder,
-            }));
+            sight.look(device, route)?;
         }
-        let mut devices = names.group(&asked, holders);
-        for waiter in waiters {
+        let mut devices = names.group(&asked, sight.holders);
+        for waiter in sight.waiters {
             let device = devices.iter_mut().find(|it| printable(&it.name) == waiter.device);
             if let Some(device) = device.filter(|device| !device.waiters.contains(&waiter)) {
                 device.waiters.push(waiter);
             }
         }
-        Ok(Self { devices, service, is_complete })
+        Ok(Self { devices, service: sight.service, is_complete: !sight.is_cut_short })
     }
 
-    fn text(&self, question: Question<'_>, colour: Colour) -> String {
+    fn text(&self, question: Question<'_>) -> String {
         let (shown, free): (Vec<_>, Vec<_>) = match question {
             Question::All => (self.devices.iter().collect(), Vec::new()),
             Question::Named(_) | Question::Held => {
                 self.devices.iter().partition(|device| !device.holders.is_empty())
             }
         };
-        let text = if shown.is_empty() { String::new() } else { table(&shown, colour) };
+        let text = if shown.is_empty() { String::new() } else { table(&shown) };
         if text.is_empty() && free.is_empty() {
             return format!("nobody holds a serial port{}\n", reservation());
         }

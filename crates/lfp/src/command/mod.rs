@@ -99,11 +99,9 @@ fn with_advice(mut error: clap::Error) -> clap::Error {
 }
 
 fn act(options: Options) -> u8 {
-    let Options { route, format, action } = options;
-    let route = route.into();
-    let output = Output::new(format.into());
-    let busy = action.code_for_busy();
-    let outcome = match action {
+    let (route, output) = (options.route(), Output::new(options.form()));
+    let busy = options.action.code_for_busy();
+    let outcome = match options.action {
         Action::Lock(asked) => actions::lock(&asked, &route, &output),
         Action::Unlock(asked) if asked.force => taking::force(&asked, &route, &output),
         Action::Unlock(asked) => actions::unlock(&asked.asked, &route, &output),

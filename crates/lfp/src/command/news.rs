@@ -21,16 +21,10 @@ pub(super) struct News<'a> {
 
 impl<'a> News<'a> {
     /// Names the holder in the way. Looks for it only if somebody is going to read it.
-    pub(super) fn begin(
-        request: &'a Request,
-        rows: impl FnOnce() -> Vec<Row>,
-        output: &'a Output,
-    ) -> Self {
-        let mut news = Self::none(request, output);
-        if output.has_people() {
-            news.tell(&rows());
-            news.due = next(Instant::now());
-        }
+    pub(super) fn begin(request: &'a Request, output: &'a Output) -> Self {
+        let due = output.has_people().then(Instant::now);
+        let mut news = Self { request, output, due };
+        news.tell_if_due();
         news
     }
 
@@ -44,14 +38,14 @@ impl<'a> News<'a> {
         self.due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// Tells it again, with the holder there is by now, if the time has come.
+    /// Names the holder there is by now, if the time has come.
     pub(super) fn tell_if_due(&mut self) {
-        if has_come(&mut self.due, Instant::now()) {
-            self.tell(&in_the_way(&self.request.device));
+        let now = Instant::now();
+        if self.due.is_none_or(|due| now < due) {
+            return;
         }
-    }
-
-    fn tell(&self, rows: &[Row]) {
+        self.due = now.checked_add(PERIOD);
+        let rows = in_the_way(&self.request.device);
         let holders: Vec<String> =
             rows.iter().filter(|row| row.holder.scheme.is_lock()).map(Row::sentence).collect();
         if !holders.is_empty() {
@@ -59,37 +53,5 @@ impl<'a> News<'a> {
             let text = format!("/dev/{device}: waiting\n  {}", holders.join("\n  "));
             self.output.remark(&text);
         }
-    }
-}
-
-fn next(now: Instant) -> Option<Instant> {
-    now.checked_add(PERIOD)
-}
-
-/// Whether the moment has come: then the next one is a period later.
-fn has_come(due: &mut Option<Instant>, now: Instant) -> bool {
-    let has_come = due.is_some_and(|due| due <= now);
-    if has_come {
-        *due = next(now);
-    }
-    has_come
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{PERIOD, has_come, next};
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn news_of_the_holder_is_due_once_a_minute() {
-        let begin = Instant::now();
-        let moment = Duration::from_millis(1);
-        let mut due = next(begin);
-        assert_eq!(due, Some(begin + PERIOD));
-        let told: Vec<bool> = [PERIOD - moment, PERIOD, PERIOD + moment, PERIOD * 2, PERIOD * 9]
-            .map(|time| has_come(&mut due, begin + time))
-            .into();
-        assert_eq!(told, [false, true, false, true, true]);
-        assert_eq!(due, Some(begin + PERIOD * 10));
     }
 }

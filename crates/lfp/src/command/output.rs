@@ -9,7 +9,7 @@ use super::exit;
 use super::outcome::Failure;
 use super::printable::printable;
 use super::row::Row;
-use super::table::Colour;
+use super::table::plain;
 
 /// Where answers go. Text goes to standard output, complaints to standard error; JSON, answers
 /// and failures alike, to standard output.
@@ -29,9 +29,10 @@ impl Output {
     }
 
     /// Prints an answer in the form that was asked for.
-    pub(super) fn answer(&self, text: impl FnOnce(Colour) -> String, json: impl FnOnce() -> Value) {
+    pub(super) fn answer(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
         match self.form {
-            Form::Text => self.print(&text(colour())),
+            Form::Text if shows_styles() => self.print(&text()),
+            Form::Text => self.print(&plain(&text())),
             Form::Json => self.print(&(json().compact() + "\n")),
             Form::Quiet => {}
         }
@@ -105,9 +106,9 @@ pub(super) fn warn(text: &str) {
     let _ = io::stderr().write_all(format!("lfp: {}\n", lines.join("\n")).as_bytes());
 }
 
-/// Colours for a terminal, unless its user does not want them (no-color.org) or it has none.
-fn colour() -> Colour {
+/// Whether standard output is a terminal that has styles, and whose user wants them (no-color.org).
+fn shows_styles() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let plain = set("NO_COLOR").is_some() || set("TERM").is_none_or(|term| term == "dumb");
-    if io::stdout().is_terminal() && !plain { Colour::Always } else { Colour::Never }
+    let has_styles = || set("TERM").is_some_and(|term| term != "dumb");
+    io::stdout().is_terminal() && has_styles() && set("NO_COLOR").is_none()
 }

@@ -12,7 +12,7 @@ use super::outcome::Failure;
 use super::printable::printable;
 use super::remedy::remedy;
 use super::row::{Row, device_path, rows, user_name};
-use super::table::{Cell, Colour, Style, aligned};
+use super::table::{Cell, HEADING, PLAIN, WARNING, aligned};
 use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
 use ttylock::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
@@ -24,7 +24,7 @@ use ttylock::{
 const FILES_SHOWN: usize = 2;
 
 /// What was found, and how much of it we could see.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sight {
     /// Holders, living ones first.
     pub(super) holders: Vec<Holder>,
@@ -32,34 +32,48 @@ pub(super) struct Sight {
     pub(super) waiters: Vec<Waiter>,
     /// Whether a service told us what it sees.
     pub(super) service: Service,
-    /// Whether the search of ours came to its end.
-    pub(super) is_complete: bool,
+    /// Whether a search of ours did not come to its end.
+    pub(super) is_cut_short: bool,
 }
 
 /// Whether a service was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Service {
+    #[default]
     NotThere,
     Asked,
     /// It is there, and says nothing in time.
     Silent,
 }
 
-/// Looks at one device, or at all.
-///
-/// # Errors
-/// Only when the service that was named on the command line does not answer.
-pub(super) fn look(device: Option<&DeviceName>, route: &Route) -> Result<Sight, Failure> {
-    let mut table = Table::new(Layout::native());
-    let Survey { mut holders, is_complete, .. } = match device {
-        Some(device) => table.holders(device, COMMAND_SEARCH),
-        None => table.all_holders(COMMAND_SEARCH),
-    };
-    let (service, more, waiters) = ask_service(device, route)?;
-    merge(&mut holders, more);
-    tell_exclusive(&Layout::native().dev_dir, &mut holders);
-    holders.sort_by_key(|holder| holder.standing != Standing::Alive);
-    Ok(Sight { holders, waiters, service, is_complete })
+impl Sight {
+    /// Looks at one device, or at all.
+    ///
+    /// # Errors
+    /// Only when the service that was named on the command line does not answer.
+    pub(super) fn look(
+        &mut self,
+        device: Option<&DeviceName>,
+        route: &Route,
+    ) -> Result<(), Failure> {
+        let mut table = Table::new(Layout::native());
+        let Survey { mut holders, is_complete, .. } = match device {
+            Some(device) => table.holders(device, COMMAND_SEARCH),
+            None => table.all_holders(COMMAND_SEARCH),
+        };
+        let (service, more, waiters) = ask_service(device, route)?;
+        merge(&mut holders, more);
+        tell_exclusive(&Layout::native().dev_dir, &mut holders);
+        holders.sort_by_key(|holder| holder.standing != Standing::Alive);
+        if let Some(device) = device {
+            holders.iter_mut().for_each(|holder| holder.device = device.as_str().to_owned());
+        }
+        self.holders.extend(holders);
+        self.waiters.extend(waiters);
+        self.service = self.service.max(service);
+        self.is_cut_short |= !is_complete;
+        Ok(())
+    }
 }
 
 /// The holders that keep a device busy, for complaints: the living, or else the stale lock files that
@@ -192,9 +206,9 @@ fn waiting(waiters: &[Waiter]) -> String {
 
 /// The devices as a table for people, below each its other names. One holder of one device is one
 /// line, however many lock files the conventions ask it to have.
-pub(super) fn table(devices: &[&Device], colour: Colour) -> String {
+pub(super) fn table(devices: &[&Device]) -> String {
     let head = ["DEVICE", "PID", "USER", "STATE", "SINCE", "AGE", "LOCK", "COMMAND"];
-    let head = head.map(|text| Cell::styled(text, Style::Heading));
+    let head = head.map(|text| (text.to_owned(), HEADING));
     let mut lines = vec![(head, String::new())];
     for device in devices {
         let rows = rows(&device.holders);
@@ -207,13 +221,13 @@ pub(super) fn table(devices: &[&Device], colour: Colour) -> String {
             *below = other_names(&device.others) + &waiting(&device.waiters);
         }
     }
-    aligned(&lines, colour)
+    aligned(&lines)
 }
 
 fn free_line(device: &str) -> [Cell; 8] {
-    let dash = || Cell::plain("-");
-    let device = Cell::plain(device_path(&printable(device)));
-    [device, dash(), dash(), Cell::plain("free"), dash(), dash(), dash(), dash()]
+    let device = device_path(&printable(device));
+    let cells = [&*device, "-", "-", "free", "-", "-", "-", "-"];
+    cells.map(|text| (text.to_owned(), PLAIN))
 }
 
 fn other_names(names: &[String]) -> String {
@@ -248,19 +262,16 @@ fn line(row: &Row, locks: &[&str]) -> [Cell; 8] {
         names.push_str(&format!(",+{more}"));
     }
     let holder = &row.holder;
-    let style = match holder.standing {
-        Standing::Alive => Style::Plain,
-        Standing::Stale | Standing::Unknown | Standing::Claim => Style::Warning,
-    };
+    let style = if holder.standing == Standing::Alive { PLAIN } else { WARNING };
     [
-        Cell::plain(device_path(&holder.device)),
-        Cell::plain(or_dash(holder.pid.map(|pid| pid.to_string()))),
-        Cell::plain(or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?))))),
-        Cell::styled(holder.standing.word(), style),
-        Cell::plain(or_dash(holder.since.and_then(local))),
-        Cell::plain(or_dash(row.age.map(age))),
-        Cell::plain(names),
-        Cell::plain(or_dash(holder.command.clone())),
+        (device_path(&holder.device), PLAIN),
+        (or_dash(holder.pid.map(|pid| pid.to_string())), PLAIN),
+        (or_dash(row.user().or_else(|| Some(format!("({})", row.owner.as_ref()?)))), PLAIN),
+        (holder.standing.word().to_owned(), style),
+        (or_dash(holder.since.and_then(local)), PLAIN),
+        (or_dash(row.age.map(age)), PLAIN),
+        (names, PLAIN),
+        (or_dash(holder.command.clone()), PLAIN),
     ]
 }
 
@@ -271,6 +282,7 @@ mod tests {
     use rstest::rstest;
     use ttylock::Scheme;
 
+    use super::super::table::plain;
     use super::*;
 
     fn holder(scheme: Scheme, pid: Option<i64>) -> Holder {
@@ -325,7 +337,7 @@ mod tests {
         let device = device(&["\x1b[2J\n"], vec![hostile]);
         let json = device_in_json(&device).compact();
         let rows = rows(&device.holders);
-        let table = table(&[&device], Colour::Never);
+        let table = plain(&table(&[&device]));
         let text = table.clone() + &rows[0].sentence() + &json;
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert_eq!(table.lines().count(), 3);
@@ -335,7 +347,7 @@ mod tests {
     fn one_holder_is_one_line() {
         let files = ["LCK..3", "LCK..pts_3", "LCK..pts:3"];
         let holders: Vec<_> = files.iter().map(|name| holder(file(name), Some(7))).collect();
-        let text = table(&[&device(&[], holders)], Colour::Never);
+        let text = plain(&table(&[&device(&[], holders)]));
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains("LCK..3,LCK..pts_3,+1"), "{text}");
     }
@@ -345,7 +357,7 @@ mod tests {
         let pids =
             |pids: &[i64]| pids.iter().map(|pid| holder(Scheme::Flock, Some(*pid))).collect();
         let devices = [device(&["modem", "gps0"], pids(&[7, 8])), device(&[], pids(&[9]))];
-        let text = table(&devices.each_ref(), Colour::Never);
+        let text = plain(&table(&devices.each_ref()));
         let begins: Vec<_> = text.lines().map(|line| line.get(..14).unwrap().trim_end()).collect();
         assert_eq!(
             begins,

@@ -4,39 +4,19 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::client::broker::Route;
 use pidlockfile::Pid;
 use ttylock::DeviceName;
 
-use super::arguments::{Run, Shim, ShimOnly};
+use super::arguments::{Run, ShimOnly};
 use super::executable::{Executable, Obstacle, Starter};
 use super::outcome::Failure;
 use super::output::{Output, warn};
 
 /// The library, as the package installs it.
 const LIBRARY: &str = "liblfp_preload.so";
-
-/// Where it is, seen from the directory of `lfp` itself: with the directories of several
-/// architectures (Debian), and without.
-const PLACES: [&str; 3] = [OF_THIS_ARCHITECTURE, "../lib/lfp", "../lib64/lfp"];
-
-/// The directory for this architecture in Debian.
-const OF_THIS_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
-    "../lib/aarch64-linux-gnu/lfp"
-} else if cfg!(target_arch = "riscv64") {
-    "../lib/riscv64-linux-gnu/lfp"
-} else {
-    "../lib/x86_64-linux-gnu/lfp"
-};
-
-/// What is done where the library cannot be loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Otherwise {
-    Fail,
-    RunWithout,
-}
 
 /// Variables for the command.
 pub(super) type Additions = Vec<(&'static str, String)>;
@@ -46,16 +26,15 @@ pub(super) type Additions = Vec<(&'static str, String)>;
 /// # Errors
 /// The library was asked for and is not installed, or cannot be loaded into the command.
 pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Additions, Failure> {
-    let shim = asked.shim();
-    let library = match shim {
-        Shim::Off => None,
-        Shim::WhereInstalled => library().filter(|_| obstacle(program(asked)).is_none()),
-        Shim::Files | Shim::Ports => wanted(program(asked), Otherwise::Fail)?,
+    let library = if asked.shim {
+        wanted(program(asked))?
+    } else {
+        library().filter(|_| !asked.no_shim && obstacle(program(asked)).is_none())
     };
     let Some(library) = library else { return Ok(without()) };
     let mut variables = usual(&library, route);
     variables.push(("LFP_RUN_PID", pid.to_string()));
-    if shim == Shim::Ports {
+    if asked.ports {
         let all = std::iter::once(&asked.device).chain(&asked.also);
         variables.push(ports(all));
         if asked.exclusive {
@@ -74,13 +53,13 @@ const WAIT_MAX_SECS: u64 = 1_000_000_000;
 /// # Errors
 /// The library is not installed, or cannot be loaded into the command.
 pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let otherwise = if asked.or_plain { Otherwise::RunWithout } else { Otherwise::Fail };
     let mut words = asked.command.into_iter();
     let program = words.next().unwrap_or_default();
-    let mut variables = match wanted(&program, otherwise)? {
-        Some(library) => usual(&library, route),
-        None => without(),
+    let library = match wanted(&program) {
+        Err(failure) if asked.or_plain => left_out(&failure),
+        wanted => wanted?,
     };
+    let mut variables = library.map_or_else(without, |library| usual(&library, route));
     if asked.ports {
         variables.push(ports(asked.also.iter()));
     }
@@ -100,21 +79,18 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
 ///
 /// # Errors
 /// It is not installed, or cannot be loaded into the program.
-fn wanted(program: &OsStr, otherwise: Otherwise) -> Result<Option<String>, Failure> {
+fn wanted(program: &OsStr) -> Result<Option<String>, Failure> {
     let obstacle = obstacle(program);
-    let otherwise = if obstacle == Some(Obstacle::Sanitizer) {
+    match judged(program, obstacle) {
         // Somebody looks for faults in it, and wants it to start.
-        Otherwise::RunWithout
-    } else {
-        otherwise
-    };
-    match (judged(program, obstacle), otherwise) {
-        (Err(failure), Otherwise::RunWithout) => {
-            warn(&format!("{failure}\n  it is started without the library"));
-            Ok(None)
-        }
-        (judged, _) => judged.map(Some),
+        Err(failure) if obstacle == Some(Obstacle::Sanitizer) => Ok(left_out(&failure)),
+        judged => judged.map(Some),
     }
+}
+
+fn left_out(failure: &Failure) -> Option<String> {
+    warn(&format!("{failure}\n  it is started without the library"));
+    None
 }
 
 /// The library for a program that everybody is going to start.
@@ -126,6 +102,7 @@ pub(super) fn for_anybody(program: &OsStr) -> Result<String, Failure> {
 }
 
 fn judged(program: &OsStr, obstacle: Option<Obstacle>) -> Result<String, Failure> {
+    let missing = || Failure::system(format!("{LIBRARY} is not installed (package lfp-preload)"));
     let library = library().ok_or_else(missing)?;
     match obstacle {
         None => Ok(library),
@@ -143,7 +120,7 @@ fn obstacle(program: &OsStr) -> Option<Obstacle> {
 /// Says that the command may refuse the device because of the lock that was taken for it: a program
 /// that makes lock files, and goes without the library because that cannot be helped.
 pub(super) fn caution(asked: &Run, output: &Output) {
-    if asked.shim() != Shim::WhereInstalled {
+    if asked.shim || asked.no_shim {
         return;
     }
     let program = program(asked);
@@ -193,10 +170,6 @@ fn ports<'a>(also: impl Iterator<Item = &'a DeviceName>) -> (&'static str, Strin
     ("LFP_PORTS", std::iter::once(word.to_owned()).chain(also).collect())
 }
 
-fn missing() -> Failure {
-    Failure::system(format!("{LIBRARY} is not installed (package lfp-preload)"))
-}
-
 /// What is to be preloaded besides ours. The text as it is, if that is all.
 fn others(all: &str) -> String {
     let is_ours = |path: &&str| path.rsplit('/').next() == Some(LIBRARY);
@@ -212,18 +185,16 @@ fn before(others: &str, library: &str) -> String {
     if others.is_empty() { library.to_owned() } else { format!("{library}:{others}") }
 }
 
-/// The path of the library, if it is installed. The loader takes blanks and colons for the end of
-/// a path.
+/// The path of the library, if it is installed: seen from the directory of `lfp` itself, in one for this architecture
+/// (Debian), or in one for all. The loader takes blanks and colons for the end of a path.
 fn library() -> Option<String> {
     let program = env::current_exe().ok()?;
     let directory = program.parent()?;
-    let found = PLACES.iter().map(|place| directory.join(place).join(LIBRARY));
-    let found = found.filter_map(|path| path.canonicalize().ok()).find(|path| is_loadable(path));
-    found.and_then(|path: PathBuf| path.into_os_string().into_string().ok())
-}
-
-fn is_loadable(path: &Path) -> bool {
-    path.is_file() && path.to_str().is_some_and(|text| !text.contains([' ', ':']))
+    let of_this_architecture = format!("../lib/{}-linux-gnu/lfp", env::consts::ARCH);
+    let places = [&*of_this_architecture, "../lib/lfp", "../lib64/lfp"];
+    let found = places.iter().filter_map(|it| directory.join(it).join(LIBRARY).canonicalize().ok());
+    let mut paths = found.filter_map(|path| path.into_os_string().into_string().ok());
+    paths.find(|path| Path::new(path).is_file() && !path.contains([' ', ':']))
 }
 
 #[cfg(test)]

@@ -172,15 +172,11 @@ impl<'a> Yielding<'a> {
         Self { requests, signal, told: false, last: Instant::now() }
     }
 
-    /// In which time it is to be asked.
-    pub(super) fn rest(&self) -> Duration {
-        ASK_AGAIN.saturating_sub(self.last.elapsed())
-    }
-
     /// Looks if it is time, and tells; when to look again.
     pub(super) fn look(&mut self, broker: &mut Broker) -> Duration {
-        if !self.rest().is_zero() {
-            return self.rest();
+        let rest = ASK_AGAIN.saturating_sub(self.last.elapsed());
+        if !rest.is_zero() {
+            return rest;
         }
         let waiting = self.requests.iter().find(|request| broker.is_waited_for(&request.device));
         if let (Some(request), false) = (waiting, self.told) {

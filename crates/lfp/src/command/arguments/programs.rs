@@ -41,15 +41,15 @@ pub(in crate::command) struct Run {
     /// Turn the command's lock files into locks of the service, so that it gets the port
     /// [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
     #[arg(long, conflicts_with = "no_shim")]
-    shim: bool,
+    pub(in crate::command) shim: bool,
 
     /// Do not use liblfp_preload.so, even if it is installed
     #[arg(long)]
-    no_shim: bool,
+    pub(in crate::command) no_shim: bool,
 
     /// With --shim, let programs that make no lock files lock every serial port they open
     #[arg(long, requires = "shim")]
-    ports: bool,
+    pub(in crate::command) ports: bool,
 
     #[command(flatten)]
     pub(super) busy: BusyCode,
@@ -113,28 +113,4 @@ pub(in crate::command) struct Adopt {
     /// Remove the script again: the program starts as before
     #[arg(long, conflicts_with_all = ["ports", "files"])]
     pub(in crate::command) undo: bool,
-}
-
-/// How the command meets the locks of the ports it uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Shim {
-    /// By itself.
-    Off,
-    /// As [`Shim::Files`] where the library is installed.
-    WhereInstalled,
-    /// Its lock files are the service's.
-    Files,
-    /// The same, and the ports that it opens are locked.
-    Ports,
-}
-
-impl Run {
-    pub(in crate::command) fn shim(&self) -> Shim {
-        match (self.no_shim, self.shim, self.ports) {
-            (true, _, _) => Shim::Off,
-            (false, false, _) => Shim::WhereInstalled,
-            (false, true, false) => Shim::Files,
-            (false, true, true) => Shim::Ports,
-        }
-    }
 }
