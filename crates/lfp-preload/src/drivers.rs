@@ -8,21 +8,9 @@ const MAJORS: [u32; 3] = [166, 188, 204];
 const TTY_MAJOR: u32 = 4;
 const FIRST_PORT: u32 = 64;
 
-/// The majors that programs open all the time and that are no ports: memory, terminals, consoles'
-/// contents, all kinds of small devices, input, sound, screens, cameras, pseudo-terminals, USB
-/// devices as such, graphics.
-const OTHERS: [u32; 18] =
-    [1, 5, 7, 10, 13, 14, 29, 81, 116, 136, 137, 138, 139, 140, 141, 142, 143, 189];
-
-/// Whether it is a serial port by its number alone; None: the kernel's list of drivers tells.
-pub(crate) fn is_port(major: u32, minor: u32) -> Option<bool> {
-    if major == TTY_MAJOR {
-        return Some(minor >= FIRST_PORT);
-    }
-    if MAJORS.contains(&major) {
-        return Some(true);
-    }
-    OTHERS.contains(&major).then_some(false)
+/// Whether it is a serial port by its number alone.
+pub(crate) fn is_port(major: u32, minor: u32) -> bool {
+    MAJORS.contains(&major) || major == TTY_MAJOR && minor >= FIRST_PORT
 }
 
 /// Whether a driver of type `serial` has the number. Source: proc(5), `/proc/tty/drivers`: name,
@@ -60,19 +48,19 @@ short serial
 ";
 
     #[rstest]
-    #[case::console(4, 1, Some(false))]
-    #[case::last_console(4, 63, Some(false))]
-    #[case::first_port(4, 64, Some(true))]
-    #[case::usb(188, 0, Some(true))]
-    #[case::modem(166, 3, Some(true))]
-    #[case::null(1, 3, Some(false))]
-    #[case::terminal(5, 0, Some(false))]
-    #[case::pseudo_terminal(136, 0, Some(false))]
-    #[case::unknown(240, 0, None)]
+    #[case::console(4, 1, false)]
+    #[case::last_console(4, 63, false)]
+    #[case::first_port(4, 64, true)]
+    #[case::usb(188, 0, true)]
+    #[case::modem(166, 3, true)]
+    #[case::null(1, 3, false)]
+    #[case::terminal(5, 0, false)]
+    #[case::pseudo_terminal(136, 0, false)]
+    #[case::unknown(240, 0, false)]
     fn ports_are_known_by_their_major_number(
         #[case] major: u32,
         #[case] minor: u32,
-        #[case] expected: Option<bool>,
+        #[case] expected: bool,
     ) {
         assert_eq!(is_port(major, minor), expected);
     }

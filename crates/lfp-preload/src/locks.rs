@@ -15,11 +15,10 @@ use lfp::client::RELEASE_PATIENCE;
 use pidlockfile::Pid;
 use rustix::process::{getpid, getppid};
 use rustix::thread::gettid;
-use rustix::time::{ClockId, clock_gettime};
 use ttylock::{DeviceName, NAME_BYTES, Outcome};
 
 use crate::mode::settings;
-use crate::service::{NoAnswer, Service, may_release, release_later, rest};
+use crate::service::{NoAnswer, Service, may_release, now, release_later, rest};
 
 /// The number of locks that are known at a time. The service is asked about others each time.
 const ENTRIES: usize = 32;
@@ -338,7 +337,7 @@ fn thread() -> u32 {
 
 /// Of the monotonic clock.
 fn seconds() -> u64 {
-    u64::try_from(clock_gettime(ClockId::Monotonic).tv_sec).unwrap_or_default()
+    now() / 1000
 }
 
 #[cfg(test)]

@@ -8,11 +8,6 @@ use ttylock::{BEGINNING, Dialect, SLASH_SIGNS};
 /// The longest name of a lock directory, in bytes: `/var/spool/locks`.
 pub const DIRECTORY_BYTES: usize = 16;
 
-/// Directories in which only root can make links to devices, and nobody does: what programs open
-/// there, they open all the time.
-const SYSTEM: [&[u8]; 9] =
-    [b"usr", b"lib", b"lib32", b"lib64", b"libx32", b"bin", b"sbin", b"sys", b"boot"];
-
 /// The longest name that is looked at, in bytes (`NAME_MAX`).
 const NAME_BYTES: usize = 255;
 
@@ -116,15 +111,6 @@ pub fn may_be_temporary(device: &[u8]) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether a path may lead to a device, by its text alone.
-#[must_use]
-pub fn may_be_device(path: &[u8]) -> bool {
-    let Some(below) = path.strip_prefix(b"/") else { return true };
-    let mut parts = below.split(|byte| *byte == b'/');
-    let is_system = parts.next().is_some_and(|first| SYSTEM.contains(&first));
-    !is_system || parts.any(|part| part == b"..")
 }
 
 /// The devices, below `/dev`, that a lock name may stand for, most likely first: the name itself,
@@ -245,27 +231,6 @@ mod tests {
     #[case::device("ttyUSB0", false)]
     fn temporaries_of_mkstemp(#[case] device: &str, #[case] expected: bool) {
         assert_eq!(may_be_temporary(device.as_bytes()), expected);
-    }
-
-    #[rstest]
-    #[case::device("/dev/ttyS0", true)]
-    #[case::link_of_ones_own("/home/alice/port", true)]
-    #[case::relative("usr/port", true)]
-    #[case::bare("port", true)]
-    #[case::empty("", true)]
-    #[case::root("/", true)]
-    #[case::system("/usr/lib/python3/os.py", false)]
-    #[case::system_directory("/usr", false)]
-    #[case::library("/lib64/libc.so.6", false)]
-    #[case::begins_so("/usrs/port", true)]
-    #[case::squeezed("//usr/x", true)]
-    #[case::climbs("/usr/../dev/ttyS0", true)]
-    #[case::climbs_at_the_end("/sys/..", true)]
-    #[case::dots_are_a_name("/usr/..x", false)]
-    #[case::settings("/etc/port", true)]
-    #[case::process("/proc/self/fd/3", true)]
-    fn paths_that_may_lead_to_a_device_are_recognised(#[case] path: &str, #[case] expected: bool) {
-        assert_eq!(may_be_device(path.as_bytes()), expected);
     }
 
     /// All that lock files are kept in on any system. What else is kept in some of them is none of ours.

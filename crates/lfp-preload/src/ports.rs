@@ -240,7 +240,7 @@ fn is_port(number: u64) -> bool {
         let drivers = contents::of("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
         drivers::is_listed(&String::from_utf8_lossy(&drivers), major, minor)
     };
-    drivers::is_port(major, minor).unwrap_or_else(listed) || is_further(number)
+    drivers::is_port(major, minor) || listed() || is_further(number)
 }
 
 /// Whether it is one of the devices that `LFP_PORTS` names besides.

@@ -4,11 +4,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
-use rustix::process::{geteuid, getpid};
+use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::mode::settings;
@@ -68,7 +68,6 @@ pub(crate) fn open(name: &[u8], flags: OFlags, mode: Mode) -> Option<Result<Owne
 /// Makes a temporary as mkstemp(3) does, which has failed: by then it has replaced the last six
 /// characters of its template, and so do we, until there is no such file.
 pub(crate) fn make(template: &mut [u8], flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
     let start = template.len().checked_sub(RANDOM_BYTES)?;
     let directory = directory()?;
     let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -77,20 +76,18 @@ pub(crate) fn make(template: &mut [u8], flags: OFlags) -> Option<Result<OwnedFd,
             Err(Errno::EXIST) => {}
             made => return Some(made),
         }
-        // Only to be another one than before: nobody else can write the directory.
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let number = getpid().as_raw_nonzero().get().unsigned_abs().wrapping_mul(7919);
-        spell(template.get_mut(start..)?, number.wrapping_add(count));
+        spell(template.get_mut(start..)?)?;
     }
     Some(Err(Errno::EXIST))
 }
 
-fn spell(place: &mut [u8], mut number: u32) {
+/// Writes random letters and digits.
+fn spell(place: &mut [u8]) -> Option<()> {
+    getrandom(&mut *place, GetRandomFlags::empty()).ok()?;
     for byte in place {
-        let digit = usize::try_from(number % 36).unwrap_or_default();
-        *byte = DIGITS.get(digit).copied().unwrap_or(b'0');
-        number /= 36;
+        *byte = *DIGITS.get(usize::from(*byte) % DIGITS.len())?;
     }
+    Some(())
 }
 
 /// Whether the temporary is there.
@@ -155,7 +152,7 @@ mod tests {
     #[test]
     fn names_are_spelled_in_letters_and_digits() {
         let mut place = [0; RANDOM_BYTES];
-        spell(&mut place, u32::MAX);
+        spell(&mut place).unwrap();
         assert!(place.iter().all(u8::is_ascii_alphanumeric), "{place:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! The C library's own calls, which ours replace (`dlsym(RTLD_NEXT)`), and errno.
 //!
-//! Nothing here decides anything. There is one function for each call, with the C prototype. It looks up its
-//! successor once; if there is none, the call fails with ENOSYS. What a call relative to a directory does as well has no
-//! function of its own.
+//! Nothing here decides anything. There is one function for each call, with the C prototype and the result of a failure.
+//! It looks up its successor once; if there is none, the call fails with ENOSYS. What a call relative to a directory does
+//! as well has no function of its own.
 
 #![expect(unsafe_code, reason = "these are the C library's calls")]
 
@@ -13,23 +13,6 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{AT_FDCWD, ENOSYS, FILE, gid_t, mode_t, timespec, timeval, uid_t, utimbuf};
 use rustix::fs::{FileType, fstat};
-
-/// What a call gives that has failed.
-trait Failed {
-    const FAILED: Self;
-}
-
-impl Failed for c_int {
-    const FAILED: Self = -1;
-}
-
-impl Failed for *mut FILE {
-    const FAILED: Self = null_mut();
-}
-
-impl Failed for () {
-    const FAILED: Self = ();
-}
 
 /// The next definition of a symbol after ours. Looking it up twice does no harm.
 fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
@@ -46,7 +29,7 @@ fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 macro_rules! real {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $failed:expr;)*) => {
         /// Where each call's successor is noted.
         #[expect(non_upper_case_globals, reason = "the calls' own names")]
         mod slots {
@@ -75,11 +58,11 @@ macro_rules! real {
         /// As the C library's.
         pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
             const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
-            let Ok(name) = CStr::from_bytes_with_nul(NAME) else { return <$ret>::FAILED };
+            let Ok(name) = CStr::from_bytes_with_nul(NAME) else { return $failed };
             let found = next(&slots::$name, name);
             if found.is_null() {
                 set_errno(ENOSYS);
-                return <$ret>::FAILED;
+                return $failed;
             }
             // SAFETY: the symbol of this name has this prototype (its manual page, or the
             // header of the C library).
@@ -94,32 +77,32 @@ macro_rules! real {
 // The variadic ones of the open family are called with their mode as a fixed argument, which the
 // calling conventions of these processors pass in the same register (see `open.rs`).
 real! {
-    openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
-    __open_2(path: *const c_char, flags: c_int) -> c_int;
-    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
-    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
-    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
-    fclose(stream: *mut FILE) -> c_int;
-    mkostemp(template: *mut c_char, flags: c_int) -> c_int;
-    linkat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_int) -> c_int;
-    renameat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char) -> c_int;
-    renameat2(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_uint) -> c_int;
-    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
-    remove(path: *const c_char) -> c_int;
-    fstatat(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
-    __fxstatat(version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int;
-    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buffer: *mut c_void) -> c_int;
-    faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
-    fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int;
-    fchownat(dir: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags: c_int) -> c_int;
-    utime(path: *const c_char, times: *const utimbuf) -> c_int;
-    utimes(path: *const c_char, times: *const timeval) -> c_int;
-    utimensat(dir: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int;
-    close(fd: c_int) -> c_int;
-    dup2(old: c_int, new: c_int) -> c_int;
-    dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
-    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
-    closefrom(first: c_int) -> ();
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
+    __open_2(path: *const c_char, flags: c_int) -> c_int = -1;
+    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = null_mut();
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE = null_mut();
+    fclose(stream: *mut FILE) -> c_int = -1;
+    mkostemp(template: *mut c_char, flags: c_int) -> c_int = -1;
+    linkat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_int) -> c_int = -1;
+    renameat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char) -> c_int = -1;
+    renameat2(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char, flags: c_uint) -> c_int = -1;
+    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
+    remove(path: *const c_char) -> c_int = -1;
+    fstatat(dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int = -1;
+    __fxstatat(version: c_int, dir: c_int, path: *const c_char, buffer: *mut c_void, flags: c_int) -> c_int = -1;
+    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, buffer: *mut c_void) -> c_int = -1;
+    faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = -1;
+    fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int = -1;
+    fchownat(dir: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags: c_int) -> c_int = -1;
+    utime(path: *const c_char, times: *const utimbuf) -> c_int = -1;
+    utimes(path: *const c_char, times: *const timeval) -> c_int = -1;
+    utimensat(dir: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int = -1;
+    close(fd: c_int) -> c_int = -1;
+    dup2(old: c_int, new: c_int) -> c_int = -1;
+    dup3(old: c_int, new: c_int, flags: c_int) -> c_int = -1;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = -1;
+    closefrom(first: c_int) -> () = Default::default();
 }
 
 unsafe extern "C" {

@@ -190,7 +190,7 @@ fn put_off(until: &AtomicU64, pause: Duration) {
 }
 
 /// Milliseconds of the monotonic clock.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let rest = u64::try_from(time.tv_nsec).unwrap_or_default();

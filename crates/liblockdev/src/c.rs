@@ -127,12 +127,6 @@ pub unsafe extern "C" fn ttylocked(device: *mut c_char) -> c_int {
 /// `device` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttywait(device: *mut c_char) -> c_int {
-    let wait = |name: &[u8]| loop {
-        match device::test(name) {
-            Ok(Some(_)) | Err(BUSY) => thread::sleep(PAUSE),
-            free_or_unknown => return free_or_unknown,
-        }
-    };
     // SAFETY: the caller's promise.
     unsafe { called("ttywait", device, wait) }
 }
@@ -174,11 +168,16 @@ pub unsafe extern "C" fn ttylocked_helper(device: *const c_char) -> c_int {
 /// `device` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ttywait_helper(device: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { helped(device, wait) }
+}
+
+/// Waits until nobody has the device, or until that cannot be learned.
+fn wait(device: &[u8]) -> Answer {
     loop {
-        // SAFETY: the caller's promise.
-        match unsafe { ttylocked_helper(device) } {
-            1 => thread::sleep(PAUSE),
-            ended => return ended,
+        match device::test(device) {
+            Ok(Some(_)) | Err(BUSY) => thread::sleep(PAUSE),
+            free_or_unknown => return free_or_unknown,
         }
     }
 }

@@ -3,8 +3,7 @@
 //!
 //! Every function here has the prototype of the C library's function of the same name, and its callers
 //! promise what they promise that one: paths are C strings and buffers are large enough. We read a path only
-//! after the kernel has read it, so a bad pointer is EFAULT as usual; opening in ports mode is an exception,
-//! see there.
+//! after the kernel has read it, so a bad pointer is EFAULT as usual.
 
 #![expect(unsafe_code, reason = "the C interface")]
 #![expect(clippy::missing_safety_doc, reason = "said above, for all of them")]

@@ -19,7 +19,6 @@ use rustix::fs::{Mode, OFlags};
 use super::{calls, failed, failure, looked, settle};
 use crate::files;
 use crate::mode::{Ports, settings};
-use crate::path;
 use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
 
@@ -108,8 +107,9 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
 /// # Safety
 /// `path` is what the real call gets.
 pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
-    // SAFETY: the caller's promise.
-    if settings().ports == Ports::Left || !unsafe { may_be_device(path, flags) } {
+    const NEW: c_int = O_CREAT | O_EXCL;
+    let opens_no_device = flags & (O_PATH | O_DIRECTORY) != 0 || flags & NEW == NEW;
+    if settings().ports == Ports::Left || opens_no_device {
         return Opening::Plain;
     }
     let before = real::errno();
@@ -126,22 +126,6 @@ pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> 
     };
     real::set_errno(before);
     opening
-}
-
-/// Whether a call may open a device, as far as that can be told without asking the kernel.
-///
-/// # Safety
-/// `path` is what the real call gets. This is the one place where a path is read before the kernel
-/// has read it: a pointer that a program cannot have (null, or in the first 64 KiB, which Linux
-/// gives to nobody) is left to the kernel to refuse, any other bad one is fatal.
-unsafe fn may_be_device(path: *const c_char, flags: c_int) -> bool {
-    const NOBODYS_BYTES: usize = 1 << 16;
-    const NEW: c_int = O_CREAT | O_EXCL;
-    if flags & (O_PATH | O_DIRECTORY) != 0 || flags & NEW == NEW {
-        return false;
-    }
-    // SAFETY: the caller's promise.
-    path.addr() < NOBODYS_BYTES || path::may_be_device(unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
 /// # Safety
