@@ -143,6 +143,6 @@ mod tests {
         };
         let mut engine = engine();
         engine.restore(at(0), &kept);
-        assert_eq!(engine.census().held(), 0);
+        assert_eq!(engine.census().locks.holders, 0);
     }
 }

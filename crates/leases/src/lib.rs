@@ -57,8 +57,8 @@ pub mod wire;
 pub use engine::{
     Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine, Grant,
     Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES, MAX_KEYS,
-    MAX_SECONDS, Mint, Moment, Party, Progress, Refusal, Request, Seconds, Sight, TOKEN_DIGITS,
-    Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, read_hex,
+    MAX_SECONDS, Mint, Moment, Party, Population, Progress, Refusal, Request, Seconds, Sight,
+    TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, read_hex,
 };
 
 // Shared test code calls this crate `leases`, as the tests of other crates do.

@@ -20,6 +20,19 @@ mod engine {
         }
     }
 
+    fn known(engine: &Engine) -> usize {
+        let [locks, semaphores] = [engine.census().locks, engine.census().semaphores];
+        locks.in_use + locks.idle + semaphores.in_use + semaphores.idle
+    }
+
+    fn held(engine: &Engine) -> usize {
+        engine.census().locks.holders + engine.census().semaphores.holders
+    }
+
+    fn waiting(engine: &Engine) -> usize {
+        engine.census().locks.waiters + engine.census().semaphores.waiters
+    }
+
     fn seconds(count: u64) -> Seconds {
         Seconds::new(count).unwrap()
     }
@@ -90,7 +103,7 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
         release(&mut engine, at(0), conn, "k", grant.token);
         engine.advance(at(now));
-        assert_eq!(engine.census().known(), left);
+        assert_eq!(known(&engine), left);
     }
 
     /// Searches are no closer together than the interval.
@@ -103,9 +116,9 @@ mod engine {
         engine.advance(at(58_000));
         assert_eq!(engine.next_deadline(), at(63_000));
         engine.advance(at(62_999));
-        assert_eq!(engine.census().known(), 1);
+        assert_eq!(known(&engine), 1);
         engine.advance(at(63_000));
-        assert_eq!((engine.census().known(), engine.next_deadline()), (0, Moment::NEVER));
+        assert_eq!((known(&engine), engine.next_deadline()), (0, Moment::NEVER));
     }
 
     #[test]
@@ -117,7 +130,7 @@ mod engine {
             engine.advance(now);
             let grant = granted(acquire(&mut engine, now, conn, "k", 1, 5));
             release(&mut engine, now, conn, "k", grant.token);
-            assert_eq!(engine.census().known(), 1);
+            assert_eq!(known(&engine), 1);
         }
     }
 
@@ -138,7 +151,7 @@ mod engine {
             );
         }
         engine.advance(at(70_000));
-        assert_eq!(engine.census().known(), 0);
+        assert_eq!(known(&engine), 0);
     }
 
     /// However small the pieces, the body is the same.
@@ -189,7 +202,7 @@ mod engine {
         };
         engine.take_back(at(3), gone, untold.token);
         engine.disconnect(at(3), gone, AutoRelease::Off);
-        assert_eq!(engine.census().held(), 1);
+        assert_eq!(held(&engine), 1);
         granted(acquire(&mut engine, at(4), holder, "k", 1, 500));
     }
 
@@ -217,7 +230,7 @@ mod engine {
         let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
         assert_eq!(acquire(&mut engine, at(1), gone, "other", 1, 5), refused);
         engine.disconnect(at(1), gone, AutoRelease::On);
-        assert_eq!(engine.census().held(), 1);
+        assert_eq!(held(&engine), 1);
     }
 
     /// A full table makes room by forgetting what has been idle for longest.
@@ -296,10 +309,10 @@ mod engine {
         assert_eq!(acquire(&mut engine, at(0), conn, "k", 2, 5), mismatch);
         release(&mut engine, at(0), conn, "k", grant.token);
         let grant = granted(acquire(&mut engine, at(1), conn, "k", 1, 5));
-        assert_eq!((engine.census().locks, engine.census().semaphores), (1, 0));
+        assert_eq!((engine.census().locks.in_use, engine.census().semaphores.in_use), (1, 0));
         release(&mut engine, at(1), conn, "k", grant.token);
         granted(acquire(&mut engine, at(2), conn, "k", 2, 5));
-        assert_eq!((engine.census().locks, engine.census().semaphores), (0, 1));
+        assert_eq!((engine.census().locks.in_use, engine.census().semaphores.in_use), (0, 1));
     }
 
     /// One connection, and all of them together, can have so much and no more.
@@ -369,10 +382,7 @@ mod engine {
         assert_eq!(share(&mut engine, at(0), conns[2]), Verdict::Later);
         engine.drain(at(1));
         let draining = Answer::Refused(Refusal::Draining);
-        assert_eq!(
-            (answers(&mut engine), engine.census().held()),
-            (vec![draining.clone(), draining], 1)
-        );
+        assert_eq!((answers(&mut engine), held(&engine)), (vec![draining.clone(), draining], 1));
     }
 
     /// While no further hold can be written down, readers follow a writer one after the other; all of them when
@@ -389,17 +399,11 @@ mod engine {
         release(&mut engine, at(1), conns[0], "k", writer.token);
         let [Answer::Granted(first)] = answers(&mut engine)[..] else { panic!("one follows one") };
         release(&mut engine, at(2), conns[1], "k", first.token);
-        assert_eq!(
-            (answers(&mut engine).len(), engine.census().held(), engine.census().waiting()),
-            (1, 1, 1)
-        );
+        assert_eq!((answers(&mut engine).len(), held(&engine), waiting(&engine)), (1, 1, 1));
         engine.set_room(usize::MAX);
         assert_eq!(engine.next_deadline(), Moment::default());
         engine.advance(at(3));
-        assert_eq!(
-            (answers(&mut engine).len(), engine.census().held(), engine.census().waiting()),
-            (1, 2, 0)
-        );
+        assert_eq!((answers(&mut engine).len(), held(&engine), waiting(&engine)), (1, 2, 0));
     }
 
     /// Each of many readers finds its hold by its token, and what is written down brings all of them back.
@@ -424,7 +428,7 @@ mod engine {
                 renew(engine, at(2), reader, "k", *token);
                 release(engine, at(2), reader, "k", *token);
             }
-            assert_eq!((engine.census().held(), engine.census().waiting()), (1, 1));
+            assert_eq!((held(engine), waiting(engine)), (1, 1));
             gone(engine, at(3), reader);
             assert!(matches!(answers(engine)[..], [Answer::Granted(_)]));
         }
@@ -494,16 +498,16 @@ mod engine {
             engine.advance(at_second(now));
             assert_eq!(recorded(&mut engine, at_second(now)), [left]);
         }
-        assert_eq!(engine.census().held(), 1);
+        assert_eq!(held(&engine), 1);
         engine.advance(at_second(40));
-        assert_eq!(engine.census().held(), 0);
+        assert_eq!(held(&engine), 0);
         // One that is renewed needs no such record.
         engine.restore(at_second(50), &hold);
         let conn = engine.connect(1);
         renew(&mut engine, at_second(51), conn, "k", hold.token);
         recorded(&mut engine, at_second(51));
         engine.advance(at_second(300));
-        assert!(!engine.has_changes() && engine.census().held() == 1);
+        assert!(!engine.has_changes() && held(&engine) == 1);
     }
 
     /// A note stops the lease until it is recorded. Between two notes a quarter of the lease passes all the same, so the
@@ -522,7 +526,7 @@ mod engine {
             assert_eq!(recorded(&mut engine, at_second(now)), [left]);
         }
         engine.advance(at_second(now + 10));
-        assert_eq!(engine.census().held(), 0);
+        assert_eq!(held(&engine), 0);
     }
 
     /// Connections stay when the holds are restored from their record; nothing is released or answered.
@@ -534,10 +538,7 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), one, "k", 1, 5));
         assert_eq!(acquire(&mut engine, at(0), two, "k", 1, 5), Verdict::Later);
         engine.restart(Counting(10));
-        assert_eq!(
-            (engine.census().held(), engine.census().waiting(), engine.has_changes()),
-            (0, 0, false)
-        );
+        assert_eq!((held(&engine), waiting(&engine), engine.has_changes()), (0, 0, false));
         assert!(answers(&mut engine).is_empty());
         gone(&mut engine, at(1), one);
         engine.cancel(at(1), two);
@@ -565,7 +566,7 @@ mod engine {
         granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
         gone(&mut engine, at(1000), conn);
         engine.advance(at(5000));
-        assert_eq!((engine.census().held(), engine.counters().expiries), (0, 1));
+        assert_eq!((held(&engine), engine.counters().expiries), (0, 1));
     }
 
     fn acquire_all(engine: &mut Engine, now: Moment, conn: ConnId, keys: &str) -> Answer {
@@ -612,12 +613,9 @@ mod engine {
         prepare(&mut engine);
         changes(&mut engine, at(0));
         while engine.take_effect().is_some() {}
-        let before = (engine.census().held(), engine.counters().grants, engine.census().known());
+        let before = (held(&engine), engine.counters().grants, known(&engine));
         assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c"), want);
-        assert_eq!(
-            (engine.census().held(), engine.counters().grants, engine.census().known()),
-            before
-        );
+        assert_eq!((held(&engine), engine.counters().grants, known(&engine)), before);
         assert!(!engine.has_changes() && engine.take_effect().is_none());
         // The next fence is the next number.
         engine.set_room(usize::MAX);
@@ -647,9 +645,9 @@ mod engine {
         assert_eq!(recorded, want);
         assert_eq!(engine.take_effect(), Some(Effect::Moved(b"b"[..].into())));
         release(&mut engine, at(0), conn, "a", grants[1].token);
-        assert_eq!(engine.census().held(), 1);
+        assert_eq!(held(&engine), 1);
         gone(&mut engine, at(0), conn);
-        assert_eq!((engine.census().held(), engine.counters().disconnect_releases), (0, 1));
+        assert_eq!((held(&engine), engine.counters().disconnect_releases), (0, 1));
     }
 
     /// What is idle makes room, but none of the keys that are asked for does.
@@ -662,7 +660,7 @@ mod engine {
             release(&mut engine, at(0), conn, key, grant.token);
         }
         assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c").grants().len(), 3);
-        assert_eq!((engine.census().known(), engine.census().held()), (3, 3));
+        assert_eq!((known(&engine), held(&engine)), (3, 3));
         let full = Answer::Refused(Refusal::MaxLocks);
         assert_eq!(acquire_all(&mut engine, at(1), conn, "d"), full);
     }

@@ -30,9 +30,9 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
         numbers.uptime.as_secs(),
         numbers.draining,
         numbers.open_connections,
-        census.locks + census.semaphores,
-        census.lock_holders + census.semaphore_holders,
-        census.lock_waiters + census.semaphore_waiters,
+        census.locks.in_use + census.semaphores.in_use,
+        census.locks.holders + census.semaphores.holders,
+        census.locks.waiters + census.semaphores.waiters,
         roster.matching,
     )
 }
@@ -41,7 +41,7 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
 mod tests {
     use super::*;
     use crate::server::{Client, Clients, Tallies};
-    use leases::{Census, Counters, KeyView, Label, Party};
+    use leases::{Census, Counters, KeyView, Label, Party, Population};
     use serde_json::{Value, json};
     use std::net::IpAddr;
     use std::sync::Arc;
@@ -54,12 +54,9 @@ mod tests {
             open_connections: 3,
             watchers: 0,
             census: Census {
-                locks: 4,
-                semaphores: 1,
-                lock_holders: 4,
-                semaphore_holders: 2,
-                lock_waiters: 5,
-                ..Census::default()
+                locks: Population { in_use: 4, idle: 0, holders: 4, waiters: 5 },
+                semaphores: Population { in_use: 1, idle: 0, holders: 2, waiters: 0 },
+                lock_readers: 0,
             },
             etcd: None,
             draining: false,

@@ -108,19 +108,19 @@ impl Values {
         self.each([("draining", draining), ("ready", 1 - draining)]);
         let census = &numbers.census;
         for (kind, state, count) in [
-            ("lock", "in_use", census.locks),
-            ("semaphore", "in_use", census.semaphores),
-            ("lock", "idle", census.idle_locks),
-            ("semaphore", "idle", census.idle_semaphores),
+            ("lock", "in_use", census.locks.in_use),
+            ("semaphore", "in_use", census.semaphores.in_use),
+            ("lock", "idle", census.locks.idle),
+            ("semaphore", "idle", census.semaphores.idle),
         ] {
             self.add("keys", &format!("{{kind=\"{kind}\",state=\"{state}\"}}"), count);
         }
         self.each([
-            ("locks_held", census.lock_holders),
+            ("locks_held", census.locks.holders),
             ("lock_readers", census.lock_readers),
-            ("lock_waiters", census.lock_waiters),
-            ("semaphore_holders", census.semaphore_holders),
-            ("semaphore_waiters", census.semaphore_waiters),
+            ("lock_waiters", census.locks.waiters),
+            ("semaphore_holders", census.semaphores.holders),
+            ("semaphore_waiters", census.semaphores.waiters),
         ]);
     }
 
@@ -214,7 +214,7 @@ fn seconds(micros: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::server::Tallies;
-    use leases::{Census, Counters};
+    use leases::{Census, Counters, Population};
     use rstest::rstest;
     use std::time::Duration;
 
@@ -224,15 +224,9 @@ mod tests {
             waits.record(micros);
         }
         let census = Census {
-            locks: 1,
-            semaphores: 2,
-            idle_locks: 3,
-            idle_semaphores: 4,
-            lock_holders: 5,
+            locks: Population { in_use: 1, idle: 3, holders: 5, waiters: 7 },
+            semaphores: Population { in_use: 2, idle: 4, holders: 6, waiters: 8 },
             lock_readers: 9,
-            semaphore_holders: 6,
-            lock_waiters: 7,
-            semaphore_waiters: 8,
         };
         let mut faults = [0; 14];
         faults[4] = 44;

@@ -22,11 +22,9 @@ impl Histogram {
     /// Counts one wait.
     pub fn record(&mut self, micros: u64) {
         let place = WAIT_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
-        if let Some(bucket) = self.buckets.get_mut(place) {
-            *bucket = bucket.wrapping_add(1);
-        }
+        self.buckets[place] += 1;
         self.sum_micros = self.sum_micros.saturating_add(micros);
-        self.count = self.count.wrapping_add(1);
+        self.count += 1;
     }
 }
 
@@ -52,87 +50,41 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts one refusal.
-    pub(super) fn refuse(&mut self, refusal: Refusal) {
-        if let Some(count) = self.refusals.get_mut(refusal as usize) {
-            *count = count.wrapping_add(1);
-        }
-    }
-
     /// Refusals of one kind.
     #[must_use]
     pub fn refused(&self, refusal: Refusal) -> u64 {
-        self.refusals.get(refusal as usize).copied().unwrap_or_default()
+        self.refusals[refusal as usize]
     }
 }
 
 /// The numbers of entries in the tables. They are updated at each change, so that no search is necessary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Keys with a limit of 1 that have a holder or a waiter.
-    pub locks: usize,
-    /// Keys with a greater limit that have a holder or a waiter.
-    pub semaphores: usize,
-    /// Keys with a limit of 1 that have neither.
-    pub idle_locks: usize,
-    /// Keys with a greater limit that have neither.
-    pub idle_semaphores: usize,
-    /// Holders of locks, readers among them.
-    pub lock_holders: usize,
+    /// Of keys with a limit of 1.
+    pub locks: Population,
+    /// Of keys with a greater limit.
+    pub semaphores: Population,
     /// Readers: holders that share a lock.
     pub lock_readers: usize,
-    /// Slots of semaphores that are held.
-    pub semaphore_holders: usize,
-    /// Places in queues of locks.
-    pub lock_waiters: usize,
-    /// Places in queues of semaphores.
-    pub semaphore_waiters: usize,
 }
 
-/// Whether a key has a holder or a waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    Busy,
-    Idle,
+/// The keys of one kind, and what is in their lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Population {
+    /// Keys that have a holder or a waiter.
+    pub in_use: usize,
+    /// Keys that have neither.
+    pub idle: usize,
+    /// Slots that are held, also those of readers.
+    pub holders: usize,
+    /// Places in queues.
+    pub waiters: usize,
 }
 
 impl Census {
-    /// All keys.
-    #[must_use]
-    pub const fn known(&self) -> usize {
-        self.locks + self.semaphores + self.idle_locks + self.idle_semaphores
-    }
-
-    /// All holds.
-    #[must_use]
-    pub const fn held(&self) -> usize {
-        self.lock_holders + self.semaphore_holders
-    }
-
-    /// All places in queues.
-    #[must_use]
-    pub const fn waiting(&self) -> usize {
-        self.lock_waiters + self.semaphore_waiters
-    }
-
-    /// The counter of keys with this limit and use.
-    pub(super) const fn keys(&mut self, limit: Limit, usage: Use) -> &mut usize {
-        match (limit, usage) {
-            (Limit::ONE, Use::Busy) => &mut self.locks,
-            (_, Use::Busy) => &mut self.semaphores,
-            (Limit::ONE, Use::Idle) => &mut self.idle_locks,
-            (_, Use::Idle) => &mut self.idle_semaphores,
-        }
-    }
-
-    /// The counter of holders of keys with this limit.
-    pub(super) const fn holders(&mut self, limit: Limit) -> &mut usize {
-        if limit.count() == 1 { &mut self.lock_holders } else { &mut self.semaphore_holders }
-    }
-
-    /// The counter of waiters of keys with this limit.
-    pub(super) const fn waiters(&mut self, limit: Limit) -> &mut usize {
-        if limit.count() == 1 { &mut self.lock_waiters } else { &mut self.semaphore_waiters }
+    /// The numbers of keys with this limit.
+    pub(super) const fn of(&mut self, limit: Limit) -> &mut Population {
+        if limit.count() == 1 { &mut self.locks } else { &mut self.semaphores }
     }
 }
 

@@ -1,12 +1,11 @@
 //! One hold: its begin, its lease, its connections, and its record. Pure.
 
-use super::keys::KeyEntry;
 use super::ownership::Standing;
 use super::record::{Kept, LeaseStart, Record};
 use super::request::Grant;
 use super::sharing::Claim;
-use super::state::{Alarm, Conn, Enqueued, Holder, Noted, Phase, State, Want};
-use super::table::Id;
+use super::state::{Alarm, Enqueued, Holder, Noted, Phase, State, Want};
+use super::table::{ConnAt, HolderId, KeyId};
 use super::terms::{Key, Moment, Token, Ttl};
 use std::sync::Arc;
 
@@ -14,11 +13,11 @@ use std::sync::Arc;
 /// and announces the hold if its client is to know the token now.
 pub(super) fn grant(
     state: &mut State,
-    key: Id<KeyEntry>,
-    conn: Id<Conn>,
+    key: KeyId,
+    conn: ConnAt,
     want: Want,
     since: Moment,
-) -> Id<Holder> {
+) -> HolderId {
     let token = state.mint.token();
     let owner = &mut state.conns[conn];
     let holder = Holder {
@@ -39,7 +38,7 @@ pub(super) fn grant(
 }
 
 /// Adds a hold to those of its key.
-pub(super) fn add(state: &mut State, id: Id<Holder>, claim: Claim) {
+pub(super) fn add(state: &mut State, id: HolderId, claim: Claim) {
     let Holder { key, token, .. } = state.holders[id];
     state.keys.add_holder(key, claim, token.fence(), id);
     state.keys.settle(state.now, key);
@@ -47,7 +46,7 @@ pub(super) fn add(state: &mut State, id: Id<Holder>, claim: Claim) {
 }
 
 /// Tells the client the token of a hold, or a new lease of it.
-pub(super) fn announce(state: &mut State, id: Id<Holder>) -> Grant {
+pub(super) fn announce(state: &mut State, id: HolderId) -> Grant {
     let holder = &mut state.holders[id];
     let was_announced = std::mem::replace(&mut holder.announced, true);
     let length = micros(holder.ttl);
@@ -58,7 +57,7 @@ pub(super) fn announce(state: &mut State, id: Id<Holder>) -> Grant {
 }
 
 /// Begins a new lease of this length.
-pub(super) fn restart_lease(state: &mut State, id: Id<Holder>, ttl: Ttl) -> Grant {
+pub(super) fn restart_lease(state: &mut State, id: HolderId, ttl: Ttl) -> Grant {
     let holder = &mut state.holders[id];
     holder.expires = state.now.after(ttl.span());
     holder.ttl = ttl;
@@ -68,13 +67,13 @@ pub(super) fn restart_lease(state: &mut State, id: Id<Holder>, ttl: Ttl) -> Gran
 }
 
 /// The hold of this key and token.
-pub(super) fn find(state: &State, key: Key<'_>, token: Token) -> Option<Id<Holder>> {
+pub(super) fn find(state: &State, key: Key<'_>, token: Token) -> Option<HolderId> {
     let id = state.keys[state.keys.find(key)?].holders.find(token.fence())?;
     (state.holders[id].token == token).then_some(id)
 }
 
 /// Gives the hold this standing.
-pub(super) fn stand(state: &mut State, id: Id<Holder>, standing: Standing<Id<Conn>>) {
+pub(super) fn stand(state: &mut State, id: HolderId, standing: Standing<ConnAt>) {
     let holder = &mut state.holders[id];
     let before = std::mem::replace(&mut holder.standing, standing);
     let fence = holder.token.fence();
@@ -104,7 +103,7 @@ pub(super) fn stand(state: &mut State, id: Id<Holder>, standing: Standing<Id<Con
 }
 
 /// Takes a hold out of all tables; the queue of its key is to be served then.
-pub(super) fn remove(state: &mut State, id: Id<Holder>) -> Id<KeyEntry> {
+pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
     stand(state, id, Standing::NOBODYS);
     let Holder { key, token, announced, timer_at, .. } = state.holders.remove(id);
     // A hold that was not announced was never recorded.
@@ -120,7 +119,7 @@ pub(super) fn remove(state: &mut State, id: Id<Holder>) -> Id<KeyEntry> {
 /// The hold ends against the will of its owner: if it came by `e`, `w` must report that, and the key must not be
 /// forgotten before.
 #[expect(clippy::expect_used, reason = "a request of `e` ends with its connection")]
-pub(super) fn mark_lost(state: &mut State, id: Id<Holder>) {
+pub(super) fn mark_lost(state: &mut State, id: HolderId) {
     let Holder { key, standing, enqueued, ttl, .. } = state.holders[id];
     if enqueued {
         let owner = standing.owner.expect("a request of `e` ends with its connection");
@@ -130,7 +129,7 @@ pub(super) fn mark_lost(state: &mut State, id: Id<Holder>) {
 }
 
 /// Forgets that a hold came by `e`, if it did.
-pub(super) fn dequeue(state: &mut State, id: Id<Holder>) {
+pub(super) fn dequeue(state: &mut State, id: HolderId) {
     let Holder { key, standing, enqueued, .. } = state.holders[id];
     if let Some(owner) = standing.owner.filter(|_| enqueued) {
         state.dequeue(owner, key);
@@ -138,7 +137,7 @@ pub(super) fn dequeue(state: &mut State, id: Id<Holder>) {
 }
 
 /// Sets the timer of a hold to what is to be done next.
-pub(super) fn rearm(state: &mut State, id: Id<Holder>) {
+pub(super) fn rearm(state: &mut State, id: HolderId) {
     let holder = &mut state.holders[id];
     let end = holder.expires.min(holder.lapses).min(holder.note_at);
     let before = std::mem::replace(&mut holder.timer_at, end);
@@ -148,7 +147,7 @@ pub(super) fn rearm(state: &mut State, id: Id<Holder>) {
 }
 
 /// Notes a change for the record.
-fn note(state: &mut State, id: Id<Holder>, change: fn(Kept) -> Record, length_micros: u64) {
+fn note(state: &mut State, id: HolderId, change: fn(Kept) -> Record, length_micros: u64) {
     let Some(changes) = &mut state.changes else { return };
     let holder = &mut state.holders[id];
     changes.push(Noted::Present(change, id, holder.token));
@@ -160,7 +159,7 @@ fn note(state: &mut State, id: Id<Holder>, change: fn(Kept) -> Record, length_mi
 }
 
 /// Notes the time that is left of a hold.
-pub(super) fn note_left(state: &mut State, id: Id<Holder>) {
+pub(super) fn note_left(state: &mut State, id: HolderId) {
     state.holders[id].note_at = Moment::NEVER;
     let left = state.holders[id].left_micros(state.now);
     note(state, id, Record::Extended, left);
@@ -182,7 +181,7 @@ const fn micros(ttl: Ttl) -> u64 {
 }
 
 /// The present state of a hold, for its record; `None` if it has ended.
-pub(super) fn kept(state: &State, id: Id<Holder>, token: Token) -> Option<Kept> {
+pub(super) fn kept(state: &State, id: HolderId, token: Token) -> Option<Kept> {
     let holder = state.holders.get(id).filter(|holder| holder.token == token)?;
     let entry = &state.keys[holder.key];
     Some(Kept {
@@ -196,7 +195,8 @@ pub(super) fn kept(state: &State, id: Id<Holder>, token: Token) -> Option<Kept> 
 }
 
 /// Restores a recorded hold, without a connection.
-pub(super) fn restore(state: &mut State, key: Key<'_>, kept: &Kept) {
+pub(super) fn restore(state: &mut State, kept: &Kept) {
+    let Some(key) = Key::new(&kept.key) else { return };
     let key = match state.keys.find(key) {
         Some(key) => key,
         None => state.keys.create(state.now, key, kept.claim.limit()),
@@ -212,7 +212,7 @@ pub(super) fn restore(state: &mut State, key: Key<'_>, kept: &Kept) {
 }
 
 /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
-pub(super) fn start_lease(state: &mut State, id: Id<Holder>) {
+pub(super) fn start_lease(state: &mut State, id: HolderId) {
     let Holder { ttl, unrecorded, length_micros, .. } = state.holders[id];
     // It may have ended meanwhile.
     let Some(unrecorded) = unrecorded.checked_sub(1) else { return };

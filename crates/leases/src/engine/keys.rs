@@ -1,9 +1,9 @@
 //! The table of keys, and which of them are idle since when. Pure.
 
-use super::counters::{Census, Use};
+use super::counters::Census;
 use super::sharing::Claim;
-use super::state::{Caps, Holder, Waiter};
-use super::table::{Id, Line, Table};
+use super::state::Caps;
+use super::table::{HolderId, KeyId, Line, Table, WaiterId};
 use super::terms::{Key, Keys as Names, Limit, Moment};
 use super::timers::Timers;
 use std::collections::{HashMap, HashSet};
@@ -18,9 +18,9 @@ pub(super) struct KeyEntry {
     /// The time of its last use, from which its idle time counts.
     pub(super) touched: Moment,
     /// By fence: the last one granted is the last one.
-    pub(super) holders: Line<Holder>,
+    pub(super) holders: Line<'h'>,
     /// In the order of arrival.
-    pub(super) queue: Line<Waiter>,
+    pub(super) queue: Line<'w'>,
     /// The number of lost holds of which `w` is to tell.
     pub(super) pins: u32,
     /// Since when it could be forgotten; [`Moment::NEVER`] if something depends on it.
@@ -29,8 +29,8 @@ pub(super) struct KeyEntry {
     pub(super) watched: bool,
     /// Whether its holders share it. Without holders: whether the last ones did.
     pub(super) shared: bool,
-    /// The use as which the census counts it.
-    counted: Use,
+    /// Whether the census counts it as idle.
+    counted_idle: bool,
 }
 
 impl KeyEntry {
@@ -61,10 +61,11 @@ impl KeyEntry {
 
 /// See the module.
 pub(super) struct Keys {
-    entries: Table<KeyEntry>,
-    by_name: HashMap<Arc<[u8]>, Id<KeyEntry>>,
+    /// Only this file adds and removes entries.
+    pub(super) entries: Table<KeyEntry, 'k'>,
+    by_name: HashMap<Arc<[u8]>, KeyId>,
     /// Keys that can be forgotten, by the time since when.
-    idle: Timers<Id<KeyEntry>>,
+    idle: Timers<KeyId>,
     next_collection: Moment,
     census: Census,
     /// The names of watched keys. Some of these keys may not exist.
@@ -87,47 +88,35 @@ impl Keys {
         self.by_name.hasher()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub(super) fn places(&self) -> u32 {
-        self.entries.places()
-    }
-
-    pub(super) fn get(&self, id: Id<KeyEntry>) -> Option<&KeyEntry> {
-        self.entries.get(id)
-    }
-
-    pub(super) fn find(&self, key: Key<'_>) -> Option<Id<KeyEntry>> {
+    pub(super) fn find(&self, key: Key<'_>) -> Option<KeyId> {
         self.by_name.get(key.bytes()).copied()
     }
 
     /// Whether all these keys can be in use at the same time within the limit of keys. Idle keys are forgotten to
     /// make room.
     pub(super) fn have_room_for(&self, names: Names<'_>, most: usize) -> bool {
-        let is_new = |id: &Option<Id<_>>| id.is_none_or(|id| self.entries[id].is_forgettable());
+        let is_new = |id: &Option<KeyId>| id.is_none_or(|id| self.entries[id].is_forgettable());
         let new = names.iter().map(|key| self.find(key)).filter(is_new).count();
         self.entries.len() - self.idle.len() + new <= most
     }
 
     /// Adds a key that [`Keys::find`] did not find. It is idle until it has a holder or waiter: the request that names
     /// it may yet be refused.
-    pub(super) fn create(&mut self, now: Moment, key: Key<'_>, limit: Limit) -> Id<KeyEntry> {
+    pub(super) fn create(&mut self, now: Moment, key: Key<'_>, limit: Limit) -> KeyId {
         let name: Arc<[u8]> = key.bytes().into();
         let id = self.entries.insert(KeyEntry {
             name: Arc::clone(&name),
             limit,
             touched: now,
-            holders: Line::new(),
-            queue: Line::new(),
+            holders: Line::default(),
+            queue: Line::default(),
             pins: 0,
             idle_since: Moment::NEVER,
             watched: !self.watched.is_empty() && self.watched.contains(key.bytes()),
             shared: false,
-            counted: Use::Idle,
+            counted_idle: true,
         });
-        *self.census.keys(limit, Use::Idle) += 1;
+        self.census.of(limit).idle += 1;
         self.by_name.insert(name, id);
         self.settle(now, id);
         id
@@ -146,15 +135,14 @@ impl Keys {
     }
 
     /// To be called after every use of a key: notes the time, and whether the key is idle.
-    pub(super) fn settle(&mut self, now: Moment, id: Id<KeyEntry>) {
+    pub(super) fn settle(&mut self, now: Moment, id: KeyId) {
         let entry = &mut self.entries[id];
         entry.touched = now;
-        let usage = if entry.is_idle() { Use::Idle } else { Use::Busy };
-        let counted = std::mem::replace(&mut entry.counted, usage);
-        if counted != usage {
-            *self.census.keys(entry.limit, counted) -= 1;
-            *self.census.keys(entry.limit, usage) += 1;
-        }
+        let is_idle = entry.is_idle();
+        let was_idle = std::mem::replace(&mut entry.counted_idle, is_idle);
+        let population = self.census.of(entry.limit);
+        population.in_use = population.in_use + usize::from(was_idle) - usize::from(is_idle);
+        population.idle = population.idle + usize::from(is_idle) - usize::from(was_idle);
         let idle_since = if entry.is_forgettable() { now } else { Moment::NEVER };
         self.idle.reset(id, entry.idle_since, idle_since);
         entry.idle_since = idle_since;
@@ -165,52 +153,46 @@ impl Keys {
     }
 
     /// Adds a holder whose token has this fence.
-    pub(super) fn add_holder(
-        &mut self,
-        id: Id<KeyEntry>,
-        claim: Claim,
-        fence: u64,
-        holder: Id<Holder>,
-    ) {
+    pub(super) fn add_holder(&mut self, id: KeyId, claim: Claim, fence: u64, holder: HolderId) {
         let entry = &mut self.entries[id];
         entry.holders.add(fence, holder);
         entry.shared = claim.is_shared();
         self.census.lock_readers += usize::from(entry.shared);
-        *self.census.holders(entry.limit) += 1;
+        self.census.of(entry.limit).holders += 1;
     }
 
-    pub(super) fn remove_holder(&mut self, id: Id<KeyEntry>, fence: u64, holder: Id<Holder>) {
+    pub(super) fn remove_holder(&mut self, id: KeyId, fence: u64, holder: HolderId) {
         let entry = &mut self.entries[id];
         entry.holders.remove(fence, holder);
         self.census.lock_readers -= usize::from(entry.shared);
-        *self.census.holders(entry.limit) -= 1;
+        self.census.of(entry.limit).holders -= 1;
     }
 
-    pub(super) fn add_waiter(&mut self, id: Id<KeyEntry>, arrival: u64, waiter: Id<Waiter>) {
+    pub(super) fn add_waiter(&mut self, id: KeyId, arrival: u64, waiter: WaiterId) {
         let entry = &mut self.entries[id];
         entry.queue.add(arrival, waiter);
-        *self.census.waiters(entry.limit) += 1;
+        self.census.of(entry.limit).waiters += 1;
     }
 
-    pub(super) fn remove_waiter(&mut self, id: Id<KeyEntry>, arrival: u64, waiter: Id<Waiter>) {
+    pub(super) fn remove_waiter(&mut self, id: KeyId, arrival: u64, waiter: WaiterId) {
         let entry = &mut self.entries[id];
         entry.queue.remove(arrival, waiter);
-        *self.census.waiters(entry.limit) -= 1;
+        self.census.of(entry.limit).waiters -= 1;
     }
 
     /// Gives an idle key another limit.
-    pub(super) fn change_limit(&mut self, id: Id<KeyEntry>, limit: Limit) {
+    pub(super) fn change_limit(&mut self, id: KeyId, limit: Limit) {
         let entry = &mut self.entries[id];
-        *self.census.keys(entry.limit, entry.counted) -= 1;
+        self.census.of(entry.limit).idle -= 1;
         entry.limit = limit;
-        *self.census.keys(limit, entry.counted) += 1;
+        self.census.of(limit).idle += 1;
     }
 
     /// Forgets the key that was idle for longest; false if none is idle.
     pub(super) fn forget_one(&mut self) -> bool {
         let Some(id) = self.idle.pop(Moment::NEVER) else { return false };
         let entry = self.entries.remove(id);
-        *self.census.keys(entry.limit, entry.counted) -= 1;
+        self.census.of(entry.limit).idle -= 1;
         self.by_name.remove(&entry.name);
         true
     }
@@ -230,23 +212,17 @@ impl Keys {
     pub(super) fn next_collection(&self) -> Moment {
         if self.idle.len() == 0 { Moment::NEVER } else { self.next_collection }
     }
-
-    /// The keys with waiters.
-    pub(super) fn with_waiters(&self) -> Vec<Id<KeyEntry>> {
-        let all = self.entries.iter();
-        all.filter(|(_, entry)| entry.queue.len() > 0).map(|(id, _)| id).collect()
-    }
 }
 
-impl Index<Id<KeyEntry>> for Keys {
+impl Index<KeyId> for Keys {
     type Output = KeyEntry;
-    fn index(&self, id: Id<KeyEntry>) -> &KeyEntry {
+    fn index(&self, id: KeyId) -> &KeyEntry {
         &self.entries[id]
     }
 }
 
-impl IndexMut<Id<KeyEntry>> for Keys {
-    fn index_mut(&mut self, id: Id<KeyEntry>) -> &mut KeyEntry {
+impl IndexMut<KeyId> for Keys {
+    fn index_mut(&mut self, id: KeyId) -> &mut KeyEntry {
         &mut self.entries[id]
     }
 }

@@ -2,31 +2,24 @@
 //! calls to make, and in which order. `requests.rs` has the requests, `queue.rs` and `holding.rs` what they change,
 //! `sharing.rs` and `ownership.rs` the rules, and `state.rs` the tables. Pure.
 
+#![expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
+
 mod counters;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod holding;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod keys;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
-mod leaving;
 mod ownership;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod queue;
 mod record;
 mod request;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod requests;
 mod sharing;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod state;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod table;
 mod terms;
 mod timers;
-#[expect(clippy::indexing_slicing, reason = "ids are made by the engine, not by clients")]
 mod view;
 
-pub use counters::{Census, Counters, Histogram, WAIT_BOUNDS_MICROS};
+pub use counters::{Census, Counters, Histogram, Population, WAIT_BOUNDS_MICROS};
 pub use record::{Kept, Label, LeaseStart, Record};
 pub use request::{
     Answer, AutoRelease, ConnId, Effect, Grant, Progress, Refusal, Request, Verdict,
@@ -40,10 +33,10 @@ pub use terms::{
 pub use timers::Timers;
 pub use view::{Cursor, KeyLine, KeyView, Party, Sight};
 
-use state::{Alarm, Conn, Noted, State, Want};
+use state::{Alarm, Conn, Enqueued, Holder, Noted, Phase, State, Want};
 use std::hash::RandomState;
-use std::ops::ControlFlow;
 use std::sync::Arc;
+use table::HolderId;
 
 /// The lock manager. [The crate](crate) says what to call, and in which order.
 pub struct Engine(State);
@@ -64,14 +57,15 @@ impl Engine {
     pub fn connect(&mut self, serial: u64) -> ConnId {
         let state = &mut self.0;
         state.generation = state.generation.wrapping_add(1);
-        let id = state.conns.insert(Conn::new(state.generation, serial, None));
+        let generation = state.generation;
+        let id = state.conns.insert(Conn { generation, serial, ..Conn::default() });
         state.conn_id(id)
     }
 
     /// Sets the label of a connection from now on; holds that it gets carry the label.
     pub fn introduce(&mut self, conn: ConnId, label: &Arc<Label>) {
-        if let Some(conn) = self.0.conn(conn).and_then(|id| self.0.conns.get_mut(id)) {
-            conn.label = Some(Arc::clone(label));
+        if let Some(conn) = self.0.conn(conn) {
+            self.0.conns[conn].label = Some(Arc::clone(label));
         }
     }
 
@@ -113,32 +107,65 @@ impl Engine {
     /// Withdraws a blocked wait: its place becomes free, and no answer will come.
     pub fn cancel(&mut self, now: Moment, conn: ConnId) {
         let state = self.at(now);
-        if let Some(conn) = state.conn(conn) {
-            leaving::cancel(state, conn);
+        if let Some(waiter) = state.conn(conn).and_then(|conn| state.conns[conn].blocked) {
+            queue::leave(state, waiter);
         }
     }
 
-    /// Removes the entries of a connection that has ended: its waits and records in any case, its holds according to
-    /// `auto`. Its id is free then.
+    /// Removes the entries of a connection that has ended: its waits and requests of `e` in any case, its holds
+    /// according to `auto`. Its id is free then.
     pub fn disconnect(&mut self, now: Moment, conn: ConnId, auto: AutoRelease) {
+        self.cancel(now, conn);
         let state = self.at(now);
-        if let Some(conn) = state.conn(conn) {
-            leaving::disconnect(state, conn, auto);
+        let Some(conn) = state.conn(conn) else { return };
+        while let Some((&key, &Enqueued { phase, .. })) =
+            state.conns[conn].enqueued.first_key_value()
+        {
+            state.dequeue(conn, key);
+            match phase {
+                Phase::Queued(waiter) => drop(queue::leave(state, waiter)),
+                // No client has seen this token, so no client could ever release the hold.
+                Phase::Granted(id) => queue::give_back(state, id),
+                Phase::Acquired(_) | Phase::Lost => {}
+            }
         }
+        while let Some(id) = state.conns[conn].renewed.last().or(state.conns[conn].owned.last()) {
+            let standing = state.holders[id].standing;
+            match standing.parted(conn, auto, state.caps.disconnect_grace) {
+                Some(standing) => holding::stand(state, id, standing),
+                None => queue::give_back(state, id),
+            }
+        }
+        state.conns.remove(conn);
     }
 
     /// Frees a hold that was granted to a connection but never announced to it.
     pub fn take_back(&mut self, now: Moment, conn: ConnId, token: Token) {
         let state = self.at(now);
-        if let Some(conn) = state.conn(conn) {
-            leaving::take_back(state, conn, token);
+        let owned = |conn| state.conns[conn].owned.find(token.fence());
+        let found = state.conn(conn).and_then(owned);
+        if let Some(id) = found.filter(|id| state.holders[*id].token == token) {
+            holding::dequeue(state, id);
+            queue::give_back(state, id);
         }
     }
 
     /// Takes away all holds of a key, of every owner; returns how many.
     pub fn force_release(&mut self, now: Moment, key: Key<'_>) -> usize {
         let state = self.at(now);
-        state.keys.find(key).map_or(0, |key| leaving::force_release(state, key))
+        let Some(key) = state.keys.find(key) else { return 0 };
+        let holds: Vec<HolderId> = state.keys[key].holders.iter().rev().collect();
+        for &id in &holds {
+            state.counters.releases += 1;
+            let Holder { standing, token, .. } = state.holders[id];
+            for conn in [standing.owner, standing.renewer].into_iter().flatten() {
+                let conn = state.conn_id(conn);
+                state.effects.push_back(Effect::Taken(conn, token));
+            }
+            holding::mark_lost(state, id);
+            queue::free(state, id);
+        }
+        holds.len()
     }
 
     /// The oldest effect not yet taken.
@@ -166,7 +193,12 @@ impl Engine {
 
     /// Ends every wait with [`Refusal::Draining`] and refuses new holds from now on.
     pub fn drain(&mut self, now: Moment) {
-        queue::drain(self.at(now));
+        let state = self.at(now);
+        state.draining = true;
+        let blocked = state.waiters.iter().filter(|(_, waiter)| waiter.blocked);
+        for id in blocked.map(|(id, _)| id).collect::<Vec<_>>() {
+            queue::end_wait(state, id, Answer::Refused(Refusal::Draining));
+        }
     }
 
     /// The counters of events so far.
@@ -177,31 +209,6 @@ impl Engine {
     /// The numbers of entries in the tables, by kind.
     pub const fn census(&self) -> &Census {
         self.0.keys.census()
-    }
-
-    /// Reads the next `budget` places of the table of keys, and passes the line of every key to `note`, also of idle
-    /// keys. `note` may stop before the next one. Begin with the default cursor; [`Progress::Done`] means that all
-    /// keys were read. A key that exists throughout is passed once.
-    pub fn look_over(
-        &self,
-        now: Moment,
-        cursor: &mut Cursor,
-        budget: u32,
-        note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
-    ) -> Progress {
-        view::look_over(&self.0, now, cursor, budget, note)
-    }
-
-    /// A key with at most `most` holders and waiters; `None` if it is no longer in use.
-    #[must_use]
-    pub fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
-        view::view(&self.0, now, key, most)
-    }
-
-    /// The holders of a key; `None` if it is free.
-    #[must_use]
-    pub fn sight(&self, now: Moment, key: Key<'_>) -> Option<Sight> {
-        view::sight(&self.0, now, key)
     }
 
     /// From now on, [`Effect::Moved`] reports each change of this key's holders, or no longer does.
@@ -235,9 +242,7 @@ impl Engine {
 
     /// Restores a recorded hold, without a connection. A name that is no key is no hold.
     pub fn restore(&mut self, now: Moment, kept: &Kept) {
-        if let Some(key) = Key::new(&kept.key) {
-            holding::restore(self.at(now), key, kept);
-        }
+        holding::restore(self.at(now), kept);
     }
 
     /// A grant or renewal of a hold has been recorded. With the last of them its lease begins.
@@ -282,7 +287,8 @@ impl Engine {
         state.lease_start = old.lease_start;
         state.closed_until = old.closed_until;
         for conn in state.conns.iter_mut() {
-            *conn = Conn::new(conn.generation, conn.serial, conn.label.take());
+            let Conn { generation, serial, label, .. } = std::mem::take(conn);
+            *conn = Conn { generation, serial, label, ..Conn::default() };
         }
     }
 }

@@ -1,20 +1,19 @@
 //! The queues of the keys: who waits, and who gets a slot that becomes free. Pure.
 
 use super::holding;
-use super::keys::KeyEntry;
-use super::request::{Answer, Effect, Refusal};
-use super::state::{Alarm, Conn, Enqueued, Holder, Phase, State, Waiter, Want};
-use super::table::Id;
+use super::request::{Answer, Effect};
+use super::state::{Alarm, Enqueued, Holder, Phase, State, Waiter, Want};
+use super::table::{ConnAt, HolderId, KeyId, WaiterId};
 use super::terms::{Moment, Seconds};
 
 /// Adds a request to the end of the queue.
 pub(super) fn join(
     state: &mut State,
-    key: Id<KeyEntry>,
-    conn: Id<Conn>,
+    key: KeyId,
+    conn: ConnAt,
     want: Want,
     enqueued: bool,
-) -> Id<Waiter> {
+) -> WaiterId {
     state.arrivals += 1;
     let (arrival, since) = (state.arrivals, state.now);
     let timer_at = Moment::NEVER;
@@ -27,7 +26,7 @@ pub(super) fn join(
 }
 
 /// From now on, the connection waits for this place.
-pub(super) fn block(state: &mut State, id: Id<Waiter>, timeout: Seconds) {
+pub(super) fn block(state: &mut State, id: WaiterId, timeout: Seconds) {
     let waiter = &mut state.waiters[id];
     waiter.blocked = true;
     waiter.timer_at = state.now.after(timeout);
@@ -37,7 +36,7 @@ pub(super) fn block(state: &mut State, id: Id<Waiter>, timeout: Seconds) {
 
 /// Takes a request out of its queue and forgets it, also as one of `e`. The waiters behind a writer that has gone may
 /// be readers, which can share with the holders.
-pub(super) fn leave(state: &mut State, id: Id<Waiter>) -> Waiter {
+pub(super) fn leave(state: &mut State, id: WaiterId) -> Waiter {
     let waiter = take(state, id);
     if waiter.enqueued {
         state.dequeue(waiter.conn, waiter.key);
@@ -49,7 +48,7 @@ pub(super) fn leave(state: &mut State, id: Id<Waiter>) -> Waiter {
 }
 
 /// Takes a request out of its queue.
-fn take(state: &mut State, id: Id<Waiter>) -> Waiter {
+fn take(state: &mut State, id: WaiterId) -> Waiter {
     let waiter = state.waiters.remove(id);
     state.timers.reset(Alarm::Wait(id), waiter.timer_at, Moment::NEVER);
     let conn = &mut state.conns[waiter.conn];
@@ -63,14 +62,14 @@ fn take(state: &mut State, id: Id<Waiter>) -> Waiter {
 }
 
 /// Ends a blocked wait without a grant.
-pub(super) fn end_wait(state: &mut State, id: Id<Waiter>, answer: Answer) {
+pub(super) fn end_wait(state: &mut State, id: WaiterId, answer: Answer) {
     let waiter = leave(state, id);
     state.count(&answer);
     state.answer(waiter.conn, answer);
 }
 
 /// Makes the head of the queue a holder, and then the next one, as long as the holders leave room.
-pub(super) fn serve(state: &mut State, key: Id<KeyEntry>) {
+pub(super) fn serve(state: &mut State, key: KeyId) {
     while let Some(head) = state.keys[key].queue.first() {
         if !state.may_follow(key, state.waiters[head].want.claim) {
             return;
@@ -92,14 +91,15 @@ pub(super) fn serve(state: &mut State, key: Id<KeyEntry>) {
 
 /// Serves all queues that filled up while nothing was granted.
 pub(super) fn serve_all(state: &mut State) {
-    for key in state.keys.with_waiters() {
+    let keys = state.keys.entries.iter().filter(|(_, entry)| entry.queue.len() > 0);
+    for key in keys.map(|(key, _)| key).collect::<Vec<_>>() {
         serve(state, key);
     }
 }
 
 /// Frees a slot and hands it to the head of the queue. If nothing more can be recorded, one hold follows one, so readers
 /// get the lock one after the other.
-pub(super) fn free(state: &mut State, id: Id<Holder>) {
+pub(super) fn free(state: &mut State, id: HolderId) {
     let room = state.room;
     state.room = room.saturating_add(1);
     let key = holding::remove(state, id);
@@ -108,8 +108,14 @@ pub(super) fn free(state: &mut State, id: Id<Holder>) {
     state.keys.settle(state.now, key);
 }
 
+/// Ends a hold because its connection has ended, or was not told of it.
+pub(super) fn give_back(state: &mut State, id: HolderId) {
+    state.counters.disconnect_releases += 1;
+    free(state, id);
+}
+
 /// Ends a hold because its lease is over.
-fn expire(state: &mut State, id: Id<Holder>) {
+fn expire(state: &mut State, id: HolderId) {
     state.counters.expiries += 1;
     let Holder { serial, key, .. } = state.holders[id];
     let key = state.keys[key].name[..].into();
@@ -119,7 +125,7 @@ fn expire(state: &mut State, id: Id<Holder>) {
 }
 
 /// Ends a hold if its lease is over. That may be the case a moment before its timer fires.
-pub(super) fn expire_due(state: &mut State, id: Id<Holder>) -> bool {
+pub(super) fn expire_due(state: &mut State, id: HolderId) -> bool {
     let is_due = state.holders[id].expires <= state.now;
     if is_due {
         expire(state, id);
@@ -136,8 +142,7 @@ pub(super) fn ring(state: &mut State) {
                 if state.holders[id].expires <= state.now {
                     expire(state, id);
                 } else if state.holders[id].lapses <= state.now {
-                    state.counters.disconnect_releases += 1;
-                    free(state, id);
+                    give_back(state, id);
                 } else {
                     holding::note_left(state, id);
                 }
@@ -148,14 +153,5 @@ pub(super) fn ring(state: &mut State) {
                 end_wait(state, id, Answer::TimedOut);
             }
         }
-    }
-}
-
-/// Ends every wait, and refuses new holds from now on.
-pub(super) fn drain(state: &mut State) {
-    state.draining = true;
-    let blocked = state.waiters.iter().filter(|(_, waiter)| waiter.blocked);
-    for id in blocked.map(|(id, _)| id).collect::<Vec<_>>() {
-        end_wait(state, id, Answer::Refused(Refusal::Draining));
     }
 }

@@ -1,25 +1,20 @@
 //! The requests of clients. The protocol fixes the order of the checks. Pure.
 
 use super::holding;
-use super::keys::KeyEntry;
 use super::queue;
 use super::request::{Answer, Grant, Refusal};
 use super::sharing::Claim;
-use super::state::{Conn, Enqueued, Holder, Phase, State, Want};
-use super::table::Id;
+use super::state::{Enqueued, Phase, State, Want};
+use super::table::{ConnAt, HolderId, KeyId};
 use super::terms::{Key, Keys, Seconds, Token, Ttl};
 
 /// The answer to a request; `None` if it comes later.
 pub(super) type Decision = Result<Option<Answer>, Refusal>;
 
-const fn now(answer: Answer) -> Decision {
-    Ok(Some(answer))
-}
-
 /// `l`, `sl`, `rl`: takes a slot, or waits for it.
 pub(super) fn acquire(
     state: &mut State,
-    conn: Id<Conn>,
+    conn: ConnAt,
     key: Key<'_>,
     want: Want,
     timeout: Seconds,
@@ -27,11 +22,11 @@ pub(super) fn acquire(
     let key = enter(state, key, want.claim)?;
     if state.has_room(key, want.claim) {
         state.may_grant(conn, 1, 1)?;
-        return now(Answer::Granted(give(state, conn, key, want)));
+        return Ok(Some(Answer::Granted(give(state, conn, key, want))));
     }
     if timeout == Seconds::ZERO {
         state.may_wait(conn, key, 0)?;
-        return now(Answer::TimedOut);
+        return Ok(Some(Answer::TimedOut));
     }
     state.may_wait(conn, key, 1)?;
     let waiter = queue::join(state, key, conn, want, false);
@@ -40,12 +35,12 @@ pub(super) fn acquire(
 }
 
 /// `al`: takes all these locks, or none. If it takes none, nothing has changed.
-pub(super) fn acquire_all(state: &mut State, conn: Id<Conn>, keys: Keys<'_>, ttl: Ttl) -> Decision {
+pub(super) fn acquire_all(state: &mut State, conn: ConnAt, keys: Keys<'_>, ttl: Ttl) -> Decision {
     if state.draining {
         return Err(Refusal::Draining);
     }
     if state.now < state.closed_until || !keys.iter().all(|key| is_free(state, key)) {
-        return now(Answer::TimedOut);
+        return Ok(Some(Answer::TimedOut));
     }
     state.may_grant(conn, keys.count(), keys.count())?;
     if !state.keys.have_room_for(keys, state.caps.max_locks) {
@@ -56,11 +51,11 @@ pub(super) fn acquire_all(state: &mut State, conn: Id<Conn>, keys: Keys<'_>, ttl
         let key = enter(state, key, Claim::LOCK)?;
         Ok(give(state, conn, key, want))
     });
-    now(Answer::All(all.collect::<Result<_, _>>()?))
+    Ok(Some(Answer::All(all.collect::<Result<_, _>>()?)))
 }
 
 /// `e`, `se`, `re`: takes a slot or a place in the queue, without waiting.
-pub(super) fn enqueue(state: &mut State, conn: Id<Conn>, key: Key<'_>, want: Want) -> Decision {
+pub(super) fn enqueue(state: &mut State, conn: ConnAt, key: Key<'_>, want: Want) -> Decision {
     if state.draining {
         return Err(Refusal::Draining);
     }
@@ -78,22 +73,22 @@ pub(super) fn enqueue(state: &mut State, conn: Id<Conn>, key: Key<'_>, want: Wan
         let id = holding::grant(state, key, conn, want, state.now);
         state.holders[id].enqueued = true;
         state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Acquired(id) });
-        return now(Answer::Acquired(holding::announce(state, id)));
+        return Ok(Some(Answer::Acquired(holding::announce(state, id))));
     }
     state.may_wait(conn, key, 2)?;
     let waiter = queue::join(state, key, conn, want, true);
     state.enqueue(conn, key, Enqueued { ttl: want.ttl, phase: Phase::Queued(waiter) });
-    now(Answer::Queued)
+    Ok(Some(Answer::Queued))
 }
 
 /// `w`, `sw`: fetches the result of `e`, or waits for it.
-pub(super) fn wait(state: &mut State, conn: Id<Conn>, key: Key<'_>, timeout: Seconds) -> Decision {
+pub(super) fn wait(state: &mut State, conn: ConnAt, key: Key<'_>, timeout: Seconds) -> Decision {
     let key = state.keys.find(key).ok_or(Refusal::NotEnqueued)?;
     let Enqueued { ttl, phase } = enqueued(state, conn, key).ok_or(Refusal::NotEnqueued)?;
     match phase {
         Phase::Acquired(id) | Phase::Granted(id) => {
             state.dequeue(conn, key);
-            now(Answer::Granted(holding::restart_lease(state, id, ttl)))
+            Ok(Some(Answer::Granted(holding::restart_lease(state, id, ttl))))
         }
         Phase::Lost => {
             state.dequeue(conn, key);
@@ -101,7 +96,7 @@ pub(super) fn wait(state: &mut State, conn: Id<Conn>, key: Key<'_>, timeout: Sec
         }
         Phase::Queued(waiter) if state.draining || timeout == Seconds::ZERO => {
             queue::leave(state, waiter);
-            if state.draining { Err(Refusal::Draining) } else { now(Answer::TimedOut) }
+            if state.draining { Err(Refusal::Draining) } else { Ok(Some(Answer::TimedOut)) }
         }
         Phase::Queued(waiter) => {
             state.waiters[waiter].since = state.now;
@@ -116,13 +111,13 @@ pub(super) fn release(state: &mut State, key: Key<'_>, token: Option<Token>) -> 
     let id = held(state, key, token)?;
     holding::dequeue(state, id);
     queue::free(state, id);
-    now(Answer::Released)
+    Ok(Some(Answer::Released))
 }
 
 /// `n`, `sn`: renews a lease.
 pub(super) fn renew(
     state: &mut State,
-    conn: Id<Conn>,
+    conn: ConnAt,
     key: Key<'_>,
     token: Option<Token>,
     ttl: Ttl,
@@ -131,11 +126,11 @@ pub(super) fn renew(
     let standing = state.holders[id].standing.renewed(conn);
     holding::stand(state, id, standing);
     holding::restart_lease(state, id, ttl);
-    now(Answer::Renewed(ttl))
+    Ok(Some(Answer::Renewed(ttl)))
 }
 
 /// Finds or creates the key.
-fn enter(state: &mut State, key: Key<'_>, claim: Claim) -> Result<Id<KeyEntry>, Refusal> {
+fn enter(state: &mut State, key: Key<'_>, claim: Claim) -> Result<KeyId, Refusal> {
     if state.draining {
         return Err(Refusal::Draining);
     }
@@ -150,14 +145,14 @@ fn enter(state: &mut State, key: Key<'_>, claim: Claim) -> Result<Id<KeyEntry>, 
         expire_newest(state, id);
         return Ok(id);
     }
-    if state.keys.len() >= state.caps.max_locks && !state.keys.forget_one() {
+    if state.keys.entries.len() >= state.caps.max_locks && !state.keys.forget_one() {
         return Err(Refusal::MaxLocks);
     }
     Ok(state.keys.create(state.now, key, limit))
 }
 
 /// Grants a slot at once.
-fn give(state: &mut State, conn: Id<Conn>, key: Id<KeyEntry>, want: Want) -> Grant {
+fn give(state: &mut State, conn: ConnAt, key: KeyId, want: Want) -> Grant {
     let id = holding::grant(state, key, conn, want, state.now);
     holding::announce(state, id)
 }
@@ -170,14 +165,14 @@ fn is_free(state: &mut State, key: Key<'_>) -> bool {
     entry.is_idle() && (entry.limit.count() == 1 || entry.is_forgettable())
 }
 
-fn expire_newest(state: &mut State, key: Id<KeyEntry>) {
+fn expire_newest(state: &mut State, key: KeyId) {
     if let Some(newest) = state.keys[key].holders.last() {
         queue::expire_due(state, newest);
     }
 }
 
 /// The request of `e` of a connection, lost if its lease is over.
-fn enqueued(state: &mut State, conn: Id<Conn>, key: Id<KeyEntry>) -> Option<Enqueued> {
+fn enqueued(state: &mut State, conn: ConnAt, key: KeyId) -> Option<Enqueued> {
     let Enqueued { phase, .. } = state.conns[conn].enqueued.get(&key)?;
     if let Phase::Acquired(id) | Phase::Granted(id) = *phase {
         queue::expire_due(state, id);
@@ -186,7 +181,7 @@ fn enqueued(state: &mut State, conn: Id<Conn>, key: Id<KeyEntry>) -> Option<Enqu
 }
 
 /// The hold that a token proves now. A hold whose lease is over is ended instead.
-fn held(state: &mut State, key: Key<'_>, token: Option<Token>) -> Result<Id<Holder>, Refusal> {
+fn held(state: &mut State, key: Key<'_>, token: Option<Token>) -> Result<HolderId, Refusal> {
     let id = token.and_then(|token| holding::find(state, key, token)).ok_or(Refusal::NotHeld)?;
     if queue::expire_due(state, id) { Err(Refusal::NotHeld) } else { Ok(id) }
 }

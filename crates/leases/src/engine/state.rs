@@ -1,12 +1,12 @@
 //! What the engine knows: its tables, and what an entry of each is. Pure.
 
 use super::counters::Counters;
-use super::keys::{KeyEntry, Keys};
+use super::keys::Keys;
 use super::ownership::Standing;
 use super::record::{Kept, Label, LeaseStart, Record};
 use super::request::{Answer, ConnId, Effect, Refusal};
 use super::sharing::Claim;
-use super::table::{Id, Line, Table};
+use super::table::{ConnAt, HolderId, Id, KeyId, Line, Table, WaiterId};
 use super::terms::{Mint, Moment, Seconds, Token, Ttl};
 use super::timers::Timers;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,8 +43,8 @@ pub(super) struct Want {
 
 /// A granted slot. For its owner, see [`super::ownership`].
 pub(super) struct Holder {
-    pub(super) key: Id<KeyEntry>,
-    pub(super) standing: Standing<Id<Conn>>,
+    pub(super) key: KeyId,
+    pub(super) standing: Standing<ConnAt>,
     /// The number of the owner, also after it has ended.
     pub(super) serial: u64,
     pub(super) label: Option<Arc<Label>>,
@@ -71,7 +71,7 @@ pub(super) struct Holder {
 
 impl Holder {
     /// A hold that no connection owns.
-    pub(super) fn new(key: Id<KeyEntry>, token: Token, ttl: Ttl, since: Moment) -> Self {
+    pub(super) fn new(key: KeyId, token: Token, ttl: Ttl, since: Moment) -> Self {
         Self {
             key,
             standing: Standing::NOBODYS,
@@ -99,8 +99,8 @@ impl Holder {
 
 /// One place in the queue of a key.
 pub(super) struct Waiter {
-    pub(super) key: Id<KeyEntry>,
-    pub(super) conn: Id<Conn>,
+    pub(super) key: KeyId,
+    pub(super) conn: ConnAt,
     pub(super) want: Want,
     /// Its number in the order of arrival.
     pub(super) arrival: u64,
@@ -122,16 +122,17 @@ pub(super) struct Enqueued {
 
 #[derive(Clone, Copy)]
 pub(super) enum Phase {
-    Queued(Id<Waiter>),
+    Queued(WaiterId),
     /// The client has the token from the answer to `e`.
-    Acquired(Id<Holder>),
+    Acquired(HolderId),
     /// Granted when its turn came; no client has seen the token.
-    Granted(Id<Holder>),
+    Granted(HolderId),
     /// Granted, but the lease ended before `w`.
     Lost,
 }
 
 /// A connection and its entries, so that the cost of leaving depends on their number only.
+#[derive(Default)]
 pub(super) struct Conn {
     pub(super) generation: u32,
     /// The number of its slots, places in queues and requests of `e`.
@@ -139,38 +140,23 @@ pub(super) struct Conn {
     pub(super) serial: u64,
     pub(super) label: Option<Arc<Label>>,
     /// By fence, as `renewed`.
-    pub(super) owned: Line<Holder>,
-    pub(super) renewed: Line<Holder>,
-    pub(super) enqueued: BTreeMap<Id<KeyEntry>, Enqueued>,
-    pub(super) blocked: Option<Id<Waiter>>,
-}
-
-impl Conn {
-    pub(super) const fn new(generation: u32, serial: u64, label: Option<Arc<Label>>) -> Self {
-        Self {
-            generation,
-            entries: 0,
-            serial,
-            label,
-            owned: Line::new(),
-            renewed: Line::new(),
-            enqueued: BTreeMap::new(),
-            blocked: None,
-        }
-    }
+    pub(super) owned: Line<'h'>,
+    pub(super) renewed: Line<'h'>,
+    pub(super) enqueued: BTreeMap<KeyId, Enqueued>,
+    pub(super) blocked: Option<WaiterId>,
 }
 
 /// What a timer is for. At the same moment leases end before waits, so the next waiter gets the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
-    Hold(Id<Holder>),
+    Hold(HolderId),
     Open,
-    Wait(Id<Waiter>),
+    Wait(WaiterId),
 }
 
 /// A change that was not taken yet.
 pub(super) enum Noted {
-    Present(fn(Kept) -> Record, Id<Holder>, Token),
+    Present(fn(Kept) -> Record, HolderId, Token),
     Ended(Token),
 }
 
@@ -181,9 +167,9 @@ pub(super) struct State {
     pub(super) caps: Caps,
     pub(super) mint: Box<dyn Mint>,
     pub(super) keys: Keys,
-    pub(super) holders: Table<Holder>,
-    pub(super) waiters: Table<Waiter>,
-    pub(super) conns: Table<Conn>,
+    pub(super) holders: Table<Holder, 'h'>,
+    pub(super) waiters: Table<Waiter, 'w'>,
+    pub(super) conns: Table<Conn, 'c'>,
     /// The number of requests of `e` whose result was not fetched.
     pub(super) enqueued: usize,
     /// The number of the latest connection.
@@ -231,25 +217,25 @@ impl State {
     }
 
     /// The connection, if it is still the one that got this id.
-    pub(super) fn conn(&self, conn: ConnId) -> Option<Id<Conn>> {
+    pub(super) fn conn(&self, conn: ConnId) -> Option<ConnAt> {
         let id = Id::new(conn.place);
         self.conns.get(id).filter(|found| found.generation == conn.generation).map(|_| id)
     }
 
     /// The id of a connection for callers.
-    pub(super) fn conn_id(&self, id: Id<Conn>) -> ConnId {
+    pub(super) fn conn_id(&self, id: ConnAt) -> ConnId {
         ConnId { place: id.place(), generation: self.conns[id].generation }
     }
 
     /// Answers a connection that waits, which therefore has not ended.
-    pub(super) fn answer(&mut self, conn: Id<Conn>, answer: Answer) {
+    pub(super) fn answer(&mut self, conn: ConnAt, answer: Answer) {
         let id = self.conn_id(conn);
         self.effects.push_back(Effect::Answer(id, answer));
     }
 
     /// Notes that the holders of a key, or the facts known about them, have changed. A key that is not watched costs
     /// one comparison.
-    pub(super) fn note_move(&mut self, key: Id<KeyEntry>) {
+    pub(super) fn note_move(&mut self, key: KeyId) {
         let entry = &self.keys[key];
         if entry.watched {
             self.effects.push_back(Effect::Moved(entry.name[..].into()));
@@ -258,7 +244,7 @@ impl State {
 
     /// Whether the limits leave room for this many more slots, places or requests of a connection. There is always room
     /// for none, also above a limit: by an inherited hold, or by a restart with smaller limits.
-    pub(super) fn may_have(&self, conn: Id<Conn>, more: usize) -> bool {
+    pub(super) fn may_have(&self, conn: ConnAt, more: usize) -> bool {
         let all = self.holders.len() + self.waiters.len() + self.enqueued;
         let own = self.conns[conn].entries;
         let Caps { max_entries, max_entries_per_connection, .. } = self.caps;
@@ -268,7 +254,7 @@ impl State {
     /// Whether a connection may get this many free slots, and this many entries with them.
     pub(super) fn may_grant(
         &self,
-        conn: Id<Conn>,
+        conn: ConnAt,
         slots: usize,
         entries: usize,
     ) -> Result<(), Refusal> {
@@ -279,25 +265,20 @@ impl State {
     }
 
     /// Whether a connection may wait for the key, and have this many entries with that.
-    pub(super) fn may_wait(
-        &self,
-        conn: Id<Conn>,
-        key: Id<KeyEntry>,
-        entries: usize,
-    ) -> Result<(), Refusal> {
+    pub(super) fn may_wait(&self, conn: ConnAt, key: KeyId, entries: usize) -> Result<(), Refusal> {
         let most = self.caps.max_waiters;
         let is_full = most > 0 && self.keys[key].queue.len() as usize >= most;
         if is_full || !self.may_have(conn, entries) { Err(Refusal::MaxWaiters) } else { Ok(()) }
     }
 
     /// Whether the key has room beside its holders, no request is ahead, and grants are possible now.
-    pub(super) fn has_room(&self, key: Id<KeyEntry>, claim: Claim) -> bool {
+    pub(super) fn has_room(&self, key: KeyId, claim: Claim) -> bool {
         let entry = &self.keys[key];
         entry.queue.len() == 0 && entry.admits(claim) && self.now >= self.closed_until
     }
 
     /// Whether the head of a queue may be a holder now.
-    pub(super) fn may_follow(&self, key: Id<KeyEntry>, claim: Claim) -> bool {
+    pub(super) fn may_follow(&self, key: KeyId, claim: Claim) -> bool {
         self.now >= self.closed_until && self.keys[key].admits(claim) && self.room > 0
     }
 
@@ -306,13 +287,13 @@ impl State {
             Answer::Released => self.counters.releases += 1,
             Answer::Renewed(_) => self.counters.renewals += 1,
             Answer::TimedOut => self.counters.timeouts += 1,
-            Answer::Refused(refusal) => self.counters.refuse(*refusal),
+            Answer::Refused(refusal) => self.counters.refusals[*refusal as usize] += 1,
             Answer::Granted(_) | Answer::All(_) | Answer::Acquired(_) | Answer::Queued => {}
         }
     }
 
     /// Notes a request of `e`.
-    pub(super) fn enqueue(&mut self, conn: Id<Conn>, key: Id<KeyEntry>, request: Enqueued) {
+    pub(super) fn enqueue(&mut self, conn: ConnAt, key: KeyId, request: Enqueued) {
         let conn = &mut self.conns[conn];
         if conn.enqueued.insert(key, request).is_none() {
             conn.entries += 1;
@@ -321,7 +302,7 @@ impl State {
     }
 
     /// Forgets a request of `e`, and that its hold came by it. The key of a lost hold can be forgotten then.
-    pub(super) fn dequeue(&mut self, conn: Id<Conn>, key: Id<KeyEntry>) {
+    pub(super) fn dequeue(&mut self, conn: ConnAt, key: KeyId) {
         let conn = &mut self.conns[conn];
         let Some(Enqueued { phase, .. }) = conn.enqueued.remove(&key) else { return };
         conn.entries -= 1;

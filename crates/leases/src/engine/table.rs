@@ -2,17 +2,21 @@
 //!
 //! Pure. An id is four bytes and typed, so a waiter's id cannot be used for a holder.
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// A place in the [`Table`] of `T`.
-pub(crate) struct Id<T>(u32, PhantomData<fn() -> T>);
+/// A place in a [`Table`]. The letter tells the tables apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Id<const OF: char>(u32);
 
-impl<T> Id<T> {
+pub(crate) type KeyId = Id<'k'>;
+pub(crate) type HolderId = Id<'h'>;
+pub(crate) type WaiterId = Id<'w'>;
+pub(crate) type ConnAt = Id<'c'>;
+
+impl<const OF: char> Id<OF> {
     pub(crate) const fn new(place: u32) -> Self {
-        Self(place, PhantomData)
+        Self(place)
     }
 
     pub(crate) const fn place(self) -> u32 {
@@ -20,38 +24,14 @@ impl<T> Id<T> {
     }
 }
 
-// Derived ones would ask the same of T.
-impl<T> Clone for Id<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Id<T> {}
-impl<T> PartialEq for Id<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-impl<T> Eq for Id<T> {}
-impl<T> PartialOrd for Id<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<T> Ord for Id<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.cmp(&other.0)
-    }
-}
-
 /// See the module.
-pub(crate) struct Table<T> {
+pub(crate) struct Table<T, const OF: char> {
     places: Vec<Option<T>>,
     /// The places without an entry.
-    free: Vec<Id<T>>,
+    free: Vec<Id<OF>>,
 }
 
-impl<T> Table<T> {
+impl<T, const OF: char> Table<T, OF> {
     pub(crate) const fn new() -> Self {
         Self { places: Vec::new(), free: Vec::new() }
     }
@@ -68,7 +48,7 @@ impl<T> Table<T> {
     }
 
     /// Puts `value` into a free place.
-    pub(crate) fn insert(&mut self, value: T) -> Id<T> {
+    pub(crate) fn insert(&mut self, value: T) -> Id<OF> {
         let id = self.free.pop().unwrap_or_else(|| {
             let id = Id::new(self.places());
             self.places.push(None);
@@ -80,23 +60,19 @@ impl<T> Table<T> {
 
     /// Removes the entry and frees its place.
     #[expect(clippy::expect_used, reason = "ids never come from outside")]
-    pub(crate) fn remove(&mut self, id: Id<T>) -> T {
+    pub(crate) fn remove(&mut self, id: Id<OF>) -> T {
         let value =
             self.places[id.0 as usize].take().expect("an id is used while its entry exists");
         self.free.push(id);
         value
     }
 
-    pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
+    pub(crate) fn get(&self, id: Id<OF>) -> Option<&T> {
         self.places.get(id.0 as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
-        self.places.get_mut(id.0 as usize)?.as_mut()
-    }
-
     /// All entries, in the order of their places.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<OF>, &T)> {
         (0..).map(Id::new).zip(&self.places).filter_map(|(id, place)| Some((id, place.as_ref()?)))
     }
 
@@ -106,58 +82,55 @@ impl<T> Table<T> {
 }
 
 #[expect(clippy::expect_used, reason = "ids never come from outside")]
-impl<T> Index<Id<T>> for Table<T> {
+impl<T, const OF: char> Index<Id<OF>> for Table<T, OF> {
     type Output = T;
-    fn index(&self, id: Id<T>) -> &T {
+    fn index(&self, id: Id<OF>) -> &T {
         self.get(id).expect("an id is used while its entry exists")
     }
 }
 
 #[expect(clippy::expect_used, reason = "ids never come from outside")]
-impl<T> IndexMut<Id<T>> for Table<T> {
-    fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        self.get_mut(id).expect("an id is used while its entry exists")
+impl<T, const OF: char> IndexMut<Id<OF>> for Table<T, OF> {
+    fn index_mut(&mut self, id: Id<OF>) -> &mut T {
+        self.places[id.0 as usize].as_mut().expect("an id is used while its entry exists")
     }
 }
 
 /// Entries of a table, ordered by a number of each that mostly grows from one to the next.
-pub(crate) struct Line<T>(VecDeque<(u64, Id<T>)>);
+#[derive(Default)]
+pub(crate) struct Line<const OF: char>(VecDeque<(u64, Id<OF>)>);
 
-impl<T> Line<T> {
-    pub(crate) const fn new() -> Self {
-        Self(VecDeque::new())
-    }
-
+impl<const OF: char> Line<OF> {
     #[expect(clippy::expect_used, reason = "ids have four bytes")]
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.0.len()).expect("an entry for each id")
     }
 
-    pub(crate) fn add(&mut self, number: u64, id: Id<T>) {
+    pub(crate) fn add(&mut self, number: u64, id: Id<OF>) {
         let place = self.0.partition_point(|entry| *entry < (number, id));
         self.0.insert(place, (number, id));
     }
 
     #[expect(clippy::expect_used, reason = "both come from the entry that is removed")]
-    pub(crate) fn remove(&mut self, number: u64, id: Id<T>) {
+    pub(crate) fn remove(&mut self, number: u64, id: Id<OF>) {
         let place = self.0.binary_search(&(number, id)).expect("it was added with this number");
         self.0.remove(place);
     }
 
-    pub(crate) fn find(&self, number: u64) -> Option<Id<T>> {
+    pub(crate) fn find(&self, number: u64) -> Option<Id<OF>> {
         let place = self.0.partition_point(|(other, _)| *other < number);
         self.0.get(place).filter(|(other, _)| *other == number).map(|(_, id)| *id)
     }
 
-    pub(crate) fn first(&self) -> Option<Id<T>> {
+    pub(crate) fn first(&self) -> Option<Id<OF>> {
         self.iter().next()
     }
 
-    pub(crate) fn last(&self) -> Option<Id<T>> {
+    pub(crate) fn last(&self) -> Option<Id<OF>> {
         self.iter().next_back()
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Id<T>> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Id<OF>> {
         self.0.iter().map(|(_, id)| *id)
     }
 }
@@ -170,7 +143,7 @@ mod tests {
 
     #[test]
     fn places_are_reused_and_counted() {
-        let mut table = Table::new();
+        let mut table = Table::<_, 't'>::new();
         let a = table.insert("a");
         let b = table.insert("b");
         assert_eq!((table.len(), table[a], table[b]), (2, "a", "b"));
@@ -184,9 +157,9 @@ mod tests {
     #[test]
     fn a_line_keeps_its_order_when_any_entry_is_removed() {
         for (order, gone) in [[0, 1, 2], [1, 0, 2], [2, 1, 0]].into_iter().zip(0..3) {
-            let mut line: Line<()> = Line::new();
+            let mut line = Line::<'t'>::default();
             order.iter().for_each(|n| line.add(u64::from(*n) * 7, Id::new(9 - n)));
-            let places = |line: &Line<()>| line.iter().map(Id::place).collect::<Vec<_>>();
+            let places = |line: &Line<'t'>| line.iter().map(Id::place).collect::<Vec<_>>();
             assert_eq!((places(&line), line.len()), (vec![9, 8, 7], 3));
             assert!(line.first() == Some(Id::new(9)) && line.last() == Some(Id::new(7)));
             assert!(line.find(7) == Some(Id::new(8)) && line.find(8).is_none());
@@ -200,7 +173,7 @@ mod tests {
         /// Compared with a sorted map.
         #[test]
         fn agrees_with_a_map(acts in prop::collection::vec((0_u8..4, any::<u16>()), 1..300)) {
-            let (mut table, mut model) = (Table::new(), BTreeMap::new());
+            let (mut table, mut model) = (Table::<_, 't'>::new(), BTreeMap::new());
             for (act, number) in acts {
                 let known = model.len();
                 match act {

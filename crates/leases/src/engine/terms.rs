@@ -98,11 +98,8 @@ impl Limit {
     pub const ONE: Self = Self(NonZeroU64::MIN);
 
     /// `None` for 0.
-    pub const fn new(limit: u64) -> Option<Self> {
-        match NonZeroU64::new(limit) {
-            Some(limit) => Some(Self(limit)),
-            None => None,
-        }
+    pub fn new(limit: u64) -> Option<Self> {
+        NonZeroU64::new(limit).map(Self)
     }
 
     /// The number of slots.

@@ -3,6 +3,7 @@
 //!
 //! Pure.
 
+use super::Engine;
 use super::keys::KeyEntry;
 use super::record::Label;
 use super::request::{ConnId, Progress};
@@ -94,24 +95,76 @@ pub struct Sight {
     pub label: Option<Arc<Label>>,
 }
 
-/// See [`Engine::look_over`](super::Engine::look_over).
-pub(super) fn look_over(
-    state: &State,
-    now: Moment,
-    cursor: &mut Cursor,
-    budget: u32,
-    mut note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
-) -> Progress {
-    let Cursor(place) = cursor;
-    let end = place.saturating_add(budget).min(state.keys.places());
-    while *place < end {
-        let entry = state.keys.get(Id::new(*place));
-        *place += 1;
-        if entry.is_some_and(|entry| note(&line(state, now, entry)).is_break()) {
-            break;
+impl Engine {
+    /// Reads the next `budget` places of the table of keys, and passes the line of every key to `note`, also of idle
+    /// keys. `note` may stop before the next one. Begin with the default cursor; [`Progress::Done`] means that all
+    /// keys were read. A key that exists throughout is passed once.
+    pub fn look_over(
+        &self,
+        now: Moment,
+        Cursor(place): &mut Cursor,
+        budget: u32,
+        mut note: impl FnMut(&KeyLine<'_>) -> ControlFlow<()>,
+    ) -> Progress {
+        let keys = &self.0.keys.entries;
+        let end = place.saturating_add(budget).min(keys.places());
+        while *place < end {
+            let entry = keys.get(Id::new(*place));
+            *place += 1;
+            if entry.is_some_and(|entry| note(&line(&self.0, now, entry)).is_break()) {
+                break;
+            }
         }
+        if *place >= keys.places() { Progress::Done } else { Progress::More }
     }
-    if *place >= state.keys.places() { Progress::Done } else { Progress::More }
+
+    /// A key with at most `most` holders and waiters; `None` if it is no longer in use.
+    #[must_use]
+    pub fn view(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
+        let Self(state) = self;
+        let entry = &state.keys[state.keys.find(key)?];
+        let holder = |id| {
+            let holder: &Holder = &state.holders[id];
+            Party {
+                serial: holder.serial,
+                conn: holder.standing.owner.map(|conn| state.conn_id(conn)),
+                since_micros: now.micros_since(holder.since),
+                left_micros: Some(holder.left_micros(now)),
+                is_reader: entry.shared,
+            }
+        };
+        let waiter = |id| {
+            let waiter: &Waiter = &state.waiters[id];
+            Party {
+                serial: state.conns[waiter.conn].serial,
+                conn: Some(state.conn_id(waiter.conn)),
+                since_micros: now.micros_since(waiter.since),
+                left_micros: None,
+                is_reader: waiter.want.claim.is_shared(),
+            }
+        };
+        (!entry.is_idle()).then(|| KeyView {
+            name: entry.name.to_vec(),
+            limit: entry.limit.count(),
+            held: entry.holders.len(),
+            waiters: entry.queue.len(),
+            holders: entry.holders.iter().rev().map(holder).take(most).collect(),
+            waiting: entry.queue.iter().map(waiter).take(most).collect(),
+        })
+    }
+
+    /// The holders of a key; `None` if it is free.
+    #[must_use]
+    pub fn sight(&self, now: Moment, key: Key<'_>) -> Option<Sight> {
+        let holders = &self.0.keys[self.0.keys.find(key)?].holders;
+        let latest = &self.0.holders[holders.last()?];
+        Some(Sight {
+            holders: holders.len(),
+            fence: latest.token.fence(),
+            since_micros: now.micros_since(latest.since),
+            label: latest.label.clone(),
+        })
+    }
 }
 
 fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
@@ -130,58 +183,11 @@ fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
     }
 }
 
-/// See [`Engine::view`](super::Engine::view).
-pub(super) fn view(state: &State, now: Moment, key: Key<'_>, most: usize) -> Option<KeyView> {
-    let entry = &state.keys[state.keys.find(key)?];
-    let holder = |id| {
-        let holder: &Holder = &state.holders[id];
-        Party {
-            serial: holder.serial,
-            conn: holder.standing.owner.map(|conn| state.conn_id(conn)),
-            since_micros: now.micros_since(holder.since),
-            left_micros: Some(holder.left_micros(now)),
-            is_reader: entry.shared,
-        }
-    };
-    let waiter = |id| {
-        let waiter: &Waiter = &state.waiters[id];
-        Party {
-            serial: state.conns[waiter.conn].serial,
-            conn: Some(state.conn_id(waiter.conn)),
-            since_micros: now.micros_since(waiter.since),
-            left_micros: None,
-            is_reader: waiter.want.claim.is_shared(),
-        }
-    };
-    (!entry.is_idle()).then(|| KeyView {
-        name: entry.name.to_vec(),
-        limit: entry.limit.count(),
-        held: entry.holders.len(),
-        waiters: entry.queue.len(),
-        holders: entry.holders.iter().rev().map(holder).take(most).collect(),
-        waiting: entry.queue.iter().map(waiter).take(most).collect(),
-    })
-}
-
-/// See [`Engine::sight`](super::Engine::sight).
-pub(super) fn sight(state: &State, now: Moment, key: Key<'_>) -> Option<Sight> {
-    let holders = &state.keys[state.keys.find(key)?].holders;
-    let latest = &state.holders[holders.last()?];
-    Some(Sight {
-        holders: holders.len(),
-        fence: latest.token.fence(),
-        since_micros: now.micros_since(latest.since),
-        label: latest.label.clone(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sample::{CAPS, Counting};
-    use crate::{
-        Answer, AutoRelease, Claim, Effect, Engine, Limit, Request, Seconds, Token, Ttl, Verdict,
-    };
+    use crate::{Answer, AutoRelease, Claim, Effect, Limit, Request, Seconds, Token, Ttl, Verdict};
     use std::hash::RandomState;
 
     const SECOND: u64 = 1_000_000;

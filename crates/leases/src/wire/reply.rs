@@ -36,7 +36,7 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
             // Writing to a Vec cannot fail.
             let _ = writeln!(out, "ok {}", ttl.span().count());
         }
-        Answer::Refused(refusal) => out.extend_from_slice(refused(*refusal)),
+        Answer::Refused(refusal) => drop(writeln!(out, "{}", refusal_status(*refusal))),
     }
 }
 
@@ -55,22 +55,18 @@ pub fn push_grace(out: &mut Vec<u8>, grace: Option<Seconds>) {
     }
 }
 
-/// The status of a refusal, for counting.
+/// The line of a refusal, without its end.
 #[must_use]
-pub fn refusal_status(refusal: Refusal) -> &'static str {
-    std::str::from_utf8(refused(refusal)).unwrap_or_default().trim_end()
-}
-
-const fn refused(refusal: Refusal) -> &'static [u8] {
+pub const fn refusal_status(refusal: Refusal) -> &'static str {
     match refusal {
-        Refusal::MaxLocks => b"error_max_locks\n",
-        Refusal::MaxWaiters => b"error_max_waiters\n",
-        Refusal::LimitMismatch => b"error_limit_mismatch\n",
-        Refusal::NotEnqueued => b"error_not_enqueued\n",
-        Refusal::AlreadyEnqueued => b"error_already_enqueued\n",
-        Refusal::LeaseExpired => b"error_lease_expired\n",
-        Refusal::NotHeld | Refusal::NoSpace => status::ERROR,
-        Refusal::Draining => status::ERROR_DRAINING,
+        Refusal::MaxLocks => "error_max_locks",
+        Refusal::MaxWaiters => "error_max_waiters",
+        Refusal::LimitMismatch => "error_limit_mismatch",
+        Refusal::NotEnqueued => "error_not_enqueued",
+        Refusal::AlreadyEnqueued => "error_already_enqueued",
+        Refusal::LeaseExpired => "error_lease_expired",
+        Refusal::NotHeld | Refusal::NoSpace => "error",
+        Refusal::Draining => "error_draining",
     }
 }
 

@@ -99,20 +99,22 @@ impl Fault {
 pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
     let [command, name, arg] = lines;
     let key = || Key::new(name).ok_or(Fault::BadKey);
+    // Where text is not UTF-8, it is neither white space nor a number, nor a token of this server.
+    let text = &*String::from_utf8_lossy(arg);
     let request = match command {
-        b"l" => acquire(key()?, Claim::LOCK, arg)?,
-        b"rl" => acquire(key()?, Claim::Shared, arg)?,
-        b"r" | b"sr" => release(key()?, arg)?,
-        b"n" | b"sn" => renew(key()?, arg)?,
-        b"e" => enqueue(key()?, Claim::LOCK, arg)?,
-        b"re" => enqueue(key()?, Claim::Shared, arg)?,
-        b"w" | b"sw" => wait(key()?, arg)?,
-        b"sl" => acquire_slot(key()?, arg)?,
-        b"se" => enqueue_slot(key()?, arg)?,
-        b"al" => acquire_all(name, arg)?,
+        b"l" => acquire(key()?, Claim::LOCK, text)?,
+        b"rl" => acquire(key()?, Claim::Shared, text)?,
+        b"r" | b"sr" => release(key()?, text)?,
+        b"n" | b"sn" => renew(key()?, text)?,
+        b"e" => enqueue(key()?, Claim::LOCK, text)?,
+        b"re" => enqueue(key()?, Claim::Shared, text)?,
+        b"w" | b"sw" => wait(key()?, text)?,
+        b"sl" => acquire_slot(key()?, text)?,
+        b"se" => enqueue_slot(key()?, text)?,
+        b"al" => acquire_all(name, text)?,
         b"ping" if name == b"hello" => {
-            let says = |wanted: &[u8]| Fields(arg).any(|word| word == wanted);
-            return Ok(Request::Hello { hears_lost: says(b"lost"), leaves: says(b"leaves") });
+            let says = |wanted| text.split_whitespace().any(|word| word == wanted);
+            return Ok(Request::Hello { hears_lost: says("lost"), leaves: says("leaves") });
         }
         b"ping" => return Ok(Request::Ping),
         b"stats" if name == b"key" => {
@@ -121,7 +123,7 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
         b"stats" => return Ok(Request::Stats { has_names: name == b"long" }),
         b"name" => return Ok(Request::Name(trim(arg))),
         b"value" => return Ok(Request::Value(trim(arg))),
-        b"watch" => return watch(key()?, arg).map(Request::Watch),
+        b"watch" => return watch(key()?, text).map(Request::Watch),
         b"grace" => return Ok(Request::Grace),
         b"auth" => return Ok(Request::Auth(trim(arg))),
         _ => return Err(Fault::UnknownCommand),
@@ -129,92 +131,80 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
     Ok(Request::Lock(request))
 }
 
-fn acquire<'a>(key: Key<'a>, claim: Claim, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    let (timeout, lease) = one_or_two(arg)?;
+fn acquire<'a>(key: Key<'a>, claim: Claim, arg: &str) -> Result<crate::Request<'a>, Fault> {
+    let [timeout, lease] = fields(arg, 1)?;
     let timeout = seconds(timeout)?;
     Ok(crate::Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
 }
 
-fn acquire_all<'a>(keys: &'a [u8], arg: &[u8]) -> Result<crate::Request<'a>, Fault> {
+fn acquire_all<'a>(keys: &'a [u8], arg: &str) -> Result<crate::Request<'a>, Fault> {
     let keys = Keys::new(keys).ok_or(Fault::BadKey)?;
-    Ok(crate::Request::AcquireAll { keys, ttl: only_lease(arg)? })
+    let [lease] = fields(arg, 0)?;
+    Ok(crate::Request::AcquireAll { keys, ttl: optional_lease(lease)? })
 }
 
-fn acquire_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    let mut fields = Fields(arg);
-    let (Some(timeout), Some(slots), lease, None) =
-        (fields.next(), fields.next(), fields.next(), fields.next())
-    else {
-        return Err(Fault::ArgumentCount);
-    };
+fn acquire_slot<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+    let [timeout, slots, lease] = fields(arg, 2)?;
     let timeout = seconds(timeout)?;
     let claim = Claim::Slot(limit(slots)?);
     Ok(crate::Request::Acquire { key, claim, timeout, ttl: optional_lease(lease)? })
 }
 
-fn enqueue<'a>(key: Key<'a>, claim: Claim, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    Ok(crate::Request::Enqueue { key, claim, ttl: only_lease(arg)? })
+fn enqueue<'a>(key: Key<'a>, claim: Claim, arg: &str) -> Result<crate::Request<'a>, Fault> {
+    let [lease] = fields(arg, 0)?;
+    Ok(crate::Request::Enqueue { key, claim, ttl: optional_lease(lease)? })
 }
 
-fn enqueue_slot<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    let (slots, lease) = one_or_two(arg)?;
+fn enqueue_slot<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+    let [slots, lease] = fields(arg, 1)?;
     let claim = Claim::Slot(limit(slots)?);
     Ok(crate::Request::Enqueue { key, claim, ttl: optional_lease(lease)? })
 }
 
-fn wait<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    let timeout = trim(arg);
-    if timeout.is_empty() {
-        return Err(Fault::ArgumentCount);
-    }
-    Ok(crate::Request::Wait { key, timeout: seconds(timeout)? })
+fn wait<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+    let timeout = Some(arg.trim()).filter(|timeout| !timeout.is_empty());
+    let timeout = timeout.ok_or(Fault::ArgumentCount)?;
+    Ok(crate::Request::Wait { key, timeout: seconds(Some(timeout))? })
 }
 
-fn release<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    let token = trim(arg);
-    if token.is_empty() {
-        return Err(Fault::EmptyToken);
-    }
-    Ok(crate::Request::Release { key, token: Token::parse(token) })
+fn release<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+    let token = Some(arg.trim()).filter(|token| !token.is_empty());
+    Ok(crate::Request::Release {
+        key,
+        token: Token::parse(token.ok_or(Fault::EmptyToken)?.as_bytes()),
+    })
 }
 
-fn renew<'a>(key: Key<'a>, arg: &'a [u8]) -> Result<crate::Request<'a>, Fault> {
-    let (token, lease) = one_or_two(arg)?;
-    Ok(crate::Request::Renew { key, token: Token::parse(token), ttl: optional_lease(lease)? })
+fn renew<'a>(key: Key<'a>, arg: &str) -> Result<crate::Request<'a>, Fault> {
+    let [token, lease] = fields(arg, 1)?;
+    let token = token.and_then(|token| Token::parse(token.as_bytes()));
+    Ok(crate::Request::Renew { key, token, ttl: optional_lease(lease)? })
 }
 
-fn watch<'a>(key: Key<'a>, arg: &[u8]) -> Result<Watch<'a>, Fault> {
-    let (timeout, last) = one_or_two(arg)?;
+fn watch<'a>(key: Key<'a>, arg: &str) -> Result<Watch<'a>, Fault> {
+    let [timeout, last] = fields(arg, 1)?;
     // A tag in another form was not made by this server: the client has seen no state that is known here.
-    let last = last.and_then(read_hex);
+    let last = last.and_then(|tag| read_hex(tag.as_bytes()));
     Ok(Watch { key, timeout: seconds(timeout)?, last })
 }
 
-fn one_or_two(arg: &[u8]) -> Result<(&[u8], Option<&[u8]>), Fault> {
-    let mut fields = Fields(arg);
-    match (fields.next(), fields.next(), fields.next()) {
-        (Some(first), second, None) => Ok((first, second)),
-        (None, _, _) | (_, _, Some(_)) => Err(Fault::ArgumentCount),
-    }
+/// The words of an argument, at least `least` of them. As in the reference, Unicode white space is between them.
+fn fields<const MOST: usize>(arg: &str, least: usize) -> Result<[Option<&str>; MOST], Fault> {
+    let mut words = arg.split_whitespace();
+    let fields = [(); MOST].map(|()| words.next());
+    let has_all = fields.iter().flatten().count() >= least;
+    if has_all && words.next().is_none() { Ok(fields) } else { Err(Fault::ArgumentCount) }
 }
 
-fn seconds(text: &[u8]) -> Result<Seconds, Fault> {
-    let value = integer(text)?;
-    let value = u64::try_from(value).map_err(|_| Fault::NegativeTimeout)?;
+fn seconds(text: Option<&str>) -> Result<Seconds, Fault> {
+    let value = u64::try_from(integer(text)?).map_err(|_| Fault::NegativeTimeout)?;
     Seconds::new(value).ok_or(Fault::BadInteger)
 }
 
-/// An argument that is a lease, or nothing.
-fn only_lease(arg: &[u8]) -> Result<Option<Ttl>, Fault> {
-    let mut fields = Fields(arg);
-    let (lease, None) = (fields.next(), fields.next()) else {
-        return Err(Fault::ArgumentCount);
-    };
-    optional_lease(lease)
-}
-
-fn optional_lease(text: Option<&[u8]>) -> Result<Option<Ttl>, Fault> {
-    let Some(text) = text else { return Ok(None) };
+fn optional_lease(text: Option<&str>) -> Result<Option<Ttl>, Fault> {
+    if text.is_none() {
+        return Ok(None);
+    }
     let value = u64::try_from(integer(text)?).map_err(|_| Fault::BadLease)?;
     if value > MAX_SECONDS {
         return Err(Fault::BadInteger);
@@ -222,40 +212,20 @@ fn optional_lease(text: Option<&[u8]>) -> Result<Option<Ttl>, Fault> {
     Ttl::new(value).map(Some).ok_or(Fault::BadLease)
 }
 
-fn limit(text: &[u8]) -> Result<Limit, Fault> {
+fn limit(text: Option<&str>) -> Result<Limit, Fault> {
     let value = u64::try_from(integer(text)?).map_err(|_| Fault::BadLimit)?;
     Limit::new(value).ok_or(Fault::BadLimit)
 }
 
 /// Reads a signed 64-bit decimal number with at most one sign, as the reference does.
-fn integer(text: &[u8]) -> Result<i64, Fault> {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Fault::BadInteger)
+fn integer(text: Option<&str>) -> Result<i64, Fault> {
+    text.and_then(|text| text.parse().ok()).ok_or(Fault::BadInteger)
 }
 
-/// Splits at Unicode white space, like the reference. Bytes that are not UTF-8 are not white space.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let rest = trim_start(self.0);
-        let mut end = 0;
-        for chunk in rest.utf8_chunks() {
-            let space = chunk.valid().find(char::is_whitespace);
-            end += space.unwrap_or(chunk.valid().len() + chunk.invalid().len());
-            if space.is_some() {
-                break;
-            }
-        }
-        let (field, tail) = rest.split_at_checked(end)?;
-        self.0 = tail;
-        (!field.is_empty()).then_some(field)
-    }
-}
-
+/// Without the Unicode white space around it. Bytes that are not UTF-8 are not white space.
 fn trim(text: &[u8]) -> &[u8] {
-    let text = trim_start(text);
+    let start = text.utf8_chunks().next().map_or("", |first| first.valid());
+    let text = text.get(start.len() - start.trim_start().len()..).unwrap_or_default();
     match text.utf8_chunks().last() {
         Some(last) if last.invalid().is_empty() => {
             let blanks = last.valid().len() - last.valid().trim_end().len();
@@ -263,9 +233,4 @@ fn trim(text: &[u8]) -> &[u8] {
         }
         Some(_) | None => text,
     }
-}
-
-fn trim_start(text: &[u8]) -> &[u8] {
-    let start = text.utf8_chunks().next().map_or("", |first| first.valid());
-    text.get(start.len() - start.trim_start().len()..).unwrap_or_default()
 }

@@ -24,8 +24,6 @@ pub struct StatsCursor {
     place: Cursor,
     /// Whether the beginning of the body is written.
     begun: bool,
-    /// Whether the beginning of this section is written.
-    opened: bool,
     /// Whether an entry of this section is written.
     filled: bool,
     /// The number of keys written.
@@ -53,30 +51,16 @@ impl StatsCursor {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Section {
-    Locks,
-    Semaphores,
-    IdleLocks,
-    IdleSemaphores,
-}
-
 /// In the order of the reference's members.
-const SECTIONS: [(Section, &str); 4] = [
-    (Section::Locks, ",\"locks\":["),
-    (Section::Semaphores, "],\"semaphores\":["),
-    (Section::IdleLocks, "],\"idle_locks\":["),
-    (Section::IdleSemaphores, "],\"idle_semaphores\":["),
-];
+const SECTIONS: [&str; 4] = ["locks", "semaphores", "idle_locks", "idle_semaphores"];
 
-impl Section {
-    const fn of(line: &KeyLine<'_>) -> Self {
-        match (line.is_idle(), line.limit) {
-            (false, 1) => Self::Locks,
-            (false, _) => Self::Semaphores,
-            (true, 1) => Self::IdleLocks,
-            (true, _) => Self::IdleSemaphores,
-        }
+/// The place of a key's section among [`SECTIONS`].
+const fn section_of(line: &KeyLine<'_>) -> usize {
+    match (line.is_idle(), line.limit) {
+        (false, 1) => 0,
+        (false, _) => 1,
+        (true, 1) => 2,
+        (true, _) => 3,
     }
 }
 
@@ -93,47 +77,47 @@ pub fn push_stats(
     let end = out.len().saturating_add(room);
     if !std::mem::replace(&mut cursor.begun, true) {
         // Writing to a String cannot fail.
-        let _ = write!(out, "{{\"connections\":{connections}");
+        let _ = write!(out, "{{\"connections\":{connections},\"locks\":[");
     }
-    while let Some(&(section, head)) = SECTIONS.get(cursor.section) {
-        if !std::mem::replace(&mut cursor.opened, true) {
-            out.push_str(head);
-        }
-        let StatsCursor { names, filled, keys, truncated, .. } = cursor;
-        let progress = look_over(&mut cursor.place, &mut |line| {
-            if Section::of(line) == section {
-                if *keys >= MOST_KEYS {
-                    *truncated = true;
-                    return ControlFlow::Break(());
+    let StatsCursor { names, section, place, filled, keys, truncated, .. } = cursor;
+    while *section < SECTIONS.len() {
+        // After too many keys, the other sections stay empty.
+        let progress = if *truncated {
+            Progress::Done
+        } else {
+            look_over(place, &mut |line| {
+                if section_of(line) == *section {
+                    *truncated = *keys >= MOST_KEYS;
+                    if *truncated {
+                        return ControlFlow::Break(());
+                    }
+                    *keys += 1;
+                    if std::mem::replace(filled, true) {
+                        out.push(',');
+                    }
+                    push_line(out, *names, line);
                 }
-                *keys += 1;
-                if std::mem::replace(filled, true) {
-                    out.push(',');
-                }
-                push_line(out, section, *names, line);
-            }
-            if out.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        if cursor.truncated {
-            let rest = SECTIONS.get(cursor.section + 1..).unwrap_or_default();
-            rest.iter().for_each(|(_, head)| out.push_str(head));
-            out.push_str("],\"truncated\":true}");
-            return Progress::Done;
-        }
-        if progress != Progress::Done {
+                if out.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+        };
+        if progress == Progress::More && !*truncated {
             return progress;
         }
-        cursor.place = Cursor::default();
-        (cursor.section, cursor.opened, cursor.filled) = (cursor.section + 1, false, false);
+        (*place, *filled) = (Cursor::default(), false);
+        *section += 1;
+        if let Some(name) = SECTIONS.get(*section) {
+            let _ = write!(out, "],\"{name}\":[");
+        }
     }
-    out.push_str("]}");
+    out.push_str(if *truncated { "],\"truncated\":true}" } else { "]}" });
     Progress::Done
 }
 
-fn push_line(out: &mut String, section: Section, has_names: bool, line: &KeyLine<'_>) {
+fn push_line(out: &mut String, has_names: bool, line: &KeyLine<'_>) {
     out.push_str("{\"key\":");
     push_json_string(out, line.name);
-    if let (Section::Locks, Some(name)) = (section, line.owner_name) {
+    let is_lock = !line.is_idle() && line.limit == 1;
+    if let Some(name) = line.owner_name.filter(|_| is_lock) {
         out.push_str(",\"owner\":");
         push_json_string(out, name.as_bytes());
     }
@@ -142,18 +126,16 @@ fn push_line(out: &mut String, section: Section, has_names: bool, line: &KeyLine
         let _ = write!(out, ",\"readers\":{}", line.readers);
     }
     let (held, waiters) = (line.held, line.waiters);
-    let _ = match section {
-        Section::Locks => write!(
+    let _ = match (line.is_idle(), line.limit) {
+        (false, 1) => write!(
             out,
             ",\"owner_conn_id\":{},\"lease_expires_in_s\":{},\"waiters\":{waiters}}}",
             line.owner,
             Decimal(line.left_micros),
         ),
-        Section::Semaphores => {
+        (false, _) => {
             write!(out, ",\"limit\":{},\"holders\":{held},\"waiters\":{waiters}}}", line.limit)
         }
-        Section::IdleLocks | Section::IdleSemaphores => {
-            write!(out, ",\"idle_s\":{}}}", Decimal(line.idle_micros))
-        }
+        (true, _) => write!(out, ",\"idle_s\":{}}}", Decimal(line.idle_micros)),
     };
 }

@@ -179,7 +179,7 @@ fn a_client_is_late_only_if_its_standby_is_heard_of() {
         let granted = poll_fn(|cx| client.poll_receive(cx, &mut buffer));
         tokio::select! { count = granted => assert!(count.unwrap() > 0), _ = pair.leader.accept() => panic!() }
         // From now on nobody serves the link.
-        let (begun, held) = (Instant::now(), || shared.core().engine.census().held());
+        let (begun, held) = (Instant::now(), || shared.core().engine.census().locks.holders);
         while begun.elapsed() < Duration::from_secs(9) {
             assert_eq!(held(), 1, "after {:?}", begun.elapsed());
             sleep(Duration::from_millis(50)).await;
