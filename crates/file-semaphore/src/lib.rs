@@ -78,7 +78,7 @@ pub use error::{Error, PathProblem};
 #[cfg(feature = "async")]
 pub use future::Acquiring;
 pub use judge::HeldStatus;
-pub use pidlockfile::process::{ClockShift, Seen};
+pub use pidlockfile::process::{ClockShift, Start};
 pub use pidlockfile::{Durability, Pid};
 pub use record::{Holder, LockInfo, ParseError, Tag};
 pub use semaphore::cleaning::{Listed, Swept, clean_all, list};

@@ -13,20 +13,18 @@ pub use guard::Guard;
 pub use release::Releaser;
 pub(crate) use request::Sharing;
 pub use request::{Cancel, Request};
-pub(crate) use waiting::{Patience, Waiting};
-
-use waiting::attempt_beside;
+pub(crate) use waiting::{Free, Patience, Waiting};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::{Error, InTheWay};
+use crate::error::Error;
 use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::cleaning::{Swept, sweep};
-use crate::semaphore::files::{Claimant, Files};
+use crate::semaphore::files::Files;
 use crate::semaphore::many::Wish;
 use crate::semaphore::readers::Readers;
 
@@ -126,7 +124,8 @@ impl Semaphore {
     /// [`Error::Timeout`] after the configured [`acquire_timeout`](Config::acquire_timeout).
     pub fn wait(&self) -> Result<(), Error> {
         let timeout = self.files.config.acquire_timeout;
-        Waiting::begin(&self.files, Patience { timeout, ..Patience::default() }).until_free()
+        Waiting::begin(&self.files, Patience { timeout, ..Patience::default() })
+            .until_free(Free::One)
     }
 
     /// Every slot as it is now, slot 1 first.
@@ -154,25 +153,6 @@ impl Semaphore {
         let timeout = self.files.config.acquire_timeout;
         let sharing = Sharing::Alone;
         Request { semaphore: self, tag: None, timeout, cancel: None, sharing }
-    }
-
-    pub(crate) fn try_acquire_as(
-        &self,
-        claimant: &mut Claimant<'_>,
-        sharing: Sharing,
-    ) -> Result<Guard, Error> {
-        let refused = |in_the_way: InTheWay| in_the_way.refused(self.path());
-        let guard = attempt_beside(&self.files, claimant)?.map_err(refused)?;
-        match sharing {
-            Sharing::Shared => self.shared().join(guard, claimant),
-            Sharing::Alone => match self.shared().in_the_way()? {
-                None => Ok(guard),
-                Some(reader) => {
-                    guard.release()?;
-                    Err(refused(reader))
-                }
-            },
-        }
     }
 
     /// Takes all of these semaphores for this process if all are free or stale, or none. The

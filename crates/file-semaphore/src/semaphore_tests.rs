@@ -387,14 +387,14 @@ fn cleaning_sweeps_the_stale_and_leaves_the_living() {
 }
 
 #[rstest]
-#[case::younger_than_its_maker(0, false)]
-#[case::older_than_who_has_the_number_now(7200, true)]
-fn a_temporary_file_of_a_number_used_again(#[case] age: u64, #[case] swept: bool) {
+#[case::of_this_process(0, false)]
+#[case::of_an_earlier_process_with_its_number(1, true)]
+fn a_temporary_file_of_a_number_used_again(#[case] later_by: u64, #[case] swept: bool) {
     let (_scratch, path) = scratch();
     let name = format!("a.lock.{}.0123456789abcdef.tmp", std::process::id());
-    let file = fs::File::create(path.with_file_name(name)).unwrap();
-    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
-    drop(file);
+    let us = Holder::of(Pid::this(), &Here::look()).unwrap();
+    let holder = Holder { start: us.start.map(|ticks| ticks - later_by), ..us };
+    fs::write(path.with_file_name(name), LockInfo::new(holder, 1, None).to_text()).unwrap();
     assert_eq!(open(&path).clean().unwrap().temporaries, usize::from(swept));
 }
 

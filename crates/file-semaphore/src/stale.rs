@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pidlockfile::process::{self, ClockShift, Fate, Seen};
+use pidlockfile::process::{self, ClockShift, Fate, Start};
 
 use crate::record::Holder;
 
@@ -73,14 +73,15 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Judges a holder. `seen` must be what the kernel shows of it ([`Holder::standing`] asks).
+    /// Judges a holder. `seen` must be what the kernel shows of it ([`Holder::standing`] asks); `None` if it does not
+    /// show everything.
     ///
     /// Which machine it is, is decided here: the same boot is the same machine, whatever it is called by
     /// now; another boot may be this machine restarted if that has the same name; with another name, or
     /// none, it may be another. What has become of a process of this machine, all programs of this
     /// workspace decide in one place: [`process::ProcessIdentity::compare`].
     #[must_use]
-    pub fn of(holder: &Holder, here: &Here, seen: Seen) -> Self {
+    pub fn of(holder: &Holder, here: &Here, seen: Option<Start>) -> Self {
         if holder.is_nobody() {
             return Self::Ownerless;
         }
@@ -91,7 +92,7 @@ impl Standing {
         let place = here.place();
         let is_known = holder.exact_start().is_some()
             || who.is_elsewhere(&place)
-            || who.compare(&place, Seen::Process { start: None }).is_over();
+            || who.compare(&place, Some(Start::Untold)).is_over();
         match who.compare(&place, seen) {
             Fate::Gone | Fate::Replaced if is_known => Self::Dead,
             Fate::Gone | Fate::Replaced => Self::NumberFree,

@@ -43,11 +43,11 @@ fn on_another_host() -> Holder {
     Holder { boot: Some(OTHER_BOOT.into()), host: Some("beta".into()), ..exact() }
 }
 
-const GONE: Seen = Seen::Nobody;
-const SAME: Seen = Seen::Process { start: Some(START) };
-const REUSED: Seen = Seen::Process { start: Some(START + 1) };
-const UNSEEN: Seen = Seen::Unseen;
-const HIDDEN: Seen = Seen::Process { start: None };
+const GONE: Option<Start> = Some(Start::Nobody);
+const SAME: Option<Start> = Some(Start::At(START));
+const REUSED: Option<Start> = Some(Start::At(START + 1));
+const UNSEEN: Option<Start> = None;
+const HIDDEN: Option<Start> = Some(Start::Untold);
 
 #[rstest]
 #[case::exact_alive(exact(), SAME, Standing::Alive)]
@@ -82,7 +82,7 @@ const HIDDEN: Seen = Seen::Process { start: None };
 #[case::namespace_missing(Holder { pidns: None, ..exact() }, GONE, Standing::NumberFree)]
 fn the_standing_of_a_holder(
     #[case] holder: Holder,
-    #[case] seen: Seen,
+    #[case] seen: Option<Start>,
     #[case] standing: Standing,
 ) {
     assert_eq!(Standing::of(&holder, &here(), seen), standing);

@@ -9,6 +9,7 @@ use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::exchange::{Attempt, Exchange, is_still, unlink_judged};
 use crate::flocked::Flocked;
+#[cfg(unix)]
 use crate::forced;
 use crate::found::Judged;
 use crate::name::Name;
@@ -89,6 +90,7 @@ impl Directory {
     ///
     /// # Errors
     /// With the system's reason.
+    #[cfg_attr(windows, expect(unused_variables, reason = "there no private name is used"))]
     pub fn release(
         &self,
         name: &Name,
@@ -100,7 +102,11 @@ impl Directory {
                 Attempt::Done(()) => Ok(Attempt::Done(())),
                 Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
             },
+            #[cfg(unix)]
             Attempt::Contended => forced::release(self, name, &judged, prefix.as_ref()),
+            // A process that has the file open without sharing it keeps even the owner from removing it.
+            #[cfg(windows)]
+            Attempt::Contended => Err(Error::new(Step::Exclude, name, Errno::EBUSY)),
             Attempt::Changed => Ok(Attempt::Changed),
         }
     }
@@ -175,8 +181,10 @@ impl Directory {
                     if sys::stat_open(&file).map_err(&failed)?.identity != judged.identity() {
                         return Ok(Attempt::Changed);
                     }
-                    judged.writable = Flocked::try_lock(file).map_err(&failed)?;
-                    judged.writable.is_some()
+                    let writable = Flocked::writable(file);
+                    let is_ours = writable.try_lock().map_err(&failed)?;
+                    judged.writable = is_ours.then_some(writable);
+                    is_ours
                 }
                 Err(Errno::ENOENT) => return Ok(Attempt::Changed),
                 // Another process has it open to exclude others.
@@ -191,7 +199,7 @@ impl Directory {
 
     /// Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone.
     fn enter(&self, judged: &mut Judged) -> bool {
-        if let (None, Some(gate)) = (&judged.passage, self.gate()) {
+        if let (None, Some(gate)) = (&judged.passage, &self.gate) {
             match gate.try_enter(judged.identity()) {
                 Ok(Some(passage)) => judged.passage = Some(passage),
                 Ok(None) => return false,
@@ -204,15 +212,14 @@ impl Directory {
 
 /// Contended: the file has another name than this, so it was moved aside for a moment.
 fn remove_held(directory: &Directory, name: &Name, judged: &Judged) -> Result<Attempt, Error> {
-    match is_still(directory, name, judged) {
-        Ok(true) => unlink_judged(directory, name),
-        Ok(false) if is_aside(directory, name, judged) => Ok(Attempt::Contended),
-        Ok(false) => Ok(Attempt::Changed),
-        Err(errno) => Err(Error::new(Step::Inspect, name, errno)),
+    match is_still(directory, name, judged)? {
+        true => unlink_judged(directory, name),
+        false if is_aside(directory, name, judged) => Ok(Attempt::Contended),
+        false => Ok(Attempt::Changed),
     }
 }
 
 fn is_aside(directory: &Directory, name: &Name, judged: &Judged) -> bool {
     let seen = directory.identity_of(name.as_os_str());
-    seen.is_ok_and(|seen| seen != Some(judged.identity())) && has_a_name(&judged.file)
+    seen.is_ok_and(|seen| seen != Some(judged.identity())) && has_a_name(&judged.file.file)
 }

@@ -11,11 +11,12 @@ use std::time::{Duration, SystemTime};
 
 use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::found::{Found, Judged, Obstacle, obstacle};
+use crate::found::{Found, Judged};
 use crate::gate::Gate;
 use crate::name::Name;
 use crate::process::{Pid, lives};
-use crate::status::{Identity, Status};
+use crate::status::{Identity, Obstacle, Status};
+use crate::sys::Rename;
 use crate::{sys, temporary};
 
 /// A temporary file is swept only when it is older than this, also if its maker is dead: in a container the
@@ -32,10 +33,11 @@ pub struct Directory {
     identity: Identity,
     mode: u32,
     owner: u32,
-    maker: Pid,
+    /// The process that makes temporary files here.
+    pub(crate) maker: Pid,
     /// Whether a published file is held by `flock(2)` from before it has its name.
-    is_guarding: bool,
-    gate: Option<Gate>,
+    pub(crate) is_guarding: bool,
+    pub(crate) gate: Option<Gate>,
 }
 
 impl Directory {
@@ -63,15 +65,8 @@ impl Directory {
         #[cfg(windows)]
         let status = handle.status()?;
         let Status { identity, mode, owner, .. } = status;
-        Ok(Self {
-            handle,
-            identity,
-            mode,
-            owner,
-            maker: Pid::this(),
-            is_guarding: false,
-            gate: None,
-        })
+        let maker = Pid::this();
+        Ok(Self { handle, identity, mode, owner, maker, is_guarding: false, gate: None })
     }
 
     /// Everything that is published by this handle is held with `flock(2)` from before it is
@@ -108,19 +103,6 @@ impl Directory {
         self.gate.is_some()
     }
 
-    pub(crate) fn gate(&self) -> Option<&Gate> {
-        self.gate.as_ref()
-    }
-
-    pub(crate) fn is_guarding(&self) -> bool {
-        self.is_guarding
-    }
-
-    /// The process that makes temporary files here.
-    pub(crate) fn maker(&self) -> Pid {
-        self.maker
-    }
-
     /// Which directory it is: two paths to one directory have one identity.
     #[must_use]
     pub fn identity(&self) -> Identity {
@@ -147,12 +129,9 @@ impl Directory {
     /// being absent or unreadable.
     pub fn read(&self, name: &Name, limit: usize) -> Result<Found, Error> {
         // Looking first costs a call, but opening a device can already do something to it.
-        let looked = match sys::inspect(self, name.as_os_str()) {
-            Ok(stat) => stat,
-            Err(Errno::ENOENT) => return Ok(Found::Nothing),
-            Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
-        };
-        if let Some(obstacle) = obstacle(&looked) {
+        let looked = self.find(name.as_os_str()).map_err(Error::at(Step::Inspect, name))?;
+        let Some(looked) = looked else { return Ok(Found::Nothing) };
+        if let Some(obstacle) = looked.obstacle {
             return Ok(Found::Obstacle(obstacle));
         }
         let file = match sys::open_to_read(self, name.as_os_str()) {
@@ -193,22 +172,33 @@ impl Directory {
             let Some(maker) = temporary::maker(&name, prefix.as_ref()) else { continue };
             let Ok(stat) = sys::inspect(self, name.as_os_str()) else { continue };
             let age = now.duration_since(stat.modified).unwrap_or_default();
-            let regular = obstacle(&stat).is_none();
-            if regular
-                && age >= SWEEP_AGE
-                && !lives(maker)
-                && sys::unlink(self, name.as_os_str()).is_ok()
-            {
+            let is_old = stat.obstacle.is_none() && age >= SWEEP_AGE;
+            if is_old && !lives(maker) && sys::unlink(self, name.as_os_str()).is_ok() {
                 removed = removed.saturating_add(1);
             }
         }
         Ok(removed)
     }
 
+    /// Renames a file of the directory, in one step and without any check: for files that are no locks, and whose
+    /// users have a protocol of their own.
+    ///
+    /// # Errors
+    /// [`Step::Publish`] with the system's reason.
+    pub fn rename(&self, from: &Name, to: &Name, how: Rename) -> Result<(), Error> {
+        sys::rename(self, from.as_os_str(), to.as_os_str(), how)
+            .map_err(Error::at(Step::Publish, to))
+    }
+
     /// Which file a name leads to, without following it; `None` when there is none.
     pub(crate) fn identity_of(&self, name: &OsStr) -> Result<Option<Identity>, Errno> {
+        Ok(self.find(name)?.map(|stat| stat.identity))
+    }
+
+    /// What a name leads to, without following it; `None` when there is none.
+    pub(crate) fn find(&self, name: &OsStr) -> Result<Option<Status>, Errno> {
         match sys::inspect(self, name) {
-            Ok(stat) => Ok(Some(stat.identity)),
+            Ok(stat) => Ok(Some(stat)),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(errno),
         }

@@ -88,14 +88,12 @@ pub(crate) struct PrivateName<'d> {
 pub(crate) struct Draft<'d> {
     // Dropped first: the name goes before the descriptor, as when a process ends in order.
     pub(crate) private: PrivateName<'d>,
-    pub(crate) file: File,
-    pub(crate) identity: Identity,
-    modified: SystemTime,
+    pub(crate) made: Published,
 }
 
 impl<'d> PrivateName<'d> {
     pub(crate) fn fresh(directory: &'d Directory, prefix: &OsStr) -> Result<Self, Errno> {
-        Self::new(directory, temporary::fresh(prefix, directory.maker()))
+        Self::new(directory, temporary::fresh(prefix, directory.maker))
     }
 
     pub(crate) fn new(directory: &'d Directory, name: OsString) -> Result<Self, Errno> {
@@ -142,16 +140,8 @@ impl<'d> Draft<'d> {
         })
     }
 
-    /// One under `flock(2)`, or none: outsiders may not open it before that is ours.
-    #[cfg(unix)]
-    pub(crate) fn held(private: PrivateName<'d>, claim: &Claim<'_>) -> Result<Self, Errno> {
-        Self::made(private, claim, |file| {
-            sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::EWOULDBLOCK)
-        })
-    }
-
     /// `hold` is called before there is anything in it, and before others may open it.
-    fn made(
+    pub(crate) fn made(
         mut private: PrivateName<'d>,
         claim: &Claim<'_>,
         hold: impl FnOnce(&File) -> Result<(), Errno>,
@@ -159,10 +149,9 @@ impl<'d> Draft<'d> {
         let file = sys::create(private.directory, private.as_os_str(), unopened(claim.mode))?;
         private.keep_clean();
         hold(&file)?;
-        let stat = fill(&file, claim)?;
+        let Status { identity, modified, .. } = fill(&file, claim)?;
         let file = sys::settled(private.directory, private.as_os_str(), file)?;
-        let (identity, modified) = (stat.identity, stat.modified);
-        Ok(Self { private, file, identity, modified })
+        Ok(Self { private, made: Published { file, identity, modified } })
     }
 
     /// Gives the file the lock's name: in one step where the file system can rename without replacing, otherwise by a
@@ -177,7 +166,7 @@ impl<'d> Draft<'d> {
     ) -> Result<Option<Published>, Errno> {
         let directory = self.private.directory;
         let how = Rename::NoReplace;
-        match sys::rename_with(directory, self.private.as_os_str(), name.as_os_str(), how) {
+        match sys::rename(directory, self.private.as_os_str(), name.as_os_str(), how) {
             Ok(()) => {}
             Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
                 return self.publish_by_link(name, claim);
@@ -197,7 +186,7 @@ impl<'d> Draft<'d> {
             Err(Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EMLINK) => {
                 return create_in_place(directory, name, claim);
             }
-            Err(_) if sys::stat_open(&self.file).is_ok_and(|stat| stat.links == 2) => {}
+            Err(_) if sys::stat_open(&self.made.file).is_ok_and(|stat| stat.links == 2) => {}
             Err(Errno::EEXIST) => return Ok(None),
             Err(errno) => return Err(errno),
         }
@@ -206,7 +195,7 @@ impl<'d> Draft<'d> {
 
     /// Whether the private name certainly leads to this file no longer.
     pub(crate) fn has_moved(&self) -> bool {
-        self.private.leads_to().is_ok_and(|identity| identity != Some(self.identity))
+        self.private.leads_to().is_ok_and(|identity| identity != Some(self.made.identity))
     }
 
     /// The last check of a claim: that the lock's name leads to our file. It fails only when
@@ -219,14 +208,14 @@ impl<'d> Draft<'d> {
     ///
     /// A caller that is not done with the lock when it has its name looks later ([`Directory::guarding`]).
     pub(crate) fn published(self, name: &Name, private_names: u64) -> Option<Published> {
-        let Self { private, file, identity, modified } = self;
-        if private_names == 0 && private.directory.is_guarding() {
-            return Some(Published { file, identity, modified });
+        let Self { private, made } = self;
+        if private_names == 0 && private.directory.is_guarding {
+            return Some(made);
         }
         let seen = private.directory.identity_of(name.as_os_str());
-        let lost = seen.is_ok_and(|seen| seen != Some(identity))
-            && sys::stat_open(&file).is_ok_and(|stat| stat.links <= private_names);
-        (!lost).then_some(Published { file, identity, modified })
+        let lost = seen.is_ok_and(|seen| seen != Some(made.identity))
+            && sys::stat_open(&made.file).is_ok_and(|stat| stat.links <= private_names);
+        (!lost).then_some(made)
     }
 }
 
@@ -254,7 +243,7 @@ fn fill(file: &File, claim: &Claim<'_>) -> Result<Status, Errno> {
 /// Holds a new file by `flock(2)` if this directory's files are held ([`Directory::guarding`]). A process that holds it
 /// already keeps breakers away as well, for as long as it likes; without `flock(2)` nobody breaks anything.
 fn guard(directory: &Directory, file: &File) {
-    if directory.is_guarding() {
+    if directory.is_guarding {
         let _ = sys::try_lock_inode(file);
     }
 }
@@ -274,8 +263,7 @@ fn create_in_place(
     };
     guard(directory, &file);
     match fill(&file, claim) {
-        Ok(stat) => {
-            let (identity, modified) = (stat.identity, stat.modified);
+        Ok(Status { identity, modified, .. }) => {
             let file = sys::settled(directory, name.as_os_str(), file)?;
             Ok(Some(Published { file, identity, modified }))
         }

@@ -1,13 +1,10 @@
-//! Error numbers as in `errno(3)`, also on systems with other numbers.
+//! Error numbers as in `errno(3)`. On Unix they are the system's own; `errno/windows.rs` has them for Windows.
 //!
 //! Pure.
 
-#[cfg(unix)]
-mod unix;
-#[cfg(windows)]
-mod windows;
+pub(crate) use nix::errno::Errno;
 
-#[cfg(unix)]
-pub(crate) use unix::*;
-#[cfg(windows)]
-pub(crate) use windows::*;
+/// The system's words for it.
+pub(crate) fn words(errno: Errno) -> &'static str {
+    errno.desc()
+}

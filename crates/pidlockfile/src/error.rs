@@ -55,12 +55,6 @@ impl Error {
         io::Error::from(self.errno).kind()
     }
 
-    /// The system's error number.
-    #[must_use]
-    pub fn raw_os_error(&self) -> i32 {
-        errno::number(self.errno)
-    }
-
     /// Whether the caller lacks the right, rather than something being broken.
     #[must_use]
     pub fn is_not_permitted(&self) -> bool {
@@ -69,43 +63,33 @@ impl Error {
 
     /// The same without the name, where it is named already: "cannot be published: No space left on device".
     pub fn reason(&self) -> impl fmt::Display + '_ {
-        Reason(self)
+        format!("{}: {}", self.step.words().1, errno::words(self.errno))
     }
 }
 
-struct Reason<'a>(&'a Error);
-
-impl fmt::Display for Reason<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self.0.step {
-            Step::OpenDirectory => "the directory cannot be opened",
-            Step::List => "the directory cannot be listed",
-            Step::Inspect => "cannot be looked at",
-            Step::Read => "cannot be read",
-            Step::Prepare => "a temporary file for it cannot be prepared",
-            Step::Publish => "cannot be published",
-            Step::Exclude => "other breakers cannot be excluded",
-            Step::Break => "cannot be broken",
-            Step::Remove => "cannot be removed",
-        };
-        write!(f, "{step}: {}", errno::words(self.0.errno))
+impl Step {
+    /// What was being done to a file that is named next, and what could not be done to a file that was named before.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::OpenDirectory => ("opening directory", "the directory cannot be opened"),
+            Self::List => ("listing directory", "the directory cannot be listed"),
+            Self::Inspect => ("looking at", "cannot be looked at"),
+            Self::Read => ("reading", "cannot be read"),
+            Self::Prepare => {
+                let temporary = "a temporary file for it cannot be prepared";
+                ("preparing a temporary file for", temporary)
+            }
+            Self::Publish => ("publishing", "cannot be published"),
+            Self::Exclude => ("excluding other breakers of", "other breakers cannot be excluded"),
+            Self::Break => ("breaking", "cannot be broken"),
+            Self::Remove => ("removing", "cannot be removed"),
+        }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self.step {
-            Step::OpenDirectory => "opening directory",
-            Step::List => "listing directory",
-            Step::Inspect => "looking at",
-            Step::Read => "reading",
-            Step::Prepare => "preparing a temporary file for",
-            Step::Publish => "publishing",
-            Step::Exclude => "excluding other breakers of",
-            Step::Break => "breaking",
-            Step::Remove => "removing",
-        };
-        write!(f, "{step} {}: {}", shown(&self.name), errno::words(self.errno))
+        write!(f, "{} {}: {}", self.step.words().0, shown(&self.name), errno::words(self.errno))
     }
 }
 
@@ -132,13 +116,13 @@ mod tests {
         assert_eq!(Error::new(Step::Remove, "x", errno).is_not_permitted(), expected);
     }
 
-    /// With Unix' words and number.
+    /// With Unix' words.
     #[cfg(unix)]
     #[test]
     fn an_error_names_its_step_file_and_reason() {
         let error = Error::new(Step::Publish, "LCK..\n", Errno::ENOSPC);
         assert_eq!(error.to_string(), "publishing LCK..\\n: No space left on device");
-        assert_eq!((error.raw_os_error(), error.kind()), (28, io::ErrorKind::StorageFull));
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::StorageFull);
     }
 }

@@ -6,6 +6,7 @@ use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::Judged;
 use crate::name::Name;
+use crate::status::Status;
 use crate::sys::{self, Rename};
 
 /// What came of an attempt to hold, replace or remove the file that was judged.
@@ -26,12 +27,10 @@ pub enum Attempt<T = ()> {
 pub(crate) const TRIES_TO_GIVE_BACK: usize = 8;
 
 /// Whether a name leads to the very file that was judged, unchanged.
-pub(crate) fn is_still(directory: &Directory, at: &Name, judged: &Judged) -> Result<bool, Errno> {
-    match sys::inspect(directory, at.as_ref()) {
-        Ok(stat) => judged.is_still(&stat),
-        Err(Errno::ENOENT) => Ok(false),
-        Err(errno) => Err(errno),
-    }
+pub(crate) fn is_still(directory: &Directory, at: &Name, judged: &Judged) -> Result<bool, Error> {
+    let found = directory.find(at.as_ref());
+    let is_it = |stat: Option<Status>| stat.map_or(Ok(false), |stat| judged.is_still(&stat));
+    found.and_then(is_it).map_err(Error::at(Step::Inspect, at))
 }
 
 /// The last step of a removal, under `flock(2)` on the file the name was seen to lead to.
@@ -56,10 +55,8 @@ impl Exchange<'_> {
     /// Looks a last time, and lets the draft and the lock change places in one step.
     pub(crate) fn run(self, draft: Draft<'_>) -> Result<Attempt<Published>, Error> {
         let Self { directory, name, judged, .. } = self;
-        match is_still(directory, name, judged) {
-            Ok(true) => {}
-            Ok(false) => return Ok(Attempt::Changed),
-            Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
+        if !is_still(directory, name, judged)? {
+            return Ok(Attempt::Changed);
         }
         let failed = |errno| Error::new(Step::Break, name, errno);
         match self.swap(&draft.private) {
@@ -77,7 +74,7 @@ impl Exchange<'_> {
 
     fn swap(self, private: &PrivateName<'_>) -> Result<(), Errno> {
         let (from, to) = (private.as_os_str(), self.name.as_os_str());
-        sys::rename_with(self.directory, from, to, Rename::Exchange)
+        sys::rename(self.directory, from, to, Rename::Exchange)
     }
 
     /// After the exchange the private name leads to what had the lock's name. If that is not the
@@ -95,18 +92,15 @@ impl Exchange<'_> {
     /// Whether a private name leads to the judged file, unchanged, after a step that moved there what had the lock's
     /// name; or to nothing: a sweeper of another pid namespace took the old lock for an orphan.
     fn has_caught(self, private: &PrivateName<'_>) -> Result<bool, Errno> {
-        match sys::inspect(self.directory, private.as_os_str()) {
-            Ok(stat) => self.judged.is_still(&stat),
-            Err(Errno::ENOENT) => Ok(true),
-            Err(errno) => Err(errno),
-        }
+        let found = self.directory.find(private.as_os_str())?;
+        found.map_or(Ok(true), |stat| self.judged.is_still(&stat))
     }
 
     /// Exchanges back. Should something else than the draft come out, its place was taken
     /// meanwhile (the displaced lock was let go, and the next one claimed), and that goes back in
     /// turn.
     fn give_back(self, mut draft: Draft<'_>) -> Result<(), Errno> {
-        let mut at_name = Some(draft.identity);
+        let mut at_name = Some(draft.made.identity);
         let mut displaced = draft.private.leads_to().unwrap_or_default();
         for _ in 0..TRIES_TO_GIVE_BACK {
             match self.swap(&draft.private) {
@@ -138,17 +132,17 @@ impl Exchange<'_> {
     /// If the exchange worked once and not again: as long as the name leads to the draft, putting
     /// the displaced lock over it loses nothing.
     fn give_back_by_rename(self, draft: &Draft<'_>) -> Result<(), Errno> {
-        if self.directory.identity_of(self.name.as_os_str())? != Some(draft.identity) {
+        if self.directory.identity_of(self.name.as_os_str())? != Some(draft.made.identity) {
             return Err(Errno::EAGAIN);
         }
-        sys::rename(self.directory, draft.private.as_os_str(), self.name.as_os_str())
+        sys::rename(self.directory, draft.private.as_os_str(), self.name.as_os_str(), Rename::Over)
     }
 
     /// Breaking where files cannot be exchanged: away, check, and either give the new lock the
     /// name or put back what was caught.
     fn replace_by_rename(self, draft: Draft<'_>) -> Result<Attempt<Published>, Errno> {
         let mut out = PrivateName::fresh(self.directory, self.claim.prefix)?;
-        match sys::rename(self.directory, self.name.as_os_str(), out.as_os_str()) {
+        match sys::rename(self.directory, self.name.as_os_str(), out.as_os_str(), Rename::Over) {
             Ok(()) => {}
             // The answer got lost, the deed was done.
             Err(_) if out.leads_to().is_ok_and(|there| there.is_some()) => {}
@@ -173,7 +167,7 @@ impl Exchange<'_> {
         let Self { directory, name, .. } = self;
         out.forget();
         let (from, to) = (out.as_os_str().to_owned(), name.as_os_str());
-        let mut put = sys::rename_with(directory, &from, to, Rename::NoReplace);
+        let mut put = sys::rename(directory, &from, to, Rename::NoReplace);
         if let Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) = put {
             put = sys::link(directory, &from, to);
             match put {
@@ -182,7 +176,7 @@ impl Exchange<'_> {
                 // can be neither linked nor renamed without replacing:
                 Err(_) => {
                     return match directory.identity_of(to)? {
-                        None => sys::rename(directory, &from, to),
+                        None => sys::rename(directory, &from, to, Rename::Over),
                         Some(_) => Err(Errno::EEXIST),
                     };
                 }

@@ -1,28 +1,44 @@
-//! A file that keeps others out by `flock(2)` for as long as a value lives.
+//! A file that can keep others out by `flock(2)` for as long as a value lives.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::errno::Errno;
 use crate::sys;
 
-/// A file with `flock(2)` on it, which ends with this value, even if another process has inherited the descriptor.
+/// A file, and perhaps `flock(2)` on it, which ends with this value: a process that was forked meanwhile has the
+/// descriptor as well, so closing it here would not be enough.
 #[derive(Debug)]
-pub(crate) struct Flocked(File);
+pub(crate) struct Flocked {
+    pub(crate) file: File,
+    is_ours: AtomicBool,
+}
 
 impl Flocked {
-    /// One that was opened to write; `None` while another process has it.
-    pub(crate) fn try_lock(file: File) -> Result<Option<Self>, Errno> {
-        Ok(sys::try_lock_writable(&file)?.then_some(Self(file)))
+    /// A file that was opened to be read.
+    pub(crate) fn readable(file: File) -> Self {
+        Self { file, is_ours: false.into() }
     }
 
-    pub(crate) fn file(&self) -> &File {
-        &self.0
+    /// A file that was opened to be written, which on Windows keeps others out already.
+    pub(crate) fn writable(file: File) -> Self {
+        Self { file, is_ours: cfg!(windows).into() }
+    }
+
+    /// Asks for `flock(2)`; `false` while another process has it.
+    pub(crate) fn try_lock(&self) -> Result<bool, Errno> {
+        if !self.is_ours.load(Ordering::Relaxed) {
+            self.is_ours.store(sys::try_lock_inode(&self.file)?, Ordering::Relaxed);
+        }
+        Ok(self.is_ours.load(Ordering::Relaxed))
     }
 }
 
 impl Drop for Flocked {
     fn drop(&mut self) {
-        // It goes with the last descriptor at the latest.
-        let _ = sys::unlock_inode(&self.0);
+        if *self.is_ours.get_mut() {
+            // It goes with the last descriptor at the latest.
+            let _ = sys::unlock_inode(&self.file);
+        }
     }
 }

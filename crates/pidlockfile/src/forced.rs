@@ -3,12 +3,14 @@
 //! It must never remove or move the lock of the next holder.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use crate::directory::Directory;
-use crate::draft::{Claim, Draft, Durability, PrivateName, Published, has_a_name};
+use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
+use crate::errno::Errno;
 use crate::error::{Error, Step};
-use crate::exchange::{Attempt, Exchange, TRIES_TO_GIVE_BACK, unlink_judged};
+use crate::exchange::{Attempt, Exchange, TRIES_TO_GIVE_BACK};
 use crate::found::Judged;
 use crate::name::Name;
 use crate::process::{Pid, lives};
@@ -37,19 +39,21 @@ pub(crate) fn release(
     prefix: &OsStr,
 ) -> Result<Attempt, Error> {
     let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-    if judged.mode() & STAND_IN != 0 && age < LIVING_DRAFT {
+    if judged.status().mode & STAND_IN != 0 && age < LIVING_DRAFT {
         // Another release of the same lock is at this point, or was killed there.
         return Ok(Attempt::Changed);
     }
     let claim = Claim {
         content: judged.content(),
-        mode: (judged.mode() & 0o666) | STAND_IN,
+        mode: (judged.status().mode & 0o666) | STAND_IN,
         prefix,
         durability: Durability::Memory,
     };
     // All releases of this lock past a `flock(2)` see each other by this name.
     let private = PrivateName::new(directory, temporary::for_release(prefix, Pid::this(), name));
-    let draft = private.and_then(|private| Draft::held(private, &claim));
+    // Outsiders may not open it before `flock(2)` on it is ours.
+    let hold = |file: &File| sys::try_lock_inode(file)?.then_some(()).ok_or(Errno::EWOULDBLOCK);
+    let draft = private.and_then(|private| Draft::made(private, &claim, hold));
     let draft = draft.map_err(Error::at(Step::Prepare, name))?;
     if others_release(directory, name, judged, &draft)? {
         return Ok(Attempt::Changed);
@@ -71,7 +75,7 @@ fn others_release(
 ) -> Result<bool, Error> {
     let listed = sys::list(directory).map_err(|errno| Error::new(Step::List, ".", errno))?;
     let now = SystemTime::now();
-    let owners = [0, nix::unistd::geteuid().as_raw(), judged.owner()];
+    let owners = [0, nix::unistd::geteuid().as_raw(), judged.status().owner];
     Ok(listed.iter().filter(|other| *other != own.private.as_os_str()).any(|other| {
         let Some(maker) = temporary::releaser(other, name.as_os_str()) else { return false };
         let Ok(stat) = sys::inspect(directory, other) else { return false };
@@ -89,13 +93,9 @@ fn others_release(
 /// aside, it is about to put it back.
 fn remove_stand_in(directory: &Directory, name: &Name, held: &Published) -> Result<Attempt, Error> {
     for _ in 0..TRIES_TO_GIVE_BACK {
-        match directory.identity_of(name.as_os_str()) {
-            Ok(Some(seen)) if seen == held.identity => {
-                return unlink_judged(directory, name).map(|_| Attempt::Done(()));
-            }
-            Ok(_) if !has_a_name(&held.file) => return Ok(Attempt::Done(())),
-            Ok(_) => {}
-            Err(errno) => return Err(Error::new(Step::Inspect, name, errno)),
+        match directory.withdraw(name, held)? {
+            Attempt::Done(()) | Attempt::Changed => return Ok(Attempt::Done(())),
+            Attempt::Contended => {}
         }
     }
     Ok(Attempt::Changed)

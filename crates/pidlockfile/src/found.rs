@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use crate::errno::Errno;
 use crate::flocked::Flocked;
-use crate::gate::Passage;
-use crate::status::{Identity, Kind, Status};
+use crate::status::{Identity, Obstacle, Status};
 use crate::sys;
 
 /// What a name leads to.
@@ -23,57 +21,41 @@ pub enum Found {
     Obstacle(Obstacle),
 }
 
-/// What stands where a lock file was expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// A symbolic link, dangling or not.
-    Link,
-    /// A directory.
-    Directory,
-    /// A fifo, socket or device.
-    Special,
-    /// A regular file that this process may not read.
-    Unreadable,
-}
-
 /// A lock file as it was read: the open descriptor, and what was in it.
 ///
 /// As long as this value lives the inode cannot be used again for another file, so "the very file
 /// that was judged" is exact.
 #[derive(Debug)]
 pub struct Judged {
-    pub(crate) file: File,
+    pub(crate) file: Flocked,
     /// What was seen through the descriptor.
     seen: Status,
     content: Vec<u8>,
     /// At most this many bytes were read.
     limit: usize,
     /// Being in the gate on its account.
-    pub(crate) passage: Option<Passage>,
+    pub(crate) passage: Option<Flocked>,
     /// Where `flock(2)` on it asks for another opening.
     pub(crate) writable: Option<Flocked>,
     /// Whether another's `flock(2)` on it is nothing to us.
     past: bool,
-    /// Whether `flock(2)` on it is ours.
-    is_locked: AtomicBool,
 }
 
 impl Judged {
     pub(crate) fn of(file: File, limit: usize) -> Result<Found, Errno> {
         let seen = sys::stat_open(&file)?;
-        if let Some(obstacle) = obstacle(&seen) {
+        if let Some(obstacle) = seen.obstacle {
             return Ok(Found::Obstacle(obstacle));
         }
         let content = read_limited(&file, limit, seen.size)?;
         Ok(Found::File(Self {
-            file,
+            file: Flocked::readable(file),
             seen,
             content,
             limit,
             passage: None,
             writable: None,
             past: false,
-            is_locked: false.into(),
         }))
     }
 
@@ -84,7 +66,7 @@ impl Judged {
         if (stat.identity, stat.size, stat.modified) != (identity, size, modified) {
             return Ok(false);
         }
-        Ok(read_limited(&self.file, self.limit, size)? == self.content)
+        Ok(read_limited(&self.file.file, self.limit, size)? == self.content)
     }
 
     /// A second descriptor of the same opening, for a caller that wants the last close, which takes a while
@@ -93,7 +75,7 @@ impl Judged {
     /// # Errors
     /// When there are no more descriptors.
     pub fn try_clone(&self) -> io::Result<File> {
-        self.file.try_clone()
+        self.file.file.try_clone()
     }
 
     /// Asks for `flock(2)` on the file, which lasts as long as this is kept: no maker of it is still
@@ -108,12 +90,7 @@ impl Judged {
     }
 
     pub(crate) fn try_lock(&self) -> Result<bool, Errno> {
-        if self.is_locked.load(Ordering::Relaxed) || self.writable.is_some() {
-            return Ok(true);
-        }
-        let is_ours = sys::try_lock_inode(&self.file)?;
-        self.is_locked.store(is_ours, Ordering::Relaxed);
-        Ok(is_ours)
+        if self.writable.is_some() { Ok(true) } else { self.file.try_lock() }
     }
 
     /// Another's `flock(2)` on the file decides nothing from now on: its holder has no say in it. Only
@@ -141,12 +118,6 @@ impl Judged {
         &self.content
     }
 
-    /// The file's whole size in bytes, which may be more than was read.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.seen.size
-    }
-
     /// When it was last written.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
@@ -157,12 +128,6 @@ impl Judged {
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.seen.owner
-    }
-
-    /// The file's permission bits.
-    #[must_use]
-    pub fn mode(&self) -> u32 {
-        self.seen.mode
     }
 
     /// Which file it is.
@@ -178,16 +143,6 @@ impl Judged {
     }
 }
 
-impl Drop for Judged {
-    /// A process that was forked meanwhile has the descriptor as well: closing it here would not be enough.
-    fn drop(&mut self) {
-        if *self.is_locked.get_mut() {
-            // It goes with the last descriptor at the latest.
-            let _ = sys::unlock_inode(&self.file);
-        }
-    }
-}
-
 /// No more memory than the file needs, and never more than the limit.
 fn read_limited(file: &File, limit: usize, size: u64) -> Result<Vec<u8>, Errno> {
     let expected = usize::try_from(size).unwrap_or(usize::MAX);
@@ -197,15 +152,4 @@ fn read_limited(file: &File, limit: usize, size: u64) -> Result<Vec<u8>, Errno> 
     let length = sys::read_start(file, &mut content, expected)?;
     content.truncate(length);
     Ok(content)
-}
-
-/// Why this is no lock file, if it is none.
-pub(crate) fn obstacle(stat: &Status) -> Option<Obstacle> {
-    match stat.kind {
-        Kind::Regular => None,
-        Kind::Link => Some(Obstacle::Link),
-        Kind::Directory => Some(Obstacle::Directory),
-        #[cfg(unix)]
-        Kind::Special => Some(Obstacle::Special),
-    }
 }

@@ -4,22 +4,22 @@
 //! Every user who may read a lock file can hold `flock(2)` on it. A gate consists of files in a directory of
 //! the callers that no other user may open, so only the callers can hold `flock(2)` on these.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::sync::Arc;
 
 use crate::errno::Errno;
 use crate::flocked::Flocked;
 use crate::process::Pid;
-use crate::status::{Identity, Kind};
+use crate::status::Identity;
 use crate::sys::{self, Rename};
 use crate::temporary;
 
 /// There are so many files, so that a process that is stopped inside is in the way of a part only.
 const LANES: u64 = 8;
 
-/// How often a lane is opened again that was removed, or made by another, meanwhile.
-const TRIES: usize = 4;
+/// How often a lane is opened again that was not there, was removed, or was made by another meanwhile.
+const TRIES: usize = 8;
 
 /// The permission bits of a lane: nobody but its owner may open it.
 const MODE: u32 = 0o600;
@@ -32,37 +32,32 @@ pub struct Gate {
     owner: u32,
 }
 
-/// Being in the gate, on account of one file.
-#[derive(Debug)]
-pub(crate) struct Passage {
-    _lane: Flocked,
-}
-
 impl Gate {
     pub(crate) fn of(handle: sys::Handle, owner: u32) -> Self {
         Self { handle: Arc::new(handle), owner }
     }
 
-    /// Enters on account of a file, without waiting; `None` while another is inside.
-    pub(crate) fn try_enter(&self, file: Identity) -> Result<Option<Passage>, Errno> {
-        let name = format!("gate.{}", file.inode % LANES);
+    /// Enters on account of a file, without waiting, for as long as the lane is kept; `None` while another is inside.
+    pub(crate) fn try_enter(&self, file: Identity) -> Result<Option<Flocked>, Errno> {
+        let name = OsString::from(format!("gate.{}", file.inode % LANES));
         for _ in 0..TRIES {
-            let lane = self.lane(name.as_ref())?;
-            let Some(lane) = Flocked::try_lock(lane)? else { return Ok(None) };
-            // It may have been cleaned up: then others are at another one.
-            if sys::stat_open(lane.file())?.links > 0 {
-                return Ok(Some(Passage { _lane: lane }));
+            let lane = match sys::open_to_write(&*self.handle, &name) {
+                Err(Errno::ENOENT) => {
+                    self.make(&name)?;
+                    continue;
+                }
+                lane => lane?,
+            };
+            if !self.is_ours(&lane)? {
+                return Err(Errno::EPERM);
             }
-        }
-        Err(Errno::EAGAIN)
-    }
-
-    fn lane(&self, name: &OsStr) -> Result<File, Errno> {
-        for _ in 0..TRIES {
-            match sys::open_to_write(&*self.handle, name) {
-                Ok(lane) => return self.is_ours(&lane)?.then_some(lane).ok_or(Errno::EPERM),
-                Err(Errno::ENOENT) => self.make(name)?,
-                Err(errno) => return Err(errno),
+            let lane = Flocked::writable(lane);
+            if !lane.try_lock()? {
+                return Ok(None);
+            }
+            // It may have been cleaned up: then others are at another one.
+            if sys::stat_open(&lane.file)?.links > 0 {
+                return Ok(Some(lane));
             }
         }
         Err(Errno::EAGAIN)
@@ -72,7 +67,7 @@ impl Gate {
         let seen = sys::stat_open(lane)?;
         let owners = [0, sys::own_user(), self.owner];
         let is_private = seen.mode & 0o077 == 0 && owners.contains(&seen.owner);
-        Ok(seen.kind == Kind::Regular && is_private)
+        Ok(seen.obstacle.is_none() && is_private)
     }
 
     /// It gets its name when it belongs to the owner of the directory: root may be the first.
@@ -92,7 +87,7 @@ impl Gate {
         if self.owner != sys::own_user() {
             sys::give_away(lane, self.owner)?;
         }
-        match sys::rename_with(&*self.handle, private, name, Rename::NoReplace) {
+        match sys::rename(&*self.handle, private, name, Rename::NoReplace) {
             Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => {
                 sys::link(&*self.handle, private, name)
             }

@@ -1,7 +1,9 @@
 //! [`try_lock`], for programs that want one lock file: takes it or not, and a guard releases
 //! it when it is dropped.
 
+use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::directory::Directory;
 use crate::draft::{Claim, Durability, Published};
@@ -14,8 +16,13 @@ use crate::process::{Pid, lives};
 
 /// How often the lock is looked at again when others change it between a look and a step.
 const ATTEMPTS: usize = 16;
-/// More than any lock file that has a process number in its first line.
-const CONTENT_BYTES: usize = 1024;
+/// More than any lock file that has a process number in its first line, or is released.
+const CONTENT_BYTES: usize = 1024 * 1024;
+/// The start of the temporary file's name.
+const PREFIX: &str = "pidlockfile";
+/// How often letting go is tried while another process is at the file, and the pause between.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Takes a lock file for this process. `None`: somebody has it.
 ///
@@ -38,7 +45,7 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
     let claim = Claim {
         content: content.as_bytes(),
         mode: 0o444,
-        prefix: "pidlockfile".as_ref(),
+        prefix: PREFIX.as_ref(),
         durability: Durability::Memory,
     };
     for _ in 0..ATTEMPTS {
@@ -64,6 +71,34 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
     Ok(None)
 }
 
+impl Directory {
+    /// As [`Directory::withdraw`], but waits for other processes: some fifths of a second. A breaker is at a file for
+    /// milliseconds. A process that holds `flock(2)` on it for longer is not breaking it, and must not keep its owner
+    /// from letting go. `prefix` is the start of the private name that is used then.
+    ///
+    /// # Errors
+    /// As [`Directory::release`].
+    pub fn withdraw_patiently(
+        &self,
+        name: &Name,
+        published: &Published,
+        prefix: impl AsRef<OsStr>,
+    ) -> Result<Attempt, Error> {
+        for _ in 0..TRIES {
+            match self.withdraw(name, published)? {
+                Attempt::Contended => std::thread::sleep(PAUSE),
+                outcome @ (Attempt::Done(()) | Attempt::Changed) => return Ok(outcome),
+            }
+        }
+        match self.read(name, CONTENT_BYTES)? {
+            Found::File(judged) if judged.identity() == published.identity => {
+                self.release(name, judged, prefix)
+            }
+            Found::File(_) | Found::Nothing | Found::Obstacle(_) => Ok(Attempt::Changed),
+        }
+    }
+}
+
 /// A lock file that belongs to this process until the value is dropped.
 ///
 /// A child that was forked does not have the lock, and does not release it.
@@ -81,19 +116,7 @@ impl Drop for PidLock {
         if Pid::this() != self.pid {
             return;
         }
-        for _ in 0..ATTEMPTS {
-            let removal = self.directory.withdraw(&self.name, &self.lock);
-            if !matches!(removal, Ok(Attempt::Contended)) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        // Somebody holds flock(2) on it for ever: it is gone past, as far as it is the lock of this process.
-        if let Ok(Found::File(judged)) = self.directory.read(&self.name, CONTENT_BYTES) {
-            if judged.content().trim_ascii() == self.pid.to_string().as_bytes() {
-                let _ = self.directory.release(&self.name, judged, "pidlockfile");
-            }
-        }
+        let _ = self.directory.withdraw_patiently(&self.name, &self.lock, PREFIX);
     }
 }
 

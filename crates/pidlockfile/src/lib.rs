@@ -123,13 +123,14 @@
 mod breaking;
 mod directory;
 mod draft;
+#[cfg_attr(windows, path = "errno/windows.rs")]
 mod errno;
 mod error;
 mod exchange;
 #[cfg(all(unix, feature = "program"))]
 mod file_size;
 mod flocked;
-#[cfg_attr(windows, path = "forced/windows.rs")]
+#[cfg(unix)]
 mod forced;
 mod found;
 mod gate;
@@ -160,13 +161,14 @@ pub use error::{Error, Step};
 pub use exchange::Attempt;
 #[cfg(all(unix, feature = "program"))]
 pub use file_size::catch_file_size_signal;
-pub use found::{Found, Judged, Obstacle};
+pub use found::{Found, Judged};
 pub use gate::Gate;
 pub use guard::{PidLock, try_lock};
 pub use name::Name;
 pub use process::Pid;
 pub use shown::{ascii, shown};
-pub use status::{Identity, Status};
+pub use status::{Identity, Obstacle, Status};
+pub use sys::Rename;
 
 /// For the fuzz target alone, which cargo-fuzz compiles with `--cfg fuzzing`: whatever is read here must be
 /// right for these bytes.

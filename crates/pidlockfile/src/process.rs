@@ -8,28 +8,20 @@ mod machine;
 mod pid;
 #[cfg(unix)]
 mod stat;
-#[cfg(unix)]
-mod unix;
-#[cfg(windows)]
-mod windows;
+#[cfg_attr(unix, path = "process/unix.rs")]
+#[cfg_attr(windows, path = "process/windows.rs")]
+mod system;
 
 #[cfg(unix)]
 pub use caller::of_caller;
-pub use identity::{ClockShift, Fate, Here, ProcessIdentity, Seen, Start};
+pub use identity::{ClockShift, Fate, Here, ProcessIdentity, Start};
 pub use machine::Machine;
 pub use pid::{Pid, PidError};
 #[cfg(unix)]
 pub(crate) use stat::real_uid_in;
 #[cfg(unix)]
 pub use stat::{Stat, has_ended_in, numbers_in};
-#[cfg(unix)]
-use unix as system;
-#[cfg(unix)]
-pub use unix::*;
-#[cfg(windows)]
-use windows as system;
-#[cfg(windows)]
-pub use windows::*;
+pub use system::*;
 
 /// Why nothing can be said of the process that started this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,13 @@ mod unix;
 #[cfg(windows)]
 mod windows;
 
+#[cfg(unix)]
+pub(crate) use unix::errno_of;
 #[cfg(windows)]
 pub(crate) use windows::{DIRECTORIES_TOO, READ_ATTRIBUTES, UNFOLLOWED};
 
 /// Which file it is, whatever its name: device and inode number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The number of the device that holds the file.
     pub device: u64,
@@ -35,17 +37,19 @@ pub struct Status {
     pub size: u64,
     /// When it was last written; the beginning of 1970 for what claims to be older.
     pub modified: SystemTime,
-    pub(crate) kind: Kind,
+    /// Why it can be no lock file; `None` for a regular file.
+    pub(crate) obstacle: Option<Obstacle>,
 }
 
-/// What kind of file it is.
+/// What stands where a lock file was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Regular,
-    /// A symbolic link; on Windows any reparse point that is no plain file.
+pub enum Obstacle {
+    /// A symbolic link, dangling or not; on Windows any reparse point that is no plain file.
     Link,
+    /// A directory.
     Directory,
     /// A fifo, socket or device.
-    #[cfg(unix)]
     Special,
+    /// A regular file that this process may not read.
+    Unreadable,
 }

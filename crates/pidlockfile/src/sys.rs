@@ -4,21 +4,23 @@
 //! decide nothing. Calls that change names are never repeated here after an interruption: only
 //! the caller can tell whether they took place.
 
-#[cfg(unix)]
-mod unix;
-#[cfg(windows)]
-mod windows;
+#[cfg_attr(unix, path = "sys/unix.rs")]
+#[cfg_attr(windows, path = "sys/windows.rs")]
+mod system;
 
-#[cfg(unix)]
-pub(crate) use unix::*;
-#[cfg(windows)]
-pub(crate) use windows::*;
+use std::io;
 
-/// The two kinds of `renameat2` that never lose a file.
+pub(crate) use system::*;
+
+/// What becomes of the file that has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rename {
+pub enum Rename {
+    /// It keeps the name, and nothing is renamed.
     NoReplace,
+    /// It gets the old name: two files change places in one step. Only Linux and macOS know this.
     Exchange,
+    /// It goes.
+    Over,
 }
 
 #[cfg(unix)]
@@ -27,6 +29,29 @@ impl Rename {
         match self {
             Self::NoReplace => "rename-noreplace",
             Self::Exchange => "rename-exchange",
+            Self::Over => "rename",
         }
     }
+}
+
+/// Fills the buffer from the start of a file, but asks no further than `expected` bytes: a known size saves the call
+/// that would only say "end of file".
+fn fill(
+    buffer: &mut [u8],
+    expected: usize,
+    read_at: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut filled = 0_usize;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match read_at(rest, u64::try_from(filled).unwrap_or(u64::MAX)) {
+            Ok(0) => break,
+            Ok(count) => filled = filled.saturating_add(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if filled >= expected {
+            break;
+        }
+    }
+    Ok(filled)
 }

@@ -11,15 +11,7 @@ const RANDOM_DIGITS: usize = 16;
 /// A fresh name. Two calls never give the same but by a chance of one in 2^64; the file is
 /// created exclusively, so even that is noticed.
 pub(crate) fn fresh(prefix: impl AsRef<OsStr>, maker: Pid) -> OsString {
-    // The standard library keys each hasher from the system's random source.
-    let random = RandomState::new().build_hasher().finish();
-    behind(prefix, format!(".{maker}.{random:0width$x}.tmp", width = RANDOM_DIGITS))
-}
-
-fn behind(prefix: impl AsRef<OsStr>, rest: String) -> OsString {
-    let mut name = prefix.as_ref().to_owned();
-    name.push(rest);
-    name
+    named(prefix, maker, random())
 }
 
 /// The same, in the name of a release of this lock past a `flock(2)`: half of what is random tells
@@ -30,22 +22,43 @@ pub(crate) fn for_release(
     maker: Pid,
     lock: impl AsRef<OsStr>,
 ) -> OsString {
-    let random = RandomState::new().build_hasher().finish() & u64::from(u32::MAX);
-    behind(prefix, format!(".{maker}.{mark:08x}{random:08x}.tmp", mark = mark(lock)))
+    named(prefix, maker, u64::from(mark(lock)) << 32 | random() >> 32)
+}
+
+fn named(prefix: impl AsRef<OsStr>, maker: Pid, random: u64) -> OsString {
+    let mut name = prefix.as_ref().to_owned();
+    name.push(format!(".{maker}.{random:0width$x}.tmp", width = RANDOM_DIGITS));
+    name
+}
+
+fn random() -> u64 {
+    // The standard library keys each hasher from the system's random source.
+    RandomState::new().build_hasher().finish()
+}
+
+/// The maker of this temporary file, if it is one with that prefix.
+pub(crate) fn maker(name: impl AsRef<OsStr>, prefix: impl AsRef<OsStr>) -> Option<Pid> {
+    let (its_prefix, maker, _) = parts(name.as_ref())?;
+    (its_prefix == prefix.as_ref().as_encoded_bytes()).then_some(maker)
 }
 
 /// The maker of this temporary file, if it may be one for a release of this lock. Two locks in some
 /// billions have the same mark.
 #[cfg(any(unix, test))]
 pub(crate) fn releaser(name: impl AsRef<OsStr>, lock: impl AsRef<OsStr>) -> Option<Pid> {
-    // What stands before it need not be text.
-    let mut parts = name.as_ref().as_encoded_bytes().rsplitn(4, |byte| *byte == b'.');
-    let mut part = || std::str::from_utf8(parts.next()?).ok();
-    let (end, random, pid) = (part()?, part()?, part()?);
-    parts.next().filter(|_| end == "tmp")?;
-    let is_mark =
-        random.len() == RANDOM_DIGITS && random.starts_with(&format!("{:08x}", mark(lock)));
-    is_mark.then(|| Pid::parse(pid.as_bytes()).ok())?
+    let (_, maker, random) = parts(name.as_ref())?;
+    random.starts_with(format!("{:08x}", mark(lock)).as_bytes()).then_some(maker)
+}
+
+/// Prefix, maker and random digits of a temporary file, from behind: the prefix need not be text.
+fn parts(name: &OsStr) -> Option<(&[u8], Pid, &[u8])> {
+    let mut parts = name.as_encoded_bytes().rsplitn(4, |byte| *byte == b'.');
+    parts.next().filter(|end| *end == b"tmp")?;
+    let is_hex = |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    let is_random = |part: &&[u8]| part.len() == RANDOM_DIGITS && part.iter().all(is_hex);
+    let random = parts.next().filter(is_random)?;
+    let maker = Pid::parse(parts.next()?).ok()?;
+    Some((parts.next()?, maker, random))
 }
 
 /// The same in every process, unlike the hashes of the standard library: FNV-1a.
@@ -54,17 +67,6 @@ fn mark(lock: impl AsRef<OsStr>) -> u32 {
     let bytes = lock.as_ref().as_encoded_bytes();
     let add = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     bytes.iter().fold(0x811c_9dc5, add)
-}
-
-/// The maker of this temporary file, if it is one with that prefix.
-pub(crate) fn maker(name: impl AsRef<OsStr>, prefix: impl AsRef<OsStr>) -> Option<Pid> {
-    let (name, prefix) = (name.as_ref().as_encoded_bytes(), prefix.as_ref().as_encoded_bytes());
-    let rest = std::str::from_utf8(name.strip_prefix(prefix)?).ok()?;
-    let rest = rest.strip_prefix('.')?.strip_suffix(".tmp")?;
-    let (pid, random) = rest.split_once('.')?;
-    let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    let random = random.len() == RANDOM_DIGITS && random.bytes().all(hex);
-    random.then(|| Pid::parse(pid.as_bytes()).ok())?
 }
 
 #[cfg(test)]

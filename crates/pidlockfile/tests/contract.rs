@@ -143,7 +143,7 @@ fn no_more_than_the_limit_is_read(#[case] size: u64, #[case] limit: usize, #[cas
     File::create(scratch.path().join(name().as_str())).unwrap().set_len(size).unwrap();
     let Found::File(judged) = directory.read(&name(), limit).unwrap() else { panic!("a file") };
     assert_eq!(judged.content(), vec![0; read]);
-    assert_eq!(judged.size(), size);
+    assert_eq!(judged.status().size, size);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_file_is_described_as_it_is() {
     let judged = judge(&directory);
     assert_eq!(judged.content(), b" 123\n");
     assert_eq!(judged.modified(), then);
-    assert_eq!((judged.mode(), judged.owner()), (0o640, data.uid()));
+    assert_eq!((judged.status().mode, judged.status().owner), (0o640, data.uid()));
     assert_eq!((judged.identity().device, judged.identity().inode), (data.dev(), data.ino()));
 }
 

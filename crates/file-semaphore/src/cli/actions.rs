@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::record::{Holder, LockInfo};
 use crate::semaphore::Releaser;
 use crate::semaphore::files::Claimant;
-use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus, Waiting};
+use crate::semaphore::{Free, Guard, Patience, Semaphore, Sharing, SlotStatus, Waiting};
 use crate::sys::watch::Alarm as _;
 
 /// Does what a command line says, reports, and tells the exit code.
@@ -125,16 +125,17 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
             let outcome = take(&lock, holder, &taking, |semaphore, recorded| {
                 let holder = &mut || Ok(recorded.clone());
                 let mut claimant = Claimant { tag: taking.tag.as_deref(), holder };
-                semaphore.try_acquire_as(&mut claimant, taking.sharing())
+                let files = &semaphore.files;
+                Waiting::begin(files, Patience::TRY).acquire(&mut claimant, taking.sharing())
             });
             report(&lock.path, form, outcome)
         }
         Command::Acquire(Acquire { lock, patience, holder, taking }) => {
             let hears = teller(vec![&lock.path], form, Verbosity::Usual);
             let (timeout, hears) = (patience.timeout, hears.as_deref());
+            let patience = Patience { timeout, hears, ..Patience::default() };
             let outcome = take(&lock, holder, &taking, |semaphore, recorded| {
-                let wish = (taking.tag.as_deref(), taking.sharing());
-                wait_for(semaphore, wish, recorded, Patience { timeout, alarm: None, hears })
+                wait_for(semaphore, (taking.tag.as_deref(), taking.sharing()), recorded, patience)
             });
             report(&lock.path, form, outcome)
         }
@@ -161,7 +162,7 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
             let patience = Patience { timeout: patience.timeout, ..Patience::default() };
             let outcome = open(&lock).and_then(|semaphore| {
                 let wait = Waiting::begin(&semaphore.files, patience);
-                if all { wait.until_all_free() } else { wait.until_free() }
+                wait.until_free(if all { Free::All } else { Free::One })
             });
             report(&lock.path, form, outcome.map(|()| Outcome::Free))
         }

@@ -160,10 +160,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn timeout(&self) -> Option<Duration> {
-        if self.nonblock { Some(Duration::ZERO) } else { self.patience.timeout }
-    }
-
     /// The command and its arguments; of a line, the shell that runs it.
     pub(crate) fn command(&self) -> Vec<OsString> {
         match &self.line {

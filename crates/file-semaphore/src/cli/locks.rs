@@ -11,11 +11,14 @@ use wrapcmd::exit::End;
 use super::actions::{fail_in_json, failure_in_json};
 use super::arguments::{Form, Run};
 use super::outcome::{exit, printable};
-use super::telling::{Hears, Verbosity, teller};
+use super::telling::{Verbosity, teller};
 use super::{complain, warn};
 use crate::error::Error;
 use crate::limits::STALE_TIMEOUT;
-use crate::semaphore::{Guard, Semaphore};
+use crate::record::Holder;
+use crate::semaphore::many::{self, Wish};
+use crate::semaphore::{Guard, Patience, Semaphore};
+use crate::sys::watch::Alarm;
 
 /// Why the command was not run, and at which of several locks.
 pub(super) struct Failure {
@@ -57,27 +60,32 @@ pub(super) fn refused(refusal: &Refusal, form: Form) -> u8 {
     code
 }
 
-/// What names the holder of the lock that is waited for.
-pub(super) fn hears(words: &Run, form: Form) -> Option<Hears<'_>> {
+/// Takes all of them, each in the name that `holder` gives for it, or waits until it can or the alarm rings.
+pub(super) fn take(
+    words: &Run,
+    form: Form,
+    semaphores: &[Semaphore],
+    alarm: Option<&dyn Alarm>,
+    holder: &mut dyn FnMut(&Semaphore) -> Result<Holder, Error>,
+) -> Result<Vec<Guard>, Error> {
     let verbosity = if words.verbose { Verbosity::More } else { Verbosity::Usual };
     let paths = std::iter::once(&words.lock.path).chain(&words.with);
-    teller(paths.map(PathBuf::as_path).collect(), form, verbosity)
+    let hears = teller(paths.map(PathBuf::as_path).collect(), form, verbosity);
+    let timeout = words.patience.timeout;
+    let usual = Patience { timeout, ..Patience::default() };
+    let patience = if words.nonblock { Patience::TRY } else { usual };
+    let wish = Wish {
+        tag: words.taking.tag.as_deref(),
+        patience: Patience { alarm, hears: hears.as_deref(), ..patience },
+        sharing: words.taking.sharing(),
+    };
+    many::acquire(&semaphores.iter().collect::<Vec<_>>(), &wish, holder)
 }
 
 /// How often a lock is renewed, so that it never counts as old for users with the same timeout.
 pub(super) fn renewal(stale_timeout: Option<Duration>) -> Duration {
     let old = stale_timeout.unwrap_or(STALE_TIMEOUT).min(STALE_TIMEOUT);
     (old / 4).max(Duration::from_millis(100))
-}
-
-/// A caller that does not want to wait is told that the lock is held, not that time is over.
-pub(super) fn taken(words: &Run, outcome: Result<Vec<Guard>, Error>) -> Result<Vec<Guard>, Error> {
-    match outcome {
-        Err(Error::Timeout { path, holder, left_by, .. }) if words.nonblock => {
-            Err(Error::AlreadyLocked { path, holder, left_by })
-        }
-        other => other,
-    }
 }
 
 /// For `--verbose`: how long it took, and what is run now.

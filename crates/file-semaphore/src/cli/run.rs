@@ -14,13 +14,12 @@ use wrapcmd::exit::End;
 use wrapcmd::{Background, Refusal, Running, Signals, Standby};
 
 use super::arguments::{Form, Run};
-use super::locks::{Failure, Kept, hears, open, refused, renewal, taken, tell_held};
+use super::locks::{Failure, Kept, open, refused, renewal, take, tell_held};
 use super::outcome::exit;
 use super::signals;
 use crate::error::Error;
 use crate::record::Holder;
-use crate::semaphore::many::{self, Wish};
-use crate::semaphore::{Guard, Patience, Semaphore};
+use crate::semaphore::{Guard, Semaphore};
 use crate::sys::watch::Alarm;
 
 /// Does all of it in a process of its own, and returns when the command begins, or with what kept it from that.
@@ -50,18 +49,7 @@ pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, 
         let start = || Standby::start("sema", &command, form, &signals).map_err(cannot_start);
         claim(semaphore, &mut standby, start)
     };
-    let hears = hears(words, form);
-    let wish = Wish {
-        tag: words.taking.tag.as_deref(),
-        patience: Patience {
-            timeout: words.timeout(),
-            alarm: Some(&signals),
-            hears: hears.as_deref(),
-        },
-        sharing: words.taking.sharing(),
-    };
-    let all: Vec<&Semaphore> = semaphores.iter().collect();
-    let taken = taken(words, many::acquire(&all, &wish, &mut claimant));
+    let taken = take(words, form, &semaphores, Some(&signals), &mut claimant);
     // What ends the process that stands by is news, too.
     let ring = match &taken {
         Ok(_) | Err(Error::NoHolder { .. }) => signals.ring(),

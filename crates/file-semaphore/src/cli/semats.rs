@@ -18,7 +18,7 @@ use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
 use crate::semaphore::Releaser;
 use crate::semaphore::files::Claimant;
-use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus};
+use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus, Waiting};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\
@@ -213,7 +213,8 @@ fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
             signals::hold_off();
             let tag = request.tag.as_deref();
             let mut claimant = Claimant { tag, holder: &mut || Ok(own.clone()) };
-            Ok(acquired(semaphore.try_acquire_as(&mut claimant, Sharing::Alone)?))
+            let attempt = Waiting::begin(&semaphore.files, Patience::TRY);
+            attempt.acquire(&mut claimant, Sharing::Alone).map(acquired)
         }
         Command::Acquire => {
             let tag = request.tag.as_deref();

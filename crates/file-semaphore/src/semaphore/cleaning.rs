@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use pidlockfile::process::{Machine, Start};
-use pidlockfile::{Attempt, Directory, Found, Judged, Name, Obstacle, Pid};
+use pidlockfile::process::lives;
+use pidlockfile::{Attempt, Directory, Found, Name, Obstacle, Pid};
 
 use crate::config::{Config, Slots};
 use crate::error::Error;
@@ -13,15 +13,13 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::LONGEST_FILE;
 use crate::record::LockInfo;
 use crate::semaphore::files::Files;
+use crate::stale::Standing;
+use crate::sys::number;
 use crate::temporary::{maker, shared_by, temporary_of, ticket_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
 const FOREIGN_ORPHAN: Duration = Duration::from_secs(3600);
-
-/// A process that is younger than a file by this did not make it. Start times count hundredths of
-/// seconds, file times may lag; more than that is no matter of rounding.
-const YOUNGER_MAKER: Duration = Duration::from_secs(5);
 
 /// What was swept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,26 +78,21 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
     // line, a waiter behind may have to read it.
     let line = files.line();
     let left = line.is_ticket(judged.content()) && !line.exists();
-    let orphan = left || (is_gone(maker, age) && !is_foreign(files, &judged, age));
+    let here = files.judge.here();
+    let info = LockInfo::parse(judged.content()).ok();
+    let orphan = match info.as_ref().map(LockInfo::holder) {
+        _ if left => true,
+        // Its maker's number means a process of another namespace, or may do so.
+        Some(holder) if !holder.is_from_here(here) => !lives(maker) && age >= FOREIGN_ORPHAN,
+        // The number was used again.
+        Some(holder)
+            if holder.pid() == number(maker) && holder.standing(here) == Standing::Dead =>
+        {
+            true
+        }
+        Some(_) | None => !lives(maker),
+    };
     orphan && matches!(directory.try_release(name, judged), Ok(Attempt::Done(())))
-}
-
-/// Whether the maker's number means a process of another namespace, or may do so.
-fn is_foreign(files: &Files, judged: &Judged, age: Duration) -> bool {
-    let Ok(info) = LockInfo::parse(judged.content()) else { return false };
-    !info.holder().is_from_here(files.judge.here()) && age < FOREIGN_ORPHAN
-}
-
-/// Whether the maker of a file of that age is gone: there is no such process, or only one that
-/// started after the file was written, so that the number was used again. Should a clock that
-/// jumped make a living maker look so, all that happens is that it makes its file again.
-fn is_gone(maker: Pid, file_age: Duration) -> bool {
-    match Machine::default().identify(maker).start {
-        Start::Nobody => true,
-        Start::Untold => false,
-        Start::At(ticks) => crate::sys::time_since(ticks)
-            .is_some_and(|age| file_age > age.saturating_add(YOUNGER_MAKER)),
-    }
 }
 
 /// The locks in a directory, sorted by name: every regular file whose content parses, except

@@ -12,7 +12,7 @@ use crate::judge::{HeldStatus, Judge};
 use crate::limits::{LONGEST_FILE, LONGEST_NAME, MODE_BITS, MOST_LOOKS};
 use crate::path::{self, Place};
 use crate::record::{Holder, LockInfo, Tag};
-use crate::semaphore::{Guard, SlotStatus};
+use crate::semaphore::{Free, Guard, SlotStatus};
 use crate::sys::line::Line;
 use crate::sys::now_seconds;
 use crate::temporary::beside;
@@ -135,7 +135,7 @@ impl Files {
                         return Ok(Err(seen.in_the_way(|| self.path_of(name))?));
                     }
                     let in_the_way = InTheWay::of(seen.lock_info());
-                    let owner = judged.owner();
+                    let owner = judged.status().owner;
                     let info = self.info(claimant)?;
                     let text = info.to_text();
                     match self.directory.replace(name, judged, &self.words(name, &text)) {
@@ -202,18 +202,21 @@ impl Files {
         self.names.iter().map(|name| self.located(status(name))).collect()
     }
 
-    /// Whether a slot could be taken, or else the holder of the first.
-    pub(crate) fn look(&self) -> Result<Tried<()>, Error> {
-        let mut first = InTheWay::default();
+    /// Whether a slot, or all, could be taken, or else the holder of the first that cannot.
+    pub(crate) fn look(&self, wanted: Free) -> Result<Tried<()>, Error> {
+        let mut first: Option<InTheWay> = None;
         for status in self.status()? {
             match status {
-                SlotStatus::Free => return Ok(Ok(())),
-                SlotStatus::Held(held) if held.stale => return Ok(Ok(())),
-                SlotStatus::Held(held) => first = first.or(held.in_the_way(|| self.path())?),
+                SlotStatus::Held(held) if !held.stale => {
+                    let in_the_way = held.in_the_way(|| self.path())?;
+                    first = Some(first.unwrap_or_default().or(in_the_way));
+                }
+                SlotStatus::Free | SlotStatus::Held(_) if wanted == Free::One => return Ok(Ok(())),
+                SlotStatus::Free | SlotStatus::Held(_) => {}
                 SlotStatus::Obstacle => return Err(self.obstacle()),
             }
         }
-        Ok(Err(first))
+        Ok(first.map_or(Ok(()), Err))
     }
 
     pub(crate) fn obstacle(&self) -> Error {

@@ -38,7 +38,7 @@ pub(crate) fn in_order(
 ) -> Result<Vec<Guard>, Error> {
     let key = |semaphore: &Semaphore| {
         let place = semaphore.files.directory.identity();
-        (place.device, place.inode, semaphore.files.place.name.as_os_str().to_owned())
+        (place, semaphore.files.place.name.as_os_str().to_owned())
     };
     let mut sorted: Vec<(usize, &Semaphore)> = semaphores.iter().copied().enumerate().collect();
     sorted.sort_by_key(|(_, semaphore)| key(semaphore));

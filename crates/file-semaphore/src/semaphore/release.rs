@@ -108,22 +108,9 @@ impl Files {
 
     /// Releases what was published.
     pub(crate) fn withdraw(&self, name: &Name, published: &Published) -> Result<(), Error> {
-        for _ in 0..TRIES {
-            match self.directory.withdraw(name, published)? {
-                Attempt::Done(()) => return Ok(()),
-                Attempt::Changed => return Err(self.lost(name)),
-                Attempt::Contended => std::thread::sleep(PAUSE),
-            }
-        }
-        // As in `release_slot`.
-        match self.directory.read(name, LONGEST_FILE + 1)? {
-            Found::File(judged) if judged.identity() == published.identity => {
-                match self.directory.release(name, judged, name)? {
-                    Attempt::Done(()) => Ok(()),
-                    Attempt::Changed | Attempt::Contended => Err(self.lost(name)),
-                }
-            }
-            Found::File(_) | Found::Nothing | Found::Obstacle(_) => Err(self.lost(name)),
+        match self.directory.withdraw_patiently(name, published, name)? {
+            Attempt::Done(()) => Ok(()),
+            Attempt::Changed | Attempt::Contended => Err(self.lost(name)),
         }
     }
 

@@ -82,9 +82,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// As [`Semaphore::try_acquire`].
     pub fn try_acquire(self) -> Result<Guard, Error> {
-        let mut holder = || self.semaphore.files.own_holder();
-        let mut claimant = Claimant { tag: self.tag, holder: &mut holder };
-        self.semaphore.try_acquire_as(&mut claimant, self.sharing)
+        self.take(Patience::TRY)
     }
 
     /// Waits until the semaphore can be taken, and takes it.
@@ -96,10 +94,13 @@ impl<'a> Request<'a> {
         if let Some(error) = alarm.and_then(|alarm| alarm.ring()) {
             return Err(error);
         }
+        self.take(Patience { timeout: self.timeout, alarm, ..Patience::default() })
+    }
+
+    fn take(self, patience: Patience<'_>) -> Result<Guard, Error> {
         let files = &self.semaphore.files;
         let mut holder = || files.own_holder();
         let mut claimant = Claimant { tag: self.tag, holder: &mut holder };
-        let patience = Patience { timeout: self.timeout, alarm, hears: None };
         Waiting::begin(files, patience).acquire(&mut claimant, self.sharing)
     }
 }

@@ -4,14 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pidlockfile::Name;
+
 use crate::error::{Error, InTheWay};
-#[cfg(feature = "cli")]
-use crate::judge::HeldStatus;
 use crate::limits::{
     BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL,
 };
-#[cfg(feature = "cli")]
-use crate::semaphore::SlotStatus;
 use crate::semaphore::files::{Claimant, Files, Tried};
 use crate::semaphore::readers::Readers;
 use crate::semaphore::{Guard, Sharing};
@@ -26,6 +24,14 @@ pub(crate) struct Patience<'a> {
     pub(crate) alarm: Option<&'a dyn Alarm>,
     /// Hears of the holder before a wait begins ([`Error::AlreadyLocked`]).
     pub(crate) hears: Option<&'a dyn Fn(&Error)>,
+    /// The caller does not want to wait: the lock is held then, not the time over.
+    pub(crate) only_tries: bool,
+}
+
+impl Patience<'_> {
+    /// For a caller that does not want to wait.
+    pub(crate) const TRY: Self =
+        Self { timeout: Some(Duration::ZERO), alarm: None, hears: None, only_tries: true };
 }
 
 /// A wait that has begun.
@@ -35,22 +41,22 @@ pub(crate) struct Waiting<'a> {
     begin: Instant,
 }
 
-/// The directory that is watched.
+/// How much of a semaphore is to be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watched {
-    Locks,
-    Readers,
+pub(crate) enum Free {
+    /// A slot.
+    One,
+    /// All slots, for the program `sema`.
+    #[cfg(feature = "cli")]
+    All,
 }
 
 /// Takes a lock without standing in line, and without overtaking waiters: while one of them may be about to
 /// take what is free, they have time for it.
-pub(crate) fn attempt_beside(
-    files: &Arc<Files>,
-    claimant: &mut Claimant<'_>,
-) -> Result<Tried<Guard>, Error> {
+fn attempt_beside(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tried<Guard>, Error> {
     let begin = Instant::now();
     while begin.elapsed() < LINE_INTERVAL && files.line().stands() {
-        if let Err(in_the_way) = files.look()? {
+        if let Err(in_the_way) = files.look(Free::One)? {
             return Ok(Err(in_the_way));
         }
         std::thread::sleep(BESIDE_INTERVAL);
@@ -76,43 +82,20 @@ impl<'a> Waiting<'a> {
             Sharing::Alone => {
                 // Should that fail, the guard lets go.
                 let interval = self.files.config.retry_interval;
-                self.until(Watched::Readers, interval, || {
-                    Ok(readers.in_the_way()?.map_or(Ok(()), Err))
-                })?;
+                self.until(&[], interval, || Ok(readers.in_the_way()?.map_or(Ok(()), Err)))?;
                 Ok(guard)
             }
         }
     }
 
-    /// Waits until the semaphore could be taken.
-    pub(crate) fn until_free(&self) -> Result<(), Error> {
+    /// Waits until so much of the semaphore could be taken.
+    pub(crate) fn until_free(&self, wanted: Free) -> Result<(), Error> {
         let interval = self.files.config.retry_interval;
-        self.until(Watched::Locks, interval, || {
+        self.until(&self.files.names, interval, || {
             let readers = Readers::of(self.files).status()?;
             match readers.into_iter().find(|reader| !reader.stale) {
-                None => self.files.look(),
+                None => self.files.look(wanted),
                 Some(reader) => Ok(Err(InTheWay::of(reader.lock_info()))),
-            }
-        })
-    }
-
-    /// Waits until nobody holds a slot or a share. For the program `sema`.
-    #[cfg(feature = "cli")]
-    pub(crate) fn until_all_free(&self) -> Result<(), Error> {
-        let files = self.files;
-        let interval = files.config.retry_interval;
-        self.until(Watched::Locks, interval, || {
-            let slots = files.status()?.into_iter().filter_map(|slot| match slot {
-                SlotStatus::Held(held) => Some(Ok(held)),
-                SlotStatus::Free => None,
-                SlotStatus::Obstacle => Some(Err(files.obstacle())),
-            });
-            let held = slots.chain(Readers::of(files).status()?.into_iter().map(Ok));
-            let held: Vec<HeldStatus> = held.collect::<Result<_, Error>>()?;
-            let living = held.iter().find(|held| !held.stale);
-            match living {
-                None => Ok(Ok(())),
-                Some(living) => Ok(Err(living.in_the_way(|| files.path())?)),
             }
         })
     }
@@ -129,7 +112,7 @@ impl<'a> Waiting<'a> {
                 return Ok(guard);
             }
         }
-        if let (Some(_), Err(in_the_way)) = (self.patience.hears, files.look()?) {
+        if let (Some(_), Err(in_the_way)) = (self.patience.hears, files.look(Free::One)?) {
             self.say(&in_the_way);
         }
         let mut ticket = line.join();
@@ -142,7 +125,7 @@ impl<'a> Waiting<'a> {
         let interval = files.config.retry_interval;
         let unreported = if ticket.is_some() { interval.min(UNTOLD_INTERVAL) } else { interval };
         // The place in the line is kept until the lock is taken.
-        self.until(Watched::Locks, unreported, || files.attempt(claimant))
+        self.until(&files.names, unreported, || files.attempt(claimant))
     }
 
     /// Waits until all earlier waiters have had their turn, or the first one lets it pass.
@@ -156,7 +139,7 @@ impl<'a> Waiting<'a> {
                 continue;
             }
             self.files.check_place()?;
-            let seen = self.files.look()?;
+            let seen = self.files.look(Free::One)?;
             missed = if seen.is_ok() { missed + 1 } else { 0 };
             let is_over = self.left() == Some(Duration::ZERO);
             match seen {
@@ -171,10 +154,10 @@ impl<'a> Waiting<'a> {
     }
 
     /// Looks, and while somebody holds on, waits and looks again: as often as `unreported` says where nobody
-    /// reports what happens.
+    /// reports what happens. Without names it waits for readers that leave.
     fn until<T>(
         &self,
-        watched: Watched,
+        names: &[Name],
         unreported: Duration,
         mut look: impl FnMut() -> Result<Tried<T>, Error>,
     ) -> Result<T, Error> {
@@ -191,9 +174,9 @@ impl<'a> Waiting<'a> {
             // What happened before the watch began is found by one more look.
             let Some(watch) = &watch else {
                 self.say(&in_the_way);
-                watch = match watched {
-                    Watched::Locks => Some(Watch::on(&self.files.directory)),
-                    Watched::Readers => Readers::of(self.files).watch(),
+                watch = match names {
+                    [] => Readers::of(self.files).watch(),
+                    _ => Some(Watch::on(&self.files.directory)),
                 };
                 continue;
             };
@@ -204,12 +187,8 @@ impl<'a> Waiting<'a> {
                 interval = interval.max(LEFT_INTERVAL);
             }
             let time = left.map_or(interval, |left| left.min(interval));
-            let alarm = self.patience.alarm;
-            let woken = match watched {
-                Watched::Locks => watch.wait(&self.files.names, time, alarm),
-                Watched::Readers => watch.wait_for_any(time, alarm),
-            };
-            if self.woken(woken)? == Woken::Time && watched == Watched::Locks {
+            let woken = watch.wait(names, time, self.patience.alarm);
+            if self.woken(woken)? == Woken::Time && !names.is_empty() {
                 self.files.check_place()?;
             }
         }
@@ -227,7 +206,11 @@ impl<'a> Waiting<'a> {
     }
 
     fn timeout(&self, in_the_way: InTheWay) -> Error {
-        in_the_way.timeout(self.files.path(), self.begin.elapsed())
+        let path = self.files.path();
+        match self.patience.only_tries {
+            true => in_the_way.refused(path),
+            false => in_the_way.timeout(path, self.begin.elapsed()),
+        }
     }
 
     /// Names the holder in the way of a wait that begins.

@@ -19,17 +19,15 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use pidlockfile::{Directory, Identity, Name, Pid, Status};
+use pidlockfile::{Directory, Error, Found, Identity, Name, Pid, Rename, Status};
 
-use super::rename::{How, rename};
 use super::turn::{self, Turn};
 use super::{alike, flock, random};
 use crate::temporary::{QUEUE, beside, maker};
@@ -42,7 +40,7 @@ const MOST_DEAD: usize = 4096;
 const TRIES: usize = 64;
 
 /// More than the longest name.
-const TICKET_BYTES: u64 = 512;
+const TICKET_BYTES: usize = 512;
 
 const OPENING: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
@@ -64,7 +62,10 @@ struct Standing<'d> {
 #[derive(Debug)]
 struct Before {
     name: Name,
+    identity: Identity,
     file: Arc<File>,
+    /// Under which name its owner has the one before it.
+    next: Option<Name>,
 }
 
 /// The line of one lock.
@@ -95,7 +96,7 @@ impl<'d> Line<'d> {
             if !flock::is_free(&*last.file) {
                 return true;
             }
-            ticket = self.name_in(&last.file).and_then(|name| self.open(name));
+            ticket = last.next.and_then(|name| self.open(name));
         }
         false
     }
@@ -136,14 +137,14 @@ impl<'d> Line<'d> {
 
     fn put(self, own: &Name, last: &Name) -> Option<Joined> {
         for _ in 0..TRIES {
-            match self.rename(own, last, How::Exchange) {
+            match self.rename(own, last, Rename::Exchange) {
                 Ok(()) => return Some(Joined::Behind),
-                Err(Errno::ENOENT) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(_) => return None,
             }
-            match self.rename(own, last, How::NoReplace) {
+            match self.rename(own, last, Rename::NoReplace) {
                 Ok(()) => return Some(Joined::First),
-                Err(Errno::EEXIST) => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(_) => return None,
             }
         }
@@ -154,8 +155,8 @@ impl<'d> Line<'d> {
         beside(self.lock, &format!(".{}.{:016x}.tmp", Pid::this(), random()))
     }
 
-    fn rename(self, from: &Name, to: &Name, how: How) -> Result<(), Errno> {
-        rename(self.directory, from.as_os_str(), to.as_os_str(), how)
+    fn rename(self, from: &Name, to: &Name, how: Rename) -> Result<(), Error> {
+        self.directory.rename(from, to, how)
     }
 
     fn remove(self, name: &Name) {
@@ -168,17 +169,12 @@ impl<'d> Line<'d> {
 
     /// Opens a ticket; `None` when it is gone, or is none.
     fn open(self, name: Name) -> Option<Before> {
-        let flags = OPENING | OFlag::O_RDONLY;
-        let file = File::from(openat(self.directory, name.as_os_str(), flags, Mode::empty()).ok()?);
-        file.metadata().ok()?.is_file().then(|| Before { name, file: Arc::new(file) })
-    }
-
-    /// Under which name the owner of a ticket has the one before it.
-    fn name_in(self, ticket: &File) -> Option<Name> {
-        let mut name = Vec::new();
-        ticket.take(TICKET_BYTES).read_to_end(&mut name).ok()?;
-        maker(&name, self.lock)?;
-        Name::new(OsString::from_vec(name))
+        let found = self.directory.read(&name, TICKET_BYTES).ok()?;
+        let Found::File(ticket) = found else { return None };
+        let next = self.is_ticket(ticket.content()).then(|| ticket.content().to_vec());
+        let next = next.and_then(|next| Name::new(OsString::from_vec(next)));
+        let (identity, file) = (ticket.identity(), Arc::new(ticket.try_clone().ok()?));
+        Some(Before { name, identity, file, next })
     }
 
     /// Whether a file is somebody's ticket, by its content.
@@ -188,14 +184,14 @@ impl<'d> Line<'d> {
 
     /// The ticket before one that nobody holds any more, under the name that had.
     fn pass_over(self, gone: Before) -> Option<Before> {
-        let next = self.name_in(&gone.file).and_then(|name| self.open(name));
+        let next = gone.next.and_then(|name| self.open(name));
         let moved = next.filter(|next| {
-            next.name != gone.name && self.rename(&next.name, &gone.name, How::Over).is_ok()
+            next.name != gone.name && self.rename(&next.name, &gone.name, Rename::Over).is_ok()
         });
         if moved.is_none() {
             self.remove(&gone.name);
         }
-        moved.map(|next| Before { name: gone.name, file: next.file })
+        moved.map(|next| Before { name: gone.name, ..next })
     }
 
     /// Removes a ticket for which nobody waits, and those before it, up to the first whose owner is there: that
@@ -207,7 +203,7 @@ impl<'d> Line<'d> {
             let ticket = self.open(last.clone());
             self.remove(&last);
             let left = ticket.filter(|ticket| flock::is_free(&*ticket.file));
-            name = left.and_then(|ticket| self.name_in(&ticket.file));
+            name = left.and_then(|ticket| ticket.next);
         }
     }
 
@@ -243,13 +239,7 @@ impl Ticket<'_> {
     /// A wait for the end of the one before. `None`: there is none.
     pub(crate) fn turn(&self) -> Option<Turn> {
         let before = self.0.before.as_ref()?;
-        Some(Turn::after(before.identity()?, &before.file))
-    }
-}
-
-impl Before {
-    fn identity(&self) -> Option<Identity> {
-        Status::of_open(&self.file).ok().map(|status| status.identity)
+        Some(Turn::after(before.identity, &before.file))
     }
 }
 
@@ -275,7 +265,7 @@ impl Standing<'_> {
         flock::release(&self.file);
         turn::left(self.identity);
         let Some(before) = self.before.take() else { return true };
-        if self.is_nameless() && self.line.identity(&before.name) == before.identity() {
+        if self.is_nameless() && self.line.identity(&before.name) == Some(before.identity) {
             self.line.forget(before.name);
             return true;
         }
@@ -288,7 +278,7 @@ impl Standing<'_> {
         let last = last_name(self.line.lock)?;
         if self.line.identity(&last)? == self.identity {
             let aside = self.line.fresh()?;
-            self.line.rename(&last, &aside, How::NoReplace).ok()?;
+            self.line.rename(&last, &aside, Rename::NoReplace).ok()?;
             self.settle(&last, aside);
         }
         Some(())
@@ -298,7 +288,7 @@ impl Standing<'_> {
     /// again; if there is another line by now, nobody waits for that one.
     fn settle(&self, last: &Name, aside: Name) {
         let is_own = self.line.identity(&aside) == Some(self.identity);
-        if is_own || self.line.rename(&aside, last, How::NoReplace).is_err() {
+        if is_own || self.line.rename(&aside, last, Rename::NoReplace).is_err() {
             self.line.forget(aside);
         }
     }

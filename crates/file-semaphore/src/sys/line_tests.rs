@@ -158,7 +158,7 @@ fn a_waiter_that_comes_while_the_only_one_leaves_is_put_back(
     let leaving = place.join();
     let mut second = Some(place.join());
     let aside = place.line().fresh().unwrap();
-    place.line().rename(&last, &aside, How::NoReplace).unwrap();
+    place.line().rename(&last, &aside, Rename::NoReplace).unwrap();
     let third = third_comes.then(|| place.join());
     if second_leaves_first {
         second = None;

@@ -18,8 +18,6 @@ mod news;
 #[path = "news/unix.rs"]
 mod news;
 #[cfg(unix)]
-mod rename;
-#[cfg(unix)]
 mod system;
 #[cfg(unix)]
 mod turn;
@@ -35,10 +33,10 @@ pub(crate) use windows::{alike, bell, line, links, watch};
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pidlockfile::Pid;
-use pidlockfile::process::{self, Fate, Machine, ProcessIdentity, Seen, Start};
+use pidlockfile::process::{self, Fate, Machine, ProcessIdentity, Start};
 
 use crate::limits::LONGEST_WORD;
 use crate::record::{Holder, one_line};
@@ -104,16 +102,15 @@ impl Holder {
     #[must_use]
     pub fn standing(&self, here: &Here) -> Standing {
         let who = self.identity().filter(|_| is_of_this_machine(self, here));
-        let seen = who.map_or(Seen::Unseen, |who| Machine::seen_from(here.place()).look(&who));
+        let seen = who.and_then(|who| Machine::seen_from(here.place()).look(&who));
         Standing::of(self, here, seen)
     }
 
     /// Whether its number is one of this boot and pid namespace, as far as is known.
     pub(crate) fn is_from_here(&self, here: &Here) -> bool {
         let place = here.place();
-        let alive = Seen::Process { start: None };
         let is_ours = |who: ProcessIdentity| {
-            !who.is_elsewhere(&place) && who.compare(&place, alive) == Fate::Same
+            !who.is_elsewhere(&place) && who.compare(&place, Some(Start::Untold)) == Fate::Same
         };
         is_of_this_machine(self, here) && self.identity().is_none_or(is_ours)
     }
@@ -122,16 +119,6 @@ impl Holder {
 /// A process number as lock files write it.
 pub(crate) fn number(pid: Pid) -> u64 {
     u64::from(pid.as_raw().unsigned_abs())
-}
-
-/// How long ago a process started, from its start time in clock ticks as it is read here.
-pub(crate) fn time_since(start_ticks: u64) -> Option<Duration> {
-    let per_second = process::ticks_per_second()?;
-    let seconds = start_ticks.checked_div(per_second)?;
-    let rest = Duration::from_secs(start_ticks.checked_rem(per_second)?);
-    let rest = rest.checked_div(u32::try_from(per_second).ok()?)?;
-    let start = Duration::from_secs(seconds).checked_add(rest)?;
-    system::since_clock_began()?.checked_sub(start)
 }
 
 /// A random number, for a name.
@@ -173,15 +160,6 @@ mod tests {
         let pid = Pid::new(i64::from(child.id())).unwrap();
         child.wait().unwrap();
         assert_eq!(Holder::of(pid, &Here::look()), None);
-    }
-
-    #[test]
-    fn a_process_has_an_age() {
-        let who = Machine::default().identify(Pid::this());
-        let Start::At(start) = who.start else { unreachable!("it may be seen") };
-        let age = time_since(start).unwrap();
-        assert!(age < Duration::from_secs(3600), "this test just began: {age:?}");
-        assert_eq!(time_since(u64::MAX), None);
     }
 
     #[rstest]

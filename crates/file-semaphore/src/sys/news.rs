@@ -1,6 +1,5 @@
 //! Linux: inotify(7).
 
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -38,7 +37,7 @@ impl Watching {
         Some(Self(Some((inotify, watch))))
     }
 
-    /// Whether what happened concerns one of the names. Reads all of it.
+    /// Whether what happened concerns one of the names, or anything where there is no name. Reads all of it.
     pub(crate) fn concerns(&self, names: &[Name]) -> bool {
         let Some((inotify, watch)) = &self.0 else { return false };
         let mut concerned = false;
@@ -49,8 +48,8 @@ impl Watching {
                         let lost = event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
                         // What an earlier watch of this instance has left unread is no news.
                         let ours = event.wd == *watch;
-                        let name = event.name.as_deref().filter(|_| ours);
-                        lost || name.is_some_and(|name| is_among(name, names))
+                        let is_it = |name: &Name| event.name.as_deref() == Some(name.as_os_str());
+                        lost || ours && (names.is_empty() || names.iter().any(is_it))
                     });
                     if events.is_empty() || concerned {
                         return concerned;
@@ -83,8 +82,4 @@ fn kept() -> Option<Inotify> {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     kept.retain(|(owner, _)| *owner == Pid::this());
     kept.pop().map(|(_, inotify)| inotify)
-}
-
-fn is_among(name: &OsStr, names: &[Name]) -> bool {
-    names.iter().any(|ours| name == ours.as_os_str())
 }

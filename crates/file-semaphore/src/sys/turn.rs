@@ -25,12 +25,12 @@ const STACK: usize = 64 * 1024;
 
 static TURNS: Mutex<Turns> = Mutex::new(Turns::NONE);
 
-/// What a process has of all its lines: by device and inode.
+/// What a process has of all its lines.
 struct Turns {
     /// A forked child has none of its parent's threads.
     process: Option<Pid>,
-    own: BTreeSet<(u64, u64)>,
-    awaited: BTreeMap<(u64, u64), Arc<Bell>>,
+    own: BTreeSet<Identity>,
+    awaited: BTreeMap<Identity, Arc<Bell>>,
 }
 
 impl Turns {
@@ -46,20 +46,16 @@ fn turns() -> MutexGuard<'static, Turns> {
     turns
 }
 
-fn key(ticket: Identity) -> (u64, u64) {
-    (ticket.device, ticket.inode)
-}
-
 /// A ticket of this process, of which [`left`] will tell.
 pub(super) fn joined(ticket: Identity) {
-    turns().own.insert(key(ticket));
+    turns().own.insert(ticket);
 }
 
 /// Its owner has let go of it.
 pub(super) fn left(ticket: Identity) {
     let mut turns = turns();
-    turns.own.remove(&key(ticket));
-    if let Some(bell) = turns.awaited.remove(&key(ticket)) {
+    turns.own.remove(&ticket);
+    if let Some(bell) = turns.awaited.remove(&ticket) {
         bell.ring();
     }
 }
@@ -74,14 +70,14 @@ pub(crate) struct Turn {
 impl Turn {
     pub(super) fn after(ticket: Identity, file: &Arc<File>) -> Self {
         let mut turns = turns();
-        if let Some(bell) = turns.awaited.get(&key(ticket)) {
+        if let Some(bell) = turns.awaited.get(&ticket) {
             return Self { bell: Some(Arc::clone(bell)) };
         }
         let Ok(bell) = Bell::new().map(Arc::new) else { return Self { bell: None } };
-        if !turns.own.contains(&key(ticket)) && watch(ticket, file, &bell).is_err() {
+        if !turns.own.contains(&ticket) && watch(ticket, file, &bell).is_err() {
             return Self { bell: None };
         }
-        turns.awaited.insert(key(ticket), Arc::clone(&bell));
+        turns.awaited.insert(ticket, Arc::clone(&bell));
         Self { bell: Some(bell) }
     }
 

@@ -37,36 +37,20 @@ impl Watch {
         self.watching.is_some()
     }
 
-    /// Waits until one of the names goes, the time is over, or the alarm rings.
+    /// Waits until one of the names goes, or, without names, until something happens in the directory, the time is
+    /// over, or the alarm rings.
     pub(crate) fn wait(&self, names: &[Name], time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
         let begin = Instant::now();
+        let place = self.watching.as_ref().and_then(Watching::as_fd);
+        let concerns = || self.watching.as_ref().is_some_and(|watching| watching.concerns(names));
         while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
-            match self.sleep(left, alarm) {
+            match sleep(place, left, alarm) {
                 Some(Woken::Alarm) => return Woken::Alarm,
-                Some(Woken::Change) if self.concerns(names) => return Woken::Change,
+                Some(Woken::Change) if concerns() => return Woken::Change,
                 Some(Woken::Change | Woken::Time) | None => {}
             }
         }
         Woken::Time
-    }
-
-    /// Waits until something happens in the directory, the time is over, or the alarm rings.
-    pub(crate) fn wait_for_any(&self, time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
-        let woken = self.sleep(time, alarm).unwrap_or(Woken::Time);
-        if woken == Woken::Change {
-            self.concerns(&[]);
-        }
-        woken
-    }
-
-    /// `Change` means only that something happened in the directory.
-    fn sleep(&self, left: Duration, alarm: Option<&dyn Alarm>) -> Option<Woken> {
-        sleep(self.watching.as_ref().and_then(Watching::as_fd), left, alarm)
-    }
-
-    /// Whether what happened in the directory concerns one of the names. Reads all of it.
-    fn concerns(&self, names: &[Name]) -> bool {
-        self.watching.as_ref().is_some_and(|watching| watching.concerns(names))
     }
 }
 

@@ -46,14 +46,15 @@ impl ClockShift {
     }
 }
 
-/// When a process began.
+/// When a process began, as it is remembered, or as the system shows it now: of its number here, or of the very
+/// process in another pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Start {
-    /// There was no such process: none that comes later is it.
+    /// There is no such process, or one that has ended: none that comes later is it.
     Nobody,
-    /// There was one, and the system does not tell since when; or only the number is known.
+    /// There is one, and the system does not tell since when; or only the number is known.
     Untold,
-    /// In clock ticks, as they were read in [`ProcessIdentity::here`].
+    /// In clock ticks, as they are read here; in an identity, as they were read in [`ProcessIdentity::here`].
     At(u64),
 }
 
@@ -93,21 +94,6 @@ impl Fate {
     }
 }
 
-/// What the system shows of a process: of its number here, or of the very process in another pid
-/// namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// There is none, or one that has ended.
-    Nobody,
-    /// There is one, perhaps one that may not be asked further.
-    Process {
-        /// When it began, in clock ticks as they are read here, where that can be seen.
-        start: Option<u64>,
-    },
-    /// Not everything can be seen from here.
-    Unseen,
-}
-
 impl ProcessIdentity {
     /// A process of which only the number is known, and that it is one of ours.
     #[must_use]
@@ -121,15 +107,16 @@ impl ProcessIdentity {
         self.here.namespace.is_some() && self.here.namespace != here.namespace
     }
 
-    /// The rule, apart from where the facts come from. The namespace comes before the boot: a container
+    /// The rule, apart from where the facts come from. `seen` is what the system shows of the process now; `None` if
+    /// not everything can be seen from here. The namespace comes before the boot: a container
     /// may have a boot's name of its own, and its processes live all the same.
     #[must_use]
-    pub fn compare(&self, here: &Here, seen: Seen) -> Fate {
+    pub fn compare(&self, here: &Here, seen: Option<Start>) -> Fate {
         if self.is_elsewhere(here) {
             return match seen {
-                Seen::Nobody => Fate::Gone,
-                Seen::Process { .. } => Fate::Same,
-                Seen::Unseen => Fate::Elsewhere,
+                Some(Start::Nobody) => Fate::Gone,
+                Some(Start::Untold | Start::At(_)) => Fate::Same,
+                None => Fate::Elsewhere,
             };
         }
         let boots = self.here.boot.as_ref().zip(here.boot.as_ref());
@@ -137,13 +124,11 @@ impl ProcessIdentity {
             return Fate::Gone;
         }
         match (seen, self.start) {
-            (Seen::Nobody, _) => Fate::Gone,
-            (Seen::Unseen, _) => Fate::Elsewhere,
-            (Seen::Process { .. }, Start::Nobody) => Fate::Replaced,
-            (Seen::Process { .. }, Start::Untold) | (Seen::Process { start: None }, _) => {
-                Fate::Same
-            }
-            (Seen::Process { start: Some(now) }, Start::At(then)) => {
+            (Some(Start::Nobody), _) => Fate::Gone,
+            (None, _) => Fate::Elsewhere,
+            (Some(_), Start::Nobody) => Fate::Replaced,
+            (Some(_), Start::Untold) | (Some(Start::Untold), _) => Fate::Same,
+            (Some(Start::At(now)), Start::At(then)) => {
                 let same = is_one_moment((then, self.here.shift), (now, here.shift));
                 if same { Fate::Same } else { Fate::Replaced }
             }

@@ -22,32 +22,32 @@ fn holder(start: Start, here: Here) -> ProcessIdentity {
     ProcessIdentity { pid: Pid::new(77).unwrap(), start, here: Arc::new(here) }
 }
 
-const fn at(ticks: u64) -> Seen {
-    Seen::Process { start: Some(ticks) }
+const fn at(ticks: u64) -> Option<Start> {
+    Some(Start::At(ticks))
 }
 
-const HIDDEN: Seen = Seen::Process { start: None };
+const HIDDEN: Option<Start> = Some(Start::Untold);
 
 #[rstest]
 #[case::same_process(Start::At(9), BOOT, 5, at(9), Fate::Same)]
 #[case::another_start(Start::At(9), BOOT, 5, at(10), Fate::Replaced)]
 #[case::start_is_hidden(Start::At(9), BOOT, 5, HIDDEN, Fate::Same)]
 #[case::start_was_hidden(Start::Untold, BOOT, 5, at(10), Fate::Same)]
-#[case::nobody_has_the_number(Start::At(9), BOOT, 5, Seen::Nobody, Fate::Gone)]
+#[case::nobody_has_the_number(Start::At(9), BOOT, 5, Some(Start::Nobody), Fate::Gone)]
 #[case::was_nobody_then(Start::Nobody, BOOT, 5, at(10), Fate::Replaced)]
-#[case::was_nobody_and_is_none(Start::Nobody, BOOT, 5, Seen::Nobody, Fate::Gone)]
+#[case::was_nobody_and_is_none(Start::Nobody, BOOT, 5, Some(Start::Nobody), Fate::Gone)]
 #[case::another_boot(Start::At(9), "b-2", 5, at(9), Fate::Gone)]
-#[case::another_namespace(Start::At(9), BOOT, 6, Seen::Unseen, Fate::Elsewhere)]
+#[case::another_namespace(Start::At(9), BOOT, 6, None, Fate::Elsewhere)]
 #[case::another_namespace_alive(Start::At(9), BOOT, 6, at(9), Fate::Same)]
-#[case::another_namespace_ended(Start::At(9), BOOT, 6, Seen::Nobody, Fate::Gone)]
-#[case::another_namespace_and_boot(Start::At(9), "b-2", 6, Seen::Unseen, Fate::Elsewhere)]
+#[case::another_namespace_ended(Start::At(9), BOOT, 6, Some(Start::Nobody), Fate::Gone)]
+#[case::another_namespace_and_boot(Start::At(9), "b-2", 6, None, Fate::Elsewhere)]
 #[case::another_namespace_and_boot_alive(Start::At(9), "b-2", 6, at(9), Fate::Same)]
-#[case::nobody_of_another_namespace(Start::Nobody, BOOT, 6, Seen::Nobody, Fate::Gone)]
+#[case::nobody_of_another_namespace(Start::Nobody, BOOT, 6, Some(Start::Nobody), Fate::Gone)]
 fn the_fate_of_a_process_by_its_identity(
     #[case] start: Start,
     #[case] boot: &str,
     #[case] namespace: u64,
-    #[case] seen: Seen,
+    #[case] seen: Option<Start>,
     #[case] fate: Fate,
 ) {
     let who = holder(start, here(boot, namespace, 0));
@@ -174,7 +174,6 @@ fn the_machine_has_a_boot_and_a_namespace() {
     let here = machine.here();
     assert_eq!(here.boot.as_ref().map(String::len), Some(36));
     assert!(here.namespace.is_some());
-    assert!(crate::process::largest() >= 32_768);
 }
 
 /// The process that runs this very test executes itself from the test's thread, which is not its first.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::identity::{Fate, Here, ProcessIdentity, Seen, Start};
+use super::identity::{Fate, Here, ProcessIdentity, Start};
 use super::pid::Pid;
 use super::system;
 
@@ -15,7 +15,7 @@ const SEEN_ABROAD: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Machine {
     here: Option<Arc<Here>>,
-    abroad: Option<(ProcessIdentity, Instant, Seen)>,
+    abroad: Option<(ProcessIdentity, Instant, Option<Start>)>,
 }
 
 impl Machine {
@@ -32,12 +32,7 @@ impl Machine {
 
     /// The process that has this number now.
     pub fn identify(&mut self, pid: Pid) -> ProcessIdentity {
-        let start = match system::look(pid) {
-            Seen::Nobody => Start::Nobody,
-            Seen::Process { start: Some(ticks) } => Start::At(ticks),
-            Seen::Process { start: None } | Seen::Unseen => Start::Untold,
-        };
-        ProcessIdentity { pid, start, here: Arc::clone(self.here()) }
+        ProcessIdentity { pid, start: system::look(pid), here: Arc::clone(self.here()) }
     }
 
     /// What has become of a process.
@@ -46,10 +41,10 @@ impl Machine {
         who.compare(self.here(), seen)
     }
 
-    /// What the system shows of a process, or of another with its number.
-    pub fn look(&mut self, who: &ProcessIdentity) -> Seen {
+    /// What the system shows of a process, or of another with its number; `None` if not everything can be seen.
+    pub fn look(&mut self, who: &ProcessIdentity) -> Option<Start> {
         let is_elsewhere = who.is_elsewhere(self.here());
-        if is_elsewhere { self.look_abroad(who) } else { system::look(who.pid) }
+        if is_elsewhere { self.look_abroad(who) } else { Some(system::look(who.pid)) }
     }
 
     /// Whether it existed and has ended. A process that never existed has not ended.
@@ -62,7 +57,7 @@ impl Machine {
         self.fate(&ProcessIdentity::bare(pid))
     }
 
-    fn look_abroad(&mut self, who: &ProcessIdentity) -> Seen {
+    fn look_abroad(&mut self, who: &ProcessIdentity) -> Option<Start> {
         if let Some((known, when, seen)) = &self.abroad {
             if known == who && when.elapsed() < SEEN_ABROAD {
                 return *seen;

@@ -77,7 +77,7 @@ pub fn has_ended_in(status: &str) -> bool {
 }
 
 /// Digits and nothing else; the standard library would also take a plus.
-pub(super) fn number<N: FromStr>(text: &str) -> Option<N> {
+fn number<N: FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 

@@ -10,9 +10,11 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::SysconfVar;
 
+use crate::status::errno_of;
+
 use super::identity::is_one_moment;
-use super::stat::{Stat, number, numbers_in, shift_in};
-use super::{ClockShift, Here, Machine, Pid, ProcessIdentity, Seen, Start, real_uid_in};
+use super::stat::{Stat, numbers_in, shift_in};
+use super::{ClockShift, Here, Machine, Pid, ProcessIdentity, Start, real_uid_in};
 
 /// The machine's own pid namespace, to which the processes of all others belong as well
 /// (`PROC_PID_INIT_INO` in the kernel's proc_ns.h).
@@ -23,15 +25,15 @@ const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFC;
 const STAT_BYTES: usize = 2048;
 
 /// What is seen of a process number of this pid namespace. "Not permitted" means that it is there.
-pub(super) fn look(pid: Pid) -> Seen {
+pub(super) fn look(pid: Pid) -> Start {
     let ended = has_ended(pid);
     if ended == Some(true) {
-        return Seen::Nobody;
+        return Start::Nobody;
     }
     match stat(pid) {
         // A number that was given out again meanwhile belongs to another process, which lives.
-        Some(stat) if ended.is_none() && stat.has_ended() => Seen::Nobody,
-        stat => Seen::Process { start: stat.map(|stat| stat.start) },
+        Some(stat) if ended.is_none() && stat.has_ended() => Start::Nobody,
+        stat => stat.map_or(Start::Untold, |stat| Start::At(stat.start)),
     }
 }
 
@@ -39,23 +41,19 @@ pub(super) fn look(pid: Pid) -> Seen {
 /// there is one, and that much is told.
 #[cfg(target_os = "linux")]
 fn has_ended(pid: Pid) -> Option<bool> {
-    match handle(pid) {
-        Ok(process) => has_ended_at(&process),
-        Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Some(true),
-        // A kernel before 5.3, the number of a thread, or no descriptor left.
-        Err(_) => is_nobodys(pid).then_some(true),
-    }
-}
-
-/// Whether the process of this handle has ended. `None` when that is not told.
-#[cfg(target_os = "linux")]
-fn has_ended_at(process: &std::os::fd::OwnedFd) -> Option<bool> {
     use std::os::fd::AsFd;
 
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-    let mut asked = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-    poll(&mut asked, PollTimeout::ZERO).ok().map(|ready| ready > 0)
+    match handle(pid) {
+        Ok(process) => {
+            let mut asked = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+            poll(&mut asked, PollTimeout::ZERO).ok().map(|ready| ready > 0)
+        }
+        Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Some(true),
+        // A kernel before 5.3, the number of a thread, or no descriptor left.
+        Err(_) => is_nobodys(pid).then_some(true),
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -83,10 +81,7 @@ fn is_nobodys(pid: Pid) -> bool {
 /// Whether there is a process of this number here that has not ended.
 #[must_use]
 pub fn lives(pid: Pid) -> bool {
-    match has_ended(pid) {
-        Some(ended) => !ended,
-        None => look(pid) != Seen::Nobody,
-    }
+    has_ended(pid).map_or_else(|| look(pid) != Start::Nobody, |ended| !ended)
 }
 
 /// Sends a signal to that very process, and to none that has its number by now.
@@ -96,12 +91,11 @@ pub fn lives(pid: Pid) -> bool {
 #[cfg(target_os = "linux")]
 pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
     let name = rustix::process::Signal::from_named_raw(signal as i32).ok_or(Errno::EINVAL)?;
-    let raw = |errno: rustix::io::Errno| Errno::from_raw(errno.raw_os_error());
     let process = handle(who.pid)
         .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
     // A process that is the same now was so when it was opened, or the descriptor is of one that has ended.
     is_surely(who)?;
-    rustix::process::pidfd_send_signal(process, name).map_err(raw)
+    rustix::process::pidfd_send_signal(process, name).map_err(errno_of)
 }
 
 /// Sends a signal to that process, as far as this system tells one from another.
@@ -127,30 +121,24 @@ pub fn stat(pid: Pid) -> Option<Stat> {
     if !numbers_are_ours() {
         return None;
     }
-    let mut buffer = [0; STAT_BYTES];
-    Stat::parse(read_once(&format!("/proc/{pid}/stat"), &mut buffer).ok()?)
+    Stat::parse(read(&format!("/proc/{pid}/stat")).ok()?.as_bytes())
 }
 
-/// Looks for a process of another pid namespace among all that `/proc` shows.
-pub(super) fn look_abroad(who: &ProcessIdentity, here: &Here) -> Seen {
-    let mut buffer = [0; STAT_BYTES];
+/// Looks for a process of another pid namespace among all that `/proc` shows. `None`: not all could be seen.
+pub(super) fn look_abroad(who: &ProcessIdentity, here: &Here) -> Option<Start> {
     if here.namespace != Some(INITIAL_NAMESPACE) || !numbers_are_ours() || hides_processes() {
-        return Seen::Unseen;
+        return None;
     }
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Seen::Unseen };
     let mut all_seen = true;
-    for entry in entries {
-        let Ok(entry) = entry else { return Seen::Unseen };
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| Pid::parse(name.as_bytes()).ok()) else {
-            continue;
-        };
-        match read_once(&format!("/proc/{pid}/stat"), &mut buffer) {
+    for entry in std::fs::read_dir("/proc").ok()? {
+        let name = entry.ok()?.file_name();
+        let Ok(pid) = Pid::parse(name.as_encoded_bytes()) else { continue };
+        match read(&format!("/proc/{pid}/stat")) {
             Ok(text) => {
-                let stat = Stat::parse(text).filter(|stat| !stat.has_ended());
+                let stat = Stat::parse(text.as_bytes()).filter(|stat| !stat.has_ended());
                 let same = stat.filter(|stat| may_be_its_start(who, here, stat.start));
                 match same.map(|stat| (is_called(pid, who), stat.start)) {
-                    Some((Some(true), start)) => return Seen::Process { start: Some(start) },
+                    Some((Some(true), start)) => return Some(Start::At(start)),
                     Some((None, _)) => all_seen = false,
                     Some((Some(false), _)) | None => {}
                 }
@@ -159,7 +147,7 @@ pub(super) fn look_abroad(who: &ProcessIdentity, here: &Here) -> Seen {
             Err(_) => all_seen = false,
         }
     }
-    if all_seen { Seen::Nobody } else { Seen::Unseen }
+    all_seen.then_some(Start::Nobody)
 }
 
 fn may_be_its_start(who: &ProcessIdentity, here: &Here, ticks: u64) -> bool {
@@ -172,9 +160,8 @@ fn may_be_its_start(who: &ProcessIdentity, here: &Here, ticks: u64) -> bool {
 
 /// Whether a process bears that number in that pid namespace. `None` when it does not say.
 fn is_called(pid: Pid, who: &ProcessIdentity) -> Option<bool> {
-    let mut buffer = [0; STAT_BYTES];
-    let text = match read_once(&format!("/proc/{pid}/status"), &mut buffer) {
-        Ok(text) => String::from_utf8_lossy(text),
+    let text = match read(&format!("/proc/{pid}/status")) {
+        Ok(text) => text,
         Err(error) if is_over(&error) => return Some(false),
         Err(_) => return None,
     };
@@ -192,16 +179,11 @@ fn is_over(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
-/// Reads a file of the kernel's, or its start: it says that much in one piece.
-fn read_once<'b>(path: &str, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
-    let mut file = File::open(path)?;
-    loop {
-        match file.read(buffer) {
-            Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+/// Reads a file of the kernel's, or its start: it says that much in one piece, and is not interrupted.
+fn read(path: &str) -> io::Result<String> {
+    let mut buffer = [0; STAT_BYTES];
+    let length = File::open(path)?.read(&mut buffer)?;
+    Ok(String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned())
 }
 
 /// Whether `/proc` counts processes as this process does. In a new pid namespace it may still be
@@ -224,26 +206,22 @@ pub fn numbers_are_ours() -> bool {
 
 fn shows_our_number() -> bool {
     let shown = std::fs::read_link("/proc/self").ok();
-    let shown = shown.as_ref().and_then(|shown| shown.to_str());
-    shown.and_then(|number| Pid::parse(number.as_bytes()).ok()) == Some(Pid::this())
+    shown.and_then(|shown| Pid::parse(shown.as_os_str().as_encoded_bytes()).ok())
+        == Some(Pid::this())
 }
 
 /// Where this process is: `/proc/sys/kernel/random/boot_id`, `/proc/self/ns/pid` and
 /// `/proc/self/timens_offsets`.
 pub(super) fn here() -> Here {
-    let mut buffer = [0; STAT_BYTES];
-    let offsets = read_once("/proc/self/timens_offsets", &mut buffer).unwrap_or_default();
-    let nanoseconds = shift_in(&String::from_utf8_lossy(offsets));
-    let shift = ClockShift { nanoseconds };
+    let offsets = read("/proc/self/timens_offsets").unwrap_or_default();
+    let shift = ClockShift { nanoseconds: shift_in(&offsets) };
     Here { boot: boot_id(), namespace: pid_namespace(), shift }
 }
 
 /// The kernel's random name for the current boot, 36 characters. `None` without `/proc`.
 fn boot_id() -> Option<String> {
-    let mut buffer = [0; 64];
-    let text = read_once("/proc/sys/kernel/random/boot_id", &mut buffer).ok()?;
-    let id = std::str::from_utf8(text).ok()?.trim_end();
-    Some(id.to_owned()).filter(|id| !id.is_empty())
+    let id = read("/proc/sys/kernel/random/boot_id").ok()?.trim_end().to_owned();
+    Some(id).filter(|id| !id.is_empty())
 }
 
 /// The caller's pid namespace, as the inode number of `/proc/self/ns/pid`. `None` without it.
@@ -254,10 +232,8 @@ fn pid_namespace() -> Option<u64> {
 /// Whether a process is certainly in the caller's pid namespace, so that its numbers mean the same.
 #[must_use]
 pub fn is_in_our_namespace(pid: Pid) -> bool {
-    let mut buffer = [0; STAT_BYTES];
-    let status = read_once(&format!("/proc/{pid}/status"), &mut buffer).ok();
     // One number in each namespace from that of `/proc` on. Any user may read it, unlike `/proc/PID/ns`.
-    let numbers = status.and_then(|status| numbers_in(&String::from_utf8_lossy(status)));
+    let numbers = read(&format!("/proc/{pid}/status")).ok().and_then(|status| numbers_in(&status));
     numbers_are_ours() && numbers.is_some_and(|numbers| numbers.len() == 1)
 }
 
@@ -270,7 +246,7 @@ pub fn is_in_first_namespace() -> bool {
 /// Whether `/proc` hides the processes of other users from this one (`hidepid`, proc(5)). Then it hides the first one, too.
 #[must_use]
 pub fn hides_processes() -> bool {
-    read_once("/proc/1/stat", &mut [0; STAT_BYTES]).is_err()
+    read("/proc/1/stat").is_err()
 }
 
 /// In what start times are counted.
@@ -291,18 +267,7 @@ pub fn owner(pid: Pid) -> Option<u32> {
         return None;
     }
     match std::fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
-        0 => {
-            let mut buffer = [0; STAT_BYTES];
-            let status = read_once(&format!("/proc/{pid}/status"), &mut buffer).ok()?;
-            real_uid_in(&String::from_utf8_lossy(status))
-        }
+        0 => real_uid_in(&read(&format!("/proc/{pid}/status")).ok()?),
         uid => Some(uid),
     }
-}
-
-/// The largest pid the kernel gives out, as it says itself; otherwise the largest it could.
-#[must_use]
-pub fn largest() -> i32 {
-    let text = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
-    text.and_then(|text| number(text.trim_end())).unwrap_or(4_194_304)
 }

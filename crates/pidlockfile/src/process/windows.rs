@@ -5,7 +5,7 @@ use winsafe::guard::CloseHandleGuard;
 use winsafe::prelude::*;
 use winsafe::{HPROCESS, HPROCESSLIST, co};
 
-use super::{ClockShift, Here, NoCaller, Pid, ProcessIdentity, Seen};
+use super::{ClockShift, Here, NoCaller, Pid, ProcessIdentity, Start};
 
 /// What stands for Windows where lock files of Unix name a pid namespace: no such number on Linux, where
 /// namespaces are counted from 0xF0000000, so that a reader of a lock from there (a Linux beside it on the same
@@ -14,15 +14,17 @@ pub const WINDOWS_NAMESPACE: u64 = 0x0057_494E;
 
 /// A handle that shows whether the process has ended, and when it began. Without one, what is seen all the
 /// same.
-fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Seen> {
+fn open(pid: Pid) -> Result<CloseHandleGuard<HPROCESS>, Start> {
     let access = co::PROCESS::QUERY_LIMITED_INFORMATION | co::PROCESS::SYNCHRONIZE;
     let number = pid.as_raw().unsigned_abs();
     match HPROCESS::OpenProcess(access, false, number) {
         // Numbers are multiples of four, and the last two bits are not looked at.
-        Ok(process) if process.GetProcessId().is_ok_and(|seen| seen != number) => Err(Seen::Nobody),
+        Ok(process) if process.GetProcessId().is_ok_and(|seen| seen != number) => {
+            Err(Start::Nobody)
+        }
         Ok(process) => Ok(process),
-        Err(co::ERROR::INVALID_PARAMETER) => Err(Seen::Nobody),
-        Err(_) => Err(Seen::Process { start: None }),
+        Err(co::ERROR::INVALID_PARAMETER) => Err(Start::Nobody),
+        Err(_) => Err(Start::Untold),
     }
 }
 
@@ -33,10 +35,10 @@ fn has_ended(process: &HPROCESS) -> bool {
 
 /// What is seen of a process number. "Access denied" means that it is there. Start times are in tenths of
 /// microseconds since 1601.
-pub(super) fn look(pid: Pid) -> Seen {
+pub(super) fn look(pid: Pid) -> Start {
     match open(pid) {
-        Ok(process) if has_ended(&process) => Seen::Nobody,
-        Ok(process) => Seen::Process { start: began(&process) },
+        Ok(process) if has_ended(&process) => Start::Nobody,
+        Ok(process) => began(&process).map_or(Start::Untold, Start::At),
         Err(seen) => seen,
     }
 }
@@ -44,12 +46,12 @@ pub(super) fn look(pid: Pid) -> Seen {
 /// Whether there is a process of this number that has not ended.
 #[must_use]
 pub fn lives(pid: Pid) -> bool {
-    look(pid) != Seen::Nobody
+    look(pid) != Start::Nobody
 }
 
 /// No other system's processes are seen.
-pub(super) fn look_abroad(_who: &ProcessIdentity, _here: &Here) -> Seen {
-    Seen::Unseen
+pub(super) fn look_abroad(_who: &ProcessIdentity, _here: &Here) -> Option<Start> {
+    None
 }
 
 /// The same for all processes, and start times go on over a boot.
@@ -96,15 +98,7 @@ fn parent() -> Option<Pid> {
         }
     }
     parent.filter(|parent| match (look(*parent), look(Pid::this())) {
-        (Seen::Process { start: Some(theirs) }, Seen::Process { start: Some(ours) }) => {
-            theirs <= ours
-        }
+        (Start::At(theirs), Start::At(ours)) => theirs <= ours,
         _ => false,
     })
-}
-
-/// The largest number that a process of this crate can have.
-#[must_use]
-pub fn largest() -> i32 {
-    i32::MAX
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use rustix::fs::{AtFlags, FileType, Stat};
 
-use super::{Identity, Kind, Status};
+use super::{Identity, Obstacle, Status};
 
 impl Status {
     /// Of an open file or directory.
@@ -16,7 +16,7 @@ impl Status {
     /// # Errors
     /// What the system says.
     pub fn of_open(file: impl AsFd) -> Result<Self, Errno> {
-        rustix::fs::fstat(file).map(|stat| Self::of(&stat)).map_err(errno)
+        rustix::fs::fstat(file).map(|stat| Self::of(&stat)).map_err(errno_of)
     }
 
     /// Of what a path leads to.
@@ -24,7 +24,7 @@ impl Status {
     /// # Errors
     /// What the system says.
     pub fn of_path(path: &Path) -> Result<Self, Errno> {
-        rustix::fs::stat(path).map(|stat| Self::of(&stat)).map_err(errno)
+        rustix::fs::stat(path).map(|stat| Self::of(&stat)).map_err(errno_of)
     }
 
     /// Of a name in a directory; of the link itself where the name is a symbolic link.
@@ -34,7 +34,7 @@ impl Status {
     pub fn of_name(directory: impl AsFd, name: impl AsRef<OsStr>) -> Result<Self, Errno> {
         rustix::fs::statat(directory, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| Self::of(&stat))
-            .map_err(errno)
+            .map_err(errno_of)
     }
 
     fn of(stat: &Stat) -> Self {
@@ -48,21 +48,21 @@ impl Status {
             modified: SystemTime::UNIX_EPOCH
                 .checked_add(modified)
                 .unwrap_or(SystemTime::UNIX_EPOCH),
-            kind: kind(FileType::from_raw_mode(stat.st_mode)),
+            obstacle: obstacle(FileType::from_raw_mode(stat.st_mode)),
         }
     }
 }
 
-fn kind(of: FileType) -> Kind {
+fn obstacle(of: FileType) -> Option<Obstacle> {
     match of {
-        FileType::RegularFile => Kind::Regular,
-        FileType::Symlink => Kind::Link,
-        FileType::Directory => Kind::Directory,
+        FileType::RegularFile => None,
+        FileType::Symlink => Some(Obstacle::Link),
+        FileType::Directory => Some(Obstacle::Directory),
         FileType::Fifo
         | FileType::Socket
         | FileType::CharacterDevice
         | FileType::BlockDevice
-        | FileType::Unknown => Kind::Special,
+        | FileType::Unknown => Some(Obstacle::Special),
     }
 }
 
@@ -81,7 +81,8 @@ fn unsigned(number: impl Into<u32>) -> u32 {
     number.into()
 }
 
-fn errno(error: rustix::io::Errno) -> Errno {
+/// The other library's number of an error.
+pub(crate) fn errno_of(error: rustix::io::Errno) -> Errno {
     Errno::from_raw(error.raw_os_error())
 }
 

@@ -6,7 +6,7 @@ use std::os::windows::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::{Identity, Kind, Status};
+use super::{Identity, Obstacle, Status};
 
 /// `FILE_READ_ATTRIBUTES`: no access to the content.
 pub(crate) const READ_ATTRIBUTES: u32 = 0x80;
@@ -41,7 +41,7 @@ impl Status {
             modified: SystemTime::UNIX_EPOCH
                 .checked_add(modified)
                 .unwrap_or(SystemTime::UNIX_EPOCH),
-            kind: kind(attributes),
+            obstacle: obstacle(attributes),
         })
     }
 
@@ -65,13 +65,13 @@ fn to_look_at(flags: u32) -> OpenOptions {
     options
 }
 
-fn kind(attributes: u64) -> Kind {
+fn obstacle(attributes: u64) -> Option<Obstacle> {
     if attributes & ATTRIBUTE_REPARSE_POINT != 0 {
-        Kind::Link
+        Some(Obstacle::Link)
     } else if attributes & ATTRIBUTE_DIRECTORY != 0 {
-        Kind::Directory
+        Some(Obstacle::Directory)
     } else {
-        Kind::Regular
+        None
     }
 }
 

@@ -3,17 +3,18 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, FlockArg, OFlag};
+use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
+use rustix::fs::FlockOperation;
 
-use super::Rename;
-use crate::status::Status;
+use super::{Rename, fill};
+use crate::status::{Status, errno_of};
 #[cfg(test)]
 use crate::tests::faults::call;
 
@@ -75,24 +76,10 @@ pub(crate) fn stat_open(file: &File) -> Result<Status, Errno> {
     call("fstat", || Status::of_open(file))
 }
 
-/// Fills the buffer from the start of the file, but asks no further than `expected` bytes: a
-/// known size saves the call that would only say "end of file".
+/// As [`fill`].
 pub(crate) fn read_start(file: &File, buffer: &mut [u8], expected: usize) -> Result<usize, Errno> {
     call("pread", || {
-        let mut filled = 0_usize;
-        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let offset = u64::try_from(filled).unwrap_or(u64::MAX);
-            match file.read_at(rest, offset) {
-                Ok(0) => break,
-                Ok(count) => filled = filled.saturating_add(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(errno(&error)),
-            }
-            if filled >= expected {
-                break;
-            }
-        }
-        Ok(filled)
+        fill(buffer, expected, |rest, at| file.read_at(rest, at)).map_err(|error| errno(&error))
     })
 }
 
@@ -125,61 +112,38 @@ pub(crate) fn unlink(dir: impl AsFd, name: &OsStr) -> Result<(), Errno> {
     call("unlinkat", || nix::unistd::unlinkat(dir.as_fd(), name, UnlinkatFlags::NoRemoveDir))
 }
 
-pub(crate) fn rename(dir: impl AsFd, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
-    call("rename", || nix::fcntl::renameat(dir.as_fd(), from, dir.as_fd(), to))
+pub(crate) fn rename(dir: impl AsFd, from: &OsStr, to: &OsStr, how: Rename) -> Result<(), Errno> {
+    let dir = dir.as_fd();
+    call(how.call_name(), || match how {
+        Rename::Over => nix::fcntl::renameat(dir, from, dir, to),
+        Rename::NoReplace | Rename::Exchange => rename_with(dir, from, to, how),
+    })
 }
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]
-pub(crate) fn rename_with(
-    dir: impl AsFd,
-    from: &OsStr,
-    to: &OsStr,
-    how: Rename,
-) -> Result<(), Errno> {
+fn rename_with(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr, how: Rename) -> Result<(), Errno> {
     use rustix::fs::RenameFlags;
 
-    let flags = match how {
-        Rename::NoReplace => RenameFlags::NOREPLACE,
-        Rename::Exchange => RenameFlags::EXCHANGE,
-    };
-    let dir = dir.as_fd();
-    call(how.call_name(), || {
-        rustix::fs::renameat_with(dir, from, dir, to, flags)
-            .map_err(|error| Errno::from_raw(error.raw_os_error()))
-    })
+    let exchanges = how == Rename::Exchange;
+    let flags = if exchanges { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+    rustix::fs::renameat_with(dir, from, dir, to, flags).map_err(errno_of)
 }
 
 /// Other systems have no such call; callers have another way for each use.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-pub(crate) fn rename_with(
-    _dir: impl AsFd,
-    _from: &OsStr,
-    _to: &OsStr,
-    how: Rename,
-) -> Result<(), Errno> {
-    call(how.call_name(), || Err(Errno::EINVAL))
+fn rename_with(_: BorrowedFd<'_>, _: &OsStr, _: &OsStr, _: Rename) -> Result<(), Errno> {
+    Err(Errno::EINVAL)
 }
 
 /// Takes `flock(2)` on the open file without waiting, and says whether it has it: `false` while
 /// another opening holds it. It is held until the last descriptor of this opening is closed.
 pub(crate) fn try_lock_inode(file: &File) -> Result<bool, Errno> {
-    #[expect(
-        deprecated,
-        reason = "the guard that replaces it unlocks when dropped, which is a needless call, and \
-                  panics when that fails, which network file systems can do to a daemon"
-    )]
-    let outcome =
-        call("flock", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::LockExclusiveNonblock));
-    match outcome {
+    let operation = FlockOperation::NonBlockingLockExclusive;
+    match call("flock", || rustix::fs::flock(file, operation).map_err(errno_of)) {
         Ok(()) => Ok(true),
         Err(Errno::EWOULDBLOCK) => Ok(false),
         Err(errno) => Err(errno),
     }
-}
-
-/// The same on a file of [`open_to_write`].
-pub(crate) fn try_lock_writable(file: &File) -> Result<bool, Errno> {
-    try_lock_inode(file)
 }
 
 /// The same on a file of [`create`] that may have this name. What it gives is to be kept meanwhile.
@@ -198,8 +162,8 @@ pub(crate) fn settled(_dir: impl AsFd, _name: &OsStr, file: File) -> Result<File
 
 /// Gives `flock(2)` back while the file stays open.
 pub(crate) fn unlock_inode(file: &File) -> Result<(), Errno> {
-    #[expect(deprecated, reason = "as in `try_lock_inode`")]
-    call("flock-un", || nix::fcntl::flock(file.as_raw_fd(), FlockArg::UnlockNonblock))
+    let operation = FlockOperation::NonBlockingUnlock;
+    call("flock-un", || rustix::fs::flock(file, operation).map_err(errno_of))
 }
 
 pub(crate) fn open_directory(path: &std::path::Path) -> Result<Handle, Errno> {

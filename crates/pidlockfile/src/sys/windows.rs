@@ -6,11 +6,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Rename;
+use super::{Rename, fill};
 use crate::errno::Errno;
 use crate::status::{DIRECTORIES_TOO, READ_ATTRIBUTES, Status, UNFOLLOWED};
 
@@ -97,32 +98,14 @@ pub(crate) fn stat_open(file: &File) -> Result<Status, Errno> {
     Ok(Status::of_open(file)?)
 }
 
-/// Fills the buffer from the start of the file, but asks no further than `expected` bytes.
+/// As [`fill`].
 pub(crate) fn read_start(file: &File, buffer: &mut [u8], expected: usize) -> Result<usize, Errno> {
-    let mut filled = 0_usize;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        let offset = u64::try_from(filled).unwrap_or(u64::MAX);
-        match file.seek_read(rest, offset)? {
-            0 => break,
-            count => filled = filled.saturating_add(count),
-        }
-        if filled >= expected {
-            break;
-        }
-    }
-    Ok(filled)
+    Ok(fill(buffer, expected, |rest, at| file.seek_read(rest, at))?)
 }
 
-pub(crate) fn write_all(file: &File, content: &[u8]) -> Result<(), Errno> {
-    let mut written = 0_usize;
-    while let Some(rest) = content.get(written..).filter(|rest| !rest.is_empty()) {
-        let offset = u64::try_from(written).unwrap_or(u64::MAX);
-        match file.seek_write(rest, offset)? {
-            0 => return Err(Errno::EAGAIN),
-            count => written = written.saturating_add(count),
-        }
-    }
-    Ok(())
+/// Of a new file, from its beginning.
+pub(crate) fn write_all(mut file: &File, content: &[u8]) -> Result<(), Errno> {
+    Ok(file.write_all(content)?)
 }
 
 /// There are no permission bits.
@@ -134,7 +117,7 @@ pub(crate) fn sync(file: &File) -> Result<(), Errno> {
     Ok(file.sync_all()?)
 }
 
-/// The caller's next way is a second name, which is not needed here: see [`rename_with`].
+/// The caller's next way is a second name, which is not needed here: see [`rename`].
 pub(crate) fn link(dir: impl AsRef<Handle>, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
     Ok(std::fs::hard_link(dir.as_ref().at(from), dir.as_ref().at(to))?)
 }
@@ -144,22 +127,18 @@ pub(crate) fn unlink(dir: impl AsRef<Handle>, name: &OsStr) -> Result<(), Errno>
     patiently(|| Ok(std::fs::remove_file(&path)?))
 }
 
-pub(crate) fn rename(dir: impl AsRef<Handle>, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
-    let (from, to) = (dir.as_ref().at(from), dir.as_ref().at(to));
-    patiently(|| Ok(std::fs::rename(&from, &to)?))
-}
-
 /// `MoveFileW` never replaces a file. Two files cannot change places.
-pub(crate) fn rename_with(
+pub(crate) fn rename(
     dir: impl AsRef<Handle>,
     from: &OsStr,
     to: &OsStr,
     how: Rename,
 ) -> Result<(), Errno> {
+    let (from, to) = (dir.as_ref().at(from), dir.as_ref().at(to));
     match how {
         Rename::Exchange => Err(Errno::EINVAL),
+        Rename::Over => patiently(|| Ok(std::fs::rename(&from, &to)?)),
         Rename::NoReplace => {
-            let (from, to) = (dir.as_ref().at(from), dir.as_ref().at(to));
             // The wrapper takes text; a path that is none cannot be given to it.
             let (Some(from), Some(to)) = (from.to_str(), to.to_str()) else {
                 return Err(Errno::EINVAL);
@@ -186,11 +165,6 @@ fn patiently(mut step: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
 /// A file that was opened to be read excludes nobody: `EBADF`, which asks for one of [`open_to_write`].
 pub(crate) fn try_lock_inode(_file: &File) -> Result<bool, Errno> {
     Err(Errno::EBADF)
-}
-
-/// Being opened by [`open_to_write`] it excludes others.
-pub(crate) fn try_lock_writable(_file: &File) -> Result<bool, Errno> {
-    Ok(true)
 }
 
 /// What excludes others from a file, if it is there under that name.

@@ -142,7 +142,7 @@ fn run(
     // A stranger's flock makes a release take the long way.
     let stranger = (deed == Deed::Release).then(|| judge(&directory).unwrap().unwrap());
     if let Some(stranger) = &stranger {
-        assert!(crate::sys::try_lock_inode(&stranger.file).unwrap());
+        assert!(crate::sys::try_lock_inode(&stranger.file.file).unwrap());
     }
     let trace =
         under(fault, unknown, None, || attempt(&directory, deed, old).unwrap_or_else(Said::Failed));

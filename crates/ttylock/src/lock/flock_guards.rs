@@ -84,8 +84,8 @@ impl FlockGuards {
         (mode, form): (u32, &[u8]),
         room: impl FnOnce(&Name) -> usize,
     ) {
-        let ours = judged.owner() == nix::unistd::geteuid().as_raw()
-            && judged.mode() & 0o777 == mode
+        let ours = judged.status().owner == nix::unistd::geteuid().as_raw()
+            && judged.status().mode & 0o777 == mode
             && judged.content() == form;
         let (identity, modified) = (judged.identity(), judged.modified());
         if let Some(file) = ours.then(|| judged.try_clone().ok()).flatten() {

@@ -11,10 +11,9 @@ use wrapcmd::Refusal;
 use wrapcmd::exit::End;
 
 use super::arguments::{Form, Run};
-use super::locks::{Failure, Kept, hears, open, refused, renewal, taken, tell_held};
+use super::locks::{Failure, Kept, open, refused, renewal, take, tell_held};
 use crate::error::Error;
-use crate::semaphore::many::{self, Wish};
-use crate::semaphore::{Guard, Patience, Semaphore};
+use crate::semaphore::{Guard, Semaphore};
 
 /// Nobody goes on in the background here.
 #[derive(Debug)]
@@ -32,15 +31,8 @@ pub(crate) fn in_background(_run: &Run, _form: Form, _words: &[OsString]) -> Res
 pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End, Failure> {
     let semaphores = open(words)?;
     let begin = Instant::now();
-    let hears = hears(words, form);
-    let wish = Wish {
-        tag: words.taking.tag.as_deref(),
-        patience: Patience { timeout: words.timeout(), alarm: None, hears: hears.as_deref() },
-        sharing: words.taking.sharing(),
-    };
-    let all: Vec<&Semaphore> = semaphores.iter().collect();
     let mut own = |semaphore: &Semaphore| semaphore.files.own_holder();
-    let guards = taken(words, many::acquire(&all, &wish, &mut own))?;
+    let guards = take(words, form, &semaphores, None, &mut own)?;
     let line = words.command();
     let [program, arguments @ ..] = line.as_slice() else {
         return Err(Error::NoHolder { pid: 0 }.into());

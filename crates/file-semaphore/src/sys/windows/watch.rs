@@ -31,11 +31,6 @@ impl Watch {
 
     /// Waits until the time is over, or the alarm rings.
     pub(crate) fn wait(&self, _names: &[Name], time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
-        self.wait_for_any(time, alarm)
-    }
-
-    /// The same.
-    pub(crate) fn wait_for_any(&self, time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
         let begin = Instant::now();
         while let Some(left) = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
             if alarm.is_some_and(|alarm| alarm.ring().is_some()) {
