@@ -13,6 +13,7 @@ use nix::sys::stat::Mode;
 use super::name::DeviceName;
 use super::node::{ResolvedDevice, follow};
 use super::udev::absent;
+use crate::dialects::forms::base;
 
 /// The most links that are read; further ones are left out.
 const LINKS: usize = 256;
@@ -94,10 +95,6 @@ fn leads(dev_dir: &Path, link: &str, resolved: &ResolvedDevice) -> bool {
     let name = DeviceName::parse(link.as_bytes());
     let end = name.ok().and_then(|name| follow(dev_dir, &name).ok());
     end.is_some_and(|end| end.real() == resolved.real())
-}
-
-fn base(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, base)| base)
 }
 
 #[cfg(test)]

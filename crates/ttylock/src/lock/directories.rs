@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use pidlockfile::{Directory, Gate, Identity, Name, Status};
+use pidlockfile::{Directory, Gate, Name, Status};
 
 use super::names::{LockNames, is_lock_file};
 use crate::limits::LOCKS_FOR_INVENTED;
@@ -65,16 +65,15 @@ impl Directories {
     /// If the directory that is written cannot be opened. The others are optional.
     pub(crate) fn all(own: &Path, others: &[PathBuf]) -> Result<Self, pidlockfile::Error> {
         let own = Place::open(own)?;
-        let mut known: Vec<Identity> = vec![own.directory.identity()];
-        let mut places = Vec::new();
         let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
+        let mut open = Self { own, others: Vec::new() };
         for place in others.iter().filter_map(|path| open_searched(path, trusted)) {
-            if !known.contains(&place.directory.identity()) {
-                known.push(place.directory.identity());
-                places.push(place);
+            let identity = place.directory.identity();
+            if open.each().all(|known| known.directory.identity() != identity) {
+                open.others.push(place);
             }
         }
-        Ok(Self { own, others: places })
+        Ok(open)
     }
 
     /// From now on, locks in any of them are broken and removed only in this gate.
@@ -148,22 +147,16 @@ impl Place {
     /// Whether it contains so many locks that there is no room for invented names.
     pub(super) fn is_crowded(&self) -> bool {
         let small = Status::of_open(&self.directory).is_ok_and(|stat| stat.size < UNCROWDED);
-        !small && self.count_locks() >= LOCKS_FOR_INVENTED
-    }
-
-    /// The number of locks in it, up to a bound.
-    fn count_locks(&self) -> usize {
-        let Some(mut listing) = listing(&self.directory) else { return 0 };
+        let Some(mut listing) = listing(&self.directory).filter(|_| !small) else { return false };
         let (mut files, mut locks) = (0_usize, 0_usize);
         for entry in listing.iter().flatten() {
             files = files.saturating_add(1);
-            let is_lock = is_lock(entry.file_name());
-            locks = locks.saturating_add(usize::from(is_lock));
+            locks = locks.saturating_add(usize::from(is_lock(entry.file_name())));
             if files > FILES_COUNTED || locks >= LOCKS_FOR_INVENTED {
-                return LOCKS_FOR_INVENTED;
+                return true;
             }
         }
-        locks
+        false
     }
 
     /// The files with names of locks, in no order, up to a bound. If there are more, each owner of files has the same

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::termios::{ioctl_tiocexcl, ioctl_tiocnxcl, isatty};
 
 use super::closing::Closing;
 use super::open::{LOOKS, OpenDescriptors, has_gone, is_of, openers};
@@ -132,8 +133,7 @@ impl Duplicate {
         let mut duplicate = Self { descriptor: Some(descriptor), number, closing, opened_by };
         let seen = sys::look_into(duplicate.open()?).map_err(NoDuplicate::System)?;
         duplicate.opened_by = (seen.file_system, seen.inode);
-        let is_it =
-            node.device.is_some() && is_of(&seen, node) && sys::is_terminal(duplicate.open()?);
+        let is_it = node.device.is_some() && is_of(&seen, node) && isatty(duplicate.open()?);
         Ok(is_it.then_some(duplicate))
     }
 
@@ -177,7 +177,7 @@ impl Duplicate {
     pub fn make_exclusive(&self) -> io::Result<bool> {
         let was_shared = !self.is_exclusive()?;
         if was_shared {
-            sys::set_exclusive(self.open()?)?;
+            ioctl_tiocexcl(self.open()?)?;
         }
         Ok(was_shared)
     }
@@ -187,7 +187,7 @@ impl Duplicate {
     /// # Errors
     /// An error of the system.
     pub fn end_exclusive(&self) -> io::Result<()> {
-        sys::end_exclusive(self.open()?)
+        Ok(ioctl_tiocnxcl(self.open()?)?)
     }
 
     fn open(&self) -> io::Result<&OwnedFd> {

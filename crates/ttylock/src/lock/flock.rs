@@ -132,29 +132,29 @@ pub(super) fn too_many(most_of: Option<u32>) -> String {
     format!("too many kernel locks to see all{whose}")
 }
 
-/// Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`, where the numbers before the
-/// range are major and minor number in hexadecimal and the inode in decimal. A line with `->` is a process that waits
-/// for a lock.
+/// The holders of a node in a list.
 pub(super) fn holders_in(list: &str, node: &Node) -> Vec<Holder> {
-    let place = place_of(node);
+    let wanted = place_of(node);
     let mut holders: Vec<Holder> = Vec::new();
-    for holder in list.lines().filter_map(|line| holder_in(line, &place)) {
+    for (place, holder) in list.lines().filter_map(flock_in) {
         // The same line may have been read more than once.
-        if !holders.contains(&holder) {
+        if place == wanted && !holders.contains(&holder) {
             holders.push(holder);
         }
     }
     holders
 }
 
-fn holder_in(line: &str, place: &str) -> Option<Holder> {
+/// The place of a `flock(2)`, and its holder. Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0
+/// EOF`, where the numbers before the range are major and minor number in hexadecimal and the inode in decimal. A line
+/// with `->` is a process that waits for a lock.
+pub(super) fn flock_in(line: &str) -> Option<(&str, Holder)> {
     let mut words = line.split_ascii_whitespace().skip(1);
     if words.next()? != "FLOCK" {
         return None;
     }
-    let pid = words.nth(2)?;
-    (words.next()? == place)
-        .then(|| Pid::parse(pid.as_bytes()).map_or(Holder::Unseen, Holder::Process))
+    let (pid, place) = (words.nth(2)?, words.next()?);
+    Some((place, Pid::parse(pid.as_bytes()).map_or(Holder::Unseen, Holder::Process)))
 }
 
 #[cfg(test)]

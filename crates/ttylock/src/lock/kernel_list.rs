@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::{Pid, process};
 
+use super::flock::flock_in;
 use crate::device::node::Node;
 use crate::limits::LOCK_SEARCH;
 
@@ -55,9 +56,6 @@ const AGAIN_WITHIN: Duration = Duration::from_millis(500);
 
 /// The most processes whose users are looked up, those with most locks first.
 const OWNERS_LOOKED_UP: usize = 256;
-
-/// A line of flock(2) without its number. Source: proc(5).
-const FLOCK: &str = "FLOCK ";
 
 /// Whether the list was read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +104,9 @@ impl Wanted {
         self.places.len()
     }
 
-    /// Whether it wants a line of the list. Source: proc(5).
+    /// Whether it wants a line of the list.
     fn wants(&self, line: &str) -> bool {
-        let lock = line.split_once(": ").map_or("", |(_, lock)| lock);
-        let place = || lock.split_ascii_whitespace().nth(4);
-        lock.starts_with(FLOCK) && place().is_some_and(|place| self.places.contains(place))
+        flock_in(line).is_some_and(|(place, _)| self.places.contains(place))
     }
 }
 

@@ -61,22 +61,7 @@ impl From<&Metadata> for Seen {
     }
 }
 
-/// Whether an open file is a terminal.
-pub(crate) fn is_terminal(file: impl AsFd) -> bool {
-    rustix::termios::isatty(file)
-}
-
-/// Sets the exclusive mode of a terminal (ioctl_tty(2), `TIOCEXCL`).
-pub(crate) fn set_exclusive(terminal: impl AsFd) -> io::Result<()> {
-    Ok(rustix::termios::ioctl_tiocexcl(terminal)?)
-}
-
-/// Ends it (`TIOCNXCL`).
-pub(crate) fn end_exclusive(terminal: impl AsFd) -> io::Result<()> {
-    Ok(rustix::termios::ioctl_tiocnxcl(terminal)?)
-}
-
-/// Whether it is set (`TIOCGEXCL`, since Linux 3.8).
+/// Whether the exclusive mode of a terminal is set (ioctl_tty(2), `TIOCGEXCL`, since Linux 3.8).
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "no library offers this call")]
 pub(crate) fn is_exclusive(terminal: impl AsFd) -> io::Result<bool> {

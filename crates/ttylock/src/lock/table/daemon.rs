@@ -23,7 +23,7 @@ use crate::lock::flock::Flocks;
 use crate::lock::flock_guards::{FlockGuards, Kept};
 use crate::lock::holders::Holder;
 use crate::lock::watched::Watched;
-use crate::lock::{Cause, Weight, names};
+use crate::lock::{Weight, names};
 
 /// The most records that are examined at the start of a daemon.
 const RECORDS_SWEPT: usize = 10_000;
@@ -134,49 +134,40 @@ pub(super) fn clear_away(
     let mut backoff = Backoff::since(Instant::now());
     loop {
         state.backoff = backoff;
-        match try_clear(place, state, &name, seen) {
-            Ok(cleared) => return cleared,
-            Err(cause) => std::thread::sleep(backoff.pause(cause)),
+        match try_clear(place, state, &name, seen)? {
+            Err(Busy::NotYet(cause)) => std::thread::sleep(backoff.pause(cause)),
+            Err(Busy::Changing(holder)) => {
+                let by = holder.map(|holder| format!(": {holder}")).unwrap_or_default();
+                return Err(format!("another process is removing it, or keeps it locked{by}"));
+            }
+            // It may be a lock again.
+            Ok(()) | Err(Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_)) => return Ok(()),
         }
     }
 }
 
-/// One attempt. On an error, the caller tries again.
+/// One attempt: whether the file is gone, or why it keeps others out.
 fn try_clear(
     place: &Place,
     state: &mut State,
     name: &Name,
     seen: &Holder,
-) -> Result<Result<(), String>, Cause> {
-    let judged = match place.directory.read(name, READ_LIMIT) {
-        Ok(Found::File(judged)) if is_the_same(seen, &judged) => judged,
-        Ok(Found::File(_) | Found::Nothing | Found::Obstacle(_)) => return Ok(Ok(())),
-        Err(error) => return Ok(Err(error.to_string())),
+) -> Result<Result<(), Busy>, String> {
+    let found = place.directory.read(name, READ_LIMIT).map_err(|error| error.to_string())?;
+    let Found::File(judged) = found else { return Ok(Ok(())) };
+    if !is_the_same(seen, &judged) {
+        return Ok(Ok(()));
+    }
+    let judged = match state.examine_found(place, name, Ok(Found::File(judged))) {
+        Ok(Some((judged, _))) => judged,
+        other => return Ok(other.map(|_| ())),
     };
-    let busy = match state.examine_found(place, name, Ok(Found::File(judged))) {
-        Ok(None) => return Ok(Ok(())),
-        Err(busy) => busy,
-        Ok(Some((judged, _))) => {
-            let file = judged.status();
-            match state.take_away(place, name, judged, false) {
-                Ok(Attempt::Done(()) | Attempt::Changed) => return Ok(Ok(())),
-                Ok(Attempt::Contended) => state.contended(place, Some(file)),
-                Err(error) => return Ok(Err(error.to_string())),
-            }
-        }
-    };
-    match busy {
-        Busy::NotYet(cause) => Err(cause),
-        Busy::Changing(holder) => {
-            let by = holder.map(|holder| format!(": {holder}"));
-            Ok(Err(format!("{SOMEBODY_ELSE}{}", by.unwrap_or_default())))
-        }
-        // It is a lock again.
-        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) => Ok(Ok(())),
+    let file = judged.status();
+    match state.take_away(place, name, judged, false).map_err(|error| error.to_string())? {
+        Attempt::Done(()) | Attempt::Changed => Ok(Ok(())),
+        Attempt::Contended => Ok(Err(state.contended(place, Some(file)))),
     }
 }
-
-const SOMEBODY_ELSE: &str = "another process is removing it, or keeps it locked";
 
 fn split(path: &Path) -> Option<(&Path, Name)> {
     let name = path.file_name().and_then(OsStr::to_str)?;

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Found, Identity, Judged, Name, Pid, Status};
+use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
 
 use super::classify::{Busy, Classification, Stale};
 use super::state::State;
@@ -111,7 +111,13 @@ fn outcome(files: &[Released]) -> Result<(), Stop> {
 /// Forgets files that are gone.
 pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
     for name in names {
-        state.records.sweep_name(name, |file| leads_to(own, name, file));
+        // A file that cannot be examined is not gone.
+        state.records.sweep_name(name, |file| {
+            match Status::of_name(&own.directory, name.as_str()) {
+                Ok(seen) => seen.identity == file,
+                Err(errno) => errno != Errno::ENOENT,
+            }
+        });
     }
 }
 
@@ -238,13 +244,5 @@ fn hold_own(
     match who.filter(|who| state.is_elsewhere(who)) {
         Some(who) => Err(Busy::Held(who)),
         None => held.map(|()| Some((judged, Stale::Gone(pid)))),
-    }
-}
-
-/// Whether the name still belongs to that file. If that cannot be found out, it does.
-fn leads_to(own: &Place, name: &Name, file: Identity) -> bool {
-    match Status::of_name(&own.directory, name.as_str()) {
-        Ok(seen) => seen.identity == file,
-        Err(errno) => errno != Errno::ENOENT,
     }
 }

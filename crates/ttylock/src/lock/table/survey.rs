@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pidlockfile::process::{Fate, ProcessIdentity, Start};
-use pidlockfile::{Found, Name, Pid, Status, process};
+use pidlockfile::{Found, Name, Pid, process};
 
 use super::classify::{Busy, pid_in};
 use super::resolve;
@@ -176,40 +176,21 @@ pub(super) fn holder_on_record(
 
 /// The process that a lock file names, and the process that prevents the breaking of a stale file.
 fn holders_by_file(state: &mut State, place: &Place, name: &Name, device: &str) -> Vec<Holder> {
-    let Some((holder, file)) = holder(state, place, name, device) else { return Vec::new() };
-    let stale = file.filter(|_| holder.standing == Standing::Stale);
-    let flocker = stale.and_then(|file| state.flocker(place, file).ok());
-    let in_the_way = match flocker {
-        Some(Flocker::Counts(by @ flock::Holder::Process(_))) => Some(Holder::by_flock(device, by)),
-        Some(_) | None => None,
-    };
-    std::iter::once(holder).chain(in_the_way).collect()
-}
-
-fn holder(
-    state: &mut State,
-    place: &Place,
-    name: &Name,
-    device: &str,
-) -> Option<(Holder, Option<Status>)> {
-    let scheme = Scheme::of_file(place.path.join(name.as_str()));
-    let mut holder = Holder::unknown(device, scheme);
+    let mut holder = Holder::unknown(device, Scheme::of_file(place.path.join(name.as_str())));
     let found = place.directory.read(name, READ_LIMIT);
     let counts = state.counts(place, &found).is_ok();
-    let judged = match found.ok()? {
-        Found::Nothing => return None,
-        Found::Obstacle(_) if counts => return Some((holder, None)),
-        Found::Obstacle(_) => {
-            return Some((Holder { standing: Standing::Claim, ..holder }, None));
-        }
-        Found::File(judged) => judged,
+    let judged = match found {
+        Ok(Found::File(judged)) => judged,
+        Ok(Found::Obstacle(_)) if counts => return vec![holder],
+        Ok(Found::Obstacle(_)) => return vec![Holder { standing: Standing::Claim, ..holder }],
+        Ok(Found::Nothing) | Err(_) => return Vec::new(),
     };
     let content = Content::parse(judged.content()).ok();
     holder.pid = content.as_ref().map(|content| content.pid);
     let file = judged.status();
-    holder.since = Some(judged.modified());
-    holder.owner = Some(judged.owner());
-    let record = state.record_of(name, &judged);
+    holder.since = Some(file.modified);
+    holder.owner = Some(file.owner);
+    let noted = state.record_of(name, &judged).and_then(|record| record.uid);
     holder.standing = match state.classify(name, judged) {
         Ok(_) => Standing::Stale,
         Err(_) if !counts => Standing::Claim,
@@ -218,9 +199,15 @@ fn holder(
     };
     // A process with the number of an ended one is not the holder.
     let living = holder.pid.filter(|_| holder.standing == Standing::Alive);
-    let noted = record.and_then(|record| record.uid);
     holder.user = noted.or_else(|| living.and_then(process::owner));
     let note = content.map(|content| content.note).filter(|note| !note.is_empty());
     holder.command = living.and_then(holders::command).or(note);
-    Some((holder, Some(file)))
+    let is_stale = holder.standing == Standing::Stale;
+    let mut found = vec![holder];
+    if is_stale {
+        if let Ok(Flocker::Counts(by @ flock::Holder::Process(_))) = state.flocker(place, file) {
+            found.push(Holder::by_flock(device, by));
+        }
+    }
+    found
 }

@@ -1,9 +1,9 @@
 //! Takes every lock file of a device, or none.
 
 use nix::errno::Errno;
-use pidlockfile::{Attempt, Claim, Found, Name, Published, Status};
+use pidlockfile::{Attempt, Claim, Found, Judged, Name, Published, Status};
 
-use super::classify::Busy;
+use super::classify::{Busy, Stale};
 use super::daemon::room;
 use super::state::{State, TEMPORARY, claim};
 use super::{ATTEMPTS, Stop, handover, refuse, resolve};
@@ -90,21 +90,11 @@ fn clear_searched(
 fn refuse_held(state: &mut State, open: &Directories, lock_names: &LockNames) -> Result<(), Stop> {
     for (place, name) in open.searched(lock_names) {
         let found = place.directory.read(name, READ_LIMIT);
-        if state.counts(place, &found).is_err() {
-            continue;
+        if state.counts(place, &found).is_ok() {
+            stale(state, place, name, found)?;
         }
-        let busy = match state.examine_found(place, name, found) {
-            Err(busy) if !keeps_nobody_out(place, &busy) => busy,
-            Ok(_) | Err(_) => continue,
-        };
-        return Err(state.busy(place, name, busy));
     }
     Ok(())
-}
-
-/// In a directory open to all, any user may make a stale lock and hold it.
-fn keeps_nobody_out(place: &Place, busy: &Busy) -> bool {
-    place.is_open_to_all() && matches!(busy, Busy::Changing(_) | Busy::NotYet(_))
 }
 
 fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
@@ -114,24 +104,32 @@ fn clear(state: &mut State, place: &Place, name: &Name) -> Result<(), Stop> {
             state.say(Weight::Notice, format!("ignored {}, no lock: {why}", place.name(name)));
             return Ok(());
         }
-        let busy = match state.examine_found(place, name, found) {
-            Ok(None) => return Ok(()),
-            Err(busy) => busy,
-            Ok(Some((judged, stale))) => {
-                let file = judged.status();
-                match state.remove(place, name, judged, stale) {
-                    Attempt::Done(()) => return Ok(()),
-                    Attempt::Changed => continue,
-                    Attempt::Contended => state.contended(place, Some(file)),
-                }
+        let Some((judged, why)) = stale(state, place, name, found)? else { return Ok(()) };
+        let file = judged.status();
+        match state.remove(place, name, judged, why) {
+            Attempt::Changed => {}
+            Attempt::Contended if !place.is_open_to_all() => {
+                return Err(state.stop_contended(place, name, Some(file)));
             }
-        };
-        if keeps_nobody_out(place, &busy) {
-            return Ok(());
+            Attempt::Done(()) | Attempt::Contended => return Ok(()),
         }
-        return Err(state.busy(place, name, busy));
     }
     Err(state.busy(place, name, Busy::Changing(None)))
+}
+
+/// A lock that is not going to be written: the stale one, or none. In a directory open to all, any user may make a stale
+/// lock and hold it, so that one keeps nobody out.
+fn stale(
+    state: &mut State,
+    place: &Place,
+    name: &Name,
+    found: Result<Found, pidlockfile::Error>,
+) -> Result<Option<(Judged, Stale)>, Stop> {
+    match state.examine_found(place, name, found) {
+        Err(Busy::Changing(_) | Busy::NotYet(_)) if place.is_open_to_all() => Ok(None),
+        Err(busy) => Err(state.busy(place, name, busy)),
+        Ok(stale) => Ok(stale),
+    }
 }
 
 /// Takes every written name in order; on the first conflict, gives back the names that it has taken.
