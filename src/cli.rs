@@ -19,10 +19,9 @@ use crate::peer::{Access, Rule};
 use crate::protocol::reply::Version;
 use crate::serve::address::Address;
 use crate::serve::authority::Authority;
-use crate::serve::listen;
 use crate::serve::listener::{self, Listener};
 use crate::serve::settings::{Settings, Stay};
-use crate::serve::{Exclusive, Opens, Service, stdio, wire};
+use crate::serve::{Service, stdio, wire};
 use crate::sys::STATE_DIR;
 use ttylock::{DeviceName, Dialect, Layout, Table};
 
@@ -170,12 +169,8 @@ impl Options {
             limit: limit(self.max_connections),
             limit_per_user: limit(self.max_per_user),
             stay: Stay::Forever,
-            opens: if self.watch_opens { Opens::Watched } else { Opens::Ignored },
-            exclusive: if self.exclusive {
-                Exclusive::Locked { except: self.exclusive_except.clone() }
-            } else {
-                Exclusive::Never
-            },
+            watch_opens: self.watch_opens,
+            exclusive_except: self.exclusive.then(|| self.exclusive_except.clone()),
         };
         let mut listeners = listener::from_systemd();
         if let Some(listener) = listener::from_inetd() {
@@ -186,10 +181,10 @@ impl Options {
         let opened = open(&self.listen, &mut listeners);
         let mut service = Service::new(version, authority, Table::new(self.layout()), log);
         let served = match opened {
-            Ok(()) if listeners.is_empty() && settings.opens == Opens::Watched => {
+            Ok(()) if listeners.is_empty() && settings.watch_opens => {
                 Err("--watch-opens is for a daemon: it needs --listen".to_owned())
             }
-            Ok(()) if listeners.is_empty() && settings.exclusive != Exclusive::Never => {
+            Ok(()) if listeners.is_empty() && settings.exclusive_except.is_some() => {
                 Err("--exclusive is for a daemon: it needs --listen".to_owned())
             }
             Ok(()) if listeners.is_empty() => {
@@ -200,8 +195,11 @@ impl Options {
                 std::mem::forget(service);
                 return ExitCode::SUCCESS;
             }
-            Ok(()) => listen::serve(&mut service, listeners, settings)
+            #[cfg(target_os = "linux")]
+            Ok(()) => crate::serve::listen::serve(&mut service, listeners, settings)
                 .map_err(|error| format!("cannot serve: {error}")),
+            #[cfg(not(target_os = "linux"))]
+            Ok(()) => Ok(()),
             Err(complaint) => Err(complaint),
         };
         let Err(complaint) = served else { return ExitCode::SUCCESS };
@@ -253,8 +251,9 @@ impl ValueEnum for Severity {
 }
 
 fn open(addresses: &[Address], listeners: &mut Vec<Listener>) -> Result<(), String> {
-    if !addresses.is_empty() || !listeners.is_empty() {
-        listen::is_possible()?;
+    if cfg!(not(target_os = "linux")) && !(addresses.is_empty() && listeners.is_empty()) {
+        let why = "--listen and passed sockets need Linux";
+        return Err(format!("{why}: let inetd start lfpd for each connection (nowait)"));
     }
     for address in addresses {
         let listener = Listener::at(address);

@@ -34,8 +34,7 @@ pub const JOURNAL_CHARS: usize = 1024;
 /// Time for a stalled syslog to take a line. Then the session goes on without the log.
 pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 
-/// Log lines about one user in a minute, for as many users at one time. More are counted, and their number is logged
-/// later.
+/// Log lines about one user in a minute. More are counted, and their number is logged later.
 pub const LOG_LINES: usize = 1000;
 
 /// The longest time in a WAIT and in `--idle-timeout`, in seconds: one day. More is answered with 550, or is a usage
@@ -74,12 +73,8 @@ pub const WATCHED_PROCESSES: usize = 512;
 /// alone. Others are tried when the line has moved.
 pub const HEADS: usize = 4;
 
-/// Lock files that one user has asked for in the names of processes that do not exist; root's are not counted. A LOCK
-/// beyond them is answered with 550. Those of processes that exist are limited by the lock table.
-pub const FORESEEN_PER_USER: usize = 256;
-
-/// Age at which a daemon opens the lock directories anew, because others may be there by now. Time without logging after
-/// syslog was absent or stalled, unless another one has taken its place.
+/// Age at which a daemon opens the lock directories anew, because others may be there by now. Time after syslog has
+/// stalled in which no line waits for it: those that it does not take at once are lost.
 pub const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
 /// Ancestors, and descendants, of a peer in another pid namespace that are examined to learn which process it means by a

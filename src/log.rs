@@ -1,11 +1,10 @@
 //! The administrator's log: syslog.
 //!
 //! Never speaks to a client and never stops a session. If there is no `/dev/log`, or the syslog daemon has
-//! stalled, lines are lost, and syslog is tried again after a while. Opens nothing before the first line.
+//! stalled, lines are lost. Opens nothing before the first line.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::panic::{self, PanicHookInfo};
 use std::time::Instant;
@@ -21,15 +20,15 @@ use ttylock::Weight;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The service, or a part of it, does not work.
-    Error,
+    Error = syslog::Severity::Err as isize,
     /// An administrator should change something.
-    Warning,
+    Warning = syslog::Severity::Warning as isize,
     /// Worth a look: a client was refused, or the lock of a dead process was taken over.
-    Notice,
+    Notice = syslog::Severity::Notice as isize,
     /// Daily work: taken, refused, released.
-    Info,
+    Info = syslog::Severity::Info as isize,
     /// For finding faults.
-    Debug,
+    Debug = syslog::Severity::Debug as isize,
 }
 
 /// Writes one line per event to the syslog of this host, those up to a threshold.
@@ -37,15 +36,15 @@ pub struct Log {
     facility: Facility,
     threshold: Severity,
     socket: Option<UnixDatagram>,
-    /// Syslog was absent or stalled; it is not tried again before then, unless it is another one by then.
-    rest: Option<(Instant, Option<Receiver>)>,
+    /// Syslog has stalled: until then, no line waits for it.
+    hurries_until: Option<Instant>,
 }
 
 impl Log {
     /// A log under this facility that keeps lines of `threshold` and graver.
     #[must_use]
     pub fn new(facility: Facility, threshold: Severity) -> Self {
-        Self { facility, threshold, socket: None, rest: None }
+        Self { facility, threshold, socket: None, hurries_until: None }
     }
 
     /// A log like this one, for another thread.
@@ -65,41 +64,24 @@ impl Log {
         if !self.wants(severity) {
             return;
         }
-        let rests = |(until, receiver)| Instant::now() < until && receiver == Receiver::of_now();
-        if self.rest.is_some_and(rests) {
-            return;
-        }
-        let line = clean(line);
+        let line = message(self.facility, severity, &clean(line));
+        let hurries = self.hurries_until.is_some_and(|until| Instant::now() < until);
         // A syslog that was restarted listens anew.
         for _ in 0..2 {
-            let Some(socket) = self.socket.take().or_else(open) else { break };
-            match send(&socket, self.facility, severity, &line) {
-                Ok(()) => {
-                    (self.socket, self.rest) = (Some(socket), None);
+            let Some(socket) = self.socket.take().or_else(open) else { return };
+            let ready = socket.set_nonblocking(hurries);
+            match ready.and_then(|()| socket.send(line.as_bytes())) {
+                Ok(_) => {
+                    self.socket = Some(socket);
                     return;
                 }
-                Err(error) if is_stalled(&error) => break,
+                Err(error) if is_stalled(&error) && !hurries => {
+                    self.hurries_until = Instant::now().checked_add(REOPEN_EVERY);
+                    return;
+                }
                 Err(_) => {}
             }
         }
-        let until = Instant::now().checked_add(REOPEN_EVERY);
-        self.rest = until.map(|until| (until, Receiver::of_now()));
-    }
-}
-
-/// Which socket syslog listens on: another one after a restart, even under the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Receiver {
-    device: u64,
-    inode: u64,
-    changed: (i64, i64),
-}
-
-impl Receiver {
-    fn of_now() -> Option<Self> {
-        let file = std::fs::symlink_metadata(SYSLOG).ok()?;
-        let changed = (file.ctime(), file.ctime_nsec());
-        Some(Self { device: file.dev(), inode: file.ino(), changed })
     }
 }
 
@@ -112,7 +94,7 @@ pub fn catch_panics(facility: Facility, standard_error: StandardError) {
     panic::set_hook(Box::new(move |panic| {
         let line = clean(&Panic(panic));
         if let Some(socket) = open() {
-            let _ = send(&socket, facility, Severity::Error, &line);
+            let _ = socket.send(message(facility, Severity::Error, &line).as_bytes());
         }
         if standard_error == StandardError::Ours {
             let _ = writeln!(io::stderr(), "lfpd: {line}");
@@ -155,24 +137,8 @@ fn open() -> Option<UnixDatagram> {
     Some(socket)
 }
 
-fn send(
-    socket: &UnixDatagram,
-    facility: Facility,
-    severity: Severity,
-    line: &str,
-) -> io::Result<()> {
-    socket.send(message(facility, severity, line).as_bytes()).map(|_| ())
-}
-
 /// `<PRIORITY>lfpd[PID]: LINE` without a time: the receiver knows it better (RFC 3164, 4.3.2).
 fn message(facility: Facility, severity: Severity, line: &str) -> String {
-    let severity = match severity {
-        Severity::Error => syslog::Severity::Err,
-        Severity::Warning => syslog::Severity::Warning,
-        Severity::Notice => syslog::Severity::Notice,
-        Severity::Info => syslog::Severity::Info,
-        Severity::Debug => syslog::Severity::Debug,
-    };
     let (priority, pid) = (facility as u8 | severity as u8, std::process::id());
     format!("<{priority}>lfpd[{pid}]: {line}")
 }

@@ -19,14 +19,6 @@ const READ_WRITE: u32 = 0o6;
 /// The bits of a mode that are about the group, or the mask of an ACL.
 const GROUP_BITS: u32 = 0o070;
 
-/// Owner, group and mode of a device node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Node {
-    user: u32,
-    group: u32,
-    mode: u32,
-}
-
 /// One entry of an ACL: tag, permission, and the user or group it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
@@ -51,14 +43,13 @@ pub(crate) fn may_open(
     path: &Path,
     device: &ResolvedDevice,
 ) -> Result<(), Refusal> {
-    let access = device.access.filter(Access::is_character_device);
-    let Some(Access { mode, user, group }) = access else { return Ok(()) };
+    let Some(access) = device.access.filter(Access::is_character_device) else { return Ok(()) };
     if process.is_none() && lives(pid) {
         return Err(Refusal::RightsUnknown);
     }
     let Some(credentials) = process.and_then(Status::credentials) else { return Ok(()) };
     let acl = || Some(entries(&sys::acl(path, &device.node?)?));
-    let may = credentials.user == 0 || Node { user, group, mode }.permits(&credentials, acl);
+    let may = credentials.user == 0 || permits(access, &credentials, acl);
     may.then_some(()).ok_or(Refusal::DeviceClosed)
 }
 
@@ -84,32 +75,34 @@ fn entries(value: &[u8]) -> Vec<Entry> {
     }
 }
 
-impl Node {
-    /// The first of these that is about the process decides: owner, named user, all its groups
-    /// together, others. With an ACL, the group bits of the mode are the mask of the entries; where
-    /// those are all off, the kernel looks at no ACL (`acl_permission_check` in its `fs/namei.c`).
-    /// What cannot be told permits nothing.
-    fn permits(self, process: &Credentials, acl: impl FnOnce() -> Option<Vec<Entry>>) -> bool {
-        let permitted = |bits: u32| bits & READ_WRITE == READ_WRITE;
-        if process.user == self.user {
-            return permitted(self.mode >> 6);
-        }
-        let acl = if self.mode & GROUP_BITS == 0 { Some(Vec::new()) } else { acl() };
-        let Some(acl) = acl else { return false };
-        let mask = acl.iter().find(|entry| entry.tag == MASK).map_or(0o7, |mask| mask.permission);
-        if let Some(user) = acl.iter().find(|entry| entry.tag == USER && entry.id == process.user) {
-            return permitted(user.permission & mask);
-        }
-        let owning = acl.iter().find(|entry| entry.tag == OWNING_GROUP);
-        let owning = owning.map_or(self.mode >> 3, |entry| entry.permission & mask);
-        let named = acl.iter().filter(|entry| entry.tag == GROUP);
-        let groups: Vec<u32> = std::iter::once((self.group, owning))
-            .chain(named.map(|entry| (entry.id, entry.permission & mask)))
-            .filter(|(group, _)| process.groups.contains(group))
-            .map(|(_, bits)| bits)
-            .collect();
-        if groups.is_empty() { permitted(self.mode) } else { groups.into_iter().any(permitted) }
+/// The first of these that is about the process decides: owner, named user, all its groups
+/// together, others. With an ACL, the group bits of the mode are the mask of the entries; where
+/// those are all off, the kernel looks at no ACL (`acl_permission_check` in its `fs/namei.c`).
+/// What cannot be told permits nothing.
+fn permits(
+    access: Access,
+    process: &Credentials,
+    acl: impl FnOnce() -> Option<Vec<Entry>>,
+) -> bool {
+    let permitted = |bits: u32| bits & READ_WRITE == READ_WRITE;
+    if process.user == access.user {
+        return permitted(access.mode >> 6);
     }
+    let acl = if access.mode & GROUP_BITS == 0 { Some(Vec::new()) } else { acl() };
+    let Some(acl) = acl else { return false };
+    let mask = acl.iter().find(|entry| entry.tag == MASK).map_or(0o7, |mask| mask.permission);
+    if let Some(user) = acl.iter().find(|entry| entry.tag == USER && entry.id == process.user) {
+        return permitted(user.permission & mask);
+    }
+    let owning = acl.iter().find(|entry| entry.tag == OWNING_GROUP);
+    let owning = owning.map_or(access.mode >> 3, |entry| entry.permission & mask);
+    let named = acl.iter().filter(|entry| entry.tag == GROUP);
+    let groups: Vec<u32> = std::iter::once((access.group, owning))
+        .chain(named.map(|entry| (entry.id, entry.permission & mask)))
+        .filter(|(group, _)| process.groups.contains(group))
+        .map(|(_, bits)| bits)
+        .collect();
+    if groups.is_empty() { permitted(access.mode) } else { groups.into_iter().any(permitted) }
 }
 
 #[cfg(test)]
@@ -152,26 +145,26 @@ mod tests {
         #[case] acl: &[(u16, u32, u32)],
         #[case] permitted: bool,
     ) {
-        let node = Node { user: 0, group: DIALOUT, mode };
+        let node = Access { user: 0, group: DIALOUT, mode };
         let process = Credentials { user: ALICE, groups: groups.to_vec() };
-        assert_eq!(node.permits(&process, || Some(acl_of(acl))), permitted);
+        assert_eq!(permits(node, &process, || Some(acl_of(acl))), permitted);
     }
 
     #[rstest]
     #[case(0o600, true)]
     #[case(0o066, false)]
     fn an_owner_is_judged_as_the_owner(#[case] mode: u32, #[case] permitted: bool) {
-        let node = Node { user: ALICE, group: DIALOUT, mode };
+        let node = Access { user: ALICE, group: DIALOUT, mode };
         let process = Credentials { user: ALICE, groups: vec![DIALOUT] };
-        assert_eq!(node.permits(&process, || None), permitted);
+        assert_eq!(permits(node, &process, || None), permitted);
     }
 
     #[test]
     fn an_acl_that_cannot_be_told_permits_nothing() {
         let process = Credentials { user: ALICE, groups: vec![DIALOUT] };
-        let node = |mode| Node { user: 0, group: DIALOUT, mode };
-        assert!(!node(0o666).permits(&process, || None));
-        assert!(node(0o606).permits(&Credentials { user: ALICE, groups: vec![100] }, || None));
+        let node = |mode| Access { user: 0, group: DIALOUT, mode };
+        assert!(!permits(node(0o666), &process, || None));
+        assert!(permits(node(0o606), &Credentials { user: ALICE, groups: vec![100] }, || None));
     }
 
     /// A file of random mode, owners and ACL, and what each of these would be judged to.
@@ -225,7 +218,7 @@ mod tests {
         let acl = move || Some(entries(&sys::acl(&place, &node)?));
         let judge = |(user, groups): (u32, &[u32])| {
             let process = Credentials { user, groups: groups.to_vec() };
-            Node { user: owner, group, mode }.permits(&process, &acl)
+            permits(Access { user: owner, group, mode }, &process, &acl)
         };
         Case { path, verdicts: SUBJECTS.map(judge).to_vec() }
     }

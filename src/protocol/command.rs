@@ -44,20 +44,6 @@ pub enum Demand {
     Force(Request),
 }
 
-impl Demand {
-    /// The device, as the client named it.
-    #[must_use]
-    pub fn device(&self) -> &DeviceName {
-        match self {
-            Self::Lock(request)
-            | Self::Unlock(request)
-            | Self::Wait(request, _)
-            | Self::Force(request) => &request.device,
-            Self::Pass(pass) => &pass.device,
-        }
-    }
-}
-
 /// Whether a session can wait for a device. A process with a single client could not keep order
 /// among the waiters, so there WAIT is a verb without use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,32 +67,25 @@ pub enum Refusal {
     Http,
 }
 
-/// How a verb's arguments become a command.
-#[derive(Clone, Copy, Debug)]
-enum Arguments {
-    None(fn() -> Command),
-    MaybeDevice(fn(Option<DeviceName>) -> Command),
-    DeviceAndPid(fn(Request) -> Demand),
-    DevicePidAndSeconds(fn(Request, u32) -> Demand),
-    DeviceAndTwoPids(fn(Pass) -> Demand),
-}
-
 /// A verb, and what it takes. Adding a command is adding a row.
 struct Row {
     verb: &'static str,
-    arguments: Arguments,
+    /// As HELP shows them.
+    arguments: &'static str,
+    /// Makes the words behind the verb a command.
+    read: fn(&[&[u8]]) -> Result<Command, Refusal>,
 }
 
 const COMMANDS: &[Row] = &[
-    Row { verb: "LOCK", arguments: Arguments::DeviceAndPid(Demand::Lock) },
-    Row { verb: "UNLOCK", arguments: Arguments::DeviceAndPid(Demand::Unlock) },
-    Row { verb: WAIT, arguments: Arguments::DevicePidAndSeconds(Demand::Wait) },
-    Row { verb: "PASS", arguments: Arguments::DeviceAndTwoPids(Demand::Pass) },
-    Row { verb: "FORCE", arguments: Arguments::DeviceAndPid(Demand::Force) },
-    Row { verb: "STAT", arguments: Arguments::MaybeDevice(Command::Status) },
-    Row { verb: "HELP", arguments: Arguments::None(|| Command::Help) },
-    Row { verb: "NOOP", arguments: Arguments::None(|| Command::Noop) },
-    Row { verb: "QUIT", arguments: Arguments::None(|| Command::Quit) },
+    Row { verb: "LOCK", arguments: " device pid", read: |words| change(Demand::Lock, words) },
+    Row { verb: "UNLOCK", arguments: " device pid", read: |words| change(Demand::Unlock, words) },
+    Row { verb: WAIT, arguments: " device pid seconds", read: wait },
+    Row { verb: "PASS", arguments: " device from-pid to-pid", read: pass },
+    Row { verb: "FORCE", arguments: " device pid", read: |words| change(Demand::Force, words) },
+    Row { verb: "STAT", arguments: " [device]", read: status },
+    Row { verb: "HELP", arguments: "", read: |words| alone(Command::Help, words) },
+    Row { verb: "NOOP", arguments: "", read: |words| alone(Command::Noop, words) },
+    Row { verb: "QUIT", arguments: "", read: |words| alone(Command::Quit, words) },
 ];
 
 /// The one verb that not every session offers.
@@ -124,14 +103,15 @@ pub const WITHOUT_USE: &[&str] = &[
 /// # Errors
 /// The first [`Refusal`] in the order that this file's head gives.
 pub fn parse(line: &[u8], waiting: Waiting) -> Result<Command, Refusal> {
-    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
-    let verb = words.next().ok_or(Refusal::NotUnderstood)?;
+    let words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let words: Vec<&[u8]> = words.collect();
+    let (verb, arguments) = words.split_first().ok_or(Refusal::NotUnderstood)?;
     let known = |name: &str| verb.eq_ignore_ascii_case(name.as_bytes());
     if is_http(line) {
         return Err(Refusal::Http);
     }
     match COMMANDS.iter().find(|row| known(row.verb)) {
-        Some(row) if row.is_offered(waiting) => row.arguments.read(words),
+        Some(row) if row.is_offered(waiting) => (row.read)(arguments),
         Some(_) => Err(Refusal::NotImplemented),
         None if WITHOUT_USE.iter().any(|name| known(name)) => Err(Refusal::NotImplemented),
         None => Err(Refusal::NotUnderstood),
@@ -156,7 +136,7 @@ pub fn synopses(waiting: Waiting) -> impl Iterator<Item = String> {
     COMMANDS
         .iter()
         .filter(move |row| row.is_offered(waiting))
-        .map(|row| format!("{}{}", row.verb, row.arguments.synopsis()))
+        .map(|row| format!("{}{}", row.verb, row.arguments))
 }
 
 impl Row {
@@ -165,55 +145,31 @@ impl Row {
     }
 }
 
-impl Arguments {
-    fn synopsis(self) -> &'static str {
-        match self {
-            Self::None(_) => "",
-            Self::MaybeDevice(_) => " [device]",
-            Self::DeviceAndPid(_) => " device pid",
-            Self::DevicePidAndSeconds(_) => " device pid seconds",
-            Self::DeviceAndTwoPids(_) => " device from-pid to-pid",
-        }
-    }
+fn alone(command: Command, words: &[&[u8]]) -> Result<Command, Refusal> {
+    words.is_empty().then_some(command).ok_or(Refusal::NotUnderstood)
+}
 
-    fn read<'a>(self, mut words: impl Iterator<Item = &'a [u8]>) -> Result<Command, Refusal> {
-        // One more than any command takes is enough to know that there are too many.
-        match (self, words.next(), words.next(), words.next(), words.next()) {
-            (Self::None(command), None, ..) => Ok(command()),
-            (Self::MaybeDevice(command), None, ..) => Ok(command(None)),
-            (Self::MaybeDevice(command), Some(device), None, ..) => {
-                Ok(command(Some(DeviceName::parse(device)?)))
-            }
-            (Self::DeviceAndPid(demand), Some(device), Some(pid), None, _) => {
-                Ok(Command::Change(demand(request(device, pid)?)))
-            }
-            (Self::DevicePidAndSeconds(demand), Some(device), Some(pid), Some(seconds), None) => {
-                let seconds = read_seconds(seconds);
-                // What is no number at all comes before what is too large a one.
-                if Pid::parse(pid) == Err(PidError::Malformed)
-                    || seconds == Err(Refusal::NotUnderstood)
-                {
-                    return Err(Refusal::NotUnderstood);
-                }
-                let request = request(device, pid);
-                match (request, seconds) {
-                    (Ok(request), Ok(seconds)) => Ok(Command::Change(demand(request, seconds))),
-                    (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
-                }
-            }
-            (Self::DeviceAndTwoPids(demand), Some(device), Some(from), Some(to), None) => {
-                Ok(Command::Change(demand(pass(device, from, to)?)))
-            }
-            (Self::DeviceAndTwoPids(_), ..) => Err(Refusal::NotImplemented),
-            (
-                Self::None(_)
-                | Self::MaybeDevice(_)
-                | Self::DeviceAndPid(_)
-                | Self::DevicePidAndSeconds(_),
-                ..,
-            ) => Err(Refusal::NotUnderstood),
-        }
+fn status(words: &[&[u8]]) -> Result<Command, Refusal> {
+    match words {
+        [] => Ok(Command::Status(None)),
+        [device] => Ok(Command::Status(Some(DeviceName::parse(device)?))),
+        _ => Err(Refusal::NotUnderstood),
     }
+}
+
+fn change(demand: fn(Request) -> Demand, words: &[&[u8]]) -> Result<Command, Refusal> {
+    let [device, pid] = words else { return Err(Refusal::NotUnderstood) };
+    Ok(Command::Change(demand(request(device, pid)?)))
+}
+
+fn wait(words: &[&[u8]]) -> Result<Command, Refusal> {
+    let [device, pid, seconds] = words else { return Err(Refusal::NotUnderstood) };
+    let seconds = read_seconds(seconds);
+    // What is no number at all comes before what is too large a one.
+    if Pid::parse(pid) == Err(PidError::Malformed) || seconds == Err(Refusal::NotUnderstood) {
+        return Err(Refusal::NotUnderstood);
+    }
+    Ok(Command::Change(Demand::Wait(request(device, pid)?, seconds?)))
 }
 
 fn request(device: &[u8], pid: &[u8]) -> Result<Request, Refusal> {
@@ -221,13 +177,14 @@ fn request(device: &[u8], pid: &[u8]) -> Result<Request, Refusal> {
     Ok(Request { device: DeviceName::parse(device)?, pid })
 }
 
-fn pass(device: &[u8], from: &[u8], to: &[u8]) -> Result<Pass, Refusal> {
+fn pass(words: &[&[u8]]) -> Result<Command, Refusal> {
+    let [device, from, to] = words else { return Err(Refusal::NotImplemented) };
     let (from, to) = (Pid::parse(from), Pid::parse(to));
     if [from, to].contains(&Err(PidError::Malformed)) {
         return Err(Refusal::NotImplemented);
     }
     let (from, to) = (from?, to?);
-    Ok(Pass { device: DeviceName::parse(device)?, from, to })
+    Ok(Command::Change(Demand::Pass(Pass { device: DeviceName::parse(device)?, from, to })))
 }
 
 fn read_seconds(word: &[u8]) -> Result<u32, Refusal> {

@@ -97,7 +97,7 @@ impl Reply {
         match self {
             Self::Okay => 200,
             Self::NotImplemented => 202,
-            Self::Status(report) => report.code(),
+            Self::Status(report) => report.code,
             Self::Help(_) => 214,
             Self::Greeting => 220,
             Self::Goodbye => 221,
@@ -113,23 +113,16 @@ impl Reply {
     pub fn encode(&self, identity: &Identity) -> String {
         let (host, Version(version)) = &*identity.0;
         let code = self.code();
+        let one = |text: &str| format!("{code} {text}\r\n");
         let line = match self {
-            Self::Greeting => {
-                format!("{code} {host} Lock File Server (Version {version}) ready\r\n")
-            }
-            Self::Okay => format!("{code} Command okay.\r\n"),
-            Self::NotImplemented => format!("{code} Command not implemented\r\n"),
-            Self::Goodbye => {
-                format!("{code} Thank you for using the Lock File service on {host}\r\n")
-            }
-            Self::Closing => {
-                format!("{code} Service not available, closing control connection\r\n")
-            }
-            Self::Busy => format!("{code} : File busy\r\n"),
-            Self::NotUnderstood(Echo(line)) => {
-                format!("{code} '{line}': command not understood\r\n")
-            }
-            Self::Denied => format!("{code} : Permission denied.\r\n"),
+            Self::Greeting => one(&format!("{host} Lock File Server (Version {version}) ready")),
+            Self::Okay => one("Command okay."),
+            Self::NotImplemented => one("Command not implemented"),
+            Self::Goodbye => one(&format!("Thank you for using the Lock File service on {host}")),
+            Self::Closing => one("Service not available, closing control connection"),
+            Self::Busy => one(": File busy"),
+            Self::NotUnderstood(Echo(line)) => one(&format!("'{line}': command not understood")),
+            Self::Denied => one(": Permission denied."),
             Self::Help(waiting) => {
                 let first = "The following commands are recognized.";
                 lines(code, first, command::synopses(*waiting), "End of help.")
@@ -143,11 +136,8 @@ impl Reply {
 
 /// A reply of several lines.
 fn lines(code: u16, first: &str, between: impl Iterator<Item = String>, last: &str) -> String {
-    let mut text = format!("{code}-{first}\r\n");
-    for line in between {
-        text.extend([" ", &line, "\r\n"]);
-    }
-    text + &format!("{code} {last}\r\n")
+    let between: String = between.map(|line| format!(" {line}\r\n")).collect();
+    format!("{code}-{first}\r\n{between}{code} {last}\r\n")
 }
 
 /// At most `limit` characters; every byte outside printable ASCII shows as `?`.

@@ -51,10 +51,8 @@ enum State {
     /// Something is to be said before the next line is looked at.
     Saying(Reply, Afterwards),
     Listening,
-    Working(Demand),
-    Asking(Option<DeviceName>),
-    /// What arrived is not for us, and nothing of it is looked at any more.
-    Http,
+    /// This question is to be answered: a change, a status, or a browser's request, which ends the session.
+    Asking(Step),
     Closed,
 }
 
@@ -78,8 +76,8 @@ impl Session {
     }
 
     fn saying(identity: Identity, reply: Reply, afterwards: Afterwards) -> Self {
-        let waiting = Waiting::NotOffered;
-        Self { identity, waiting, framer: Framer::new(), state: State::Saying(reply, afterwards) }
+        let (waiting, framer) = (Waiting::NotOffered, Framer::new());
+        Self { identity, waiting, framer, state: State::Saying(reply, afterwards) }
     }
 
     /// The same session with WAIT among its commands, for a service that can keep the order
@@ -89,16 +87,14 @@ impl Session {
         Self { waiting: Waiting::Offered, ..self }
     }
 
-    /// Whether a LOCK is being answered.
-    #[must_use]
-    pub fn is_locking(&self) -> bool {
-        matches!(self.state, State::Working(Demand::Lock(_)))
-    }
-
-    /// Whether a STAT is being answered.
-    #[must_use]
-    pub fn is_asking(&self) -> bool {
-        matches!(self.state, State::Asking(_))
+    /// The client is gone: a STAT or a LOCK that is being answered is given up. False for other requests.
+    pub fn give_up(&mut self) -> bool {
+        let gives_up =
+            matches!(self.state, State::Asking(Step::Status(_) | Step::Change(Demand::Lock(_))));
+        if gives_up {
+            self.state = State::Listening;
+        }
+        gives_up
     }
 
     /// What to do next, with the bytes that have arrived: those it needs are taken off the front.
@@ -118,9 +114,7 @@ impl Session {
                 };
                 step
             }
-            State::Working(demand) => Step::Change(demand.clone()),
-            State::Asking(device) => Step::Status(device.clone()),
-            State::Http => Step::Http,
+            State::Asking(question) => question.clone(),
             State::Listening => Step::Receive,
             State::Closed => Step::Close,
         }
@@ -128,7 +122,7 @@ impl Session {
 
     /// Answers [`Step::Change`].
     pub fn answer(&mut self, outcome: Outcome) {
-        if matches!(self.state, State::Working(_)) {
+        if matches!(self.state, State::Asking(Step::Change(_))) {
             let reply = match outcome {
                 Outcome::Done => Reply::Okay,
                 Outcome::Busy => Reply::Busy,
@@ -140,7 +134,7 @@ impl Session {
 
     /// Answers [`Step::Status`]; `None` when the device is none that may be asked about.
     pub fn report(&mut self, report: Option<Report>) {
-        if matches!(self.state, State::Asking(_)) {
+        if matches!(self.state, State::Asking(Step::Status(_))) {
             let reply = report.map_or(Reply::Denied, Reply::Status);
             self.state = State::Saying(reply, Afterwards::Listen);
         }
@@ -157,19 +151,21 @@ impl Session {
 /// What a line leads to.
 fn judge(line: &Line, waiting: Waiting) -> State {
     let text = match line {
-        Line::TooLong(beginning) if command::is_http(beginning) => return State::Http,
+        Line::TooLong(beginning) if command::is_http(beginning) => {
+            return State::Asking(Step::Http);
+        }
         Line::TooLong(beginning) => return not_understood(beginning),
         Line::Whole(text) => text,
     };
     match command::parse(text, waiting) {
-        Ok(Command::Change(demand)) => State::Working(demand),
-        Ok(Command::Status(device)) => State::Asking(device),
+        Ok(Command::Change(demand)) => State::Asking(Step::Change(demand)),
+        Ok(Command::Status(device)) => State::Asking(Step::Status(device)),
         Ok(Command::Help) => State::Saying(Reply::Help(waiting), Afterwards::Listen),
         Ok(Command::Noop) => State::Saying(Reply::Okay, Afterwards::Listen),
         Ok(Command::Quit) => State::Saying(Reply::Goodbye, Afterwards::Close),
         Err(Refusal::NotUnderstood) => not_understood(text),
         Err(Refusal::NotImplemented) => State::Saying(Reply::NotImplemented, Afterwards::Listen),
-        Err(Refusal::Http) => State::Http,
+        Err(Refusal::Http) => State::Asking(Step::Http),
         Err(Refusal::NotAllowed) => State::Saying(Reply::Denied, Afterwards::Listen),
     }
 }

@@ -41,7 +41,8 @@ use crate::limits::{ECHO_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
 /// The holders of one device, or of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    scope: Scope,
+    /// 213 or 211, as RFC 959 has it for a file and for the service.
+    pub code: u16,
     holders: usize,
     shown: usize,
     waiters: usize,
@@ -58,20 +59,6 @@ pub struct Waiter {
     pub pid: Pid,
     /// The user that asked, where the kernel tells.
     pub user: Option<u32>,
-}
-
-impl Waiter {
-    fn line(&self) -> String {
-        let mut line = Line(String::new());
-        line.text("device", &self.device);
-        line.word("scheme", "waiting");
-        line.word("standing", "alive");
-        line.word("pid", &self.pid.to_string());
-        if let Some(uid) = self.user {
-            line.word("uid", &uid.to_string());
-        }
-        line.0
-    }
 }
 
 /// What was asked about.
@@ -92,9 +79,10 @@ impl Report {
     pub fn new(scope: Scope, holders: &[Holder], waiters: &[Waiter]) -> Self {
         let mut lines: Vec<String> = holders.iter().take(STATUS_HOLDERS).map(line).collect();
         let shown = lines.len();
-        lines.extend(waiters.iter().take(STATUS_WAITERS).map(Waiter::line));
+        let line = |it: &Waiter| begin(&it.device, "waiting", "alive", Some(it.pid), it.user).0;
+        lines.extend(waiters.iter().take(STATUS_WAITERS).map(line));
         Self {
-            scope,
+            code: if scope == Scope::Device { 213 } else { 211 },
             holders: holders.len(),
             shown,
             waiters: waiters.len(),
@@ -107,15 +95,6 @@ impl Report {
     #[must_use]
     pub fn incomplete(self) -> Self {
         Self { is_complete: false, ..self }
-    }
-
-    /// 213 or 211, as RFC 959 has it for a file and for the service.
-    #[must_use]
-    pub fn code(&self) -> u16 {
-        match self.scope {
-            Scope::Device => 213,
-            Scope::All => 211,
-        }
     }
 
     /// The text of the first line.
@@ -135,17 +114,23 @@ impl Report {
     }
 }
 
-fn line(holder: &Holder) -> String {
+fn begin(device: &str, scheme: &str, standing: &str, pid: Option<Pid>, uid: Option<u32>) -> Line {
     let mut line = Line(String::new());
-    line.text("device", &holder.device);
-    line.word("scheme", holder.scheme.word());
-    line.word("standing", holder.standing.word());
-    if let Some(pid) = holder.pid {
+    line.text("device", device);
+    line.word("scheme", scheme);
+    line.word("standing", standing);
+    if let Some(pid) = pid {
         line.word("pid", &pid.to_string());
     }
-    if let Some(uid) = holder.user {
+    if let Some(uid) = uid {
         line.word("uid", &uid.to_string());
     }
+    line
+}
+
+fn line(holder: &Holder) -> String {
+    let Holder { device, scheme, standing, .. } = holder;
+    let mut line = begin(device, scheme.word(), standing.word(), holder.pid, holder.user);
     if let Some(since) = holder.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok()) {
         line.word("since", &since.as_secs().to_string());
     }
@@ -185,15 +170,9 @@ impl Line {
 }
 
 fn quoted(text: &str) -> String {
-    let mut quoted = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            character => quoted.push(ascii(character)),
-        }
-    }
-    quoted.push('"');
-    quoted
+    let backslash = |character: char| matches!(character, '"' | '\\').then_some('\\');
+    let escaped = text.chars().flat_map(|it| backslash(it).into_iter().chain([ascii(it)]));
+    format!("\"{}\"", escaped.collect::<String>())
 }
 
 #[cfg(test)]
@@ -309,6 +288,6 @@ mod tests {
         let report = Report::new(Scope::All, &vec![holder(); holders], &[]);
         assert_eq!(report.count(), format!("holders={holders} shown={shown}"));
         assert_eq!(report.lines().count(), shown);
-        assert_eq!(report.code(), 211);
+        assert_eq!(report.code, 211);
     }
 }

@@ -53,7 +53,7 @@ impl Caps {
         if own < self.per_user && present.len() < self.all {
             return Decision::Welcome;
         }
-        let largest = counts(present.iter()).into_iter().max_by_key(|(_, count)| *count);
+        let largest = counts(present).into_iter().max_by_key(|(_, count)| *count);
         let payer = match largest {
             Some((other, count)) if own < self.per_user && count > own => other,
             Some(_) | None => user,
@@ -62,14 +62,7 @@ impl Caps {
     }
 }
 
-/// The one to close when the system has no descriptor left: the oldest silent one of the user that has most of them.
-pub(crate) fn dispensable(present: &[Occupant]) -> Option<Token> {
-    let silent = counts(present.iter().filter(|it| it.is_silent));
-    let (user, _) = silent.into_iter().max_by_key(|(_, count)| *count)?;
-    oldest_silent(present, user)
-}
-
-fn counts<'o>(present: impl Iterator<Item = &'o Occupant>) -> HashMap<User, usize> {
+fn counts(present: &[Occupant]) -> HashMap<User, usize> {
     let mut counts = HashMap::new();
     for occupant in present {
         let count: &mut usize = counts.entry(occupant.user).or_default();
@@ -156,15 +149,5 @@ mod tests {
     #[test]
     fn connections_without_a_known_user_count_as_one_user() {
         assert_eq!(filled(9, 2, &[None, None]).judge(None), Decision::Instead(0));
-    }
-
-    #[test]
-    fn without_descriptors_the_user_with_most_silent_connections_loses_one() {
-        let mut crowd = filled(9, 9, &[BOB, BOB, ALICE, ALICE, ALICE]);
-        assert_eq!(dispensable(&crowd.present), Some(2));
-        crowd.spoke(2);
-        crowd.spoke(3);
-        assert_eq!(dispensable(&crowd.present), Some(0));
-        assert_eq!(dispensable(&[]), None);
     }
 }

@@ -7,10 +7,9 @@ use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use pidlockfile::{Pid, process};
-use ttylock::{Answer, Pass, Request, ResolvedDevice, Table};
+use ttylock::{Answer, Request, ResolvedDevice, Table};
 
 use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule, Status};
-use crate::protocol::command::Demand;
 
 /// What an administrator has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,18 +31,6 @@ pub(super) struct Granted {
     request: Request,
     device: ResolvedDevice,
     is_foreseen: bool,
-}
-
-/// What a peer may do, with the processes as they are numbered here.
-#[derive(Debug)]
-pub(super) enum Permitted {
-    Lock(Granted),
-    /// For so many seconds.
-    Wait(Granted, u32),
-    Unlock(Request),
-    Force(Request),
-    /// From this process to the one of the right.
-    Pass(Granted, Pid),
 }
 
 impl Granted {
@@ -72,43 +59,24 @@ pub(super) enum Refused {
 }
 
 impl Authority {
-    /// What a peer may do of what it demands.
-    pub(super) fn grant(
-        &self,
-        peer: &Peer,
-        demand: Demand,
-        table: &mut Table,
-    ) -> Result<Permitted, Refused> {
-        let meant = |pid| peer.meant(pid, self.rule).map_err(|it| Refused::Process(pid, it));
-        let released = |pid| {
-            let pid = meant(pid)?;
-            let (owner, alive) = (|| process::owner(pid), || process::lives(pid));
-            let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
-            named.map(|()| pid).map_err(|refusal| Refused::Process(pid, refusal))
-        };
-        let taken = |table: &mut Table, device, pid| {
-            self.grant_taking(peer, Request { device, pid: meant(pid)? }, table)
-        };
-        Ok(match demand {
-            Demand::Lock(Request { device, pid }) => Permitted::Lock(taken(table, device, pid)?),
-            Demand::Wait(Request { device, pid }, seconds) => {
-                Permitted::Wait(taken(table, device, pid)?, seconds)
-            }
-            Demand::Pass(Pass { device, from, to }) => {
-                let from = released(from)?;
-                Permitted::Pass(taken(table, device, to)?, from)
-            }
-            Demand::Unlock(Request { device, pid }) => {
-                Permitted::Unlock(Request { device, pid: released(pid)? })
-            }
-            Demand::Force(Request { device, pid }) => {
-                let pid = meant(pid)?;
-                if !peer.is_root() && !self.force_group.is_some_and(|group| peer.is_in(group)) {
-                    return Err(Refused::Process(pid, Refusal::NoForce));
-                }
-                Permitted::Force(Request { device, pid })
-            }
-        })
+    /// The process that a peer means by a number, as it is numbered here.
+    pub(super) fn meant(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
+        peer.meant(pid, self.rule).map_err(|refusal| Refused::Process(pid, refusal))
+    }
+
+    /// The process that a peer means by a number, if it may release what that one has.
+    pub(super) fn released(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
+        let pid = self.meant(peer, pid)?;
+        let (owner, alive) = (|| process::owner(pid), || process::lives(pid));
+        let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
+        named.map(|()| pid).map_err(|refusal| Refused::Process(pid, refusal))
+    }
+
+    /// The process that a peer means by a number, if it may release what anybody has.
+    pub(super) fn forced(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
+        let pid = self.meant(peer, pid)?;
+        let may = peer.is_root() || self.force_group.is_some_and(|group| peer.is_in(group));
+        may.then_some(pid).ok_or(Refused::Process(pid, Refusal::NoForce))
     }
 
     /// The right to a device of a process that is named as it is numbered here: for the first attempt

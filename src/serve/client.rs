@@ -49,11 +49,9 @@ impl Client {
 
     /// The client is gone: a STAT or a LOCK that is being answered is given up. False for other requests.
     pub(super) fn give_up_request(&mut self) -> bool {
-        let gives_up = self.session.is_asking() || self.session.is_locking();
-        if self.session.is_asking() {
-            self.session.report(None);
-        } else if gives_up {
-            self.answer(Outcome::Busy);
+        let gives_up = self.session.give_up();
+        if gives_up {
+            self.backoff = None;
         }
         gives_up
     }

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::PollFlags;
 use nix::sys::socket::{self, sockopt};
 
 use super::client::Client;
@@ -20,7 +21,8 @@ pub(super) struct Connection {
     pub(super) wire: Wire,
     /// It has completed a command, or waits for the answer to one.
     pub(super) spoke: bool,
-    hears: bool,
+    /// The client still takes what it is sent.
+    pub(super) hears: bool,
     output: Vec<u8>,
     pending: Vec<u8>,
     /// When it got its last reply.
@@ -133,44 +135,29 @@ impl Connection {
 
     /// One write, as long as the client takes what it is sent.
     fn say(&mut self, line: &[u8]) {
-        if !self.output.is_empty() {
-            self.output.extend_from_slice(line);
-            return;
+        let is_behind = !self.output.is_empty();
+        self.output.extend_from_slice(line);
+        if !is_behind {
+            self.flush();
         }
-        let sent = self.send(line);
-        self.output.extend_from_slice(line.get(sent..).unwrap_or_default());
     }
 
+    /// A client that no longer hears is obeyed all the same.
     fn flush(&mut self) {
-        if !self.output.is_empty() {
-            let output = std::mem::take(&mut self.output);
-            let sent = self.send(&output);
-            self.output = output.get(sent..).unwrap_or_default().to_vec();
+        if self.output.is_empty() || !self.hears {
+            return self.output.clear();
         }
-    }
-
-    /// How many bytes are done with: sent, or dropped. A client that no longer hears is obeyed all the same.
-    fn send(&mut self, bytes: &[u8]) -> usize {
-        if !self.hears {
-            return bytes.len();
-        }
-        match self.wire.send(bytes) {
-            Ok(sent) => sent,
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM) => 0,
-            Err(_) => {
-                self.hears = false;
-                bytes.len()
-            }
+        match self.wire.send(&self.output) {
+            Ok(sent) => self.output = self.output.get(sent..).unwrap_or_default().to_vec(),
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM) => {}
+            Err(_) => self.stop_talking(),
         }
     }
 
     /// Waits for what the next turn needs of the client. False if that has not come by then.
     pub(super) fn wait(&self, until: Option<Instant>) -> bool {
-        if matches!(self.phase, Phase::Sending(_)) {
-            self.wire.wait_for_room(until)
-        } else {
-            self.wire.wait_for_input(until)
-        }
+        let is_sending = matches!(self.phase, Phase::Sending(_));
+        self.wire.wait(if is_sending { PollFlags::POLLOUT } else { PollFlags::POLLIN }, until)
     }
 
     /// The time of a client that does not take its replies is over: they are dropped from now on, and what it has sent
@@ -186,11 +173,6 @@ impl Connection {
     fn stop_talking(&mut self) {
         self.hears = false;
         self.output = Vec::new();
-    }
-
-    /// Whether the client still takes what it is sent.
-    pub(super) fn hears(&self) -> bool {
-        self.hears
     }
 
     /// The client is gone while its request was being answered. A STAT and a LOCK are for nobody: they are given up, and
@@ -225,8 +207,8 @@ impl Connection {
     /// Says goodbye, if the client is listening, and closes.
     pub(super) fn end(mut self, farewell: &str) {
         self.flush();
-        if self.output.is_empty() && self.hears {
-            self.send(farewell.as_bytes());
+        if self.output.is_empty() {
+            self.say(farewell.as_bytes());
         }
         self.close();
     }

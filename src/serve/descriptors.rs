@@ -1,6 +1,6 @@
 //! How many descriptors a daemon may have, and how they are divided.
 
-use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ttylock::limits::{CLOSINGS, KEPT_FILES};
 
 use crate::limits::WATCHED_PROCESSES;
@@ -42,20 +42,11 @@ pub(super) fn own(directories: usize, makes_exclusive: bool) -> usize {
     open.saturating_add(of_thread).saturating_add(of_exclusive).saturating_add(IN_PASSING)
 }
 
-/// How many descriptors this process may have, after asking for enough.
-pub(super) fn descriptors(own: usize, connections: usize) -> usize {
-    let needed = connections
-        .saturating_add(KEPT_FILES)
-        .saturating_add(WATCHED_PROCESSES)
-        .saturating_add(own);
-    let needed = rlim_t::try_from(needed).unwrap_or(rlim_t::MAX);
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return own };
-    let wanted = needed.max(soft).min(hard);
-    let given = match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
-        Ok(()) => wanted,
-        Err(_) => soft,
-    };
-    usize::try_from(given).unwrap_or(usize::MAX)
+/// How many descriptors this process may have, after asking for all that it can get.
+pub(super) fn descriptors() -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    usize::try_from(raised.map_or(soft, |()| hard)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

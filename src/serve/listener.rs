@@ -4,18 +4,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, Flock, FlockArg};
-use nix::sys::socket::{self, AddressFamily, Backlog, SockType, SockaddrIn, SockaddrIn6, sockopt};
+use nix::fcntl::AT_FDCWD;
+use nix::sys::socket::{self, Backlog, SockType, sockopt};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
-
-use crate::sys;
 
 use super::address::Address;
 
@@ -54,49 +50,21 @@ pub(crate) struct SocketFile {
     inode: u64,
 }
 
-fn listen_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let socket = sys::stream_socket(family)?;
-    socket::setsockopt(&socket, sockopt::ReuseAddr, &true)?;
-    match address {
-        SocketAddr::V4(address) => {
-            socket::bind(socket.as_raw_fd(), &SockaddrIn::from(*address))?;
-        }
-        SocketAddr::V6(address) => {
-            socket::setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
-            socket::bind(socket.as_raw_fd(), &SockaddrIn6::from(*address))?;
-        }
-    }
-    socket::listen(&socket, BACKLOG)?;
-    Ok(socket)
+fn listen_tcp(address: &SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // The standard library asks for room for 128 waiting connections.
+    socket::listen(&listener, BACKLOG)?;
+    Ok(listener)
 }
 
-/// How long another daemon that starts at the same time is waited for.
-const RIVAL: Duration = Duration::from_secs(1);
-
-/// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// Excludes another daemon that starts at the same time, for as long as the result lives. Any user may lock a directory,
-/// for ever; so after a while, this goes on without.
-fn exclude_rivals(directory: &Path) -> io::Result<Option<Flock<std::fs::File>>> {
-    let mut file = std::fs::File::open(directory)?;
-    let began = Instant::now();
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(ours) => return Ok(Some(ours)),
-            Err((_, Errno::EWOULDBLOCK)) if began.elapsed() >= RIVAL => return Ok(None),
-            Err((theirs, Errno::EWOULDBLOCK)) => file = theirs,
-            Err((_, errno)) => return Err(errno.into()),
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
+/// As many waiting connections as the kernel allows. The C library's `SOMAXCONN` may be less: 128 in musl.
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+const BACKLOG: Backlog = Backlog::MAXALLOWABLE;
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+const BACKLOG: Backlog = Backlog::MAXCONN;
 
 /// What cannot be connected to is left over from a daemon that was killed, and gives way.
-fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let _ours = exclude_rivals(parent)?;
+fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -108,31 +76,19 @@ fn listen_unix(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path)?;
             }
-            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
             // A full backlog is a sign of life too.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::AddrInUse.into());
-            }
-            Err(error) => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Ok(_) | Err(_) => return Err(io::ErrorKind::AddrInUse.into()),
         },
     }
-    let socket = sys::stream_socket(AddressFamily::Unix)?;
-    let address = socket::UnixAddr::new(path)?;
-    socket::bind(socket.as_raw_fd(), &address)?;
-    // All may connect, and nobody can before `listen`. The process's umask is not touched: other
-    // threads make files and directories with it.
+    let listener = UnixListener::bind(path)?;
+    // All may connect. The process's umask is not touched: other threads make files and directories with it.
     fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(0o666), FchmodatFlags::NoFollowSymlink)?;
+    socket::listen(&listener, BACKLOG)?;
     let file = std::fs::symlink_metadata(path)?;
-    socket::listen(&socket, BACKLOG)?;
     let file = SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() };
-    Ok((socket, file))
+    Ok((listener, file))
 }
-
-/// As many waiting connections as the kernel allows. The C library's `SOMAXCONN` may be less: 128 in musl.
-#[cfg(any(target_os = "linux", target_os = "freebsd"))]
-const BACKLOG: Backlog = Backlog::MAXALLOWABLE;
-#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
-const BACKLOG: Backlog = Backlog::MAXCONN;
 
 impl SocketFile {
     /// Removes the socket's name, if it is still this socket's.
@@ -151,35 +107,31 @@ impl Listener {
     /// # Errors
     /// The system's, or [`io::ErrorKind::AddrInUse`] when somebody listens there already.
     pub(crate) fn at(address: &Address) -> io::Result<Self> {
-        match address {
-            Address::Loopback(address) => {
-                let door = Door::Tcp(listen_tcp(address)?.into());
-                Ok(Self { door, origin: Origin::Ours(None) })
-            }
+        let (door, file) = match address {
+            Address::Loopback(address) => (Door::Tcp(listen_tcp(address)?), None),
             Address::Unix(path) => {
-                let (socket, file) = listen_unix(path)?;
-                let door = Door::Unix(socket.into());
-                Ok(Self { door, origin: Origin::Ours(Some(file)) })
+                let (listener, file) = listen_unix(path)?;
+                (Door::Unix(listener), Some(file))
             }
-        }
+        };
+        Ok(Self { door, origin: Origin::Ours(file) })
     }
 
-    /// Takes a listening stream socket that was handed over; gives back what is none.
-    ///
-    /// # Errors
-    /// The descriptor itself, when it is no listening TCP or Unix stream socket.
-    pub(crate) fn handed_over(socket: OwnedFd) -> Result<Self, OwnedFd> {
+    /// A socket that was handed over, if it is a listening TCP or Unix stream socket.
+    #[must_use]
+    pub(crate) fn handed_over(socket: OwnedFd) -> Option<Self> {
         if !is_listening(socket.as_fd()) {
-            return Err(socket);
+            return None;
         }
-        let family = socket::getsockname::<socket::SockaddrStorage>(socket.as_raw_fd());
-        let family = family.ok().and_then(|address| socket::SockaddrLike::family(&address));
-        let door = match family {
-            Some(AddressFamily::Unix) => Door::Unix(socket.into()),
-            Some(AddressFamily::Inet | AddressFamily::Inet6) => Door::Tcp(socket.into()),
-            _ => return Err(socket),
+        let unix = UnixListener::from(socket);
+        let door = if unix.local_addr().is_ok() {
+            Door::Unix(unix)
+        } else {
+            let tcp = TcpListener::from(OwnedFd::from(unix));
+            tcp.local_addr().ok()?;
+            Door::Tcp(tcp)
         };
-        Ok(Self { door, origin: Origin::HandedOver })
+        Some(Self { door, origin: Origin::HandedOver })
     }
 
     /// The next connection, without waiting.
@@ -232,7 +184,7 @@ pub(crate) fn from_systemd() -> Vec<Listener> {
             let unix = || handed.take_unix_listener(place).ok().flatten().map(OwnedFd::from);
             tcp.or_else(unix)
         })
-        .filter_map(|socket| Listener::handed_over(socket).ok())
+        .filter_map(Listener::handed_over)
         .collect()
 }
 
@@ -240,10 +192,8 @@ pub(crate) fn from_systemd() -> Vec<Listener> {
 #[must_use]
 pub(crate) fn from_inetd() -> Option<Listener> {
     let input = io::stdin();
-    if !is_listening(input.as_fd()) {
-        return None;
-    }
-    Listener::handed_over(input.as_fd().try_clone_to_owned().ok()?).ok()
+    is_listening(input.as_fd()).then_some(())?;
+    Listener::handed_over(input.as_fd().try_clone_to_owned().ok()?)
 }
 
 #[cfg(test)]

@@ -8,21 +8,18 @@
 pub(crate) mod address;
 pub(crate) mod admission;
 pub(crate) mod authority;
+#[cfg(target_os = "linux")]
+mod bell;
 mod client;
 #[cfg(target_os = "linux")]
 mod clients;
 mod connection;
 #[cfg(target_os = "linux")]
 mod descriptors;
-mod foreseen;
 mod journal;
 #[cfg(target_os = "linux")]
 pub(crate) mod listen;
-#[cfg(not(target_os = "linux"))]
-#[path = "listen_elsewhere.rs"]
-pub mod listen;
 pub(crate) mod listener;
-mod log_budget;
 #[cfg(target_os = "linux")]
 mod notify;
 #[cfg(target_os = "linux")]
@@ -38,5 +35,4 @@ pub(crate) mod stdio;
 mod watches;
 pub(crate) mod wire;
 
-pub(crate) use ports::{Exclusive, Opens};
 pub(crate) use service::Service;

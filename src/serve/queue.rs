@@ -355,7 +355,7 @@ mod tests {
     }
 
     fn names(device: &str) -> Names {
-        Names { real: device.to_owned(), files: Vec::new(), written: 1 }
+        Names { real: device.to_owned(), files: Vec::new() }
     }
 
     fn secs(seconds: u64) -> Duration {

@@ -7,24 +7,29 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use ttylock::limits::STATUS_SEARCH;
 use ttylock::{
-    Answer, Backoff, Cause, Contended, DeviceName, Outcome, Pass, Request, Survey, Table,
+    Answer, Backoff, Cause, Contended, DeviceName, Names, Outcome, Pass, Request, ResolvedDevice,
+    Survey, Table,
 };
 
-use super::admission::User;
-use super::authority::{Authority, Granted, Permitted, Refused};
+use super::authority::{Authority, Granted, Refused};
 use super::client::Client;
 use super::connection::Phase;
-use super::foreseen::{Foreseen, Lock};
 use super::journal::Journal;
 use super::ports::PortThreads;
 use super::queue::{Attempt, Queue, WaiterId};
-use crate::limits::FORESEEN_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer};
 use crate::protocol::command::Demand;
 use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::Session;
 use crate::protocol::status::{Report, Scope, Waiter};
+
+/// A lock of this device for a process number that no process had, as the memo takes one over telnet.
+#[derive(Debug)]
+pub(super) struct Foreseen {
+    request: Request,
+    device: ResolvedDevice,
+}
 
 /// What all clients of one process share.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ pub(crate) struct Service {
     inquiry: Inquiry,
     /// The clients that wait for a device.
     pub(super) queue: Queue,
-    pub(super) foreseen: Foreseen,
+    pub(super) foreseen: Vec<Foreseen>,
     pub(super) ports: PortThreads,
 }
 
@@ -52,7 +57,7 @@ impl Service {
             journal: Journal::of(log),
             inquiry: Inquiry::default(),
             queue: Queue::default(),
-            foreseen: Foreseen::default(),
+            foreseen: Vec::new(),
             ports: PortThreads::default(),
         }
     }
@@ -110,27 +115,37 @@ impl Service {
         demand: Demand,
         now: Instant,
     ) -> Option<Phase> {
-        let outcome = match self.grant(client, demand) {
-            None => Ok(Outcome::Denied),
-            Some(Permitted::Lock(granted)) => self.lock(client, granted),
-            Some(Permitted::Unlock(request)) => self.unlock(client, &request),
-            Some(Permitted::Force(request)) => self.force(client, &request),
-            Some(Permitted::Pass(granted, from)) => self.pass(client, granted, from),
-            Some(Permitted::Wait(granted, seconds)) => {
-                match self.table.names_of(granted.device()) {
-                    Some(names) => {
-                        let (request, _) = granted.into_parts();
-                        let time = Duration::from_secs(seconds.into());
-                        client.holder = Some(self.table.machine().identify(request.pid));
-                        let (user, now) = (client.user(), Instant::now());
-                        self.queue.enter(client.id, names, request, user, time, now);
-                        return Some(Phase::Waiting);
-                    }
-                    None => Ok(Outcome::Denied),
+        let outcome = match demand {
+            Demand::Lock(request) => {
+                self.grant_taking(client, request).map(|granted| self.lock(client, granted))
+            }
+            Demand::Wait(request, seconds) => {
+                let granted = self.grant_taking(client, request);
+                if let Some((granted, names)) = granted.and_then(|it| self.named(it)) {
+                    let (request, _) = granted.into_parts();
+                    let time = Duration::from_secs(seconds.into());
+                    client.holder = Some(self.table.machine().identify(request.pid));
+                    let (user, now) = (client.user(), Instant::now());
+                    self.queue.enter(client.id, names, request, user, time, now);
+                    return Some(Phase::Waiting);
                 }
+                None
+            }
+            Demand::Unlock(Request { device, pid }) => self
+                .grant(client, &device, |authority, peer, _| authority.released(peer, pid))
+                .map(|pid| self.unlock(client, &Request { device, pid })),
+            Demand::Force(Request { device, pid }) => self
+                .grant(client, &device, |authority, peer, _| authority.forced(peer, pid))
+                .map(|pid| self.force(client, &Request { device, pid })),
+            Demand::Pass(Pass { device, from, to }) => {
+                let right =
+                    |authority: &Authority, peer: &Peer, _: &mut _| authority.released(peer, from);
+                let from = self.grant(client, &device, right);
+                let to = from.and_then(|_| self.grant_taking(client, Request { device, pid: to }));
+                to.zip(from).map(|(granted, from)| self.pass(client, granted, from))
             }
         };
-        match outcome {
+        match outcome.unwrap_or(Ok(Outcome::Denied)) {
             Ok(outcome) => {
                 client.answer(outcome);
                 None
@@ -142,11 +157,29 @@ impl Service {
         }
     }
 
-    fn grant(&mut self, client: &Client, demand: Demand) -> Option<Permitted> {
+    /// A right of the client's; the log says why it has none.
+    fn grant<R>(
+        &mut self,
+        client: &Client,
+        device: &DeviceName,
+        right: impl FnOnce(&Authority, &Peer, &mut Table) -> Result<R, Refused>,
+    ) -> Option<R> {
         let peer = client.peer.as_ref().ok()?;
-        let device = demand.device().clone();
-        let granted = self.authority.grant(peer, demand, &mut self.table);
-        granted.map_err(|refused| self.tell_refused(peer, &device, refused)).ok()
+        let granted = right(&self.authority, peer, &mut self.table);
+        granted.map_err(|refused| self.tell_refused(peer, device, refused)).ok()
+    }
+
+    /// The right to a device of the process that the client names.
+    fn grant_taking(&mut self, client: &Client, request: Request) -> Option<Granted> {
+        let Request { device, pid } = request;
+        self.grant(client, &device.clone(), |authority, peer, table| {
+            let request = Request { device, pid: authority.meant(peer, pid)? };
+            authority.grant_taking(peer, request, table)
+        })
+    }
+
+    fn named(&self, granted: Granted) -> Option<(Granted, Names)> {
+        self.table.names_of(granted.device()).map(|names| (granted, names))
     }
 
     /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
@@ -167,10 +200,7 @@ impl Service {
             );
             return Ok(Outcome::Busy);
         }
-        if self.is_one_too_many(client, &granted) {
-            return Ok(Outcome::Denied);
-        }
-        let answer = self.take(client.user(), granted, backoff);
+        let answer = self.take(granted, backoff);
         self.report_to_log(client, answer)
     }
 
@@ -208,21 +238,16 @@ impl Service {
     }
 
     /// Takes what was granted, at the very device that was judged.
-    pub(super) fn take(
-        &mut self,
-        user: User,
-        granted: Granted,
-        backoff: Backoff,
-    ) -> Result<Answer, Contended> {
+    pub(super) fn take(&mut self, granted: Granted, backoff: Backoff) -> Result<Answer, Contended> {
         let is_foreseen = granted.is_foreseen();
         let (request, device) = granted.into_parts();
         let kept = device.clone();
         let answer = self.table.attempt_lock(&request, Some(device), backoff);
         if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
             self.ports.locked(&kept, || self.table.machine().identify(request.pid));
+            self.foreseen.retain(|it| it.device.real() != kept.real());
             if is_foreseen {
-                let files = self.table.names_of(&kept).map_or(1, |names| names.written);
-                self.foreseen.note(Lock { user, request, device: kept, files });
+                self.foreseen.push(Foreseen { request, device: kept });
             }
         }
         answer
@@ -237,34 +262,10 @@ impl Service {
         let answer = self.table.attempt_unlock(request, backoff);
         if let Ok(Answer { released: Some(real), .. }) = &answer {
             self.ports.released(real, request.pid);
-            self.foreseen.retain(|it| it.request.pid != request.pid || it.device.real() != real);
+            self.foreseen.retain(|it| it.device.real() != real);
             self.queue.wake(real, Instant::now());
         }
         answer
-    }
-
-    /// Locks of processes that exist are counted by their records. Those of others have no user but the one who asks.
-    fn is_one_too_many(&mut self, client: &Client, granted: &Granted) -> bool {
-        let (user, table) = (client.user(), &mut self.table);
-        if !granted.is_foreseen() || user == Some(0) {
-            return false;
-        }
-        if self.foreseen.files(user) >= FORESEEN_PER_USER {
-            // Those that are gone by now do not count.
-            self.foreseen.retain(|lock| table.is_foreseen_for(&lock.device, lock.request.pid));
-        }
-        let files = self.foreseen.files(user);
-        if files < FORESEEN_PER_USER {
-            return false;
-        }
-        self.journal.of_user(
-            user,
-            Severity::Notice,
-            format_args!(
-                "refused: this user has {files} lock files for processes that do not exist"
-            ),
-        );
-        true
     }
 
     /// Tries to take a device for one who waits for it. The client has its answer unless the
@@ -273,10 +274,11 @@ impl Service {
         // A day may have gone by since it was asked.
         let has_ended =
             client.holder.as_ref().is_some_and(|who| self.table.machine().has_ended(who));
-        let granted = self.grant_again(client, &attempt.request).filter(|_| !has_ended);
-        let granted = granted.filter(|it| !self.is_one_too_many(client, it));
-        let names = granted.as_ref().and_then(|it| self.table.names_of(it.device()));
-        let Some((granted, names)) = granted.zip(names) else {
+        let granted = self.grant(client, &attempt.request.device, |authority, peer, table| {
+            authority.grant_taking(peer, attempt.request.clone(), table)
+        });
+        let granted = granted.filter(|_| !has_ended);
+        let Some((granted, names)) = granted.and_then(|it| self.named(it)) else {
             self.queue.tried(attempt, Outcome::Denied, None, Instant::now());
             client.answer(Outcome::Denied);
             return Outcome::Denied;
@@ -286,7 +288,7 @@ impl Service {
             self.queue.change(attempt.waiter, names, Instant::now());
             return Outcome::Busy;
         }
-        let answer = match self.take(client.user(), granted, *client.under_way()) {
+        let answer = match self.take(granted, *client.under_way()) {
             Ok(answer) => answer,
             Err(Contended { cause, .. }) => {
                 client.under_way().pause(cause);
@@ -305,14 +307,6 @@ impl Service {
             client.answer(outcome);
         }
         outcome
-    }
-
-    /// The right to what was granted before, for another attempt.
-    fn grant_again(&mut self, client: &Client, request: &Request) -> Option<Granted> {
-        let peer = client.peer.as_ref().ok()?;
-        let Self { authority, table, .. } = self;
-        let granted = authority.grant_taking(peer, request.clone(), table);
-        granted.map_err(|refused| self.tell_refused(peer, &request.device, refused)).ok()
     }
 
     fn tell_refused(&mut self, peer: &Peer, device: &DeviceName, refused: Refused) {
@@ -355,8 +349,10 @@ impl Service {
     /// A process that has got a number with a lock keeps the lock if it may hold the port. A lock that it has taken
     /// itself is its own.
     pub(super) fn judge_the_newcomers(&mut self) {
-        let came = self.foreseen.take(|lock| pidlockfile::process::lives(lock.request.pid));
-        for Lock { user, request, device, .. } in came {
+        let lives = |lock: &Foreseen| pidlockfile::process::lives(lock.request.pid);
+        let (came, absent) = std::mem::take(&mut self.foreseen).into_iter().partition(lives);
+        self.foreseen = absent;
+        for Foreseen { request, device } in came {
             if !self.table.is_foreseen_for(&device, request.pid) {
                 continue;
             }
@@ -364,8 +360,7 @@ impl Service {
             let Err(refusal) = right else { continue };
             if self.release(&request, Backoff::since(Instant::now()).used_up()).is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
-                self.journal.of_user(
-                    user,
+                self.journal.record(
                     Severity::Notice,
                     format_args!(
                         "released {device} of pid {pid}, which has started since: {refusal}"

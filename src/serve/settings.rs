@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ports::{Exclusive, Opens};
+use ttylock::DeviceName;
 
 /// How a daemon behaves.
 #[derive(Clone, Debug)]
@@ -16,9 +16,9 @@ pub(crate) struct Settings {
     /// When the daemon ends by itself.
     pub stay: Stay,
     /// Whether ports that are held open without a lock get one.
-    pub opens: Opens,
-    /// Which ports are made exclusive while they are locked.
-    pub exclusive: Exclusive,
+    pub watch_opens: bool,
+    /// If ports are made exclusive while they are locked: all but these, by any of their names.
+    pub exclusive_except: Option<Vec<DeviceName>>,
 }
 
 /// When a daemon ends without being told.

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::Instant;
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use ttylock::limits::{STATUS_SEARCH, THREAD_STACK};
 use ttylock::{DeviceName, Layout, Survey, Table};
 
 use super::admission::Token;
+use super::bell::Bell;
 use crate::limits::STATUS_PAUSE;
 
 /// A connection, and the device that it asks about; `None` asks for all devices.
@@ -25,23 +25,16 @@ type Answer = (Token, Option<Survey>);
 /// The thread, and what it is asked and answers.
 #[derive(Debug)]
 pub(super) struct StatusWorker {
-    board: Arc<Board>,
+    questions: Arc<Mutex<Vec<Question>>>,
+    thread: Thread,
     answers: Receiver<Answer>,
-}
-
-#[derive(Debug)]
-struct Board {
-    questions: Mutex<Vec<Question>>,
-    asked: Condvar,
     /// Readable when there are answers.
-    bell: EventFd,
+    bell: Bell,
 }
 
-impl Board {
-    fn questions(&self) -> MutexGuard<'_, Vec<Question>> {
-        // No operation on it can fail half-way, so a poisoned lock is still valid.
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(questions: &Mutex<Vec<Question>>) -> MutexGuard<'_, Vec<Question>> {
+    // No operation on it can fail half-way, so a poisoned lock is still valid.
+    questions.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl StatusWorker {
@@ -50,47 +43,52 @@ impl StatusWorker {
     /// # Errors
     /// The system's.
     pub(super) fn start(layout: Layout) -> io::Result<Self> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let (questions, asked) = (Mutex::default(), Condvar::new());
-        let board = Arc::new(Board { questions, asked, bell });
+        let (questions, bell) = (Arc::default(), Bell::new()?);
         let (answer, answers) = channel();
-        let shared = Arc::clone(&board);
-        let survey = move || answer_questions(Table::new(layout), &shared, &answer);
+        let (asked, rings) = (Arc::clone(&questions), bell.clone());
+        let survey = move || answer_questions(Table::new(layout), &asked, &answer, &rings);
         let thread = thread::Builder::new().name("lfpd-stat".to_owned());
-        thread.stack_size(THREAD_STACK).spawn(survey)?;
-        Ok(Self { board, answers })
+        let thread = thread.stack_size(THREAD_STACK).spawn(survey)?.thread().clone();
+        Ok(Self { questions, thread, answers, bell })
     }
 
     /// A connection asks about a device, or about all.
     pub(super) fn ask(&self, token: Token, device: Option<DeviceName>) {
-        self.board.questions().push((token, device));
-        self.board.asked.notify_one();
+        lock(&self.questions).push((token, device));
+        self.thread.unpark();
     }
 
     /// A connection needs no answer any more. One that is being prepared comes all the same.
     pub(super) fn forget(&self, token: Token) {
-        self.board.questions().retain(|(asking, _)| *asking != token);
+        lock(&self.questions).retain(|(asking, _)| *asking != token);
     }
 
     /// The answers that have come since the last call.
     pub(super) fn answers(&self) -> Vec<Answer> {
-        let _ = self.board.bell.read();
+        self.bell.silence();
         self.answers.try_iter().collect()
     }
 }
 
 impl AsFd for StatusWorker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.board.bell.as_fd()
+        self.bell.as_fd()
     }
 }
 
 /// Until the daemon is no more.
-fn answer_questions(mut table: Table, board: &Board, answer: &Sender<Answer>) {
+fn answer_questions(
+    mut table: Table,
+    asked: &Mutex<Vec<Question>>,
+    answer: &Sender<Answer>,
+    bell: &Bell,
+) {
     loop {
-        let none = |questions: &mut Vec<Question>| questions.is_empty();
-        let waited = board.asked.wait_while(board.questions(), none);
-        let questions = std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner));
+        let questions = std::mem::take(&mut *lock(asked));
+        if questions.is_empty() {
+            thread::park();
+            continue;
+        }
         let began = Instant::now();
         // Seldom enough that other directories may be there by now.
         table.reopen();
@@ -105,7 +103,7 @@ fn answer_questions(mut table: Table, board: &Board, answer: &Sender<Answer>) {
                 return;
             }
         }
-        let _ = board.bell.write(1);
+        bell.ring();
         // Clients that ask all the time have a part of the machine's time.
         thread::sleep(began.elapsed().saturating_mul(3).min(STATUS_PAUSE));
     }

@@ -9,7 +9,8 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, Shutdown};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, umask};
+use nix::sys::stat::{Mode, umask};
+use rustix::fs::{FileType, Stat, fstat};
 
 use crate::log::StandardError;
 use crate::sys::QUIETLY;
@@ -48,7 +49,7 @@ impl Wire {
             (input, Kind::Socket) => {
                 socket::recv(input.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)
             }
-            (input, Kind::Other) if is_ready(input, PollFlags::POLLIN) => {
+            (input, Kind::Other) if wait(input, PollFlags::POLLIN, PollTimeout::ZERO) => {
                 nix::unistd::read(input, buffer)
             }
             (_, Kind::Other) => Err(Errno::EAGAIN),
@@ -65,26 +66,18 @@ impl Wire {
                 socket::send(output.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | QUIETLY)
             }
             // A pipe that can be written to has room for so much, but perhaps not for an answer to STAT.
-            (output, Kind::Other) if is_ready(output, PollFlags::POLLOUT) => {
+            (output, Kind::Other) if wait(output, PollFlags::POLLOUT, PollTimeout::ZERO) => {
                 nix::unistd::write(output, bytes.get(..nix::libc::PIPE_BUF).unwrap_or(bytes))
             }
             (_, Kind::Other) => Err(Errno::EAGAIN),
         }
     }
 
-    /// Waits until something has arrived, or the connection has ended. False if neither has happened by then.
-    pub(super) fn wait_for_input(&self, until: Option<Instant>) -> bool {
-        wait(self.input().0, PollFlags::POLLIN, timeout_until(until))
-    }
-
-    /// Waits until the client has taken a reply, or the connection has ended. False if neither has happened by then.
-    pub(super) fn wait_for_room(&self, until: Option<Instant>) -> bool {
-        wait(self.output().0, PollFlags::POLLOUT, timeout_until(until))
-    }
-
-    /// Whether nobody is at the other end any more, as far as that is known, or this event has happened.
-    pub(super) fn has_hung_up(&self, or: PollFlags) -> bool {
-        poll(&mut [PollFd::new(self.input().0, or)], PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    /// Waits for this event, or until the connection has ended. False if neither has happened by then.
+    pub(super) fn wait(&self, event: PollFlags, until: Option<Instant>) -> bool {
+        let is_output = event.contains(PollFlags::POLLOUT);
+        let (descriptor, _) = if is_output { self.output() } else { self.input() };
+        wait(descriptor, event, timeout_until(until))
     }
 
     /// Says that nothing more will be sent. A socket that is closed with unread bytes is reset, and a reset overtakes
@@ -117,10 +110,6 @@ impl AsFd for Wire {
             Self::Standard(descriptors) => descriptors.identity(),
         }
     }
-}
-
-fn is_ready(descriptor: BorrowedFd<'_>, event: PollFlags) -> bool {
-    wait(descriptor, event, PollTimeout::ZERO)
 }
 
 /// An event that cannot be waited for shows in the read or write that follows.
@@ -157,19 +146,13 @@ pub(crate) fn make_safe() -> Descriptors {
     Descriptors { input: kind(&input), output: kind(&output), standard_error }
 }
 
-fn kind(stat: &Option<FileStat>) -> Kind {
-    match stat {
-        Some(stat)
-            if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFSOCK =>
-        {
-            Kind::Socket
-        }
-        _ => Kind::Other,
-    }
+fn kind(stat: &Option<Stat>) -> Kind {
+    let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if kind == Some(FileType::Socket) { Kind::Socket } else { Kind::Other }
 }
 
-fn leads_to(error: &Option<FileStat>, others: &[&Option<FileStat>]) -> StandardError {
-    let same = |other: &FileStat| {
+fn leads_to(error: &Option<Stat>, others: &[&Option<Stat>]) -> StandardError {
+    let same = |other: &Stat| {
         error.is_none_or(|error| error.st_dev == other.st_dev && error.st_ino == other.st_ino)
     };
     let clients =

@@ -14,6 +14,6 @@ use unix as system;
 
 pub(crate) use system::{Inquiry, Status};
 pub(crate) use system::{
-    QUIETLY, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, null_device, stream_socket, translate, unix_peer,
+    QUIETLY, STATE_DIR, SYSLOG, WHY_HIDDEN, acl, null_device, translate, unix_peer,
 };
 pub(crate) use values::{Connection, Credentials, Numbers, UnixPeer};

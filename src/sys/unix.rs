@@ -4,12 +4,11 @@
 //! what a process may open. So a client may name a living process only with `--trust-pid`, or as root on a
 //! Unix socket, and that process can hold a device only with `--anyone`.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socket};
+use nix::sys::socket::MsgFlags;
 use pidlockfile::Pid;
 use ttylock::{Node, Numbers as Device};
 
@@ -64,14 +63,6 @@ impl Status {
     pub(crate) fn credentials(&self) -> Option<Credentials> {
         match *self {}
     }
-}
-
-/// A stream socket that no program started from here inherits: not quite at once, as not all of
-/// these systems can.
-pub(crate) fn stream_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
-    let socket = socket(family, SockType::Stream, SockFlag::empty(), None)?;
-    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-    Ok(socket)
 }
 
 /// The peer at the other end of a Unix socket: its user (getpeereid(3)), but not its process. Every

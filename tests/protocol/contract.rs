@@ -213,11 +213,7 @@ fn led_to(line: &str) -> Step {
     let line = format!("{line}\n");
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
-    let step = session.next(&mut input);
-    if let Step::Change(demand) = &step {
-        assert_eq!(demand.device(), &device());
-    }
-    step
+    session.next(&mut input)
 }
 
 #[cfg(test)]

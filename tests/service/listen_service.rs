@@ -427,17 +427,6 @@ fn sigterm_loses_no_unlock_of_a_client_that_takes_no_reply() {
     assert_eq!(daemon.ground.locks(), [""; 0]);
 }
 
-/// Any user may lock the directory of its socket by `flock(2)`.
-#[test]
-fn a_locked_directory_keeps_no_daemon_from_its_socket() {
-    let mut daemon = Daemon::start(&[]);
-    daemon.kill();
-    let directory = File::open(daemon.socket.parent().unwrap()).unwrap();
-    let _locked = Flock::lock(directory, FlockArg::LockExclusive).unwrap();
-    daemon.begin();
-    assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
-}
-
 #[rstest]
 #[case::hang_up(Signal::SIGHUP)]
 #[case::broken_pipe(Signal::SIGPIPE)]

@@ -24,7 +24,7 @@ use super::descriptors::{Shares, descriptors, own};
 use super::listener::{Listener, Origin};
 use super::notify::Notify;
 use super::opened::serve_openers;
-use super::ports::{Exclusive, ExclusivePorts, OpenPorts, Opens};
+use super::ports::{ExclusivePorts, OpenPorts};
 use super::queue::WaiterId;
 use super::service::Service;
 use super::settings::{Settings, Stay};
@@ -67,14 +67,6 @@ struct Daemon<'s> {
     ending: bool,
 }
 
-/// Whether there is a daemon on this system: there is.
-///
-/// # Errors
-/// Never.
-pub(crate) fn is_possible() -> Result<(), String> {
-    Ok(())
-}
-
 /// Serves until a signal says otherwise.
 ///
 /// # Errors
@@ -103,15 +95,14 @@ impl<'s> Daemon<'s> {
             listener.never_wait()?;
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENERS | number))?;
         }
-        if settings.opens == Opens::Watched {
+        if settings.watch_opens {
             let log = service.journal.log_of_thread();
             let opens = OpenPorts::start(&service.authority.dev_dir, log)?;
             epoll.add(&opens, EpollEvent::new(EpollFlags::EPOLLIN, OPENS))?;
             service.ports.opens = Some(opens);
         }
-        let makes_exclusive = settings.exclusive != Exclusive::Never;
-        let own = own(service.table.directories().len(), makes_exclusive);
-        let shares = Shares::of(descriptors(own, settings.limit), own, settings.limit);
+        let own = own(service.table.directories().len(), settings.exclusive_except.is_some());
+        let shares = Shares::of(descriptors(), own, settings.limit);
         if shares.connections < settings.limit {
             service.journal.record(
                 Severity::Warning,
@@ -142,11 +133,10 @@ impl<'s> Daemon<'s> {
         };
         daemon.watch_holders();
         daemon.service.log_events();
-        if makes_exclusive {
+        if let Some(exempt) = &daemon.settings.exclusive_except {
             let Service { table, authority, journal, ports, .. } = &mut *daemon.service;
             let (layout, log) = (table.layout().clone(), journal.log_of_thread());
-            let wanted = &daemon.settings.exclusive;
-            ports.exclusive = Some(ExclusivePorts::start(wanted, layout, authority.clone(), log)?);
+            ports.exclusive = Some(ExclusivePorts::start(exempt, layout, authority.clone(), log)?);
         }
         daemon.notify.ready();
         Ok(daemon)
@@ -156,7 +146,6 @@ impl<'s> Daemon<'s> {
         while !self.ending {
             let now = self.take_events()?;
             self.notify.alive(now);
-            self.serve_due(now);
             self.try_waiters();
             self.search(now);
             self.refresh(now);
@@ -172,8 +161,9 @@ impl<'s> Daemon<'s> {
     /// Serves the clients that have sent something, each once. Those that do not fit into one call come first in the
     /// next one.
     fn take_events(&mut self) -> io::Result<Instant> {
+        let of_clients = self.clients.next_moment();
         let moments = [
-            self.clients.next_moment(),
+            of_clients,
             self.idle_end(),
             self.accept_after,
             self.search_at,
@@ -194,6 +184,9 @@ impl<'s> Daemon<'s> {
             } else {
                 self.happened(event.data(), now);
             }
+        }
+        if of_clients.is_some_and(|moment| moment <= now) {
+            self.serve_due(now);
         }
         Ok(now)
     }
@@ -240,23 +233,15 @@ impl<'s> Daemon<'s> {
             Ok(stream) => return self.enter(stream, now),
             Err(error) => error,
         };
-        let has_no_room = match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED) => return,
-            Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => true,
-            _ => false,
-        };
-        match self.clients.dispensable().filter(|_| has_no_room) {
-            Some(token) => self.end(token),
-            None => self.pause_accepting(&error, now),
+        let errno = error.raw_os_error().map(Errno::from_raw);
+        if !matches!(errno, Some(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED)) {
+            // No descriptor or no memory is left.
+            self.service
+                .journal
+                .record(Severity::Error, format_args!("cannot accept a connection: {error}"));
+            self.accept_after = now.checked_add(CHECK_EVERY);
+            self.listen_for(EpollFlags::empty());
         }
-    }
-
-    fn pause_accepting(&mut self, error: &io::Error, now: Instant) {
-        self.service
-            .journal
-            .record(Severity::Error, format_args!("cannot accept a connection: {error}"));
-        self.accept_after = now.checked_add(CHECK_EVERY);
-        self.listen_for(EpollFlags::empty());
     }
 
     fn listen_for(&self, flags: EpollFlags) {
@@ -283,7 +268,11 @@ impl<'s> Daemon<'s> {
             Decision::TurnedAway => return connection.end(&self.service.farewell()),
         }
         connection.greet(self.service, now);
-        self.clients.enter(token, connection);
+        let nothing = EpollEvent::new(EpollFlags::EPOLLONESHOT, token);
+        if self.epoll.add(&connection.wire, nothing).is_err() {
+            return connection.close();
+        }
+        self.clients.members.insert(token, connection);
         self.after(token);
     }
 
@@ -325,7 +314,8 @@ impl<'s> Daemon<'s> {
 
     /// When a daemon that is not needed any more ends, unless a client comes.
     fn idle_end(&mut self) -> Option<Instant> {
-        let is_needed = !self.clients.is_empty() || !self.service.table.watched().is_empty();
+        let is_needed =
+            !self.clients.members.is_empty() || !self.service.table.watched().is_empty();
         if self.settings.stay == Stay::Forever || is_needed {
             return None;
         }

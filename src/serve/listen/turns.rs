@@ -21,7 +21,7 @@ const ENDS_INPUT: PollFlags = PollFlags::from_bits_retain(nix::libc::POLLRDHUP);
 
 impl Daemon<'_> {
     pub(super) fn ready(&mut self, token: Token, flags: EpollFlags, now: Instant) {
-        let Some(connection) = self.clients.find(token) else { return };
+        let Some(connection) = self.clients.members.get_mut(&token) else { return };
         match connection.phase {
             // Events other than a hang-up are not of interest.
             Phase::Asking(_) => {
@@ -31,14 +31,13 @@ impl Daemon<'_> {
             Phase::Retrying(_) => {
                 if !connection.hang_up() {
                     // A release is done all the same.
-                    self.listen_to(token, None);
                     return;
                 }
             }
             Phase::Waiting => {
                 let gone = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
                 if !flags.intersects(gone) {
-                    return;
+                    return self.after(token);
                 }
                 self.service.queue.leave(connection.client.id, now);
                 connection.client.answer(Outcome::Busy);
@@ -51,7 +50,7 @@ impl Daemon<'_> {
     }
 
     pub(super) fn turn(&mut self, token: Token, now: Instant) {
-        let Some(connection) = self.clients.find(token) else { return };
+        let Some(connection) = self.clients.members.get_mut(&token) else { return };
         connection.turn(self.service, &mut [0; READ_BYTES], now);
         self.after(token);
         self.watch_holders();
@@ -59,7 +58,7 @@ impl Daemon<'_> {
 
     /// A turn at the end, when nothing is waited for. False if the connection has nothing to do.
     pub(super) fn last_turn(&mut self, token: Token, now: Instant) -> bool {
-        let Some(connection) = self.clients.find(token) else { return false };
+        let Some(connection) = self.clients.members.get_mut(&token) else { return false };
         match connection.phase {
             Phase::Pausing(_) => self.turn(token, now),
             Phase::Retrying(_) => {
@@ -75,7 +74,7 @@ impl Daemon<'_> {
                 self.turn(token, now);
             }
             Phase::Waiting | Phase::Asking(_)
-                if connection.wire.has_hung_up(PollFlags::empty()) =>
+                if connection.wire.wait(PollFlags::empty(), Some(now)) =>
             {
                 self.ready(token, EpollFlags::EPOLLHUP, now);
             }
@@ -84,44 +83,27 @@ impl Daemon<'_> {
         true
     }
 
-    /// What a connection does after a turn.
+    /// What a connection does after a turn. The kernel reports one event, and the next one after the next turn: it would
+    /// report a hang-up again and again, whatever is of interest.
     pub(super) fn after(&mut self, token: Token) {
-        let Some(connection) = self.clients.find(token) else { return };
-        let (phase, hears) = (connection.phase.clone(), connection.hears());
-        self.clients.changed(token);
-        let reading = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
-        let interest = match phase {
+        let Some(connection) = self.clients.members.get_mut(&token) else { return };
+        let interest = match &connection.phase {
             Phase::Over => return self.close(token),
-            Phase::Reading => Some(reading),
-            Phase::Pausing(_) => Some(EpollFlags::EPOLLRDHUP),
-            Phase::Sending(_) => Some(EpollFlags::EPOLLOUT),
-            Phase::Waiting => Some(EpollFlags::EPOLLRDHUP),
-            Phase::Retrying(_) => hears.then_some(EpollFlags::empty()),
+            Phase::Pausing(_) => return,
+            Phase::Retrying(_) if !connection.hears => return,
+            Phase::Reading => EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
+            Phase::Sending(_) => EpollFlags::EPOLLOUT,
+            Phase::Waiting => EpollFlags::EPOLLRDHUP,
+            Phase::Retrying(_) => EpollFlags::empty(),
             Phase::Asking(device) => {
-                self.status_worker.ask(token, device);
-                Some(EpollFlags::empty())
+                self.status_worker.ask(token, device.clone());
+                EpollFlags::empty()
             }
         };
-        if !self.listen_to(token, interest) {
+        let mut event = EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, token);
+        if self.epoll.modify(&connection.wire, &mut event).is_err() {
             self.close(token);
         }
-    }
-
-    /// Tells epoll what is of interest; with no flags, that is a hang-up alone. Those of no interest are taken out of it,
-    /// for it always tells of hang-ups, again and again.
-    pub(super) fn listen_to(&mut self, token: Token, interest: Option<EpollFlags>) -> bool {
-        let Some((connection, of_interest)) = self.clients.find_watched(token) else { return true };
-        let known = std::mem::replace(of_interest, interest);
-        let outcome = match (known, interest) {
-            (None, None) => return true,
-            (Some(before), Some(after)) if before == after => return true,
-            (Some(_), Some(flags)) => {
-                self.epoll.modify(&connection.wire, &mut EpollEvent::new(flags, token))
-            }
-            (None, Some(flags)) => self.epoll.add(&connection.wire, EpollEvent::new(flags, token)),
-            (Some(_), None) => self.epoll.delete(&connection.wire),
-        };
-        outcome.is_ok()
     }
 
     pub(super) fn close(&mut self, token: Token) {
@@ -137,10 +119,10 @@ impl Daemon<'_> {
     }
 
     pub(super) fn leave(&mut self, token: Token) -> Option<Connection> {
-        let connection = self.clients.leave(token)?;
+        let connection = self.clients.members.remove(&token)?;
         self.status_worker.forget(token);
         self.service.queue.leave(connection.client.id, Instant::now());
-        if self.clients.is_empty() {
+        if self.clients.members.is_empty() {
             self.quiet = Instant::now();
         }
         Some(connection)
@@ -149,7 +131,7 @@ impl Daemon<'_> {
     /// The connections that have their moment: one that goes on by itself, and those whose time is over.
     pub(super) fn serve_due(&mut self, now: Instant) {
         for token in self.clients.due(now) {
-            let Some(connection) = self.clients.find(token) else { continue };
+            let Some(connection) = self.clients.members.get_mut(&token) else { continue };
             let is_endless = connection.is_endless(self.settings.idle_timeout, now);
             if (connection.goes_on() && !is_endless) || connection.drop_replies() {
                 self.turn(token, now);
@@ -162,7 +144,7 @@ impl Daemon<'_> {
     /// The answers to STAT.
     pub(super) fn answer_queries(&mut self) {
         for (token, survey) in self.status_worker.answers() {
-            let connection = self.clients.find(token);
+            let connection = self.clients.members.get_mut(&token);
             let asks = |it: &&mut Connection| matches!(it.phase, Phase::Asking(_));
             if let Some(connection) = connection.filter(asks) {
                 self.service.report(&mut connection.client, survey);
@@ -182,7 +164,7 @@ impl Daemon<'_> {
             self.try_heads(attempt, now);
         }
         for WaiterId(token) in self.service.queue.expire(now) {
-            if let Some(connection) = self.clients.find(token) {
+            if let Some(connection) = self.clients.members.get_mut(&token) {
                 connection.client.answer(Outcome::Busy);
                 self.turn(token, now);
             }
@@ -203,12 +185,12 @@ impl Daemon<'_> {
         let (mut next, mut asked) = (Some(first), now);
         while let Some(attempt) = next {
             let token = attempt.waiter.0;
-            let Some(connection) = self.clients.find(token) else {
+            let Some(connection) = self.clients.members.get_mut(&token) else {
                 self.service.queue.leave(attempt.waiter, now);
                 return;
             };
             // A client that sends nothing more has left the line, and the event may come after this attempt.
-            if connection.wire.has_hung_up(ENDS_INPUT) {
+            if connection.wire.wait(ENDS_INPUT, Some(now)) {
                 return self.ready(token, EpollFlags::EPOLLHUP, now);
             }
             // One reading of the kernel's list is good for all that are tried in one look.

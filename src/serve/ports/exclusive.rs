@@ -19,10 +19,10 @@ use ttylock::{
     ResolvedDevice, Table, Trigger, serial_devices,
 };
 
-use super::model::Exclusive;
-use super::worker::{Waker, Work};
+use super::worker::{self, Work};
 use crate::log::{Log, Severity};
 use crate::serve::authority::Authority;
+use crate::serve::bell::Bell;
 
 /// The capabilities needed: to duplicate descriptors of other users' processes, and to see them and be notified of
 /// openings.
@@ -31,9 +31,10 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC
 /// The locked ports, for the service.
 #[derive(Clone, Debug)]
 pub(in crate::serve) struct ExclusivePorts {
-    wanted: Exclusive,
+    /// The ports that stay open to all, by any of their names.
+    exempt: Arc<[DeviceName]>,
     state: Arc<Mutex<State>>,
-    waker: Waker,
+    waker: Bell,
 }
 
 /// What the service and the thread share, by the real names of the ports.
@@ -45,18 +46,14 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Port {
-    holder: Option<Holder>,
+    /// The process that has the lock.
+    holder: Option<ProcessIdentity>,
+    /// Its mode.
+    set: Option<Set>,
     /// The mode of an earlier lock, which is still to be ended.
     left: Option<Node>,
     /// The thread is to examine it at once.
     is_new: bool,
-}
-
-/// The process that has the lock.
-#[derive(Clone, Debug)]
-struct Holder {
-    who: ProcessIdentity,
-    set: Option<Set>,
 }
 
 /// The exclusive mode, as we have set it.
@@ -75,7 +72,7 @@ impl ExclusivePorts {
     /// # Errors
     /// The system's; or this process lacks a capability.
     pub(in crate::serve) fn start(
-        wanted: &Exclusive,
+        exempt: &[DeviceName],
         layout: Layout,
         authority: Authority,
         log: Log,
@@ -84,8 +81,8 @@ impl ExclusivePorts {
             let why = "--exclusive needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        let (wanted, state) = (wanted.clone(), Arc::default());
-        let ports = Self { wanted: wanted.clone(), state, waker: Waker::new()? };
+        let exempt: Arc<[DeviceName]> = exempt.into();
+        let ports = Self { exempt: exempt.clone(), state: Arc::default(), waker: Bell::new()? };
         let (watch, mut table) = (PortWatch::of(&layout.dev_dir)?, Table::new(layout.clone()));
         for (name, _) in serial_devices(&authority.dev_dir) {
             let Ok(device) = DeviceName::parse(name.as_bytes()) else { continue };
@@ -95,8 +92,8 @@ impl ExclusivePorts {
             }
         }
         let state = Arc::clone(&ports.state);
-        ports.waker.start("lfpd-exclusive", move || Examiner {
-            wanted,
+        worker::start(&ports.waker, "lfpd-exclusive", move || Examiner {
+            exempt,
             state,
             watch,
             table: Table::new(layout),
@@ -109,15 +106,15 @@ impl ExclusivePorts {
 
     /// A process has got the lock of a port.
     pub(in crate::serve) fn port_locked(&self, port: &ResolvedDevice, who: &ProcessIdentity) {
-        if !self.wanted.applies_to(port) {
+        if !applies_to(port, &self.exempt) {
             return;
         }
         let mut state = lock(&self.state);
         let port = state.ports.entry(port.real().to_owned()).or_default();
-        if port.holder.as_ref().is_none_or(|holder| holder.who != *who) {
+        if port.holder.as_ref() != Some(who) {
             port.release();
-            port.holder = Some(Holder { who: who.clone(), set: None });
-            self.waker.wake();
+            port.holder = Some(who.clone());
+            self.waker.ring();
         }
     }
 
@@ -134,22 +131,15 @@ impl ExclusivePorts {
         }
     }
 
-    /// The lock of a port has ended.
-    pub(in crate::serve) fn port_released(&self, port: &str) {
-        let mut state = lock(&self.state);
-        if let Some(port) = state.ports.get_mut(port) {
-            port.release();
-            self.waker.wake();
-        }
-    }
-
-    /// A process has ended, and its locks with it.
-    pub(in crate::serve) fn holder_gone(&self, mut is_gone: impl FnMut(&ProcessIdentity) -> bool) {
-        let mut state = lock(&self.state);
-        for port in state.ports.values_mut() {
-            if port.holder.as_ref().is_some_and(|holder| is_gone(&holder.who)) {
+    /// The locks of these ports, with these holders, have ended.
+    pub(in crate::serve) fn released(
+        &self,
+        mut has_ended: impl FnMut(&str, &ProcessIdentity) -> bool,
+    ) {
+        for (name, port) in &mut lock(&self.state).ports {
+            if port.holder.as_ref().is_some_and(|who| has_ended(name, who)) {
                 port.release();
-                self.waker.wake();
+                self.waker.ring();
             }
         }
     }
@@ -162,38 +152,45 @@ impl ExclusivePorts {
     }
 }
 
+/// Whether a port is made exclusive when it is locked, unless it is exempt by any of its names. Pseudo-terminals are
+/// not: they keep the mode after the last close, and nothing would end it if the daemon were killed.
+fn applies_to(port: &ResolvedDevice, exempt: &[DeviceName]) -> bool {
+    let is_exempt = |name: &str| exempt.iter().any(|it| it.as_str() == name);
+    let device = port.node.and_then(|node| node.device);
+    device.is_some_and(|device| !device.is_pseudo_terminal()) && !port.every_name().any(is_exempt)
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Port {
     fn is_held_by(&self, pid: Pid) -> bool {
-        self.holder.as_ref().is_some_and(|holder| holder.who.pid == pid)
+        self.holder.as_ref().is_some_and(|who| who.pid == pid)
     }
 
     /// Ends the mode through the descriptor through which it was set, if that still exists.
     fn end_at_once(&mut self) {
-        let Some(Holder { who, set, .. }) = &mut self.holder else { return };
-        let Some(Set { node, number, .. }) = *set else { return };
+        let (Some(who), Some(Set { node, number, .. })) = (&self.holder, self.set) else { return };
         let duplicate = Duplicate::again(who.pid, number, &node, Closing::Apart(owner(who.pid)));
         if let Ok(Some(duplicate)) = duplicate {
             if duplicate.end_exclusive().is_ok() {
-                *set = None;
+                self.set = None;
             }
         }
     }
 
     fn release(&mut self) {
         self.end_at_once();
-        let set = self.holder.take().and_then(|holder| holder.set);
-        self.left = set.map(|set| set.node).or(self.left);
+        self.left = self.set.take().map(|set| set.node).or(self.left);
+        self.holder = None;
         self.is_new = true;
     }
 }
 
 /// The thread.
 struct Examiner {
-    wanted: Exclusive,
+    exempt: Arc<[DeviceName]>,
     state: Arc<Mutex<State>>,
     watch: PortWatch,
     table: Table,
@@ -244,12 +241,13 @@ impl Examiner {
 
     fn examine(&mut self, port: &str, trigger: Trigger) -> Examined {
         self.end_left(port);
-        let holder = lock(&self.state).ports.get(port).and_then(|port| port.holder.clone());
-        let Some(Holder { who, set }) = holder else { return Examined::Unchanged };
+        let held =
+            lock(&self.state).ports.get(port).and_then(|it| Some((it.holder.clone()?, it.set)));
+        let Some((who, set)) = held else { return Examined::Unchanged };
         if !self.is_on_record(port, &who) {
             // Anybody who may write the lock directory can remove a lock file without a word.
             if let Some(port) = lock(&self.state).ports.get_mut(port) {
-                port.left = port.holder.as_mut().and_then(|it| it.set.take()).map(|it| it.node);
+                port.left = port.set.take().map(|set| set.node);
             }
             self.end_left(port);
             return Examined::Unchanged;
@@ -285,7 +283,8 @@ impl Examiner {
     /// The present node of a port, if the process may open it.
     fn node_for(&mut self, port: &str, who: &ProcessIdentity) -> Option<Node> {
         let device = DeviceName::parse(port.as_bytes()).ok()?;
-        let resolved = self.table.resolve(&device).ok().filter(|it| self.wanted.applies_to(it))?;
+        let resolved =
+            self.table.resolve(&device).ok().filter(|it| applies_to(it, &self.exempt))?;
         let node = resolved.node?;
         let request = Request { device, pid: who.pid };
         let granted = self.authority.grant_opener(request, resolved);
@@ -303,13 +302,14 @@ impl Examiner {
         let mut state = lock(&self.state);
         let is_ending = state.is_ending;
         // The lock may have ended meanwhile.
-        let holder = state.ports.get_mut(port).filter(|port| port.left.is_none() && !is_ending);
-        let holder = holder.and_then(|port| port.holder.as_mut()).filter(|it| it.who == *who);
-        let Some(holder) = holder else { return Examined::Unchanged };
+        let port_of = state.ports.get_mut(port).filter(|port| port.left.is_none() && !is_ending);
+        let Some(held) = port_of.filter(|it| it.holder.as_ref() == Some(who)) else {
+            return Examined::Unchanged;
+        };
         let made = duplicate.make_exclusive();
-        let is_ours = holder.set.is_some() || made.as_ref().is_ok_and(|made| *made);
+        let is_ours = held.set.is_some() || made.as_ref().is_ok_and(|made| *made);
         let (number, is_watched) = (duplicate.number(), duplicate.is_by(&node));
-        holder.set = is_ours.then_some(Set { node, number, is_watched });
+        held.set = is_ours.then_some(Set { node, number, is_watched });
         drop(state);
         match made {
             Ok(true) => {
@@ -331,8 +331,8 @@ impl Examiner {
     /// descriptor may have the mode.
     fn is_not_open(&self, port: &str, who: &ProcessIdentity) {
         let mut state = lock(&self.state);
-        let holder = state.ports.get_mut(port).and_then(|port| port.holder.as_mut());
-        if let Some(set) = holder.filter(|it| it.who == *who).and_then(|it| it.set.as_mut()) {
+        let port = state.ports.get_mut(port).filter(|it| it.holder.as_ref() == Some(who));
+        if let Some(set) = port.and_then(|port| port.set.as_mut()) {
             set.is_watched = false;
         }
     }
@@ -363,5 +363,40 @@ impl Examiner {
         let has_warned = std::mem::replace(&mut self.has_warned, true);
         let severity = if has_warned { Severity::Debug } else { Severity::Warning };
         self.log.record(severity, &format_args!("{port} is locked, but not exclusive: {why}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use ttylock::Numbers;
+
+    use super::*;
+
+    #[rstest]
+    #[case::a_serial_port(4, "ttyS0", true)]
+    #[case::an_adapter(188, "ttyUSB0", true)]
+    #[case::exempt_by_its_own_name(188, "ttyUSB7", false)]
+    #[case::exempt_by_a_link(188, "ttyUSB8", false)]
+    #[case::a_pseudo_terminal(136, "pts/0", false)]
+    fn only_serial_ports_without_exemption_are_made_exclusive(
+        #[case] major: u64,
+        #[case] name: &str,
+        #[case] applies: bool,
+    ) {
+        let file_system = Numbers { major: 0, minor: 5 };
+        let device = Some(Numbers { major, minor: 1 });
+        let link = if name == "ttyUSB8" { "modem" } else { "other" };
+        let port = ResolvedDevice {
+            names: vec![name.to_owned()],
+            links: vec![link.to_owned()],
+            node: Some(Node { file_system, inode: 9, device }),
+            access: None,
+            kernel_name: None,
+            namesakes: Vec::new(),
+        };
+        let except = ["/dev/ttyUSB7", "modem"].map(|it| it.parse().unwrap());
+        assert_eq!(applies_to(&port, &except), applies);
+        assert!(!applies_to(&ResolvedDevice { node: None, ..port }, &[]));
     }
 }

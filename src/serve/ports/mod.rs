@@ -10,7 +10,6 @@ mod elsewhere;
 mod events;
 #[cfg(target_os = "linux")]
 mod exclusive;
-mod model;
 #[cfg(target_os = "linux")]
 mod open_watch;
 #[cfg(target_os = "linux")]
@@ -24,7 +23,6 @@ mod worker;
 
 #[cfg(not(target_os = "linux"))]
 pub(super) use elsewhere::PortThreads;
-pub(crate) use model::{Exclusive, Opens};
 #[cfg(target_os = "linux")]
 pub(super) use {
     exclusive::ExclusivePorts,

@@ -15,11 +15,11 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use pidlockfile::Pid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use ttylock::{Node, Numbers, serial_devices};
 
-use super::events::{self, Handle, Happening};
-use super::openers::Sight;
+use super::events::{self, Deed, Handle, Happening};
 use crate::limits::{PORTS_AFTER, WATCHED_PORTS};
 
 /// Bytes of events that are read at once.
@@ -28,7 +28,8 @@ const EVENT_BYTES: usize = 4096;
 /// The events of one reading.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pub(super) sights: Vec<Sight>,
+    /// What each process did to which port.
+    pub(super) sights: Vec<(String, Pid, Deed)>,
     /// The kernel has dropped events.
     pub(super) has_gap: bool,
 }
@@ -83,8 +84,7 @@ impl OpenWatch {
                 Happening::Elsewhere => self.look_soon(now),
                 Happening::At { handle, pid, deed } => {
                     let port = self.ports.get(&handle).cloned();
-                    let sight = port.zip(pid).map(|(port, pid)| Sight { port, pid, deed });
-                    news.sights.extend(sight);
+                    news.sights.extend(port.zip(pid).map(|(port, pid)| (port, pid, deed)));
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! ports and of processes for each port are bounded: a process that opens a port a thousand times is listed sixteen
 //! times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use pidlockfile::Pid;
@@ -18,7 +18,7 @@ use crate::limits::{CHECK_GAP, OPEN_CHECK_EVERY, OPEN_FOR, OPENERS_OF_PORT, WATC
 /// The processes that have ports open.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Openers {
-    ports: BTreeMap<String, Vec<Opener>>,
+    all: BTreeMap<(String, Pid), Opener>,
 }
 
 #[derive(Clone, Debug)]
@@ -47,14 +47,6 @@ enum Standing {
     Left,
     /// It is not known yet whether it has the port open at all.
     Unknown,
-}
-
-/// What a process did to a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::serve) struct Sight {
-    pub(in crate::serve) port: String,
-    pub(in crate::serve) pid: Pid,
-    pub(in crate::serve) deed: Deed,
 }
 
 /// A process that is to be examined.
@@ -135,50 +127,43 @@ impl Openers {
 
     /// The process among those of the port, if there is room.
     fn enter(&mut self, port: &str, who: &ProcessIdentity) -> Option<&mut Opener> {
-        if !self.ports.contains_key(port) {
-            if self.ports.len() >= WATCHED_PORTS {
-                return None;
-            }
-            self.ports.insert(port.to_owned(), Vec::new());
-        }
-        let openers = self.ports.get_mut(port)?;
+        let key = (port.to_owned(), who.pid);
         // The process that had the number before has ended.
-        openers.retain(|opener| opener.who.pid != who.pid || opener.who == *who);
-        if !openers.iter().any(|opener| opener.who == *who) {
-            if openers.len() >= OPENERS_OF_PORT {
+        if self.all.get(&key).is_some_and(|it| it.who != *who) {
+            self.all.remove(&key);
+        }
+        if !self.all.contains_key(&key) {
+            let of_port = self.all.keys().filter(|(of, _)| of == port).count();
+            let ports: BTreeSet<&String> = self.all.keys().map(|(of, _)| of).collect();
+            if of_port >= OPENERS_OF_PORT || of_port == 0 && ports.len() >= WATCHED_PORTS {
                 return None;
             }
-            let (who, standing) = (who.clone(), Standing::Unknown);
-            openers.push(Opener { who, standing, told: None, backoff: None });
         }
-        openers.iter_mut().find(|opener| opener.who == *who)
+        let standing = Standing::Unknown;
+        let new = || Opener { who: who.clone(), standing, told: None, backoff: None };
+        Some(self.all.entry(key).or_insert_with(new))
     }
 
     fn find(&mut self, port: &str, who: &ProcessIdentity) -> Option<&mut Opener> {
-        self.ports.get_mut(port)?.iter_mut().find(|opener| opener.who == *who)
-    }
-
-    fn retain(&mut self, mut keeps: impl FnMut(&str, &Opener) -> bool) {
-        for (port, openers) in &mut self.ports {
-            openers.retain(|opener| keeps(port, opener));
-        }
-        self.ports.retain(|_, openers| !openers.is_empty());
+        self.all.get_mut(&(port.to_owned(), who.pid)).filter(|opener| opener.who == *who)
     }
 
     fn forget(&mut self, port: &str, who: &ProcessIdentity) {
-        self.retain(|of, opener| of != port || opener.who != *who);
+        if self.find(port, who).is_some() {
+            self.all.remove(&(port.to_owned(), who.pid));
+        }
     }
 
     /// Processes are gone.
     pub(in crate::serve) fn gone(&mut self, mut is_gone: impl FnMut(&ProcessIdentity) -> bool) {
-        self.retain(|_, opener| !is_gone(&opener.who));
+        self.all.retain(|_, opener| !is_gone(&opener.who));
     }
 
     /// The lock that was taken in a process's name is not that one any more.
     pub(in crate::serve) fn released(&mut self, port: &str, pid: Pid) {
-        self.retain(|of, it| of != port || it.who.pid != pid || it.standing != Standing::Closed);
-        let openers = self.ports.get_mut(port).into_iter().flatten();
-        for opener in openers.filter(|it| it.who.pid == pid && it.standing == Standing::Locked) {
+        let key = (port.to_owned(), pid);
+        self.all.retain(|other, it| *other != key || it.standing != Standing::Closed);
+        if let Some(opener) = self.all.get_mut(&key).filter(|it| it.standing == Standing::Locked) {
             opener.standing = Standing::Left;
         }
     }
@@ -186,15 +171,15 @@ impl Openers {
     /// Events were lost: only the processes with a lock in their name stay, and are examined. All others are to be
     /// searched for.
     pub(super) fn forget_unlocked(&mut self, now: Instant) {
-        self.retain(|_, it| matches!(it.standing, Standing::Locked | Standing::Closed));
-        for opener in self.ports.values_mut().flatten() {
+        self.all.retain(|_, it| matches!(it.standing, Standing::Locked | Standing::Closed));
+        for opener in self.all.values_mut() {
             opener.told.get_or_insert((now, Deed::Both));
         }
     }
 
     /// A lock has gone: an opener that could not have it may have it now.
     pub(in crate::serve) fn retry(&mut self, now: Instant) {
-        for opener in self.ports.values_mut().flatten() {
+        for opener in self.all.values_mut() {
             if let Standing::Refused(moment) = &mut opener.standing {
                 *moment = now.min(*moment);
             }
@@ -203,9 +188,7 @@ impl Openers {
 
     /// The process to examine now: the one that has waited longest.
     pub(super) fn next(&self, now: Instant) -> Option<Question> {
-        let all =
-            self.ports.iter().flat_map(|(port, openers)| openers.iter().map(move |it| (port, it)));
-        let due = all.filter_map(|(port, it)| Some((it.moment()?, port, it)));
+        let due = self.all.iter().filter_map(|((port, _), it)| Some((it.moment()?, port, it)));
         let (_, port, opener) =
             due.filter(|(moment, ..)| *moment <= now).min_by_key(|(moment, ..)| *moment)?;
         let told = opener.told.map(|(_, deed)| deed);
@@ -242,15 +225,13 @@ impl Openers {
 
     /// Whether the service is to do something.
     pub(super) fn has_wishes(&self, now: Instant) -> bool {
-        self.ports.values().flatten().any(|opener| opener.is_wish(now))
+        self.all.values().any(|opener| opener.is_wish(now))
     }
 
     /// The next thing that the service is to do. A wish for a lock stays until it is [settled](Self::settle).
     pub(super) fn next_wish(&mut self, now: Instant) -> Option<Wish> {
-        let all = self.ports.iter().flat_map(|(port, all)| all.iter().map(move |it| (port, it)));
-        let (port, opener) = all.into_iter().find(|(_, opener)| opener.is_wish(now))?;
-        let port = port.clone();
-        let who = opener.who.clone();
+        let ((port, _), opener) = self.all.iter().find(|(_, opener)| opener.is_wish(now))?;
+        let (port, who) = (port.clone(), opener.who.clone());
         if let Standing::Wanted(node, _) = opener.standing {
             return Some(Wish::Lock { port, who, node, backoff: opener.backoff });
         }
@@ -291,7 +272,7 @@ impl Openers {
             (at > now).then_some(at)
         };
         let moment = |it: &Opener| it.moment().into_iter().chain(wanted(it)).min();
-        self.ports.values().flatten().filter_map(moment).min()
+        self.all.values().filter_map(moment).min()
     }
 
     /// All processes with open ports, or those of one port.
@@ -299,11 +280,10 @@ impl Openers {
         &'s self,
         port: Option<&'s str>,
     ) -> impl Iterator<Item = (&'s str, &'s ProcessIdentity)> {
-        let wanted = self.ports.iter().filter(move |(name, _)| port.is_none_or(|it| it == *name));
-        let known = |it: &&Opener| !matches!(it.standing, Standing::Unknown | Standing::Closed);
-        wanted.flat_map(move |(name, openers)| {
-            openers.iter().filter(known).map(move |it| (name.as_str(), &it.who))
-        })
+        let is_asked = move |name: &str| port.is_none_or(|port| port == name);
+        let known = |it: &Opener| !matches!(it.standing, Standing::Unknown | Standing::Closed);
+        let wanted = self.all.iter().filter(move |((name, _), it)| is_asked(name) && known(it));
+        wanted.map(|((name, _), it)| (name.as_str(), &it.who))
     }
 }
 
@@ -546,7 +526,8 @@ mod tests {
         for number in 1..2 * WATCHED_PORTS {
             openers.opened(&format!("ttyS{number}"), &who(5), now);
         }
-        assert_eq!(openers.ports.len(), WATCHED_PORTS);
+        let ports: BTreeSet<&String> = openers.all.keys().map(|(port, _)| port).collect();
+        assert_eq!(ports.len(), WATCHED_PORTS);
         openers.forget_unlocked(now);
         assert_eq!(openers.of(None).count(), 0);
     }

@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use pidlockfile::process::{Fate, Machine, ProcessIdentity};
 use ttylock::limits::{PORT_EXAMINATION_SHARE, PORT_SCAN_EVERY};
 use ttylock::{DeviceName, Node, all_openers, follow, has_open};
 
 use super::open_watch::OpenWatch;
-use super::openers::{Openers, Question, Sight, Wish};
-use super::worker::{Waker, Work};
+use super::openers::{Openers, Question, Wish};
+use super::worker::{self, Work};
 use crate::log::{Log, Severity};
+use crate::serve::bell::Bell;
 
 /// The processes that have ports open, for the service.
 #[derive(Clone, Debug)]
 pub(in crate::serve) struct OpenPorts {
     openers: Arc<Mutex<Openers>>,
-    waker: Waker,
+    waker: Bell,
     /// Readable while the service is asked for something.
-    bell: Arc<EventFd>,
+    bell: Bell,
 }
 
 impl OpenPorts {
@@ -39,11 +39,9 @@ impl OpenPorts {
         for port in watch.unwatched() {
             log.record(Severity::Warning, &format_args!("cannot watch {port}"));
         }
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let bell = Arc::new(EventFd::from_flags(flags)?);
-        let ports = Self { openers: Arc::default(), waker: Waker::new()?, bell };
+        let ports = Self { openers: Arc::default(), waker: Bell::new()?, bell: Bell::new()? };
         let (dev_dir, shared) = (dev_dir.to_owned(), ports.clone());
-        ports.waker.start("lfpd-opens", move || Examiner {
+        worker::start(&ports.waker, "lfpd-opens", move || Examiner {
             watch,
             dev_dir,
             shared,
@@ -65,12 +63,12 @@ impl OpenPorts {
         let mut openers = self.openers();
         change(&mut openers);
         openers.retry(Instant::now());
-        self.waker.wake();
+        self.waker.ring();
     }
 
     /// The service has changed something.
     pub(in crate::serve) fn wake(&self) {
-        self.waker.wake();
+        self.waker.ring();
     }
 
     /// What the service is to do next. The bell is silent afterwards if there is nothing else.
@@ -78,7 +76,7 @@ impl OpenPorts {
         let mut openers = self.openers();
         let wish = openers.next_wish(Instant::now());
         if wish.is_none() {
-            let _ = self.bell.read();
+            self.bell.silence();
         }
         wish
     }
@@ -116,9 +114,9 @@ impl Work for Examiner {
         if news.has_gap || !std::mem::replace(&mut self.has_surveyed, true) {
             self.find_openers();
         }
-        for Sight { port, pid, deed } in &news.sights {
-            let who = self.machine.identify(*pid);
-            self.shared.openers().saw(port, &who, *deed, now);
+        for (port, pid, deed) in news.sights {
+            let who = self.machine.identify(pid);
+            self.shared.openers().saw(&port, &who, deed, now);
         }
         for (port, errno) in self.watch.refresh(now) {
             self.log
@@ -130,7 +128,7 @@ impl Work for Examiner {
         }
         let (openers, now) = (self.shared.openers(), Instant::now());
         if openers.has_wishes(now) {
-            let _ = self.shared.bell.write(1);
+            self.shared.bell.ring();
         }
         let next = openers.next_moment(now).map(|moment| moment.max(self.rests_until));
         next.into_iter().chain(self.watch.next_moment()).min()

@@ -38,7 +38,7 @@ impl PortThreads {
     /// The lock of a port has been released or passed on.
     pub(in crate::serve) fn released(&self, real: &str, pid: Pid) {
         if let Some(exclusive) = &self.exclusive {
-            exclusive.port_released(real);
+            exclusive.released(|port, _| port == real);
         }
         if let Some(opens) = &self.opens {
             opens.change(|openers| openers.released(real, pid));
@@ -49,8 +49,8 @@ impl PortThreads {
     pub(in crate::serve) fn process_gone(&self, pid: Pid, table: &mut Table) {
         let mut is_gone =
             |who: &ProcessIdentity| who.pid == pid && table.machine().fate(who).is_over();
-        if let Some(exclusive) = self.exclusive.as_ref().filter(|it| it.is_held_by(pid)) {
-            exclusive.holder_gone(&mut is_gone);
+        if let Some(exclusive) = &self.exclusive {
+            exclusive.released(|_, who| is_gone(who));
         }
         if let Some(opens) = &self.opens {
             opens.change(|openers| openers.gone(&mut is_gone));

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use ttylock::limits::THREAD_STACK;
 
+use crate::serve::bell::Bell;
 use crate::serve::wire::timeout_until;
 
 /// What a thread does.
@@ -20,52 +19,32 @@ pub(super) trait Work {
     fn work(&mut self) -> Option<Instant>;
 }
 
-/// Makes a thread work.
-#[derive(Clone, Debug)]
-pub(super) struct Waker(Arc<EventFd>);
-
-impl Waker {
-    /// For one thread.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn new() -> io::Result<Self> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        Ok(Self(Arc::new(EventFd::from_flags(flags)?)))
-    }
-
-    pub(super) fn wake(&self) {
-        // It fails only if very many calls were not seen yet: then the thread is woken in any case.
-        let _ = self.0.write(1);
-    }
-
-    /// Starts the thread, which makes its own tools and works until the process ends.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn start<W: Work>(
-        &self,
-        name: &str,
-        make: impl FnOnce() -> W + Send + 'static,
-    ) -> io::Result<()> {
-        let wakes = Arc::clone(&self.0);
-        let run = move || {
-            let mut work = make();
-            loop {
-                turn(&mut work, &wakes);
-            }
-        };
-        thread::Builder::new().name(name.to_owned()).stack_size(THREAD_STACK).spawn(run)?;
-        Ok(())
-    }
+/// Starts a thread, which makes its own tools and works until the process ends, also at each ring of this bell.
+///
+/// # Errors
+/// The system's.
+pub(super) fn start<W: Work>(
+    wakes: &Bell,
+    name: &str,
+    make: impl FnOnce() -> W + Send + 'static,
+) -> io::Result<()> {
+    let wakes = wakes.clone();
+    let run = move || {
+        let mut work = make();
+        loop {
+            turn(&mut work, &wakes);
+        }
+    };
+    thread::Builder::new().name(name.to_owned()).stack_size(THREAD_STACK).spawn(run)?;
+    Ok(())
 }
 
-fn turn(work: &mut impl Work, wakes: &EventFd) {
+fn turn(work: &mut impl Work, wakes: &Bell) {
     let next = work.work();
     let own = PollFd::new(wakes.as_fd(), PollFlags::POLLIN);
     let bell = work.bell().map(|bell| PollFd::new(bell, PollFlags::POLLIN));
     let mut awaited: Vec<PollFd<'_>> = std::iter::once(own).chain(bell).collect();
     // An error is a signal, after which there is as much to do as after an event.
     let _ = poll(&mut awaited, timeout_until(next));
-    let _ = wakes.read();
+    wakes.silence();
 }

@@ -91,21 +91,12 @@ impl Inquiry {
         socket::send(netlink.as_raw_fd(), &question, MsgFlags::empty())?;
         let mut buffer = [0; sock_diag::BUFFER_BYTES];
         // The kernel has answered before send(2) returned, so there is nothing to wait for.
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let (length, sender) = receive_from(netlink.as_raw_fd(), &mut buffer, flags)?;
+        let (flags, mut place) = (MsgFlags::MSG_DONTWAIT, [io::IoSliceMut::new(&mut buffer)]);
+        let message = socket::recvmsg::<NetlinkAddr>(netlink.as_raw_fd(), &mut place, None, flags)?;
+        let (length, sender) = (message.bytes, message.address);
         self.netlink = Some(netlink);
         let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
         let bytes = buffer.get(..length).filter(|_| from_kernel);
         Ok(bytes.and_then(|bytes| sock_diag::told(bytes, socket, self.sequence)))
     }
-}
-
-fn receive_from(
-    netlink: i32,
-    buffer: &mut [u8],
-    flags: MsgFlags,
-) -> Result<(usize, Option<NetlinkAddr>), Errno> {
-    let mut place = [io::IoSliceMut::new(buffer)];
-    let message = socket::recvmsg::<NetlinkAddr>(netlink, &mut place, None, flags)?;
-    Ok((message.bytes, message.address))
 }

@@ -6,11 +6,11 @@ mod sock_diag;
 mod status;
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, socket, sockopt};
+use nix::sys::socket::{MsgFlags, getsockopt, sockopt};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use ttylock::{Node, Numbers as Device};
@@ -37,11 +37,6 @@ const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 
 /// The longest ACL that is read: some five hundred entries. A longer one cannot be told.
 const ACL_BYTES: usize = 4096;
-
-/// A stream socket that no program started from here inherits.
-pub(crate) fn stream_socket(family: AddressFamily) -> nix::Result<OwnedFd> {
-    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
-}
 
 /// The peer at the other end of a Unix socket: user and group as they were when it connected.
 ///

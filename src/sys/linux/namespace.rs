@@ -112,9 +112,7 @@ fn translate_by(peer: Pid, number: Pid, kin: impl Fn(Pid) -> Option<Kin>) -> Opt
 }
 
 fn kin(process: Pid) -> Option<Kin> {
-    let file = File::open(format!("/proc/{process}/status")).ok()?;
-    // Names of programs may be any bytes.
-    kin_in(&String::from_utf8_lossy(&status::read(&file)?))
+    kin_in(&status::read(process)?)
 }
 
 fn kin_in(status: &str) -> Option<Kin> {

@@ -1,46 +1,26 @@
 //! Parses `/proc/PID/status`: the user of a process, and its capabilities and groups.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use pidlockfile::Pid;
 use pidlockfile::process;
 
 use crate::sys::values::Credentials;
 
-/// As much as `/proc/PID/status` usually has: so it is read at once.
-const USUAL_STATUS_BYTES: usize = 4096;
-
-/// More than the longest `/proc/PID/status`; a process may be in 65,536 groups.
-const STATUS_BYTES: usize = 1 << 20;
-
 /// `/proc/PID/status` of one process at one time.
 #[derive(Debug)]
 pub(crate) struct Status(String);
 
-/// The whole file, as it was at one time: the kernel keeps the text while it is read on where the last reading ended.
-pub(super) fn read(file: &File) -> Option<Vec<u8>> {
-    let mut room = [0; USUAL_STATUS_BYTES];
-    let mut status = Vec::new();
-    loop {
-        let length = file.read_at(&mut room, u64::try_from(status.len()).ok()?).ok()?;
-        status.extend_from_slice(room.get(..length)?);
-        // What fits is told at once.
-        if length < room.len() || status.len() >= STATUS_BYTES {
-            return Some(status);
-        }
-    }
+/// The whole file, as it was at one time: the kernel keeps the text until it has been read to its end. A process that
+/// has ended has one until somebody takes note.
+pub(super) fn read(pid: Pid) -> Option<String> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    // Names of programs may be any bytes.
+    Some(String::from_utf8_lossy(&status).into_owned())
 }
 
 impl Status {
     /// What is told of the process that has this number now; `None` where nothing is, or it has ended.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
-        if !process::numbers_are_ours() {
-            return None;
-        }
-        let status = read(&File::open(format!("/proc/{pid}/status")).ok()?)?;
-        // Names of programs may be any bytes.
-        let status = String::from_utf8_lossy(&status).into_owned();
+        let status = process::numbers_are_ours().then(|| read(pid))??;
         Some(status).filter(|it| !it.is_empty() && !process::has_ended_in(it)).map(Self)
     }
 
@@ -91,20 +71,6 @@ mod tests {
     #[case::none("", None)]
     fn a_process_is_its_effective_users(#[case] status: &str, #[case] owner: Option<u32>) {
         assert_eq!(Status(status.to_owned()).owner(), owner);
-    }
-
-    #[rstest]
-    #[case::empty(0)]
-    #[case::usual(1400)]
-    #[case::as_much_as_is_read_at_once(USUAL_STATUS_BYTES)]
-    #[case::in_many_groups(3 * USUAL_STATUS_BYTES - 1)]
-    fn a_status_file_of_any_length_is_read_whole(#[case] bytes: usize) {
-        use std::io::Write;
-
-        let whole: Vec<u8> = b"0123456".iter().copied().cycle().take(bytes).collect();
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&whole).unwrap();
-        assert_eq!(read(&file), Some(whole));
     }
 
     #[test]

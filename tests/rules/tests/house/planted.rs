@@ -153,8 +153,8 @@ fn heads(#[case] text: &str) {
 
 #[test]
 fn a_circle_across_modules_is_caught() {
-    let (mut house, _) = with("src/protocol/line.rs", "use crate::serve::log_budget::planted;");
-    let other = file(&mut house, "src/serve/log_budget.rs");
+    let (mut house, _) = with("src/protocol/line.rs", "use crate::serve::admission::planted;");
+    let other = file(&mut house, "src/serve/admission.rs");
     let planted = "pub(crate) fn planted(_: crate::protocol::line::Framer) {}";
     *other = Source::new(other.path.clone(), &format!("{}\n{planted}\n", other.text));
     assert_ne!(caught(rules::circles, &house, "src/protocol/line.rs"), []);

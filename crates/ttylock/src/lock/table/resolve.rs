@@ -19,15 +19,12 @@ pub struct Names {
     pub real: String,
     /// The names of all lock files that may keep it busy.
     pub files: Vec<Name>,
-    /// A lock of the device consists of the first this many of them.
-    pub written: usize,
 }
 
 pub(super) fn names_of(layout: &Layout, resolved: &ResolvedDevice) -> Option<Names> {
     let LockNames { written, searched } = lock_names(layout.dialect, resolved)?;
-    let count = written.len();
     let files = written.into_iter().chain(searched).collect();
-    Some(Names { real: resolved.real().to_owned(), files, written: count })
+    Some(Names { real: resolved.real().to_owned(), files })
 }
 
 /// The node of a device, and all its other names.
