@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::{CommandFactory, Parser};
 use syslog::Facility;
 
 use crate::limits::{
@@ -20,7 +20,7 @@ use crate::protocol::reply::Version;
 use crate::serve::address::Address;
 use crate::serve::authority::Authority;
 use crate::serve::listener::{self, Listener};
-use crate::serve::settings::{Settings, Stay};
+use crate::serve::settings::Settings;
 use crate::serve::{Service, stdio, wire};
 use crate::sys::STATE_DIR;
 use ttylock::{DeviceName, Dialect, Layout, Table};
@@ -101,7 +101,7 @@ struct Options {
     exclusive: bool,
 
     /// With --exclusive: do not make this port exclusive (repeatable)
-    #[arg(long, value_name = "PORT", value_parser = port, requires = "exclusive")]
+    #[arg(long, value_name = "PORT", requires = "exclusive")]
     exclusive_except: Vec<DeviceName>,
 
     /// Let this group (name or number) release any lock by FORCE, as root may
@@ -113,7 +113,7 @@ struct Options {
     log_level: Severity,
 
     /// Log under this syslog facility: daemon, uucp, local0
-    #[arg(long, value_name = "NAME", default_value = "daemon", value_parser = facility)]
+    #[arg(long, value_name = "NAME", default_value = "daemon", value_parser = log::facility)]
     log_facility: Facility,
 }
 
@@ -168,7 +168,7 @@ impl Options {
             idle_timeout,
             limit: limit(self.max_connections),
             limit_per_user: limit(self.max_per_user),
-            stay: Stay::Forever,
+            ends_when_idle: false,
             watch_opens: self.watch_opens,
             exclusive_except: self.exclusive.then(|| self.exclusive_except.clone()),
         };
@@ -176,7 +176,7 @@ impl Options {
         if let Some(listener) = listener::from_inetd() {
             wire::let_go_of_input();
             listeners.push(listener);
-            settings.stay = Stay::WhileNeeded;
+            settings.ends_when_idle = true;
         }
         let opened = open(&self.listen, &mut listeners);
         let mut service = Service::new(version, authority, Table::new(self.layout()), log);
@@ -234,22 +234,6 @@ impl Options {
     }
 }
 
-impl ValueEnum for Severity {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Error, Self::Warning, Self::Notice, Self::Info, Self::Debug]
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(match self {
-            Self::Error => "error".into(),
-            Self::Warning => "warning".into(),
-            Self::Notice => "notice".into(),
-            Self::Info => "info".into(),
-            Self::Debug => "debug".into(),
-        })
-    }
-}
-
 fn open(addresses: &[Address], listeners: &mut Vec<Listener>) -> Result<(), String> {
     if cfg!(not(target_os = "linux")) && !(addresses.is_empty() && listeners.is_empty()) {
         let why = "--listen and passed sockets need Linux";
@@ -269,17 +253,9 @@ fn system(name: &str) -> Result<&'static Dialect, String> {
     })
 }
 
-fn port(name: &str) -> Result<DeviceName, String> {
-    name.parse().map_err(|error| format!("{error}"))
-}
-
 fn version(text: &str) -> Result<Version, String> {
     Version::parse(text)
         .ok_or_else(|| format!("needs 1 to {VERSION_CHARS} characters of printable ASCII"))
-}
-
-fn facility(name: &str) -> Result<Facility, String> {
-    log::facility(name).ok_or_else(|| "no such syslog facility".to_owned())
 }
 
 /// Of `/etc/group` and no other source: name services are code of others, and may take any time.

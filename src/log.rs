@@ -17,7 +17,7 @@ use crate::sys::SYSLOG;
 use ttylock::Weight;
 
 /// How grave a line is, the gravest first. Source: syslog(3), without the three above error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Severity {
     /// The service, or a part of it, does not work.
     Error = syslog::Severity::Err as isize,
@@ -144,12 +144,16 @@ fn message(facility: Facility, severity: Severity, line: &str) -> String {
 }
 
 /// The facility of this name, such as `daemon` or `LOG_DAEMON`, in any case.
-#[must_use]
-pub fn facility(name: &str) -> Option<Facility> {
+///
+/// # Errors
+/// That there is none.
+pub fn facility(name: &str) -> Result<Facility, &'static str> {
     let name = name.to_ascii_lowercase();
     let name = name.strip_prefix("log_").unwrap_or(&name);
-    let known = (0..=23).filter_map(|number| Facility::try_from(number).ok());
-    known.into_iter().find(|facility: &Facility| facility.to_string().eq_ignore_ascii_case(name))
+    let mut known = (0..=23).filter_map(|number| Facility::try_from(number).ok());
+    known
+        .find(|facility: &Facility| facility.to_string().eq_ignore_ascii_case(name))
+        .ok_or("no such syslog facility")
 }
 
 /// One line of at most [`JOURNAL_CHARS`] characters: control characters, and everything else
@@ -235,6 +239,6 @@ mod tests {
     #[case("", None)]
     #[case("log_log_mail", None)]
     fn facilities_have_names(#[case] name: &str, #[case] number: Option<u8>) {
-        assert_eq!(facility(name).map(|facility| facility as u8), number);
+        assert_eq!(facility(name).ok().map(|facility| facility as u8), number);
     }
 }

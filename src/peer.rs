@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockaddrLike, SockaddrStorage};
 use pidlockfile::Pid;
 
-use crate::sys::{self, Connection, Numbers};
+use crate::sys::{self, Connection, Numbers, PeerFacts};
 pub(crate) use crate::sys::{Inquiry, Status};
 pub(crate) use permission::{is_no_port, may_open};
 
@@ -115,40 +115,32 @@ impl Peer {
             Err(Errno::ENOTSOCK) => return Ok(Self::starter()),
             Err(_) => return Err(Stranger::Gone),
         };
-        match far.family() {
-            Some(AddressFamily::Unix) => Ok(Self::unix(stream)),
+        let (place, facts) = match far.family() {
+            Some(AddressFamily::Unix) => (Place::UnixSocket, sys::unix_peer(stream)),
             Some(AddressFamily::Inet | AddressFamily::Inet6) => {
                 let near = socket::getsockname(raw).map_err(|_| Stranger::Gone)?;
-                Self::tcp(inquiry, &near, &far)
+                let near = address(&near).ok_or(Stranger::OtherFamily)?;
+                let far = address(&far).ok_or(Stranger::OtherFamily)?;
+                if !far.ip().is_loopback() {
+                    return Err(Stranger::Remote(far));
+                }
+                // The peer's socket has the same two ends, the other way round. TCP does not tell in which pid namespace
+                // it is.
+                let uid = inquiry.uid_of(&Connection { near: far, far: near });
+                (
+                    Place::Loopback(far),
+                    PeerFacts { uid, numbers: Numbers::Ours, groups: Vec::new() },
+                )
             }
-            _ => Err(Stranger::OtherFamily),
-        }
+            _ => return Err(Stranger::OtherFamily),
+        };
+        let PeerFacts { uid, numbers, groups } = facts;
+        Ok(Self { place, uid, numbers, groups })
     }
 
     fn starter() -> Self {
         let uid = Some(nix::unistd::getuid().as_raw());
         Self { place: Place::Starter, uid, numbers: Numbers::Ours, groups: Vec::new() }
-    }
-
-    fn unix(stream: BorrowedFd<'_>) -> Self {
-        let sys::UnixPeer { uid, numbers, groups } = sys::unix_peer(stream);
-        Self { place: Place::UnixSocket, uid, numbers, groups }
-    }
-
-    fn tcp(
-        inquiry: &mut Inquiry,
-        near: &SockaddrStorage,
-        far: &SockaddrStorage,
-    ) -> Result<Self, Stranger> {
-        let near = address(near).ok_or(Stranger::OtherFamily)?;
-        let far = address(far).ok_or(Stranger::OtherFamily)?;
-        if !far.ip().is_loopback() {
-            return Err(Stranger::Remote(far));
-        }
-        // The peer's socket has the same two ends, the other way round.
-        let uid = inquiry.uid_of(&Connection { near: far, far: near });
-        // TCP does not tell in which pid namespace the other end is.
-        Ok(Self { place: Place::Loopback(far), uid, numbers: Numbers::Ours, groups: Vec::new() })
     }
 
     /// The user at the other end, where the kernel tells.

@@ -7,7 +7,7 @@ use crate::limits::{ECHO_CHARS, LINE_BYTES};
 
 /// Takes bytes, gives lines. Feed it with [`Framer::next_line`] until it asks for more.
 /// Between two lines it holds no memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Framer {
     line: Vec<u8>,
     /// Bytes of the line so far, also those that are no longer kept.
@@ -25,8 +25,9 @@ pub enum Line {
 }
 
 /// Where in a telnet sequence the stream stands. Source: RFC 854, RFC 855.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Telnet {
+    #[default]
     Data,
     /// After IAC.
     Command,
@@ -48,7 +49,7 @@ impl Framer {
     /// At the beginning of a stream.
     #[must_use]
     pub fn new() -> Self {
-        Self { line: Vec::new(), length: 0, telnet: Telnet::Data }
+        Self::default()
     }
 
     /// Takes bytes off the front of `input` up to the end of one line, and gives that line;
@@ -104,11 +105,5 @@ impl Framer {
         }
         line.truncate(ECHO_CHARS);
         Line::TooLong(line)
-    }
-}
-
-impl Default for Framer {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -210,11 +210,6 @@ impl Connection {
         if self.output.is_empty() {
             self.say(farewell.as_bytes());
         }
-        self.close();
-    }
-
-    /// Closes so that the last reply arrives.
-    pub(super) fn close(self) {
         self.wire.close();
     }
 }

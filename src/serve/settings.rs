@@ -13,20 +13,11 @@ pub(crate) struct Settings {
     pub limit: usize,
     /// Connections of one user.
     pub limit_per_user: usize,
-    /// When the daemon ends by itself.
-    pub stay: Stay,
+    /// Whether it ends when it has had nothing to do for the idle time: the program that started it listens on, and starts
+    /// another (inetd `wait`).
+    pub ends_when_idle: bool,
     /// Whether ports that are held open without a lock get one.
     pub watch_opens: bool,
     /// If ports are made exclusive while they are locked: all but these, by any of their names.
     pub exclusive_except: Option<Vec<DeviceName>>,
-}
-
-/// When a daemon ends without being told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stay {
-    /// Never.
-    Forever,
-    /// When it has had nothing to do for the idle time: the program that started it listens on, and starts
-    /// another (inetd `wait`).
-    WhileNeeded,
 }

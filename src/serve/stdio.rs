@@ -35,7 +35,7 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
             }
             Phase::Pausing(_) => {}
             // With one client there is nobody to wait among, and WAIT is not offered.
-            Phase::Waiting | Phase::Over => return connection.close(),
+            Phase::Waiting | Phase::Over => return connection.wire.close(),
         }
         let now = Instant::now();
         if now.saturating_duration_since(opened) >= CHECK_EVERY {
@@ -50,13 +50,7 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
 fn wait(connection: &Connection, idle_timeout: Duration) -> bool {
     let deadline = connection.moment(idle_timeout);
     // Checked before each read: single bytes do not keep a session.
-    let is_over = || deadline.is_some_and(|deadline| deadline <= Instant::now());
-    while !is_over() {
-        if connection.wait(deadline) {
-            return true;
-        }
-    }
-    false
+    deadline.is_none_or(|deadline| Instant::now() < deadline) && connection.wait(deadline)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use nix::sys::socket::MsgFlags;
 use pidlockfile::Pid;
 use ttylock::{Node, Numbers as Device};
 
-use super::values::{Connection, Credentials, Numbers, UnixPeer};
+use super::values::{Connection, Credentials, Numbers, PeerFacts};
 
 /// Where syslog listens. Source: syslogd(8) of each. On illumos that is no socket, and what is
 /// logged is lost.
@@ -68,16 +68,16 @@ impl Status {
 /// The peer at the other end of a Unix socket: its user (getpeereid(3)), but not its process. Every
 /// process of these systems has one number, in jails too.
 #[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
-pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
+pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
     let ids = nix::unistd::getpeereid(stream).ok();
     let groups = ids.iter().map(|(_, group)| group.as_raw()).collect();
-    UnixPeer { uid: ids.map(|(user, _)| user.as_raw()), numbers: Numbers::Ours, groups }
+    PeerFacts { uid: ids.map(|(user, _)| user.as_raw()), numbers: Numbers::Ours, groups }
 }
 
 /// That cannot be seen.
 #[cfg(any(target_os = "illumos", target_os = "solaris"))]
-pub(crate) fn unix_peer(_stream: BorrowedFd<'_>) -> UnixPeer {
-    UnixPeer { uid: None, numbers: Numbers::Unknown, groups: Vec::new() }
+pub(crate) fn unix_peer(_stream: BorrowedFd<'_>) -> PeerFacts {
+    PeerFacts { uid: None, numbers: Numbers::Unknown, groups: Vec::new() }
 }
 
 /// Nobody counts in another way, as far as is known.

@@ -12,8 +12,8 @@ pub(crate) struct Connection {
     pub(crate) far: SocketAddr,
 }
 
-/// The peer at the other end of a Unix socket, as far as the system tells.
-pub(crate) struct UnixPeer {
+/// What is told of the peer at the other end of a connection.
+pub(crate) struct PeerFacts {
     pub(crate) uid: Option<u32>,
     pub(crate) numbers: Numbers,
     /// The groups of the process that connected, as it was then; as far as they can be told.

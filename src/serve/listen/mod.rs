@@ -27,7 +27,7 @@ use super::opened::serve_openers;
 use super::ports::{ExclusivePorts, OpenPorts};
 use super::queue::WaiterId;
 use super::service::Service;
-use super::settings::{Settings, Stay};
+use super::settings::Settings;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use super::wire::{Wire, timeout_until};
@@ -270,7 +270,7 @@ impl<'s> Daemon<'s> {
         connection.greet(self.service, now);
         let nothing = EpollEvent::new(EpollFlags::EPOLLONESHOT, token);
         if self.epoll.add(&connection.wire, nothing).is_err() {
-            return connection.close();
+            return connection.wire.close();
         }
         self.clients.members.insert(token, connection);
         self.after(token);
@@ -316,7 +316,7 @@ impl<'s> Daemon<'s> {
     fn idle_end(&mut self) -> Option<Instant> {
         let is_needed =
             !self.clients.members.is_empty() || !self.service.table.watched().is_empty();
-        if self.settings.stay == Stay::Forever || is_needed {
+        if !self.settings.ends_when_idle || is_needed {
             return None;
         }
         self.quiet.checked_add(self.settings.idle_timeout)

@@ -108,7 +108,7 @@ impl Daemon<'_> {
 
     pub(super) fn close(&mut self, token: Token) {
         if let Some(connection) = self.leave(token) {
-            connection.close();
+            connection.wire.close();
         }
     }
 

@@ -46,11 +46,11 @@ pub(super) struct OpenWatch {
 }
 
 impl OpenWatch {
-    /// Begins, and gives up the capability that it took.
+    /// Begins, and gives up the capability that it took. Tells of the ports that cannot be watched.
     ///
     /// # Errors
     /// The system's: without `CAP_SYS_ADMIN`, or on a kernel before 5.9.
-    pub(super) fn begin(dev_dir: &Path) -> io::Result<Self> {
+    pub(super) fn begin(dev_dir: &Path) -> io::Result<(Self, Vec<(String, Errno)>)> {
         // Without it there are events, but not their processes.
         if !capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN) {
             return Err(Errno::EPERM.into());
@@ -69,8 +69,7 @@ impl OpenWatch {
         let mut watch = Self { group, dev_dir, ports, unwatched, look_again: None };
         let unwatched = watch.look_for_ports();
         give_up_administration()?;
-        watch.unwatched.extend(unwatched.into_iter().map(|(port, _)| port));
-        Ok(watch)
+        Ok((watch, unwatched))
     }
 
     /// What has happened, as much as fits into one reading.
@@ -107,11 +106,7 @@ impl OpenWatch {
             return Vec::new();
         }
         self.look_again = None;
-        let mut unwatched = self.look_for_ports();
-        unwatched.retain(|(port, _)| {
-            self.unwatched.len() < WATCHED_PORTS && self.unwatched.insert(port.clone())
-        });
-        unwatched
+        self.look_for_ports()
     }
 
     fn look_for_ports(&mut self) -> Vec<(String, Errno)> {
@@ -119,6 +114,7 @@ impl OpenWatch {
         let mode = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_DONT_FOLLOW;
         let mut ports = serial_devices(&self.dev_dir);
         ports.truncate(WATCHED_PORTS);
+        self.unwatched.retain(|port| ports.iter().any(|(name, _)| name == port));
         let mut unwatched = Vec::new();
         for (name, _) in &ports {
             let path = self.dev_dir.join(name);
@@ -126,7 +122,10 @@ impl OpenWatch {
                 Ok(()) => {
                     self.unwatched.remove(name);
                 }
-                Err(errno) => unwatched.push((name.clone(), errno)),
+                Err(errno) if self.unwatched.insert(name.clone()) => {
+                    unwatched.push((name.clone(), errno));
+                }
+                Err(_) => {}
             }
         }
         self.ports = self.handles(&ports);
@@ -152,11 +151,6 @@ impl OpenWatch {
         // Two file systems with the same name for different nodes: they cannot be told apart.
         named.retain(|handle, _| !twice.contains(handle));
         named
-    }
-
-    /// Those that could not be watched from the beginning.
-    pub(super) fn unwatched(&self) -> impl Iterator<Item = &str> {
-        self.unwatched.iter().map(String::as_str)
     }
 }
 

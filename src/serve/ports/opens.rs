@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use nix::errno::Errno;
 use pidlockfile::process::{Fate, Machine, ProcessIdentity};
 use ttylock::limits::{PORT_EXAMINATION_SHARE, PORT_SCAN_EVERY};
 use ttylock::{DeviceName, Node, all_openers, follow, has_open};
@@ -32,13 +33,11 @@ impl OpenPorts {
     /// # Errors
     /// The system's: without the capability, or on an older kernel.
     pub(in crate::serve) fn start(dev_dir: &Path, mut log: Log) -> io::Result<Self> {
-        let watch = OpenWatch::begin(dev_dir).map_err(|error| {
+        let (watch, unwatched) = OpenWatch::begin(dev_dir).map_err(|error| {
             let why = format!("--watch-opens needs CAP_SYS_ADMIN and Linux 5.9: {error}");
             io::Error::new(error.kind(), why)
         })?;
-        for port in watch.unwatched() {
-            log.record(Severity::Warning, &format_args!("cannot watch {port}"));
-        }
+        report(&mut log, unwatched);
         let ports = Self { openers: Arc::default(), waker: Bell::new()?, bell: Bell::new()? };
         let (dev_dir, shared) = (dev_dir.to_owned(), ports.clone());
         worker::start(&ports.waker, "lfpd-opens", move || Examiner {
@@ -88,6 +87,13 @@ impl AsFd for OpenPorts {
     }
 }
 
+/// Of the ports that cannot be watched.
+fn report(log: &mut Log, unwatched: Vec<(String, Errno)>) {
+    for (port, errno) in unwatched {
+        log.record(Severity::Warning, &format_args!("cannot watch {port}: {}", errno.desc()));
+    }
+}
+
 /// The thread.
 struct Examiner {
     watch: OpenWatch,
@@ -118,10 +124,7 @@ impl Work for Examiner {
             let who = self.machine.identify(pid);
             self.shared.openers().saw(&port, &who, deed, now);
         }
-        for (port, errno) in self.watch.refresh(now) {
-            self.log
-                .record(Severity::Warning, &format_args!("cannot watch {port}: {}", errno.desc()));
-        }
+        report(&mut self.log, self.watch.refresh(now));
         let question = (self.rests_until <= now).then(|| self.shared.openers().next(now)).flatten();
         if let Some(question) = question {
             self.examine(&question, now);

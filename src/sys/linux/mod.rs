@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use ttylock::{Node, Numbers as Device};
 
-use super::values::{Numbers, UnixPeer};
+use super::values::{Numbers, PeerFacts};
 pub(crate) use inquiry::Inquiry;
 pub(crate) use namespace::translate;
 pub(crate) use status::Status;
@@ -43,9 +43,9 @@ const ACL_BYTES: usize = 4096;
 /// What else is told of the process, is told by its number, and only of the very process that
 /// connected. Of its groups those count that a program with the set-group-ID bit does not change
 /// (credentials(7)): a client that connects and becomes such a program has no more rights than before.
-pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
+pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
     let Ok(credentials) = getsockopt(&stream, sockopt::PeerCredentials) else {
-        return UnixPeer { uid: None, numbers: Numbers::Unknown, groups: Vec::new() };
+        return PeerFacts { uid: None, numbers: Numbers::Unknown, groups: Vec::new() };
     };
     let mut kin = namespace::kin_of(credentials.pid());
     if is_reaped(stream) {
@@ -53,7 +53,7 @@ pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> UnixPeer {
     }
     let (numbers, supplementary) = namespace::of(credentials.pid(), kin);
     let groups = std::iter::once(credentials.gid()).chain(supplementary).collect();
-    UnixPeer { uid: Some(credentials.uid()), numbers, groups }
+    PeerFacts { uid: Some(credentials.uid()), numbers, groups }
 }
 
 /// Whether the process that connected is no more, so that another one may have its number. Where the
