@@ -31,10 +31,7 @@ const STEPS: u32 = 4;
 /// The pause between two looks whether a standby runs that a client's bytes may wait for.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
 /// No client waits longer than this for a change of a key: sending an answer shows whether it is still there.
-const LONGEST_WATCH: Seconds = match Seconds::new(60) {
-    Some(seconds) => seconds,
-    None => Seconds::ZERO,
-};
+const LONGEST_WATCH: Seconds = Seconds::new(60).unwrap();
 
 thread_local! {
     /// Where bytes are received, so that an idle connection needs no buffer for them.
@@ -481,19 +478,20 @@ impl Connection {
             drop(core);
             return Some(Err(self.send_away()));
         }
-        let sight = match core.sight(now, key) {
-            _ if self.transport.is_draining() => Err(Refusal::Draining),
-            Ok(line) if now < until && last == Some(line.tag) => return None,
-            sight => sight,
-        };
+        let is_draining = core.draining || self.transport.is_draining();
+        let sight = core.engine.sight(now, key);
+        if now < until && last == Some(wire::tag_of(sight.as_ref())) && !is_draining {
+            return None;
+        }
         core.end_watch(self.id);
         // The client is told nothing that would be false after a restart.
         self.rests_on = core.recording.mark();
         drop(core);
         self.restart_reading(now);
-        match sight {
-            Ok(line) => self.output.extend_from_slice(&line.text),
-            Err(refusal) => wire::push_answer(&mut self.output, &Answer::Refused(refusal)),
+        if is_draining {
+            wire::push_answer(&mut self.output, &Answer::Refused(Refusal::Draining));
+        } else {
+            wire::push_sight(&mut self.output, sight.as_ref());
         }
         Some(Ok(()))
     }

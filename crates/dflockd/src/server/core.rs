@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::tls::Tls;
 use connections::Connections;
 use leases::journal::Failed;
-use leases::wire::{Fault, StatsCursor, push_sight, push_stats, tag_of};
+use leases::wire::{Fault, StatsCursor, push_stats};
 use leases::{
     AutoRelease, ConnId, Effect, Engine, Key, KeyLine, KeyView, Label, Moment, Party, Progress,
     Refusal, Request, Verdict,
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Instant;
 use tokio::sync::Notify;
-use watching::{SightLine, WOKEN_PER_TURN, Watchers};
+use watching::{WOKEN_PER_TURN, Watchers};
 
 /// The number of bytes of a `stats` body that are made in one turn.
 pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
@@ -107,13 +107,6 @@ impl Readiness {
     }
 }
 
-/// Why a connection was not taken in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TurnedAway {
-    Full,
-    AddressFull,
-}
-
 /// One key, if it is in use, with at most so many holders and waiters.
 pub(super) fn view(
     core: &Core,
@@ -132,18 +125,23 @@ pub(super) fn view(
 }
 
 impl Core {
-    /// Seats a new connection, if the caps allow.
+    /// Seats a new connection, if the caps allow; else says which does not.
     pub(super) fn admit(
         &mut self,
         settings: &Settings,
         address: Option<IpAddr>,
-    ) -> Result<(ConnId, u64), TurnedAway> {
-        let has_room = self.connections.has_room_for(address, settings.max_connections_per_address);
-        let is_full =
-            settings.max_connections > 0 && self.connections.len() >= settings.max_connections;
-        if is_full || !has_room {
+    ) -> Result<(ConnId, u64), &'static str> {
+        let most = settings.max_connections;
+        let full = if most > 0 && self.connections.len() >= most {
+            Some("max connections reached")
+        } else {
+            let has_room =
+                self.connections.has_room_for(address, settings.max_connections_per_address);
+            (!has_room).then_some("max connections per address reached")
+        };
+        if let Some(full) = full {
             self.tallies.turned_away += 1;
-            return Err(if is_full { TurnedAway::Full } else { TurnedAway::AddressFull });
+            return Err(full);
         }
         let serial = self.connections.next_serial();
         let id = self.engine.connect(serial);
@@ -255,7 +253,7 @@ impl Core {
         self.engine.advance(now);
         self.deliver(now);
         self.connections.wake_late(now, WOKEN_PER_TURN);
-        for id in self.watchers.next_portion(WOKEN_PER_TURN) {
+        for id in std::iter::from_fn(|| self.watchers.next()).take(WOKEN_PER_TURN) {
             self.connections.wake(id);
         }
         self.armed = self.next_deadline();
@@ -266,9 +264,10 @@ impl Core {
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
         self.engine.drain(now);
-        self.watchers.sweep_all();
         self.deliver(now);
         self.rearm();
+        // Those that watch a key are told.
+        self.connections.wake_all();
     }
 
     pub(super) fn stats(
@@ -334,24 +333,5 @@ impl Core {
                 self.engine.watch(key, false);
             }
         }
-    }
-
-    /// The reply to a client that watches a key. It is built once for each change of a key, however many clients watch the
-    /// key.
-    pub(super) fn sight(&mut self, now: Moment, key: Key<'_>) -> Result<Arc<SightLine>, Refusal> {
-        if self.draining {
-            return Err(Refusal::Draining);
-        }
-        if let Some(Some(line)) = self.watchers.sweep_line(key) {
-            return Ok(Arc::clone(line));
-        }
-        let sight = self.engine.sight(now, key);
-        let mut text = Vec::new();
-        push_sight(&mut text, sight.as_ref());
-        let line = Arc::new(SightLine { tag: tag_of(sight.as_ref()), text });
-        if let Some(kept) = self.watchers.sweep_line(key) {
-            *kept = Some(Arc::clone(&line));
-        }
-        Ok(line)
     }
 }

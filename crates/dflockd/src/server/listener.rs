@@ -1,7 +1,7 @@
 //! Listening sockets, and the loop that accepts connections.
 
 use super::connection::serve;
-use super::core::{Shared, TurnedAway};
+use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::{place::Place, standby::pass};
 use super::transport::{Peer, Stream, Transport};
@@ -95,34 +95,27 @@ impl Door {
     }
 }
 
-/// A message that is logged at most once a minute.
-#[derive(Default)]
-struct Complaint(Option<Instant>);
+/// The pause between two complaints in the log.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
-impl Complaint {
-    const EVERY: Duration = Duration::from_secs(60);
-
-    fn is_due(&mut self) -> bool {
-        let is_due = self.0.is_none_or(|last| last.elapsed() >= Self::EVERY);
-        if is_due {
-            self.0 = Some(Instant::now());
-        }
-        is_due
+/// Notes the time of a complaint if one is due.
+fn may_complain(last: &mut Option<Instant>) -> bool {
+    let is_due = last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY);
+    if is_due {
+        *last = Some(Instant::now());
     }
-
-    fn tell(&mut self, connections: usize) {
-        if self.is_due() {
-            tracing::error!(connections, "no descriptors left for more connections; they wait");
-        }
-    }
+    is_due
 }
 
 /// Accepts connections until it is dropped.
 pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) {
-    let mut complaint = Complaint::default();
+    let mut complaint = None;
     loop {
         while shared.is_full() {
-            complaint.tell(shared.core().connections.len());
+            if may_complain(&mut complaint) {
+                let connections = shared.core().connections.len();
+                tracing::error!(connections, "no descriptors left for more connections; they wait");
+            }
             tokio::time::sleep(PAUSE).await;
         }
         match listener.door.next().await {
@@ -130,7 +123,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) {
             // The client gave up before its connection was accepted.
             Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(err) => {
-                if complaint.is_due() {
+                if may_complain(&mut complaint) {
                     tracing::error!(%err, "accept error");
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -186,17 +179,11 @@ fn secure(shared: &Shared, stream: Stream, peer: Peer) -> Option<Transport> {
 /// A seat for a new connection, if the caps allow.
 pub(super) fn admit(shared: &Shared, peer: Peer) -> Option<(ConnId, u64)> {
     let admitted = shared.core().admit(&shared.settings, address(peer));
-    match admitted {
-        Ok(seat) => {
-            tracing::debug!(%peer, conn_id = seat.1, "client connected");
-            return Some(seat);
-        }
-        Err(TurnedAway::Full) => tracing::warn!(%peer, "max connections reached"),
-        Err(TurnedAway::AddressFull) => {
-            tracing::warn!(%peer, "max connections per address reached");
-        }
+    match &admitted {
+        Ok((_, conn_id)) => tracing::debug!(%peer, conn_id, "client connected"),
+        Err(full) => tracing::warn!(%peer, "{full}"),
     }
-    None
+    admitted.ok()
 }
 
 pub(super) fn spawn(shared: &Arc<Shared>, transport: Transport, seat: (ConnId, u64), peer: Peer) {

@@ -3,7 +3,7 @@
 //! One key may have ten thousand watchers. So a change only begins a sweep over them, and each turn of the driver wakes
 //! a portion of bounded size. Other clients are served between the portions.
 
-use leases::{ConnId, Key};
+use leases::ConnId;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -11,42 +11,25 @@ use std::sync::Arc;
 /// microseconds.
 pub(super) const WOKEN_PER_TURN: usize = 64;
 
-/// The reply to `watch`, and the tag of the state in it.
-#[derive(Debug)]
-pub(in crate::server) struct SightLine {
-    pub(in crate::server) tag: u64,
-    pub(in crate::server) text: Vec<u8>,
-}
-
 /// All watchers, by key and by connection.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Watchers {
     of_key: HashMap<Arc<[u8]>, Watched>,
-    /// The key of each connection, and the number that the watch got when it began.
+    /// The key of each connection, and its place among the watchers of the key.
     keys: HashMap<ConnId, (Arc<[u8]>, u64)>,
-    /// The number of the latest watch.
+    /// The last place.
     latest: u64,
     /// The keys with a sweep under way.
     sweeping: VecDeque<Arc<[u8]>>,
 }
 
-/// The watchers of one key, in the order in which they began.
+/// The watchers of one key, those that were woken last at the end.
 #[derive(Debug, Default)]
 struct Watched {
     ids: BTreeMap<u64, ConnId>,
-    sweep: Option<Sweep>,
-}
-
-/// Wakes all watchers that began before a change, the oldest first.
-#[derive(Debug)]
-struct Sweep {
-    /// The numbers of watches that are still to be woken: from `next` to `last`.
-    next: u64,
-    last: u64,
-    /// The key has changed again. A second sweep follows, so the first one always reaches the last watcher.
-    again: bool,
-    /// The reply to all of them, built by the first one.
-    line: Option<Arc<SightLine>>,
+    /// The watchers up to this place are still to be woken.
+    swept_to: u64,
+    is_sweeping: bool,
 }
 
 impl Watchers {
@@ -63,9 +46,9 @@ impl Watchers {
 
     /// Returns the key if it has no watcher any more.
     pub(super) fn remove(&mut self, id: ConnId) -> Option<Arc<[u8]>> {
-        let (key, number) = self.keys.remove(&id)?;
+        let (key, place) = self.keys.remove(&id)?;
         let others = self.of_key.get_mut(&key)?;
-        others.ids.remove(&number);
+        others.ids.remove(&place);
         others.ids.is_empty().then(|| self.of_key.remove(&key))?;
         Some(key)
     }
@@ -75,23 +58,12 @@ impl Watchers {
         self.keys.len()
     }
 
-    /// Something has changed that concerns all keys.
-    pub(super) fn sweep_all(&mut self) {
-        let keys: Vec<_> = self.of_key.keys().map(Arc::clone).collect();
-        keys.iter().for_each(|key| self.begin_sweep(key));
-    }
-
-    /// Begins a sweep over the watchers of a key.
+    /// Begins a sweep over the watchers of a key, or has the one under way reach all of them.
     pub(super) fn begin_sweep(&mut self, key: &[u8]) {
-        let Some((name, _)) = self.of_key.get_key_value(key) else { return };
-        let name = Arc::clone(name);
         let Some(watched) = self.of_key.get_mut(key) else { return };
-        if let Some(sweep) = &mut watched.sweep {
-            sweep.again = true;
-            sweep.line = None;
-        } else {
-            watched.sweep = Some(Sweep { next: 0, last: self.latest, again: false, line: None });
-            self.sweeping.push_back(name);
+        watched.swept_to = self.latest;
+        if !std::mem::replace(&mut watched.is_sweeping, true) {
+            self.sweeping.push_back(key.into());
         }
     }
 
@@ -100,39 +72,24 @@ impl Watchers {
         !self.sweeping.is_empty()
     }
 
-    /// The watchers to wake next, at most `most`. The keys take turns.
-    pub(super) fn next_portion(&mut self, most: usize) -> Vec<ConnId> {
-        let mut portion = Vec::new();
-        for _ in 0..self.sweeping.len() {
-            if portion.len() >= most {
-                break;
-            }
-            let Some(name) = self.sweeping.pop_front() else { break };
+    /// The next watcher to wake; the keys take turns. It goes to the end, so that a key that changes all the time keeps
+    /// nobody waiting.
+    pub(super) fn next(&mut self) -> Option<ConnId> {
+        loop {
+            let name = self.sweeping.pop_front()?;
             // The watchers of a key may all have left meanwhile.
             let Some(watched) = self.of_key.get_mut(&name) else { continue };
-            let Some(sweep) = &mut watched.sweep else { continue };
-            let rest = watched.ids.range(sweep.next..).take_while(|(it, _)| **it <= sweep.last);
-            let before = portion.len();
-            for (number, id) in rest.take(most - before) {
-                portion.push(*id);
-                sweep.next = number + 1;
-            }
-            if portion.len() > before {
-                self.sweeping.push_back(name);
-            } else if sweep.again {
-                *sweep = Sweep { next: 0, last: self.latest, again: false, line: None };
-                self.sweeping.push_back(name);
-            } else {
-                watched.sweep = None;
-            }
+            let first = watched.ids.first_entry().filter(|it| *it.key() <= watched.swept_to);
+            let Some(id) = first.map(|it| it.remove()) else {
+                watched.is_sweeping = false;
+                continue;
+            };
+            self.latest += 1;
+            watched.ids.insert(self.latest, id);
+            self.keys.insert(id, (Arc::clone(&name), self.latest));
+            self.sweeping.push_back(name);
+            return Some(id);
         }
-        portion
-    }
-
-    /// The line of the sweep over a key, if there is one.
-    pub(super) fn sweep_line(&mut self, key: Key<'_>) -> Option<&mut Option<Arc<SightLine>>> {
-        let sweep = self.of_key.get_mut(key.bytes())?.sweep.as_mut()?;
-        Some(&mut sweep.line)
     }
 }
 
@@ -285,21 +242,5 @@ mod tests {
                 let _ = scene.turn();
             }
         }
-    }
-
-    /// All watchers of a change get the same line. The next change has another one.
-    #[test]
-    fn the_line_is_built_once_for_each_change() {
-        let scene = Scene::new(WOKEN_PER_TURN + 1);
-        let line = || {
-            let now = scene.shared.now();
-            scene.core(|core| core.sight(now, key("k"))).unwrap()
-        };
-        scene.change();
-        let first = line();
-        let _ = scene.turn();
-        assert!(Arc::ptr_eq(&first, &line()));
-        scene.change();
-        assert!(!Arc::ptr_eq(&first, &line()));
     }
 }
