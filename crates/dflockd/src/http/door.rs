@@ -65,7 +65,7 @@ impl HttpDoor {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let tls = handle.tls().map(|tls| TlsAcceptor::from(tls.config()));
+                    let tls = handle.tls().map(|tls| TlsAcceptor::from(tls.0));
                     admit(&site, tls, stream);
                     // Requests that have arrived count before the next new connection closes an old one, and a
                     // flood of connections gets only its share of turns.
@@ -84,10 +84,7 @@ impl HttpDoor {
 
 fn admit(site: &Arc<Site>, tls: Option<TlsAcceptor>, stream: TcpStream) {
     site.count_connection();
-    let seat = site.seats.take();
-    let id = seat.id();
-    let task = tokio::spawn(secure(Arc::clone(site), seat, tls, stream));
-    site.seats.set_task(id, task.abort_handle());
+    site.seats.spawn(|seat| secure(Arc::clone(site), seat, tls, stream));
 }
 
 async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: TcpStream) {
@@ -168,19 +165,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.judge(cx, result)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.judge(cx, result)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -7,10 +7,12 @@ use super::reply::{self, Fault, ReplyBody};
 use super::seats::Seats;
 use super::site::Site;
 use crate::server::{Handle, LinkStream};
+use http_body_util::BodyExt;
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONNECTION, HOST, HeaderValue};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -28,10 +30,7 @@ pub(crate) async fn serve_standbys(handle: Handle) {
     let Some(mut streams) = handle.take_http_streams() else { return };
     let site = Arc::new(Site::new(handle, Reach::Standby, Seats::new(MAX_REQUESTS)));
     while let Some(stream) = streams.recv().await {
-        let seat = site.seats.take();
-        let id = seat.id();
-        let task = tokio::spawn(converse(Arc::clone(&site), seat, stream));
-        site.seats.set_task(id, task.abort_handle());
+        site.seats.spawn(|seat| converse(Arc::clone(&site), seat, stream));
     }
 }
 
@@ -59,7 +58,7 @@ pub(super) async fn ask<B>(
     match timeout(PATIENCE, answer).await {
         Ok(Some(mut answer)) => {
             answer.headers_mut().remove(CONNECTION);
-            answer.map(ReplyBody::Passed)
+            answer.map(|body| body.map_err(io::Error::other).boxed_unsync())
         }
         Ok(None) | Err(_) => reply::fault(Fault::StoreAway),
     }

@@ -9,7 +9,6 @@
 //!              ─▶ query    pure: what to show of the holders
 //!              ─▶ metrics, holders   pure: numbers → text
 //!              ─▶ leader   what the leader of a service on etcd answers for a server that does not lead
-//!              ─▶ pace     how much of the thread all of them may have
 //!              ─▶ reply    the one place where answers get their headers
 //! ```
 //!
@@ -22,7 +21,6 @@ mod holders;
 #[cfg(feature = "etcd")]
 mod leader;
 mod metrics;
-mod pace;
 mod query;
 mod reply;
 mod route;

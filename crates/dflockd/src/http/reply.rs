@@ -3,12 +3,12 @@
 //! The page may run only the one script of this server. No answer may be stored, framed, or taken for another
 //! type.
 
-use super::pace::Pace;
-use crate::server::Handle;
+use crate::server::{Handle, Pace};
+use http_body_util::channel::{Channel, Sender};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::Response;
-#[cfg(feature = "etcd")]
-use hyper::body::Incoming;
-use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::body::Bytes;
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
     HeaderValue, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -17,11 +17,12 @@ use hyper::http::StatusCode;
 use leases::Progress;
 use leases::journal::Failed;
 use leases::wire::StatsCursor;
+use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use tokio::sync::mpsc;
+
+/// The body of an answer. An error ends the connection, so that its client sees that the body is not whole.
+pub(super) type ReplyBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// The approximate size of one piece of a body.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -91,7 +92,8 @@ pub(super) fn whole(
     content_type: &'static str,
     body: impl Into<Bytes>,
 ) -> Response<ReplyBody> {
-    build(status, content_type, ReplyBody::Whole(body.into()))
+    let body = Full::new(body.into()).map_err(|never: Infallible| match never {});
+    build(status, content_type, body.boxed_unsync())
 }
 
 /// The page itself, the only answer that may run a script in a browser.
@@ -104,23 +106,26 @@ pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
 
 /// The body of `stats`, however long.
 pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBody> {
-    let body = match next_piece(handle, pace, StatsCursor::default()).await {
-        Err(Failed) => return fault(Fault::StoreAway),
-        Ok((first, None)) => ReplyBody::Whole(first),
-        Ok((first, Some(cursor))) => {
-            let (sender, rest) = mpsc::channel(1);
-            tokio::spawn(send_pieces(handle.clone(), Arc::clone(pace), cursor, sender));
-            ReplyBody::Pieces { first, rest }
+    match next_piece(handle, pace, StatsCursor::default()).await {
+        Err(Failed) => fault(Fault::StoreAway),
+        Ok((body, None)) => whole(StatusCode::OK, JSON, body),
+        Ok(first) => {
+            let (sender, body) = Channel::new(1);
+            tokio::spawn(send_pieces(handle.clone(), Arc::clone(pace), first, sender));
+            build(StatusCode::OK, JSON, body.boxed_unsync())
         }
-    };
-    build(StatusCode::OK, JSON, body)
+    }
 }
 
 /// A piece, and the cursor for the piece after it.
-type Piece = Result<(Bytes, Option<StatsCursor>), Failed>;
+type Piece = (Bytes, Option<StatsCursor>);
 
 /// The next piece, when it may be told.
-async fn next_piece(handle: &Handle, pace: &Pace, mut cursor: StatsCursor) -> Piece {
+async fn next_piece(
+    handle: &Handle,
+    pace: &Pace,
+    mut cursor: StatsCursor,
+) -> Result<Piece, Failed> {
     let mut piece = String::new();
     loop {
         let progress = pace.step(|| handle.stats_piece(&mut cursor, &mut piece)).await;
@@ -132,21 +137,18 @@ async fn next_piece(handle: &Handle, pace: &Pace, mut cursor: StatsCursor) -> Pi
     }
 }
 
-/// Makes each further piece when the last one was taken, until the client has left.
+/// Makes each further piece when the last but one was taken, until the client has left.
 async fn send_pieces(
     handle: Handle,
     pace: Arc<Pace>,
-    mut cursor: StatsCursor,
-    sender: mpsc::Sender<Result<Bytes, Failed>>,
+    (mut piece, mut rest): Piece,
+    mut sender: Sender<Bytes, io::Error>,
 ) {
-    while let Ok(room) = sender.reserve().await {
+    while sender.send_data(piece).await.is_ok() {
+        let Some(cursor) = rest else { return };
         match next_piece(&handle, &pace, cursor).await {
-            Ok((piece, rest)) => {
-                room.send(Ok(piece));
-                let Some(rest) = rest else { return };
-                cursor = rest;
-            }
-            Err(Failed) => return room.send(Err(Failed)),
+            Ok(next) => (piece, rest) = next,
+            Err(Failed) => return sender.abort(io::Error::other("holds cannot be recorded")),
         }
     }
 }
@@ -193,63 +195,6 @@ fn build(status: StatusCode, content_type: &'static str, body: ReplyBody) -> Res
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
-}
-
-/// The body of an answer.
-pub(super) enum ReplyBody {
-    Whole(Bytes),
-    /// A `stats` body. An error ends the connection, so that its client sees that the body is not whole.
-    Pieces {
-        first: Bytes,
-        rest: mpsc::Receiver<Result<Bytes, Failed>>,
-    },
-    /// The leader's answer.
-    #[cfg(feature = "etcd")]
-    Passed(Incoming),
-}
-
-impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let piece = match &mut *self {
-            Self::Whole(bytes) | Self::Pieces { first: bytes, .. } if !bytes.is_empty() => {
-                Some(Ok(std::mem::take(bytes)))
-            }
-            Self::Whole(_) => None,
-            Self::Pieces { rest, .. } => ready!(rest.poll_recv(cx)),
-            #[cfg(feature = "etcd")]
-            Self::Passed(body) => {
-                return Pin::new(body).poll_frame(cx).map_err(io::Error::other);
-            }
-        };
-        let unknown = |Failed| io::Error::other("holds cannot be recorded");
-        Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(unknown)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.is_empty(),
-            Self::Pieces { .. } => false,
-            #[cfg(feature = "etcd")]
-            Self::Passed(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => {
-                SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
-            }
-            Self::Pieces { .. } => SizeHint::default(),
-            #[cfg(feature = "etcd")]
-            Self::Passed(body) => body.size_hint(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ struct Taken {
     /// Grows with every event, so the connection that is silent for longest has the smallest.
     last_used: u64,
     id: u64,
-    /// Missing between taking the seat and starting the task.
-    task: Option<AbortHandle>,
+    /// What serves it.
+    task: AbortHandle,
 }
 
 #[derive(Debug, Default)]
@@ -44,23 +44,19 @@ impl Seats {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a seat for a connection. If none is free, the connection that is silent for longest is closed.
-    pub(super) fn take(self: &Arc<Self>) -> Seat {
+    /// Serves a connection in a task of its own. If no seat is free, the connection that is silent for longest is closed.
+    pub(super) fn spawn<F>(self: &Arc<Self>, serve: impl FnOnce(Seat) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let mut table = self.table();
         if table.taken.len() >= self.most {
             table.push_out();
         }
         table.clock += 1;
         let id = table.clock;
-        table.taken.push(Taken { last_used: id, id, task: None });
-        Seat { seats: Arc::clone(self), id }
-    }
-
-    /// The task that serves this seat, to be ended when the seat is needed.
-    pub(super) fn set_task(&self, id: u64, task: AbortHandle) {
-        if let Some(taken) = self.table().taken.iter_mut().find(|taken| taken.id == id) {
-            taken.task = Some(task);
-        }
+        let task = tokio::spawn(serve(Seat { seats: Arc::clone(self), id })).abort_handle();
+        table.taken.push(Taken { last_used: id, id, task });
     }
 
     /// The number of seats taken now, and of connections closed so far to make room.
@@ -74,20 +70,13 @@ impl Table {
     fn push_out(&mut self) {
         let silent = self.taken.iter().enumerate().min_by_key(|(_, taken)| taken.last_used);
         if let Some((place, _)) = silent {
-            let taken = self.taken.swap_remove(place);
-            if let Some(task) = taken.task {
-                task.abort();
-            }
+            self.taken.swap_remove(place).task.abort();
             self.pushed_out += 1;
         }
     }
 }
 
 impl Seat {
-    pub(super) const fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Notes that a request came.
     pub(super) fn touch(&self) {
         let mut table = self.seats.table();
@@ -108,6 +97,8 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::pending;
+    use tokio::task::yield_now;
 
     fn ids(seats: &Seats) -> Vec<u64> {
         let mut ids: Vec<u64> = seats.table().taken.iter().map(|taken| taken.id).collect();
@@ -115,38 +106,45 @@ mod tests {
         ids
     }
 
-    #[test]
-    fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
+    #[tokio::test]
+    async fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
         let seats = Seats::new(3);
-        let [first, second, third] = [seats.take(), seats.take(), seats.take()];
-        first.touch();
-        let fourth = seats.take();
-        assert_eq!(ids(&seats), [first.id(), third.id(), fourth.id()]);
-        assert_eq!(seats.numbers(), (3, 1));
-        // A connection that has lost its seat already does not count when it ends.
-        drop(second);
-        assert_eq!(seats.numbers(), (3, 1));
-        drop(first);
-        let fifth = seats.take();
-        assert_eq!(ids(&seats), [third.id(), fourth.id(), fifth.id()]);
-        assert_eq!(seats.numbers(), (3, 1));
+        let numbers = Arc::new(Mutex::new(Vec::new()));
+        // The first connection asks once more after the third has come.
+        for number in 1..=5 {
+            let come = Arc::clone(&numbers);
+            seats.spawn(move |seat| async move {
+                come.lock().unwrap().push(seat.id);
+                if number == 1 {
+                    while come.lock().unwrap().len() < 3 {
+                        yield_now().await;
+                    }
+                    seat.touch();
+                }
+                pending::<()>().await;
+            });
+            for _ in 0..10 {
+                yield_now().await;
+            }
+            let numbers = numbers.lock().unwrap().clone();
+            let present: &[usize] = match number {
+                1 => &[0],
+                2 => &[0, 1],
+                3 => &[0, 1, 2],
+                4 => &[0, 2, 3],
+                _ => &[0, 3, 4],
+            };
+            let present: Vec<u64> = present.iter().map(|place| numbers[*place]).collect();
+            assert_eq!(ids(&seats), present, "after {number}");
+        }
+        assert_eq!(seats.numbers(), (3, 2));
     }
 
-    #[test]
-    fn the_task_of_a_closed_seat_ends() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let seats = Seats::new(1);
-            let seat = seats.take();
-            let id = seat.id();
-            let task = tokio::spawn(async move {
-                let _seat = seat;
-                std::future::pending::<()>().await;
-            });
-            seats.set_task(id, task.abort_handle());
-            let other = seats.take();
-            assert!(task.await.unwrap_err().is_cancelled());
-            assert_eq!(ids(&seats), [other.id()]);
-        });
+    #[tokio::test]
+    async fn a_connection_that_has_ended_has_no_seat() {
+        let seats = Seats::new(1);
+        seats.spawn(|seat| async move { drop(seat) });
+        yield_now().await;
+        assert_eq!(seats.numbers(), (0, 0));
     }
 }

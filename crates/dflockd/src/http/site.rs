@@ -1,17 +1,16 @@
 //! One request → one answer. Decides nothing about sockets, and keeps only numbers between requests.
 
 use super::gate::{self, Reach};
-use super::pace::Pace;
 use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::server::{Handle, Readiness, Search};
+use crate::server::{Handle, Pace, Readiness};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
+use leases::Key;
 use leases::journal::Failed;
-use leases::{Key, Progress};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -159,11 +158,10 @@ impl Site {
             Ok(wanted) => wanted,
             Err(fault) => return reply::fault(fault),
         };
-        let mut search = Search::new(&wanted);
-        while self.pace.step(|| self.handle.search(&mut search)).await != Progress::Done {}
+        let roster = self.handle.roster(&self.pace, &wanted).await;
         let mut numbers = self.handle.numbers();
         numbers.draining |= is_draining;
-        let body = holders::body(&numbers, &search.found());
+        let body = holders::body(&numbers, &roster);
         match self.handle.recorded().await {
             Ok(()) => reply::whole(StatusCode::OK, JSON, body),
             Err(Failed) => reply::fault(Fault::StoreAway),

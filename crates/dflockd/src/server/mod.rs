@@ -12,8 +12,11 @@ mod key_json;
 mod link;
 mod listener;
 mod mint;
+#[cfg(feature = "http")]
+mod pace;
 mod recorder;
 mod regular;
+#[cfg(feature = "http")]
 mod roster;
 mod settings;
 mod state;
@@ -26,7 +29,10 @@ pub use access::{Access, AuthToken, Scope};
 pub(crate) use key_json::push_key;
 pub use key_json::{Client, Clients};
 pub use listener::Listener;
-pub use roster::{Roster, Search, Wanted};
+#[cfg(feature = "http")]
+pub(crate) use pace::Pace;
+#[cfg(feature = "http")]
+pub use roster::{Roster, Wanted};
 pub use settings::Settings;
 pub use state::{StateDir, Synced, check as check_state};
 pub use tls::Tls;
@@ -229,11 +235,6 @@ impl Handle {
             return Readiness::READY;
         }
         self.0.core().readiness(self.0.settings.state.as_deref(), now)
-    }
-
-    /// Connections now.
-    pub fn connections(&self) -> usize {
-        self.0.core().connections.len()
     }
 
     /// The metrics now.

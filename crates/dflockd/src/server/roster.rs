@@ -1,9 +1,10 @@
-//! The roster for people: holders with times, and waiters. Reads the table in small steps, between which the caller
-//! serves others, so no request of a lock client waits for it.
+//! The roster for people: holders with times, and waiters. Reads the table in small steps, between which others are
+//! served, so no request of a lock client waits for it.
 
 use super::Handle;
 use super::core::view;
 use super::key_json::Clients;
+use super::pace::Pace;
 use leases::{Cursor, Key, KeyLine, KeyView, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
@@ -35,24 +36,6 @@ pub struct Roster {
     pub matching: usize,
 }
 
-/// A search for keys. Call [`Handle::search`] until it is done, then [`Search::found`].
-#[derive(Debug)]
-pub struct Search {
-    finder: Finder<'static>,
-    most_keys: usize,
-    most_parties: usize,
-    stage: Stage,
-    roster: Roster,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// The table is being read; the cursor is at the next key.
-    Looking(Cursor, Picked),
-    /// The keys that remain to be shown.
-    Showing(std::vec::IntoIter<Box<[u8]>>),
-}
-
 /// The keys with the longest queues so far; of queues of equal length, the first.
 #[derive(Debug, Default)]
 struct Picked(BinaryHeap<Candidate>);
@@ -78,71 +61,35 @@ impl Picked {
     }
 }
 
-impl Search {
-    /// A search that has read nothing yet.
-    #[must_use]
-    pub fn new(wanted: &Wanted) -> Self {
-        Self {
-            finder: Finder::new(&wanted.part.to_ascii_lowercase()).into_owned(),
-            most_keys: wanted.keys,
-            most_parties: wanted.parties,
-            stage: Stage::Looking(Cursor::default(), Picked::default()),
-            roster: Roster::default(),
-        }
-    }
-
-    /// What was found so far.
-    #[must_use]
-    pub fn found(self) -> Roster {
-        self.roster
-    }
-}
-
-/// Allocates nothing for most keys, because it is called for every key in use.
-fn has_in_it(finder: &Finder<'_>, name: &[u8]) -> bool {
-    let mut small = [0; 64];
-    match small.get_mut(..name.len()) {
-        Some(small) => {
-            small.copy_from_slice(name);
-            small.make_ascii_lowercase();
-            finder.find(small).is_some()
-        }
-        None => finder.find(&name.to_ascii_lowercase()).is_some(),
-    }
-}
-
 impl Handle {
-    /// One small step of a search.
-    pub fn search(&self, search: &mut Search) -> Progress {
-        let Search { finder, most_keys, most_parties, stage, roster } = search;
-        match stage {
-            Stage::Looking(cursor, picked) => {
-                let note = |line: &KeyLine<'_>| {
-                    if !line.is_idle() && has_in_it(finder, line.name) {
-                        roster.matching += 1;
-                        picked.note(*most_keys, roster.matching, line);
-                    }
-                    ControlFlow::Continue(())
-                };
-                let now = self.0.now();
-                let progress = self.0.core().engine.look_over(now, cursor, PLACES_PER_STEP, note);
-                if progress != Progress::Done {
-                    return progress;
+    /// The roster, at that pace.
+    pub(crate) async fn roster(&self, pace: &Pace, wanted: &Wanted) -> Roster {
+        let part = wanted.part.to_ascii_lowercase();
+        let finder = Finder::new(&part);
+        let (mut roster, mut picked, mut cursor) =
+            (Roster::default(), Picked::default(), Cursor::default());
+        let mut name = Vec::new();
+        let mut look = || {
+            let note = |line: &KeyLine<'_>| {
+                name.clear();
+                name.extend_from_slice(line.name);
+                name.make_ascii_lowercase();
+                if !line.is_idle() && finder.find(&name).is_some() {
+                    roster.matching += 1;
+                    picked.note(wanted.keys, roster.matching, line);
                 }
-                let keys = std::mem::take(picked).keys();
-                *stage = Stage::Showing(keys.into_iter());
-                Progress::More
-            }
-            Stage::Showing(keys) => {
-                for name in keys.by_ref().take(VIEWS_PER_STEP) {
-                    let key = Key::new(&name);
-                    roster.keys.extend(
-                        key.and_then(|key| view(&self.0.core(), self.0.now(), key, *most_parties)),
-                    );
-                }
-                if keys.as_slice().is_empty() { Progress::Done } else { Progress::More }
-            }
+                ControlFlow::Continue(())
+            };
+            let now = self.0.now();
+            self.0.core().engine.look_over(now, &mut cursor, PLACES_PER_STEP, note)
+        };
+        while pace.step(&mut look).await != Progress::Done {}
+        for names in picked.keys().chunks(VIEWS_PER_STEP) {
+            let show = |key| view(&self.0.core(), self.0.now(), key, wanted.parties);
+            let views = names.iter().filter_map(|name| Key::new(name).and_then(show));
+            pace.step(|| roster.keys.extend(views)).await;
         }
+        roster
     }
 }
 
@@ -151,6 +98,7 @@ mod tests {
     use super::*;
     use crate::server::{Server, Settings};
     use leases::{Caps, Claim, Request, Seconds, Verdict};
+    use tokio::task::yield_now;
 
     /// A server that does not run, with these keys held by one connection, and one waiter for the last key.
     fn server_with(names: impl Iterator<Item = String>) -> Server {
@@ -179,15 +127,25 @@ mod tests {
         server
     }
 
-    /// The roster, and the number of steps it took.
+    /// The roster, and how often others were served meanwhile.
     fn roster(server: &Server, wanted: &Wanted) -> (Roster, usize) {
-        let handle = server.handle();
-        let mut search = Search::new(wanted);
-        let mut steps = 1;
-        while handle.search(&mut search) == Progress::More {
-            steps += 1;
-        }
-        (search.found(), steps)
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().unwrap().block_on(async {
+            let mut turns = 0;
+            let others = async {
+                loop {
+                    yield_now().await;
+                    turns += 1;
+                }
+            };
+            let (handle, pace) = (server.handle(), Pace::new());
+            let roster = tokio::select! {
+                biased;
+                roster = handle.roster(&pace, wanted) => roster,
+                () = others => unreachable!(),
+            };
+            (roster, turns)
+        })
     }
 
     fn wanted(part: &str, keys: usize) -> Wanted {
@@ -199,12 +157,10 @@ mod tests {
     fn a_great_table_is_looked_over_in_small_steps() {
         const KEYS: usize = 100_000;
         let server = server_with((0..KEYS).map(|key| format!("key-{key}")));
-        let (all, steps) = roster(&server, &wanted("", 200));
+        let (all, turns) = roster(&server, &wanted("", 200));
         assert_eq!((all.matching, all.keys.len()), (KEYS, 200));
-        assert_eq!(
-            steps,
-            KEYS.div_ceil(PLACES_PER_STEP as usize) + 200_usize.div_ceil(VIEWS_PER_STEP)
-        );
+        let steps = KEYS.div_ceil(PLACES_PER_STEP as usize) + 200_usize.div_ceil(VIEWS_PER_STEP);
+        assert!(turns + 1 >= steps, "{turns} turns in {steps} steps");
         // The longest queue first, though it is the last in the table.
         assert_eq!(all.keys[0].0.name, b"key-99999");
         assert_eq!(all.keys[1].0.name, b"key-0");

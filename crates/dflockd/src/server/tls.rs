@@ -10,15 +10,9 @@ use std::sync::Arc;
 
 /// The TLS settings of connections; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Tls(pub(super) Arc<ServerConfig>);
+pub struct Tls(pub(crate) Arc<ServerConfig>);
 
 impl Tls {
-    /// The same for other ports of this server.
-    #[cfg(feature = "http")]
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.0)
-    }
-
     /// Reads a certificate chain and its key from PEM files.
     ///
     /// # Errors

@@ -15,18 +15,18 @@ const BURST: Duration = Duration::from_millis(1);
 
 /// The gate.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// When the time spent so far is made up for.
     even: Mutex<Instant>,
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { even: Mutex::new(Instant::now()) }
     }
 
     /// Does one small step when its time has come, and lets others be served afterwards.
-    pub(super) async fn step<T>(&self, step: impl FnOnce() -> T) -> T {
+    pub(crate) async fn step<T>(&self, step: impl FnOnce() -> T) -> T {
         let mut even = self.even.lock().await;
         if *even > Instant::now() + BURST {
             sleep_until(*even).await;
