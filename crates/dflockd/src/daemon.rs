@@ -69,8 +69,8 @@ impl From<io::Error> for Failure {
 }
 
 /// A failed step of the start, in words for the operator.
-fn cannot(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Failure {
-    move |err| Failure::Config(ConfigError::Value(format!("{what}: {err}")))
+fn cannot(what: impl fmt::Display) -> impl FnOnce(io::Error) -> ConfigError {
+    move |err| ConfigError::Value(format!("{what}: {err}"))
 }
 
 fn start() -> Result<(), Failure> {
@@ -94,9 +94,9 @@ fn start() -> Result<(), Failure> {
 
 fn run(config: Config) -> Result<(), Failure> {
     log::start(if config.debug { Detail::Debug } else { Detail::Usual });
-    raise_file_limit();
+    let max_descriptors = raise_file_limit();
     hold_off_file_size_signal();
-    let settings = settings(&config)?;
+    let settings = Settings { max_descriptors, ..settings(&config)? };
     let has_tls = settings.tls.is_some();
     // One thread: a request is two system calls and a microsecond of work, so a second thread
     // would cost more in hand-overs than it gives.
@@ -192,13 +192,17 @@ fn warn_of_strangers(access: &Access, addresses: impl Iterator<Item = SocketAddr
 }
 
 /// Raises the limit of descriptors. Every connection needs one, and the usual soft limit of 1024 is meant for
-/// programs that use select(2). The reference's runtime does the same.
-fn raise_file_limit() {
+/// programs that use select(2). The reference's runtime does the same. Returns how many connections there can be: some
+/// descriptors are kept for HTTP, for files, and for clients that are about to be refused.
+fn raise_file_limit() -> usize {
+    const RESERVE: rlim_t = 128;
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(err) = raised {
         tracing::warn!(%err, "cannot raise the limit of open files");
     }
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or_default();
+    usize::try_from(soft - RESERVE.min(soft / 2)).unwrap_or(0)
 }
 
 /// A write past the limit on the size of files (`ulimit -f`) fails with `EFBIG`; the signal that would end the
@@ -220,15 +224,14 @@ async fn serve(server: Server, signals: Signals, config: &Config) -> Result<(), 
 
 /// Reads the secrets and the certificate again. If one of them cannot be read, nothing changes.
 fn reload(handle: &Handle, config: &Config) {
-    let read = || -> Result<(), Failure> {
+    let read = || -> Result<(), ConfigError> {
         let (access, tls) = (access(config)?, tls(config)?);
         handle.reload(access, tls);
         Ok(())
     };
     match read() {
         Ok(()) => tracing::info!("secrets and certificate read again"),
-        Err(Failure::Config(err)) => tracing::error!(%err, "nothing is changed"),
-        Err(Failure::Server(err)) => tracing::error!(%err, "nothing is changed"),
+        Err(err) => tracing::error!(%err, "nothing is changed"),
     }
 }
 
@@ -280,11 +283,10 @@ impl Signals {
     }
 }
 
-fn settings(config: &Config) -> Result<Settings, Failure> {
+fn settings(config: &Config) -> Result<Settings, ConfigError> {
     let mut settings = config.settings.clone();
     settings.access = access(config)?;
     settings.tls = tls(config)?;
-    settings.max_descriptors = descriptors_for_connections();
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &config.etcd {
         settings.etcd = Some(leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?);
@@ -298,73 +300,55 @@ fn settings(config: &Config) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Keeps some descriptors for HTTP, for files, and for clients that are about to be refused.
-fn descriptors_for_connections() -> usize {
-    const RESERVE: rlim_t = 128;
-    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
-    let reserve = RESERVE.min(soft / 2);
-    usize::try_from(soft - reserve).unwrap_or(0)
-}
-
-fn tls(config: &Config) -> Result<Option<Tls>, Failure> {
+fn tls(config: &Config) -> Result<Option<Tls>, ConfigError> {
     let load = |files: &TlsFiles| Tls::load(&files.cert, &files.key).map_err(cannot("TLS"));
     config.tls.as_ref().map(load).transpose()
 }
 
-fn access(config: &Config) -> Result<Access, Failure> {
-    let several = |path: &Option<PathBuf>| match path {
-        None => Ok(Vec::new()),
-        Some(path) => read_secrets(path),
+fn access(config: &Config) -> Result<Access, ConfigError> {
+    let secret = |line: &str| AuthToken::new(line.as_bytes());
+    let prefix = |line: &str| {
+        let (prefix, secret) = line.split_once([' ', '\t'])?;
+        Some((prefix.as_bytes().to_vec(), AuthToken::new(secret.trim().as_bytes())?))
     };
     let full = match &config.auth {
         None => Vec::new(),
-        Some(Secret::Text(text)) => AuthToken::new(text.as_bytes()).into_iter().collect(),
-        Some(Secret::File(path)) => read_secrets(path)?,
+        Some(Secret::Text(text)) => vec![text.clone()],
+        Some(Secret::File(path)) => secrets(Some(path), secret)?,
     };
-    let prefixes = match &config.auth_prefix_file {
-        None => Vec::new(),
-        Some(path) => read_prefixes(path)?,
-    };
-    let (admin, metrics) =
-        (several(&config.admin_token_file)?, several(&config.metrics_token_file)?);
-    Ok(Access { full, prefixes, admin, metrics })
+    Ok(Access {
+        full,
+        prefixes: secrets(config.auth_prefix_file.as_ref(), prefix)?,
+        admin: secrets(config.admin_token_file.as_ref(), secret)?,
+        metrics: secrets(config.metrics_token_file.as_ref(), secret)?,
+    })
 }
 
 /// The lines of a file of secrets, without empty ones. A file without secrets is refused, because an administrator
 /// who names a file wants authentication.
-fn secret_lines(path: &Path) -> Result<Vec<String>, Failure> {
+fn secrets<T>(
+    path: Option<&PathBuf>,
+    of_line: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, ConfigError> {
+    let Some(path) = path else { return Ok(Vec::new()) };
+    let wrong = |what| ConfigError::Value(format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(cannot(path.display()))?;
-    let lines: Result<Vec<_>, _> = text.lines().map(check_secret).collect();
-    let lines: Vec<String> = lines?.into_iter().flatten().collect();
-    if lines.is_empty() {
-        let message = format!("{}: contains no auth token", path.display());
-        return Err(ConfigError::Value(message).into());
+    let mut secrets = Vec::new();
+    for line in text.lines() {
+        if let Some(line) = check_secret(line)? {
+            let secret = of_line(&line);
+            let words = "each line has a prefix of keys, a blank, a secret";
+            secrets.push(secret.ok_or_else(|| wrong(words))?);
+        }
     }
-    Ok(lines)
-}
-
-/// One secret in each line; all of them are valid.
-fn read_secrets(path: &Path) -> Result<Vec<AuthToken>, Failure> {
-    let lines = secret_lines(path)?;
-    Ok(lines.iter().filter_map(|line| AuthToken::new(line.as_bytes())).collect())
-}
-
-/// Each line has a prefix of keys, a blank, and the secret for these keys.
-fn read_prefixes(path: &Path) -> Result<Vec<(Vec<u8>, AuthToken)>, Failure> {
-    let split = |line: &String| {
-        let (prefix, secret) = line.split_once([' ', '\t'])?;
-        Some((prefix.as_bytes().to_vec(), AuthToken::new(secret.trim().as_bytes())?))
-    };
-    let pairs: Option<Vec<_>> = secret_lines(path)?.iter().map(split).collect();
-    let wrong = || {
-        let text = format!("{}: each line has a prefix of keys, a blank, a secret", path.display());
-        Failure::Config(ConfigError::Value(text))
-    };
-    pairs.ok_or_else(wrong)
+    if secrets.is_empty() {
+        return Err(wrong("contains no auth token"));
+    }
+    Ok(secrets)
 }
 
 /// The sockets from systemd, or else one for the address; and the Unix socket, if one is named.
-fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
+fn listeners(config: &Config) -> Result<Vec<Listener>, ConfigError> {
     let mut listeners = inherited()?;
     if listeners.is_empty() {
         let name = format!("listen {}:{}", config.host, config.port);
@@ -390,7 +374,7 @@ fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
 }
 
 #[cfg(feature = "http")]
-fn http_door(config: &Config) -> Result<Option<HttpDoor>, Failure> {
+fn http_door(config: &Config) -> Result<Option<HttpDoor>, ConfigError> {
     let open = |(host, port): &(String, u16)| {
         let bound = bind(host, *port).and_then(HttpDoor::new);
         bound.map_err(cannot(format!("listen {host}:{port}")))
@@ -399,7 +383,7 @@ fn http_door(config: &Config) -> Result<Option<HttpDoor>, Failure> {
 }
 
 /// Sockets passed by the service manager (sd_listen_fds(3)).
-fn inherited() -> Result<Vec<Listener>, Failure> {
+fn inherited() -> Result<Vec<Listener>, ConfigError> {
     let mut passed = ListenFd::from_env();
     let mut listeners = Vec::new();
     for place in 0..passed.len() {

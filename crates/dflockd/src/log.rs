@@ -6,7 +6,7 @@
 
 use jiff::Timestamp;
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
+use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -51,7 +51,8 @@ pub fn start(detail: Detail) {
     QUEUE.get_or_init(|| {
         let (queue, items) = sync_channel(MOST_LINES);
         // Without the thread, all lines are lost, and counted.
-        let _ = Builder::new().name("log".to_owned()).spawn(move || write(&items));
+        let _ =
+            Builder::new().name("log".to_owned()).spawn(move || write(&items, &mut io::stderr()));
         queue
     });
     // It fails only if an earlier call has done it.
@@ -82,7 +83,7 @@ static DETAIL: AtomicU8 = AtomicU8::new(Detail::Usual as u8);
 static QUEUE: OnceLock<SyncSender<Item>> = OnceLock::new();
 /// All lost lines, for the metrics.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
-/// Lines that did not fit into the queue and are not reported in the log yet.
+/// Lost lines that are not reported in the log yet.
 static UNREPORTED: AtomicU64 = AtomicU64::new(0);
 
 enum Item {
@@ -95,21 +96,29 @@ enum Item {
 fn push(line: String) {
     let is_queued = QUEUE.get().is_some_and(|queue| queue.try_send(Item::Line(line)).is_ok());
     if !is_queued {
-        UNREPORTED.fetch_add(1, Ordering::Relaxed);
-        DROPPED.fetch_add(1, Ordering::Relaxed);
+        lose();
     }
 }
 
-/// Writes line after line, as long as the process lives.
-fn write(items: &Receiver<Item>) {
+fn lose() {
+    UNREPORTED.fetch_add(1, Ordering::Relaxed);
+    DROPPED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Writes line after line, as long as the process lives. One call per line, so that lines of several programs do not mix.
+/// A closed standard error is no reason to stop serving.
+fn write(items: &Receiver<Item>, out: &mut impl io::Write) {
     for item in items {
         match item {
             Item::Line(line) => {
                 let lost = UNREPORTED.swap(0, Ordering::Relaxed);
                 if lost > 0 {
-                    write_line(&lost_line(lost));
+                    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                    let time = timestamp(since);
+                    let words = "level=WARN msg=\"log lines dropped\"";
+                    let _ = out.write_all(format!("time={time} {words} count={lost}\n").as_bytes());
                 }
-                write_line(&line);
+                let _ = out.write_all(line.as_bytes());
             }
             Item::Written(done) => drop(done.send(())),
         }
@@ -124,12 +133,6 @@ fn detail() -> Detail {
     }
 }
 
-fn lost_line(count: u64) -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let time = timestamp(since);
-    format!("time={time} level=WARN msg=\"log lines dropped\" count={count}\n")
-}
-
 struct Log {
     rate: Mutex<Rate>,
 }
@@ -138,23 +141,17 @@ struct Log {
 struct Rate {
     second: u64,
     written: u32,
-    dropped: u32,
 }
 
 impl Rate {
-    /// Whether a line may be written now, and how many were dropped before it.
-    fn admit(&mut self, second: u64) -> (bool, u32) {
-        let mut dropped = 0;
+    /// Whether a line may be written now.
+    fn admit(&mut self, second: u64) -> bool {
         if second != self.second {
-            dropped = self.dropped;
-            *self = Self { second, written: 0, dropped: 0 };
+            *self = Self { second, written: 0 };
         }
-        if self.written >= LINES_PER_SECOND {
-            self.dropped = self.dropped.saturating_add(1);
-            return (false, 0);
-        }
-        self.written += 1;
-        (true, dropped)
+        let is_admitted = self.written < LINES_PER_SECOND;
+        self.written += u32::from(is_admitted);
+        is_admitted
     }
 }
 
@@ -178,14 +175,8 @@ impl Subscriber for Log {
         let level = *event.metadata().level();
         if detail() == Detail::Usual && level != Level::ERROR {
             let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
-            let (admitted, dropped) = rate.admit(since.as_secs());
-            drop(rate);
-            if dropped > 0 {
-                DROPPED.fetch_add(u64::from(dropped), Ordering::Relaxed);
-                push(lost_line(dropped.into()));
-            }
-            if !admitted {
-                return;
+            if !rate.admit(since.as_secs()) {
+                return lose();
             }
         }
         let mut line = Line::default();
@@ -201,12 +192,6 @@ impl Subscriber for Log {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
-}
-
-/// One call per line, so that lines of several programs do not mix.
-fn write_line(line: &str) {
-    // A closed standard error is no reason to stop serving.
-    let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
 #[derive(Default)]
@@ -298,9 +283,18 @@ mod tests {
     #[test]
     fn the_rate_is_bounded_and_the_loss_is_told() {
         let mut rate = Rate::default();
-        let admitted = (0..LINES_PER_SECOND + 7).filter(|_| rate.admit(1).0).count();
+        let admitted = (0..LINES_PER_SECOND + 7).filter(|_| rate.admit(1)).count();
         assert_eq!(admitted, LINES_PER_SECOND as usize);
-        assert_eq!(rate.admit(2), (true, 7));
-        assert_eq!(rate.admit(2), (true, 0));
+        assert!(rate.admit(2));
+        (0..7).for_each(|_| lose());
+        let (queue, items) = sync_channel(2);
+        for line in ["next\n", "last\n"] {
+            assert!(queue.send(Item::Line(line.to_owned())).is_ok());
+        }
+        drop(queue);
+        let mut out = Vec::new();
+        write(&items, &mut out);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.ends_with(" level=WARN msg=\"log lines dropped\" count=7\nnext\nlast\n"));
     }
 }

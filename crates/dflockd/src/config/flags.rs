@@ -32,16 +32,6 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-const fn flag(
-    name: &'static str,
-    env: &'static [&'static str],
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> Flag {
-    Flag { name, env, kind, default, help }
-}
-
 /// Names one row of [`FLAGS`].
 macro_rules! flags {
     ($($place:ident = $name:literal, $env:expr, $kind:expr, $default:literal, $help:literal;)*) => {
@@ -50,7 +40,13 @@ macro_rules! flags {
         #[expect(missing_docs, reason = "each is the row of its name")]
         pub enum Name { $($place),* }
         /// Every option.
-        pub const FLAGS: &[Flag] = &[$(flag($name, &$env, $kind, $default, $help)),*];
+        pub const FLAGS: &[Flag] = &[$(Flag {
+            name: $name,
+            env: &$env,
+            kind: $kind,
+            default: $default,
+            help: $help,
+        }),*];
     };
 }
 
@@ -209,11 +205,6 @@ pub(super) fn number(text: &str) -> Option<i64> {
     };
     unsigned(digits, base)
         .and_then(|value| if negative { value.checked_neg() } else { Some(value) })
-}
-
-/// A number from the environment: base ten only.
-pub(super) fn decimal(text: &str) -> Option<i64> {
-    text.parse().ok()
 }
 
 /// Digits only: Rust's own parser would take another sign.

@@ -7,7 +7,7 @@ mod flags;
 
 pub use flags::{FLAGS, Flag, Kind, Name, usage};
 
-use crate::server::{Settings, Synced};
+use crate::server::{Access, AuthToken, Settings, Synced};
 use leases::wire::MAX_AUTH_LINE_BYTES;
 use leases::{AutoRelease, Caps, MAX_SECONDS, Seconds, Ttl};
 use leases_etcd::EtcdOptions;
@@ -58,22 +58,12 @@ pub struct TlsFiles {
 }
 
 /// Where the secret comes from.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Secret {
     /// Given as it is.
-    Text(String),
+    Text(AuthToken),
     /// To be read from this file.
     File(PathBuf),
-}
-
-/// Never shows the secret.
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Text(_) => out.write_str("Text(…)"),
-            Self::File(path) => write!(out, "File({})", path.display()),
-        }
-    }
 }
 
 /// The action that the command line asks for.
@@ -156,8 +146,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         let host = unbracket(&self.text(Name::HttpHost)).to_owned();
         let port = self.port(Name::HttpPort)?;
         if port > 0 && !cfg!(feature = "http") {
-            let message = "--http-port: this program was built without HTTP";
-            return Err(ConfigError::Value(message.to_owned()));
+            return wrong("--http-port: this program was built without HTTP");
         }
         Ok((port > 0).then_some((host, port)))
     }
@@ -192,12 +181,16 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             max_connections_per_address: self.count(Name::MaxConnectionsPerIp)?,
             startup_grace: self.seconds(Name::StartupGrace)?,
             advertise: self.text(Name::Advertise),
-            ..Settings::default()
+            access: Access::default(),
+            tls: None,
+            state: None,
+            max_descriptors: 0,
+            #[cfg(feature = "etcd")]
+            etcd: None,
         })
     }
 
     fn state_sync(&self) -> Result<Synced, ConfigError> {
-        let wrong = |text: &str| Err(ConfigError::Value(text.to_owned()));
         match (self.switch(Name::StateSync)?, self.path(Name::StateDir)) {
             (true, None) => wrong("--state-sync needs --state-dir"),
             (true, Some(_)) => Ok(Synced::Yes),
@@ -206,8 +199,8 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     }
 
     fn tls(&self) -> Result<Option<TlsFiles>, ConfigError> {
-        let wrong = "both --tls-cert and --tls-key must be provided together";
-        let files = self.both(Name::TlsCert, Name::TlsKey, wrong)?;
+        let words = "both --tls-cert and --tls-key must be provided together";
+        let files = self.both(Name::TlsCert, Name::TlsKey, words)?;
         Ok(files.map(|(cert, key)| TlsFiles { cert, key }))
     }
 
@@ -216,11 +209,11 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         &self,
         one: Name,
         other: Name,
-        wrong: &str,
+        words: &str,
     ) -> Result<Option<(PathBuf, PathBuf)>, ConfigError> {
         let (one, other) = (self.path(one), self.path(other));
         if one.is_some() != other.is_some() {
-            return Err(ConfigError::Value(wrong.to_owned()));
+            return wrong(words);
         }
         Ok(one.zip(other))
     }
@@ -229,15 +222,17 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     fn secret(&self) -> Result<Option<Secret>, ConfigError> {
         let flag = |name| self.flag(name).filter(|text| !text.is_empty());
         let environment = |name| self.environment(name).map(|(_, text)| text);
-        let found = flag(Name::AuthToken)
-            .map(Secret::Text)
-            .or_else(|| flag(Name::AuthTokenFile).map(|path| Secret::File(path.into())))
-            .or_else(|| environment(Name::AuthToken).map(Secret::Text))
-            .or_else(|| environment(Name::AuthTokenFile).map(|path| Secret::File(path.into())));
-        match found {
-            Some(Secret::Text(text)) => check_secret(&text).map(|text| text.map(Secret::Text)),
-            found => Ok(found),
-        }
+        let text = |text: String| {
+            let text = check_secret(&text)?;
+            Ok(text.and_then(|text| AuthToken::new(text.as_bytes())).map(Secret::Text))
+        };
+        let file = |path: String| Ok(Some(Secret::File(path.into())));
+        flag(Name::AuthToken)
+            .map(text)
+            .or_else(|| flag(Name::AuthTokenFile).map(file))
+            .or_else(|| environment(Name::AuthToken).map(text))
+            .or_else(|| environment(Name::AuthTokenFile).map(file))
+            .unwrap_or(Ok(None))
     }
 
     fn row(name: Name) -> &'static Flag {
@@ -273,11 +268,11 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
 
     /// Values in the environment that are not numbers are ignored, as in the reference.
     fn number(&self, name: Name) -> i64 {
-        let environment = || self.environment(name).and_then(|(_, text)| flags::decimal(&text));
+        let environment = || self.environment(name).and_then(|(_, text)| text.parse().ok());
         self.flag(name)
             .and_then(|text| flags::number(&text))
             .or_else(environment)
-            .or_else(|| flags::decimal(Self::row(name).default))
+            .or_else(|| Self::row(name).default.parse().ok())
             .unwrap_or(0)
     }
 
@@ -300,7 +295,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         let value = self.number(name);
         if value < least {
             let bound = if least == 1 { "> 0" } else { ">= 0" };
-            return Err(ConfigError::Value(format!("--{} must be {bound}", row.name)));
+            return wrong(format!("--{} must be {bound}", row.name));
         }
         u64::try_from(value).map_err(|_| out_of_range(row.name))
     }
@@ -336,6 +331,10 @@ fn max_entries(max_locks: usize) -> usize {
     max_locks.saturating_mul(2).max(100_000)
 }
 
+fn wrong<T>(words: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError::Value(words.into()))
+}
+
 fn out_of_range(name: &str) -> ConfigError {
     ConfigError::Value(format!("--{name} is out of range"))
 }
@@ -352,11 +351,12 @@ fn unbracket(host: &str) -> &str {
 pub fn check_secret(text: &str) -> Result<Option<String>, ConfigError> {
     let text = text.trim();
     if text.contains(['\n', '\r']) {
-        return Err(ConfigError::Value("the auth token must not contain a newline".to_owned()));
+        return wrong("the auth token must not contain a newline");
     }
     if text.len() > MAX_AUTH_LINE_BYTES {
-        let message = format!("the auth token must not be longer than {MAX_AUTH_LINE_BYTES} bytes");
-        return Err(ConfigError::Value(message));
+        return wrong(format!(
+            "the auth token must not be longer than {MAX_AUTH_LINE_BYTES} bytes"
+        ));
     }
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
