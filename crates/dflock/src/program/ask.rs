@@ -79,7 +79,7 @@ async fn hold(mut leases: Leases, keys: &Keys, form: Form) -> Result<(), Failure
     }
     tokio::select! {
         () = end_of_input() => {}
-        () = endings.next() => {}
+        _ = endings.next() => {}
         (key, loss) = leases.lost() => {
             return Err(Failure::Lost(Some(key).filter(|_| !is_one), loss));
         }

@@ -41,7 +41,7 @@ impl Attended {
     /// Starts the step before a command. Must be called on the main thread: the kernel kills the command
     /// when the starting *thread* ends.
     pub(in crate::program) fn start(step: Command) -> io::Result<Self> {
-        let signals = Signals::catch(&HEARD)?;
+        let signals = Signals::these(&HEARD)?;
         let child = Child::start(step)?;
         let (terminal, is_on_stage) = (Terminal::controlling(), !in_pipeline());
         let attended = Self { child, terminal, is_on_stage, signals };

@@ -7,7 +7,7 @@ mod terminal;
 
 pub(in crate::program) use attended::Attended;
 pub(in crate::program) use child::Tie;
-pub(in crate::program) use signals::{Endings, told_to_end};
+pub(in crate::program) use signals::{Signals as Endings, told_to_end};
 
 use nix::unistd::{User, geteuid, gethostname};
 use std::ffi::OsStr;

@@ -15,11 +15,16 @@ pub(super) const ENDING: [Signal; 4] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// Signals as something to wait for.
-pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(in crate::program) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
+    /// From now on nothing that asks the program to end does so by itself.
+    pub(in crate::program) fn catch() -> io::Result<Self> {
+        Self::these(&ENDING)
+    }
+
     /// Hears these signals from now on, as far as they were not ignored. SIGCHLD is always heard.
-    pub(super) fn catch(signals: &[Signal]) -> io::Result<Self> {
+    pub(super) fn these(signals: &[Signal]) -> io::Result<Self> {
         let is_heard = |it: Signal| it == Signal::SIGCHLD || !wrapcmd::is_ignored(it);
         let heard = signals.iter().filter(|&&it| is_heard(it));
         let streams = heard.map(|&it| Ok((it, signal(SignalKind::from_raw(it as i32))?)));
@@ -27,7 +32,7 @@ impl Signals {
     }
 
     /// The next signal. May be given up and called again.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(in crate::program) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.0 {
                 if stream.poll_recv(context).is_ready() {
@@ -40,28 +45,13 @@ impl Signals {
     }
 }
 
-/// What asks the program to end, as something to wait for.
-pub(in crate::program) struct Endings(Signals);
-
-impl Endings {
-    /// From now on none of it ends the program by itself.
-    pub(in crate::program) fn catch() -> io::Result<Self> {
-        Signals::catch(&ENDING).map(Self)
-    }
-
-    /// May be given up and called again.
-    pub(in crate::program) async fn next(&mut self) {
-        self.0.next().await;
-    }
-}
-
 /// The first process of a container does not die of signals by itself (pid_namespaces(7)), and one that may hold some
 /// of several keys must not. Any other does, and for it this never ends.
 pub(in crate::program) async fn told_to_end(holds_some: bool) -> Result<u8, Failure> {
     if !holds_some && std::process::id() != 1 {
         return pending().await;
     }
-    let mut signals = Signals::catch(&ENDING).map_err(|error| Failure::System("signals", error))?;
+    let mut signals = Signals::catch().map_err(|error| Failure::System("signals", error))?;
     let signal = signals.next().await;
     Ok(wrapcmd::exit::by_signal(signal as i32))
 }
