@@ -8,7 +8,7 @@ use super::dialogue::{self, Abilities, Grace, Grant, Place};
 use super::error::ClientError;
 use super::observer::Sight;
 use super::settings::Settings;
-use super::terms::{Key, Kind, Seconds, Token};
+use super::terms::{Key, Kind, Token, seconds, seconds_of_lease, seconds_to_wait};
 use super::transport::{self, Stream};
 use leases::wire::{self, Ask};
 use std::io;
@@ -91,11 +91,10 @@ impl Connection {
         timeout: Duration,
         ttl: Option<Duration>,
     ) -> Result<Option<Grant>, ClientError> {
-        let (timeout, ttl) = (Seconds::to_wait(timeout)?, Seconds::of_some_lease(ttl)?);
+        let (timeout, ttl) = (seconds_to_wait(timeout)?, seconds_of_lease(ttl)?);
         let abilities = self.hello().await?;
-        let (key, ttl) = (key.as_bytes(), ttl.map(Seconds::count));
-        let ask = Ask::Acquire { key, kind, timeout: timeout.count(), ttl };
-        let answer = self.exchange(&ask, timeout.time()).await?;
+        let ask = Ask::Acquire { key: key.as_bytes(), kind, timeout, ttl };
+        let answer = self.exchange(&ask, seconds(timeout)).await?;
         dialogue::grant(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
     }
 
@@ -107,7 +106,7 @@ impl Connection {
     ) -> Result<Option<Vec<Grant>>, ClientError> {
         let abilities = self.hello().await?;
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-        let ttl = Seconds::of_some_lease(ttl)?.map(Seconds::count);
+        let ttl = seconds_of_lease(ttl)?;
         let answer = self.exchange(&Ask::AcquireAll { keys: &keys, ttl }, Duration::ZERO).await?;
         dialogue::grants(&answer, keys.len(), abilities)
     }
@@ -123,7 +122,7 @@ impl Connection {
         ttl: Option<Duration>,
     ) -> Result<Place, ClientError> {
         let abilities = self.hello().await?;
-        let ttl = Seconds::of_some_lease(ttl)?.map(Seconds::count);
+        let ttl = seconds_of_lease(ttl)?;
         let ask = Ask::Enqueue { key: key.as_bytes(), kind, ttl };
         let answer = self.exchange(&ask, Duration::ZERO).await?;
         dialogue::place(&answer, abilities).map_err(|error| dialogue::not_asked(kind, error))
@@ -140,10 +139,10 @@ impl Connection {
         kind: Kind,
         timeout: Duration,
     ) -> Result<Option<Grant>, ClientError> {
-        let timeout = Seconds::to_wait(timeout)?;
+        let timeout = seconds_to_wait(timeout)?;
         let abilities = self.hello().await?;
-        let ask = Ask::Wait { key: key.as_bytes(), kind, timeout: timeout.count() };
-        dialogue::grant(&self.exchange(&ask, timeout.time()).await?, abilities)
+        let ask = Ask::Wait { key: key.as_bytes(), kind, timeout };
+        dialogue::grant(&self.exchange(&ask, seconds(timeout)).await?, abilities)
     }
 
     /// `r` or `sr`. Works for a token from any connection.
@@ -173,9 +172,8 @@ impl Connection {
         token: &Token,
         ttl: Option<Duration>,
     ) -> Result<Duration, ClientError> {
-        let ttl = Seconds::of_some_lease(ttl)?;
-        let (key, token, count) = (key.as_bytes(), token.as_str(), ttl.map(Seconds::count));
-        let ask = Ask::Renew { key, kind, token, ttl: count };
+        let ttl = seconds_of_lease(ttl)?;
+        let ask = Ask::Renew { key: key.as_bytes(), kind, token: token.as_str(), ttl };
         dialogue::renewal(&self.exchange(&ask, Duration::ZERO).await?, ttl)
     }
 
@@ -216,9 +214,9 @@ impl Connection {
         timeout: Duration,
         last: Option<&str>,
     ) -> Result<Sight, ClientError> {
-        let timeout = Seconds::to_wait(timeout)?;
-        let ask = Ask::Watch { key: key.as_bytes(), timeout: timeout.count(), last };
-        Sight::read(&self.exchange(&ask, timeout.time()).await?)
+        let timeout = seconds_to_wait(timeout)?;
+        let ask = Ask::Watch { key: key.as_bytes(), timeout, last };
+        Sight::read(&self.exchange(&ask, seconds(timeout)).await?)
     }
 
     /// Learns what the server can do, once. Then it is also known that the other end answers.

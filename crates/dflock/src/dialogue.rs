@@ -1,7 +1,7 @@
 //! The protocol from the client's side: what the words of answers mean. The words are those of [`leases::wire`]. Pure.
 
 use super::error::{ClientError, Refusal};
-use super::terms::{Kind, MAX_LINE_BYTES, Seconds, TermError, Token};
+use super::terms::{Kind, MAX_LINE_BYTES, TermError, Token, seconds};
 use leases::wire::{self, Ask};
 use std::time::Duration;
 
@@ -70,10 +70,6 @@ impl Abilities {
     }
 }
 
-fn seconds(count: u32) -> Duration {
-    Duration::from_secs(count.into())
-}
-
 /// A grant: the token, and the length of the lease from the moment of the grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -129,10 +125,10 @@ pub(super) fn not_asked(kind: Kind, error: ClientError) -> ClientError {
 }
 
 /// The answer to `n` or `sn`: the length of the lease from now. A bare `ok` means the requested length.
-pub(super) fn renewal(line: &str, asked: Option<Seconds>) -> Result<Duration, ClientError> {
+pub(super) fn renewal(line: &str, asked: Option<u32>) -> Result<Duration, ClientError> {
     match (wire::read_renewal(line).ok_or_else(|| refused(line))?, asked) {
         (Some(ttl), _) => Ok(seconds(ttl)),
-        (None, Some(asked)) => Ok(asked.time()),
+        (None, Some(asked)) => Ok(seconds(asked)),
         (None, None) => Err(ClientError::strange(line)),
     }
 }
@@ -179,13 +175,9 @@ mod tests {
         welcome,
     };
     use crate::error::{ClientError, Refusal};
-    use crate::terms::{MAX_LINE_BYTES, Seconds, TermError};
+    use crate::terms::{MAX_LINE_BYTES, TermError};
     use rstest::rstest;
     use std::time::Duration;
-
-    fn seconds(count: u64) -> Seconds {
-        Seconds::of_lease(Duration::from_secs(count)).unwrap()
-    }
 
     const TOKEN: &str = "00000000000000010123456789abcdef";
     const OURS: Abilities = Abilities { has_fences: true };
@@ -313,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_renewal_says_how_long_the_lease_lasts() {
-        let asked = Some(seconds(5));
+        let asked = Some(5);
         assert_eq!(renewal("ok 33", asked).unwrap().as_secs(), 33);
         assert_eq!(renewal("ok", asked).unwrap().as_secs(), 5);
         assert!(matches!(renewal("ok", None), Err(ClientError::Strange(_))));

@@ -82,7 +82,6 @@ mod observer;
 mod patience;
 #[cfg(feature = "cli")]
 pub mod program;
-mod rotation;
 mod route;
 mod schedule;
 mod session;

@@ -4,25 +4,53 @@ use super::connection::Connection;
 use super::dialogue::Grace;
 use super::error::ClientError;
 use super::patience::Patience;
-use super::rotation::{HEAD_START, Rotation};
 use super::settings::Settings;
 use super::terms::{Key, Proof};
 use crate::address::ServerAddress;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
+/// How long to wait for one server before the next is tried as well (RFC 8305 says 250 ms).
+const HEAD_START: Duration = Duration::from_millis(250);
+
 /// Servers that know the same key. Remembers which one answered last.
 pub(super) struct Route {
     pub(super) settings: Arc<Settings>,
-    pub(super) servers: Rotation,
+    /// At least one.
+    servers: Vec<ServerAddress>,
+    at: AtomicUsize,
 }
 
 impl Route {
     pub(super) fn to(key: &Key, settings: Arc<Settings>) -> Self {
-        let servers = Rotation::of(settings.servers.of(key.as_bytes()));
-        Self { settings, servers }
+        let servers = settings.servers.of(key.as_bytes()).into_iter().cloned().collect();
+        Self { settings, servers, at: AtomicUsize::new(0) }
+    }
+
+    /// How many servers there are.
+    pub(super) fn width(&self) -> u32 {
+        u32::try_from(self.servers.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// All servers with their numbers, with the one to ask first in front.
+    fn in_order(&self) -> Vec<(usize, ServerAddress)> {
+        let first = self.at.load(Ordering::Relaxed);
+        let numbered = self.servers.iter().cloned().enumerate();
+        numbered.cycle().skip(first).take(self.servers.len()).collect()
+    }
+
+    /// The server to ask first.
+    pub(super) fn first(&self) -> Option<ServerAddress> {
+        self.servers.get(self.at.load(Ordering::Relaxed)).cloned()
+    }
+
+    /// The next server is asked first from now on, because this one answers but cannot be used.
+    pub(super) fn turn(&self) {
+        let next = self.at.load(Ordering::Relaxed).saturating_add(1);
+        self.at.store(next.checked_rem(self.servers.len()).unwrap_or(0), Ordering::Relaxed);
     }
 
     /// A connection to a server that may be away for a moment.
@@ -34,7 +62,7 @@ impl Route {
     /// protocol, would look like one with a long line. The servers are tried one after another, without waiting for
     /// slow ones; no request is sent that would matter if it arrived late.
     pub(super) async fn open(&self) -> Result<Connection, ClientError> {
-        let mut waiting = self.servers.in_order().into_iter();
+        let mut waiting = self.in_order().into_iter();
         let mut attempts = JoinSet::new();
         let mut failure = ClientError::NoServer;
         loop {
@@ -45,7 +73,7 @@ impl Route {
             let head_start = if waiting.len() == 0 { Duration::MAX } else { HEAD_START };
             let error = match timeout(head_start, attempts.join_next()).await {
                 Ok(Some(Ok((at, Ok(connection))))) => {
-                    self.servers.turn_to(at);
+                    self.at.store(at, Ordering::Relaxed);
                     return Ok(connection);
                 }
                 Ok(Some(Ok((_, Err(error))))) => error,
@@ -111,7 +139,7 @@ impl Route {
                 Err(error) => Err(error),
             };
             let Err(error) = outcome else { return outcome };
-            self.servers.turn();
+            self.turn();
             patience.outlast(error).await?;
         }
     }
@@ -132,4 +160,30 @@ async fn answering(server: &ServerAddress, settings: &Settings) -> Result<Connec
     let mut connection = Connection::open(server, settings).await?;
     connection.hello().await?;
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AtomicUsize, Ordering, Route, ServerAddress};
+
+    #[test]
+    fn each_server_is_asked_in_its_turn() {
+        let servers: Vec<ServerAddress> =
+            ["a:1", "b:1", "c:1"].map(|text| text.parse().unwrap()).into();
+        let (settings, at) = (std::sync::Arc::default(), AtomicUsize::new(0));
+        let route = Route { settings, servers: servers.clone(), at };
+        let order = || -> String {
+            let order = route.in_order();
+            assert!(order.iter().all(|(at, server)| *server == servers[*at]));
+            assert_eq!(route.first().as_ref(), order.first().map(|(_, server)| server));
+            order.iter().filter_map(|(_, server)| server.host()).collect()
+        };
+        assert_eq!((route.width(), order()), (3, "abc".to_owned()));
+        route.turn();
+        assert_eq!(order(), "bca");
+        route.at.store(2, Ordering::Relaxed);
+        assert_eq!(order(), "cab");
+        route.turn();
+        assert_eq!(order(), "abc");
+    }
 }

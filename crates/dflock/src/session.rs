@@ -96,7 +96,7 @@ impl Sessions {
         wanted: &[Wanted],
         granted: Option<Vec<Grant>>,
     ) -> Option<Taken> {
-        let orders = self.of(route.servers.first()?)?;
+        let orders = self.of(route.first()?)?;
         let (outcome, taken) = oneshot::channel();
         orders.send(Order::Take { wanted: wanted.to_vec(), granted, outcome }).ok()?;
         Some(confirmed(taken.await.ok()?).await)
@@ -269,7 +269,7 @@ impl Session {
 
     /// Lets others of the client take more over this session.
     fn share(&self) {
-        if let Some(server) = self.route.servers.first() {
+        if let Some(server) = self.route.first() {
             self.sessions.share(server, &self.holds.orders);
         }
     }
@@ -341,7 +341,7 @@ impl Session {
             match timeout(holds.patience(), answer.as_mut()).await {
                 Ok(answer) => Ok(answer),
                 Err(_) => {
-                    route.servers.turn();
+                    route.turn();
                     look_elsewhere(holds, route, silent, answer).await
                 }
             }
@@ -485,7 +485,7 @@ async fn renewed_anew(
     loop {
         match ask_anew(route, held, renewing, silent).await {
             Ok(anew) => return anew,
-            Err(_) => route.servers.turn(),
+            Err(_) => route.turn(),
         }
         sleep(backoff.next()).await;
     }
@@ -507,7 +507,7 @@ async fn ask_anew(
         let is_over = schedule.given_up_at() <= asked_at;
         let Some(end) = ends.min().filter(|_| !is_over) else { continue };
         let most = route.settings.answer_limit;
-        connection.answer_limit = share(end, asked_at, route.servers.width(), most);
+        connection.answer_limit = share(end, asked_at, route.width(), most);
         let renewal = match connection.renew(key, *kind, token, Some(schedule.granted)).await {
             Ok(ttl) => Some((asked_at, ttl)),
             Err(error) if error.is_end_of_lease() => None,

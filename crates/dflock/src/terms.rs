@@ -81,39 +81,24 @@ impl fmt::Debug for Token {
 /// The longest time to wait and the longest lease: 2,147,483,647 seconds, 68 years. All servers accept it.
 pub const MAX_TIME: Duration = Duration::from_secs(2_147_483_647);
 
-/// A time in the protocol's form: whole seconds, at most [`MAX_TIME`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seconds(u32);
-
-impl Seconds {
-    /// The time to wait for something. A part of a second counts as a whole one.
-    pub(super) fn to_wait(time: Duration) -> Result<Self, TermError> {
-        if time > MAX_TIME {
-            return Err(TermError::TimeLong);
-        }
-        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-        u32::try_from(seconds).map(Self).map_err(|_| TermError::TimeLong)
+/// The time to wait for something, in whole seconds, as the protocol has it. A part of a second counts as a whole one.
+pub(super) fn seconds_to_wait(time: Duration) -> Result<u32, TermError> {
+    if time > MAX_TIME {
+        return Err(TermError::TimeLong);
     }
+    let count = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    u32::try_from(count).map_err(|_| TermError::TimeLong)
+}
 
-    /// The length of a lease, which is never zero.
-    pub(super) fn of_lease(time: Duration) -> Result<Self, TermError> {
-        if time.is_zero() { Err(TermError::Ttl) } else { Self::to_wait(time) }
-    }
+/// The same of the length of a lease, which is never zero.
+pub(super) fn seconds_of_lease(time: Option<Duration>) -> Result<Option<u32>, TermError> {
+    let count = time.map(seconds_to_wait).transpose()?;
+    if count == Some(0) { Err(TermError::Ttl) } else { Ok(count) }
+}
 
-    /// The same for an optional lease.
-    pub(super) fn of_some_lease(time: Option<Duration>) -> Result<Option<Self>, TermError> {
-        time.map(Self::of_lease).transpose()
-    }
-
-    /// The number that is sent.
-    pub(super) fn count(self) -> u32 {
-        self.0
-    }
-
-    /// The time itself, rounded up.
-    pub(super) fn time(self) -> Duration {
-        Duration::from_secs(self.0.into())
-    }
+/// A number of the protocol or of the command line.
+pub(super) fn seconds(count: u32) -> Duration {
+    Duration::from_secs(count.into())
 }
 
 /// A semaphore of so many slots.
@@ -185,7 +170,9 @@ pub(super) struct Proof {
 
 #[cfg(test)]
 mod tests {
-    use super::{Key, MAX_LINE_BYTES, MAX_TIME, Seconds, TermError, Token};
+    use super::{
+        Key, MAX_LINE_BYTES, MAX_TIME, TermError, Token, seconds_of_lease, seconds_to_wait,
+    };
     use rstest::rstest;
     use std::time::Duration;
 
@@ -233,12 +220,8 @@ mod tests {
         #[case] to_wait: Result<u32, TermError>,
         #[case] of_lease: Result<u32, TermError>,
     ) {
-        assert_eq!(Seconds::to_wait(time).map(Seconds::count), to_wait);
-        assert_eq!(Seconds::of_lease(time).map(Seconds::count), of_lease);
-        assert_eq!(
-            Seconds::of_some_lease(Some(time)).map(|it| it.map(Seconds::count)),
-            of_lease.map(Some)
-        );
+        assert_eq!(seconds_to_wait(time), to_wait);
+        assert_eq!(seconds_of_lease(Some(time)), of_lease.map(Some));
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Watch {
                 Err(error) => error,
             };
             self.connection = None;
-            self.route.servers.turn();
+            self.route.turn();
             let patience = self.patience.get_or_insert_with(|| self.route.patience());
             if let Err(error) = patience.outlast(error).await {
                 self.patience = None;

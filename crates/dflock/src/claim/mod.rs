@@ -14,7 +14,10 @@ use crate::route::Route;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::shard::Servers;
-use crate::terms::{Key, Kind, MAX_TIME, Proof, Seconds, Token, Wanted, semaphore};
+use crate::terms::{
+    Key, Kind, MAX_TIME, Proof, Token, Wanted, seconds, seconds_of_lease, seconds_to_wait,
+    semaphore,
+};
 use crate::watch::Watch;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +160,7 @@ impl Claim {
     /// # Errors
     /// [`ClientError::Term`] for a length of zero, and for more than [`MAX_TIME`].
     pub fn ttl(mut self, ttl: Duration) -> Result<Self, ClientError> {
-        self.wanted.ttl = Some(Seconds::of_lease(ttl)?.time());
+        self.wanted.ttl = seconds_of_lease(Some(ttl))?.map(seconds);
         Ok(self)
     }
 
@@ -230,7 +233,7 @@ impl Claim {
         timeout: Duration,
         mut told: Option<&mut impl FnMut(&ClientError)>,
     ) -> Result<Option<Lease>, ClientError> {
-        let end = Instant::now() + Seconds::to_wait(timeout)?.time();
+        let end = Instant::now() + seconds(seconds_to_wait(timeout)?);
         let mut patience = self.route.patience();
         loop {
             let mut asked_at = None;
@@ -251,7 +254,7 @@ impl Claim {
                 }
                 (_, _) => {}
             }
-            self.route.servers.turn();
+            self.route.turn();
             patience.outlast(error).await?;
         }
     }
@@ -324,7 +327,7 @@ impl Ticket {
     /// A time that does not fit; a refusal, including a lease that was granted and ended before this call; or a
     /// connection that broke.
     pub async fn wait(self, timeout: Duration) -> Result<Option<Lease>, ClientError> {
-        Seconds::to_wait(timeout)?;
+        seconds_to_wait(timeout)?;
         let (outcome, taken) = oneshot::channel();
         // If the session has ended, there is no answer.
         let _ = self.0.send(Turn { timeout, outcome });

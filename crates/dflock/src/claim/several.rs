@@ -6,7 +6,7 @@ use crate::dialogue::{Grace, Grant};
 use crate::error::ClientError;
 use crate::lease::{Lease, Loss, Taken};
 use crate::patience::{Patience, was_waited_for};
-use crate::terms::{Key, MAX_TIME, Seconds};
+use crate::terms::{Key, MAX_TIME, seconds, seconds_to_wait};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Claims {
     /// [`ClientError::Silent`] if the lease of one key was lost while the client waited for another. The keys that were
     /// taken are released.
     pub async fn acquire(&self, timeout: Duration) -> Result<Option<Leases>, ClientError> {
-        let end = Instant::now() + Seconds::to_wait(timeout)?.time();
+        let end = Instant::now() + seconds(seconds_to_wait(timeout)?);
         let told: Option<&mut fn(&Key, Progress<'_>)> = None;
         self.gather(end, told).await.map_err(Stop::into_error)
     }
@@ -128,7 +128,7 @@ impl Claims {
         timeout: Option<Duration>,
         mut told: impl FnMut(&Key, Progress<'_>),
     ) -> Result<Option<Leases>, ClientError> {
-        let end = Instant::now() + Seconds::to_wait(timeout.unwrap_or(MAX_TIME))?.time();
+        let end = Instant::now() + seconds(seconds_to_wait(timeout.unwrap_or(MAX_TIME))?);
         let mut patience = Patience::to_return_until(end);
         loop {
             let (key, loss) = match self.gather(end, Some(&mut told)).await {
@@ -186,7 +186,7 @@ impl Claims {
     async fn leave(&self, leases: &mut [Lease]) -> Result<(), ClientError> {
         let mut graces = HashMap::new();
         for (claim, lease) in self.claims.iter().zip(&*leases) {
-            let server = claim.route.servers.first();
+            let server = claim.route.first();
             let grace = match graces.get(&server) {
                 Some(known) => *known,
                 None => claim.route.grace().await?,
@@ -203,7 +203,7 @@ impl Claims {
             lease.left().await?;
         }
         for (claim, lease) in self.claims.iter().zip(leases) {
-            if let Some(Some(_)) = graces.get(&claim.route.servers.first()) {
+            if let Some(Some(_)) = graces.get(&claim.route.first()) {
                 continue;
             }
             // Such a server knows no delay: it has released the hold by now, or will not before its lease ends.

@@ -4,11 +4,10 @@
 use super::args::{Admin, ForceRelease, Kick, Reach};
 use super::http;
 use super::outcome::Failure;
-use super::{answer, holder, reach};
+use super::{answer, holder, reach, seconds};
 use crate::transport;
 use crate::{Client, ClientError, Refusal, ServerAddress};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use wrapcmd::Form;
@@ -97,7 +96,7 @@ impl Door<'_> {
         server: &ServerAddress,
         request: &[u8],
     ) -> Result<(u16, String), Failure> {
-        let limit = Duration::from_secs(self.reach.patience.into());
+        let limit = seconds(self.reach.patience);
         let tls = reach::tls(self.reach)?;
         let mut stream = transport::open(server, tls.as_ref(), limit).await?;
         let mut answer = Vec::new();

@@ -24,13 +24,13 @@ mod wanted;
 mod watch;
 
 use crate::Client;
+use crate::terms::seconds;
 use args::{Arguments, Command};
 use clap::CommandFactory;
 use outcome::Failure;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 use wrapcmd::Form;
 use wrapcmd::usage::{self, OwnWords};
 
@@ -116,11 +116,6 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
 
 fn named(terms: &args::Terms, command: &str) -> String {
     terms.name.clone().unwrap_or_else(|| name::of_this_process(command))
-}
-
-/// A number of the command line.
-fn seconds(count: u32) -> Duration {
-    Duration::from_secs(count.into())
 }
 
 /// Prints an answer in the form that was asked for.

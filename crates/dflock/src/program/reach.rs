@@ -2,7 +2,7 @@
 
 use super::args::{Arguments, Reach};
 use super::outcome::Failure;
-use super::sys;
+use super::{seconds, sys};
 use crate::{ClientError, Key, Servers, Settings, Tls, TlsRoots};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -12,7 +12,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
 use wrapcmd::usage::{self, OwnWords};
 
 /// The protocol has room for this much on the line of an auth token.
@@ -104,14 +103,14 @@ fn weight(matches: &ArgMatches, id: &str) -> u8 {
 }
 
 pub(super) fn settings(reach: &Reach) -> Result<Settings, Failure> {
-    let patience = Duration::from_secs(reach.patience.into());
+    let patience = seconds(reach.patience);
     Ok(Settings {
         servers: servers(reach),
         auth_token: token(reach.auth_token_file.as_deref(), "DFLOCK_AUTH_TOKEN")?,
         tls: tls(reach)?,
         connect_limit: patience,
         answer_limit: patience,
-        read_timeout: Duration::from_secs(reach.read_timeout.into()),
+        read_timeout: seconds(reach.read_timeout),
         ..Settings::default()
     })
 }

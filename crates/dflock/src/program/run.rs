@@ -5,7 +5,7 @@ use super::outcome::Failure;
 use super::step;
 use super::sys::{Attended, bytes};
 use super::wanted::{Outcome, Wanted};
-use super::{complain, complain_beside_command};
+use super::{complain, complain_beside_command, seconds};
 use crate::{Client, Lease, Leases};
 use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use wrapcmd::Form;
 const KILL_TIME: Duration = Duration::from_millis(200);
 /// How long before the end of a lease that cannot be renewed the command is told to stop.
 pub(super) fn margin(run: &Run) -> Duration {
-    Duration::from_secs(run.grace.into()) + KILL_TIME
+    seconds(run.grace) + KILL_TIME
 }
 
 /// As much of the margin as there is room for (see `Settings::margin`), less the time to die.
@@ -43,7 +43,7 @@ pub(super) async fn run(run: &Run, client: Client, form: Form) -> Result<u8, Fai
     match start(run, &leases, form) {
         Ok(command) => {
             let grace = grace(run, &leases);
-            let hold_until = run.hold_for.map(|s| granted_at + Duration::from_secs(s.into()));
+            let hold_until = run.hold_for.map(|s| granted_at + seconds(s));
             Held { leases, command, grace, hold_until }.see_through(form).await
         }
         Err(failure) => {

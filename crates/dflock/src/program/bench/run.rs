@@ -8,7 +8,7 @@ use super::super::outcome::Failure;
 use super::ledger::Ledger;
 use super::report::Report;
 use crate::dialogue::{self, Abilities, Grant};
-use crate::terms::{Key, Kind, Seconds, Token};
+use crate::terms::{Key, Kind, Token, seconds, seconds_to_wait};
 use crate::{ClientError, Connection, ServerAddress, Settings};
 use leases::wire::Ask;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, rlim_t, setrlimit};
@@ -89,7 +89,7 @@ impl Course {
     /// # Errors
     /// A prefix or a time that the protocol cannot express.
     fn of(plan: Bench) -> Result<Self, ClientError> {
-        Seconds::to_wait(Duration::from_secs(plan.timeout.max(plan.ttl).into()))?;
+        seconds_to_wait(seconds(plan.timeout.max(plan.ttl)))?;
         let (connections, depth, count) = (plan.connections, plan.depth, plan.key_count());
         let key = |number| Key::new(format!("{}-{number}", plan.prefix));
         let keys = (0..count).map(key).collect::<Result<_, _>>()?;
@@ -115,13 +115,13 @@ impl Course {
     /// Stops the run at its end. Resolves when no further answer is waited for.
     async fn end(&self) {
         if self.plan.pairs.is_none() {
-            sleep_until(self.measure_from + Duration::from_secs(self.plan.duration.into())).await;
+            sleep_until(self.measure_from + seconds(self.plan.duration)).await;
             self.stop();
             return sleep(GRACE).await;
         }
         loop {
             let before = self.tally().answers;
-            sleep(Duration::from_secs(self.plan.timeout.into()) + GRACE).await;
+            sleep(seconds(self.plan.timeout) + GRACE).await;
             if self.tally().answers == before {
                 return;
             }
