@@ -48,7 +48,7 @@ fn main() {
 }
 
 /// A client in the machine: the middle time of a LOCK, from the request to the reply, on an open
-/// connection. What is put off after an answer is done when the next one is asked.
+/// connection.
 const LONE_LOCKS: &str = r#"
 import os, socket, sys, time
 service = socket.socket(socket.AF_UNIX)

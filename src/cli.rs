@@ -1,6 +1,6 @@
 //! The command line of `lfpd`: arguments to configuration, and the program's entry point.
 //!
-//! Reads no file and no environment variable. Prints only where no client can see it.
+//! Reads no environment variable, and no file but `/etc/group`. Prints only where no client can see it.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -514,7 +514,7 @@ fn the_banner_version_is_selectable() {
     assert_eq!(wire.receive(), greeting);
 }
 
-/// However much is said without a pause, what no client waits for is put off in small amounts.
+/// However much is said without a pause.
 #[test]
 fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
     const PAIRS: usize = 10_000;
@@ -541,7 +541,7 @@ fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
     assert!(kib < 16 * 1024, "peak memory {kib} KiB");
 }
 
-/// A client that never pauses, and one that takes no answers, get no work put off for ever.
+/// Also that of a client that never pauses, and of one that takes no answers.
 #[rstest]
 #[case::never_pausing(true)]
 #[case::not_reading(false)]

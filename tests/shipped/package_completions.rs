@@ -24,7 +24,7 @@ fn the_shipped_completions_are_current(
     if std::env::var_os("LFPD_UPDATE").is_some() {
         fs::write(&path, &made).unwrap();
     }
-    let advice = "the options have changed: LFPD_UPDATE=1 cargo test --test package_completions";
+    let advice = "the options have changed: LFPD_UPDATE=1 cargo test --test shipped completions";
     assert!(fs::read_to_string(&path).unwrap() == made, "{advice}");
 }
 

@@ -1,7 +1,7 @@
 //! The state directory: the holds on the disk, so that a restart forgets nothing.
 //!
-//! `codec`, `log_file`, `load` and `promises` are pure, and so is `ledger`, which decides what is
-//! written. `journal` is the boundary to the server, and `dir` has the files.
+//! `codec`, `log_file`, `load` and `promises` are pure. `ledger` decides what is written, `journal` is the boundary to
+//! the server, and `dir` has the files.
 
 mod codec;
 mod dir;
