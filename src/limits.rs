@@ -1,4 +1,4 @@
-//! Every limit of the service: what is limited, in which unit, and what happens at the limit. Each is tested at, below
+//! Limits of the service: what is limited, in which unit, and what happens at the limit. Each is tested at, below
 //! and above. Pure.
 //!
 //! The longest device name is [`ttylock::NAME_BYTES`].

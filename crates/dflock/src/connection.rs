@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 /// All answers to lock commands are much shorter than this.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
-/// A server with a million keys answers `stats` with about 90 MB.
+/// The Go server answers `stats` with all keys: about 90 MB for a million.
 const MAX_STATS_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The first byte with which a TLS server answers a client without TLS (RFC 8446, 5.1): an alert.

@@ -1,4 +1,4 @@
-//! Every limit and default of this crate, in one place; their tests are at, below and above each.
+//! Limits and defaults of this crate; their tests are at, below and above each.
 //!
 //! Pure.
 

@@ -1,4 +1,4 @@
-//! Every limit of the locks. Each is tested at, below and above. Pure.
+//! Limits of the locks. Each is tested at, below and above. Pure.
 //!
 //! The longest device name is [`crate::NAME_BYTES`].
 
