@@ -45,14 +45,10 @@ pub(crate) fn temporary_of(name: &Name) -> Option<OsString> {
     beginning(lock)
 }
 
-/// The lock in whose line the last ticket would be called so.
-pub(crate) fn ticket_of(name: &Name) -> Option<OsString> {
-    beginning(name.as_os_str().as_encoded_bytes().strip_suffix(QUEUE.as_bytes())?)
-}
-
-/// The lock whose readers have the directory of this name.
-pub(crate) fn shared_by(name: &Name) -> Option<OsString> {
-    beginning(name.as_os_str().as_encoded_bytes().strip_suffix(READERS.as_bytes())?)
+/// The lock beside which something of this name would be: its last ticket ([`QUEUE`]), or the directory with its
+/// readers ([`READERS`]).
+pub(crate) fn lock_before(rest: &str, name: &Name) -> Option<OsString> {
+    beginning(name.as_os_str().as_encoded_bytes().strip_suffix(rest.as_bytes())?)
 }
 
 #[cfg(unix)]

@@ -277,7 +277,7 @@ impl Core {
         out: &mut String,
         room: usize,
     ) -> Progress {
-        let names = cursor.has_names();
+        let names = cursor.names;
         push_stats(out, room, cursor, self.connections.len(), |place, note| {
             self.engine.look_over(now, place, STATS_PLACES, |line| {
                 let label =

@@ -15,7 +15,7 @@ use crate::record::LockInfo;
 use crate::semaphore::files::Files;
 use crate::stale::Standing;
 use crate::sys::number;
-use crate::temporary::{maker, shared_by, temporary_of, ticket_of};
+use crate::temporary::{QUEUE, READERS, lock_before, maker, temporary_of};
 
 /// A temporary file of another machine or pid namespace is an orphan when it is older: no claim
 /// takes that long.
@@ -104,7 +104,7 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
     let directory = directory.as_ref();
     let mut listed = files(directory, config)?;
     for name in Directory::open(directory)?.names()? {
-        let Some(lock) = shared_by(&name) else { continue };
+        let Some(lock) = lock_before(READERS, &name) else { continue };
         let readers = directory.join(name.as_os_str());
         if !readers.symlink_metadata().is_ok_and(|it| it.is_dir()) {
             continue;
@@ -132,7 +132,7 @@ pub(crate) fn files(directory: &Path, config: Config) -> Result<Vec<Listed>, Err
     for name in names {
         let status = match handle.read(&name, LONGEST_FILE + 1) {
             Ok(Found::File(judged)) => judge.judge(&judged),
-            Ok(Found::Obstacle(Obstacle::Unreadable)) if ticket_of(&name).is_none() => {
+            Ok(Found::Obstacle(Obstacle::Unreadable)) if lock_before(QUEUE, &name).is_none() => {
                 HeldStatus::UNREADABLE
             }
             // A file that cannot be read now is no lock that could be shown.
@@ -155,7 +155,7 @@ pub(crate) fn files(directory: &Path, config: Config) -> Result<Vec<Listed>, Err
 pub fn clean_all(directory: impl AsRef<Path>, config: Config) -> Result<Swept, Error> {
     let directory = directory.as_ref();
     let names = Directory::open(directory)?.names()?;
-    let lock_of = |name| temporary_of(name).or_else(|| ticket_of(name));
+    let lock_of = |name| temporary_of(name).or_else(|| lock_before(QUEUE, name));
     let mut locks: Vec<OsString> = names.iter().filter_map(lock_of).collect();
     locks.extend(list(directory, config)?.into_iter().map(|listed| listed.name));
     locks.sort();

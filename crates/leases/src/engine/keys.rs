@@ -39,11 +39,6 @@ impl KeyEntry {
         claim.joins(self.holders.len().into(), self.shared)
     }
 
-    /// The number of its holders, if they share it.
-    pub(super) fn readers(&self) -> u32 {
-        if self.shared { self.holders.len() } else { 0 }
-    }
-
     /// The claim of its holders.
     pub(super) const fn claim(&self) -> Claim {
         if self.shared { Claim::Shared } else { Claim::Slot(self.limit) }

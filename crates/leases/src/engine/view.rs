@@ -173,7 +173,7 @@ fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
         name: &entry.name,
         limit: entry.limit.count(),
         held: entry.holders.len(),
-        readers: entry.readers(),
+        readers: if entry.shared { entry.holders.len() } else { 0 },
         waiters: entry.queue.len(),
         owner: latest.map_or(0, |holder| holder.serial),
         conn: latest.and_then(|holder| holder.standing.owner).map(|conn| state.conn_id(conn)),

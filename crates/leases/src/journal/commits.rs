@@ -85,7 +85,7 @@ impl Commits {
     /// Notes the records of one request, and leaves `set` empty. They are committed together, if one commit has room
     /// for them.
     pub fn note(&mut self, set: &mut Vec<Record>) {
-        self.noted += count(set);
+        self.noted += set.len() as u64;
         while set.len() > self.most {
             let rest = set.split_off(self.most);
             self.waiting.push_back(std::mem::replace(set, rest));
@@ -146,7 +146,7 @@ impl Commits {
         }
         let records = self.waiting.pop_front();
         self.begun += 1;
-        self.under_way = Some(records.as_deref().map_or(0, count));
+        self.under_way = Some(records.as_ref().map_or(0, |records| records.len() as u64));
         Some(records.map_or(Call::Confirm, Call::Commit))
     }
 
@@ -161,10 +161,6 @@ impl Commits {
             Err(Failed) => self.end_term(),
         }
     }
-}
-
-fn count(records: &[Record]) -> u64 {
-    records.len() as u64
 }
 
 #[cfg(test)]

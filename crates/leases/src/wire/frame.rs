@@ -48,28 +48,19 @@ pub fn scan(bytes: &[u8], caps: Caps) -> Scan<'_> {
         };
         // One more than the longest line with its carriage return.
         let window = rest.get(..cap + 2).unwrap_or(rest);
-        let Some(end) = memchr::memchr(b'\n', window) else {
-            return if fits_so_far(window, cap) {
-                Scan::Partial { lines: place }
-            } else {
-                Scan::TooLong { at }
-            };
-        };
-        let raw = window.get(..end).unwrap_or_default();
+        let end = memchr::memchr(b'\n', window);
+        let raw = window.get(..end.unwrap_or(window.len())).unwrap_or_default();
         let line = raw.strip_suffix(b"\r").unwrap_or(raw);
         if line.len() > cap {
             return Scan::TooLong { at };
         }
+        let Some(end) = end else { return Scan::Partial { lines: place } };
         if let Some(slot) = lines.get_mut(usize::from(place)) {
             *slot = trim_carriage_returns(line);
         }
         at += end + 1;
     }
     Scan::Frame { lines, used: at }
-}
-
-fn fits_so_far(window: &[u8], cap: usize) -> bool {
-    window.len() <= cap || (window.len() == cap + 1 && window.ends_with(b"\r"))
 }
 
 fn trim_carriage_returns(line: &[u8]) -> &[u8] {

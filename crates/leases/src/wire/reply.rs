@@ -42,9 +42,7 @@ pub fn push_answer(out: &mut Vec<u8>, answer: &Answer) {
 
 /// Appends the line that an administrator has taken the hold of this token away. It answers no request.
 pub fn push_lost(out: &mut Vec<u8>, token: Token) {
-    out.extend_from_slice(b"lost ");
-    out.extend_from_slice(&token.digits());
-    out.push(b'\n');
+    out.extend_from_slice(&[b"lost ".as_slice(), &token.digits(), b"\n"].concat());
 }
 
 /// Appends the reply to `grace`: this many seconds, or as long as the lease lasts.

@@ -19,7 +19,7 @@ pub const MOST_KEYS: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct StatsCursor {
     /// Whether names of connections and numbers of readers are shown.
-    names: bool,
+    pub names: bool,
     section: usize,
     place: Cursor,
     /// Whether the beginning of the body is written.
@@ -37,12 +37,6 @@ impl StatsCursor {
     #[must_use]
     pub fn new(names: bool) -> Self {
         Self { names, ..Self::default() }
-    }
-
-    /// See [`StatsCursor::new`].
-    #[must_use]
-    pub const fn has_names(&self) -> bool {
-        self.names
     }
 
     /// Whether a part of the body is written.
