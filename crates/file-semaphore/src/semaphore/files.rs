@@ -14,7 +14,7 @@ use crate::path::{self, Place};
 use crate::record::{Holder, LockInfo, Tag};
 use crate::semaphore::{Free, Guard, SlotStatus};
 use crate::sys::line::Line;
-use crate::sys::now_seconds;
+use crate::sys::{now_seconds, number};
 use crate::temporary::beside;
 
 /// What is in the way of something, or else the thing.
@@ -27,7 +27,6 @@ pub(crate) struct Files {
     pub(crate) names: Vec<Name>,
     pub(crate) config: Config,
     pub(crate) judge: Judge,
-    own: Mutex<Option<Holder>>,
 }
 
 /// For what a lock is taken, and in whose name.
@@ -45,8 +44,8 @@ impl Files {
             Error::InvalidPath { path: path.to_owned(), problem: PathProblem::TooLong }
         })?;
         let directory = Directory::open(&place.directory)?;
-        let (judge, own) = (Judge::new(config), Mutex::new(None));
-        Ok(Arc::new(Self { directory, place, names, config, judge, own }))
+        let judge = Judge::new(config);
+        Ok(Arc::new(Self { directory, place, names, config, judge }))
     }
 
     /// Where the lock file is; with several slots the name they begin with.
@@ -80,17 +79,10 @@ impl Files {
         result.map_err(|error| error.within(&self.place.directory))
     }
 
-    /// This process as a holder. A fork changes the number, so that is checked every time.
+    /// This process as a holder.
     pub(crate) fn own_holder(&self) -> Result<Holder, Error> {
         let pid = Pid::this();
-        let number = crate::sys::number(pid);
-        let mut own = guarded(&self.own);
-        if let Some(holder) = own.as_ref().filter(|holder| holder.pid() == number) {
-            return Ok(holder.clone());
-        }
-        let holder = Holder::of(pid, self.judge.here()).ok_or(Error::NoHolder { pid: number })?;
-        *own = Some(holder.clone());
-        Ok(holder)
+        Holder::of(pid, self.judge.here()).ok_or(Error::NoHolder { pid: number(pid) })
     }
 
     /// Takes the first slot that is free or stale.
