@@ -10,8 +10,6 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::SysconfVar;
 
-use crate::status::errno_of;
-
 use super::identity::is_one_moment;
 use super::stat::{Stat, numbers_in, shift_in};
 use super::{ClockShift, Here, Machine, Pid, ProcessIdentity, Start, real_uid_in};
@@ -95,7 +93,7 @@ pub fn signal(who: &ProcessIdentity, signal: Signal) -> nix::Result<()> {
         .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))?;
     // A process that is the same now was so when it was opened, or the descriptor is of one that has ended.
     is_surely(who)?;
-    rustix::process::pidfd_send_signal(process, name).map_err(errno_of)
+    rustix::process::pidfd_send_signal(process, name).map_err(crate::status::errno_of)
 }
 
 /// Sends a signal to that process, as far as this system tells one from another.
