@@ -65,32 +65,26 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
 
 /// One look at all locks. Whether it is worth while to look again.
 fn round(report: &mut Report, route: &Route) -> bool {
-    let (before, cut_off) = stale();
+    let (stale, cut_off) = stale();
+    let before = report.removed.len();
     let mut table = Table::new(Layout::native());
-    let (mut removed, mut refused) = (Vec::new(), Vec::new());
-    for holder in before {
+    let mut refused = Vec::new();
+    for holder in stale {
         match table.clear_away(&holder) {
-            Ok(()) => removed.push(holder),
+            Ok(()) => report.removed.push(holder),
             Err(why) => refused.push((holder, why)),
         }
     }
-    if !refused.is_empty() {
-        ask_service(&refused, route);
-        refused.retain(|(holder, _)| {
-            let is_left = table.clear_away(holder).is_err();
-            removed.extend((!is_left).then(|| holder.clone()));
-            is_left
-        });
+    ask_service(&refused, route);
+    (report.left, report.cut_off) = (Vec::new(), cut_off);
+    for (holder, why) in refused {
+        if table.clear_away(&holder).is_ok() {
+            report.removed.push(holder);
+        } else if let Some(row) = row::rows(std::slice::from_ref(&holder)).pop() {
+            report.left.push(Left { row, why: printable(&why), help: remedy(&holder) });
+        }
     }
-    let progress = !removed.is_empty();
-    report.removed.extend(removed);
-    report.cut_off = cut_off;
-    let left = refused.iter().filter_map(|(holder, why)| {
-        let row = row::rows(std::slice::from_ref(holder)).pop()?;
-        Some(Left { row, why: printable(why), help: remedy(holder) })
-    });
-    report.left = left.collect();
-    cut_off && progress
+    cut_off && report.removed.len() > before
 }
 
 /// The stale lock files, and whether there may be more: in a directory with more files than are looked at, or because

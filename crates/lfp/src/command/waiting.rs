@@ -46,7 +46,7 @@ pub(super) fn wait(
 ) -> Waited {
     let mut wait =
         Wait { request, deadline, signals, news, reached: false, absences: 0, pause: FIRST_PAUSE };
-    let patient = wait.left().is_none_or(|left| !left.is_zero());
+    let patient = !wait.is_over();
     let waited = loop {
         broker.be_patient(patience(wait.deadline));
         let step = match broker {
@@ -94,13 +94,8 @@ struct Wait<'a, 'news> {
 }
 
 impl Wait<'_, '_> {
-    /// `None` without end.
-    fn left(&self) -> Option<Duration> {
-        left(self.deadline)
-    }
-
     fn is_over(&self) -> bool {
-        self.left().is_some_and(|left| left.is_zero())
+        left(self.deadline).is_some_and(|left| left.is_zero())
     }
 
     /// Waits in the service's queue. `None`: not decided yet.
@@ -108,7 +103,7 @@ impl Wait<'_, '_> {
         if let Some(signal) = self.signals.and_then(Signals::ending) {
             return Some(Waited::Interrupted(signal));
         }
-        let time = self.left().unwrap_or(Duration::MAX);
+        let time = left(self.deadline).unwrap_or(Duration::MAX);
         let Request { device, pid } = self.request;
         if let Err(trouble) = service.ask(|client| client.begin_wait(device, *pid, time)) {
             if service.leaves_lock_files(&trouble) {
@@ -220,7 +215,7 @@ impl Wait<'_, '_> {
     /// A pause that a signal ends.
     fn rest(&mut self, pause: Duration) -> Option<Waited> {
         self.news.tell_if_due();
-        let pause = self.left().map_or(pause, |left| left.min(pause));
+        let pause = left(self.deadline).map_or(pause, |left| left.min(pause));
         wrapcmd::pause(self.signals, None, Some(pause));
         self.signals.and_then(Signals::ending).map(Waited::Interrupted)
     }
