@@ -139,9 +139,10 @@ impl Place {
         self.path.join(file.as_str()).display().to_string()
     }
 
-    /// Whether a file of that name may be there. Each name is looked up: a directory like `/tmp` may be too large to list.
+    /// Whether a file of that name may be there; if that cannot be found out, it may. Each name is looked up: a directory
+    /// like `/tmp` may be too large to list.
     pub(super) fn may_hold(&self, name: &Name) -> bool {
-        may_be_in(&self.directory, name)
+        Status::of_name(&self.directory, name.as_str()) != Err(Errno::ENOENT)
     }
 
     /// Whether it contains so many locks that there is no room for invented names.
@@ -193,11 +194,6 @@ impl Place {
 pub(super) fn listing(directory: impl AsFd) -> Option<nix::dir::Dir> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     nix::dir::Dir::openat(directory, ".", flags, Mode::empty()).ok()
-}
-
-/// Whether a file of that name may be in a directory. If that cannot be found out, it may.
-pub(super) fn may_be_in(directory: impl AsFd, name: &Name) -> bool {
-    Status::of_name(directory, name.as_str()) != Err(Errno::ENOENT)
 }
 
 fn is_lock(name: &CStr) -> bool {

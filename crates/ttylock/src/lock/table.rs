@@ -323,7 +323,10 @@ impl Table {
     /// A process of this number has ended: its locks are removed, even if another process has the number by now. Call it
     /// again a second later as long as [`Watched::has_remains`].
     pub fn gone(&mut self, pid: Pid) -> Vec<Event> {
-        let gone = self.state.let_the_gone_go(pid);
+        let State { guards, watched, machine, .. } = &mut self.state;
+        guards.forget_the_gone(pid, machine);
+        let mut gone = watched.of_number(pid);
+        gone.retain(|who| machine.fate(who).is_over());
         if let (false, Ok((_, open, state))) = (gone.is_empty(), self.parts()) {
             gone.iter().for_each(|who| daemon::remove_dead(&open.own, state, who));
         }

@@ -6,7 +6,7 @@ use pidlockfile::process::{Machine, ProcessIdentity};
 use pidlockfile::{Claim, Durability, Name, Pid, Published, Status};
 
 use super::Stop;
-use super::classify::{Busy, Stale};
+use super::classify::Busy;
 use crate::dialects::content::ContentForm;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
@@ -133,15 +133,6 @@ impl State {
         self.guards.keep(name, &holder.who, published, room);
     }
 
-    /// Lets go of the files of processes of this number that have ended, and names these processes.
-    pub(super) fn let_the_gone_go(&mut self, pid: Pid) -> Vec<ProcessIdentity> {
-        let Self { guards, watched, machine, .. } = self;
-        guards.forget_the_gone(pid, machine);
-        let mut gone = watched.of_number(pid);
-        gone.retain(|who| machine.fate(who).is_over());
-        gone
-    }
-
     /// This file keeps the caller out: the answer, and the event that says why.
     pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
         if let Busy::NotYet(cause) = busy {
@@ -188,18 +179,5 @@ impl State {
     pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {
         self.say(Weight::Warning, format!("no lock can be written: {error}"));
         Stop::Denied
-    }
-
-    pub(super) fn cannot_break(
-        &mut self,
-        place: &Place,
-        name: &Name,
-        stale: Stale,
-        error: &pidlockfile::Error,
-    ) -> Stop {
-        let file = place.name(name);
-        let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
-        self.say(Weight::Warning, format!("busy: {file} is stale ({stale}) but {error}; {help}"));
-        Stop::Busy(None)
     }
 }

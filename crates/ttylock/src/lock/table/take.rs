@@ -175,7 +175,13 @@ fn take_one(
             }
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => return Err(state.stop_contended(own, name, Some(file))),
-            Err(error) => return Err(state.cannot_break(own, name, stale, &error)),
+            Err(error) => {
+                let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
+                let file = own.name(name);
+                let text = format!("busy: {file} is stale ({stale}) but {error}; {help}");
+                state.say(Weight::Warning, text);
+                return Err(Stop::Busy(None));
+            }
         }
     }
     Err(state.busy(own, name, Busy::Changing(None)))
