@@ -17,7 +17,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The log, and how many lines each user has caused.
 #[derive(Debug)]
 pub(super) struct Journal {
-    log: Log,
+    /// For lines that no user has caused.
+    pub(super) log: Log,
     budget: Budget,
 }
 
@@ -50,16 +51,7 @@ impl Journal {
         Self { log, budget: Budget { began: Instant::now(), lines: HashMap::new() } }
     }
 
-    /// A log like this one, for another thread.
-    pub(super) fn log_of_thread(&self) -> Log {
-        self.log.another()
-    }
-
-    pub(super) fn record(&mut self, severity: Severity, line: fmt::Arguments<'_>) {
-        self.log.record(severity, &line);
-    }
-
-    /// The same for what a user has caused. One user cannot bury the lines of others.
+    /// A line about what a user has caused.
     pub(super) fn of_user(&mut self, user: User, severity: Severity, line: fmt::Arguments<'_>) {
         if !self.log.wants(severity) {
             return;

@@ -75,7 +75,7 @@ impl Service {
     /// Tells the log why nothing can be served.
     pub(crate) fn complain(&mut self, complaint: &str) {
         self.log_events();
-        self.journal.record(Severity::Error, format_args!("{complaint}"));
+        self.journal.log.record(Severity::Error, &format_args!("{complaint}"));
     }
 
     /// Looks at a new connection, before anything is said on it. A client with a number may wait for a device.
@@ -229,9 +229,9 @@ impl Service {
         if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
             let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
             let (device, pid) = (request.device.as_str(), request.pid);
-            self.journal.record(
+            self.journal.log.record(
                 Severity::Warning,
-                format_args!("{peer}: took {device} from pid {pid}{from} by force"),
+                &format_args!("{peer}: took {device} from pid {pid}{from} by force"),
             );
         }
         outcome
@@ -360,9 +360,9 @@ impl Service {
             let Err(refusal) = right else { continue };
             if self.release(&request, Backoff::since(Instant::now()).used_up()).is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
-                self.journal.record(
+                self.journal.log.record(
                     Severity::Notice,
-                    format_args!(
+                    &format_args!(
                         "released {device} of pid {pid}, which has started since: {refusal}"
                     ),
                 );

@@ -96,7 +96,7 @@ impl<'s> Daemon<'s> {
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENERS | number))?;
         }
         if settings.watch_opens {
-            let log = service.journal.log_of_thread();
+            let log = service.journal.log.another();
             let opens = OpenPorts::start(&service.authority.dev_dir, log)?;
             epoll.add(&opens, EpollEvent::new(EpollFlags::EPOLLIN, OPENS))?;
             service.ports.opens = Some(opens);
@@ -104,9 +104,9 @@ impl<'s> Daemon<'s> {
         let own = own(service.table.directories().len(), settings.exclusive_except.is_some());
         let shares = Shares::of(descriptors(), own, settings.limit);
         if shares.connections < settings.limit {
-            service.journal.record(
+            service.journal.log.record(
                 Severity::Warning,
-                format_args!("descriptors for {} connections only", shares.connections),
+                &format_args!("descriptors for {} connections only", shares.connections),
             );
         }
         service.table.keep_open(shares.kept);
@@ -135,7 +135,7 @@ impl<'s> Daemon<'s> {
         daemon.service.log_events();
         if let Some(exempt) = &daemon.settings.exclusive_except {
             let Service { table, authority, journal, ports, .. } = &mut *daemon.service;
-            let (layout, log) = (table.layout().clone(), journal.log_of_thread());
+            let (layout, log) = (table.layout().clone(), journal.log.another());
             ports.exclusive = Some(ExclusivePorts::start(exempt, layout, authority.clone(), log)?);
         }
         daemon.notify.ready();
@@ -215,9 +215,9 @@ impl<'s> Daemon<'s> {
             let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
             if Signal::try_from(number) == Ok(Signal::SIGHUP) {
                 self.service.table.reopen();
-                self.service.journal.record(
+                self.service.journal.log.record(
                     Severity::Notice,
-                    format_args!("SIGHUP: opening the lock directories again"),
+                    &format_args!("SIGHUP: opening the lock directories again"),
                 );
             } else {
                 self.ending = true;
@@ -238,7 +238,8 @@ impl<'s> Daemon<'s> {
             // No descriptor or no memory is left.
             self.service
                 .journal
-                .record(Severity::Error, format_args!("cannot accept a connection: {error}"));
+                .log
+                .record(Severity::Error, &format_args!("cannot accept a connection: {error}"));
             self.accept_after = now.checked_add(CHECK_EVERY);
             self.listen_for(EpollFlags::empty());
         }
@@ -351,6 +352,6 @@ impl<'s> Daemon<'s> {
         }
         self.service.ports.end();
         self.service.log_events();
-        self.service.journal.record(Severity::Info, format_args!("ends"));
+        self.service.journal.log.record(Severity::Info, &format_args!("ends"));
     }
 }
