@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use pidlockfile::Pid;
 use wrapcmd::{Form, Value};
@@ -17,7 +16,7 @@ use super::row::{self, Row};
 use crate::client::broker::{Broker, Route};
 use ttylock::limits::COMMAND_SEARCH;
 use ttylock::{
-    DeviceName, Holder, Layout, Request, Standing, Survey, Table, is_lock_file,
+    DeviceName, Holder, Layout, Request, Standing, Survey, Table,
     limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,
 };
 
@@ -30,9 +29,6 @@ struct Left {
 
 /// As many times is looked again, where there was more than one look shows.
 const ROUNDS: usize = 100;
-
-/// As many records are looked at.
-const RECORDS: usize = 10_000;
 
 /// What came of it all.
 #[derive(Default)]
@@ -52,7 +48,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
             break;
         }
     }
-    report.records = forget_records();
+    report.records = Table::new(Layout::native()).forget_gone();
     let failure = (!report.left.is_empty() || report.cut_off).then(Failure::left);
     report.tell(output, failure.as_ref());
     match failure {
@@ -114,25 +110,6 @@ fn ask_service(refused: &[(Holder, String)], route: &Route) {
             return;
         }
     }
-}
-
-/// Removes the service's records of locks that are gone, where we may write its directory. One that
-/// is young may be of a lock that is being taken now.
-fn forget_records() -> usize {
-    const YOUNG: Duration = Duration::from_secs(60);
-    let Layout { lock_dir, state_dir, .. } = Layout::native();
-    let records = std::fs::read_dir(state_dir).into_iter().flatten().take(RECORDS).flatten();
-    records
-        .filter(|record| {
-            let lock = lock_dir.join(record.file_name()).symlink_metadata();
-            let gone = lock.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-            let written = record.metadata().and_then(|link| link.modified()).ok();
-            let age = written.and_then(|written| written.elapsed().ok());
-            let is_record = record.file_name().to_str().is_some_and(is_lock_file);
-            is_record && gone && age.is_some_and(|age| age > YOUNG)
-        })
-        .filter(|record| std::fs::remove_file(record.path()).is_ok())
-        .count()
 }
 
 impl Report {

@@ -218,20 +218,26 @@ impl HolderRecords {
         }
     }
 
-    /// Removes the records of locks of which no file `stands` any more: killed services have left them. A link that is
-    /// no record is removed as well.
-    pub(crate) fn sweep_gone(&self, most: usize, stands: impl Fn(&Name) -> bool) {
-        let Some(handle) = self.directory() else { return };
-        for (entry, text, record) in self.entries(most) {
-            match record {
-                // Unless it is about another lock by now.
-                Some(record) if !stands(record.lock_of(&entry)) => {
-                    let _ = take_out(handle, &entry, &text);
-                }
-                Some(_) => {}
-                None => self.forget(&entry),
+    /// Removes the records that are `over`, by their own names and those of their locks; a link without a lock is no
+    /// record. Returns how many were removed.
+    pub(crate) fn sweep_all(
+        &self,
+        most: usize,
+        over: impl Fn(&Name, Option<&Name>) -> bool,
+    ) -> usize {
+        let Some(handle) = self.directory() else { return 0 };
+        let mut entries = self.entries(most);
+        entries
+            .retain(|(entry, _, record)| over(entry, record.as_ref().map(|it| it.lock_of(entry))));
+        for (entry, text, record) in &entries {
+            // Unless it is about another lock by now.
+            if record.is_some() {
+                let _ = take_out(handle, entry, text);
+            } else {
+                self.forget(entry);
             }
         }
+        entries.len()
     }
 
     /// Forgets the lock file of this name if it is gone. The next holder may have taken the name already, and be recorded.

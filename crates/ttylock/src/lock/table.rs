@@ -350,6 +350,11 @@ impl Table {
         daemon::clear_away(open, state, seen)
     }
 
+    /// Removes the records of locks of this lock directory that are gone, where we may. Returns how many were removed.
+    pub fn forget_gone(&mut self) -> usize {
+        self.parts().map_or(0, |(_, open, state)| daemon::forget_gone(&open.own, state))
+    }
+
     /// The processes with locks whose ends matter.
     #[must_use]
     pub fn watched(&mut self) -> &mut Watched {

@@ -3,10 +3,10 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pidlockfile::process::ProcessIdentity;
-use pidlockfile::{Attempt, Found, Judged, Name};
+use pidlockfile::{Attempt, Found, Judged, Name, Status};
 
 use super::classify::{Busy, Stale, pid_in};
 use super::handover;
@@ -28,13 +28,18 @@ use crate::lock::{Weight, names};
 /// The most records that are examined at the start of a daemon.
 const RECORDS_SWEPT: usize = 10_000;
 
+/// A younger record may be of a lock that is being taken.
+const TIME_TO_TAKE: Duration = Duration::from_secs(60);
+
 /// The start of a daemon: see [`super::Table::keep_open`].
 pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usize) {
     state.guards = FlockGuards::of(Kept::UpTo(limit));
     state.backoff = Backoff::since(Instant::now());
     handover::settle_all(state, own);
     sweep(own);
-    state.records.sweep_gone(RECORDS_SWEPT, |name| own.may_hold(name));
+    // Killed services have left them.
+    let is_gone = |_: &Name, lock: Option<&Name>| lock.is_none_or(|name| !own.may_hold(name));
+    state.records.sweep_all(RECORDS_SWEPT, is_gone);
     match Flocks::read_by_a_thread() {
         Ok(flocks) => state.flocks = flocks,
         Err(error) => {
@@ -48,6 +53,19 @@ pub(super) fn start(layout: &Layout, own: &Place, state: &mut State, limit: usiz
 /// Removes drafts of processes that were killed while they wrote a lock.
 pub(super) fn sweep(own: &Place) {
     let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
+}
+
+/// Removes the records of locks that are gone, but none that may be of a lock that is being taken. Returns how many.
+pub(super) fn forget_gone(own: &Place, state: &State) -> usize {
+    let Some(directory) = state.records.directory() else { return 0 };
+    let is_old = |entry: &Name| {
+        let written = Status::of_name(directory, entry.as_str()).ok().map(|seen| seen.modified);
+        let age = written.and_then(|written| written.elapsed().ok());
+        age.is_some_and(|age| age > TIME_TO_TAKE)
+    };
+    state.records.sweep_all(RECORDS_SWEPT, |entry, lock| {
+        lock.is_some_and(|name| !own.may_hold(name)) && is_old(entry)
+    })
 }
 
 /// Lists every lock in our own directory by its holder, and removes those of the dead. Those of the

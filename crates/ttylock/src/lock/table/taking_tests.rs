@@ -11,6 +11,7 @@ use std::time::Instant;
 use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
+use rustix::fs::{AtFlags, CWD};
 
 use super::classify::Busy;
 use super::{Answer, Layout, Stop, Table};
@@ -286,6 +287,11 @@ fn the_records_of_another_lock_directory_stay(#[values(false, true)] is_old: boo
     let stands = || std::fs::read_link(&record).is_ok_and(|it| it.to_str() == Some(&*text));
     let mut second = Table::new(Layout { lock_dir: other, ..shared.layout() });
     second.keep_open(10);
+    assert!(stands());
+    let hours_ago = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: hours_ago, last_modification: hours_ago };
+    let aged = rustix::fs::utimensat(CWD, &record, &times, AtFlags::SYMLINK_NOFOLLOW);
+    assert_eq!((aged, second.forget_gone()), (Ok(()), 0));
     assert!(stands());
     for _ in 0..2 {
         assert_eq!(second.lock(&own).outcome, Outcome::Done);
