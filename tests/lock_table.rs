@@ -496,7 +496,7 @@ fn a_flock_without_its_taker_is_busy_and_not_stale() {
         Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
     std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
-    let found = machine.table().holders(&device("ttyS1"), LIMIT).holders;
+    let found = machine.table().holders(Some(&device("ttyS1")), LIMIT).holders;
     let flocks: Vec<_> = found.iter().filter(|h| h.scheme.word() == "flock").collect();
     assert_eq!(flocks.len(), 1, "{found:?}");
     assert_eq!(flocks[0].standing.word(), "unknown");
@@ -522,11 +522,11 @@ fn planted_claims_in_a_directory_open_to_all_block_nothing() {
 
     // They are shown as what they are: the process that is named has no part in it.
     let shown = |name: &str| -> Vec<(&str, bool)> {
-        let holders = machine.table().holders(&device(name), LIMIT).holders;
+        let holders = machine.table().holders(Some(&device(name)), LIMIT).holders;
         holders.iter().map(|it| (it.standing.word(), it.keeps_out())).collect()
     };
     assert_eq!(shown("ttyS1"), [("claim", false); 3]);
-    let all = machine.table().all_holders(LIMIT).holders;
+    let all = machine.table().holders(None, LIMIT).holders;
     assert!(all.iter().all(|holder| holder.standing.word() == "claim"), "{all:?}");
 
     let holder = Holder::new();
@@ -822,7 +822,7 @@ fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[c
     assert_eq!(answer.blocker.as_ref().map(|who| who.pid), taker);
     let named = format!("flock(2) on it is held by pid {}", entitled.0.id());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
-    let found = table.holders(&device("ttyS1"), LIMIT).holders;
+    let found = table.holders(Some(&device("ttyS1")), LIMIT).holders;
     assert!(
         found.iter().any(|holder| holder.scheme.word() == "flock" && holder.pid == taker),
         "{found:?}"
@@ -939,7 +939,7 @@ fn holders_are_shown_under_every_scheme() {
     let open = File::open(machine.path("dev/ttyS0")).unwrap();
     let before = machine.names();
 
-    let found = machine.table().holders(&device("modem"), LIMIT).holders;
+    let found = machine.table().holders(Some(&device("modem")), LIMIT).holders;
     let seen: Vec<_> = found
         .iter()
         .map(|h| (h.scheme.word(), h.pid, h.standing.word(), h.device.as_str()))
@@ -955,7 +955,7 @@ fn holders_are_shown_under_every_scheme() {
     assert_eq!(machine.names(), before, "looking changes nothing");
     drop(open);
 
-    let all = machine.table().all_holders(LIMIT).holders;
+    let all = machine.table().holders(None, LIMIT).holders;
     let files = all.iter().filter(|h| h.scheme.file().is_some()).count();
     assert_eq!(files, 4);
     assert!(all.iter().all(|h| ["ttyS0", "modem"].contains(&h.device.as_str())), "{all:?}");
@@ -1492,7 +1492,7 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
         }
         Comer::Cleaner => {
             let mut table = machine.table();
-            for holder in table.all_holders(LIMIT).holders {
+            for holder in table.holders(None, LIMIT).holders {
                 let _ = table.clear_away(&holder);
             }
             Outcome::Busy

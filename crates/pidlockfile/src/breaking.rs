@@ -3,6 +3,9 @@
 //! `flock(2)` on the judged file, and a gate, keep apart the processes that break or release it. If a program that
 //! does not know this interferes, that is noticed afterwards and undone.
 
+use std::ffi::OsStr;
+use std::time::Duration;
+
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Published, has_a_name};
 use crate::errno::Errno;
@@ -11,10 +14,16 @@ use crate::exchange::{Attempt, Exchange, is_still, unlink_judged};
 use crate::flocked::Flocked;
 #[cfg(unix)]
 use crate::forced;
-use crate::found::Judged;
+use crate::found::{Found, Judged};
 use crate::name::Name;
 use crate::status::Status;
 use crate::sys;
+
+/// How often letting go is tried while another process is at the file, and the pause between.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(2);
+/// More than any lock file that is released.
+const CONTENT_BYTES: usize = 1024 * 1024;
 
 impl Directory {
     /// Creates a lock, complete or not at all. An existing name is never replaced: `None` if the name is taken.
@@ -95,7 +104,7 @@ impl Directory {
         &self,
         name: &Name,
         mut judged: Judged,
-        prefix: impl AsRef<std::ffi::OsStr>,
+        prefix: impl AsRef<OsStr>,
     ) -> Result<Attempt, Error> {
         match self.hold(name, &mut judged)? {
             Attempt::Done(()) => match remove_held(self, name, &judged)? {
@@ -195,6 +204,32 @@ impl Directory {
             outcome => outcome.map_err(&failed)?,
         };
         Ok(if is_ours { Attempt::Done(()) } else { Attempt::Contended })
+    }
+
+    /// As [`Directory::withdraw`], but waits for other processes: some fifths of a second. A breaker is at a file for
+    /// milliseconds. A process that holds `flock(2)` on it for longer is not breaking it, and must not keep its owner
+    /// from letting go. `prefix` is the start of the private name that is used then.
+    ///
+    /// # Errors
+    /// As [`Directory::release`].
+    pub fn withdraw_patiently(
+        &self,
+        name: &Name,
+        published: &Published,
+        prefix: impl AsRef<OsStr>,
+    ) -> Result<Attempt, Error> {
+        for _ in 0..TRIES {
+            match self.withdraw(name, published)? {
+                Attempt::Contended => std::thread::sleep(PAUSE),
+                outcome @ (Attempt::Done(()) | Attempt::Changed) => return Ok(outcome),
+            }
+        }
+        match self.read(name, CONTENT_BYTES)? {
+            Found::File(judged) if judged.identity() == published.identity => {
+                self.release(name, judged, prefix)
+            }
+            Found::File(_) | Found::Nothing | Found::Obstacle(_) => Ok(Attempt::Changed),
+        }
     }
 
     /// Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone.

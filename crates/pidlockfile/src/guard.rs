@@ -1,9 +1,7 @@
 //! [`try_lock`], for programs that want one lock file: takes it or not, and a guard releases
 //! it when it is dropped.
 
-use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
 
 use crate::directory::Directory;
 use crate::draft::{Claim, Durability, Published};
@@ -20,9 +18,6 @@ const ATTEMPTS: usize = 16;
 const CONTENT_BYTES: usize = 1024 * 1024;
 /// The start of the temporary file's name.
 const PREFIX: &str = "pidlockfile";
-/// How often letting go is tried while another process is at the file, and the pause between.
-const TRIES: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// Takes a lock file for this process. `None`: somebody has it.
 ///
@@ -69,34 +64,6 @@ pub fn try_lock(path: impl AsRef<Path>) -> Result<Option<PidLock>, Error> {
         }
     }
     Ok(None)
-}
-
-impl Directory {
-    /// As [`Directory::withdraw`], but waits for other processes: some fifths of a second. A breaker is at a file for
-    /// milliseconds. A process that holds `flock(2)` on it for longer is not breaking it, and must not keep its owner
-    /// from letting go. `prefix` is the start of the private name that is used then.
-    ///
-    /// # Errors
-    /// As [`Directory::release`].
-    pub fn withdraw_patiently(
-        &self,
-        name: &Name,
-        published: &Published,
-        prefix: impl AsRef<OsStr>,
-    ) -> Result<Attempt, Error> {
-        for _ in 0..TRIES {
-            match self.withdraw(name, published)? {
-                Attempt::Contended => std::thread::sleep(PAUSE),
-                outcome @ (Attempt::Done(()) | Attempt::Changed) => return Ok(outcome),
-            }
-        }
-        match self.read(name, CONTENT_BYTES)? {
-            Found::File(judged) if judged.identity() == published.identity => {
-                self.release(name, judged, prefix)
-            }
-            Found::File(_) | Found::Nothing | Found::Obstacle(_) => Ok(Attempt::Changed),
-        }
-    }
 }
 
 /// A lock file that belongs to this process until the value is dropped.

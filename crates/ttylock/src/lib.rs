@@ -16,7 +16,7 @@
 //! match table.lock(&request).outcome {
 //!     Outcome::Done => { /* The port is this process's. */ }
 //!     Outcome::Busy => {
-//!         let survey = table.holders(&request.device, Duration::from_secs(1));
+//!         let survey = table.holders(Some(&request.device), Duration::from_secs(1));
 //!         println!("{:?}", survey.holders);
 //!     }
 //!     Outcome::Denied => println!("the lock directory cannot be written"),

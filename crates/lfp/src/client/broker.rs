@@ -149,7 +149,9 @@ impl Broker {
     /// a moment is not waited for.
     pub(crate) fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
         let service = match self {
-            Self::Files(files) => return files.table.holders(device, COMPLAINT_SEARCH).holders,
+            Self::Files(files) => {
+                return files.table.holders(Some(device), COMPLAINT_SEARCH).holders;
+            }
             Self::Service(service) => service,
         };
         let patience = service.patience;

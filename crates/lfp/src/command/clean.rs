@@ -164,7 +164,7 @@ impl Left {
 mod tests {
     use rstest::rstest;
 
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use ttylock::Scheme;

@@ -57,10 +57,7 @@ impl Sight {
         route: &Route,
     ) -> Result<(), Failure> {
         let mut table = Table::new(Layout::native());
-        let Survey { mut holders, is_complete, .. } = match device {
-            Some(device) => table.holders(device, COMMAND_SEARCH),
-            None => table.all_holders(COMMAND_SEARCH),
-        };
+        let Survey { mut holders, is_complete, .. } = table.holders(device, COMMAND_SEARCH);
         let (service, more, waiters) = ask_service(device, route)?;
         merge(&mut holders, more);
         tell_exclusive(&Layout::native().dev_dir, &mut holders);
@@ -80,7 +77,7 @@ impl Sight {
 /// cannot be taken over, each with what would remove it. Never fails: what cannot be seen is not
 /// shown.
 pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
-    let holders = Table::new(Layout::native()).holders(device, COMPLAINT_SEARCH).holders;
+    let holders = Table::new(Layout::native()).holders(Some(device), COMPLAINT_SEARCH).holders;
     let (stale, mut living): (Vec<_>, Vec<_>) =
         holders.into_iter().partition(|holder| holder.standing == Standing::Stale);
     living.retain(|holder| holder.standing.is_standing());

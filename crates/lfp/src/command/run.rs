@@ -201,7 +201,7 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
         return false;
     }
     let own = nix::unistd::geteuid().as_raw();
-    let holders = table.holders(device, COMMAND_SEARCH).holders.into_iter();
+    let holders = table.holders(Some(device), COMMAND_SEARCH).holders.into_iter();
     let locks =
         holders.filter(|holder| holder.scheme.is_lock() && holder.standing != Standing::Stale);
     let mut locks = locks.peekable();

@@ -234,10 +234,10 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
                 let mut table = machine.table(system);
                 assert_eq!(table.lock(&request).outcome, Outcome::Busy, "{said}");
                 let is_shown = |it: &crate::Holder| it.scheme.file() == Some(&file);
-                assert!(table.holders(&device, LONG).holders.iter().any(is_shown), "{said}");
+                assert!(table.holders(Some(&device), LONG).holders.iter().any(is_shown), "{said}");
 
                 fs::write(&file, row.content.write(ended())).unwrap();
-                let listed = table.all_holders(LONG).holders;
+                let listed = table.holders(None, LONG).holders;
                 let stale = listed.iter().find(|holder| is_shown(holder)).unwrap();
                 assert_eq!(table.clear_away(stale), Ok(()), "{said}");
                 assert!(!file.exists(), "{said}");

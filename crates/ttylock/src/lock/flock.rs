@@ -16,7 +16,7 @@ use crate::sys;
 
 /// The process that took a `flock(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum FlockHolder {
     /// The process that took it. It may be gone: one that inherited the descriptor holds it now
     /// (`exec 3<>/dev/ttyS0; flock 3` in a shell).
     Process(Pid),
@@ -24,14 +24,14 @@ pub(crate) enum Holder {
     Unseen,
 }
 
-impl Holder {
+impl FlockHolder {
     /// Whether it is a process of our pid namespace, in which the number of a lock file that it has made means something.
     pub(super) fn is_here(self) -> bool {
         matches!(self, Self::Process(pid) if process::is_in_our_namespace(pid))
     }
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for FlockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Process(pid) => write!(f, "pid {pid}"),
@@ -44,7 +44,7 @@ impl std::fmt::Display for Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sight {
     /// The holders that were seen.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<FlockHolder>,
     /// Whether there may be further holders.
     pub completeness: Completeness,
 }
@@ -133,9 +133,9 @@ pub(super) fn too_many(most_of: Option<u32>) -> String {
 }
 
 /// The holders of a node in a list.
-pub(super) fn holders_in(list: &str, node: &Node) -> Vec<Holder> {
+pub(super) fn holders_in(list: &str, node: &Node) -> Vec<FlockHolder> {
     let wanted = place_of(node);
-    let mut holders: Vec<Holder> = Vec::new();
+    let mut holders: Vec<FlockHolder> = Vec::new();
     for (place, holder) in list.lines().filter_map(flock_in) {
         // The same line may have been read more than once.
         if place == wanted && !holders.contains(&holder) {
@@ -148,13 +148,13 @@ pub(super) fn holders_in(list: &str, node: &Node) -> Vec<Holder> {
 /// The place of a `flock(2)`, and its holder. Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0
 /// EOF`, where the numbers before the range are major and minor number in hexadecimal and the inode in decimal. A line
 /// with `->` is a process that waits for a lock.
-pub(super) fn flock_in(line: &str) -> Option<(&str, Holder)> {
+pub(super) fn flock_in(line: &str) -> Option<(&str, FlockHolder)> {
     let mut words = line.split_ascii_whitespace().skip(1);
     if words.next()? != "FLOCK" {
         return None;
     }
     let (pid, place) = (words.nth(2)?, words.next()?);
-    Some((place, Pid::parse(pid.as_bytes()).map_or(Holder::Unseen, Holder::Process)))
+    Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
 }
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
     #[case::cut_short("1: FLOCK  ADVISORY\n", &[])]
     #[case::empty("", &[])]
     fn reads_the_list(#[case] list: &str, #[case] pids: &[i64]) {
-        let holder = |pid: &i64| Pid::new(*pid).map_or(Holder::Unseen, Holder::Process);
+        let holder = |pid: &i64| Pid::new(*pid).map_or(FlockHolder::Unseen, FlockHolder::Process);
         let holders: Vec<_> = pids.iter().map(holder).collect();
         assert_eq!(holders_in(list, &NODE), holders);
     }

@@ -3,22 +3,22 @@
 
 use pidlockfile::Pid;
 
-use super::flock::{Completeness, Holder, Sight};
+use super::flock::{Completeness, FlockHolder, Sight};
 
 /// The holder of `flock(2)` on a lock file, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flocker {
     /// A holder whose lock counts, or may count if its user is unknown: the file may not be broken.
-    Counts(Holder),
+    Counts(FlockHolder),
     /// A holder whose lock does not count.
-    Ignored(Holder),
+    Ignored(FlockHolder),
     /// No holder, or a process that has ended since.
     Nobody,
 }
 
 impl Flocker {
     /// The holder that prevents the breaking of a stale lock file.
-    pub(super) fn that_counts(self) -> Option<Holder> {
+    pub(super) fn that_counts(self) -> Option<FlockHolder> {
         match self {
             Self::Counts(holder) => Some(holder),
             Self::Ignored(_) | Self::Nobody => None,
@@ -46,10 +46,10 @@ pub(super) fn flocker(
     entitled: Entitled,
     of: impl Fn(Pid) -> (Option<u32>, bool),
 ) -> Flocker {
-    let counts = |holder: &Holder| match holder {
-        Holder::Unseen => true,
-        Holder::Process(_) if entitled.everybody => true,
-        Holder::Process(pid) => match of(*pid) {
+    let counts = |holder: &FlockHolder| match holder {
+        FlockHolder::Unseen => true,
+        FlockHolder::Process(_) if entitled.everybody => true,
+        FlockHolder::Process(pid) => match of(*pid) {
             (Some(uid), _) => [0, entitled.own, entitled.owner].contains(&uid),
             (None, lives) => lives,
         },
@@ -60,7 +60,7 @@ pub(super) fn flocker(
         return Flocker::Counts(holder);
     }
     if untold {
-        return Flocker::Counts(Holder::Unseen);
+        return Flocker::Counts(FlockHolder::Unseen);
     }
     sight.holders.first().copied().map_or(Flocker::Nobody, Flocker::Ignored)
 }
@@ -89,8 +89,8 @@ mod tests {
         }
     }
 
-    fn process(pid: i64) -> Holder {
-        Pid::new(pid).map_or(Holder::Unseen, Holder::Process)
+    fn process(pid: i64) -> FlockHolder {
+        Pid::new(pid).map_or(FlockHolder::Unseen, FlockHolder::Process)
     }
 
     #[rstest]
@@ -101,11 +101,11 @@ mod tests {
     #[case::both(&[OUTSIDER, OWNER], Completeness::Whole, true, Flocker::Counts(process(OWNER)))]
     #[case::an_unknown_owner(&[HIDDEN], Completeness::Whole, true, Flocker::Counts(process(HIDDEN)))]
     #[case::an_inherited_descriptor(&[ENDED], Completeness::Whole, true, Flocker::Ignored(process(ENDED)))]
-    #[case::one_without_a_number(&[0], Completeness::Whole, true, Flocker::Counts(Holder::Unseen))]
+    #[case::one_without_a_number(&[0], Completeness::Whole, true, Flocker::Counts(FlockHolder::Unseen))]
     #[case::nobody(&[], Completeness::Whole, true, Flocker::Nobody)]
-    #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Counts(Holder::Unseen))]
+    #[case::of_another_pid_namespace(&[], Completeness::Whole, false, Flocker::Counts(FlockHolder::Unseen))]
     #[case::an_outsider_in_a_container(&[OUTSIDER], Completeness::Whole, false, Flocker::Ignored(process(OUTSIDER)))]
-    #[case::not_all_is_told(&[OUTSIDER], Completeness::Partial(None), true, Flocker::Counts(Holder::Unseen))]
+    #[case::not_all_is_told(&[OUTSIDER], Completeness::Partial(None), true, Flocker::Counts(FlockHolder::Unseen))]
     fn the_flock_of_which_users_counts(
         #[case] pids: &[i64],
         #[case] completeness: Completeness,

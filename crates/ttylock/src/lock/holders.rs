@@ -15,7 +15,7 @@ pub use super::open::has_open;
 
 use super::closing::Closing;
 use super::exclusive::Duplicate;
-use super::flock::{self, Completeness};
+use super::flock::{self, Completeness, FlockHolder};
 use super::kernel_list::{Listing, Wanted, read_list};
 use super::names;
 use super::open::{LOOKS, openers};
@@ -36,9 +36,9 @@ impl Scheme {
 impl Holder {
     /// The holder of a flock. If the process that took it has ended, a process that inherited the descriptor holds
     /// it.
-    pub(super) fn by_flock(device: &str, holder: flock::Holder) -> Self {
+    pub(super) fn by_flock(device: &str, holder: FlockHolder) -> Self {
         let mut shown = Self::unknown(device, Scheme::Flock);
-        if let flock::Holder::Process(pid) = holder {
+        if let FlockHolder::Process(pid) = holder {
             shown = Self::process(device, Scheme::Flock, pid);
             if shown.standing == Standing::Stale {
                 shown.standing = Standing::Unknown;

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
-use super::flock::Holder;
+use super::flock::FlockHolder;
 use crate::device::node::{Node, Numbers};
 use crate::sys::{self, SHOWS_DESCRIPTORS, Seen};
 
@@ -209,10 +209,10 @@ pub(super) struct Openers {
 impl Openers {
     /// A process other than `besides` that has the node with this number open. If none is seen, there may be one that
     /// is not: some processes do not show their descriptors to us, or there are too many.
-    pub(super) fn opener(&self, number: usize, besides: Option<Pid>) -> Option<Holder> {
+    pub(super) fn opener(&self, number: usize, besides: Option<Pid>) -> Option<FlockHolder> {
         let is_other = |(pid, of): &&(Pid, usize)| *of == number && Some(*pid) != besides;
-        let seen = self.found.iter().find(is_other).map(|(pid, _)| Holder::Process(*pid));
-        seen.or((!self.is_complete).then_some(Holder::Unseen))
+        let seen = self.found.iter().find(is_other).map(|(pid, _)| FlockHolder::Process(*pid));
+        seen.or((!self.is_complete).then_some(FlockHolder::Unseen))
     }
 }
 
@@ -419,7 +419,7 @@ mod tests {
         let seen = (told(&open), told(&closed), opener);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(seen, (Some(true), Some(false), Some(Holder::Process(pid))));
+        assert_eq!(seen, (Some(true), Some(false), Some(FlockHolder::Process(pid))));
     }
 
     /// With `hidepid`, processes of other users are not even listed, so nothing shows that some were left out.
@@ -429,7 +429,7 @@ mod tests {
         const HIDDEN: &str = "LFPD_TEST_HIDDEN";
         if std::env::var_os(HIDDEN).is_some() {
             let node = node_of(&tempfile::tempfile().unwrap());
-            assert_eq!(openers(&[node], LOOKS, None).opener(0, None), Some(Holder::Unseen));
+            assert_eq!(openers(&[node], LOOKS, None).opener(0, None), Some(FlockHolder::Unseen));
             return;
         }
         let again = "exec 9<\"$0\" && mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=65534 \
@@ -448,7 +448,7 @@ mod tests {
         let node = node_of(&tempfile::tempfile().unwrap());
         let openers = openers(&[node], 3, None);
         assert!(!openers.has_ended);
-        assert_eq!(openers.opener(0, None), Some(Holder::Unseen));
+        assert_eq!(openers.opener(0, None), Some(FlockHolder::Unseen));
     }
 
     #[rstest]

@@ -247,16 +247,11 @@ impl Table {
         survey::is_foreseen_for(layout, open, state, resolved, pid)
     }
 
-    /// The holders of a device, also those that have ended, under any scheme that is visible without opening it.
-    /// Nothing is changed. A name that leads nowhere has no holders. The search ends after that time at the latest.
-    pub fn holders(&mut self, device: &DeviceName, time: Duration) -> Survey {
-        only(self.surveys(&[Some(device.clone())], Instant::now() + time))
-    }
-
-    /// The holders of all devices, also those that have ended: every lock file in every directory, and every serial
-    /// device that is locked by flock or open. The search ends after that time at the latest.
-    pub fn all_holders(&mut self, time: Duration) -> Survey {
-        only(self.surveys(&[None], Instant::now() + time))
+    /// The holders of a device, also those that have ended, under any scheme that is visible without opening it; without
+    /// a device, those of all: every lock file in every directory, and every serial device that is locked by flock or
+    /// open. Nothing is changed. A name that leads nowhere has no holders. The search ends after that time at the latest.
+    pub fn holders(&mut self, device: Option<&DeviceName>, time: Duration) -> Survey {
+        only(self.surveys(&[device.cloned()], Instant::now() + time))
     }
 
     /// The locks of all devices by lock files, also those whose holders have ended: every lock file in every directory.

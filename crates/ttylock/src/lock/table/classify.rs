@@ -9,7 +9,7 @@ use super::handover;
 use super::state::{State, TEMPORARY};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::lock::directories::{Place, Role};
-use crate::lock::flock;
+use crate::lock::flock::{self, FlockHolder};
 use crate::lock::flock_rights::{self, Entitled, Flocker};
 use crate::lock::holder_record::HolderRecord;
 #[cfg(test)]
@@ -34,7 +34,7 @@ pub(super) enum Busy {
     BeingWritten,
     Obstacle(Obstacle),
     /// It is stale, but this process holds it by a `flock(2)` that counts; or it is being changed, or cannot be read.
-    Changing(Option<flock::Holder>),
+    Changing(Option<FlockHolder>),
     /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
     /// shows such a process is being read. The next attempt decides.
     NotYet(Cause),
@@ -123,7 +123,7 @@ impl State {
     /// While the kernel's list is being read.
     pub(super) fn flocker(&mut self, place: &Place, file: Status) -> Result<Flocker, Cause> {
         let Ok(sight) = self.flocks.on_file(file.identity, self.backoff.asked()) else {
-            return Ok(Flocker::Counts(flock::Holder::Unseen));
+            return Ok(Flocker::Counts(FlockHolder::Unseen));
         };
         let sight = sight.ok_or(Cause::Reading)?;
         let everybody = !place.directory.is_gated();

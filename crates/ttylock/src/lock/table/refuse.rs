@@ -7,7 +7,7 @@ use super::state::State;
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::Place;
-use crate::lock::flock::{self, Completeness, Sight};
+use crate::lock::flock::{self, Completeness, FlockHolder, Sight};
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
 use crate::lock::{Cause, Weight};
 
@@ -69,7 +69,7 @@ pub(super) fn refuse_flock(
         state.say_unseen(|| (!flock::sees_all()).then(|| "of other pid namespaces".into()));
     }
     let device = resolved.real();
-    if let Some(holder) = holders.into_iter().find(|it| *it != flock::Holder::Process(asking)) {
+    if let Some(holder) = holders.into_iter().find(|it| *it != FlockHolder::Process(asking)) {
         state.say(Weight::Info, format!("{device} is busy: flock held by {holder}"));
         return Err(Stop::Busy(state.process_of(holder)));
     }
@@ -91,8 +91,8 @@ fn refuse_open(
     let openers = open::openers(&[*node], LOOKS_FOR_A_LOCK, None);
     let Some(opener) = openers.opener(0, Some(asking)) else { return Ok(()) };
     let who = match opener {
-        flock::Holder::Process(pid) => format!("pid {pid} has it open"),
-        flock::Holder::Unseen => "it is not known which processes have it open".to_owned(),
+        FlockHolder::Process(pid) => format!("pid {pid} has it open"),
+        FlockHolder::Unseen => "it is not known which processes have it open".to_owned(),
     };
     let too_many = flock::too_many(most_of);
     state.say(Weight::Warning, format!("{device} is busy: {too_many}, and {who}"));

@@ -10,7 +10,7 @@ use super::{ATTEMPTS, Stop, handover, resolve};
 use crate::dialects::content::READ_LIMIT;
 use crate::layout::Layout;
 use crate::lock::directories::{Directories, Place, Role};
-use crate::lock::flock;
+use crate::lock::flock::FlockHolder;
 use crate::lock::{Cause, Request, Weight};
 
 /// What became of an existing lock file.
@@ -234,9 +234,7 @@ fn hold_own(
         // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
         // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
         Err(_) if is_living && state.is_settled(name, &judged) => Ok(()),
-        Err(Busy::Changing(maker)) if is_living && maker.is_none_or(flock::Holder::is_here) => {
-            Ok(())
-        }
+        Err(Busy::Changing(maker)) if is_living && maker.is_none_or(FlockHolder::is_here) => Ok(()),
         held => held,
     };
     // We hold the file after its maker did, so the record exists.

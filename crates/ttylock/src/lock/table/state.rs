@@ -11,7 +11,7 @@ use crate::dialects::content::ContentForm;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, Place};
-use crate::lock::flock::{self, Flocks};
+use crate::lock::flock::{FlockHolder, Flocks};
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::flock_rights::Flocker;
 use crate::lock::holder_records::{Claimant, HolderRecords};
@@ -147,10 +147,10 @@ impl State {
     }
 
     /// The process that holds a flock, if it is visible.
-    pub(super) fn process_of(&mut self, holder: flock::Holder) -> Option<ProcessIdentity> {
+    pub(super) fn process_of(&mut self, holder: FlockHolder) -> Option<ProcessIdentity> {
         match holder {
-            flock::Holder::Process(pid) => Some(self.machine.identify(pid)),
-            flock::Holder::Unseen => None,
+            FlockHolder::Process(pid) => Some(self.machine.identify(pid)),
+            FlockHolder::Unseen => None,
         }
     }
 

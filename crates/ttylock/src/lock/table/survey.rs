@@ -13,7 +13,7 @@ use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::{Content, READ_LIMIT};
 use crate::layout::Layout;
 use crate::lock::directories::{Directories, Place};
-use crate::lock::flock;
+use crate::lock::flock::FlockHolder;
 use crate::lock::flock_rights::Flocker;
 use crate::lock::holders::{self, Holder, Scheme, Standing};
 use crate::lock::names::{self, LockNames, lock_names};
@@ -205,7 +205,7 @@ fn holders_by_file(state: &mut State, place: &Place, name: &Name, device: &str) 
     let is_stale = holder.standing == Standing::Stale;
     let mut found = vec![holder];
     if is_stale {
-        if let Ok(Flocker::Counts(by @ flock::Holder::Process(_))) = state.flocker(place, file) {
+        if let Ok(Flocker::Counts(by @ FlockHolder::Process(_))) = state.flocker(place, file) {
             found.push(Holder::by_flock(device, by));
         }
     }
