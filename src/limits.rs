@@ -34,6 +34,10 @@ pub const JOURNAL_CHARS: usize = 1024;
 /// Time for a stalled syslog to take a line. Then the session goes on without the log.
 pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 
+/// Locks that one user has asked for in the names of processes that do not exist; root's are not counted. A LOCK beyond
+/// them is answered with 550. Those of processes that exist are limited by the lock table.
+pub const FORESEEN_PER_USER: usize = 256;
+
 /// Log lines about one user in a minute. More are counted, and their number is logged later.
 pub const LOG_LINES: usize = 1000;
 

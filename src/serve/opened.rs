@@ -57,7 +57,7 @@ fn lock(
     let granted = service.authority.grant_opener(request, resolved);
     let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
     let backoff = backoff.unwrap_or_else(|| Backoff::since(Instant::now()));
-    match service.take(granted, backoff) {
+    match service.take(None, granted, backoff) {
         Err(Contended { cause, .. }) => Verdict::Pending(cause),
         Ok(Answer { outcome: Outcome::Busy, blocker: Some(it), .. }) if it == *who => Verdict::Left,
         Ok(Answer { outcome: Outcome::Busy, .. }) => Verdict::Later,

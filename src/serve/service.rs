@@ -11,12 +11,14 @@ use ttylock::{
     Survey, Table,
 };
 
+use super::admission::User;
 use super::authority::{Authority, Granted, Refused};
 use super::client::Client;
 use super::connection::Phase;
 use super::journal::Journal;
 use super::ports::PortThreads;
 use super::queue::{Attempt, Queue, WaiterId};
+use crate::limits::FORESEEN_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer};
 use crate::protocol::command::Demand;
@@ -27,6 +29,8 @@ use crate::protocol::status::{Report, Scope, Waiter};
 /// A lock of this device for a process number that no process had, as the memo takes one over telnet.
 #[derive(Debug)]
 pub(super) struct Foreseen {
+    /// The user that asked for it.
+    user: User,
     request: Request,
     device: ResolvedDevice,
 }
@@ -200,7 +204,10 @@ impl Service {
             );
             return Ok(Outcome::Busy);
         }
-        let answer = self.take(granted, backoff);
+        if self.is_one_too_many(client.user(), &granted) {
+            return Ok(Outcome::Denied);
+        }
+        let answer = self.take(client.user(), granted, backoff);
         self.report_to_log(client, answer)
     }
 
@@ -238,7 +245,12 @@ impl Service {
     }
 
     /// Takes what was granted, at the very device that was judged.
-    pub(super) fn take(&mut self, granted: Granted, backoff: Backoff) -> Result<Answer, Contended> {
+    pub(super) fn take(
+        &mut self,
+        user: User,
+        granted: Granted,
+        backoff: Backoff,
+    ) -> Result<Answer, Contended> {
         let is_foreseen = granted.is_foreseen();
         let (request, device) = granted.into_parts();
         let kept = device.clone();
@@ -247,10 +259,30 @@ impl Service {
             self.ports.locked(&kept, || self.table.machine().identify(request.pid));
             self.foreseen.retain(|it| it.device.real() != kept.real());
             if is_foreseen {
-                self.foreseen.push(Foreseen { request, device: kept });
+                self.foreseen.push(Foreseen { user, request, device: kept });
             }
         }
         answer
+    }
+
+    /// Locks of processes that exist are counted by their records. Those of others have no user but the one who asks.
+    fn is_one_too_many(&mut self, user: User, granted: &Granted) -> bool {
+        let has_too_many = |foreseen: &[Foreseen]| {
+            foreseen.iter().filter(|it| it.user == user).count() >= FORESEEN_PER_USER
+        };
+        if !granted.is_foreseen() || user == Some(0) || !has_too_many(&self.foreseen) {
+            return false;
+        }
+        // Those that are gone by now do not count.
+        self.foreseen.retain(|it| self.table.is_foreseen_for(&it.device, it.request.pid));
+        let is_it = has_too_many(&self.foreseen);
+        if is_it {
+            let line = format_args!(
+                "refused: too many locks of this user for processes that do not exist"
+            );
+            self.journal.of_user(user, Severity::Notice, line);
+        }
+        is_it
     }
 
     pub(super) fn release(
@@ -288,7 +320,7 @@ impl Service {
             self.queue.change(attempt.waiter, names, Instant::now());
             return Outcome::Busy;
         }
-        let answer = match self.take(granted, *client.under_way()) {
+        let answer = match self.take(client.user(), granted, *client.under_way()) {
             Ok(answer) => answer,
             Err(Contended { cause, .. }) => {
                 client.under_way().pause(cause);
@@ -352,7 +384,7 @@ impl Service {
         let lives = |lock: &Foreseen| pidlockfile::process::lives(lock.request.pid);
         let (came, absent) = std::mem::take(&mut self.foreseen).into_iter().partition(lives);
         self.foreseen = absent;
-        for Foreseen { request, device } in came {
+        for Foreseen { user, request, device } in came {
             if !self.table.is_foreseen_for(&device, request.pid) {
                 continue;
             }
@@ -360,9 +392,10 @@ impl Service {
             let Err(refusal) = right else { continue };
             if self.release(&request, Backoff::since(Instant::now()).used_up()).is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
-                self.journal.log.record(
+                self.journal.of_user(
+                    user,
                     Severity::Notice,
-                    &format_args!(
+                    format_args!(
                         "released {device} of pid {pid}, which has started since: {refusal}"
                     ),
                 );

@@ -172,3 +172,24 @@ fn a_process_keeps_a_lock_that_was_taken_after_it_came(#[values(false, true)] re
     assert!(until(LIMIT, || (!has("ttyW1")).then_some(())).is_some(), "{:?}", sandbox.locks());
     assert!(has("ttyW0"), "{:?}", sandbox.locks());
 }
+
+/// What is locked for nobody counts for who asks for it, with records and without.
+#[rstest]
+#[ignore = "needs namespaces: tests/run"]
+fn locks_for_nobody_are_bounded_for_each_user(#[values(false, true)] records: bool) {
+    let sandbox = two_ports();
+    if records {
+        let end = sandbox.command("mkdir").arg("/run/lfpd").run();
+        assert_eq!(end.code(), 0, "{end}");
+    }
+    let _daemon = daemon(&sandbox, &TCP);
+    let lines = |name: &str, count: u32| -> String {
+        (0..count).map(|number| format!("lock {name}{number} {}\n", 90_000_000 + number)).collect()
+    };
+    let taken = |codes: Vec<String>| codes.iter().filter(|code| *code == "200").count();
+    assert_eq!(taken(over_tcp(&sandbox, User::Bob, &lines("ttyB", 300))), 256);
+    assert_eq!(taken(over_tcp(&sandbox, User::Alice, &lines("ttyA", 3))), 3);
+    // What he gives back he can have again.
+    let again = "unlock ttyB0 90000000\nlock ttyB0 90000000\nlock ttyB999 90000999\n";
+    assert_eq!(over_tcp(&sandbox, User::Bob, again), ["200", "200", "550"]);
+}
