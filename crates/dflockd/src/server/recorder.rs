@@ -93,17 +93,21 @@ async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result
             }
         };
         let now = shared.now();
-        shared.core().end_call(outcome, &records, now);
-        let carried = records.len() as u64;
+        let told = {
+            let mut core = shared.core();
+            let told = core.recording.told_together(&records);
+            core.end_call(outcome, &records, now);
+            told
+        };
         #[cfg(feature = "etcd")]
         if outcome.is_err() && J::IS_SHARED {
             tokio::spawn(give_back(Arc::clone(shared), records));
         }
         outcome?;
-        if J::IS_SHARED && carried > 1 {
+        if J::IS_SHARED && told > 1 {
             // Clients that are answered together come back together. Without this pause there would be two crowds of
             // them, each waiting for the commits of the other one, too.
-            let noted = shared.core().recording.commits.noted() + carried;
+            let noted = shared.core().recording.commits.noted() + told;
             let back = poll_fn(|cx| shared.core().recording.poll_noted(noted, cx));
             let _or_some_do_not = timeout(GATHER, back).await;
         }

@@ -97,6 +97,12 @@ impl Commits {
         }
     }
 
+    /// Whether more waits than one call takes.
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        self.waiting.len() > 1
+    }
+
     /// The number of records that were noted in this term.
     #[must_use]
     pub const fn noted(&self) -> u64 {

@@ -92,6 +92,13 @@ impl Recording {
         }
     }
 
+    /// How many clients may come back at once when the call of these records has ended; none if so much waits that the
+    /// next call is full without them.
+    pub(in crate::server) fn told_together(&self, records: &[Record]) -> u64 {
+        let told = if self.commits.has_backlog() { 0 } else { self.waiting.len() };
+        told.min(records.len()) as u64
+    }
+
     /// Ready when so many records were noted in this term.
     pub(in crate::server) fn poll_noted(&mut self, noted: u64, cx: &Context<'_>) -> Poll<()> {
         self.register(cx);
