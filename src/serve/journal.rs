@@ -63,8 +63,10 @@ impl Journal {
         let (is_logged, left_out) = self.budget.spend(user, Instant::now());
         for (user, lines) in left_out {
             let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
-            let warning = format_args!("{lines} lines about {uid} were left out");
-            self.log.record(Severity::Warning, &warning);
+            self.log.record(
+                Severity::Warning,
+                &format_args!("{lines} lines about {uid} were left out"),
+            );
         }
         if is_logged {
             self.log.record(severity, &line);

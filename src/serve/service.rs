@@ -277,10 +277,13 @@ impl Service {
         self.foreseen.retain(|it| self.table.is_foreseen_for(&it.device, it.request.pid));
         let is_it = has_too_many(&self.foreseen);
         if is_it {
-            let line = format_args!(
-                "refused: too many locks of this user for processes that do not exist"
+            self.journal.of_user(
+                user,
+                Severity::Notice,
+                format_args!(
+                    "refused: too many locks of this user for processes that do not exist"
+                ),
             );
-            self.journal.of_user(user, Severity::Notice, line);
         }
         is_it
     }
