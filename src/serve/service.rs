@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use ttylock::limits::STATUS_SEARCH;
 use ttylock::{
-    Answer, Backoff, Cause, Contended, DeviceName, Names, Outcome, Pass, Request, ResolvedDevice,
-    Survey, Table,
+    Answer, Backoff, Cause, Contended, DeviceName, Event, Names, Outcome, Pass, Request,
+    ResolvedDevice, Survey, Table, Weight,
 };
 
 use super::admission::User;
@@ -204,9 +204,6 @@ impl Service {
             );
             return Ok(Outcome::Busy);
         }
-        if self.is_one_too_many(client.user(), &granted) {
-            return Ok(Outcome::Denied);
-        }
         let answer = self.take(client.user(), granted, backoff);
         self.report_to_log(client, answer)
     }
@@ -251,6 +248,11 @@ impl Service {
         granted: Granted,
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
+        if self.is_one_too_many(user, &granted) {
+            let text = "refused: too many locks of this user for processes that do not exist";
+            let events = vec![Event { weight: Weight::Notice, text: text.to_owned() }];
+            return Ok(Answer { outcome: Outcome::Denied, blocker: None, released: None, events });
+        }
         let is_foreseen = granted.is_foreseen();
         let (request, device) = granted.into_parts();
         let kept = device.clone();
@@ -275,17 +277,7 @@ impl Service {
         }
         // Those that are gone by now do not count.
         self.foreseen.retain(|it| self.table.is_foreseen_for(&it.device, it.request.pid));
-        let is_it = has_too_many(&self.foreseen);
-        if is_it {
-            self.journal.of_user(
-                user,
-                Severity::Notice,
-                format_args!(
-                    "refused: too many locks of this user for processes that do not exist"
-                ),
-            );
-        }
-        is_it
+        has_too_many(&self.foreseen)
     }
 
     pub(super) fn release(

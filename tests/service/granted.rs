@@ -188,6 +188,7 @@ fn locks_for_nobody_are_bounded_for_each_user(#[values(false, true)] records: bo
     };
     let taken = |codes: Vec<String>| codes.iter().filter(|code| *code == "200").count();
     assert_eq!(taken(over_tcp(&sandbox, User::Bob, &lines("ttyB", 300))), 256);
+    assert_eq!(over_tcp(&sandbox, User::Bob, "wait ttyB998 90000998 0\n"), ["550"]);
     assert_eq!(taken(over_tcp(&sandbox, User::Alice, &lines("ttyA", 3))), 3);
     // What he gives back he can have again.
     let again = "unlock ttyB0 90000000\nlock ttyB0 90000000\nlock ttyB999 90000999\n";
