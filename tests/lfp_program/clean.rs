@@ -167,8 +167,10 @@ fn clean_removes_records_of_vanished_locks() {
     let line = "for n in 1 2 3; do /run/test/lfp lock ttyX$n; done
                 rm -f /run/lock/LCK..ttyX1 /run/lock/LCK..ttyX2
                 cd /run/lfpd; touch -h -d '1 hour ago' LCK..ttyX1 LCK..ttyX3
+                echo a stranger; setpriv --reuid 65534 --clear-groups /run/test/lfp clean; echo root
                 /run/test/lfp clean; ls -d LCK*";
     let end = bench.shell(User::Root, line);
+    assert!(end.said("a stranger\nroot\n"), "what may not be removed is not counted: {end}");
     assert!(end.said("removed 1 records of locks that are gone"), "{end}");
     assert!(end.said("\nLCK..ttyX2\nLCK..ttyX3\n") && !end.said("LCK..ttyX1"), "{end}");
 }

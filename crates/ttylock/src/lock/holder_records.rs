@@ -226,18 +226,13 @@ impl HolderRecords {
         over: impl Fn(&Name, Option<&Name>) -> bool,
     ) -> usize {
         let Some(handle) = self.directory() else { return 0 };
-        let mut entries = self.entries(most);
-        entries
-            .retain(|(entry, _, record)| over(entry, record.as_ref().map(|it| it.lock_of(entry))));
-        for (entry, text, record) in &entries {
+        let entries = self.entries(most).into_iter();
+        let is_removed = |(entry, text, record): &(Name, OsString, Option<HolderRecord>)| {
+            let lock = record.as_ref().map(|record| record.lock_of(entry));
             // Unless it is about another lock by now.
-            if record.is_some() {
-                let _ = take_out(handle, entry, text);
-            } else {
-                self.forget(entry);
-            }
-        }
-        entries.len()
+            over(entry, lock) && take_out(handle, entry, text).is_ok()
+        };
+        entries.filter(is_removed).count()
     }
 
     /// Forgets the lock file of this name if it is gone. The next holder may have taken the name already, and be recorded.
