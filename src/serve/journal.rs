@@ -13,8 +13,6 @@ use crate::log::{Log, Severity};
 use crate::peer::Peer;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// The users that are told apart in one minute.
-const USERS: usize = 1000;
 
 /// The log, and how many lines each user has caused.
 #[derive(Debug)]
@@ -42,8 +40,8 @@ impl Budget {
             left_out.retain(|(_, lines)| *lines > 0);
             self.began = now;
         }
-        // One user may have many numbers, in user namespaces. Those beyond the first thousand share one budget.
-        let is_known = self.lines.len() < USERS || self.lines.contains_key(&user);
+        // One user may have many numbers, in user namespaces. Those beyond this many share one budget.
+        let is_known = self.lines.len() < LOG_LINES || self.lines.contains_key(&user);
         let lines = self.lines.entry(user.filter(|_| is_known)).or_default();
         *lines = lines.saturating_add(1);
         (*lines <= LOG_LINES, left_out)
@@ -112,5 +110,11 @@ mod tests {
         // A minute without a line too much is not mentioned.
         assert_eq!(budget.spend(None, later + MINUTE), logged);
         assert_eq!(budget.lines.len(), 1);
+        for uid in (0..).take(2 * LOG_LINES) {
+            budget.spend(Some(uid), later + MINUTE);
+        }
+        assert_eq!(budget.lines.len(), LOG_LINES);
+        assert_eq!(budget.spend(Some(u32::MAX), later + MINUTE), (false, vec![]));
+        assert_eq!(budget.spend(Some(0), later + MINUTE), logged);
     }
 }

@@ -14,8 +14,8 @@ use crate::process::{Pid, lives};
 
 /// How often the lock is looked at again when others change it between a look and a step.
 const ATTEMPTS: usize = 16;
-/// More than any lock file that has a process number in its first line, or is released.
-const CONTENT_BYTES: usize = 1024 * 1024;
+/// More than any lock file that has a process number in its first line.
+const CONTENT_BYTES: usize = 1024;
 /// The start of the temporary file's name.
 const PREFIX: &str = "pidlockfile";
 

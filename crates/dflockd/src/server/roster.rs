@@ -71,10 +71,13 @@ impl Handle {
         let mut name = Vec::new();
         let mut look = || {
             let note = |line: &KeyLine<'_>| {
+                if line.is_idle() {
+                    return ControlFlow::Continue(());
+                }
                 name.clear();
                 name.extend_from_slice(line.name);
                 name.make_ascii_lowercase();
-                if !line.is_idle() && finder.find(&name).is_some() {
+                if finder.find(&name).is_some() {
                     roster.matching += 1;
                     picked.note(wanted.keys, roster.matching, line);
                 }

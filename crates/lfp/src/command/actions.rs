@@ -54,11 +54,12 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
 pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
     let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
-    if in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {
+    let rows = in_the_way(&request.device);
+    if rows.iter().any(|row| row.is_lock_of(request.pid)) {
         // It would be waited for without end: nobody else can release it meanwhile.
         return Err(busy(&mut broker, &request, Failure::busy));
     }
-    let mut news = News::begin(&request, output);
+    let mut news = News::begin(&request, || rows, output);
     let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
     came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
 }

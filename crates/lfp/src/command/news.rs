@@ -21,10 +21,15 @@ pub(super) struct News<'a> {
 
 impl<'a> News<'a> {
     /// Names the holder in the way. Looks for it only if somebody is going to read it.
-    pub(super) fn begin(request: &'a Request, output: &'a Output) -> Self {
-        let due = output.has_people().then(Instant::now);
-        let mut news = Self { request, output, due };
-        news.tell_if_due();
+    pub(super) fn begin(
+        request: &'a Request,
+        rows: impl FnOnce() -> Vec<Row>,
+        output: &'a Output,
+    ) -> Self {
+        let mut news = Self::none(request, output);
+        if output.has_people() {
+            news.tell(&rows());
+        }
         news
     }
 
@@ -40,12 +45,13 @@ impl<'a> News<'a> {
 
     /// Names the holder there is by now, if the time has come.
     pub(super) fn tell_if_due(&mut self) {
-        let now = Instant::now();
-        if self.due.is_none_or(|due| now < due) {
-            return;
+        if self.due.is_some_and(|due| due <= Instant::now()) {
+            self.tell(&in_the_way(&self.request.device));
         }
-        self.due = now.checked_add(PERIOD);
-        let rows = in_the_way(&self.request.device);
+    }
+
+    fn tell(&mut self, rows: &[Row]) {
+        self.due = Instant::now().checked_add(PERIOD);
         let holders: Vec<String> =
             rows.iter().filter(|row| row.holder.scheme.is_lock()).map(Row::sentence).collect();
         if !holders.is_empty() {

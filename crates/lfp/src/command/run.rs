@@ -19,6 +19,7 @@ use super::news::News;
 use super::outcome::Failure;
 use super::output::{Output, warn};
 use super::printable::printable;
+use super::report::in_the_way;
 use super::shim;
 use super::taking::Yielding;
 use super::waiting;
@@ -152,7 +153,7 @@ fn take_all(
         }
         let outcome = match asked.timeout {
             Some(_) if !is_taken => {
-                let mut news = News::begin(&request, output);
+                let mut news = News::begin(&request, || in_the_way(&request.device), output);
                 let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
                 came_of(waited, broker, &request)
             }
