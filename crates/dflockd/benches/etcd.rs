@@ -1,7 +1,7 @@
 //! Locks in etcd by dflockd beside etcd's own, in one run on the same three members: cycles of
 //! acquire and release a second, by workers with a key each and by workers that all want one.
 //!
-//! `cargo bench -p dflockd --bench etcd`; with the word `stalls` only what the death of a leader costs, with `several`
+//! `cargo bench -p dflockd --bench etcd`; with the words `stalls COUNT` only how long nobody is served around a fault, with `several`
 //! only what several keys cost.
 //! "v3lock" is etcd's lock service over gRPC with one lease
 //! per worker for the whole run, which is the least it can cost, and the members in turn, as etcd's own
@@ -13,10 +13,12 @@
     reason = "a measurement that cannot be made ends"
 )]
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -26,6 +28,9 @@ const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
 const STALLS: usize = 5;
 const TAKES: usize = 100;
+/// How long a quorum is lost, and what follows a fault.
+const LOST: Duration = Duration::from_secs(5);
+const AFTER: Duration = Duration::from_secs(6);
 /// For one answer of dflockd, which tries for six seconds itself.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// For one answer of etcd without a leader.
@@ -85,18 +90,29 @@ where
 }
 
 /// Members, as `etc/etcd-three` starts them; they end with its standard input.
-struct Members(Child, String);
+struct Members(Child, String, BufReader<ChildStdout>);
 
 impl Members {
     fn start() -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/etc/etcd-three");
         let mut command = Command::new(script);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut members = Self(child, String::new(), answers);
+        let line = members.hear();
+        members.1 = line.strip_prefix("endpoints ").expect("etcd: run .ci/install").to_owned();
+        members
+    }
+
+    fn hear(&mut self) -> String {
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let endpoints = line.trim().strip_prefix("endpoints ").expect("etcd: run .ci/install");
-        let endpoints = endpoints.to_owned();
-        Self(child, endpoints)
+        self.2.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn obey(&mut self, command: &str) -> String {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{command}").unwrap();
+        self.hear()
     }
 }
 
@@ -129,6 +145,10 @@ impl Server {
             .unwrap();
         std::thread::spawn(move || lines.for_each(drop));
         Self(child, address, http)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().try_into().unwrap()), signal).unwrap();
     }
 
     /// Calls to etcd so far.
@@ -363,20 +383,32 @@ fn longest(over: &AtomicBool, mut is_served: impl FnMut() -> bool) -> Duration {
     longest.max(last.elapsed())
 }
 
-/// The longest time in which nobody gets anything after SIGKILL of the leader, for both at once.
-fn stall(members: &mut Members, address: SocketAddr) -> [Duration; 2] {
-    let mut answers = BufReader::new(members.0.stdout.take().unwrap());
-    let stdin = members.0.stdin.as_mut().unwrap();
-    let mut obey = |command: &str| {
-        writeln!(stdin, "{command}").unwrap();
-        let mut line = String::new();
-        answers.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    };
-    let leader = obey("leader");
+/// What fails: something of etcd, or one of two servers.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    KillMember,
+    LoseQuorum,
+    Leader(Signal),
+    KillStandby,
+}
+
+const FAULTS: [(&str, Fault); 6] = [
+    ("SIGKILL of etcd's leader", Fault::KillMember),
+    ("two members stand still for 5 s", Fault::LoseQuorum),
+    ("SIGTERM of the server that leads", Fault::Leader(Signal::SIGTERM)),
+    ("SIGKILL of it", Fault::Leader(Signal::SIGKILL)),
+    ("SIGSTOP of it", Fault::Leader(Signal::SIGSTOP)),
+    ("SIGKILL of the other server", Fault::KillStandby),
+];
+
+/// The longest time in which nobody gets anything: a client of a server that stays, and one of a member that stays.
+fn stall(fault: Fault) -> [Duration; 2] {
+    let mut members = Members::start();
+    let servers = [(); 2].map(|()| Server::start(&members.1));
+    let leader = members.obey("leader");
     let leader: usize = leader.strip_prefix("leader ").unwrap().parse().unwrap();
-    // etcd's own: leases at a member that lives.
-    let survivor = members.1.split(',').nth(leader % 3).unwrap();
+    let survivor = members.1.split(',').nth(leader % 3).unwrap().to_owned();
+    let address = servers[usize::from(matches!(fault, Fault::Leader(_)))].1;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let dflockd = scope.spawn(|| {
@@ -384,12 +416,26 @@ fn stall(members: &mut Members, address: SocketAddr) -> [Duration; 2] {
             longest(&over, || customer.is_served())
         });
         let etcd = scope.spawn(|| {
-            let direct = Direct::new(survivor);
+            let direct = Direct::new(&survivor);
             longest(&over, || direct.is_served())
         });
         std::thread::sleep(Duration::from_secs(1));
-        obey(&format!("kill {leader}"));
-        std::thread::sleep(Duration::from_secs(6));
+        match fault {
+            Fault::KillMember => drop(members.obey(&format!("kill {leader}"))),
+            Fault::LoseQuorum => {
+                let mut both = |word| {
+                    for member in [leader, (leader + 1) % 3 + 1] {
+                        members.obey(&format!("{word} {member}"));
+                    }
+                };
+                both("stop");
+                std::thread::sleep(LOST);
+                both("cont");
+            }
+            Fault::Leader(signal) => servers[0].signal(signal),
+            Fault::KillStandby => servers[1].signal(Signal::SIGKILL),
+        }
+        std::thread::sleep(AFTER);
         over.store(true, Ordering::Relaxed);
         [dflockd.join().unwrap(), etcd.join().unwrap()]
     })
@@ -401,22 +447,21 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// The middle of so many stalls, each with members of its own: who leads next, and when, is chance.
 fn stalls(count: usize) {
-    let mut both = [Vec::new(), Vec::new()];
-    for _ in 0..count {
-        let mut members = Members::start();
-        let server = Server::start(&members.1);
-        let found = stall(&mut members, server.1);
-        both.iter_mut().zip(found).for_each(|(all, one)| all.push(one.as_secs_f64()));
-    }
-    let [dflockd, etcd] = both.map(|mut all| {
-        all.sort_by(f64::total_cmp);
-        (all[all.len() / 2], all[all.len() - 1])
-    });
     println!(
-        "SIGKILL of the leader: nobody served for {:.2} s (longest of {count}: {:.2}), etcd itself \
-         for {:.2} s (longest: {:.2})",
-        dflockd.0, dflockd.1, etcd.0, etcd.1
+        "nobody is served for so many seconds: median (longest of {count})    dflockd    etcd itself"
     );
+    for (what, fault) in FAULTS {
+        let mut both = [Vec::new(), Vec::new()];
+        for _ in 0..count {
+            let found = stall(fault);
+            both.iter_mut().zip(found).for_each(|(all, one)| all.push(one.as_secs_f64()));
+        }
+        let [dflockd, etcd] = both.map(|mut all| {
+            all.sort_by(f64::total_cmp);
+            format!("{:.2} ({:.2})", all[all.len() / 2], all[all.len() - 1])
+        });
+        println!("{what:<34}    {dflockd}    {etcd}");
+    }
 }
 
 /// How long it takes to get several free keys: one after another on one connection, and by one request. Medians.
@@ -455,8 +500,9 @@ fn several() {
 }
 
 fn main() {
-    if std::env::args().any(|argument| argument == "stalls") {
-        return stalls(STALLS);
+    let mut rest = std::env::args().skip_while(|argument| argument != "stalls");
+    if rest.next().is_some() {
+        return stalls(rest.next().and_then(|count| count.parse().ok()).unwrap_or(STALLS));
     }
     if std::env::args().any(|argument| argument == "several") {
         return several();

@@ -2,6 +2,7 @@
 //! only grow, and a client that renews in time keeps its hold. That these tests find mistakes is shown by
 //! `mutants`, beside this file.
 
+use crate::relay::{Answers, Relay};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use testbed::dflockd::etcd::Cluster;
 use testbed::dflockd::history::{Call, Entry, History, Mode};
-use testbed::dflockd::{Daemon, PATIENCE, program, until};
+use testbed::dflockd::{Daemon, PATIENCE, Store, free_port, program_on, until};
 
 const WORKERS: u64 = 16;
 const KEYS: [(&str, usize); 4] = [("a", 1), ("b", 1), ("pool", 2), (SHARED, 1)];
@@ -35,13 +36,15 @@ const MOVER_LEASE: u64 = 8;
 struct Client<'s> {
     servers: &'s [SocketAddr],
     at: usize,
+    /// What is shown of it beside its holds.
+    value: String,
     patience: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl<'s> Client<'s> {
     fn new(servers: &'s [SocketAddr], at: usize, patience: Duration) -> Self {
-        Self { servers, at, patience, stream: None }
+        Self { servers, at, value: format!("client-{at}"), patience, stream: None }
     }
 
     fn connect(&mut self) -> Option<&mut BufReader<TcpStream>> {
@@ -67,6 +70,11 @@ impl<'s> Client<'s> {
     }
 
     fn try_ask(&mut self, command: &str, key: &str, arg: &str) -> Option<String> {
+        if self.stream.is_none() {
+            self.connect()?;
+            let value = self.value.clone();
+            self.try_ask("value", "_", &value).filter(|answer| answer == "ok")?;
+        }
         let stream = self.connect()?;
         stream.get_mut().write_all(format!("{command}\n{key}\n{arg}\n").as_bytes()).ok()?;
         let mut line = String::new();
@@ -118,6 +126,32 @@ impl Asked {
     }
 }
 
+/// Renews a hold, and looks at its key if nobody else can hold it.
+fn look(
+    client: &mut Client<'_>,
+    history: &mut History,
+    (key, token, fence): (&str, &str, u64),
+    is_alone: bool,
+    tick: &dyn Fn() -> u64,
+) {
+    let from = tick();
+    let Some(reply) = client.ask("sn", key, &format!("{token} 30")) else {
+        return history.dropped.push((fence, from));
+    };
+    assert_eq!(reply, "ok 30", "{key}: a renewal was denied on the connection of the grant");
+    history.entries.push(Entry { call: Call::Renewed(fence), from, to: tick() });
+    let from = tick();
+    match client.ask("watch", key, "0") {
+        Some(sight) if is_alone => {
+            let words: Vec<&str> = sight.split(' ').collect();
+            let shown = (words[0], words[2].parse(), words[6]);
+            assert_eq!(shown, ("held", Ok(fence), &*client.value), "{key}: {sight}");
+        }
+        Some(_) => {}
+        None => history.dropped.push((fence, from)),
+    }
+}
+
 /// Releases a hold, whatever becomes of the answers; and once more if it shall see that it is over.
 fn give_back(
     client: &mut Client<'_>,
@@ -127,19 +161,20 @@ fn give_back(
     tick: &dyn Fn() -> u64,
 ) {
     let from = tick();
+    let is_dropped = |history: &History| history.dropped.iter().any(|(it, _)| *it == fence);
     let call = loop {
         match client.ask("sr", key, token).as_deref() {
             Some("ok") => break Some(Call::Released(fence)),
             Some("error") => break None,
             Some(other) => panic!("{other}"),
-            None if history.dropped.contains(&(fence, from)) => {}
+            None if is_dropped(history) => {}
             // From here on an attempt whose answer was lost may do it, or the server that
             // notices the end of the connection.
             None => history.dropped.push((fence, from)),
         }
     };
     match call {
-        Some(call) if !history.dropped.contains(&(fence, from)) => {
+        Some(call) if !is_dropped(history) => {
             history.entries.push(Entry { call, from, to: tick() });
             let from = tick();
             if again {
@@ -151,10 +186,7 @@ fn give_back(
             }
         }
         Some(_) => {}
-        None => assert!(
-            history.dropped.contains(&(fence, from)),
-            "{key}: a hold was denied that nobody has given back"
-        ),
+        None => assert!(is_dropped(history), "{key}: a hold was denied that nobody has given back"),
     }
 }
 
@@ -213,14 +245,12 @@ fn work(servers: &[SocketAddr], worker: u64, run: &Run) -> (Vec<History>, Vec<Du
         run.grants.fetch_add(1, Ordering::Relaxed);
         waits.push(asked.elapsed());
         for (place, (token, fence)) in places.iter().zip(tokens) {
-            let again = random >> 50 & 3 == 0;
-            give_back(
-                &mut client,
-                &mut histories[*place],
-                (KEYS[*place].0, &token, fence),
-                again,
-                &tick,
-            );
+            let (history, (key, limit)) = (&mut histories[*place], KEYS[*place]);
+            if random >> 52 & 3 == 0 {
+                let is_alone = limit == 1 && asked_for.mode == Mode::Alone;
+                look(&mut client, history, (key, &token, fence), is_alone, &tick);
+            }
+            give_back(&mut client, history, (key, &token, fence), random >> 50 & 3 == 0, &tick);
         }
     }
     (histories, waits)
@@ -277,22 +307,32 @@ pub(crate) enum Fault {
     KillFollower,
     StopFollower,
     LoseQuorum,
+    KillAll,
     /// The first server, which leads.
     KillFront,
     StopFront,
+    EndFront,
+    /// What etcd answers to it comes later.
+    CutFront,
+    /// What it says to the other server comes later.
+    CutLink,
     /// The last one, which passes its clients on.
     KillStandby,
     StopStandby,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 13] = [
     Fault::KillLeader,
     Fault::StopLeader,
     Fault::KillFollower,
     Fault::StopFollower,
     Fault::LoseQuorum,
+    Fault::KillAll,
     Fault::KillFront,
     Fault::StopFront,
+    Fault::EndFront,
+    Fault::CutFront,
+    Fault::CutLink,
     Fault::KillStandby,
     Fault::StopStandby,
 ];
@@ -301,17 +341,29 @@ const FAULTS: [Fault; 9] = [
 pub(crate) struct Site<'c> {
     cluster: &'c mut Cluster,
     pub(crate) fronts: Vec<Daemon>,
+    /// The way of the first one to etcd, and that of the others to it.
+    ways: Option<[Relay; 2]>,
+}
+
+fn front(store: &Store, port: &str, flags: &[&str]) -> Daemon {
+    Daemon::run(program_on(store).args(["--port", port]).args(flags))
 }
 
 impl<'c> Site<'c> {
     pub(crate) fn start(cluster: &'c mut Cluster, fronts: usize, flags: &[&str]) -> Self {
         let store = cluster.store();
-        let front = |_| {
-            let mut command = program();
-            command.args(["--port", "0"]).args(flags);
-            Daemon::run(command.envs(store.environment.clone()))
-        };
-        Self { fronts: (0..fronts).map(front).collect(), cluster }
+        let fronts = (0..fronts).map(|_| front(&store, "0", flags)).collect();
+        Self { fronts, cluster, ways: None }
+    }
+
+    /// Two servers. The first one can be cut off.
+    fn with_ways(cluster: &'c mut Cluster, flags: &[&str]) -> Self {
+        let (store, port) = (cluster.store(), free_port().to_string());
+        let ways = [Relay::to(&cluster.endpoints), Relay::to(&format!("127.0.0.1:{port}"))];
+        let mut far = Store { environment: store.environment.clone() };
+        far.environment[1].1.clone_from(&ways[0].address);
+        let first = front(&far, &port, &[flags, &["--advertise", &ways[1].address]].concat());
+        Self { fronts: vec![first, front(&store, "0", flags)], cluster, ways: Some(ways) }
     }
 
     fn front(&self, fault: Fault) -> &Daemon {
@@ -345,9 +397,21 @@ impl<'c> Site<'c> {
                 self.cluster.go_on(1);
                 self.cluster.go_on(2);
             }
-            Fault::KillFront | Fault::KillStandby => {
-                self.front(fault).signal(Signal::SIGKILL);
+            Fault::KillAll => {
+                (1..=3).for_each(|member| self.cluster.kill(member));
                 wait();
+                (1..=3).for_each(|member| self.cluster.restart(member));
+            }
+            Fault::KillFront | Fault::KillStandby | Fault::EndFront => {
+                let ends = fault == Fault::EndFront;
+                self.front(fault).signal(if ends { Signal::SIGTERM } else { Signal::SIGKILL });
+                wait();
+            }
+            Fault::CutFront | Fault::CutLink => {
+                let way = &self.ways.as_ref().unwrap()[usize::from(fault == Fault::CutLink)];
+                way.set(Answers::Kept);
+                wait();
+                way.set(Answers::Passed);
             }
             Fault::StopFront | Fault::StopStandby => {
                 self.front(fault).signal(Signal::SIGSTOP);
@@ -397,10 +461,13 @@ pub(crate) struct Tally {
 }
 
 /// Two servers on etcd, whose parts fail.
-fn run(cluster: &mut Cluster, faults: &[Fault], pause: Duration) -> Tally {
-    let mut site = Site::start(cluster, 2, &["--disconnect-grace", "5"]);
+fn run(cluster: &mut Cluster, wanted: u64, faults: &[Fault], pause: Duration) -> Tally {
+    let flags = ["--disconnect-grace", "5"];
+    let is_cut = faults.iter().any(|fault| matches!(fault, Fault::CutFront | Fault::CutLink));
+    let mut site =
+        if is_cut { Site::with_ways(cluster, &flags) } else { Site::start(cluster, 2, &flags) };
     let servers: Vec<SocketAddr> = site.fronts.iter().map(|front| front.address).collect();
-    watch(&servers, TICKS, faults, &mut |fault| site.suffer(fault, pause), &|_| {})
+    watch(&servers, wanted, faults, &mut |fault| site.suffer(fault, pause), &|_| {})
 }
 
 /// Clients work while `faults` happen, with so many answers `wanted` before and after each, and what they saw is
@@ -477,29 +544,27 @@ pub(crate) fn watch(
 #[case(&[Fault::StopFront], 20)]
 #[case(&[Fault::KillStandby], 4)]
 #[case(&[Fault::StopStandby], 13)]
+#[case(&[Fault::CutFront, Fault::CutLink], 7)]
+#[case(&[Fault::KillAll, Fault::EndFront], 2)]
 fn two_clients_never_hold_one_lock(#[case] faults: &[Fault], #[case] pause_s: u64) {
-    run(&mut Cluster::start(&[]), faults, Duration::from_secs(pause_s));
+    run(&mut Cluster::start(&[]), TICKS, faults, Duration::from_secs(pause_s));
 }
 
 /// The whole: see `just etcd-long`.
 #[test]
 #[ignore = "takes minutes: just etcd-long"]
-fn thirty_histories() {
+fn ten_thousand_holds_among_faults() {
     let mut cluster = Cluster::start(&[]);
     let mut all = Tally::default();
-    let mut leaders_death = Duration::ZERO;
-    for number in 0..30 {
-        let fault = FAULTS[number % FAULTS.len()];
+    let mut rounds = 0;
+    while rounds < 2 * FAULTS.len() || all.grants < 10_000 {
+        let fault = FAULTS[rounds % FAULTS.len()];
         // Short ones, and one in which an old leader wakes up to leases that are over.
-        let pause = Duration::from_secs(if number < FAULTS.len() { 7 } else { 3 });
-        let tally = run(&mut cluster, &[fault], pause);
+        let pause = Duration::from_secs(if rounds < FAULTS.len() { 7 } else { 3 });
+        let tally = run(&mut cluster, 5 * TICKS, &[fault], pause);
         all.calls += tally.calls;
         all.grants += tally.grants;
-        if fault == Fault::KillLeader {
-            leaders_death = leaders_death.max(tally.stall);
-        }
+        rounds += 1;
     }
-    println!("30 histories: {} calls, {} grants", all.calls, all.grants);
-    println!("longest time without a grant around SIGKILL of a leader: {leaders_death:?}");
-    assert!(all.calls >= 10_000 && all.grants >= 3_000, "{all:?}");
+    println!("{rounds} histories: {} calls, {} grants", all.calls, all.grants);
 }

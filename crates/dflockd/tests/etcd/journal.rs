@@ -5,6 +5,7 @@ use crate::relay::{Answers, Relay};
 use leases::journal::{Failed, Journal, Kept, Record};
 use leases::{Claim, Label, Token, Ttl};
 use leases_etcd::{Contact, EtcdJournal, EtcdOptions, Settings};
+use rstest::rstest;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -153,6 +154,34 @@ fn a_leader_that_was_succeeded_commits_and_confirms_nothing() {
             new.end().await;
         }
         model.is_found_by(&mut service.journal()).await;
+    });
+}
+
+/// Its key is gone, and so is that of a leader that came after it: what the term says is all that tells.
+#[rstest]
+#[case::nobody_has_led(false)]
+#[case::another_has_led(true)]
+fn a_leader_whose_session_is_over_leads_again(#[case] is_succeeded: bool) {
+    let mut cluster = Cluster::start(&[]);
+    let service = Service::on(&cluster.endpoints);
+    run(async {
+        let (mut old, mut model) = (service.journal(), Model::default());
+        let fence = model.is_found_by(&mut old).await;
+        model.commit(&mut old, &[Record::Granted(kept(fence))]).await;
+        let session = cluster.control("lease list").pop().expect("its lease");
+        cluster.control(&format!("lease revoke {session}"));
+        if is_succeeded {
+            let mut new = service.journal();
+            model.is_found_by(&mut new).await;
+            model.commit(&mut new, &[Record::Ended(kept(fence).token)]).await;
+            new.end().await;
+        }
+        while cluster.control("lease list").get(1).is_none_or(|lease| *lease == session) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let outcome = old.commit(&[Record::Extended(kept(fence))]).await;
+        assert_eq!(outcome, if is_succeeded { Err(Failed) } else { Ok(()) });
+        model.is_found_by(&mut old).await;
     });
 }
 
@@ -339,13 +368,14 @@ fn another_cluster_is_closed_for_the_longest_lease() {
     let mut cluster = Cluster::start(&[]);
     let service = Service::on(&cluster.endpoints);
     run(async {
-        let term = "1/00000000000000c1/60/000000000000001f/000000000000001e/12";
+        // More fences than this etcd has revisions for.
+        let term = "1/00000000000000c1/60/00ffffffffff001f/000000000000001e/12";
         cluster.control(&format!("put {} {term}", service.name("term")));
         for _ in 0..2 {
             let mut journal = service.journal();
             let found = journal.load().await;
             assert_eq!(found.closed_micros, 60_000_000);
-            assert!(found.next_fence > 0x1f);
+            assert!(found.next_fence > 0x00ff_ffff_ffff_001f);
             assert_eq!(journal.commit(&[]).await, Ok(()));
             journal.end().await;
         }

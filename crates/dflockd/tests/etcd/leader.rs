@@ -178,15 +178,22 @@ fn a_hand_over_that_a_silent_leader_recorded_is_given_back() {
     assert!(next.ask("l", "k", "30").starts_with("ok "));
 }
 
-/// The same where the server leads again itself.
+/// The same where the server leads again itself. What its clients were told they hold stays, in etcd as well.
 #[test]
 fn a_hand_over_whose_answer_was_lost_is_given_back() {
     let mut it = HandOver::new();
+    let kept = it.holder.take("kept", "0 600");
     it.record(Answers::Lost);
     assert_eq!(it.waiter.line(), "error_draining");
     it.relay.set(Answers::Passed);
     let mut next = talk_to_leader(&it.first);
     assert!(next.ask("l", "k", "30").starts_with("ok "));
+    assert_eq!(next.ask("l", "kept", "0"), "timeout");
+    it.first.signal(Signal::SIGKILL);
+    let second = start_on(&it.store);
+    let mut next = talk_to_leader(&second);
+    assert_eq!(next.ask("l", "kept", "0"), "timeout");
+    assert_eq!(next.ask("r", "kept", &kept), "ok");
 }
 
 /// The holds of a connection that ends are released, and others get them.

@@ -124,6 +124,11 @@ fn no_quorum() {
             ("l", "other", "30".to_owned()),
             ("sl", "pool", "0 3".to_owned()),
             ("n", "k", format!("{token} 60")),
+            ("r", "k", "000000000000000f00000000000000a0".to_owned()),
+            ("e", "k", "60".to_owned()),
+            ("al", "k other", "60".to_owned()),
+            ("watch", "k", "0".to_owned()),
+            ("stats", "key", "k".to_owned()),
         ] {
             let mut talker = daemon.talk();
             scope.spawn(move || refused(&mut talker, command, key, &arg));

@@ -1,10 +1,10 @@
-//! A way to a member of etcd on which answers can be lost or late.
+//! A way to members of etcd, or to a server, on which answers can be lost or late.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What becomes of the answers of the member. It receives all requests.
+/// What becomes of the answers. All requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answers {
     Passed,
@@ -20,22 +20,29 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    pub(crate) fn to(member: &str) -> Self {
+    /// To places that are separated by commas, as its own address is then.
+    pub(crate) fn to(places: &str) -> Self {
+        let answers = Arc::new((Mutex::new(Answers::Passed), Condvar::new()));
+        let mut relay = Self { address: String::new(), answers };
+        let addresses: Vec<String> = places.split(',').map(|place| relay.listen(place)).collect();
+        relay.address = addresses.join(",");
+        relay
+    }
+
+    fn listen(&self, place: &str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let answers = Arc::new((Mutex::new(Answers::Passed), Condvar::new()));
-        let relay = Self { address, answers };
-        let (member, it) = (member.to_owned(), relay.clone());
+        let (place, it) = (place.to_owned(), self.clone());
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                let far = TcpStream::connect(&member).unwrap();
+                let Ok(far) = TcpStream::connect(&place) else { continue };
                 let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
                 let it = it.clone();
                 std::thread::spawn(move || pass(back, || it.passes()));
                 std::thread::spawn(move || pass((near, far), || true));
             }
         });
-        relay
+        address
     }
 
     pub(crate) fn set(&self, answers: Answers) {
@@ -55,7 +62,9 @@ fn pass((mut from, mut to): (TcpStream, TcpStream), passes: impl Fn() -> bool) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         if passes() && to.write_all(&bytes[..count]).is_err() {
-            return;
+            break;
         }
     }
+    // The one is gone, so the other one learns it.
+    let _ = to.shutdown(Shutdown::Write);
 }

@@ -93,7 +93,7 @@ fn on_etcd(cluster: &mut Cluster, what: &str, fault: Fault, pause_s: u64) {
 }
 
 /// How the only server goes. It comes back where it was.
-fn alone(what: &str, signal: Signal, pause_s: u64) {
+fn alone(what: &str, signal: Signal, pause_s: u64) -> Tally {
     let state = tempfile::tempdir().unwrap();
     let port = free_port().to_string();
     let start = || {
@@ -120,6 +120,20 @@ fn alone(what: &str, signal: Signal, pause_s: u64) {
         &|_| {},
     );
     row(what, "`--state-dir`", &tally, " | | |");
+    tally
+}
+
+#[test]
+#[ignore = "takes minutes: just etcd-long"]
+fn ten_thousand_holds_on_disk() {
+    let (mut calls, mut grants, mut faults) = (0, 0, 0);
+    while grants < 10_000 {
+        for signal in [Signal::SIGKILL, Signal::SIGSTOP, Signal::SIGTERM] {
+            let tally = alone(signal.as_str(), signal, 1);
+            (calls, grants, faults) = (calls + tally.calls, grants + tally.grants, faults + 1);
+        }
+    }
+    println!("{faults} histories on disk: {calls} calls, {grants} grants");
 }
 
 #[test]

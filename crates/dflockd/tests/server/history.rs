@@ -118,6 +118,8 @@ const fn entry(call: Call, from: u64, to: u64) -> Entry {
 #[case::a_reader_is_refused_beside_readers(
     &[entry(shared(1), 0, 1), entry(Call::Failed(Mode::Shared), 2, 3)], &[], &[], false)]
 #[case::refused_though_held(&[entry(took(1), 0, 1), entry(Call::Refused(1), 2, 3)], &[], &[], false)]
+#[case::renewed_after_its_release(
+    &[entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Renewed(1), 4, 5)], &[], &[], false)]
 #[case::released_twice(&[entry(took(1), 0, 1), entry(Call::Released(1), 2, 3), entry(Call::Released(1), 4, 5)], &[], &[], false)]
 fn the_checker_accepts_and_refuses_the_right_histories(
     #[case] entries: &[Entry],

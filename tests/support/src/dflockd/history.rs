@@ -27,6 +27,8 @@ pub enum Call {
     Failed(Mode),
     /// A wait that ended without one; it may have held a slot for a moment.
     GaveUp,
+    /// A renewal that was done.
+    Renewed(u64),
     /// A release that was done.
     Released(u64),
     /// A release that was refused.
@@ -142,6 +144,7 @@ impl History {
                 (!has_room(mode) || queued || ghost).then_some(())?;
             }
             Call::GaveUp => {}
+            Call::Renewed(fence) => held.iter().any(|it| it.0 == fence).then_some(())?,
             Call::Released(fence) => {
                 next.remove(held.iter().position(|it| it.0 == fence)?);
             }

@@ -247,11 +247,11 @@ mod tests {
     const NOW: Moment = Moment::from_micros(0);
 
     /// Makes the calls of the journal that are due; returns their number.
-    fn record(core: &mut Core) -> usize {
+    fn record(core: &mut Core, now: Moment) -> usize {
         let mut calls = 0;
         while let Some(call) = core.recording.commits.begin() {
             let Call::Commit(records) = call else { panic!("nothing is only confirmed") };
-            core.end_call(Ok(()), &records, NOW);
+            core.end_call(Ok(()), &records, now);
             calls += 1;
         }
         calls
@@ -272,12 +272,32 @@ mod tests {
         let (key, timeout) = (Key::new(b"k").unwrap(), Seconds::new(9).unwrap());
         let wait = Request::Acquire { key, claim: Claim::LOCK, timeout, ttl: None };
         assert_eq!(core.ask(NOW, waiter, wait), Ok(Verdict::Later));
-        assert_eq!(record(&mut core), 1);
+        assert_eq!(record(&mut core, NOW), 1);
         core.ask(NOW, holder, Request::Release { key, token: Some(grant.token) }).unwrap();
-        assert_eq!(record(&mut core), 1);
+        assert_eq!(record(&mut core, NOW), 1);
         let (answer, mark) = core.connections.take_answer(waiter, NOW).unwrap();
         assert!(matches!(answer, Answer::Granted(_)));
         assert_eq!(core.recording.commits.may_send(mark.unwrap()), Ok(true));
-        assert_eq!(record(&mut core), 0);
+        assert_eq!(record(&mut core, NOW), 0);
+    }
+
+    /// However long the commit takes, the client has its whole lease.
+    #[test]
+    fn a_lease_begins_with_its_commit() {
+        let settings = Settings::default();
+        let shared = Shared::new(settings.clone());
+        let mut core = shared.core();
+        core.recording = Recording::of::<EtcdJournal>();
+        core.begin_term(&Recovered::default(), NOW);
+        let (holder, _) = core.admit(&settings, None).unwrap();
+        core.ask(NOW, holder, take(b"k", 9)).unwrap();
+        for (seconds, holders) in [(20, 1), (28, 1), (29, 0)] {
+            let now = NOW.after(Seconds::new(seconds).unwrap());
+            core.engine.advance(now);
+            assert_eq!(core.engine.census().locks.holders, holders, "{seconds}");
+            if seconds == 20 {
+                assert_eq!(record(&mut core, now), 1);
+            }
+        }
     }
 }
