@@ -4,8 +4,9 @@
 //! The contenders run under the same inetd and are measured in turns: `greeter.c`, the smallest static
 //! C program that only greets and answers; lfpd; where `LFPD_OTHER` names its program, another build of
 //! lfpd, such as one for musl; and, where `LFPD_ORIGINAL` names its program, the server that comes with
-//! RXTX (`lockdaemon.c`, compiled with `cc -O2`; docs/figures.md says how). The goals are ratios:
-//! sessions 0.8 of the greeter's and 1.0 of the original's, pairs 0.8 of the original's.
+//! RXTX (`lockdaemon.c`, compiled with `cc -O2`; docs/figures.md says how); and, beside inetd, lfpd with
+//! `--listen`. The goals are ratios: sessions 0.8 of the greeter's and 1.0 of the original's, pairs 0.8 of the
+//! original's; with `--listen`, 5 times the sessions of lfpd under inetd.
 //!
 //! `cargo bench --bench sessions`. Needs root (a machine of its own), gcc, and `.ci/install`.
 
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testbed::{LIMIT, Sandbox, peer, until};
+use testbed::{LIMIT, Sandbox, User, peer, until};
 
 const ROUNDS: usize = 20;
 const SESSIONS: usize = 100;
@@ -71,7 +72,11 @@ fn main() {
         let port = 50001 + u16::try_from(contenders.len()).expect("a few");
         contenders.push(Contender { name, port, sessions: Vec::new(), pairs: Vec::new() });
         let service = format!("stream tcp nowait.1000000 {user} /run/test/{name} {name}");
-        lines += &format!("127.0.0.1:{port} {service}\n");
+        // The daemon's port is its own.
+        if name != "--listen" {
+            lines += &format!("127.0.0.1:{port} {service}\n");
+        }
+        format!("127.0.0.1:{port}")
     };
     enters("greeter", "uucp");
     enters("lfpd", "uucp");
@@ -82,7 +87,10 @@ fn main() {
         // Any other user must have the lock directory's group.
         enters("original", "root");
     }
+    let address = enters("--listen", "uucp");
     sandbox.write("/tmp/inetd.conf", lines, 0o644);
+    let daemon = sandbox.command("/run/test/lfpd").args(["--listen", &address]);
+    let _daemon = daemon.user(User::Uucp).spawn();
     let mut inetd =
         sandbox.command("/run/test/inetd").args(["-i", "-R", "1000000", "/tmp/inetd.conf"]).spawn();
 

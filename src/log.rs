@@ -222,12 +222,6 @@ mod tests {
         assert_eq!(clean(&"x".repeat(length)).len(), kept);
     }
 
-    #[test]
-    fn priority_joins_facility_and_severity_and_the_line_is_no_format() {
-        let message = message(Facility::Uucp, Severity::Notice, "%n {x}");
-        assert_eq!(message, format!("<69>lfpd[{}]: %n {{x}}", std::process::id()));
-    }
-
     #[rstest]
     #[case("daemon", Some(24))]
     #[case("LOG_DAEMON", Some(24))]

@@ -6,14 +6,15 @@
 use std::cell::RefCell;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::{Rc, Weak};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
+use nix::unistd::{geteuid, setgid, setuid};
 use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{Holder, LIMIT, own, until};
@@ -88,6 +89,11 @@ impl Machine {
     fn names(&self) -> Vec<String> {
         listing(&self.path("lock"))
     }
+
+    /// Nothing is left of any lock.
+    fn assert_free(&self) {
+        assert_eq!((self.names(), records(self)), (Vec::new(), Vec::new()));
+    }
 }
 
 fn layout_of(machine: &Machine) -> Layout {
@@ -155,20 +161,6 @@ fn age(path: &Path, seconds: u64) {
     File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
 }
 
-#[test]
-fn a_free_device_is_locked_whole_and_once() {
-    let machine = Machine::new();
-    assert_eq!(machine.lock("/dev/ttyS1", own()), Outcome::Done);
-    assert_eq!(machine.lock("/dev/ttyS1", own()), Outcome::Busy, "although it is the same pid");
-    assert_eq!(machine.names(), ["LCK..ttyS1"]);
-    let file = machine.lock_file("LCK..ttyS1");
-    assert_eq!(fs::read(&file).unwrap(), decimal(own()));
-    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o444);
-    assert_eq!(machine.unlock("/dev/ttyS1", own()), Outcome::Done);
-    assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(records(&machine), [""; 0]);
-}
-
 /// "Reading one" in the contract, for each name form and both directories.
 #[rstest]
 fn a_holder_is_met_under_every_name(
@@ -186,27 +178,6 @@ fn a_holder_is_met_under_every_name(
     assert_eq!(machine.lock("/dev/pts/3", own()), Outcome::Done);
     assert_eq!(machine.names(), ["LCK..3", "LCK..pts:3", "LCK..pts_3"]);
     assert_eq!(listing(&machine.path("other")), [""; 0]);
-}
-
-#[rstest]
-#[case::decimal(|pid| decimal(pid))]
-#[case::zeros(|pid| format!("{pid:010}\0").into_bytes())]
-#[case::busybox(|pid| format!("{pid:4}\n").into_bytes())]
-#[case::bare(|pid| format!("{pid:05}").into_bytes())]
-#[case::note(|pid| format!("{pid:>10} minicom root\n").into_bytes())]
-#[case::qt(|pid| format!("{pid}\ncutecom\nhost\nid-of-the-machine\nid-of-the-boot\n").into_bytes())]
-#[case::int(|pid: u32| pid.to_ne_bytes().to_vec())]
-#[case::long(|pid| i64::from(pid).to_ne_bytes().to_vec())]
-fn holders_are_read_in_every_dialect(#[case] content: fn(u32) -> Vec<u8>) {
-    let machine = Machine::new();
-    let file = machine.lock_file("LCK..ttyS0");
-    fs::write(&file, content(own())).unwrap();
-    age(&file, 3600);
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
-    assert_eq!(fs::read(&file).unwrap(), content(own()));
-    fs::write(&file, content(dead())).unwrap();
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
-    assert_eq!(fs::read(&file).unwrap(), decimal(own()));
 }
 
 #[rstest]
@@ -303,16 +274,6 @@ fn a_lock_for_a_pid_that_does_not_exist_is_taken_by_the_next() {
     assert_eq!(machine.unlock("ttyS1", i32::MAX.unsigned_abs()), Outcome::Busy);
 }
 
-#[test]
-fn locks_of_dead_holders_are_taken_over() {
-    let machine = Machine::new();
-    let holder = Holder::new();
-    assert_eq!(machine.lock("ttyS0", holder.pid()), Outcome::Done);
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
-    drop(holder);
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
-}
-
 /// Writes a record of a lock anew, with another text.
 fn forge(machine: &Machine, name: &str, change: impl FnOnce(String) -> String) {
     let record = machine.path("state").join(name);
@@ -358,19 +319,6 @@ fn a_record_of_another_file_is_not_believed() {
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
 }
 
-/// "UNLOCK" in the contract.
-#[test]
-fn unlock_knows_the_owner_of_the_lock() {
-    let machine = Machine::new();
-    let holder = Holder::new();
-    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Busy, "nothing there");
-    assert_eq!(machine.lock("ttyS1", holder.pid()), Outcome::Done);
-    assert_eq!(machine.unlock("ttyS1", own()), Outcome::Busy, "held by another");
-    assert_eq!(machine.names(), ["LCK..ttyS1"]);
-    assert_eq!(machine.unlock("ttyS1", holder.pid()), Outcome::Done);
-    assert_eq!(machine.unlock("ttyS1", holder.pid()), Outcome::Busy, "already gone");
-}
-
 #[test]
 fn unlock_clears_what_the_dead_left() {
     let machine = Machine::new();
@@ -395,7 +343,7 @@ fn an_unplugged_device_can_be_unlocked_with_all_its_names(
     assert_eq!(machine.names().len(), files);
     gone.iter().for_each(|it| fs::remove_file(machine.path("dev").join(it)).unwrap());
     assert_eq!(machine.unlock(name, own()), Outcome::Done);
-    assert_eq!((machine.names(), records(&machine)), (Vec::new(), Vec::new()));
+    machine.assert_free();
 }
 
 /// The adapter came back under another number while its link was locked: the link leads to another node, and what was
@@ -468,21 +416,10 @@ fn links_out_of_the_device_directory_are_denied() {
 #[test]
 fn a_flock_on_the_node_is_busy_but_for_its_own_process() {
     let machine = Machine::new();
-    let node = machine.path("dev/ttyS0");
-    let mut flock = Command::new("flock")
-        .arg("--no-fork")
-        .arg(&node)
-        .args(["sh", "-c", "echo held; exec sleep 600"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = [0; 5];
-    std::io::Read::read_exact(flock.stdout.as_mut().unwrap(), &mut line).unwrap();
+    let flock = Holder::flocking(&machine.path("dev/ttyS0"), geteuid().as_raw());
     assert_eq!(machine.lock("ttyS0", own()), Outcome::Busy);
     assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(machine.lock("ttyS0", flock.id()), Outcome::Done);
-    let _ = flock.kill();
-    let _ = flock.wait();
+    assert_eq!(machine.lock("ttyS0", flock.pid()), Outcome::Done);
 }
 
 /// A shell takes a flock through flock(1) on its own descriptor: who took it is gone, and it is
@@ -492,16 +429,12 @@ fn a_flock_without_its_taker_is_busy_and_not_stale() {
     let machine = Machine::new();
     let script =
         format!("exec 3<>{}; flock 3; echo; exec sleep 600", machine.path("dev/ttyS1").display());
-    let mut shell =
-        Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
-    std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let _shell = Holder::speaking(Command::new("sh").args(["-c", &script]));
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
     let found = machine.table().holders(Some(&device("ttyS1")), LIMIT).holders;
     let flocks: Vec<_> = found.iter().filter(|h| h.scheme.word() == "flock").collect();
     assert_eq!(flocks.len(), 1, "{found:?}");
     assert_eq!(flocks[0].standing.word(), "unknown");
-    let _ = shell.kill();
-    let _ = shell.wait();
 }
 
 /// What anybody may put into a directory that is only searched, like `/tmp`, blocks a port only if
@@ -550,6 +483,23 @@ fn directories_of_others_are_not_searched() {
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
 }
 
+/// Does this with mounts that nobody else has.
+fn with_own_mounts<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
+    let alone = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+        test()
+    };
+    std::thread::spawn(alone).join().unwrap()
+}
+
+fn make_node(machine: &Machine, name: &str, major: u64, minor: u64) {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let number = makedev(major, minor);
+    mknod(&machine.path(name), SFlag::S_IFCHR, Mode::empty(), number).unwrap();
+}
+
 /// Neither what is mounted, or linked, where others may write: a directory of root's is searched
 /// there, but not what lies over it.
 #[rstest]
@@ -557,12 +507,7 @@ fn directories_of_others_are_not_searched() {
 #[case::mounted_over(true, Outcome::Done)]
 #[ignore = "needs root: tests/run"]
 fn a_mount_where_others_may_write_is_not_searched(#[case] mounted: bool, #[case] outcome: Outcome) {
-    use nix::mount::{MsFlags, mount};
-    // Mounts of this thread are nobody else's.
     let test = move || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
         let machine = Machine::new();
         fs::set_permissions(machine.path("other"), Permissions::from_mode(0o1777)).unwrap();
         let below = machine.path("other/lockdev");
@@ -579,19 +524,14 @@ fn a_mount_where_others_may_write_is_not_searched(#[case] mounted: bool, #[case]
         }
         answer.outcome
     };
-    assert_eq!(std::thread::spawn(test).join().unwrap(), outcome);
+    assert_eq!(with_own_mounts(test), outcome);
 }
 
 /// Without its record, a lock looks dead in another pid namespace.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_lock_that_cannot_be_recorded_is_refused() {
-    use nix::mount::{MsFlags, mount};
-    // Mounts of this thread are nobody else's.
     let test = || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
         let machine = Machine::new();
         let state = layout_of(&machine).state_dir;
         // With room for nothing but the directory itself.
@@ -602,7 +542,7 @@ fn a_lock_that_cannot_be_recorded_is_refused() {
         nix::mount::umount(&state).unwrap();
         (outcome, names)
     };
-    assert_eq!(std::thread::spawn(test).join().unwrap(), (Outcome::Denied, Vec::new()));
+    assert_eq!(with_own_mounts(test), (Outcome::Denied, Vec::new()));
 }
 
 /// Two nodes of one device: a second `mknod`, or a mount of the node under another name.
@@ -615,11 +555,9 @@ fn two_nodes_of_one_device_have_one_lock(
     #[case] minor: u64,
     #[case] common: &str,
 ) {
-    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
     let machine = Machine::new();
     for name in ["dev/one", "dev/other"] {
-        let number = makedev(major, minor);
-        mknod(&machine.path(name), SFlag::S_IFCHR, Mode::empty(), number).unwrap();
+        make_node(&machine, name, major, minor);
     }
     let holder = Holder::new();
     assert_eq!(machine.lock("one", holder.pid()), Outcome::Done);
@@ -633,25 +571,18 @@ fn two_nodes_of_one_device_have_one_lock(
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_node_without_sysfs_has_the_name_of_its_driver() {
-    use nix::mount::{MsFlags, mount};
-    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-    // Mounts of this thread are nobody else's.
     let test = || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
         let (machine, holder) = (Machine::new(), Holder::new());
         let drivers = machine.path("drivers");
         fs::write(&drivers, "usbserial            /dev/ttyUSB      1 0-511 serial\n").unwrap();
         let none = None::<&str>;
         mount(Some(&drivers), "/proc/tty/drivers", none, MsFlags::MS_BIND, none).unwrap();
         mount(Some("t"), "/sys", Some("tmpfs"), MsFlags::empty(), none).unwrap();
-        let number = makedev(1, 3);
-        mknod(&machine.path("dev/gsm"), SFlag::S_IFCHR, Mode::empty(), number).unwrap();
+        make_node(&machine, "dev/gsm", 1, 3);
         fs::write(machine.path("lock/LCK..ttyUSB3"), decimal(holder.pid())).unwrap();
         machine.lock("gsm", own())
     };
-    assert_eq!(std::thread::spawn(test).join().unwrap(), Outcome::Busy);
+    assert_eq!(with_own_mounts(test), Outcome::Busy);
 }
 
 /// Locks of one user leave room for those of others.
@@ -721,8 +652,7 @@ fn a_long_name_is_locked_with_its_record_or_refused(
     assert_eq!(machine.names(), expected);
     assert_eq!(records(&machine), expected);
     assert_eq!(machine.unlock(&device, holder.pid()), outcome);
-    assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(records(&machine), [""; 0]);
+    machine.assert_free();
 }
 
 /// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting
@@ -743,33 +673,10 @@ fn a_stranger_with_flock_on_the_lock_file_stops_no_release() {
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
 }
 
-/// A process of one who may read lock files and has no say in them, with `flock(2)` on one.
-struct Outsider(Child);
-
-impl Outsider {
-    fn on(machine: &Machine, file: &Path) -> Self {
-        fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
-        Self::of(65_534, file)
-    }
-
-    fn of(uid: u32, file: &Path) -> Self {
-        let mut flock = Command::new("flock");
-        flock.arg(file).args(["sh", "-c", "echo; exec sleep 600"]).uid(uid);
-        let mut child = flock.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = [0];
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Outsider {
-    fn drop(&mut self) {
-        // Its command ends with the pipe's reader at the latest; the flock goes with both.
-        let own = self.0.id().to_string();
-        let _ = Command::new("pkill").args(["-P", &own]).status();
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A process of one who may read lock files, with `flock(2)` on one.
+fn flocker(machine: &Machine, file: &Path, uid: u32) -> Holder {
+    fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
+    Holder::flocking(file, uid)
 }
 
 /// Every user who may read a stale lock can hold `flock(2)` on it for ever. That decides nothing: not of LOCK, not
@@ -788,7 +695,7 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
     let machine = Machine::new();
     let file = machine.path(file);
     fs::write(&file, decimal(dead())).unwrap();
-    let outsider = Outsider::on(&machine, &file);
+    let outsider = flocker(&machine, &file, 65_534);
     let mut table = machine.table();
     if daemon {
         table.keep_open(16);
@@ -796,7 +703,7 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
     let request = request("ttyS1", own());
     let answer = if unlock { table.unlock(&request) } else { table.lock(&request) };
     assert_eq!(answer.outcome, Outcome::Done, "{answer:?}");
-    let named = format!("flock(2) of pid {}", outsider.0.id());
+    let named = format!("flock(2) of pid {}", outsider.pid());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     assert_eq!(machine.names().len(), usize::from(!unlock), "{:?}", machine.names());
     assert!(!machine.path("other/LCK..ttyS1").exists());
@@ -810,17 +717,16 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
 #[ignore = "needs root: tests/run"]
 fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[case] owner: u32) {
     let machine = Machine::new();
-    fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
     let file = machine.lock_file("LCK..ttyS1");
     fs::write(&file, decimal(dead())).unwrap();
     std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
-    let entitled = Outsider::of(uid, &file);
-    let taker = Some(pid(entitled.0.id()));
+    let entitled = flocker(&machine, &file, uid);
+    let taker = Some(pid(entitled.pid()));
     let mut table = machine.table();
     let answer = table.lock(&request("ttyS1", own()));
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
     assert_eq!(answer.blocker.as_ref().map(|who| who.pid), taker);
-    let named = format!("flock(2) on it is held by pid {}", entitled.0.id());
+    let named = format!("flock(2) on it is held by pid {}", entitled.pid());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     let found = table.holders(Some(&device("ttyS1")), LIMIT).holders;
     assert!(
@@ -836,11 +742,9 @@ fn an_outsiders_flock_stops_no_owner() {
     let machine = Machine::new();
     let mut table = machine.table();
     assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Done);
-    let outsider = Outsider::on(&machine, &machine.lock_file("LCK..ttyS1"));
+    let _outsider = flocker(&machine, &machine.lock_file("LCK..ttyS1"), 65_534);
     assert_eq!(table.unlock(&request("ttyS1", own())).outcome, Outcome::Done);
-    assert_eq!(machine.names(), [""; 0]);
-    assert_eq!(records(&machine).iter().filter(|it| !it.starts_with("gate.")).count(), 0);
-    drop(outsider);
+    machine.assert_free();
 }
 
 /// Nobody else may open the gate: it could be held as well.
@@ -917,8 +821,8 @@ fn foreign_stale_locks_in_a_sticky_directory() {
 fn as_nobody_in_a_sticky_directory() {
     // Run by itself, it has nothing to do.
     let Some(root) = std::env::var_os("LFPD_TEST_ROOT").map(PathBuf::from) else { return };
-    nix::unistd::setgid(65534.into()).unwrap();
-    nix::unistd::setuid(65534.into()).unwrap();
+    setgid(65534.into()).unwrap();
+    setuid(65534.into()).unwrap();
     let mut table = Table::new(layout_below(&root));
     let over = table.lock(&request("ttyS0", own()));
     assert_eq!(over.outcome, Outcome::Done, "{over:?}");
@@ -975,8 +879,7 @@ fn a_lock_has_its_record_from_the_first_moment_to_the_last() {
         // The names it was written under are known.
         fs::remove_file(machine.path("dev/modem")).unwrap();
         assert_eq!(table.unlock(&request("ttyS0", own())).outcome, Outcome::Done);
-        assert_eq!(machine.names(), [""; 0]);
-        assert_eq!(records(), [""; 0]);
+        machine.assert_free();
         table.take_events();
         assert_eq!(records(), [""; 0]);
         symlink("ttyS0", machine.path("dev/modem")).unwrap();
@@ -1357,7 +1260,7 @@ fn a_half_passed_lock_is_released_whole_or_not_at_all() {
     let is_receivers =
         |name: &&String| fs::read(machine.lock_file(name)).unwrap() == decimal(receiver.pid());
     let passed = locks.iter().rfind(is_receivers).expect("some are passed");
-    let flocker = Outsider::of(0, &machine.lock_file(passed));
+    let flocker = flocker(&machine, &machine.lock_file(passed), 0);
     assert_eq!(machine.unlock("ttyS0", pids[1]), Outcome::Busy);
     assert!(locks.iter().all(|name| machine.lock_file(name).exists()), "{:?}", machine.names());
     drop(flocker);
@@ -1548,9 +1451,8 @@ fn a_flock_on_one_of_five_files_passes_all_or_none(
     #[values("LCK..ttyS0", "LCK..radio")] file: &str,
 ) {
     let (machine, giver, receiver) = five_files();
-    fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
     assert_eq!(machine.lock("ttyS0", giver.pid()), Outcome::Done);
-    let flocker = Outsider::of(uid, &machine.lock_file(file));
+    let flocker = flocker(&machine, &machine.lock_file(file), uid);
     let answer = machine.table().pass(&pass("ttyS0", giver.pid(), receiver.pid()));
     assert_eq!(answer.outcome, outcome, "{answer:?}");
     drop(flocker);
@@ -1559,5 +1461,5 @@ fn a_flock_on_one_of_five_files_passes_all_or_none(
     assert_eq!(machine.unlock("ttyS0", other.pid()), Outcome::Busy);
     assert_eq!(machine.names().len(), 5);
     assert_eq!(machine.unlock("ttyS0", holder.pid()), Outcome::Done);
-    assert_eq!((machine.names(), records(&machine)), (Vec::new(), Vec::new()));
+    machine.assert_free();
 }

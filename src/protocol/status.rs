@@ -279,15 +279,4 @@ mod tests {
         let line = "device=\"ttyUSB0\" scheme=waiting standing=alive pid=7 uid=1000";
         assert!(lines.iter().skip(1).all(|shown| shown == line), "{lines:?}");
     }
-
-    #[rstest]
-    #[case::none(0, 0)]
-    #[case::at(STATUS_HOLDERS, STATUS_HOLDERS)]
-    #[case::above(STATUS_HOLDERS + 1, STATUS_HOLDERS)]
-    fn holders_are_counted_and_bounded(#[case] holders: usize, #[case] shown: usize) {
-        let report = Report::new(Scope::All, &vec![holder(); holders], &[]);
-        assert_eq!(report.count(), format!("holders={holders} shown={shown}"));
-        assert_eq!(report.lines().count(), shown);
-        assert_eq!(report.code, 211);
-    }
 }

@@ -78,76 +78,35 @@ fn oldest_silent(present: &[Occupant], user: User) -> Option<Token> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    const ALICE: User = Some(1000);
-    const BOB: User = Some(1001);
-
-    struct Crowd {
-        caps: Caps,
-        present: Vec<Occupant>,
-    }
-
-    fn filled(all: usize, per_user: usize, users: &[User]) -> Crowd {
-        let occupant = |(token, user)| Occupant { token, user, is_silent: true };
-        let present = (0..).zip(users.iter().copied()).map(occupant).collect();
-        Crowd { caps: Caps { all, per_user }, present }
-    }
-
-    impl Crowd {
-        fn judge(&self, user: User) -> Decision {
-            self.caps.judge(user, &self.present)
-        }
-
-        fn spoke(&mut self, token: Token) {
-            let occupant = self.present.iter_mut().find(|it| it.token == token);
-            occupant.unwrap().is_silent = false;
-        }
-    }
-
-    #[test]
-    fn there_is_room_below_the_limits() {
-        assert_eq!(filled(3, 2, &[]).judge(ALICE), Decision::Welcome);
-        assert_eq!(filled(3, 2, &[ALICE, BOB]).judge(ALICE), Decision::Welcome);
-    }
-
-    #[test]
-    fn at_the_limit_of_a_user_that_users_oldest_silent_connection_is_closed() {
-        let mut crowd = filled(10, 3, &[ALICE, BOB, ALICE, ALICE]);
-        assert_eq!(crowd.judge(ALICE), Decision::Instead(0));
-        crowd.spoke(0);
-        assert_eq!(crowd.judge(ALICE), Decision::Instead(2));
-        crowd.spoke(2);
-        crowd.spoke(3);
-        assert_eq!(crowd.judge(ALICE), Decision::TurnedAway);
-        assert_eq!(crowd.judge(BOB), Decision::Welcome);
-        crowd.present.remove(0);
-        assert_eq!(crowd.judge(ALICE), Decision::Welcome);
-    }
-
-    #[test]
-    fn at_the_limit_of_all_the_user_with_most_connections_loses_one() {
-        let mut crowd = filled(4, 4, &[BOB, ALICE, ALICE, ALICE]);
-        assert_eq!(crowd.judge(BOB), Decision::Instead(1));
-        assert_eq!(crowd.judge(None), Decision::Instead(1));
-        assert_eq!(crowd.judge(ALICE), Decision::Instead(1));
-        for token in 1..=3 {
-            crowd.spoke(token);
-        }
-        assert_eq!(crowd.judge(BOB), Decision::TurnedAway);
-    }
-
-    #[test]
-    fn no_user_pays_for_another_with_as_many() {
-        let mut crowd = filled(4, 4, &[ALICE, ALICE, BOB, BOB]);
-        crowd.spoke(2);
-        crowd.spoke(3);
-        assert_eq!(crowd.judge(ALICE), Decision::Instead(0));
-        assert_eq!(crowd.judge(BOB), Decision::TurnedAway);
-    }
-
-    #[test]
-    fn connections_without_a_known_user_count_as_one_user() {
-        assert_eq!(filled(9, 2, &[None, None]).judge(None), Decision::Instead(0));
+    /// Connections in the order in which they came: of A or B, or in small letters if they have said nothing; `?` is
+    /// a silent one of a user who is not known. The limits are those of all and of a user.
+    #[rstest]
+    #[case::below_the_limits("ab", (3, 2), 'a', Decision::Welcome)]
+    #[case::the_users_oldest_silent_one_goes("abaa", (10, 3), 'a', Decision::Instead(0))]
+    #[case::the_next_silent_one("Abaa", (10, 3), 'a', Decision::Instead(2))]
+    #[case::none_is_silent("AbAA", (10, 3), 'a', Decision::TurnedAway)]
+    #[case::another_user_is_not_concerned("AbAA", (10, 3), 'b', Decision::Welcome)]
+    #[case::the_user_with_most_loses_one("baaa", (4, 4), 'b', Decision::Instead(1))]
+    #[case::to_an_unknown_user_too("baaa", (4, 4), '?', Decision::Instead(1))]
+    #[case::to_himself("baaa", (4, 4), 'a', Decision::Instead(1))]
+    #[case::the_user_with_most_has_no_silent_one("bAAA", (4, 4), 'b', Decision::TurnedAway)]
+    #[case::no_user_pays_for_another_with_as_many("aaBB", (4, 4), 'b', Decision::TurnedAway)]
+    #[case::but_for_himself("aaBB", (4, 4), 'a', Decision::Instead(0))]
+    #[case::unknown_users_count_as_one("??", (9, 2), '?', Decision::Instead(0))]
+    fn a_connection_is_admitted(
+        #[case] present: &str,
+        #[case] (all, per_user): (usize, usize),
+        #[case] newcomer: char,
+        #[case] decision: Decision,
+    ) {
+        let user = |it: char| it.is_alphabetic().then(|| u32::from(it.to_ascii_lowercase()));
+        let occupant =
+            |(token, it)| Occupant { token, user: user(it), is_silent: !it.is_uppercase() };
+        let present: Vec<_> = (0..).zip(present.chars()).map(occupant).collect();
+        assert_eq!(Caps { all, per_user }.judge(user(newcomer), &present), decision);
     }
 }

@@ -373,14 +373,12 @@ mod tests {
         }
 
         fn enter(&mut self, id: u64, device: &str, seconds: u64) {
-            self.queue.enter(
-                WaiterId(id),
-                names(device),
-                request(id),
-                None,
-                secs(seconds),
-                self.now,
-            );
+            self.enter_for(None, id, device, seconds);
+        }
+
+        fn enter_for(&mut self, user: Option<u32>, id: u64, device: &str, seconds: u64) {
+            let (waiter, time) = (WaiterId(id), secs(seconds));
+            self.queue.enter(waiter, names(device), request(id), user, time, self.now);
         }
 
         /// Tries all waiters that are due, each with this outcome; returns them.
@@ -395,40 +393,9 @@ mod tests {
             tried
         }
 
-        fn is_waited_for(&self, device: &str) -> bool {
-            self.queue.devices.contains_key(device)
-        }
-
         fn expire(&mut self) -> Vec<u64> {
             self.queue.expire(self.now).into_iter().map(|id| id.0).collect()
         }
-    }
-
-    #[test]
-    fn only_the_first_waiter_is_tried() {
-        let mut scene = Scene::new();
-        scene.enter(1, "a", 10);
-        scene.enter(2, "a", 10);
-        assert_eq!(scene.look(Outcome::Busy), [1]);
-        assert_eq!(scene.look(Outcome::Busy), []);
-        scene.now += CHECK_EVERY;
-        assert_eq!(scene.look(Outcome::Busy), [1]);
-    }
-
-    #[test]
-    fn each_wake_serves_one_waiter_in_order() {
-        let mut scene = Scene::new();
-        for id in 1..=3 {
-            scene.enter(id, "a", 100);
-        }
-        scene.look(Outcome::Busy);
-        for id in 1..=3 {
-            scene.now += CHECK_GAP;
-            scene.queue.wake("a", scene.now);
-            assert_eq!(scene.look(Outcome::Done), [id]);
-            assert_eq!(scene.is_waited_for("a"), id < 3);
-        }
-        assert!(scene.queue.is_empty() && scene.queue.next_moment().is_none());
     }
 
     #[test]
@@ -450,8 +417,7 @@ mod tests {
     fn if_the_first_waiter_is_busy_the_next_user_is_tried() {
         let mut scene = Scene::new();
         for (id, user) in [(1, 1000), (2, 1000), (3, 1001), (4, 1002)] {
-            let (id, time) = (WaiterId(id), secs(100));
-            scene.queue.enter(id, names("a"), request(id.0), Some(user), time, scene.now);
+            scene.enter_for(Some(user), id, "a", 100);
         }
         let first = scene.queue.due(scene.now).unwrap();
         let second = scene.queue.next_head(&first).unwrap();
@@ -472,8 +438,7 @@ mod tests {
     fn a_waiter_is_not_overtaken_before_its_attempt_has_an_answer() {
         let mut scene = Scene::new();
         for (id, user) in [(1, 1000), (2, 1001)] {
-            let (id, time) = (WaiterId(id), secs(100));
-            scene.queue.enter(id, names("a"), request(id.0), Some(user), time, scene.now);
+            scene.enter_for(Some(user), id, "a", 100);
         }
         let first = scene.queue.due(scene.now).unwrap();
         scene.queue.tried(&first, Outcome::Busy, None, scene.now);
@@ -515,8 +480,7 @@ mod tests {
     fn only_so_many_users_are_tried() {
         let mut scene = Scene::new();
         for (id, user) in (1..).zip(0..=u32::try_from(HEADS).unwrap()) {
-            let time = secs(100);
-            scene.queue.enter(WaiterId(id), names("a"), request(id), Some(user), time, scene.now);
+            scene.enter_for(Some(user), id, "a", 100);
         }
         let mut tried = 0;
         let mut attempt = scene.queue.due(scene.now);
@@ -573,23 +537,6 @@ mod tests {
     }
 
     #[test]
-    fn leaving_from_the_middle_changes_nothing_for_the_others() {
-        let mut scene = Scene::new();
-        for id in 1..=3 {
-            scene.enter(id, "a", 100);
-        }
-        scene.look(Outcome::Busy);
-        assert!(scene.queue.leave(WaiterId(2), scene.now));
-        scene.now += CHECK_GAP;
-        assert_eq!(scene.look(Outcome::Busy), []);
-        scene.queue.wake("a", scene.now);
-        assert_eq!(scene.look(Outcome::Done), [1]);
-        scene.now += CHECK_GAP;
-        scene.queue.wake("a", scene.now);
-        assert_eq!(scene.look(Outcome::Done), [3]);
-    }
-
-    #[test]
     fn a_wait_ends_at_its_deadline_after_a_last_attempt() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 3);
@@ -605,25 +552,6 @@ mod tests {
         assert_eq!(scene.expire(), [], "not before the last look");
         assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![1]));
         assert!(scene.queue.is_empty());
-    }
-
-    #[test]
-    fn a_waiter_may_get_the_device_in_its_last_moment() {
-        let mut scene = Scene::new();
-        scene.enter(1, "a", 1);
-        scene.look(Outcome::Busy);
-        assert_eq!(scene.queue.next_moment(), Some(scene.now + secs(1)));
-        scene.now += secs(1);
-        assert_eq!((scene.look(Outcome::Done), scene.expire()), (vec![1], vec![]));
-    }
-
-    #[test]
-    fn a_wait_of_zero_seconds_tries_once() {
-        let mut scene = Scene::new();
-        scene.enter(1, "a", 0);
-        assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![1]));
-        scene.enter(2, "a", 0);
-        assert_eq!((scene.look(Outcome::Done), scene.expire()), (vec![2], vec![]));
     }
 
     /// Nor does its deadline keep the daemon busy.
@@ -652,8 +580,7 @@ mod tests {
     fn each_attempt_without_an_answer_is_waited_for() {
         let mut scene = Scene::new();
         for (id, user) in [(1, 1000), (2, 1001)] {
-            let user = Some(user);
-            scene.queue.enter(WaiterId(id), names("a"), request(id), user, secs(0), scene.now);
+            scene.enter_for(Some(user), id, "a", 0);
         }
         let first = scene.queue.due(scene.now).unwrap();
         let second = scene.queue.next_head(&first).unwrap();
@@ -678,8 +605,7 @@ mod tests {
     fn a_wait_ends_when_another_waiter_gets_the_device() {
         let mut scene = Scene::new();
         for (id, user, time) in [(1, 1000, 100), (2, 1000, 100), (3, 1001, 0)] {
-            let user = Some(user);
-            scene.queue.enter(WaiterId(id), names("a"), request(id), user, secs(time), scene.now);
+            scene.enter_for(Some(user), id, "a", time);
         }
         let first = scene.queue.due(scene.now).unwrap();
         let second = scene.queue.next_head(&first).unwrap();
@@ -690,39 +616,6 @@ mod tests {
         scene.now += CHECK_GAP;
         scene.queue.tried(&first, Outcome::Done, None, scene.now);
         assert_eq!(scene.expire(), [3]);
-    }
-
-    #[test]
-    fn devices_do_not_wait_for_each_other() {
-        let mut scene = Scene::new();
-        scene.enter(1, "a", 100);
-        scene.enter(2, "b", 100);
-        assert_eq!(scene.look(Outcome::Busy).len(), 2);
-        scene.now += CHECK_GAP;
-        scene.queue.wake("b", scene.now);
-        assert_eq!(scene.look(Outcome::Done), [2]);
-        assert!(scene.is_waited_for("a") && !scene.is_waited_for("b"));
-    }
-
-    #[test]
-    fn waiters_are_listed_in_the_order_of_their_queue() {
-        let mut scene = Scene::new();
-        for (id, device) in [(1, "a"), (2, "b"), (3, "a")] {
-            scene.enter(id, device, 100);
-        }
-        let mut devices: Vec<&str> = scene.queue.devices.keys().map(|device| &**device).collect();
-        devices.sort_unstable();
-        assert_eq!((devices, scene.queue.waiters.len()), (vec!["a", "b"], 3));
-        assert!(!scene.queue.is_empty());
-        let waiters = |device| -> Vec<(String, i32)> {
-            let waiters = scene.queue.waiters(device);
-            waiters.map(|(of, request, _)| (of.to_owned(), request.pid.as_raw())).collect()
-        };
-        assert_eq!(waiters(Some("a")), [("a".to_owned(), 1), ("a".to_owned(), 3)]);
-        assert_eq!(
-            (waiters(Some("b")).len(), waiters(Some("c")).len(), waiters(None).len()),
-            (1, 0, 3)
-        );
     }
 
     #[derive(Clone, Debug)]

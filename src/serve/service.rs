@@ -442,39 +442,3 @@ impl Service {
         Self::new(Version::original(), authority, Table::new(layout), log)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::fs::{self, File};
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
-    use rustix::fs::{FlockOperation, flock};
-
-    use super::*;
-
-    /// Another process may hold a stale lock file for a moment. WAIT is as patient then as LOCK.
-    #[test]
-    fn a_wait_comes_back_for_a_stale_lock_that_was_held() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("lock")).unwrap();
-        let file = root.path().join("lock/LCK..ttyS0");
-        fs::write(&file, "   4194305\n").unwrap();
-        let held = File::open(&file).unwrap();
-        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let mut service = Service::without_devices(root.path());
-        // The tests may run as nobody, who may be any user.
-        service.authority.rule = crate::peer::Rule::Any;
-        let (stream, _other) = UnixStream::pair().unwrap();
-        let mut client = service.welcome(stream.as_fd(), Some(WaiterId(1)));
-        let device = DeviceName::parse(b"ttyS0").unwrap();
-        let request = Request { device, pid: Pid::this() };
-        let wait = service.change(&mut client, Demand::Wait(request, 0), Instant::now());
-        assert_eq!(wait, Some(Phase::Waiting));
-        let attempt = service.queue.due(Instant::now()).unwrap();
-        assert_eq!(service.attempt(&mut client, &attempt), Outcome::Busy);
-        assert_eq!(service.queue.expire(Instant::now()), []);
-        drop(held);
-        assert_eq!(service.attempt(&mut client, &attempt), Outcome::Done);
-    }
-}

@@ -279,6 +279,7 @@ fn stat_is_answered(#[case] report: Option<Report>, #[case] reply: &str) {
 #[case::stat_count("stat ttyS1 5", "500")]
 #[case::stat_device("stat /etc/passwd", "550")]
 #[case::help_count("help me", "500")]
+#[case::noop_count("NOOP x", "500")]
 fn faults_of_extensions_have_an_order(#[case] line: &str, #[case] code: &str) {
     let step = led_to(line);
     assert!(matches!(&step, Step::Send(said) if said.starts_with(code)), "{step:?}");

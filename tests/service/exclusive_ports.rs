@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use testbed::{
-    Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, steps, until,
+    Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, soon, steps, until,
 };
+
+use crate::machine::client;
 
 const EXCLUSIVE: &[&str] = &["--exclusive"];
 const PORT: &str = Console::PATH;
@@ -51,10 +53,9 @@ impl Ground {
     fn wait_until_all_is_looked_at(&self) {
         let later = self.shell(User::Alice, &[&format!("exec 3<>{OTHER}")]);
         self.lock(OTHER, later.pid());
-        let exclusive = until(LIMIT, || (!can_open(&self.sandbox, OTHER)).then_some(()));
-        assert!(exclusive.is_some(), "{OTHER} is open to all");
+        self.wait_until_exclusive(OTHER);
         later.kill();
-        assert!(until(LIMIT, || can_open(&self.sandbox, OTHER).then_some(())).is_some());
+        self.wait_until_shared(OTHER);
     }
 
     fn serve(&self, server: Server, options: &[&str]) -> Process<'_> {
@@ -99,18 +100,12 @@ impl Ground {
         can_open(&self.sandbox, PORT)
     }
 
-    fn wait_until_exclusive(&self) {
-        assert!(
-            until(LIMIT, || (!self.is_open_to_all()).then_some(())).is_some(),
-            "{PORT} is open to all"
-        );
+    fn wait_until_exclusive(&self, port: &str) {
+        soon(&format!("{port} is exclusive"), || !can_open(&self.sandbox, port));
     }
 
-    fn wait_until_shared(&self) {
-        assert!(
-            until(LIMIT, || self.is_open_to_all().then_some(())).is_some(),
-            "{PORT} stays exclusive"
-        );
+    fn wait_until_shared(&self, port: &str) {
+        soon(&format!("{port} is open to all"), || can_open(&self.sandbox, port));
     }
 
     /// A shell that has done the first of its steps.
@@ -120,11 +115,17 @@ impl Ground {
         shell
     }
 
-    /// A shell of Alice's that has the lock, and opens the port at its first step.
-    fn holder(&self, steps: &[&str]) -> Process<'_> {
-        let shell = self.shell(User::Alice, &[&["true"], steps].concat());
-        self.lock(PORT, shell.pid());
-        shell
+    /// A shell of Alice's that has the lock of the service's, which makes ports exclusive.
+    fn scene(&self, steps: &[&str]) -> Scene<'_> {
+        Scene::begin(self, SERVICE, EXCLUSIVE, PORT, steps)
+    }
+
+    /// The same, where the shell has opened the port in its first step, which has become exclusive.
+    fn opened(&self, steps: &[&str]) -> Scene<'_> {
+        let mut scene = self.scene(&[&[&*open()], steps].concat());
+        scene.shell.go_on(1);
+        self.wait_until_exclusive(PORT);
+        scene
     }
 }
 
@@ -190,19 +191,6 @@ impl<'g> Scene<'g> {
         Self { ground, way, port, service, shell }
     }
 
-    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let so = until(LIMIT, || is_so().then_some(()));
-        assert!(so.is_some(), "{what}: {} {}", self.shell.output(), self.service.output());
-    }
-
-    fn wait_until_exclusive(&self) {
-        self.wait_until("exclusive", || !can_open(&self.ground.sandbox, self.port));
-    }
-
-    fn wait_until_shared(&self) {
-        self.wait_until("open to all", || can_open(&self.ground.sandbox, self.port));
-    }
-
     /// Ends the lock: by the service's word, or with the program.
     fn end(&mut self) {
         if let Way::Service(_) = self.way {
@@ -241,14 +229,14 @@ fn others_cannot_open_a_port_that_its_holder_has_open(
     let mut scene = Scene::begin(&ground, way, EXCLUSIVE, port, &[&open, "exec 3>&-", &open]);
     assert!(can_open(&ground.sandbox, port), "it is locked only");
     scene.shell.go_on(1);
-    scene.wait_until_exclusive();
+    ground.wait_until_exclusive(port);
     scene.shell.go_on(2);
-    scene.wait_until_shared();
+    ground.wait_until_shared(port);
     if way != Way::Shim {
         assert_ne!(ground.lfp(&["run", port, "true"]), 0, "its lock stands");
     }
     scene.shell.go_on(3);
-    scene.wait_until_exclusive();
+    ground.wait_until_exclusive(port);
     scene.end();
     assert!(can_open(&ground.sandbox, port), "after the lock: {}", scene.service.output());
 }
@@ -263,9 +251,9 @@ fn a_holder_that_is_killed_keeps_nobody_out(#[case] way: Way, #[case] port: &'st
     let ground = Ground::new();
     let mut scene = Scene::begin(&ground, way, EXCLUSIVE, port, &[&format!("exec 3<>{port}")]);
     scene.shell.go_on(1);
-    scene.wait_until_exclusive();
+    ground.wait_until_exclusive(port);
     scene.kill();
-    scene.wait_until_shared();
+    ground.wait_until_shared(port);
 }
 
 /// The last close is the holder's, and lets DTR fall, which resets many boards.
@@ -277,14 +265,13 @@ fn nobody_else_keeps_the_port_open(#[case] way: Way) {
     let ground = Ground::new();
     let mut scene = Scene::begin(&ground, way, EXCLUSIVE, PORT, &[&open()]);
     scene.shell.go_on(1);
-    scene.wait_until_exclusive();
+    ground.wait_until_exclusive(PORT);
     let process = if way == SERVICE { &scene.service } else { &scene.shell };
     let look = format!(
         "for fd in /proc/{}/fd/*; do test $fd -ef {PORT} && exit 1; done; exit 0",
         process.pid()
     );
-    let closed = || ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0;
-    scene.wait_until("closed", closed);
+    soon("closed", || ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0);
 }
 
 /// The holder opens another node of the same number, as in a container, which has a `/dev` of its own.
@@ -302,10 +289,10 @@ fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive(#[case] way: W
     }
     scene.shell.go_on(1);
     // By that node as well: who opens the other one is noticed.
-    scene.wait_until("exclusive", || !can_open(&ground.sandbox, "/tmp/node"));
+    ground.wait_until_exclusive("/tmp/node");
     assert!(!ground.is_open_to_all());
     scene.shell.go_on(2);
-    scene.wait_until_shared();
+    ground.wait_until_shared(PORT);
 }
 
 /// Neither unless asked for, nor what the administrator has exempted, nor a pseudo-terminal whose mode would last when
@@ -341,7 +328,7 @@ fn a_port_that_is_open_already_becomes_exclusive_with_the_lock() {
     let holder = ground.shell(User::Alice, &[&open()]);
     assert!(ground.is_open_to_all());
     ground.lock(PORT, holder.pid());
-    ground.wait_until_exclusive();
+    ground.wait_until_exclusive(PORT);
 }
 
 /// Another user may not release the lock, and the port is exclusive afterwards.
@@ -349,26 +336,12 @@ fn a_port_that_is_open_already_becomes_exclusive_with_the_lock() {
 #[ignore = "needs root: tests/run"]
 fn a_refused_unlock_leaves_the_port_exclusive() {
     let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
-    let mut holder = ground.holder(&[&open()]);
-    holder.go_on(1);
-    ground.wait_until_exclusive();
-    let number = holder.pid().to_string();
+    let mut scene = ground.opened(&[]);
+    let number = scene.shell.pid().to_string();
     let unlock = ground.sandbox.command(LFP).args(["unlock", PORT, "--pid", &number]);
     assert_ne!(unlock.user(User::Bob).run().code(), 0);
-    ground.wait_until_exclusive();
-    assert!(holder.runs());
-}
-
-/// A program that makes its port exclusive by itself.
-const ITSELF: &str = "import fcntl, os, sys; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
-                      fcntl.ioctl(port, 0x540C); print('open', flush=True); sys.stdin.read()";
-
-fn by_itself<'s>(ground: &'s Ground, user: User) -> Process<'s> {
-    let command = ground.sandbox.command("/usr/bin/python3").args(["-c", ITSELF, PORT]);
-    let mut program = command.user(user).spawn();
-    program.expect("open");
-    program
+    ground.wait_until_exclusive(PORT);
+    assert!(scene.shell.runs());
 }
 
 /// What a program has set for itself is not ended with its lock.
@@ -377,7 +350,11 @@ fn by_itself<'s>(ground: &'s Ground, user: User) -> Process<'s> {
 fn the_mode_of_a_program_is_its_own() {
     let ground = Ground::new();
     let _daemon = ground.serve(Server::Own, EXCLUSIVE);
-    let program = by_itself(&ground, User::Alice);
+    let itself = "import fcntl, os, sys; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
+                  fcntl.ioctl(port, 0x540C); print('open', flush=True); sys.stdin.read()";
+    let program = ground.sandbox.command("/usr/bin/python3").args(["-c", itself, PORT]);
+    let mut program = program.user(User::Alice).spawn();
+    program.expect("open");
     ground.lock(PORT, program.pid());
     assert_eq!(ground.unlock(PORT, program.pid()), 0);
     assert!(!ground.is_open_to_all());
@@ -389,25 +366,21 @@ fn the_mode_of_a_program_is_its_own() {
 #[ignore = "needs root: tests/run"]
 fn the_mode_goes_where_the_lock_goes(#[values(true, false)] inherits: bool) {
     let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
     let child = if inherits { "sleep 1000" } else { "exec sleep 1000 3>&-" };
-    let mut holder = ground.holder(&[&open(), &format!("({child}) & echo child $!.; true")]);
-    holder.go_on(1);
-    ground.wait_until_exclusive();
-    holder.go_on(2);
-    let said = holder.output();
+    let mut scene = ground.opened(&[&format!("({child}) & echo child $!.; true")]);
+    scene.shell.go_on(2);
+    let said = scene.shell.output();
     let child = said.split("child ").nth(1).and_then(|rest| rest.split('.').next());
     let child: u32 = child.and_then(|it| it.parse().ok()).expect("its number");
-    let pass = format!("PASS {PORT} {} {child}", holder.pid());
-    let said = ground.sandbox.command("socat").args(["-t30", "-", &format!("UNIX:{SOCKET}")]);
-    let mut said = said.spawn();
+    let pass = format!("PASS {PORT} {} {child}", scene.shell.pid());
+    let mut said = client(&ground.sandbox, User::Root, &format!("UNIX:{SOCKET}"));
     said.type_in(&format!("{pass}\n"));
     said.expect("200 ");
     if inherits {
-        ground.wait_until_exclusive();
+        ground.wait_until_exclusive(PORT);
         assert_eq!(ground.unlock(PORT, child), 0);
     }
-    ground.wait_until_shared();
+    ground.wait_until_shared(PORT);
 }
 
 /// The holder is killed after each of its steps; what it has left behind keeps nobody out.
@@ -415,21 +388,20 @@ fn the_mode_goes_where_the_lock_goes(#[values(true, false)] inherits: bool) {
 #[ignore = "needs root: tests/run"]
 fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
     let ground = Ground::new();
-    let daemon = ground.serve(Server::Own, EXCLUSIVE);
     let child = "sleep 1000 & true";
-    let mut holder = ground.holder(&[&open(), child, "exec 3>&-", &open().replace('3', "4")]);
+    let its = [&*open(), child, "exec 3>&-", &open().replace('3', "4")];
+    let Scene { service: _service, shell: mut holder, .. } = ground.scene(&its);
     for done in 1..=step.min(3) {
         holder.go_on(done);
-        ground.wait_until_exclusive();
+        ground.wait_until_exclusive(PORT);
     }
     if step == 4 {
         // Nobody waits for what comes of it.
         holder.type_in("\n");
     }
     holder.kill();
-    ground.wait_until_shared();
-    let gone = until(LIMIT, || (!ground.sandbox.path(LOCK_FILE).exists()).then_some(()));
-    assert!(gone.is_some(), "{}", daemon.output());
+    ground.wait_until_shared(PORT);
+    soon("the lock goes", || !ground.sandbox.path(LOCK_FILE).exists());
 }
 
 /// A lock that its holder removes by itself, or root, has ended as well.
@@ -437,13 +409,10 @@ fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
 #[ignore = "needs root: tests/run"]
 fn a_lock_that_vanishes_keeps_nobody_out() {
     let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
-    let mut holder = ground.holder(&[&open()]);
-    holder.go_on(1);
-    ground.wait_until_exclusive();
+    let mut scene = ground.opened(&[]);
     ground.sh("rm /run/lock/LCK..*");
-    ground.wait_until_shared();
-    assert!(holder.runs());
+    ground.wait_until_shared(PORT);
+    assert!(scene.shell.runs());
 }
 
 /// The service is killed while a port is exclusive: the mode stays until the port's last close, which the kernel ends.
@@ -454,23 +423,20 @@ fn a_lock_that_vanishes_keeps_nobody_out() {
 #[ignore = "needs root: tests/run"]
 fn the_service_is_killed_and_comes_back(#[case] options: &[&str]) {
     let ground = Ground::new();
-    let daemon = ground.serve(Server::Own, EXCLUSIVE);
-    let mut holder = ground.holder(&[&open(), "exec 3>&-", &open()]);
-    holder.go_on(1);
-    ground.wait_until_exclusive();
-    daemon.kill();
+    let Scene { service, shell: mut holder, .. } = ground.opened(&["exec 3>&-", &open()]);
+    service.kill();
     assert!(!ground.is_open_to_all(), "the lock is there, and its holder has the port open");
     std::fs::remove_file(ground.sandbox.path(SOCKET)).expect("a socket");
     let daemon = ground.serve(Server::Own, options);
     assert!(!ground.is_open_to_all(), "{}", daemon.output());
     holder.go_on(2);
     // The service may be looking at it at this moment.
-    ground.wait_until_shared();
+    ground.wait_until_shared(PORT);
     holder.go_on(3);
     if options.is_empty() {
         assert!(ground.is_open_to_all(), "{}", daemon.output());
     } else {
-        ground.wait_until_exclusive();
+        ground.wait_until_exclusive(PORT);
     }
     assert_eq!(ground.unlock(PORT, holder.pid()), 0);
     assert!(ground.is_open_to_all(), "{}", daemon.output());
@@ -517,11 +483,10 @@ impl<'g> Mortal<'g> {
 
     /// Waits for what comes about whether or not the service is killed meanwhile.
     fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
-        let seen = until(LIMIT, || {
+        soon(what, || {
             self.succeed();
-            is_so().then_some(())
+            is_so()
         });
-        assert!(seen.is_some(), "{what}: {}", self.service.output());
     }
 }
 
@@ -569,15 +534,12 @@ fn the_service_is_killed_at_every_call(
 #[ignore = "needs root: tests/run"]
 fn a_service_that_ends_leaves_no_mode() {
     let ground = Ground::new();
-    let mut daemon = ground.serve(Server::Own, EXCLUSIVE);
-    let mut holder = ground.holder(&[&open()]);
-    holder.go_on(1);
-    ground.wait_until_exclusive();
-    daemon.signal("TERM");
-    assert!(until(LIMIT, || daemon.ended()).is_some());
+    let mut scene = ground.opened(&[]);
+    scene.service.signal("TERM");
+    assert!(until(LIMIT, || scene.service.ended()).is_some());
     assert!(ground.is_open_to_all());
     let _daemon = ground.serve(Server::Own, EXCLUSIVE);
-    ground.wait_until_exclusive();
+    ground.wait_until_exclusive(PORT);
 }
 
 /// The service makes no port exclusive for a process that was handed the port open without the right to open it, or
@@ -590,7 +552,9 @@ fn without_the_right_to_open_a_port_it_is_not_exclusive(#[values(true, false)] l
     let mut process;
     if lock_first {
         // He may read it by now, and no more.
-        process = ground.holder(&[&format!("exec 3<{PORT}")]);
+        let shell = ground.shell(User::Alice, &["true", &format!("exec 3<{PORT}")]);
+        ground.lock(PORT, shell.pid());
+        process = shell;
         ground.sh(&format!("chown alice {PORT} && chmod 400 {PORT}"));
         process.go_on(1);
     } else {
@@ -627,29 +591,22 @@ while True:
 #[ignore = "needs root: tests/run"]
 fn a_file_swapped_for_the_port_is_left_alone() {
     let ground = Ground::new();
-    let daemon = ground.serve(Server::Own, EXCLUSIVE);
     ground.sh("echo >/tmp/file; chmod 666 /tmp/file");
-    let words = ["-c", SWAPS, PORT, OTHER, "/tmp/file", "/dev/ttyW0", "/dev/null"];
-    let mut holder = ground.shell(User::Alice, &["true", &python(&words)]);
-    ground.lock(PORT, holder.pid());
-    holder.type_in("\n");
-    holder.expect("open");
+    ground.sandbox.write("/tmp/swaps", SWAPS, 0o644);
+    let words = format!("/tmp/swaps {PORT} {OTHER} /tmp/file /dev/ttyW0 /dev/null");
+    let mut scene = ground.scene(&[&format!("exec /usr/bin/python3 {words}")]);
+    scene.shell.type_in("\n");
+    scene.shell.expect("open");
     let mut client = ground.sandbox.client().expect("a daemon").greeted();
     for round in 0..200 {
         // Each opening has the service look again.
         assert!(can_open(&ground.sandbox, OTHER), "{round}");
         assert!(can_open(&ground.sandbox, "/dev/ttyW0"), "{round}");
         let _ = ground.is_open_to_all();
-        assert!(client.ask("noop").starts_with("200 "), "{}", daemon.output());
+        assert!(client.ask("noop").starts_with("200 "), "{}", scene.service.output());
     }
-    assert_eq!(ground.unlock(PORT, holder.pid()), 0);
-    ground.wait_until_shared();
-}
-
-/// The words of a shell that becomes Python.
-fn python(words: &[&str]) -> String {
-    let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
-    format!("exec /usr/bin/python3 {}", quoted.collect::<Vec<_>>().join(" "))
+    assert_eq!(ground.unlock(PORT, scene.shell.pid()), 0);
+    ground.wait_until_shared(PORT);
 }
 
 /// A process that opens and closes a locked port without end hardly delays others.
@@ -657,9 +614,8 @@ fn python(words: &[&str]) -> String {
 #[ignore = "needs root: tests/run"]
 fn a_flood_of_openings_keeps_nobody_waiting() {
     let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
     // It has the lock, and the port not open: so everybody can open it.
-    let _holder = ground.holder(&[]);
+    let _scene = ground.scene(&[]);
     let flood = "import os, sys\nprint('open', flush=True)\nwhile True:\n \
                  os.close(os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))";
     let flood = ground.sandbox.command("/usr/bin/python3").args(["-c", flood, PORT]);
@@ -680,21 +636,4 @@ fn a_flood_of_openings_keeps_nobody_waiting() {
     });
     assert!(is_prompt, "a flood of openings keeps clients waiting");
     assert!(flood.runs());
-}
-
-#[rstest]
-#[case::without_the_capabilities(&["setpriv", "--reuid=lfpd", "--regid=lfpd", "--clear-groups", "/run/test/lfpd", "--exclusive", "--listen", "unix:/run/lfpd/lfpd.sock"], 1, "CAP_SYS_PTRACE")]
-#[case::without_a_socket(&["/run/test/lfpd", "--exclusive"], 1, "--listen")]
-#[case::for_processes_of_others(&["/run/test/lfpd", "--exclusive", "--trust-pid", "--listen", "unix:/run/lfpd/lfpd.sock"], 64, "--trust-pid")]
-#[case::for_ports_of_others(&["/run/test/lfpd", "--exclusive", "--anyone", "--listen", "unix:/run/lfpd/lfpd.sock"], 64, "--anyone")]
-#[case::nothing_to_be_exempt_from(&["/run/test/lfpd", "--exclusive-except", "ttyS0"], 64, "--exclusive")]
-#[ignore = "needs root: tests/run"]
-fn an_exclusive_option_that_cannot_work_is_refused_with_a_reason(
-    #[case] words: &[&str],
-    #[case] code: i32,
-    #[case] why: &str,
-) {
-    let ground = Ground::new();
-    let end = ground.sandbox.command(words[0]).args(&words[1..]).on_terminal().run();
-    assert!(end.code() == code && end.said(why), "{end}");
 }

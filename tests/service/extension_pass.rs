@@ -4,12 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
-use testbed::{Daemon, Ground, Holder, LIMIT, OtherUser, flock_is_held, own, until};
+use testbed::{Daemon, Ground, Holder, OtherUser, flock_is_held, own, soon};
 
-use crate::wire::Wire;
+use crate::wire::{BUSY, DONE, Wire};
 
-const DONE: &str = "200 Command okay.";
-const BUSY: &str = "450 : File busy";
 const DENIED: &str = "550 : Permission denied.";
 
 /// Whom the lock file names.
@@ -34,31 +32,26 @@ fn a_passed_lock_belongs_to_the_receiver() {
     assert_eq!(client.ask("noop"), DONE);
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
     drop(receiver);
-    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+    soon("removed", || daemon.ground.locks().is_empty());
 }
 
 /// A device in a subdirectory has several lock files, and a session of its own has no daemon.
 #[test]
 fn all_its_files_are_passed() {
     let ground = Ground::new();
-    let wire = Wire::on(&ground);
-    assert!(wire.receive().starts_with("220 "));
+    let wire = Wire::greeted(&ground);
     let (giver, receiver) = (Holder::new(), Holder::new());
-    let ask = |line: String| {
-        assert!(wire.send(format!("{line}\n").as_bytes()));
-        wire.receive()
-    };
-    assert_eq!(ask(format!("lock serial/by-id/none {}", giver.pid())), format!("{DONE}\r\n"));
+    assert_eq!(wire.ask(&format!("lock serial/by-id/none {}", giver.pid())), DONE);
     let files = ground.locks();
     assert!(files.len() > 1, "{files:?}");
     let line = format!("pass serial/by-id/none {} {}", giver.pid(), receiver.pid());
-    assert_eq!(ask(line), format!("{DONE}\r\n"));
+    assert_eq!(wire.ask(&line), DONE);
     assert_eq!(ground.locks(), files);
     for file in files {
         let name = file.strip_prefix("LCK..").expect("a lock");
         assert_eq!(holder(&ground, name), receiver.pid().to_string());
     }
-    assert_eq!(ask(format!("unlock serial/by-id/none {}", receiver.pid())), format!("{DONE}\r\n"));
+    assert_eq!(wire.ask(&format!("unlock serial/by-id/none {}", receiver.pid())), DONE);
     assert_eq!(ground.locks(), [""; 0]);
 }
 

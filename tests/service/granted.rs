@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{LFPD, LIMIT, Sandbox, User, until};
+use testbed::{Process, Sandbox, User, soon};
 
-use crate::machine::{SOCKET, answer, daemon, sleeper};
+use crate::machine::{answer, codes, daemon, daemon_by, numbered, said_at, sleeper};
 
 /// A port that everybody may open, and one that root alone may.
 fn two_ports() -> Sandbox {
@@ -41,11 +41,7 @@ fn point(directory: &Path, target: &str) {
 fn a_swapped_link_gives_no_port_but_the_judged_one(#[values("lock", "wait")] verb: &str) {
     let sandbox = two_ports();
     let slow = "inject=lgetxattr,getxattr:delay_exit=30000";
-    let words = ["-qq", "-f", "-o", "/tmp/trace", "-e", slow, LFPD];
-    let listen = format!("unix:{SOCKET}");
-    let _daemon = sandbox.command("strace").args(words).args(["--listen", &listen]).spawn();
-    let up = || std::os::unix::net::UnixStream::connect(sandbox.path(SOCKET)).ok();
-    assert!(until(LIMIT, up).is_some(), "lfpd does not listen");
+    let _daemon = daemon_by(&sandbox, &["strace", "-qqfo", "/tmp/trace", "-e", slow], &[]);
     let holder = sleeper(&sandbox, User::Alice);
     let (directory, stop) = (sandbox.path("/dev/shm"), AtomicBool::new(false));
     let seconds = if verb == "wait" { " 1" } else { "" };
@@ -104,26 +100,23 @@ fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[
     assert_eq!(sandbox.locks().is_empty(), code == "550", "{:?}", sandbox.locks());
     assert_eq!(
         answer(&sandbox, User::Alice, &format!("{} 0", line("wait"))),
-        match code {
-            "200" => "450",
-            _ => "550",
-        }
+        if code == "200" { "450" } else { "550" }
     );
 }
 
 /// Says something to the daemon over TCP, and gives the codes of the answers.
-fn over_tcp(sandbox: &Sandbox, user: User, lines: &str) -> Vec<String> {
-    let words = ["-t30", "-", "TCP:127.0.0.1:7000"];
-    let mut client = sandbox.command("socat").args(words).user(user).spawn();
-    client.expect("220 ");
-    client.type_in(&format!("{lines}quit\n"));
-    client.expect("221 ");
-    let output = client.output();
-    let codes = output.lines().filter_map(|line| line.get(..3)).map(str::to_owned);
-    codes.skip(1).take_while(|code| code != "221").collect()
+fn over_tcp(sandbox: &Sandbox, user: User, lines: &[&str]) -> Vec<String> {
+    codes(&said_at(sandbox, user, "TCP:127.0.0.1:7000", &lines.join("\n")))
 }
 
 const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
+
+/// A daemon with or without records.
+fn daemon_with(sandbox: &Sandbox, records: bool) -> Process<'_> {
+    let directory = if records { "/run/lfpd" } else { "/run/nothing" };
+    assert_eq!(sandbox.command("mkdir").arg(directory).run().code(), 0);
+    daemon(sandbox, &TCP)
+}
 
 /// A lock for a number that nobody has goes when it is that of a process without the right to the port,
 /// before programs that know no more than the number believe it.
@@ -132,16 +125,11 @@ const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
 fn a_process_without_the_right_keeps_no_lock_of_its_number() {
     let sandbox = two_ports();
     let _daemon = daemon(&sandbox, &TCP);
-    let codes = over_tcp(&sandbox, User::Bob, "lock ttyW0 20000\nlock ttyW1 30000\n");
+    let codes = over_tcp(&sandbox, User::Bob, &["lock ttyW0 20000", "lock ttyW1 30000"]);
     assert_eq!(codes, ["200", "200"]);
-    let come = "for number in 20000 30000; do pid=; until [ \"$pid\" = $number ]; do \
-                echo $((number - 1)) >/proc/sys/kernel/ns_last_pid; \
-                setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; done; \
-                echo come; cat";
-    let mut bobs = sandbox.command("bash").args(["-c", come]).spawn();
-    bobs.expect("come");
+    let _bobs = numbered(&sandbox, "bob", &[20000, 30000]);
     let has = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
-    assert!(until(LIMIT, || (!has("ttyW1")).then_some(())).is_some(), "{:?}", sandbox.locks());
+    soon("removed", || !has("ttyW1"));
     // The other port he may have.
     assert!(has("ttyW0"), "{:?}", sandbox.locks());
 }
@@ -150,26 +138,18 @@ fn a_process_without_the_right_keeps_no_lock_of_its_number() {
 #[rstest]
 #[ignore = "needs namespaces: tests/run"]
 fn a_process_keeps_a_lock_that_was_taken_after_it_came(#[values(false, true)] records: bool) {
-    let sandbox =
-        Sandbox::with_lfpd().port_with_mode("ttyW0", 0o600).port_with_mode("ttyW1", 0o600);
-    let sandbox = sandbox.enter();
-    if records {
-        assert_eq!(sandbox.command("mkdir").arg("/run/lfpd").run().code(), 0);
-    }
-    let _daemon = daemon(&sandbox, &TCP);
-    let lines = "lock ttyW0 20000\nunlock ttyW0 20000\nlock ttyW1 20000\n";
-    assert_eq!(over_tcp(&sandbox, User::Bob, lines), ["200"; 3]);
-    let come = "until [ \"$pid\" = 20000 ]; do echo 19999 >/proc/sys/kernel/ns_last_pid; \
-                setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; \
-                echo come; cat";
-    let mut bobs = sandbox.command("bash").args(["-c", come]).spawn();
-    bobs.expect("come");
+    let sandbox = two_ports();
     let chmod = |mode: &str| sandbox.command("chmod").args([mode, "/dev/ttyW0"]).run().code();
+    assert_eq!(chmod("600"), 0);
+    let _daemon = daemon_with(&sandbox, records);
+    let lines = ["lock ttyW0 20000", "unlock ttyW0 20000", "lock ttyW1 20000"];
+    assert_eq!(over_tcp(&sandbox, User::Bob, &lines), ["200"; 3]);
+    let _bobs = numbered(&sandbox, "bob", &[20000]);
     assert_eq!(chmod("666"), 0);
-    assert_eq!(over_tcp(&sandbox, User::Bob, "lock ttyW0 20000\n"), ["200"]);
+    assert_eq!(over_tcp(&sandbox, User::Bob, &["lock ttyW0 20000"]), ["200"]);
     assert_eq!(chmod("600"), 0);
     let has = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
-    assert!(until(LIMIT, || (!has("ttyW1")).then_some(())).is_some(), "{:?}", sandbox.locks());
+    soon("removed", || !has("ttyW1"));
     assert!(has("ttyW0"), "{:?}", sandbox.locks());
 }
 
@@ -178,19 +158,16 @@ fn a_process_keeps_a_lock_that_was_taken_after_it_came(#[values(false, true)] re
 #[ignore = "needs namespaces: tests/run"]
 fn locks_for_nobody_are_bounded_for_each_user(#[values(false, true)] records: bool) {
     let sandbox = two_ports();
-    if records {
-        let end = sandbox.command("mkdir").arg("/run/lfpd").run();
-        assert_eq!(end.code(), 0, "{end}");
-    }
-    let _daemon = daemon(&sandbox, &TCP);
-    let lines = |name: &str, count: u32| -> String {
-        (0..count).map(|number| format!("lock {name}{number} {}\n", 90_000_000 + number)).collect()
+    let _daemon = daemon_with(&sandbox, records);
+    let taken = |user, name: &str, count: u32| {
+        let line = |number| format!("lock {name}{number} {}", 90_000_000 + number);
+        let lines: Vec<String> = (0..count).map(line).collect();
+        over_tcp(&sandbox, user, &[&lines.join("\n")]).iter().filter(|code| *code == "200").count()
     };
-    let taken = |codes: Vec<String>| codes.iter().filter(|code| *code == "200").count();
-    assert_eq!(taken(over_tcp(&sandbox, User::Bob, &lines("ttyB", 300))), 256);
-    assert_eq!(over_tcp(&sandbox, User::Bob, "wait ttyB998 90000998 0\n"), ["550"]);
-    assert_eq!(taken(over_tcp(&sandbox, User::Alice, &lines("ttyA", 3))), 3);
+    assert_eq!(taken(User::Bob, "ttyB", 300), 256);
+    assert_eq!(over_tcp(&sandbox, User::Bob, &["wait ttyB998 90000998 0"]), ["550"]);
+    assert_eq!(taken(User::Alice, "ttyA", 3), 3);
     // What he gives back he can have again.
-    let again = "unlock ttyB0 90000000\nlock ttyB0 90000000\nlock ttyB999 90000999\n";
-    assert_eq!(over_tcp(&sandbox, User::Bob, again), ["200", "200", "550"]);
+    let again = ["unlock ttyB0 90000000", "lock ttyB0 90000000", "lock ttyB999 90000999"];
+    assert_eq!(over_tcp(&sandbox, User::Bob, &again), ["200", "200", "550"]);
 }

@@ -8,26 +8,28 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use testbed::{Daemon, Ground, Holder, LIMIT, own, program, until};
+use testbed::{Daemon, Ground, Holder, own, program, soon};
 
 use crate::wire::Wire;
 
-const DONE: &str = "200 Command okay.";
-const BUSY: &str = "450 : File busy";
-
 /// The answer of a service that is started for one question.
 fn asked(ground: &Ground, line: &str) -> String {
-    let wire = Wire::on(ground);
-    wire.receive();
-    assert!(wire.send(format!("{line}\n").as_bytes()));
-    let answer = wire.receive();
+    let wire = Wire::greeted(ground);
+    let answer = wire.ask(line);
     wire.finish();
-    answer.trim_end().get(..3).unwrap().to_owned()
+    answer.get(..3).unwrap().to_owned()
 }
 
 /// Whether this is the machine's own pid namespace, from which all processes can be seen.
 fn all_is_seen() -> bool {
     fs::read_link("/proc/self/ns/pid").unwrap().to_str() == Some("pid:[4026531836]")
+}
+
+/// For a command whose processes have numbers of their own, and end with it.
+fn in_pid_namespace() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command
 }
 
 /// A container whose first process has a lock, by a service of its own on the same directories.
@@ -41,8 +43,7 @@ impl Container {
              printf 'lock {device} %s\\r\\n' $$ | {lfpd} | sed -n 's/^\\(...\\) .*/\\1/p' | tail -n 1
              exec sleep 1000"
         );
-        let mut child = Command::new("unshare")
-            .args(["--pid", "--fork", "--kill-child", "--mount-proc"])
+        let mut child = in_pid_namespace()
             .args(namespaces)
             .args(["sh", "-c", &script])
             .stdout(Stdio::piped())
@@ -61,7 +62,7 @@ impl Container {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
         let first = PathBuf::from("/proc").join(first.trim());
-        until(LIMIT, || (!first.exists()).then_some(())).expect("its end");
+        soon("its end", || !first.exists());
     }
 }
 
@@ -158,23 +159,6 @@ fn a_time_namespace_does_not_end_a_process(#[case] seconds: &str) {
     assert_eq!(shifted(&format!("lock ttyS77 {}", own())), "200");
 }
 
-/// A child that nobody waits for, as many programs leave theirs.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_zombie_holds_nothing() {
-    let daemon = Daemon::start(&[]);
-    let mut client = daemon.on_unix().greeted();
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let lock = format!("lock ttyS77 {}", own());
-    assert_eq!(client.ask(&format!("lock ttyS77 {}", child.id())), DONE);
-    assert_eq!(client.ask(&lock), BUSY);
-    child.kill().unwrap();
-    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("it goes by itself");
-    assert_eq!(client.ask(&lock), DONE);
-    assert_eq!(client.code(&format!("lock ttyS78 {}", child.id())), "550", "it can hold nothing");
-    child.wait().unwrap();
-}
-
 /// `lfp clean` on the directories of a service, in a shell with mounts of its own.
 fn clean(ground: &Ground) -> String {
     format!(
@@ -229,10 +213,7 @@ fn the_lock_of_a_reused_number_is_cleaned_away() {
         lfpd = words(&ground.command()),
         clean = clean(&ground),
     );
-    let ran = Command::new("unshare")
-        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", &script])
-        .output()
-        .unwrap();
+    let ran = in_pid_namespace().args(["bash", "-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), "200\n0\n");
     assert_eq!(ground.locks(), [""; 0]);
 }
@@ -274,10 +255,7 @@ fn a_lock_goes_when_the_number_of_its_holder_is_anothers(
         socket = socket.display(),
         locks = ground.path("lock").display(),
     );
-    let ran = Command::new("unshare")
-        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", &script])
-        .output()
-        .unwrap();
+    let ran = in_pid_namespace().args(["bash", "-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), "200\n200\n");
 }
 
@@ -287,10 +265,9 @@ fn a_stopped_daemon_frees_what_the_dead_had() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.on_unix().greeted();
     let holder = Holder::new();
-    assert_eq!(client.ask(&format!("lock ttyS77 {}", holder.pid())), DONE);
+    assert_eq!(client.lock("ttyS77", holder.pid()), 200);
     daemon.signal(Signal::SIGSTOP);
     drop(holder);
     daemon.signal(Signal::SIGCONT);
-    until(LIMIT, || (client.ask(&format!("lock ttyS77 {}", own())) == DONE).then_some(()))
-        .expect("the lock of the dead");
+    soon("the lock of the dead", || client.lock("ttyS77", own()) == 200);
 }

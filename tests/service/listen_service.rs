@@ -7,19 +7,17 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lfpd::limits::READ_BYTES;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown, sockopt};
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use rstest::rstest;
 use testbed::{
     CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, TRANSCRIPTS, Transcript, ended,
-    flock_is_held, many_descriptors, own, pause, receive, until,
+    flock_is_held, many_descriptors, own, pause, receive, soon, until,
 };
 
-use crate::wire::Wire;
-
-const DONE: &str = "200 Command okay.";
-const BUSY: &str = "450 : File busy";
+use crate::wire::{BUSY, DONE, Wire, hold};
 
 /// How a client comes.
 #[derive(Clone, Copy, Debug)]
@@ -39,44 +37,11 @@ fn connect(daemon: &Daemon, way: Way) -> Client {
 #[test]
 fn golden_conversations() {
     for (name, _) in TRANSCRIPTS {
-        let daemon = Daemon::start(&[]);
-        let transcript = Transcript::named(name);
-        let sent = transcript.sent();
-        for piece in [sent.len(), 7, 1] {
-            let mut client = daemon.on_unix();
-            for bytes in sent.chunks(piece) {
-                // After QUIT the service does not listen any more.
-                let _ = client.stream.get_mut().write_all(bytes);
-            }
-            let _ = shutdown(client.stream.get_ref().as_raw_fd(), Shutdown::Write);
-            let said = client.rest();
-            assert_eq!(said, transcript.answered(sent.len()), "{name} in pieces of {piece}");
-            // What one round leaves behind would be in the way of the next.
-            for file in daemon.ground.locks() {
-                std::fs::remove_file(daemon.ground.path("lock").join(file)).unwrap();
-            }
-        }
+        println!("{name}");
+        let (daemon, transcript) = (Daemon::start(&[]), Transcript::named(name));
+        let locks = daemon.ground.path("lock");
+        hold(&transcript, &[usize::MAX, 7, 1], &locks, || daemon.on_unix());
     }
-}
-
-#[test]
-#[ignore = "needs root: tests/run"]
-fn many_at_once_each_with_its_own_session() {
-    let daemon = Daemon::start(&[]);
-    let ways = [Way::Tcp, Way::Unix].into_iter().cycle();
-    let mut clients: Vec<Client> =
-        ways.take(60).map(|way| connect(&daemon, way).greeted()).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
-        client.say(&format!("lock ttyS{number} {}", own()));
-    }
-    assert!(clients.iter_mut().all(|client| client.line() == DONE));
-    assert_eq!(daemon.ground.locks().len(), 60);
-    for (number, client) in clients.iter_mut().enumerate().rev() {
-        assert_eq!(client.ask(&format!("unlock ttyS{number} {}", own())), DONE);
-        assert!(client.ask("quit").starts_with("221 "));
-        assert_eq!(client.line(), "");
-    }
-    assert_eq!(daemon.ground.locks(), [""; 0]);
 }
 
 /// RXTX sends before it reads, and closes without reading: the unlock must happen.
@@ -84,8 +49,7 @@ fn many_at_once_each_with_its_own_session() {
 fn a_client_that_reads_no_reply_is_obeyed(#[values(Way::Tcp, Way::Unix)] way: Way) {
     let daemon = Daemon::start(&[]);
     for _ in 0..50 {
-        let mut client = connect(&daemon, way);
-        assert_eq!(client.greeted_and_asked(&format!("lock ttyS1 {}", own())), DONE);
+        assert_eq!(connect(&daemon, way).greeted().lock("ttyS1", own()), 200);
         let mut client = connect(&daemon, way);
         client.say(&format!("unlock ttyS1 {}", own()));
         client.say("quit");
@@ -93,18 +57,7 @@ fn a_client_that_reads_no_reply_is_obeyed(#[values(Way::Tcp, Way::Unix)] way: Wa
         // looks before it speaks.
         client.is_spoken_to();
         drop(client);
-        until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("unlocked");
-    }
-}
-
-trait Greeted {
-    fn greeted_and_asked(&mut self, line: &str) -> String;
-}
-
-impl Greeted for Client {
-    fn greeted_and_asked(&mut self, line: &str) -> String {
-        assert!(self.line().starts_with("220 "));
-        self.ask(line)
+        soon("unlocked", || daemon.ground.locks().is_empty());
     }
 }
 
@@ -124,16 +77,25 @@ fn the_idle_are_sent_away(#[values("", "loc")] begun: &str) {
     assert_eq!(busy.ask("noop"), DONE);
 }
 
-/// Single bytes do not keep a session.
-#[test]
-fn dribbling_is_idling() {
+/// Neither single bytes nor a line without end keep a session.
+#[rstest]
+fn bytes_without_a_line_are_idling(#[values(1, 5 * READ_BYTES)] length: usize) {
     let daemon = Daemon::start(&["--idle-timeout", "1"]);
     let mut client = daemon.on_tcp().greeted();
-    let ended = until(LIMIT, || {
-        client.stream.get_mut().write_all(b"x").err()?;
-        Some(())
-    });
-    ended.expect("the end");
+    let bytes = vec![b'x'; length];
+    soon("the end", || client.stream.get_mut().write_all(&bytes).is_err());
+}
+
+/// What it was sent before it stood still is answered, although the idle time is over.
+#[test]
+fn a_daemon_that_stood_still_answers_what_it_was_sent() {
+    let daemon = Daemon::start(&["--idle-timeout", "1"]);
+    let mut client = daemon.on_unix().greeted();
+    client.send(&b"noop\r\n".repeat(READ_BYTES));
+    daemon.signal(Signal::SIGSTOP);
+    pause(Duration::from_millis(1500));
+    daemon.signal(Signal::SIGCONT);
+    assert!((0..READ_BYTES).all(|_| client.line() == DONE));
 }
 
 #[test]
@@ -251,6 +213,19 @@ fn a_flood_of_commands_does_not_keep_anybody_from_work() {
     }
 }
 
+/// A turn answers one request: a client that has sent two is at its second when another one has had its first.
+#[rstest]
+fn a_turn_answers_one_request(#[values(Way::Tcp, Way::Unix)] way: Way) {
+    let daemon = Daemon::start(&[]);
+    let mut clients = [connect(&daemon, way).greeted(), connect(&daemon, way).greeted()];
+    daemon.signal(Signal::SIGSTOP);
+    clients[0].say(&format!("noop\r\nlock ttyS1 {}", own()));
+    clients[1].say(&format!("lock ttyS1 {}", own()));
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(clients[1].line(), DONE);
+    assert_eq!([clients[0].line(), clients[0].line()], [DONE, BUSY]);
+}
+
 /// A stale lock that somebody holds by `flock(2)`, for ever or while it is being broken.
 fn contended(daemon: &Daemon, device: &str) -> Flock<File> {
     let path = daemon.ground.path("lock").join(format!("LCK..{device}"));
@@ -281,13 +256,15 @@ fn a_contended_lock_keeps_nobody_waiting(#[values("lock", "unlock")] verb: &str)
 }
 
 /// It is had when the other lets go within a moment.
-#[test]
-fn a_contended_lock_is_tried_again() {
+#[rstest]
+#[case::by_lock("lock", "")]
+#[case::by_wait("wait", " 0")]
+fn a_contended_lock_is_tried_again(#[case] verb: &str, #[case] seconds: &str) {
     let daemon = Daemon::start(&[]);
     let got = (0..20).any(|_| {
         let held = contended(&daemon, "ttyS1");
         let mut asking = daemon.on_unix().greeted();
-        asking.say(&format!("lock ttyS1 {}", own()));
+        asking.say(&format!("{verb} ttyS1 {}{seconds}", own()));
         assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
         drop(held);
         asking.line() == DONE
@@ -305,8 +282,7 @@ fn a_client_that_takes_no_answers_is_not_read_from() {
     deaf.set_nonblocking(true).unwrap();
     let before = daemon.kilobytes("VmRSS");
     let helps = "help\r\n".repeat(1000);
-    let full = until(LIMIT, || deaf.write(helps.as_bytes()).is_err().then_some(()));
-    full.expect("the service stops reading");
+    soon("the service stops reading", || deaf.write(helps.as_bytes()).is_err());
     assert!(daemon.kilobytes("VmRSS").saturating_sub(before) < 1024);
     let mut client = daemon.on_unix().greeted();
     assert_eq!(client.ask("noop"), DONE);
@@ -345,8 +321,7 @@ fn with_few_descriptors_there_is_room_for_several(#[case] locks: usize) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/many_locks.py");
     let mut others = Command::new("/usr/bin/python3");
     others.arg(script).arg(directory.path()).args([&locks.to_string(), "0"]);
-    let mut others = others.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    others.stdout.as_mut().unwrap().read_exact(&mut [0; 9]).unwrap();
+    let _others = Holder::speaking(&mut others);
     let daemon = Daemon::limited(&["--nofile=64"], &[]);
     let mut clients: Vec<Client> = (0..6).map(|_| daemon.on_unix().greeted()).collect();
     let holders: Vec<Holder> = clients.iter().map(|_| Holder::new()).collect();
@@ -355,8 +330,6 @@ fn with_few_descriptors_there_is_room_for_several(#[case] locks: usize) {
             assert_eq!(client.ask(&format!("{verb} ttyS{number} {}", holder.pid())), DONE);
         }
     }
-    drop(others.stdin.take());
-    assert!(others.wait().unwrap().success());
 }
 
 #[test]
@@ -508,11 +481,9 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
     assert!(flock_is_held(&daemon, "LCK..ttyS1") && flock_is_held(&daemon, "LCK..ttyS2"));
     // A dead holder's lock goes.
     drop(holder);
-    until(LIMIT, || (daemon.ground.locks() == ["LCK..ttyS1"]).then_some(())).expect("let go");
-    let other = Wire::on(&daemon.ground);
-    assert!(other.receive().starts_with("220 "));
-    assert!(other.send(format!("lock ttyS2 {}\n", own()).as_bytes()));
-    assert_eq!(other.receive(), format!("{DONE}\r\n"));
+    soon("let go", || daemon.ground.locks() == ["LCK..ttyS1"]);
+    let other = Wire::greeted(&daemon.ground);
+    assert_eq!(other.ask(&format!("lock ttyS2 {}", own())), DONE);
     // Another daemon holds what the first one held.
     daemon.kill();
     assert!(!flock_is_held(&daemon, "LCK..ttyS1"));
@@ -524,8 +495,7 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
     assert_eq!(daemon.ground.locks(), ["LCK..ttyS2"]);
     // A session of its own, under inetd, is not kept from releasing what the daemon holds.
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
-    assert!(other.send(format!("unlock ttyS1 {}\n", own()).as_bytes()));
-    assert_eq!(other.receive(), format!("{DONE}\r\n"));
+    assert_eq!(other.ask(&format!("unlock ttyS1 {}", own())), DONE);
 }
 
 /// What one user's processes hold is bounded, and what is let go counts no longer.
@@ -582,12 +552,12 @@ fn dead_locks_go_by_themselves() {
     assert_eq!(client.ask(&format!("lock serial/by-id/none {}", holder.pid())), DONE);
     assert!(daemon.ground.locks().len() > 1);
     drop(holder);
-    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+    soon("removed", || daemon.ground.locks().is_empty());
     let mut zombie = Command::new("sleep").arg("1000").spawn().expect("sleep");
     assert_eq!(client.ask(&format!("lock ttyS1 {}", zombie.id())), DONE);
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
     zombie.kill().expect("its end");
-    until(LIMIT, || daemon.ground.locks().is_empty().then_some(())).expect("removed");
+    soon("removed", || daemon.ground.locks().is_empty());
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
     zombie.wait().expect("its end");
 }
@@ -610,7 +580,7 @@ fn dead_locks_are_found_at_the_start() {
     let _client = connect(&daemon, Way::Unix).greeted();
     assert_eq!(daemon.ground.locks(), ["LCK..living", "LCK..unfinished"]);
     drop(holder);
-    until(LIMIT, || (daemon.ground.locks() == ["LCK..unfinished"]).then_some(())).expect("removed");
+    soon("removed", || daemon.ground.locks() == ["LCK..unfinished"]);
 }
 
 #[test]

@@ -1,38 +1,79 @@
 //! A daemon in a machine of its own, and what users say to it there.
 
-use testbed::{LFPD, LIMIT, Process, Sandbox, User, until};
+use testbed::{LFPD, LIMIT, Process, Sandbox, User, soon, until};
 
 /// A daemon on a Unix socket in the sandbox.
 pub(crate) const SOCKET: &str = "/run/lfpd.sock";
 
 pub(crate) fn daemon<'a>(sandbox: &'a Sandbox, options: &[&str]) -> Process<'a> {
+    daemon_by(sandbox, &[], options)
+}
+
+/// The same by a program that starts it.
+pub(crate) fn daemon_by<'a>(sandbox: &'a Sandbox, by: &[&str], options: &[&str]) -> Process<'a> {
     let listen = format!("unix:{SOCKET}");
-    let words = ["--listen", &listen].into_iter().chain(options.iter().copied());
-    let process = sandbox.command(LFPD).args(words).spawn();
+    let words = [by, &[LFPD, "--listen", &listen], options].concat();
+    let process = sandbox.command(words[0]).args(&words[1..]).spawn();
     let up = || std::os::unix::net::UnixStream::connect(sandbox.path(SOCKET)).ok();
     assert!(until(LIMIT, up).is_some(), "lfpd does not listen");
     process
 }
 
-/// The code that the daemon answers to one line of a user's.
-pub(crate) fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
-    let output = said(sandbox, user, line);
-    let codes: Vec<&str> = output.lines().filter_map(|line| line.get(..3)).collect();
-    codes.get(1).map(|code| (*code).to_owned()).unwrap_or_default()
+/// A client of a user's, at the daemon's socket or where socat finds it, that has been greeted.
+pub(crate) fn client<'a>(sandbox: &'a Sandbox, user: User, address: &str) -> Process<'a> {
+    let mut client = sandbox.command("socat").args(["-t30", "-", address]).user(user).spawn();
+    client.expect("220 ");
+    client
 }
 
-/// All that the daemon says to a client of a user's that sends one line, from the greeting to the end.
-pub(crate) fn said(sandbox: &Sandbox, user: User, line: &str) -> String {
-    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
-    let mut client = sandbox.command("socat").args(words).user(user).spawn();
-    client.expect("220 ");
-    client.type_in(&format!("{line}\n"));
-    client.type_in("quit\n");
+/// A client of a user's that waits for a device.
+pub(crate) fn waiter<'a>(sandbox: &'a Sandbox, user: User, device: &str, pid: u32) -> Process<'a> {
+    let mut client = client(sandbox, user, &format!("UNIX:{SOCKET}"));
+    client.type_in(&format!("wait {device} {pid} 600\n"));
+    let stat = format!("stat {device}");
+    soon("a waiter", || said(sandbox, User::Root, &stat).contains("scheme=waiting"));
+    client
+}
+
+/// All that is said to a client of a user's that sends these lines, from the greeting to the end.
+pub(crate) fn said_at(sandbox: &Sandbox, user: User, address: &str, lines: &str) -> String {
+    let mut client = client(sandbox, user, address);
+    client.type_in(&format!("{lines}\nquit\n"));
     client.expect("221 ");
     client.output()
+}
+
+/// The same at the daemon's socket.
+pub(crate) fn said(sandbox: &Sandbox, user: User, line: &str) -> String {
+    said_at(sandbox, user, &format!("UNIX:{SOCKET}"), line)
+}
+
+/// The code that the daemon answers to one line of a user's.
+pub(crate) fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
+    codes(&said(sandbox, user, line)).swap_remove(0)
+}
+
+/// The codes of the answers between greeting and goodbye.
+pub(crate) fn codes(said: &str) -> Vec<String> {
+    let codes = said.lines().filter_map(|line| line.get(..3)).map(str::to_owned);
+    codes.skip(1).take_while(|code| code != "221").collect()
 }
 
 /// A process of a user's.
 pub(crate) fn sleeper(sandbox: &Sandbox, user: User) -> Process<'_> {
     sandbox.command("sleep").arg("1000").user(user).spawn()
+}
+
+/// Processes of a user's with these numbers, for which nobody else may have them. The result is what has started them.
+pub(crate) fn numbered<'a>(sandbox: &'a Sandbox, user: &str, numbers: &[u32]) -> Process<'a> {
+    let script = "user=$1; shift; for number; do pid=; until [ \"$pid\" = $number ]; do \
+                  [ -z \"$pid\" ] || kill -KILL $pid; \
+                  echo $((number - 1)) >/proc/sys/kernel/ns_last_pid; \
+                  setpriv --reuid=$user --regid=$user --init-groups sleep 1000 & pid=$!; \
+                  done; done; echo come; cat";
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    let words = [&["-c", script, "sh", user].map(str::to_owned)[..], &numbers].concat();
+    let mut shell = sandbox.command("bash").args(words).spawn();
+    shell.expect("come");
+    shell
 }

@@ -9,10 +9,10 @@ use std::os::unix::net::UnixListener;
 use rstest::rstest;
 use testbed::{
     Client, LFPD, LIMIT, Process, Sandbox, Session, Syslog, User, connect_in, connect_to,
-    in_network, network, until,
+    in_network, network, soon, until,
 };
 
-use crate::machine::{SOCKET, answer, daemon, said, sleeper};
+use crate::machine::{SOCKET, answer, codes, daemon, numbered, sleeper, waiter};
 
 /// A pid that no process can have.
 const GONE: u32 = testbed::GONE.unsigned_abs();
@@ -57,18 +57,19 @@ fn over_tcp(
     assert!(sandbox.locks().is_empty());
 }
 
+/// Has `/proc` hide what others' processes do (1), or that there are any (2).
+fn hide(sandbox: &Sandbox, hidepid: u32) {
+    let options = format!("remount,hidepid={hidepid}");
+    assert_eq!(sandbox.command("mount").args(["-o", &options, "/proc"]).run().code(), 0);
+}
+
 /// Unlocking for somebody else fails before it is looked at whether there is a lock.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_user_does_not_unlock_for_another() {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
-    let talk = |user| {
-        let mut talk =
-            Session::on(&sandbox, User::Uucp, &[], connect_in(&sandbox, "127.0.0.1", user));
-        assert!(talk.line().starts_with("220 "));
-        talk
-    };
+    let alices = sleeper(&sandbox, User::Alice);
+    let talk = |user| Session::start(&sandbox, User::Uucp, &[], user);
     let line = format!("lock ttyS1 {}", alices.pid());
     assert_eq!(talk(User::Alice).code(&line), "200");
     assert_eq!(talk(User::Bob).code(&format!("un{line}")), "550");
@@ -82,9 +83,7 @@ fn a_user_does_not_unlock_for_another() {
 #[ignore = "needs root: tests/run"]
 fn trust_pid_lets_anybody_name_any() {
     let sandbox = Sandbox::with_lfpd().enter();
-    let ends = connect_in(&sandbox, "127.0.0.1", User::Alice);
-    let mut talk = Session::on(&sandbox, User::Uucp, &["--trust-pid"], ends);
-    assert!(talk.line().starts_with("220 "));
+    let mut talk = Session::start(&sandbox, User::Uucp, &["--trust-pid"], User::Alice);
     assert_eq!(talk.code("lock ttyS1 1"), "200");
     assert_eq!(talk.code("unlock ttyS1 1"), "200");
 }
@@ -96,18 +95,13 @@ fn trust_pid_lets_anybody_name_any() {
 fn hidden_processes_are_nobodys() {
     let sandbox = Sandbox::with_lfpd().enter();
     let syslog = Syslog::open(&sandbox);
-    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
-    let hide = ["-o", "remount,hidepid=2", "/proc"];
-    assert!(sandbox.command("mount").args(hide).run().code() == 0);
-    let ends = connect_in(&sandbox, "127.0.0.1", User::Alice);
-    let mut talk = Session::on(&sandbox, User::Uucp, &[], ends);
-    assert!(talk.line().starts_with("220 "));
+    let alices = sleeper(&sandbox, User::Alice);
+    hide(&sandbox, 2);
+    let mut talk = Session::start(&sandbox, User::Uucp, &[], User::Alice);
     assert_eq!(talk.code(&format!("lock ttyS1 {}", alices.pid())), "550");
     assert!(syslog.line().contains("hidepid"));
     assert_eq!(talk.code(&format!("lock ttyS1 {GONE}")), "200");
-    let mut talk =
-        Session::on(&sandbox, User::Uucp, &[], connect_in(&sandbox, "127.0.0.1", User::Root));
-    assert!(talk.line().starts_with("220 "));
+    let mut talk = Session::start(&sandbox, User::Uucp, &[], User::Root);
     assert_eq!(talk.code(&format!("lock ttyS2 {}", alices.pid())), "200");
 }
 
@@ -119,12 +113,9 @@ fn hidden_processes_are_nobodys() {
 fn a_process_with_hidden_rights_gets_no_device(#[case] client: User, #[case] code: &str) {
     let sandbox = Sandbox::with_lfpd().port_with_mode("ttyS4", 0o660).enter();
     let syslog = Syslog::open(&sandbox);
-    let hide = ["-o", "remount,hidepid=1", "/proc"];
-    assert!(sandbox.command("mount").args(hide).run().code() == 0);
+    hide(&sandbox, 1);
     let sleeper = sleeper(&sandbox, client);
-    let mut talk =
-        Session::on(&sandbox, User::Uucp, &[], connect_in(&sandbox, "127.0.0.1", client));
-    assert!(talk.line().starts_with("220 "));
+    let mut talk = Session::start(&sandbox, User::Uucp, &[], client);
     assert_eq!(talk.code(&format!("lock ttyS4 {}", sleeper.pid())), code);
     assert!(code == "200" || syslog.line().contains("hidepid"));
 }
@@ -133,17 +124,14 @@ fn a_process_with_hidden_rights_gets_no_device(#[case] client: User, #[case] cod
 /// process, it counts too.
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn a_lock_in_tmp_of_a_hidden_process_counts(#[values("0", "1", "2")] hidepid: &str) {
+fn a_lock_in_tmp_of_a_hidden_process_counts(#[values(0, 1, 2)] hidepid: u32) {
     let sandbox = Sandbox::with_lfpd().enter();
-    let hide = ["-o", &format!("remount,hidepid={hidepid}"), "/proc"];
-    assert!(sandbox.command("mount").args(hide).run().code() == 0);
+    hide(&sandbox, hidepid);
     let holder = sleeper(&sandbox, User::Alice);
     let claim = format!("printf '%10d\\n' {} >/tmp/LCK..ttyS1", holder.pid());
     let words = ["-c", &claim];
     assert_eq!(sandbox.command("sh").args(words).user(User::Alice).run().code(), 0);
-    let ends = connect_in(&sandbox, "127.0.0.1", User::Bob);
-    let mut talk = Session::on(&sandbox, User::Uucp, &[], ends);
-    assert!(talk.line().starts_with("220 "));
+    let mut talk = Session::start(&sandbox, User::Uucp, &[], User::Bob);
     assert_eq!(talk.code(&format!("lock ttyS1 {GONE}")), "450");
 }
 
@@ -152,7 +140,7 @@ fn a_lock_in_tmp_of_a_hidden_process_counts(#[values("0", "1", "2")] hidepid: &s
 #[ignore = "needs root: tests/run"]
 fn without_netlink(#[values("127.0.0.1", "::1")] address: &str) {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let alices = sleeper(&sandbox, User::Alice);
     let (client, theirs) = connect_in(&sandbox, address, User::Alice);
     let forbidden = ["-qq", "-o", "/tmp/trace", "-e", "inject=socket:error=EAFNOSUPPORT", LFPD];
     let process =
@@ -173,7 +161,7 @@ fn over_a_unix_socket() {
     let path = sandbox.path("/tmp/lfpd.sock");
     let listener = UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let alices = sleeper(&sandbox, User::Alice);
     // For a process that is gone no lock is taken, but it can be released.
     for (pid, code, then) in [(alices.pid(), "200", "200"), (1, "550", "550"), (GONE, "550", "450")]
     {
@@ -182,14 +170,9 @@ fn over_a_unix_socket() {
         let (theirs, _) = listener.accept().unwrap();
         let server = sandbox.command(LFPD).user(User::Uucp).on_connection(theirs).spawn();
         client.expect("220 ");
-        for verb in ["lock", "unlock"] {
-            client.type_in(&format!("{verb} ttyS1 {pid}\n"));
-        }
-        client.type_in("quit\n");
+        client.type_in(&format!("lock ttyS1 {pid}\nunlock ttyS1 {pid}\nquit\n"));
         client.expect("221 ");
-        let codes: Vec<String> =
-            client.output().lines().map(|line| line.chars().take(3).collect()).collect();
-        assert_eq!(codes, ["220", code, then, "221"]);
+        assert_eq!(codes(&client.output()), [code, then]);
         assert!(server.wait(LIMIT).code() == 0);
     }
 }
@@ -200,12 +183,11 @@ fn over_a_unix_socket() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_zombie_holds_nothing(
     #[values(User::Alice, User::Bob)] client: User,
-    #[values("hidepid=0", "hidepid=1")] proc: &str,
+    #[values(0, 1)] hidepid: u32,
 ) {
     let sandbox = Sandbox::with_lfpd().enter();
     let _daemon = daemon(&sandbox, &[]);
-    let mount = ["-o", &format!("remount,{proc}"), "/proc"];
-    assert!(sandbox.command("mount").args(mount).run().code() == 0);
+    hide(&sandbox, hidepid);
     // It ends when its parent takes note of nothing any more.
     let waits = "while read -r name </proc/$$/comm && [ $name != sleep ]; do :; done";
     let script = format!("({waits}) & echo is $! now; exec sleep 1000");
@@ -213,9 +195,8 @@ fn a_zombie_holds_nothing(
     parent.expect(" now");
     let zombie = parent.output().split(' ').nth(1).unwrap().to_owned();
     let status = format!("/proc/{zombie}/status");
-    let has_ended =
-        || String::from_utf8(sandbox.read(&status)?).ok()?.contains("(zombie)").then_some(());
-    until(LIMIT, has_ended).expect("its end");
+    let status = || String::from_utf8(sandbox.read(&status).unwrap_or_default()).unwrap();
+    soon("its end", || status().contains("(zombie)"));
     for (verb, code) in [("lock", "550"), ("unlock", "450")] {
         assert_eq!(answer(&sandbox, client, &format!("{verb} ttyS1 {zombie}")), code);
     }
@@ -307,13 +288,10 @@ fn without_the_right_to_open_a_device_none_to_lock_it(
     assert_eq!(answer(&sandbox, user, &format!("lock ttyS9 {}", holder.pid())), code);
     assert_eq!(
         answer(&sandbox, user, &format!("wait ttyS9 {} 0", holder.pid())),
-        match code {
-            "200" => "450",
-            _ => "550",
-        }
+        if code == "200" { "450" } else { "550" }
     );
     // Root holds what it likes, and what is not there is anybody's.
-    let roots = sandbox.command("sleep").arg("1000").spawn();
+    let roots = sleeper(&sandbox, User::Root);
     let code = if code == "200" { "450" } else { "200" };
     assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS9 {}", roots.pid())), code);
     assert_eq!(answer(&sandbox, user, &format!("lock ttyS99 {}", holder.pid())), "200");
@@ -344,9 +322,8 @@ fn force_is_for_root_and_the_group() {
         lock();
     }
     // On TCP nobody tells which process it is.
-    let ends = connect_in(&sandbox, "127.0.0.1", User::Alice);
-    let mut talk = Session::on(&sandbox, User::Root, &["--force-group", "alice"], ends);
-    assert!(talk.line().starts_with("220 "));
+    let options = ["--force-group", "alice"];
+    let mut talk = Session::start(&sandbox, User::Root, &options, User::Alice);
     assert_eq!(talk.code(&force), "550");
     assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
 }
@@ -423,25 +400,13 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
 fn a_number_that_was_given_out_again_is_not_believed() {
     let sandbox = Sandbox::with_lfpd().enter();
     let _daemon = daemon(&sandbox, &[]);
-    let owner = sandbox.command("sleep").arg("1000").spawn();
+    let owner = sleeper(&sandbox, User::Root);
     assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS1 {}", owner.pid())), "200");
     let alices = sleeper(&sandbox, User::Alice);
     let number = alices.pid();
-    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
-    let mut waiter = sandbox.command("socat").args(words).user(User::Alice).spawn();
-    waiter.expect("220 ");
-    waiter.type_in(&format!("wait ttyS1 {number} 600\n"));
-    let waits =
-        || said(&sandbox, User::Root, "stat ttyS1").contains("scheme=waiting").then_some(());
-    assert!(until(LIMIT, waits).is_some());
+    let mut waiter = waiter(&sandbox, User::Alice, "ttyS1", number);
     alices.kill();
-    let again = format!(
-        "until [ \"$pid\" = {number} ]; do echo {} >/proc/sys/kernel/ns_last_pid; \
-         setpriv --reuid=bob --regid=bob --clear-groups sleep 1000 & pid=$!; done; echo again; cat",
-        number - 1
-    );
-    let mut bobs = sandbox.command("bash").args(["-c", &again]).spawn();
-    bobs.expect("again");
+    let _bobs = numbered(&sandbox, "bob", &[number]);
     assert_eq!(answer(&sandbox, User::Root, &format!("unlock ttyS1 {}", owner.pid())), "200");
     waiter.expect("550 ");
     assert!(sandbox.locks().is_empty());
@@ -480,7 +445,7 @@ fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
 #[ignore = "needs namespaces: tests/run"]
 fn started_by_hand(#[values(false, true)] on_terminal: bool) {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let alices = sleeper(&sandbox, User::Alice);
     let command = sandbox.command(LFPD).user(User::Alice);
     let mut lfpd = if on_terminal { command.on_terminal() } else { command }.spawn();
     lfpd.expect("220 ");
@@ -505,45 +470,29 @@ fn from_another_machine() {
         let [own, other] = [1, remote.pid()].map(|pid| std::fs::read_link(network(&sandbox, pid)));
         (own.unwrap() != other.unwrap()).then(|| network(&sandbox, remote.pid()))
     });
-    let ip = |words: &str| {
-        let end = sandbox.command("ip").args(words.split(' ')).run();
-        assert!(end.code() == 0, "ip {words}: {end}");
-    };
-    ip(&format!("link add near type veth peer name far netns {pid}"));
-    ip("addr add 192.0.2.1/24 dev near");
-    ip("link set near up");
-    let far = format!("--target={pid}");
-    for words in ["addr add 192.0.2.2/24 dev far", "link set far up"] {
-        let end = sandbox
-            .command("nsenter")
-            .args([far.as_str(), "--net", "ip"])
-            .args(words.split(' '))
-            .run();
-        assert!(end.code() == 0, "{end}");
-    }
+    let link = format!(
+        "ip link add near type veth peer name far netns {pid}; ip addr add 192.0.2.1/24 dev near; \
+         ip link set near up; far() {{ nsenter --target={pid} --net ip \"$@\"; }}; \
+         far addr add 192.0.2.2/24 dev far; far link set far up"
+    );
+    let end = sandbox.command("sh").args(["-ec", &link]).run();
+    assert_eq!(end.code(), 0, "{end}");
     refused(&sandbox, &syslog, other.unwrap(), "192.0.2.1", "192.0.2.2");
 }
 
 /// This host's own address, but not a loopback one: from there anybody could have been sent on.
 #[rstest]
-#[case::v4("192.0.2.7/32", "192.0.2.7", "192.0.2.7")]
-#[case::v6("2001:db8::7/128", "2001:db8::7", "2001:db8::7")]
+#[case::v4("192.0.2.7/32", "192.0.2.7")]
+#[case::v6("2001:db8::7/128", "2001:db8::7")]
 #[ignore = "needs root: tests/run"]
-fn from_an_own_address_that_is_not_loopback(
-    #[case] cidr: &str,
-    #[case] address: &str,
-    #[case] shown: &str,
-) {
+fn from_an_own_address_that_is_not_loopback(#[case] cidr: &str, #[case] address: &str) {
     let sandbox = Sandbox::with_lfpd().enter();
     let syslog = Syslog::open(&sandbox);
-    let mut words = vec!["addr", "add", cidr, "dev", "lo"];
-    if cidr.contains("::") {
-        // No waiting for a duplicate that cannot be.
-        words.push("nodad");
-    }
+    // No waiting for a duplicate that cannot be.
+    let words = ["addr", "add", cidr, "dev", "lo", "nodad"];
     assert!(sandbox.command("ip").args(words).run().code() == 0);
     let own = network(&sandbox, 1);
-    refused(&sandbox, &syslog, own, address, shown);
+    refused(&sandbox, &syslog, own, address, address);
 }
 
 fn refused(sandbox: &Sandbox, syslog: &Syslog, from: std::path::PathBuf, to: &str, shown: &str) {
@@ -571,7 +520,7 @@ fn refused(sandbox: &Sandbox, syslog: &Syslog, from: std::path::PathBuf, to: &st
 #[ignore = "needs root: tests/run"]
 fn a_socket_on_either_descriptor_tells_who_it_is() {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let alices = sleeper(&sandbox, User::Alice);
     let (client, theirs) = connect_in(&sandbox, "127.0.0.1", User::Alice);
     let words = ["-c", "cat | /run/test/lfpd"];
     let process = sandbox.command("sh").args(words).on_connection(theirs).spawn();

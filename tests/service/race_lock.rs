@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use testbed::{GONE, Ground};
 
-use crate::wire::Wire;
+use crate::wire::{BUSY, DONE, Wire};
 
 const RACERS: usize = 200;
 const ROUNDS: usize = 8;
@@ -17,18 +17,15 @@ fn race(racers: &[Wire]) -> Vec<usize> {
     for racer in racers {
         assert!(racer.send(format!("lock /dev/ttyS1 {}\n", racer.pid()).as_bytes()));
     }
-    let replies = racers.iter().map(Wire::receive);
-    let winners: Vec<usize> = replies
-        .enumerate()
-        .filter_map(|(number, reply)| match reply.as_str() {
-            "200 Command okay.\r\n" => Some(number),
-            reply => {
-                assert_eq!(reply, "450 : File busy\r\n");
-                None
-            }
-        })
-        .collect();
-    winners
+    let replies: Vec<String> = racers.iter().map(Wire::receive).collect();
+    let has_won = |reply: &str| match reply.trim_end() {
+        DONE => true,
+        other => {
+            assert_eq!(other, BUSY);
+            false
+        }
+    };
+    (0..replies.len()).filter(|number| has_won(&replies[*number])).collect()
 }
 
 /// Reads the lock all the time until told to stop; how often it was there.
@@ -53,10 +50,7 @@ fn one_winner_each_round_fresh_and_stale() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(&lock, &stop));
-        let mut racers: Vec<Wire> = (0..RACERS).map(|_| Wire::on(&ground)).collect();
-        for racer in &racers {
-            assert!(racer.receive().starts_with("220 "));
-        }
+        let mut racers: Vec<Wire> = (0..RACERS).map(|_| Wire::greeted(&ground)).collect();
         for round in 0..ROUNDS {
             let winners = race(&racers);
             assert_eq!(winners.len(), 1, "round {round}: {winners:?}");
@@ -67,9 +61,7 @@ fn one_winner_each_round_fresh_and_stale() {
                 assert_eq!(racers.remove(winners[0]).hang_up().code(), Some(0));
             } else {
                 // Fresh: the winner lets go.
-                let line = format!("unlock /dev/ttyS1 {}\n", winner.pid());
-                assert!(winner.send(line.as_bytes()));
-                assert_eq!(winner.receive(), "200 Command okay.\r\n");
+                assert_eq!(winner.ask(&format!("unlock /dev/ttyS1 {}", winner.pid())), DONE);
                 assert!(!lock.exists());
             }
         }
@@ -86,10 +78,7 @@ fn one_winner_each_round_fresh_and_stale() {
 fn releasers_of_a_stale_lock_never_take_a_fresh_one_away() {
     let ground = Ground::new();
     let lock = ground.path("lock/LCK..ttyS1");
-    let racers: Vec<Wire> = (0..40).map(|_| Wire::on(&ground)).collect();
-    for racer in &racers {
-        assert!(racer.receive().starts_with("220 "));
-    }
+    let racers: Vec<Wire> = (0..40).map(|_| Wire::greeted(&ground)).collect();
     for round in 0..20 {
         fs::write(&lock, format!("{GONE:>10}\n")).unwrap();
         let (takers, releasers): (Vec<_>, Vec<_>) =

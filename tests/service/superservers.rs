@@ -3,17 +3,17 @@
 //! `tests/transcripts`, and the memo's scenario typed into the real telnet.
 
 use std::fs;
-use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 
 use rstest::rstest;
 use testbed::{
     Client, LFPD, LIMIT, Process, Sandbox, TRANSCRIPTS, TcpSocket, Transcript, User, in_network,
-    network, peer, until,
+    network, peer, soon, until,
 };
 
-const DONE: &str = "200 Command okay.";
+use crate::machine::sleeper;
+use crate::wire::{DONE, hold};
 
 /// A shipped file as it is, but with the program where it is here.
 fn shipped(file: &str) -> String {
@@ -25,48 +25,32 @@ fn shipped(file: &str) -> String {
 
 /// The super-servers, as an administrator would start them.
 fn start<'a>(name: &str, sandbox: &'a Sandbox) -> Process<'a> {
-    match name {
-        "openbsd-inetd" | "inetutils-inetd" => {
-            sandbox.write("/tmp/inetd.conf", shipped("inetd.conf.example"), 0o644);
-            let foreground = if name == "openbsd-inetd" { "-i" } else { "-d" };
-            sandbox.command("/run/test/inetd").args([foreground, "/tmp/inetd.conf"]).spawn()
-        }
-        "xinetd" => {
-            sandbox.write("/tmp/xinetd.conf", shipped("xinetd.d/lfpd"), 0o644);
-            let words = ["-dontfork", "-f", "/tmp/xinetd.conf"];
-            sandbox.command("/run/test/inetd").args(words).spawn()
-        }
+    const CONFIG: &str = "/tmp/inetd.conf";
+    const XCONFIG: &str = "/tmp/xinetd.conf";
+    // One daemon for many clients, which inetd starts again when there is none (`wait`).
+    let waits = "127.0.0.1:50001 stream tcp wait uucp /run/test/lfpd lfpd --idle-timeout 9\n";
+    let is_waiting = name == "inetd-wait";
+    let config = if is_waiting { waits.to_owned() } else { shipped("inetd.conf.example") };
+    sandbox.write(CONFIG, config, 0o644);
+    sandbox.write(XCONFIG, shipped("xinetd.d/lfpd"), 0o644);
+    let exec = format!("EXEC:{LFPD},nofork,su=uucp");
+    let (user, words): (_, &[&str]) = match name {
+        "openbsd-inetd" | "inetd-wait" => (User::Root, &["/run/test/inetd", "-i", CONFIG]),
+        "inetutils-inetd" => (User::Root, &["/run/test/inetd", "-d", CONFIG]),
+        "xinetd" => (User::Root, &["/run/test/inetd", "-dontfork", "-f", XCONFIG]),
         "systemd-socket-activate" => {
-            let words = ["--listen=127.0.0.1:50001", "--accept", "--inetd", LFPD];
-            sandbox.command("systemd-socket-activate").args(words).user(User::Uucp).spawn()
+            (User::Uucp, &[name, "--listen=127.0.0.1:50001", "--accept", "--inetd", LFPD])
         }
+        // -l: it would ask a name server for the name, and there is none here.
         "tcpsvd" => {
-            // -l: it would ask a name server for the name, and there is none here.
-            let words = ["-l", "localhost", "-u", "uucp", "127.0.0.1", "50001", LFPD];
-            sandbox.command("tcpsvd").args(words).spawn()
+            (User::Root, &[name, "-l", "localhost", "-u", "uucp", "127.0.0.1", "50001", LFPD])
         }
-        "tcpserver" => {
-            let words = ["-u", "10", "-g", "10", "127.0.0.1", "50001", LFPD];
-            sandbox.command("tcpserver").args(words).spawn()
-        }
-        "socat" => {
-            let listen = "TCP-LISTEN:50001,bind=127.0.0.1,reuseaddr,fork";
-            let exec = format!("EXEC:{LFPD},nofork,su=uucp");
-            sandbox.command("socat").args([listen, &exec]).spawn()
-        }
-        "--listen" => {
-            let words = ["--listen", "127.0.0.1:50001"];
-            sandbox.command(LFPD).args(words).user(User::Uucp).spawn()
-        }
-        // One daemon for many clients, which inetd starts again when there is none (`wait`).
-        "inetd-wait" => {
-            let line =
-                "127.0.0.1:50001 stream tcp wait uucp /run/test/lfpd lfpd --idle-timeout 9\n";
-            sandbox.write("/tmp/inetd.conf", line, 0o644);
-            sandbox.command("/run/test/inetd").args(["-i", "/tmp/inetd.conf"]).spawn()
-        }
+        "tcpserver" => (User::Root, &[name, "-u", "10", "-g", "10", "127.0.0.1", "50001", LFPD]),
+        "socat" => (User::Root, &[name, "TCP-LISTEN:50001,bind=127.0.0.1,reuseaddr,fork", &exec]),
+        "--listen" => (User::Uucp, &[LFPD, name, "127.0.0.1:50001"]),
         other => panic!("{other}"),
-    }
+    };
+    sandbox.command(words[0]).args(&words[1..]).user(user).spawn()
 }
 
 /// A machine with a port, and with this super-server.
@@ -93,9 +77,10 @@ fn listening<'a>(name: &str, sandbox: &'a Sandbox) -> Process<'a> {
     server
 }
 
-fn connect(sandbox: &Sandbox) -> TcpStream {
+fn connect(sandbox: &Sandbox) -> Client {
     let connected = || TcpStream::connect("127.0.0.1:50001").ok();
-    until(LIMIT, || in_network(network(sandbox, 1), 0, connected)).expect("a listener")
+    let stream = until(LIMIT, || in_network(network(sandbox, 1), 0, connected));
+    Client::new(stream.expect("a listener"))
 }
 
 /// The addresses at which the sandbox listens on the port, as `/proc/net/tcp` and `tcp6` write.
@@ -127,26 +112,12 @@ fn every_conversation_is_held_by_every_server(
     name: &str,
 ) {
     let sandbox = machine(name);
-    let server = listening(name, &sandbox);
+    let _server = listening(name, &sandbox);
     for (conversation, text) in TRANSCRIPTS {
         // The sandbox's first process: alive, and root's as the client is.
         let transcript = Transcript::read_at(text, "testbed", 1);
-        let sent = transcript.sent();
-        for piece in [sent.len(), 7] {
-            let mut stream = connect(&sandbox);
-            for bytes in sent.chunks(piece) {
-                // After QUIT the service does not listen any more.
-                let _ = stream.write_all(bytes);
-            }
-            let _ = stream.shutdown(Shutdown::Write);
-            let said = Client::new(stream).rest();
-            let told = || format!("{conversation} in pieces of {piece}: {}", server.output());
-            assert_eq!(said, transcript.answered(sent.len()), "{}", told());
-            // What one round leaves behind would be in the way of the next.
-            for file in sandbox.locks() {
-                fs::remove_file(sandbox.path("/run/lock").join(file)).unwrap();
-            }
-        }
+        println!("{conversation}");
+        hold(&transcript, &[usize::MAX, 7], &sandbox.path("/run/lock"), || connect(&sandbox));
     }
 }
 
@@ -180,8 +151,7 @@ fn the_memos_scenario_typed_into_telnet(
         telnet.expect("200 Command okay.");
         assert_eq!(sandbox.read("/run/lock/LCK..ttyS1").as_deref(), Some(&b"      1234\n"[..]));
         telnet.type_in("unlock /dev/ttyS1 1234\r");
-        let released = until(LIMIT, || sandbox.locks().is_empty().then_some(()));
-        assert!(released.is_some(), "{:?}", sandbox.locks());
+        soon("released", || sandbox.locks().is_empty());
         telnet.type_in("quit\r");
         telnet.expect("221 Thank you for using the Lock File service on testbed");
         telnet.expect("Connection closed by foreign host.");
@@ -196,7 +166,7 @@ fn the_memos_scenario_typed_into_telnet(
 fn behind_inetd_pids_have_owners(#[values("openbsd-inetd", "xinetd")] name: &str) {
     let sandbox = machine(name);
     let _server = listening(name, &sandbox);
-    let alices = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let alices = sleeper(&sandbox, User::Alice);
     let words = ["127.0.0.1", "50001"];
     let mut telnet = sandbox.command("telnet").args(words).user(User::Alice).on_terminal().spawn();
     telnet.expect("220 ");
@@ -222,8 +192,7 @@ fn one_daemon_after_the_other() {
     let sandbox = machine("inetd-wait");
     let _inetd = listening("inetd-wait", &sandbox);
     for _ in 0..2 {
-        let mut clients: Vec<Client> =
-            (0..10).map(|_| Client::new(connect(&sandbox)).greeted()).collect();
+        let mut clients: Vec<Client> = (0..10).map(|_| connect(&sandbox).greeted()).collect();
         assert_eq!(daemons(&sandbox), 1);
         // A process that does not exist: the lock is stale from birth, and keeps no daemon.
         for client in &mut clients {
@@ -231,7 +200,6 @@ fn one_daemon_after_the_other() {
             assert_eq!(client.ask("unlock ttyS1 99999999"), DONE);
         }
         assert!(clients.iter_mut().all(|client| client.ask("quit").starts_with("221 ")));
-        let gone = until(LIMIT, || (daemons(&sandbox) == 0).then_some(()));
-        assert!(gone.is_some(), "the daemon still runs");
+        soon("the end of the daemon", || daemons(&sandbox) == 0);
     }
 }

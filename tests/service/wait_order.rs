@@ -1,18 +1,16 @@
 //! WAIT: which client gets the device, in which order, and which events wake and end a wait.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 use rstest::rstest;
-use testbed::{CLOSING, Client, Daemon, Ground, Holder, LIMIT, Sandbox, User, own, pause, until};
+use testbed::{CLOSING, Client, Daemon, Ground, Holder, Sandbox, User, own, pause};
 
-use crate::machine::{SOCKET, answer, daemon, said, sleeper};
-use crate::wire::Wire;
-
-const DONE: &str = "200 Command okay.";
-const BUSY: &str = "450 : File busy";
+use crate::machine::{answer, daemon, sleeper, waiter};
+use crate::wire::{BUSY, DONE, Wire};
 
 /// A client that has begun to wait: the service has read its line when it refuses another's LOCK,
 /// or, where somebody waits already, when it has answered a later client on the same thread.
@@ -23,6 +21,14 @@ fn waiting(daemon: &Daemon, device: &str, pid: u32, seconds: u32) -> Client {
     // in the order in which it came.
     settle(daemon);
     client
+}
+
+/// A daemon with a client that has a device for this process.
+fn owned() -> (Daemon, Client) {
+    let daemon = Daemon::start(&[]);
+    let mut owner = daemon.on_tcp().greeted();
+    assert_eq!(owner.lock("ttyS1", own()), 200);
+    (daemon, owner)
 }
 
 fn settle(daemon: &Daemon) {
@@ -59,9 +65,7 @@ fn a_waiter_keeps_its_place_when_silent_clients_connect() {
 
 #[test]
 fn first_come_first_served() {
-    let daemon = Daemon::start(&[]);
-    let mut owner = daemon.on_tcp().greeted();
-    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let (daemon, mut owner) = owned();
     let mut line: Vec<Client> = (0..5).map(|_| waiting(&daemon, "ttyS1", own(), 600)).collect();
     for _ in 0..line.len() {
         assert_eq!(owner.ask(&format!("unlock ttyS1 {}", own())), DONE);
@@ -109,13 +113,7 @@ fn a_waiter_kept_out_by_the_process_of_the_next_heads_no_line() {
     let words = ["-F", "/dev/ttyW0", "sh", "-c", "echo held; exec sleep 1000"];
     let mut bobs = sandbox.command("flock").args(words).user(User::Bob).spawn();
     bobs.expect("held");
-    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
-    let mut first = sandbox.command("socat").args(words).user(User::Alice).spawn();
-    first.expect("220 ");
-    first.type_in(&format!("wait ttyW0 {} 600\n", alices.pid()));
-    let lines =
-        || said(&sandbox, User::Root, "stat ttyW0").contains("scheme=waiting").then_some(());
-    assert!(until(LIMIT, lines).is_some());
+    let _first = waiter(&sandbox, User::Alice, "ttyW0", alices.pid());
     let ask = |verb: &str, rest: &str| {
         answer(&sandbox, User::Bob, &format!("{verb} ttyW0 {}{rest}", bobs.pid()))
     };
@@ -127,9 +125,7 @@ fn a_waiter_kept_out_by_the_process_of_the_next_heads_no_line() {
 /// As long as somebody waits, it can be seen who.
 #[test]
 fn waiters_are_shown() {
-    let daemon = Daemon::start(&[]);
-    let mut owner = daemon.on_tcp().greeted();
-    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let (daemon, mut owner) = owned();
     let _waiter = waiting(&daemon, "ttyS1", own(), 600);
     let line = format!("device=\"ttyS1\" scheme=waiting standing=alive pid={}", own());
     for question in ["stat ttyS1", "stat"] {
@@ -182,18 +178,12 @@ fn wakes<L>(daemon: &Daemon, mut lock: impl FnMut(&mut Client) -> L, mut end: im
 #[test]
 fn the_end_of_a_flock_is_seen() {
     let daemon = Daemon::start(&[]);
-    // A node nobody locks, and that does not mind. With -F the flock is the sleeper's own.
-    let mut flock = Command::new("flock")
-        .args(["-F", "/dev/full", "sh", "-c", "echo held; exec sleep 1000"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("flock (package util-linux)");
-    flock.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    // A node nobody locks, and that does not mind.
+    let flock = Holder::flocking(Path::new("/dev/full"), geteuid().as_raw());
     let mut client = daemon.on_tcp().greeted();
     assert_eq!(client.ask(&format!("lock full {}", own())), BUSY);
     let mut client = waiting(&daemon, "full", own(), 600);
-    flock.kill().unwrap();
-    flock.wait().unwrap();
+    drop(flock);
     assert_eq!(client.line(), DONE);
 }
 
@@ -202,12 +192,8 @@ fn the_end_of_a_flock_is_seen() {
 #[test]
 fn an_inherited_flock_is_looked_at_once_a_second() {
     let daemon = Daemon::start(&[]);
-    let mut heir = Command::new("sh")
-        .args(["-c", "exec 3<>/dev/urandom; flock 3; echo held; exec sleep 1000"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("flock (package util-linux)");
-    heir.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    let heir = "exec 3<>/dev/urandom; flock 3; echo held; exec sleep 1000";
+    let heir = Holder::speaking(Command::new("sh").args(["-c", heir]));
     let mut client = waiting(&daemon, "urandom", own(), 600);
     // Each look may wait for the thread that reads the kernel's list, for longer while strangers change the list.
     let wake_ups = std::iter::repeat_with(|| {
@@ -216,8 +202,7 @@ fn an_inherited_flock_is_looked_at_once_a_second() {
         daemon.kilobytes("voluntary_ctxt_switches") - before
     });
     let counts: Vec<_> = wake_ups.take(5).take_while(|count| *count >= 60).collect();
-    heir.kill().unwrap();
-    heir.wait().unwrap();
+    drop(heir);
     assert_eq!(client.line(), DONE);
     assert!(counts.len() < 5, "wake-ups in three seconds: {counts:?}");
 }
@@ -228,15 +213,9 @@ fn an_inherited_flock_is_looked_at_once_a_second() {
 fn a_device_whose_second_name_is_locked_is_looked_at_once_a_second() {
     let sandbox = Sandbox::with_lfpd().port("ttyW0").link("modemW", "ttyW0").enter();
     let service = daemon(&sandbox, &[]);
-    let (holder, waiter) = (sleeper(&sandbox, User::Root), sleeper(&sandbox, User::Root));
+    let (holder, waiting) = (sleeper(&sandbox, User::Root), sleeper(&sandbox, User::Root));
     sandbox.write("/run/lock/LCK..modemW", format!("{:>10}\n", holder.pid()), 0o644);
-    let words = ["-t30", "-", &format!("UNIX-CONNECT:{SOCKET}")];
-    let mut client = sandbox.command("socat").args(words).spawn();
-    client.expect("220 ");
-    client.type_in(&format!("wait ttyW0 {} 600\n", waiter.pid()));
-    let waits =
-        || said(&sandbox, User::Root, "stat ttyW0").contains("scheme=waiting").then_some(());
-    assert!(until(LIMIT, waits).is_some());
+    let mut client = waiter(&sandbox, User::Root, "ttyW0", waiting.pid());
     let looks = || {
         let status = sandbox.read(&format!("/proc/{}/status", service.pid())).unwrap();
         let status = String::from_utf8(status).unwrap();
@@ -253,9 +232,7 @@ fn a_device_whose_second_name_is_locked_is_looked_at_once_a_second() {
 
 #[test]
 fn a_wait_ends_at_its_deadline() {
-    let daemon = Daemon::start(&[]);
-    let mut owner = daemon.on_tcp().greeted();
-    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let (daemon, mut owner) = owned();
     let mut long = waiting(&daemon, "ttyS1", own(), 600);
     let mut short = daemon.on_unix().greeted();
     let began = Instant::now();
@@ -277,14 +254,12 @@ enum Leaving {
 fn a_waiter_that_leaves_does_not_get_it(
     #[values(Leaving::Closes, Leaving::HalfCloses)] how: Leaving,
 ) {
-    let daemon = Daemon::start(&[]);
-    let mut owner = daemon.on_tcp().greeted();
-    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let (daemon, mut owner) = owned();
     let ghost = Holder::new();
     let mut first = waiting(&daemon, "ttyS1", ghost.pid(), 600);
     let mut second = waiting(&daemon, "ttyS1", own(), 600);
     match how {
-        Leaving::Closes => drop(first),
+        Leaving::Closes => first.leave(),
         Leaving::HalfCloses => {
             let stream = std::os::fd::AsRawFd::as_raw_fd(first.stream.get_ref());
             nix::sys::socket::shutdown(stream, nix::sys::socket::Shutdown::Write).unwrap();
@@ -308,7 +283,7 @@ fn a_waiter_that_left_before_it_was_heard_does_not_get_it(#[case] on: fn(&Daemon
     let mut gone = on(&daemon).greeted();
     daemon.signal(Signal::SIGSTOP);
     gone.say(&format!("wait ttyS1 {} 0", own()));
-    drop(gone);
+    gone.leave();
     daemon.until_tcp_clients_left();
     daemon.signal(Signal::SIGCONT);
     settle(&daemon);
@@ -318,9 +293,7 @@ fn a_waiter_that_left_before_it_was_heard_does_not_get_it(#[case] on: fn(&Daemon
 /// What is said while waiting is obeyed afterwards, in order.
 #[test]
 fn commands_sent_during_a_wait_are_obeyed_after_it() {
-    let daemon = Daemon::start(&[]);
-    let mut owner = daemon.on_tcp().greeted();
-    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let (daemon, mut owner) = owned();
     let mut client = daemon.on_tcp().greeted();
     client.say(&format!("wait ttyS1 {} 600\r\nunlock ttyS1 {}\r\nquit", own(), own()));
     settle(&daemon);
@@ -334,9 +307,7 @@ fn commands_sent_during_a_wait_are_obeyed_after_it() {
 
 #[test]
 fn waiters_are_told_when_the_service_ends() {
-    let mut daemon = Daemon::start(&[]);
-    let mut owner = daemon.on_tcp().greeted();
-    assert_eq!(owner.ask(&format!("lock ttyS1 {}", own())), DONE);
+    let (mut daemon, _owner) = owned();
     let mut client = waiting(&daemon, "ttyS1", own(), 600);
     daemon.signal(Signal::SIGTERM);
     assert_eq!(client.line(), CLOSING);
@@ -348,13 +319,10 @@ fn waiters_are_told_when_the_service_ends() {
 /// A process with one client cannot keep order among several, so it does not offer to.
 #[test]
 fn a_single_session_does_not_wait() {
-    let wire = Wire::on(&Ground::new());
-    assert!(wire.receive().starts_with("220 "));
-    for line in ["wait ttyS1 5 1\r\n", "wait\r\n", "WAIT x\n"] {
-        assert!(wire.send(line.as_bytes()));
-        assert_eq!(wire.receive(), "202 Command not implemented\r\n");
+    let wire = Wire::greeted(&Ground::new());
+    for line in ["wait ttyS1 5 1", "wait", "WAIT x"] {
+        assert_eq!(wire.ask(line), "202 Command not implemented");
     }
-    assert!(wire.send(b"help\r\n"));
-    assert!(!wire.receive().contains("WAIT"));
+    assert!(!wire.ask("help").contains("WAIT"));
     assert_eq!(wire.finish().status.code(), Some(0));
 }

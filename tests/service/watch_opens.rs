@@ -2,7 +2,9 @@
 //! comer is told that the port is busy. Real ports, real programs that lock nothing.
 
 use rstest::rstest;
-use testbed::{Command, LFP, LFPD, LIMIT, Process, Sandbox, User, steps, until};
+use testbed::{LFP, LFPD, Process, Sandbox, User, soon, steps};
+
+use crate::machine::{numbered, sleeper};
 
 const WATCH: &[&str] = &["--watch-opens"];
 
@@ -24,7 +26,7 @@ fn sandbox() -> Sandbox {
         .enter()
 }
 
-fn lfpd<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Command<'s> {
+fn serve<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Process<'s> {
     let own = [
         "--reuid=lfpd",
         "--regid=lfpd",
@@ -36,27 +38,16 @@ fn lfpd<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Command<'
         Server::Root => sandbox.command(LFPD),
         Server::Own => sandbox.command("setpriv").args(own).arg(LFPD),
     };
-    command.args(options)
-}
-
-fn serve<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Process<'s> {
     // The socket is there before the watch is; a client gets its greeting after both.
-    let mut daemon = sandbox.serve_by(lfpd(sandbox, server, options));
+    let mut daemon = sandbox.serve_by(command.args(options));
     assert!(daemon.runs(), "{}", daemon.output());
     daemon
 }
 
-/// Takes the lock for another process. 0: taken; 1: busy.
-fn lock(sandbox: &Sandbox, port: &str, holder: &Process<'_>) -> i32 {
-    sandbox.command(LFP).args(["lock", port, "--pid", &holder.pid().to_string()]).run().code()
-}
-
-fn unlock(sandbox: &Sandbox, port: &str, holder: &Process<'_>) -> i32 {
-    sandbox.command(LFP).args(["unlock", port, "--pid", &holder.pid().to_string()]).run().code()
-}
-
-fn somebody(sandbox: &Sandbox) -> Process<'_> {
-    sandbox.command("sleep").arg("1000").user(User::Bob).spawn()
+/// `lfp lock` or `lfp unlock` for another process. 0: done; 1: busy.
+fn lfp(sandbox: &Sandbox, verb: &str, holder: &Process<'_>) -> i32 {
+    let words = [verb, "/dev/ttyW0", "--pid", &holder.pid().to_string()];
+    sandbox.command(LFP).args(words).run().code()
 }
 
 /// Whom the lock file of a port names.
@@ -65,12 +56,12 @@ fn locked_by(sandbox: &Sandbox, port: &str) -> Option<u32> {
     String::from_utf8(file).ok()?.trim().parse().ok()
 }
 
-fn is_locked_by(sandbox: &Sandbox, port: &str, process: &Process<'_>) -> bool {
-    until(LIMIT, || (locked_by(sandbox, port) == Some(process.pid())).then_some(())).is_some()
+fn wait_until_locked_by(sandbox: &Sandbox, port: &str, process: &Process<'_>) {
+    soon("its lock", || locked_by(sandbox, port) == Some(process.pid()));
 }
 
-fn is_free(sandbox: &Sandbox, port: &str) -> bool {
-    until(LIMIT, || locked_by(sandbox, port).is_none().then_some(())).is_some()
+fn wait_until_free(sandbox: &Sandbox, port: &str) {
+    soon("no lock", || locked_by(sandbox, port).is_none());
 }
 
 /// A shell of Alice's that has done the first of its steps.
@@ -83,9 +74,9 @@ fn shell<'s>(sandbox: &'s Sandbox, its: &[&str]) -> Process<'s> {
 /// Everybody who opened a port before this call and is to be looked at has been looked at.
 fn everybody_was_looked_at(sandbox: &Sandbox) {
     let later = shell(sandbox, &["exec 3<>/dev/ttyW1"]);
-    assert!(is_locked_by(sandbox, "ttyW1", &later));
+    wait_until_locked_by(sandbox, "ttyW1", &later);
     later.kill();
-    assert!(is_free(sandbox, "ttyW1"));
+    wait_until_free(sandbox, "ttyW1");
 }
 
 #[rstest]
@@ -101,15 +92,15 @@ fn a_program_without_locks_keeps_others_out(
 ) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, server, WATCH);
-    let (words, other) = (&program[1..], somebody(&sandbox));
+    let (words, other) = (&program[1..], sleeper(&sandbox, User::Bob));
     let opener = sandbox.command(program[0]).args(words).user(User::Alice).spawn();
-    assert!(is_locked_by(&sandbox, "ttyW0", &opener), "{}", opener.output());
-    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 1, "busy");
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
+    assert_eq!(lfp(&sandbox, "lock", &other), 1, "busy");
     let who = sandbox.command(LFP).args(["who", "/dev/ttyW0"]).user(User::Bob).run();
     assert!(who.said("LCK..ttyW0") && who.said("alice"), "{who}");
     opener.kill();
-    assert!(is_free(&sandbox, "ttyW0"));
-    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 0, "free");
+    wait_until_free(&sandbox, "ttyW0");
+    assert_eq!(lfp(&sandbox, "lock", &other), 0, "free");
 }
 
 /// Off unless asked for: then a port that is merely open is anybody's.
@@ -118,8 +109,8 @@ fn a_program_without_locks_keeps_others_out(
 fn without_the_option_nothing_is_locked_for_anybody() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, &[]);
-    let (_opener, other) = (shell(&sandbox, &["exec 3<>/dev/ttyW0"]), somebody(&sandbox));
-    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 0);
+    let (_opener, other) = (shell(&sandbox, &["exec 3<>/dev/ttyW0"]), sleeper(&sandbox, User::Bob));
+    assert_eq!(lfp(&sandbox, "lock", &other), 0);
 }
 
 #[rstest]
@@ -135,9 +126,9 @@ fn a_process_that_closes_the_port_loses_the_lock(
     assert!(brief.runs());
 
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
-    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
     opener.go_on(1);
-    assert!(is_free(&sandbox, "ttyW0"));
+    wait_until_free(&sandbox, "ttyW0");
     assert!(opener.runs());
 }
 
@@ -148,7 +139,7 @@ fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Root, WATCH);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0 4<>/dev/ttyW0", "exec 3>&-"]);
-    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
     opener.go_on(1);
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
@@ -160,14 +151,14 @@ fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
 fn the_lock_of_another_is_waited_for(#[values(Server::Root, Server::Own)] server: Server) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, server, WATCH);
-    let other = somebody(&sandbox);
-    assert_eq!(lock(&sandbox, "/dev/ttyW0", &other), 0);
+    let other = sleeper(&sandbox, User::Bob);
+    assert_eq!(lfp(&sandbox, "lock", &other), 0);
     let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), Some(other.pid()));
-    assert!(is_shown_open(&sandbox, "read line").is_some(), "who has it open is shown");
+    assert!(is_shown_open(&sandbox, "read line"), "who has it open is shown");
     other.kill();
-    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
 }
 
 /// A lock that its owner has given up, or taken himself, is no affair of the watch.
@@ -177,9 +168,9 @@ fn a_lock_of_its_own_is_left_alone() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
-    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
-    assert_eq!(unlock(&sandbox, "/dev/ttyW0", &opener), 0);
-    assert_eq!(lock(&sandbox, "/dev/ttyW0", &opener), 0);
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
+    assert_eq!(lfp(&sandbox, "unlock", &opener), 0);
+    assert_eq!(lfp(&sandbox, "lock", &opener), 0);
     opener.go_on(1);
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
@@ -191,17 +182,16 @@ fn a_lock_of_its_own_is_left_alone() {
 fn agetty_gets_no_lock() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
-    let getty = sandbox.command("agetty").args(["--local-line", "ttyW0", "9600"]).spawn();
-    let is_shown = until(LIMIT, || is_shown_open(&sandbox, "agetty"));
-    assert!(is_shown.is_some(), "{}", getty.output());
+    let _getty = sandbox.command("agetty").args(["--local-line", "ttyW0", "9600"]).spawn();
+    soon("it is shown", || is_shown_open(&sandbox, "agetty"));
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), None);
 }
 
 /// What another user is told, who sees nobody's descriptors.
-fn is_shown_open(sandbox: &Sandbox, program: &str) -> Option<()> {
+fn is_shown_open(sandbox: &Sandbox, program: &str) -> bool {
     let who = sandbox.command(LFP).args(["who", "/dev/ttyW0"]).user(User::Bob).run();
-    who.output().lines().any(|line| line.contains(" open ") && line.contains(program)).then_some(())
+    who.output().lines().any(|line| line.contains(" open ") && line.contains(program))
 }
 
 /// A process that may not use the port, and was handed it open, keeps nobody from it.
@@ -230,14 +220,7 @@ fn the_number_of_an_opener_is_not_the_opener() {
     opener.expect("opened");
     let number = opener.pid();
     opener.kill();
-    let again = format!(
-        "until [ \"$pid\" = {number} ]; do [ -z \"$pid\" ] || kill -KILL $pid; \
-         echo {} >/proc/sys/kernel/ns_last_pid; \
-         setpriv --reuid=bob --regid=bob --init-groups sleep 1000 & pid=$!; done; echo again; cat",
-        number - 1
-    );
-    let mut bobs = sandbox.command("bash").args(["-c", &again]).spawn();
-    bobs.expect("again");
+    let _bobs = numbered(&sandbox, "bob", &[number]);
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), None);
 }
@@ -249,7 +232,7 @@ fn a_program_that_opened_the_port_before_the_service_is_found() {
     let sandbox = sandbox();
     let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
     let _daemon = serve(&sandbox, Server::Root, WATCH);
-    assert!(is_locked_by(&sandbox, "ttyW0", &opener));
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
 }
 
 /// A port that is plugged in is watched from then on.
@@ -263,11 +246,10 @@ fn a_port_that_comes_is_watched() {
     let made = sandbox.command("sh").args(["-c", node]).run();
     let inode: u64 = made.output().trim().parse().expect("its number");
     let marks = format!("cat /proc/{}/fdinfo/*", daemon.pid());
-    let is_watched = until(LIMIT, || {
+    soon("it is watched", || {
         let marks = sandbox.command("sh").args(["-c", &marks]).run();
-        marks.said(&format!("fanotify ino:{inode:x} ")).then_some(())
+        marks.said(&format!("fanotify ino:{inode:x} "))
     });
-    assert!(is_watched.is_some());
 }
 
 /// The one great capability is given up before the first client is served.
@@ -284,13 +266,19 @@ fn the_capability_is_given_up_entirely() {
 }
 
 #[rstest]
-#[case::without_the_capability(&["setpriv", "--reuid=lfpd", "--regid=lfpd", "--clear-groups", "/run/test/lfpd", "--watch-opens", "--listen", "unix:/run/lfpd/lfpd.sock"], "CAP_SYS_ADMIN")]
-#[case::without_a_socket(&["/run/test/lfpd", "--watch-opens"], "--listen")]
+#[case::without_a_capability(&["--listen", "unix:/run/lfpd/lfpd.sock"], User::Lfpd, ["CAP_SYS_ADMIN", "CAP_SYS_PTRACE"])]
+#[case::without_a_socket(&[], User::Root, ["--listen"; 2])]
 #[ignore = "needs root: tests/run"]
-fn an_option_that_cannot_work_is_refused_with_a_reason(#[case] words: &[&str], #[case] why: &str) {
+fn an_option_that_cannot_work_is_refused_with_a_reason(
+    #[case] words: &[&str],
+    #[case] user: User,
+    #[case] why: [&str; 2],
+) {
     let sandbox = sandbox();
-    let end = sandbox.command(words[0]).args(&words[1..]).on_terminal().run();
-    assert!(end.code() == 1 && end.said(why), "{end}");
+    for (option, why) in ["--watch-opens", "--exclusive"].into_iter().zip(why) {
+        let end = sandbox.command(LFPD).arg(option).args(words).user(user).on_terminal().run();
+        assert!(end.code() == 1 && end.said(why), "{end}");
+    }
 }
 
 /// The descriptors of the process that is examined.
@@ -323,17 +311,16 @@ fn looking_at_very_many_descriptors_keeps_nobody_waiting() {
     );
     let mut opener = sandbox.command("bash").args(["-c", &many]).spawn();
     opener.expect("many.");
-    let mut noop_until = |is_so: &dyn Fn() -> bool| {
-        let so = until(LIMIT, || {
+    let mut noop_until = |is_locked: bool| {
+        soon("the lock or its end", || {
             assert!(client.ask("noop").starts_with("200 "));
-            is_so().then_some(())
+            locked_by(&sandbox, "ttyW0").is_some() == is_locked
         });
-        assert!(so.is_some());
     };
-    noop_until(&|| locked_by(&sandbox, "ttyW0").is_some());
+    noop_until(true);
     opener.type_in("\n");
     opener.expect("closed.");
-    noop_until(&|| locked_by(&sandbox, "ttyW0").is_none());
+    noop_until(false);
 
     let trace = sandbox.read(trace).expect("a trace");
     let (by_main, by_others) = examinations(&String::from_utf8_lossy(&trace));

@@ -1,16 +1,23 @@
 //! The real program on a connection whose packets stay what they are: one send, one read.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use lfpd::limits::READ_BYTES;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, send, shutdown, socketpair,
 };
-use testbed::{Ground, LIMIT, ended, own};
+use testbed::{Client, Ground, LIMIT, Transcript, ended, own};
+
+/// The answer to a command that was carried out.
+pub(crate) const DONE: &str = "200 Command okay.";
+
+/// The answer where a device is another's.
+pub(crate) const BUSY: &str = "450 : File busy";
 
 /// The program under test on descriptors 0, 1 and 2 of one connection, as inetd would.
 pub(crate) struct Wire {
@@ -27,6 +34,13 @@ pub(crate) struct Ending {
 impl Wire {
     pub(crate) fn on(ground: &Ground) -> Self {
         Self::start(ground.command())
+    }
+
+    /// The same, with the greeting taken.
+    pub(crate) fn greeted(ground: &Ground) -> Self {
+        let wire = Self::on(ground);
+        assert!(wire.receive().starts_with("220 "));
+        wire
     }
 
     pub(crate) fn start(mut command: Command) -> Self {
@@ -60,6 +74,12 @@ impl Wire {
         String::from_utf8(packet[..length].to_vec()).expect("text")
     }
 
+    /// Sends one line; the answer, without its end.
+    pub(crate) fn ask(&self, line: &str) -> String {
+        assert!(self.send(format!("{line}\r\n").as_bytes()));
+        self.receive().trim_end().to_owned()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -84,13 +104,41 @@ impl Wire {
     }
 }
 
-/// Starts the program with both descriptors on one end of a stream; the other end.
-pub(crate) fn on_stream(mut command: Command) -> (UnixStream, Child) {
+/// Starts the program with descriptors 0 and 1 on one end of a stream; the other end.
+pub(crate) fn on_stream(command: Command) -> (UnixStream, Child) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_read_timeout(Some(LIMIT)).unwrap();
     ours.set_write_timeout(Some(LIMIT)).unwrap();
-    let child = command.stdin(copy(&theirs)).stdout(copy(&theirs)).spawn().unwrap();
-    (ours, child)
+    (ours, on_connection(command, theirs))
+}
+
+/// Starts the program with descriptors 0 and 1 on this connection, as inetd would.
+pub(crate) fn on_connection(mut command: Command, theirs: impl Into<OwnedFd>) -> Child {
+    let theirs = theirs.into();
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs).spawn().unwrap()
+}
+
+/// Holds a conversation on connections to a service with these locks, each time in pieces of another length.
+pub(crate) fn hold(
+    transcript: &Transcript,
+    pieces: &[usize],
+    locks: &Path,
+    on: impl Fn() -> Client,
+) {
+    let sent = transcript.sent();
+    for piece in pieces {
+        let mut client = on();
+        for bytes in sent.chunks(*piece) {
+            // After QUIT the service does not listen any more.
+            let _ = client.stream.get_mut().write_all(bytes);
+        }
+        let _ = shutdown(client.stream.get_ref().as_raw_fd(), Shutdown::Write);
+        assert_eq!(client.rest(), transcript.answered(usize::MAX), "in pieces of {piece}");
+        // What one round leaves behind would be in the way of the next.
+        for lock in std::fs::read_dir(locks).unwrap() {
+            std::fs::remove_file(lock.unwrap().path()).unwrap();
+        }
+    }
 }
 
 /// The memory that a process has needed at most, in KiB.
@@ -98,11 +146,6 @@ pub(crate) fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
-/// A connection's end as a descriptor for a child.
-pub(crate) fn copy(stream: &UnixStream) -> Stdio {
-    Stdio::from(OwnedFd::from(stream.try_clone().unwrap()))
 }
 
 /// One TCP connection on loopback: the client's end, and the end that inetd would hand over.
@@ -113,17 +156,11 @@ pub(crate) fn tcp() -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
-/// Starts the program on a TCP connection.
-pub(crate) fn on_tcp(ground: &Ground, theirs: TcpStream) -> Child {
-    let copy = Stdio::from(OwnedFd::from(theirs.try_clone().unwrap()));
-    ground.command().stdin(copy).stdout(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap()
-}
-
 /// Takes a device for the test's own process, and hangs up.
 pub(crate) fn locked(ground: &Ground, device: &str) {
-    let wire = Wire::on(ground);
-    wire.receive();
-    assert!(wire.send(format!("lock {device} {}\n", own()).as_bytes()));
-    assert_eq!(wire.receive(), "200 Command okay.\r\n");
-    wire.hang_up();
+    let wire = Wire::greeted(ground);
+    assert_eq!(wire.ask(&format!("lock {device} {}", own())), DONE);
+    // The lock is the process's, not the connection's.
+    assert_eq!(wire.hang_up().code(), Some(0));
+    assert!(ground.locks().contains(&format!("LCK..{device}")));
 }

@@ -300,7 +300,6 @@ impl Opener {
 
 #[cfg(test)]
 mod tests {
-    use pidlockfile::process::Start;
     use ttylock::Numbers;
 
     use super::*;
@@ -356,44 +355,6 @@ mod tests {
 
     fn pids(openers: &Openers) -> Vec<i64> {
         openers.of(None).map(|(_, who)| i64::from(who.pid.as_raw())).collect()
-    }
-
-    /// After fork and exit of an opener, any process may get its number.
-    #[test]
-    fn a_process_with_the_number_now_did_not_open_the_port() {
-        let now = Instant::now();
-        let mut openers = locked(5, now);
-        let later = ProcessIdentity { start: Start::At(9), ..who(5) };
-        assert!(!openers.settle(PORT, &later, Verdict::Locked, now));
-        openers.gone(|opener| *opener == later);
-        assert_eq!(pids(&openers), [5]);
-        openers.opened(PORT, &later, now);
-        assert_eq!(openers.of(None).collect::<Vec<_>>(), [(PORT, &later)]);
-    }
-
-    #[test]
-    fn a_process_with_a_port_open_is_examined_after_a_second() {
-        let (mut openers, now) = (Openers::default(), Instant::now());
-        saw(&mut openers, 5, Deed::Opened, now);
-        saw(&mut openers, 5, Deed::Opened, now + OPEN_FOR / 2);
-        assert_eq!(openers.next(now + OPEN_FOR / 2), None);
-        assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR));
-        // It could not be seen: the kernel has said that it opened the port.
-        assert_eq!(examine(&mut openers, None, now + OPEN_FOR), Some(pid(5)));
-        let now = now + OPEN_FOR;
-        assert!(openers.has_wishes(now) && openers.next_wish(now) == wish(5));
-    }
-
-    #[test]
-    fn a_process_that_closes_it_before_is_forgotten() {
-        let (mut openers, now) = (Openers::default(), Instant::now());
-        for number in [5, 6] {
-            saw(&mut openers, number, Deed::Opened, now);
-        }
-        saw(&mut openers, 5, Deed::Closed, now);
-        assert_eq!(examine(&mut openers, Some(false), now), Some(pid(5)));
-        openers.gone(|opener| *opener == who(6));
-        assert_eq!((pids(&openers), openers.next_moment(now)), (vec![], None));
     }
 
     #[test]
@@ -462,23 +423,6 @@ mod tests {
         examine(&mut openers, Some(false), now);
         saw(&mut openers, 5, Deed::Opened, now);
         assert_eq!((openers.next_wish(now), pids(&openers)), (None, vec![5]));
-    }
-
-    /// It is the process's own by now, or another's.
-    #[test]
-    fn a_lock_that_was_given_up_is_not_given_up_twice() {
-        let now = Instant::now();
-        for is_closed in [true, false] {
-            let mut openers = locked(5, now);
-            saw(&mut openers, 5, Deed::Closed, now);
-            if is_closed {
-                examine(&mut openers, Some(false), now);
-            }
-            openers.released(PORT, pid(6));
-            openers.released(PORT, pid(5));
-            examine(&mut openers, Some(false), now);
-            assert_eq!(openers.next_wish(now), None);
-        }
     }
 
     /// It closes the port while the service takes the lock.

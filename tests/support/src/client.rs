@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
 use nix::sys::time::TimeVal;
 
 use crate::until::LIMIT;
@@ -64,6 +64,15 @@ impl Client {
         let mut readable = [PollFd::new(self.stream.get_ref().as_fd(), PollFlags::POLLIN)];
         let limit = PollTimeout::try_from(LIMIT).expect("less than a month");
         assert_eq!(poll(&mut readable, limit), Ok(1), "a service that speaks");
+    }
+
+    /// Leaves at once. After a close alone, a program that another test starts at this moment has the connection open
+    /// until it has become that program.
+    ///
+    /// # Panics
+    /// It is no socket.
+    pub fn leave(self) {
+        shutdown(self.stream.get_ref().as_raw_fd(), Shutdown::Both).expect("a connection");
     }
 
     /// The next line without its end, or nothing at the end of the connection.

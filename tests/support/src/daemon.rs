@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -202,6 +203,28 @@ impl Holder {
         let child = command.stdin(Stdio::null()).spawn().expect("a program that is installed");
         until_it_shows_its_words(&child);
         Self(child)
+    }
+
+    /// Another program, once it has said its first line. It may read until this is dropped.
+    ///
+    /// # Panics
+    /// It ends before.
+    #[must_use]
+    pub fn speaking(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a program that is installed");
+        let output = child.stdout.as_mut().expect("its output");
+        let said = BufReader::new(output).read_line(&mut String::new());
+        assert!(said.expect("a line") > 0, "it has ended");
+        Self(child)
+    }
+
+    /// A process of this user's that has taken `flock(2)` on a file.
+    #[must_use]
+    pub fn flocking(file: &Path, uid: u32) -> Self {
+        let mut flock = Command::new("flock");
+        flock.arg("--no-fork").arg(file).args(["sh", "-c", "echo held; exec sleep 1000"]);
+        Self::speaking(flock.uid(uid))
     }
 
     /// Its number.

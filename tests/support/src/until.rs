@@ -24,6 +24,15 @@ pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Op
     }
 }
 
+/// Waits until this is so.
+///
+/// # Panics
+/// It is not so within [`LIMIT`].
+pub fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+    let seen = until(LIMIT, || is_so().then_some(()));
+    assert!(seen.is_some(), "not in time: {what}");
+}
+
 /// Receives a datagram. An interruption is none: a receive with a time limit has one when the machine stood
 /// still meanwhile.
 ///
