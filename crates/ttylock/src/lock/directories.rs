@@ -4,15 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::fmt;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use pidlockfile::{Directory, Gate, Name, Status};
+use pidlockfile::{Directory, Found, Gate, Name, Status};
 
 use super::names::{LockNames, is_lock_file};
+use crate::dialects::content::READ_LIMIT;
 use crate::limits::LOCKS_FOR_INVENTED;
 use crate::sys;
 
@@ -58,6 +60,26 @@ pub(crate) struct Place {
     pub role: Role,
 }
 
+/// The name of a lock in one of the directories, whether there is such a file or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockFile<'d> {
+    pub place: &'d Place,
+    pub name: &'d Name,
+}
+
+impl LockFile<'_> {
+    pub(crate) fn read(self) -> Result<Found, pidlockfile::Error> {
+        self.place.directory.read(self.name, READ_LIMIT)
+    }
+}
+
+/// The full name, for the log.
+impl fmt::Display for LockFile<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.path.join(self.name.as_str()).display().fmt(f)
+    }
+}
+
 impl Directories {
     /// Opens the directory that is written, and all others that exist.
     ///
@@ -86,13 +108,13 @@ impl Directories {
     }
 
     /// Where a lock of a device with these names may be that is not written by us.
-    pub(super) fn searched<'a>(
-        &'a self,
-        names: &'a LockNames,
-    ) -> impl Iterator<Item = (&'a Place, &'a Name)> {
-        let own = names.searched.iter().map(|name| (&self.own, name));
+    pub(super) fn searched<'d>(
+        &'d self,
+        names: &'d LockNames,
+    ) -> impl Iterator<Item = LockFile<'d>> {
+        let own = names.searched.iter().map(|name| self.own.file(name));
         let others = self.others.iter().flat_map(|place| {
-            names.all().filter(|name| place.may_hold(name)).map(move |name| (place, name))
+            names.all().filter(|name| place.may_hold(name)).map(|name| place.file(name))
         });
         own.chain(others)
     }
@@ -133,10 +155,10 @@ impl Place {
         self.role == Role::Searched && self.directory.mode() & 0o002 != 0
     }
 
-    /// The full name of a file in it, for the log.
+    /// A file of this name.
     #[must_use]
-    pub(crate) fn name(&self, file: &Name) -> String {
-        self.path.join(file.as_str()).display().to_string()
+    pub(crate) fn file<'d>(&'d self, name: &'d Name) -> LockFile<'d> {
+        LockFile { place: self, name }
     }
 
     /// Whether a file of that name may be there; if that cannot be found out, it may. Each name is looked up: a directory

@@ -16,7 +16,7 @@ use super::{Cause, Contended, Event, Outcome, Pass, Request};
 use crate::device::name::DeviceName;
 use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
-use crate::lock::holders::Holder;
+use crate::lock::holders::{Holder, serial_devices};
 
 /// How often a name is tried again if other processes change it between our check and our action. Each change means
 /// that another process has made progress, so this limits trouble, not waiting.
@@ -44,8 +44,6 @@ pub use survey::Survey;
 /// The locks of this machine, for one session or for a whole daemon.
 #[derive(Debug)]
 pub struct Table {
-    layout: Layout,
-    open: Option<Directories>,
     state: State,
 }
 
@@ -76,14 +74,13 @@ impl Table {
     /// Opens nothing yet; the answers show which directories cannot be opened.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        let state = State::new(layout.dialect.content);
-        Self { layout, open: None, state }
+        Self { state: State::new(layout) }
     }
 
     /// The directories that it uses.
     #[must_use]
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.state.layout
     }
 
     /// The events that belong to no answer. They are deleted.
@@ -93,24 +90,15 @@ impl Table {
 
     /// Opens all directories again at the next request: some may be new, or may have been replaced.
     pub fn reopen(&mut self) {
-        self.open = None;
+        self.state.close();
     }
 
     /// The open lock directories, to be watched.
     pub fn directories(&mut self) -> Vec<&pidlockfile::Directory> {
-        let _ = self.parts();
+        let _ = self.state.open();
         self.state.events.clear();
-        self.open.iter().flat_map(Directories::each).map(|place| &place.directory).collect()
-    }
-
-    /// Everything that a request needs. The directories are opened once.
-    fn parts(&mut self) -> Result<(&Layout, &Directories, &mut State), Stop> {
-        let Self { layout, open, state } = self;
-        let open = match open {
-            Some(open) => open,
-            None => open.insert(state.open(layout)?),
-        };
-        Ok((layout, open, state))
+        let open = self.state.opened().into_iter();
+        open.flat_map(Directories::each).map(|place| &place.directory).collect()
     }
 
     /// Takes every lock file of the device for the pid, or none. May sleep for some milliseconds, so it is for
@@ -164,11 +152,7 @@ impl Table {
         resolved: Option<ResolvedDevice>,
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.backoff = backoff;
-        let taken = self
-            .parts()
-            .and_then(|(layout, open, state)| take::take(layout, open, state, request, resolved));
-        self.answer(taken.map(|()| None))
+        self.attempt(backoff, |state| take::take(state, request, resolved).map(|()| None))
     }
 
     /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
@@ -181,11 +165,7 @@ impl Table {
         request: &Request,
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.backoff = backoff;
-        let released = self
-            .parts()
-            .and_then(|(layout, open, state)| release::release(layout, open, state, request));
-        self.answer(released.map(Some))
+        self.attempt(backoff, |state| release::release(state, request).map(Some))
     }
 
     /// One attempt at [`Table::pass`], of a device from [`Table::resolve`] or of the one that is named. Busy unless
@@ -200,15 +180,17 @@ impl Table {
         resolved: Option<ResolvedDevice>,
         backoff: Backoff,
     ) -> Result<Answer, Contended> {
-        self.state.backoff = backoff;
-        let passed = self
-            .parts()
-            .and_then(|(layout, open, state)| pass::pass(layout, open, state, pass, resolved));
-        self.answer(passed.map(|()| None))
+        self.attempt(backoff, |state| pass::pass(state, pass, resolved).map(|()| None))
     }
 
     /// What was done may have released a device.
-    fn answer(&mut self, done: Result<Option<String>, Stop>) -> Result<Answer, Contended> {
+    fn attempt(
+        &mut self,
+        backoff: Backoff,
+        deed: impl FnOnce(&mut State) -> Result<Option<String>, Stop>,
+    ) -> Result<Answer, Contended> {
+        self.state.backoff = backoff;
+        let done = deed(&mut self.state);
         let events = self.take_events();
         let (outcome, blocker, released) = match done {
             Ok(released) => (Outcome::Done, None, released),
@@ -225,7 +207,7 @@ impl Table {
     /// # Errors
     /// The answer, if nothing can be locked by this name.
     pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
-        let resolved = resolve::resolve(&self.layout, &mut self.state, device);
+        let resolved = resolve::resolve(&mut self.state, device);
         resolved.map_err(|_| Answer {
             outcome: Outcome::Denied,
             blocker: None,
@@ -237,31 +219,31 @@ impl Table {
     /// The real name of a resolved device, and the files that may keep it busy.
     #[must_use]
     pub fn names_of(&self, resolved: &ResolvedDevice) -> Option<Names> {
-        resolve::names_of(&self.layout, resolved)
+        resolve::names_of(&self.state.layout, resolved)
     }
 
     /// Whether a resolved device is locked for this number by a lock that was taken before any process had it. By the
     /// first lock file and its record.
     pub fn is_foreseen_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
-        let Ok((layout, open, state)) = self.parts() else { return false };
-        survey::is_foreseen_for(layout, open, state, resolved, pid)
+        survey::is_foreseen_for(&mut self.state, resolved, pid)
     }
 
     /// The holders of a device, also those that have ended, under any scheme that is visible without opening it; without
     /// a device, those of all: every lock file in every directory, and every serial device that is locked by flock or
     /// open. Nothing is changed. A name that leads nowhere has no holders. The search ends after that time at the latest.
     pub fn holders(&mut self, device: Option<&DeviceName>, time: Duration) -> Survey {
-        only(self.surveys(&[device.cloned()], Instant::now() + time))
+        let survey = self.surveys(&[device.cloned()], Instant::now() + time).pop().flatten();
+        survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
     }
 
     /// The locks of all devices by lock files, also those whose holders have ended: every lock file in every directory.
     /// The search ends after that time at the latest.
     pub fn all_lock_files(&mut self, time: Duration) -> Survey {
-        let _ = self.parts();
-        let Self { layout, open, state } = self;
-        let survey = survey::all_lock_files(layout, open.as_ref(), state, Instant::now() + time);
-        self.state.events.clear();
-        survey
+        let by = Instant::now() + time;
+        self.search(by, |state| {
+            let devices = serial_devices(&state.layout.dev_dir);
+            survey::all_lock_files(state, &devices, by)
+        })
     }
 
     /// The holders of each of these devices; of all serial devices where the question names none. The kernel's list is
@@ -272,19 +254,22 @@ impl Table {
         questions: &[Option<DeviceName>],
         by: Instant,
     ) -> Vec<Option<Survey>> {
-        // Without lock directories, holders of other kinds are found.
-        let _ = self.parts();
-        let Self { layout, open, state } = self;
-        let surveys = survey::surveys(layout, open.as_ref(), state, questions, by);
+        self.search(by, |state| survey::surveys(state, questions, by))
+    }
+
+    /// A search has no events, and its own readings of the kernel's list end at that moment at the latest.
+    fn search<T>(&mut self, by: Instant, search: impl FnOnce(&mut State) -> T) -> T {
+        self.state.flocks.end_by(Some(by));
+        let found = search(&mut self.state);
+        self.state.flocks.end_by(None);
         self.state.events.clear();
-        surveys
+        found
     }
 
     /// The living process that has a lock of the device, by the records that are made when a lock is taken. A lock
     /// file alone proves nothing, because any user may have written it.
     pub fn holder_on_record(&mut self, device: &DeviceName) -> Option<ProcessIdentity> {
-        let (layout, open, state) = self.parts().ok()?;
-        survey::holder_on_record(layout, open, state, device)
+        survey::holder_on_record(&mut self.state, device)
     }
 
     /// For a process that lives longer than one session. From now on, up to `limit` lock files stay open with
@@ -292,10 +277,9 @@ impl Table {
     /// for writing is examined, and those of dead processes are removed. Call [`Table::gone`] when a holder has
     /// ended.
     pub fn keep_open(&mut self, limit: usize) {
-        match self.parts() {
-            Ok((layout, open, state)) => daemon::start(layout, &open.own, state, limit),
+        if daemon::start(&mut self.state, limit).is_err() {
             // The error is reported when it matters.
-            Err(_) => self.state.events.clear(),
+            self.state.events.clear();
         }
     }
 
@@ -310,7 +294,7 @@ impl Table {
     /// Removes what killed processes have left while they wrote a lock. For the end of a session: a daemon does this when
     /// it starts.
     pub fn sweep(&self) {
-        let own = self.open.as_ref().map(|open| &open.own);
+        let own = self.state.opened().map(|open| &open.own);
         // Any user may fill it.
         own.filter(|own| !own.is_crowded()).into_iter().for_each(daemon::sweep);
     }
@@ -322,8 +306,8 @@ impl Table {
         guards.forget_the_gone(pid, machine);
         let mut gone = watched.of_number(pid);
         gone.retain(|who| machine.fate(who).is_over());
-        if let (false, Ok((_, open, state))) = (gone.is_empty(), self.parts()) {
-            gone.iter().for_each(|who| daemon::remove_dead(&open.own, state, who));
+        if let (false, Ok(open)) = (gone.is_empty(), self.state.open()) {
+            gone.iter().for_each(|who| daemon::remove_dead(&open.own, &mut self.state, who));
         }
         self.take_events()
     }
@@ -340,14 +324,12 @@ impl Table {
     /// # Errors
     /// Why it is still there, in words.
     pub fn clear_away(&mut self, seen: &Holder) -> Result<(), String> {
-        let parts = self.parts();
-        let (_, open, state) = parts.map_err(|_| "its directory cannot be opened".to_owned())?;
-        daemon::clear_away(open, state, seen)
+        daemon::clear_away(&mut self.state, seen)
     }
 
     /// Removes the records of locks of this lock directory that are gone, where we may. Returns how many were removed.
     pub fn forget_gone(&mut self) -> usize {
-        self.parts().map_or(0, |(_, open, state)| daemon::forget_gone(&open.own, state))
+        daemon::forget_gone(&mut self.state)
     }
 
     /// The processes with locks whose ends matter.
@@ -360,10 +342,4 @@ impl Table {
     pub fn machine(&mut self) -> &mut Machine {
         &mut self.state.machine
     }
-}
-
-/// The answer to the only question.
-fn only(mut surveys: Vec<Option<Survey>>) -> Survey {
-    let survey = surveys.pop().flatten();
-    survey.unwrap_or(Survey { port: None, holders: Vec::new(), is_complete: true })
 }

@@ -7,8 +7,8 @@ use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status};
 
 use super::handover;
 use super::state::{State, TEMPORARY};
-use crate::dialects::content::{Content, READ_LIMIT};
-use crate::lock::directories::{Place, Role};
+use crate::dialects::content::Content;
+use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::{self, FlockHolder};
 use crate::lock::flock_rights::{self, Entitled, Flocker};
 use crate::lock::holder_record::HolderRecord;
@@ -52,15 +52,14 @@ impl State {
     /// Reads a lock file and classifies it for a caller that would break it. A stale one is held and classified once
     /// more, while no other process may break or make it: its maker held `flock(2)` on it until the lock was recorded, and
     /// without the record, a lock of another pid namespace looks dead.
-    pub(super) fn examine(&mut self, place: &Place, name: &Name) -> Classification {
-        self.examine_found(place, name, place.directory.read(name, READ_LIMIT))
+    pub(super) fn examine(&mut self, file: LockFile<'_>) -> Classification {
+        self.examine_found(file, file.read())
     }
 
     /// The same of a file that was read.
     pub(super) fn examine_found(
         &mut self,
-        place: &Place,
-        name: &Name,
+        file: LockFile<'_>,
         found: Result<Found, pidlockfile::Error>,
     ) -> Classification {
         let judged = match found {
@@ -68,19 +67,19 @@ impl State {
             Ok(Found::Obstacle(obstacle)) => return Err(Busy::Obstacle(obstacle)),
             Ok(Found::File(judged)) => judged,
             Err(error) => {
-                self.say(Weight::Warning, format!("in {}: {error}", place.path.display()));
+                self.say(Weight::Warning, format!("in {}: {error}", file.place.path.display()));
                 return Err(Busy::Changing(None));
             }
         };
-        let (mut judged, _) = self.classify(name, judged)?;
+        let (mut judged, _) = self.classify(file.name, judged)?;
         // Until one process has a lock that is being passed completely, none of its files is removed.
-        if place.role == Role::Written && !handover::settle(self, place, name) {
-            return Err(self.contended(place, Some(judged.status())));
+        if file.place.role == Role::Written && !handover::settle(self, file) {
+            return Err(self.contended(file.place, Some(judged.status())));
         }
         // Our own `flock(2)` must not count as that of another process.
-        self.guards.let_go(name, judged.identity());
-        self.hold(place, name, &mut judged, self.backoff.decides())?;
-        self.classify(name, judged).map(Some)
+        self.guards.let_go(file.name, judged.identity());
+        self.hold(file, &mut judged, self.backoff.decides())?;
+        self.classify(file.name, judged).map(Some)
     }
 
     /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
@@ -91,23 +90,21 @@ impl State {
     /// Why the file cannot be held.
     pub(super) fn hold(
         &mut self,
-        place: &Place,
-        name: &Name,
+        file: LockFile<'_>,
         judged: &mut Judged,
         decides: bool,
     ) -> Result<(), Busy> {
         #[cfg(test)]
         meanwhile::comes(Moment::BeforeHold);
-        match place.directory.hold(name, judged) {
+        match file.place.directory.hold(file.name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
             Ok(Attempt::Contended) if decides => {}
             Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
         }
-        match self.flocker(place, judged.status()).map_err(Busy::NotYet)? {
+        match self.flocker(file.place, judged.status()).map_err(Busy::NotYet)? {
             Flocker::Ignored(by) if judged.go_past() => {
-                let text = format!("ignored flock(2) of {by} on {}", place.name(name));
-                self.say(Weight::Notice, text);
+                self.say(Weight::Notice, format!("ignored flock(2) of {by} on {file}"));
                 Ok(())
             }
             // A list without a line for it may have been read while the list changed.
@@ -121,14 +118,14 @@ impl State {
     ///
     /// # Errors
     /// While the kernel's list is being read.
-    pub(super) fn flocker(&mut self, place: &Place, file: Status) -> Result<Flocker, Cause> {
-        let Ok(sight) = self.flocks.on_file(file.identity, self.backoff.asked()) else {
+    pub(super) fn flocker(&mut self, place: &Place, seen: Status) -> Result<Flocker, Cause> {
+        let Ok(sight) = self.flocks.on_file(seen.identity, self.backoff.asked()) else {
             return Ok(Flocker::Counts(FlockHolder::Unseen));
         };
         let sight = sight.ok_or(Cause::Reading)?;
         let everybody = !place.directory.is_gated();
         let own = nix::unistd::geteuid().as_raw();
-        let entitled = Entitled { own, owner: file.owner, everybody };
+        let entitled = Entitled { own, owner: seen.owner, everybody };
         let of = |pid| (process::owner(pid), lives(pid));
         Ok(flock_rights::flocker(&sight, flock::sees_all(), entitled, of))
     }
@@ -209,22 +206,15 @@ impl State {
     }
 
     /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
-    pub(super) fn remove(
-        &mut self,
-        place: &Place,
-        name: &Name,
-        judged: Judged,
-        stale: Stale,
-    ) -> Attempt {
-        match self.take_away(place, name, judged, false) {
+    pub(super) fn remove(&mut self, file: LockFile<'_>, judged: Judged, stale: Stale) -> Attempt {
+        match self.take_away(file, judged, false) {
             Ok(Attempt::Done(())) => {
-                self.say(Weight::Notice, format!("removed {}: {stale}", place.name(name)));
+                self.say(Weight::Notice, format!("removed {file}: {stale}"));
                 Attempt::Done(())
             }
             Ok(other) => other,
             Err(error) => {
-                let text = format!("ignored {}: {stale}; {error}", place.name(name));
-                self.say(Weight::Warning, text);
+                self.say(Weight::Warning, format!("ignored {file}: {stale}; {error}"));
                 Attempt::Done(())
             }
         }
@@ -234,8 +224,7 @@ impl State {
     /// if another process holds it by `flock(2)`.
     pub(super) fn take_away(
         &mut self,
-        place: &Place,
-        name: &Name,
+        LockFile { place, name }: LockFile<'_>,
         mut judged: Judged,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {

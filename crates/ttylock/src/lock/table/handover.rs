@@ -13,9 +13,8 @@ use super::classify::pid_in;
 use super::state::{State, TEMPORARY, claim};
 use super::take::Taken;
 use super::{ATTEMPTS, Stop, release};
-use crate::dialects::content::READ_LIMIT;
 use crate::limits::KEPT_WITHOUT_DEVICE;
-use crate::lock::directories::Place;
+use crate::lock::directories::{LockFile, Place};
 use crate::lock::holder_record::HolderRecord;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::{Cause, Pass, Weight};
@@ -114,12 +113,12 @@ pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[T
 
 /// Gives back a lock of this name that a process began to pass and did not finish. Returns whether no hand-over
 /// is left: a half passed lock must not be released or passed.
-pub(super) fn settle(state: &mut State, own: &Place, name: &Name) -> bool {
+pub(super) fn settle(state: &mut State, LockFile { place, name }: LockFile<'_>) -> bool {
     let first = state.records.read(name).and_then(|record| record.names.into_iter().next());
     let first = first.filter(|first| first != name);
     // All notes are tried, even if one cannot be settled.
-    let named = settle_note(state, own, name);
-    first.is_none_or(|first| settle_note(state, own, &first)) && named
+    let named = settle_note(state, place, name);
+    first.is_none_or(|first| settle_note(state, place, &first)) && named
 }
 
 /// The same for all names of a device.
@@ -131,10 +130,9 @@ pub(super) fn settle_each<'n>(
     own: &Place,
     names: impl IntoIterator<Item = &'n Name>,
 ) -> Result<(), Stop> {
-    match names.into_iter().find(|name| !settle(state, own, name)) {
-        None => Ok(()),
-        Some(name) => Err(state.stop_contended(own, name, None)),
-    }
+    let mut files = names.into_iter().map(|name| own.file(name));
+    let unsettled = files.find(|file| !settle(state, *file));
+    unsettled.map_or(Ok(()), |file| Err(state.stop_contended(file, None)))
 }
 
 /// The same for every note, at the start of a daemon.
@@ -202,11 +200,11 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
     let mut files = Vec::new();
     let mut whole = true;
     for name in &giver.names {
-        match give_one_back(state, own, name, &claimant, *to) {
+        match give_one_back(state, own.file(name), &claimant, *to) {
             Ok(file) => files.extend(file),
             Err(why) => {
                 whole = false;
-                let text = format!("{} is not given back: {why}", own.name(name));
+                let text = format!("{} is not given back: {why}", own.file(name));
                 state.say(Weight::Warning, text);
             }
         }
@@ -219,15 +217,14 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
 /// `None` if the file belongs to neither: another process has removed it, or has put its own lock there.
 fn give_one_back(
     state: &mut State,
-    own: &Place,
-    name: &Name,
+    file: LockFile<'_>,
     giver: &Claimant,
     to: Pid,
 ) -> Result<Option<Written>, String> {
-    let from = giver.who.pid;
-    let content = state.content.write(from);
+    let (LockFile { place, name }, from) = (file, giver.who.pid);
+    let content = state.layout.dialect.content.write(from);
     for _ in 0..ATTEMPTS {
-        let mut judged = match own.directory.read(name, READ_LIMIT) {
+        let mut judged = match file.read() {
             Ok(Found::File(judged)) => judged,
             Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
             Err(error) => return Err(error.to_string()),
@@ -235,27 +232,31 @@ fn give_one_back(
         let Some(pid) = pid_in(&judged).filter(|pid| [from, to].contains(pid)) else {
             return Ok(None);
         };
-        let (file, at) = (judged.identity(), judged.modified());
+        let (identity, at) = (judged.identity(), judged.modified());
         if pid == to || state.record_of(name, &judged).is_none() {
             // Our own `flock(2)` must not count as that of another process.
-            state.guards.let_go(name, file);
-            if state.hold(own, name, &mut judged, true).is_err() {
+            state.guards.let_go(name, identity);
+            if state.hold(file, &mut judged, true).is_err() {
                 return Err("another process keeps it locked".to_owned());
             }
         }
         // Its maker held it until it was recorded: without a record, its number is of a process here.
         let Some(who) = state.holder_of(name, &judged) else { return Ok(None) };
         if pid == from {
-            return Ok((who == giver.who).then(|| Written { name: name.clone(), file, at }));
+            return Ok((who == giver.who).then(|| Written {
+                name: name.clone(),
+                file: identity,
+                at,
+            }));
         }
         if who.is_elsewhere(&giver.who.here) {
             return Ok(None);
         }
-        match own.directory.replace(name, judged, &claim(&content)) {
+        match place.directory.replace(name, judged, &claim(&content)) {
             Ok(Attempt::Done(published)) => {
-                let file = Written::of(name, &published);
+                let written = Written::of(name, &published);
                 state.keep(name, giver, published, KEPT_WITHOUT_DEVICE);
-                return Ok(Some(file));
+                return Ok(Some(written));
             }
             Ok(Attempt::Changed | Attempt::Contended) => {}
             Err(error) => return Err(error.to_string()),

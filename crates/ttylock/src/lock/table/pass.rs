@@ -9,22 +9,19 @@ use super::state::{State, claim};
 use super::take::{self, Taken};
 use super::{ATTEMPTS, Stop, handover, resolve};
 use crate::device::node::ResolvedDevice;
-use crate::dialects::content::READ_LIMIT;
-use crate::layout::Layout;
 use crate::limits::KEPT_FILES;
-use crate::lock::directories::{Directories, Place};
+use crate::lock::directories::{LockFile, Place};
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::{Pass, Weight};
 
 /// PASS: names, files of the giver, note, files of the receiver, record.
 pub(super) fn pass(
-    layout: &Layout,
-    open: &Directories,
     state: &mut State,
     pass: &Pass,
     resolved: Option<ResolvedDevice>,
 ) -> Result<(), Stop> {
-    let (own, Pass { device, from, to }) = (&open.own, pass);
+    let (open, Pass { device, from, to }) = (state.open()?, pass);
+    let own = &open.own;
     let mut receiver = Claimant::of(&mut state.machine, *to);
     // Another process may have had the receiver's number when its user was looked up.
     receiver.uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
@@ -35,7 +32,7 @@ pub(super) fn pass(
         state.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
         return Err(if gone == *to { Stop::Denied } else { Stop::Busy(None) });
     }
-    let (resolved, mut lock_names) = resolve::names(layout, state, device, resolved)?;
+    let (resolved, mut lock_names) = resolve::names(state, device, resolved)?;
     for name in state.names_written(&lock_names.written, *from) {
         lock_names.write_too(name);
     }
@@ -63,7 +60,7 @@ pub(super) fn pass(
 fn held(state: &mut State, own: &Place, names: &[Name], pass: &Pass) -> Result<Vec<Written>, Stop> {
     let mut held = Vec::with_capacity(names.len());
     for name in names {
-        if let Some(judged) = passable(state, own, name, pass)? {
+        if let Some(judged) = passable(state, own.file(name), pass)? {
             let (file, at) = (judged.identity(), judged.modified());
             held.push(Written { name: name.clone(), file, at });
         }
@@ -86,86 +83,81 @@ fn pass_all(
     passed: &mut Vec<Taken>,
 ) -> Result<(), Stop> {
     for Written { name, .. } in held {
-        passed.push((name.clone(), pass_one(state, own, name, pass)?));
+        passed.push((name.clone(), pass_one(state, own.file(name), pass)?));
     }
     take::remember(state, own, receiver, passed).map(|_| ())
 }
 
 /// A lock file that the giver holds, or that the receiver already holds after an interrupted hand-over; `None` if
 /// the name was not written.
-fn passable(
-    state: &mut State,
-    own: &Place,
-    name: &Name,
-    pass: &Pass,
-) -> Result<Option<Judged>, Stop> {
-    let judged = match own.directory.read(name, READ_LIMIT) {
+fn passable(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Option<Judged>, Stop> {
+    let judged = match file.read() {
         Ok(Found::Nothing) => return Ok(None),
         Ok(Found::File(judged)) => judged,
-        Ok(Found::Obstacle(_)) | Err(_) => return Err(state.busy(own, name, Busy::Changing(None))),
+        Ok(Found::Obstacle(_)) | Err(_) => return Err(state.busy(file, Busy::Changing(None))),
     };
-    refuse_foreign(state, own, name, &judged, pass)?;
+    refuse_foreign(state, file, &judged, pass)?;
     Ok(Some(judged))
 }
 
 /// Refuses a lock file that is of another process than these two, even if that has the same number elsewhere.
 fn refuse_foreign(
     state: &mut State,
-    own: &Place,
-    name: &Name,
+    file: LockFile<'_>,
     judged: &Judged,
     pass: &Pass,
 ) -> Result<(), Stop> {
-    let Some(who) = state.holder_of(name, judged) else {
-        return Err(state.busy(own, name, Busy::Changing(None)));
+    let Some(who) = state.holder_of(file.name, judged) else {
+        return Err(state.busy(file, Busy::Changing(None)));
     };
     let is_its_own = [pass.from, pass.to].contains(&who.pid)
         && state.machine.fate(&who) == Fate::Same
         && !state.is_elsewhere(&who);
-    if is_its_own { Ok(()) } else { Err(state.busy(own, name, Busy::Held(who))) }
+    if is_its_own { Ok(()) } else { Err(state.busy(file, Busy::Held(who))) }
 }
 
-fn pass_one(state: &mut State, own: &Place, name: &Name, pass: &Pass) -> Result<Published, Stop> {
-    let content = state.content.write(pass.to);
+fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Published, Stop> {
+    let LockFile { place, name } = file;
+    let content = state.layout.dialect.content.write(pass.to);
     let claim = claim(&content);
     for _ in 0..ATTEMPTS {
         // Another process has removed the file meanwhile: then none is passed.
-        let Some(mut judged) = passable(state, own, name, pass)? else { break };
-        let file = judged.status();
+        let Some(mut judged) = passable(state, file, pass)? else { break };
+        let seen = judged.status();
         let broken = match state.guards.take(name, pass.from, state.machine.here()) {
             // It is protected by our `flock(2)`.
             Some(held) => {
-                let broken = own.directory.replace_held(name, judged, &held, &claim);
+                let broken = place.directory.replace_held(name, judged, &held, &claim);
                 if !matches!(broken, Ok(Attempt::Done(_))) {
                     let giver = state.machine.identify(pass.from);
                     state.guards.keep(name, &giver, held, KEPT_FILES);
                 }
                 broken
             }
-            None => match hold(state, own, name, &mut judged) {
+            None => match hold(state, file, &mut judged) {
                 Ok(()) => {
                     // We hold the file after its maker did, so the record exists.
-                    refuse_foreign(state, own, name, &judged, pass)?;
-                    own.directory.replace(name, judged, &claim)
+                    refuse_foreign(state, file, &judged, pass)?;
+                    place.directory.replace(name, judged, &claim)
                 }
-                Err(busy) => return Err(state.busy(own, name, busy)),
+                Err(busy) => return Err(state.busy(file, busy)),
             },
         };
         match broken {
             Ok(Attempt::Done(published)) => return Ok(published),
             Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) => return Err(state.stop_contended(own, name, Some(file))),
+            Ok(Attempt::Contended) => return Err(state.stop_contended(file, Some(seen))),
             Err(error) => return Err(state.cannot_write(&error)),
         }
     }
-    Err(state.busy(own, name, Busy::Changing(None)))
+    Err(state.busy(file, Busy::Changing(None)))
 }
 
 /// Holds a lock of the giver. `lfp run` holds one without a record by `flock(2)` for its command, which may pass it.
-fn hold(state: &mut State, own: &Place, name: &Name, judged: &mut Judged) -> Result<(), Busy> {
-    match state.hold(own, name, judged, state.backoff.decides()) {
+fn hold(state: &mut State, file: LockFile<'_>, judged: &mut Judged) -> Result<(), Busy> {
+    match state.hold(file, judged, state.backoff.decides()) {
         Err(Busy::Changing(Some(keeper)))
-            if keeper.is_here() && state.record_of(name, judged).is_none() =>
+            if keeper.is_here() && state.record_of(file.name, judged).is_none() =>
         {
             judged.go_past_with_consent();
             Ok(())

@@ -7,9 +7,7 @@ use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
 use super::classify::{Busy, Classification, Stale};
 use super::state::State;
 use super::{ATTEMPTS, Stop, handover, resolve};
-use crate::dialects::content::READ_LIMIT;
-use crate::layout::Layout;
-use crate::lock::directories::{Directories, Place, Role};
+use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::FlockHolder;
 use crate::lock::{Cause, Request, Weight};
 
@@ -23,16 +21,12 @@ struct Released {
 
 /// UNLOCK: the recorded names; if these are not enough, all names in all directories. Returns the real name of the
 /// device that was released.
-pub(super) fn release(
-    layout: &Layout,
-    open: &Directories,
-    state: &mut State,
-    request: &Request,
-) -> Result<String, Stop> {
-    let (own, pid) = (&open.own, request.pid);
-    let mut resolved = resolve::find(layout, state, &request.device)?;
+pub(super) fn release(state: &mut State, request: &Request) -> Result<String, Stop> {
+    let (open, pid) = (state.open()?, request.pid);
+    let own = &open.own;
+    let mut resolved = resolve::find(state, &request.device)?;
     // If the lock is recorded, the record has all its names.
-    let mut lock_names = resolve::names_for(layout, state, &resolved, &request.device)?;
+    let mut lock_names = resolve::names_for(state, &resolved, &request.device)?;
     let written = state.names_written(&lock_names.written, pid);
     let mut files = release_written(state, own, &written, pid);
     if is_enough(&files) {
@@ -40,8 +34,8 @@ pub(super) fn release(
         return Ok(unlocked(state, resolved.real(), pid));
     }
     // The known names are released in any case.
-    let _ = resolve::add_links(layout, state, &mut resolved);
-    lock_names = resolve::names_for(layout, state, &resolved, &request.device)?;
+    let _ = resolve::add_links(state, &mut resolved);
+    lock_names = resolve::names_for(state, &resolved, &request.device)?;
     for name in written {
         lock_names.write_too(name);
     }
@@ -49,14 +43,14 @@ pub(super) fn release(
     // The files that were not removed are examined again.
     files.retain(|it| it.removal.is_ok());
     // In the reverse order of taking: a process that meets the first name still finds it held.
-    let written = lock_names.written.iter().rev().map(|name| (own, name));
+    let written = lock_names.written.iter().rev().map(|name| own.file(name));
     let mut vacant = lock_names.written.clone();
-    for (place, name) in open.searched(&lock_names).chain(written) {
-        let Some(file) = release_one(state, place, name, pid) else { continue };
-        if place.role == Role::Written && file.removal.is_err() {
-            vacant.retain(|it| it != name);
+    for file in open.searched(&lock_names).chain(written) {
+        let Some(released) = release_one(state, file, pid) else { continue };
+        if file.place.role == Role::Written && released.removal.is_err() {
+            vacant.retain(|it| it != file.name);
         }
-        files.push(file);
+        files.push(released);
     }
     // For files that other programs removed. When a file is removed here, its record is removed first.
     forget_gone(state, own, &vacant);
@@ -129,24 +123,23 @@ fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -
         // It is reported when all names of the device have been tried.
         return Vec::new();
     }
-    written.iter().rev().filter_map(|name| release_one(state, own, name, pid)).collect()
+    written.iter().rev().filter_map(|name| release_one(state, own.file(name), pid)).collect()
 }
 
 /// `None` if there is no such file.
-fn release_one(state: &mut State, place: &Place, name: &Name, pid: Pid) -> Option<Released> {
-    if place.role == Role::Written && withdraw(state, place, name, pid) {
+fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Released> {
+    if file.place.role == Role::Written && withdraw(state, file, pid) {
         return Some(Released { is_own: true, removal: Ok(()) });
     }
-    let (is_own, removal) = release_file(state, place, name, pid)?;
-    Some(Released { is_own, removal })
+    release_file(state, file, pid)
 }
 
 /// Removes a lock that was kept open: its content and owner are known. If that fails, the file is let go, and
 /// released like any other.
-fn withdraw(state: &mut State, own: &Place, name: &Name, pid: Pid) -> bool {
+fn withdraw(state: &mut State, LockFile { place, name }: LockFile<'_>, pid: Pid) -> bool {
     let kept = state.guards.take(name, pid, state.machine.here());
     let Some(published) = kept else { return false };
-    let removal = own.directory.withdraw_if(name, &published, |seen| {
+    let removal = place.directory.withdraw_if(name, &published, |seen| {
         let is_as_written = seen.modified == published.modified;
         if is_as_written {
             // No process of the service replaces the file or its record meanwhile.
@@ -157,60 +150,54 @@ fn withdraw(state: &mut State, own: &Place, name: &Name, pid: Pid) -> bool {
     matches!(removal, Ok(Attempt::Done(())))
 }
 
-/// Whether the file is the caller's, and whether it was removed.
-fn release_file(
-    state: &mut State,
-    place: &Place,
-    name: &Name,
-    pid: Pid,
-) -> Option<(bool, Result<(), Stop>)> {
+/// The same of any file.
+fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Released> {
+    let came_to = |is_own, removal| Some(Released { is_own, removal });
     let mut is_contended = false;
     for _ in 0..ATTEMPTS {
-        let judged = match place.directory.read(name, READ_LIMIT) {
+        let judged = match file.read() {
             Ok(Found::File(judged)) => judged,
             Ok(Found::Nothing) => return None,
-            Ok(Found::Obstacle(_)) | Err(_) => return Some((false, Err(Stop::Busy(None)))),
+            Ok(Found::Obstacle(_)) | Err(_) => return came_to(false, Err(Stop::Busy(None))),
         };
-        let is_own = is_own(state, name, &judged, pid);
+        let is_own = is_own(state, file.name, &judged, pid);
         // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
         // it. But one that releases it, too, gets time to finish: if it removes the name later, that may be another lock's
         // by then. A dead owner's lock may be broken at this moment, which can take long on a busy machine, and then it
         // belongs to the process that breaks it.
         let is_living = is_own && lives(pid);
         let classification = match is_own {
-            true => hold_own(state, place, name, judged, pid, is_living),
-            false => state.examine_found(place, name, Ok(Found::File(judged))),
+            true => hold_own(state, file, judged, pid, is_living),
+            false => state.examine_found(file, Ok(Found::File(judged))),
         };
         let judged = match classification {
             Ok(None) => return None,
             Ok(Some((judged, _))) => judged,
-            Err(busy) => return Some((is_living, Err(not_released(state, place, name, busy)))),
+            Err(busy) => return came_to(is_living, Err(not_released(state, file, busy))),
         };
-        let file = judged.status();
-        match state.take_away(place, name, judged, is_living && is_contended) {
-            Ok(Attempt::Done(())) => return Some((is_own, Ok(()))),
+        let seen = judged.status();
+        match state.take_away(file, judged, is_living && is_contended) {
+            Ok(Attempt::Done(())) => return came_to(is_own, Ok(())),
             Ok(Attempt::Changed) => {}
+            Ok(Attempt::Contended) if is_living && state.backoff.decides() => is_contended = true,
             Ok(Attempt::Contended) => {
-                if !(is_living && state.backoff.decides()) {
-                    let busy = state.contended(place, Some(file));
-                    return Some((is_living, Err(not_released(state, place, name, busy))));
-                }
-                is_contended = true;
+                let busy = state.contended(file.place, Some(seen));
+                return came_to(is_living, Err(not_released(state, file, busy)));
             }
             Err(error) => {
-                state.say(Weight::Warning, format!("left {}: {error}", place.name(name)));
-                return Some((is_own, Err(Stop::Denied)));
+                state.say(Weight::Warning, format!("left {file}: {error}"));
+                return came_to(is_own, Err(Stop::Denied));
             }
         }
     }
-    let busy = state.contended(place, None);
-    Some((false, Err(not_released(state, place, name, busy))))
+    let busy = state.contended(file.place, None);
+    came_to(false, Err(not_released(state, file, busy)))
 }
 
 /// If another process is breaking or removing the file, an event names that process.
-fn not_released(state: &mut State, place: &Place, name: &Name, busy: Busy) -> Stop {
+fn not_released(state: &mut State, file: LockFile<'_>, busy: Busy) -> Stop {
     match busy {
-        Busy::NotYet(_) | Busy::Changing(_) => state.busy(place, name, busy),
+        Busy::NotYet(_) | Busy::Changing(_) => state.busy(file, busy),
         Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) => Stop::Busy(None),
     }
 }
@@ -224,21 +211,20 @@ fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
 /// Holds a lock with the caller's number. If it is the caller's, it is classified as stale.
 fn hold_own(
     state: &mut State,
-    place: &Place,
-    name: &Name,
+    file: LockFile<'_>,
     mut judged: Judged,
     pid: Pid,
     is_living: bool,
 ) -> Classification {
-    let held = match state.hold(place, name, &mut judged, state.backoff.decides()) {
+    let held = match state.hold(file, &mut judged, state.backoff.decides()) {
         // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
         // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
-        Err(_) if is_living && state.is_settled(name, &judged) => Ok(()),
+        Err(_) if is_living && state.is_settled(file.name, &judged) => Ok(()),
         Err(Busy::Changing(maker)) if is_living && maker.is_none_or(FlockHolder::is_here) => Ok(()),
         held => held,
     };
     // We hold the file after its maker did, so the record exists.
-    let who = state.holder_of(name, &judged);
+    let who = state.holder_of(file.name, &judged);
     match who.filter(|who| state.is_elsewhere(who)) {
         Some(who) => Err(Busy::Held(who)),
         None => held.map(|()| Some((judged, Stale::Gone(pid)))),

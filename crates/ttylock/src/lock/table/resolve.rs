@@ -28,14 +28,10 @@ pub(super) fn names_of(layout: &Layout, resolved: &ResolvedDevice) -> Option<Nam
 }
 
 /// The node of a device, and all its other names.
-pub(super) fn resolve(
-    layout: &Layout,
-    state: &mut State,
-    device: &DeviceName,
-) -> Result<ResolvedDevice, Stop> {
-    let mut resolved = find(layout, state, device)?;
+pub(super) fn resolve(state: &mut State, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
+    let mut resolved = find(state, device)?;
     if resolved.node.is_none() {
-        let (dialect, dev_dir) = (layout.dialect, &layout.dev_dir);
+        let Layout { dialect, dev_dir, .. } = &state.layout;
         // A missing device may appear later, but not under a name that devices never have.
         if !absent::may_come(dev_dir, resolved.real()) {
             let device = resolved.real();
@@ -47,29 +43,24 @@ pub(super) fn resolve(
         }
         resolved.namesakes = absent::namesakes(dialect, dev_dir, &resolved);
     }
-    add_links(layout, state, &mut resolved)?;
+    add_links(state, &mut resolved)?;
     Ok(resolved)
 }
 
 /// All names of a device, without reading a lock directory. The device is resolved unless the caller has done so.
 pub(super) fn names(
-    layout: &Layout,
     state: &mut State,
     device: &DeviceName,
     resolved: Option<ResolvedDevice>,
 ) -> Result<(ResolvedDevice, LockNames), Stop> {
-    let resolved = resolved.map_or_else(|| resolve(layout, state, device), Ok)?;
-    let lock_names = names_for(layout, state, &resolved, device)?;
+    let resolved = resolved.map_or_else(|| resolve(state, device), Ok)?;
+    let lock_names = names_for(state, &resolved, device)?;
     Ok((resolved, lock_names))
 }
 
 /// Follows the name to its node; other names of the device are not known yet.
-pub(super) fn find(
-    layout: &Layout,
-    state: &mut State,
-    device: &DeviceName,
-) -> Result<ResolvedDevice, Stop> {
-    follow(&layout.dev_dir, device).map_err(|error| {
+pub(super) fn find(state: &mut State, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
+    follow(&state.layout.dev_dir, device).map_err(|error| {
         let reason = match error {
             ResolveError::Outside => "leads out of the device directory",
             ResolveError::Loop => "is a loop of links",
@@ -82,12 +73,11 @@ pub(super) fn find(
 }
 
 pub(super) fn names_for(
-    layout: &Layout,
     state: &mut State,
     resolved: &ResolvedDevice,
     asked: &DeviceName,
 ) -> Result<LockNames, Stop> {
-    lock_names(layout.dialect, resolved).ok_or_else(|| {
+    lock_names(state.layout.dialect, resolved).ok_or_else(|| {
         let device = asked.as_str();
         state.say(Weight::Notice, format!("refused {device}: too long for a lock file name"));
         Stop::Denied
@@ -96,15 +86,9 @@ pub(super) fn names_for(
 
 /// Adds the links to the node, because a program locks by the name it was given, which may be any link. If the
 /// links cannot be read now, there is no lock: it would not keep out programs that use them.
-pub(super) fn add_links(
-    layout: &Layout,
-    state: &mut State,
-    resolved: &mut ResolvedDevice,
-) -> Result<(), Stop> {
-    let complete = try_to_add_links(layout, resolved);
-    complete.map_err(|error| {
-        let device = resolved.real();
-        let text = format!("other names of {device} cannot be read: {error}");
+pub(super) fn add_links(state: &mut State, resolved: &mut ResolvedDevice) -> Result<(), Stop> {
+    try_to_add_links(&state.layout, resolved).map_err(|error| {
+        let text = format!("other names of {} cannot be read: {error}", resolved.real());
         state.say(Weight::Warning, text);
         Stop::Denied
     })

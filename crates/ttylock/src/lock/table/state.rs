@@ -1,5 +1,6 @@
 //! What one process knows and keeps of the locks of the machine, and the events of the request that it serves.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use pidlockfile::process::{Machine, ProcessIdentity};
@@ -7,10 +8,9 @@ use pidlockfile::{Claim, Durability, Name, Pid, Published, Status};
 
 use super::Stop;
 use super::classify::Busy;
-use crate::dialects::content::ContentForm;
 use crate::layout::Layout;
 use crate::lock::backoff::Backoff;
-use crate::lock::directories::{Directories, Place};
+use crate::lock::directories::{Directories, LockFile, Place};
 use crate::lock::flock::{FlockHolder, Flocks};
 use crate::lock::flock_guards::FlockGuards;
 use crate::lock::flock_rights::Flocker;
@@ -28,8 +28,8 @@ pub(super) const TEMPORARY: &str = "lfpd";
 /// See the head of the file.
 #[derive(Debug)]
 pub(super) struct State {
-    /// How lock files are written.
-    pub(super) content: ContentForm,
+    pub(super) layout: Layout,
+    open: Option<Arc<Directories>>,
     /// The attempt that is under way.
     pub(super) backoff: Backoff,
     pub(super) events: Vec<Event>,
@@ -49,9 +49,10 @@ pub(super) fn claim(content: &[u8]) -> Claim<'_> {
 }
 
 impl State {
-    pub(super) fn new(content: ContentForm) -> Self {
+    pub(super) fn new(layout: Layout) -> Self {
         Self {
-            content,
+            layout,
+            open: None,
             backoff: Backoff::since(Instant::now()),
             events: Vec::new(),
             machine: Machine::default(),
@@ -63,17 +64,37 @@ impl State {
         }
     }
 
+    /// The lock directories, which are opened once.
+    pub(super) fn open(&mut self) -> Result<Arc<Directories>, Stop> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => Arc::new(self.open_anew()?),
+        };
+        Ok(Arc::clone(self.open.insert(open)))
+    }
+
+    /// The lock directories, if they are open.
+    pub(super) fn opened(&self) -> Option<&Directories> {
+        self.open.as_deref()
+    }
+
+    /// Opens all directories again at the next request.
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+
     /// Opens the lock directories and the state directory.
     ///
     /// A record has the name of its lock, so records must not be in a directory of locks. A link to the records need
     /// not come from the administrator: if the lock directory is open to all users, any user may put such a link at
     /// the name of a searched directory below it.
-    pub(super) fn open(&mut self, layout: &Layout) -> Result<Directories, Stop> {
-        let Layout { lock_dir, search_dirs, state_dir, .. } = layout;
+    fn open_anew(&mut self) -> Result<Directories, Stop> {
+        let Layout { lock_dir, search_dirs, state_dir, .. } = &self.layout;
+        let dir = state_dir.display().to_string();
+        let records = HolderRecords::open(state_dir);
         let open = Directories::all(lock_dir, search_dirs);
         let mut open = open.map_err(|error| self.cannot_write(&error))?;
-        self.records = HolderRecords::open(state_dir).about(open.own.directory.identity());
-        let dir = state_dir.display();
+        self.records = records.about(open.own.directory.identity());
         if self.records.is_everybodys() {
             let text = format!("no notes are kept in {dir}: every user may write there");
             self.say(Weight::Warning, text);
@@ -134,11 +155,11 @@ impl State {
     }
 
     /// This file keeps the caller out: the answer, and the event that says why.
-    pub(super) fn busy(&mut self, place: &Place, name: &Name, busy: Busy) -> Stop {
+    pub(super) fn busy(&mut self, file: LockFile<'_>, busy: Busy) -> Stop {
         if let Busy::NotYet(cause) = busy {
             return Stop::NotYet(cause);
         }
-        self.say(Weight::Info, format!("busy: {} {busy}", place.name(name)));
+        self.say(Weight::Info, format!("busy: {file} {busy}"));
         Stop::Busy(match busy {
             Busy::Held(who) => Some(who),
             Busy::Changing(holder) => holder.and_then(|holder| self.process_of(holder)),
@@ -156,24 +177,19 @@ impl State {
 
     /// Another process is making, breaking or removing the lock of this file. For a caller that decides, it is busy, and
     /// the answer names that process; every other caller comes back.
-    pub(super) fn contended(&mut self, place: &Place, file: Option<Status>) -> Busy {
+    pub(super) fn contended(&mut self, place: &Place, seen: Option<Status>) -> Busy {
         if !self.backoff.decides() {
             return Busy::NotYet(Cause::Breaking);
         }
-        let flocker = file.map(|file| self.flocker(place, file)).transpose();
+        let flocker = seen.map(|seen| self.flocker(place, seen)).transpose();
         let holder = flocker.map(|flocker| flocker.and_then(Flocker::that_counts));
         holder.map_or_else(Busy::NotYet, Busy::Changing)
     }
 
     /// The same as the answer.
-    pub(super) fn stop_contended(
-        &mut self,
-        place: &Place,
-        name: &Name,
-        file: Option<Status>,
-    ) -> Stop {
-        let busy = self.contended(place, file);
-        self.busy(place, name, busy)
+    pub(super) fn stop_contended(&mut self, file: LockFile<'_>, seen: Option<Status>) -> Stop {
+        let busy = self.contended(file.place, seen);
+        self.busy(file, busy)
     }
 
     pub(super) fn cannot_write(&mut self, error: &pidlockfile::Error) -> Stop {

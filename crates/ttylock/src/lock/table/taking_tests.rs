@@ -416,7 +416,8 @@ fn a_request_that_comes_back_was_asked_once() {
     let answer = table.with_pauses(|table, backoff| {
         asked.push(backoff.asked());
         let came_back = asked.len() > 3;
-        table.answer(if came_back { Ok(None) } else { Err(Stop::NotYet(Cause::Reading)) })
+        let done = if came_back { Ok(None) } else { Err(Stop::NotYet(Cause::Reading)) };
+        table.attempt(backoff, |_| done)
     });
     assert_eq!(answer.outcome, Outcome::Done);
     assert!(asked.iter().all(|it| *it == asked[0]), "{asked:?}");
@@ -431,9 +432,9 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     let met = Rc::new(RefCell::new(None));
     let note = Rc::clone(&met);
     meanwhile::at(Moment::BeforeRecord, move || {
-        let (_, open, state) = second.parts().unwrap();
+        let open = second.state.open().unwrap();
         let name = Name::new("LCK..ttyS0").unwrap();
-        *note.borrow_mut() = Some(state.examine(&open.own, &name));
+        *note.borrow_mut() = Some(second.state.examine(open.own.file(&name)));
     });
     assert_eq!(first.lock(&request(ended())).outcome, Outcome::Done);
     assert!(matches!(*met.borrow(), Some(Err(Busy::NotYet(Cause::Breaking)))), "{met:?}");
