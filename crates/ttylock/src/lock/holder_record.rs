@@ -12,16 +12,15 @@ use pidlockfile::{Identity, Name, Pid};
 pub(crate) struct HolderRecord {
     /// The holder, with the boot and pid namespace in which its number means something.
     pub holder: ProcessIdentity,
-    /// The user it ran as then; `None` if that was not known, or in a record of an older version.
+    /// The user it ran as then; `None` if that was not known.
     pub uid: Option<u32>,
     /// The lock file of the record, and when it was written, in nanoseconds: a later lock with the same name and pid
     /// is another lock.
     pub file: Identity,
     /// See `file`.
     pub written: u128,
-    /// The lock directory, because services with other ones may keep their records here, too; `None` in a record of an
-    /// older version.
-    pub directory: Option<Identity>,
+    /// The lock directory, because services with other ones may keep their records here, too.
+    pub directory: Identity,
     /// The names of all lock files of this lock.
     pub names: Vec<Name>,
 }
@@ -53,9 +52,7 @@ impl HolderRecord {
             nanoseconds => format!("shift={nanoseconds} "),
         };
         let Identity { device, inode } = file;
-        // Older versions ignore what follows the time.
-        let directory = directory.map(|Identity { device, inode }| format!(":{device}:{inode}"));
-        let directory = directory.unwrap_or_default();
+        let Identity { device: of_locks, inode: locks } = directory;
         let start = match start {
             Start::Nobody => "-".to_owned(),
             Start::Untold => "?".to_owned(),
@@ -66,7 +63,7 @@ impl HolderRecord {
         let names = names.join("/");
         Some(format!(
             "{uid}{shift}pid={pid} start={start} boot={boot} pidns={namespace} \
-             file={device}:{inode}:{written}{directory} names={names}"
+             file={device}:{inode}:{written}:{of_locks}:{locks} names={names}"
         ))
     }
 
@@ -86,14 +83,9 @@ impl HolderRecord {
         let mut file = field("file=")?.split(':');
         let (device, inode) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
         let written = file.next()?.parse().ok()?;
-        let directory = match (file.next(), file.next()) {
-            (Some(device), Some(inode)) => {
-                Some(Identity { device: device.parse().ok()?, inode: inode.parse().ok()? })
-            }
-            (None, _) => None,
-            (Some(_), None) => return None,
-        };
+        let (of_locks, locks) = (file.next()?.parse().ok()?, file.next()?.parse().ok()?);
         let file = Identity { device, inode };
+        let directory = Identity { device: of_locks, inode: locks };
         let names = field("names=")?.split('/').map(Name::new).collect::<Option<_>>()?;
         let shift = ClockShift { nanoseconds: shift.unwrap_or(0) };
         let here = Arc::new(Here { boot, namespace, shift });

@@ -8,9 +8,8 @@
 //! is ignored unless it matches the lock file exactly.
 //!
 //! The link has the name of the lock file. Services with different lock directories may share a state directory, as in a
-//! container that has a `/run/lock` of its own. So each record has its directory, too; a service leaves the records of
-//! other directories alone, and those of older versions, which do not tell theirs. If one of these has the name, ours
-//! has the numbers of the lock file before its name.
+//! container that has a `/run/lock` of its own. So each record has its directory, too, and a service leaves the records of
+//! other directories alone. If one of these has the name, ours has the numbers of the lock file before its name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;
@@ -42,11 +41,11 @@ const TRIES: usize = 8;
 const RECORDS: usize = 10_000;
 
 /// The state directory, if there is one. Without it, the reuse of a pid is never noticed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HolderRecords {
     directory: Option<Directory>,
     /// The lock directory of which records are written.
-    locks: Option<Identity>,
+    locks: Identity,
 }
 
 /// The process for which a lock is taken, as it was before the lock existed: a later process with the same number is
@@ -97,24 +96,24 @@ impl Written {
 }
 
 impl HolderRecords {
-    /// Opens the state directory if there is one.
+    /// Opens the state directory, if there is one, for the records of locks in this directory.
     #[must_use]
-    pub(crate) fn open(path: &Path) -> Self {
+    pub(crate) fn open(path: &Path, locks: Identity) -> Self {
         let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
         let directory = handle.and_then(|handle| Directory::from_handle(handle).ok());
-        Self { directory: directory.map(Directory::guarding), locks: None }
+        Self { directory: directory.map(Directory::guarding), locks }
     }
 
-    /// The same for locks in this directory.
+    /// Nothing is recorded.
     #[must_use]
-    pub(crate) fn about(self, locks: Identity) -> Self {
-        Self { locks: Some(locks), ..self }
+    pub(crate) fn none() -> Self {
+        Self { directory: None, locks: Identity { device: 0, inode: 0 } }
     }
 
-    /// Whether a record may be of another lock directory.
+    /// Whether a record is of another lock directory.
     pub(crate) fn is_anothers(&self, record: &HolderRecord) -> bool {
-        self.locks.is_some() && record.directory != self.locks
+        record.directory != self.locks
     }
 
     /// The record of one file of a lock with these names.
@@ -237,7 +236,7 @@ impl HolderRecords {
 
     /// Forgets the lock file of this name if it is gone. The next holder may have taken the name already, and be recorded.
     pub(crate) fn sweep_name(&self, name: &Name, is_there: impl FnOnce(Identity) -> bool) {
-        if let Some(record) = self.own(name).filter(|record| !is_there(record.file)) {
+        if let Some(record) = self.read(name).filter(|record| !is_there(record.file)) {
             self.sweep(name, record.file);
         }
     }
@@ -317,15 +316,9 @@ impl HolderRecords {
         links.filter_map(read).collect()
     }
 
-    /// The record of this name, whichever lock of our directory it is about; perhaps one of an older version, which does
-    /// not tell its directory.
+    /// The record of this name, whichever lock of our directory it is about.
     #[must_use]
     pub(crate) fn read(&self, name: &Name) -> Option<HolderRecord> {
-        self.own(name).or_else(|| self.at(name).filter(|record| record.directory.is_none()))
-    }
-
-    /// The record of this name in our directory.
-    fn own(&self, name: &Name) -> Option<HolderRecord> {
         let record = self.at(name)?;
         if !self.is_anothers(&record) {
             return Some(record);
@@ -438,6 +431,8 @@ mod tests {
 
     use super::*;
 
+    const LOCKS: Identity = Identity { device: 22, inode: 5 };
+
     fn record(start: Start) -> HolderRecord {
         let shift = ClockShift::default();
         let here = Here { boot: Some("b-1".to_owned()), namespace: Some(5), shift };
@@ -446,7 +441,7 @@ mod tests {
             uid: (start != Start::Nobody).then_some(1000),
             file: Identity { device: 22, inode: 33 },
             written: 44,
-            directory: (start != Start::Untold).then_some(Identity { device: 22, inode: 5 }),
+            directory: LOCKS,
             names: ["LCK..a", "LCK..b c"].into_iter().filter_map(Name::new).collect(),
         }
     }
@@ -494,26 +489,17 @@ mod tests {
         assert_eq!(HolderRecord { holder, ..record(Start::At(9)) }.to_text(), None);
     }
 
-    #[test]
-    fn records_of_older_versions_are_read() {
-        let text = "pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/LCK..b c";
-        assert_eq!(
-            HolderRecord::from_text(text),
-            Some(HolderRecord { uid: None, directory: None, ..record(Start::At(9)) })
-        );
-    }
-
     #[rstest]
     #[case::empty("")]
-    #[case::no_shift("shift=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
-    #[case::no_user("uid=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
-    #[case::other_order("start=9 pid=77 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
-    #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
-    #[case::pid_zero("pid=0 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a")]
+    #[case::no_shift("shift=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22:5 names=LCK..a")]
+    #[case::no_user("uid=x pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22:5 names=LCK..a")]
+    #[case::other_order("start=9 pid=77 boot=b-1 pidns=5 file=22:33:44:22:5 names=LCK..a")]
+    #[case::no_number("pid=77 start=x boot=b-1 pidns=5 file=22:33:44:22:5 names=LCK..a")]
+    #[case::pid_zero("pid=0 start=9 boot=b-1 pidns=5 file=22:33:44:22:5 names=LCK..a")]
     #[case::cut("pid=77 start=9 boot=b-1 pidns=5 file=22:33 names=LCK..a")]
     #[case::half_a_directory("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22 names=LCK..a")]
-    #[case::no_names("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=")]
-    #[case::climbing_name("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44 names=LCK..a/..")]
+    #[case::no_names("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22:5 names=")]
+    #[case::climbing_name("pid=77 start=9 boot=b-1 pidns=5 file=22:33:44:22:5 names=LCK..a/..")]
     fn planted_records_are_not_read(#[case] text: &str) {
         assert_eq!(HolderRecord::from_text(text), None);
     }
@@ -521,7 +507,7 @@ mod tests {
     #[test]
     fn a_record_is_about_one_file_only() {
         let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let (then, later) = (UNIX_EPOCH + Duration::from_secs(5), SystemTime::now());
@@ -543,7 +529,7 @@ mod tests {
     #[test]
     fn a_lock_for_a_free_number_is_not_the_next_processs() {
         let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();
@@ -561,7 +547,7 @@ mod tests {
         #[values(true, false)] stands: bool,
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         let name = Name::new("LCK..ttyS0").unwrap();
         let [known, ours] = [3, 2].map(|inode| Identity { device: 1, inode });
         let then = UNIX_EPOCH + Duration::from_secs(1_763_700_000);
@@ -581,7 +567,7 @@ mod tests {
     #[test]
     fn a_record_that_comes_at_the_last_moment_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         let name = Name::new("LCK..ttyS0").unwrap();
         let at = SystemTime::now();
         let [earlier, ours, next] = [1, 2, 3].map(|inode| {
@@ -605,7 +591,7 @@ mod tests {
     #[test]
     fn a_lock_that_is_gone_leaves_no_record() {
         let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
@@ -640,7 +626,7 @@ mod tests {
     #[test]
     fn a_late_record_is_about_the_process_that_was_there() {
         let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at }];
@@ -660,21 +646,21 @@ mod tests {
         let name = Name::new("LCK..ttyS0").unwrap();
         let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
         let files = [Written { name: name.clone(), file, at: then }];
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         assert!(state.is_everybodys() && state.directory().is_none());
         assert_eq!(fate(&state, &name, file, then), None);
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
-        let state = HolderRecords::open(dir.path());
+        let state = HolderRecords::open(dir.path(), LOCKS);
         assert!(!state.is_everybodys() && state.directory().is_some());
         assert_eq!(fate(&state, &name, file, then), Some(Fate::Same));
     }
 
     #[test]
     fn without_a_state_directory_nothing_is_guessed() {
-        let state = HolderRecords::open(Path::new("/nonexistent/state"));
+        let state = HolderRecords::open(Path::new("/nonexistent/state"), LOCKS);
         let name = Name::new("LCK..ttyS0").unwrap();
         let file = Identity { device: 1, inode: 2 };
         let then = SystemTime::now();

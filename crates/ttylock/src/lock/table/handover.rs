@@ -157,8 +157,7 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
     let Ok(Found::File(judged)) = directory.read(&note, NOTE_BYTES) else { return true };
     let handover = std::str::from_utf8(judged.content()).ok().and_then(Handover::from_text);
     // Those of another lock directory are left to its services.
-    let is_anothers = |it: &HolderRecord| it.directory.is_some() && state.records.is_anothers(it);
-    if handover.as_ref().is_some_and(|it| is_anothers(&it.giver)) {
+    if handover.as_ref().is_some_and(|it| state.records.is_anothers(&it.giver)) {
         return true;
     }
     // Its maker holds the note during the hand-over, and removes it afterwards.

@@ -56,7 +56,7 @@ impl State {
             backoff: Backoff::since(Instant::now()),
             events: Vec::new(),
             machine: Machine::default(),
-            records: HolderRecords::default(),
+            records: HolderRecords::none(),
             guards: FlockGuards::default(),
             watched: Watched::default(),
             flocks: Flocks::default(),
@@ -89,12 +89,11 @@ impl State {
     /// not come from the administrator: if the lock directory is open to all users, any user may put such a link at
     /// the name of a searched directory below it.
     fn open_anew(&mut self) -> Result<Directories, Stop> {
-        let Layout { lock_dir, search_dirs, state_dir, .. } = &self.layout;
-        let dir = state_dir.display().to_string();
-        let records = HolderRecords::open(state_dir);
-        let open = Directories::all(lock_dir, search_dirs);
+        let Layout { lock_dir, search_dirs, state_dir, .. } = self.layout.clone();
+        let open = Directories::all(&lock_dir, &search_dirs);
         let mut open = open.map_err(|error| self.cannot_write(&error))?;
-        self.records = records.about(open.own.directory.identity());
+        self.records = HolderRecords::open(&state_dir, open.own.directory.identity());
+        let dir = state_dir.display();
         if self.records.is_everybodys() {
             let text = format!("no notes are kept in {dir}: every user may write there");
             self.say(Weight::Warning, text);
@@ -105,7 +104,7 @@ impl State {
             if open.each().any(is_it) {
                 let text = format!("no notes are kept in {dir}: it is a directory of locks");
                 self.say(Weight::Warning, text);
-                self.records = HolderRecords::default();
+                self.records = HolderRecords::none();
             }
         }
         Ok(open.gated(self.records.gate()))
