@@ -45,8 +45,7 @@ pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};
 pub use layout::Layout;
 pub use lock::backoff::Backoff;
-pub use lock::closing::Closing;
-pub use lock::exclusive::{Duplicate, NoDuplicate};
+pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};
 pub use lock::holders::{
     Holder, Scheme, Standing, all_openers, has_open, held_by, opener, openers_of, serial_devices,
     tell_exclusive,

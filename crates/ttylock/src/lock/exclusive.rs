@@ -1,17 +1,23 @@
 //! The exclusive mode of a terminal (`TIOCEXCL`, ioctl_tty(2)): while it is set, open(2) fails with `EBUSY` except
 //! with CAP_SYS_ADMIN. It is set through a duplicate of a descriptor of a process that has the device open
 //! (pidfd_getfd(2)). Only pseudo-terminals are ever opened here.
+//!
+//! The last close of a serial port waits until its bytes are sent, up to half a minute, and that of a file in user space
+//! as long as its owner likes. Our close may be the last one if the process closes its own descriptor meanwhile.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::termios::{ioctl_tiocexcl, ioctl_tiocnxcl, isatty};
 
-use super::closing::Closing;
-use super::open::{LOOKS, OpenDescriptors, has_gone, is_of, openers};
+use super::open::{Descriptors, LOOKS, has_gone, is_of, openers};
 use crate::device::node::{Node, Numbers};
+use crate::limits::{CLOSINGS, CLOSINGS_OF_A_USER, THREAD_STACK};
 use crate::sys::{self, ProcessHandle};
 
 /// A duplicate of another process's descriptor: the same opening of the device. The device stays open as long as the
@@ -61,11 +67,11 @@ impl Duplicate {
         let process = ProcessHandle::open(pid)?;
         // The search begins while the handle is held. If the number belongs to another process by now, the handle is
         // of a process that has ended and has nothing to duplicate.
-        let mut found = OpenDescriptors::of(pid, node)?;
-        while let Some(number) = found.next_number()? {
-            let thread = found.thread().map(ProcessHandle::of_thread).transpose()?;
+        let mut descriptors = Descriptors::of(pid)?;
+        while let Some(number) = descriptors.next_of(node)? {
+            let thread = descriptors.thread.map(ProcessHandle::of_thread).transpose()?;
             // A thread that is there now was there when the handle was opened: its number was not another's.
-            if thread.is_some() && !found.still_has(number) {
+            if thread.is_some() && !descriptors.still_has(number, node) {
                 continue;
             }
             let whose = thread.as_ref().unwrap_or(&process);
@@ -215,13 +221,64 @@ impl From<io::Error> for NoDuplicate {
     }
 }
 
+/// A user; an unknown one counts as one user.
+type User = Option<u32>;
+
+/// How duplicates are closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// The thread that drops them closes them.
+    AtOnce,
+    /// Threads of their own close them, because other clients wait for this process. They are counted for the user
+    /// whose process had the descriptor.
+    Apart(Option<u32>),
+}
+
+/// The number of duplicates that are being closed, for each user.
+static UNDERWAY: Mutex<BTreeMap<User, usize>> = Mutex::new(BTreeMap::new());
+
+impl Closing {
+    /// Whether another duplicate can be closed in this way: no user's closings delay those of other users.
+    #[must_use]
+    pub fn has_room(self) -> bool {
+        let Self::Apart(user) = self else { return true };
+        let underway = UNDERWAY.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_user = underway.get(&user).copied().unwrap_or_default();
+        let all: usize = underway.values().sum();
+        of_user < CLOSINGS_OF_A_USER && all < CLOSINGS
+    }
+
+    fn close(self, descriptor: OwnedFd) {
+        let Self::Apart(user) = self else { return drop(descriptor) };
+        count(user, 1);
+        let close = move || {
+            drop(descriptor);
+            count(user, -1);
+        };
+        let thread = thread::Builder::new().name("lfpd-close".to_owned());
+        if thread.stack_size(THREAD_STACK).spawn(close).is_err() {
+            // No thread could be started, so it was closed here.
+            count(user, -1);
+        }
+    }
+}
+
+fn count(user: User, change: isize) {
+    let mut underway = UNDERWAY.lock().unwrap_or_else(PoisonError::into_inner);
+    let left = underway.get(&user).copied().unwrap_or_default().saturating_add_signed(change);
+    if left == 0 {
+        underway.remove(&user);
+    } else {
+        underway.insert(user, left);
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
     use std::os::fd::AsFd;
     use std::process::{Child, Command};
-    use std::thread;
     use std::time::{Duration, Instant};
 
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -378,5 +435,21 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(60), "it stays open");
             thread::yield_now();
         }
+    }
+
+    /// A user with files that are never closed gets only a share of the threads.
+    #[test]
+    fn closings_are_bounded_for_each_user() {
+        let (one, other) = (Some(4_294_967_002), Some(4_294_967_003));
+        for _ in 0..CLOSINGS_OF_A_USER {
+            assert!(Closing::Apart(one).has_room());
+            count(one, 1);
+        }
+        assert!(!Closing::Apart(one).has_room() && Closing::Apart(other).has_room());
+        assert!(Closing::AtOnce.has_room());
+        count(one, -1);
+        assert!(Closing::Apart(one).has_room());
+        (1..CLOSINGS_OF_A_USER).for_each(|_| count(one, -1));
+        assert!(!UNDERWAY.lock().unwrap().contains_key(&one));
     }
 }

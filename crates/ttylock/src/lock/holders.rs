@@ -13,8 +13,7 @@ use pidlockfile::{Pid, ascii};
 pub use super::holder::{Holder, Scheme, Standing, held_by};
 pub use super::open::has_open;
 
-use super::closing::Closing;
-use super::exclusive::Duplicate;
+use super::exclusive::{Closing, Duplicate};
 use super::flock::{self, Completeness, FlockHolder};
 use super::kernel_list::{Listing, Wanted, read_list};
 use super::names;

@@ -3,14 +3,11 @@
 //! `names` turns a device into the file names of every dialect, and only `table` combines them with the disk.
 
 pub(crate) mod backoff;
-pub(crate) mod closing;
 pub(crate) mod directories;
 pub(crate) mod exclusive;
 pub(crate) mod flock;
 mod flock_guards;
-mod flock_rights;
 mod holder;
-pub(crate) mod holder_record;
 pub(crate) mod holder_records;
 pub(crate) mod holders;
 mod kernel_list;

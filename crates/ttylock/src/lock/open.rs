@@ -34,57 +34,11 @@ const THREADS: usize = 64;
 /// # Errors
 /// We have no descriptor or memory for it now: nothing is known of the process.
 pub fn has_open(pid: Pid, node: &Node) -> io::Result<Option<bool>> {
-    match OpenDescriptors::of(pid, node).and_then(|mut found| found.next_number()) {
+    match Descriptors::of(pid).and_then(|mut descriptors| descriptors.next_of(node)) {
         Ok(number) => Ok(Some(number.is_some())),
         Err(error) if has_gone(&error) => Ok(Some(false)),
         Err(error) if is_lack_of_room(&error) => Err(error),
         Err(_) => Ok(None),
-    }
-}
-
-/// The descriptors by which one process has a device open. A limited number of its descriptors is examined.
-#[derive(Debug)]
-pub(super) struct OpenDescriptors {
-    descriptors: Descriptors,
-    node: Node,
-    is_complete: bool,
-    left: usize,
-}
-
-impl OpenDescriptors {
-    pub(super) fn of(pid: Pid, node: &Node) -> io::Result<Self> {
-        let descriptors = Descriptors::of(pid)?;
-        Ok(Self { descriptors, node: *node, is_complete: true, left: LOOKS_AT_A_PROCESS })
-    }
-
-    /// The number of the next one; none if there is no other.
-    ///
-    /// # Errors
-    /// Not all of them are visible.
-    pub(super) fn next_number(&mut self) -> io::Result<Option<i32>> {
-        while let Some(left) = self.left.checked_sub(1) {
-            self.left = left;
-            match self.descriptors.next() {
-                None if self.is_complete => return Ok(None),
-                None => break,
-                Some(Ok((number, seen))) if is_of(&seen, &self.node) => return Ok(Some(number)),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => self.is_complete &= has_gone(&error),
-            }
-        }
-        Err(io::ErrorKind::PermissionDenied.into())
-    }
-
-    /// The thread with the descriptors, if the first one has ended.
-    pub(super) fn thread(&self) -> Option<i32> {
-        self.descriptors.thread
-    }
-
-    /// Whether that process or thread is still there, with the descriptor that was found.
-    pub(super) fn still_has(&self, number: i32) -> bool {
-        let link = CString::new(number.to_string()).ok();
-        let seen = link.map(|link| self.descriptors.look_through(&link));
-        seen.is_some_and(|seen| seen.is_ok_and(|seen| is_of(&seen, &self.node)))
     }
 }
 
@@ -101,24 +55,55 @@ fn is_lack_of_room(error: &io::Error) -> bool {
 
 /// The descriptors of exactly one process: a later process with its number has others.
 #[derive(Debug)]
-struct Descriptors {
+pub(super) struct Descriptors {
     links: Dir,
     /// None was found yet.
     is_bare: bool,
-    /// Whose they are, if the first thread has none.
-    thread: Option<i32>,
+    /// The thread with the descriptors, if the first one has ended.
+    pub(super) thread: Option<i32>,
+    /// Whether all of them were seen that [`Descriptors::next_of`] has passed.
+    is_complete: bool,
+    /// The number that it may still examine.
+    left: usize,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Descriptors {
-    fn of(pid: Pid) -> io::Result<Self> {
+    pub(super) fn of(pid: Pid) -> io::Result<Self> {
         if !SHOWS_DESCRIPTORS {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let path = format!("/proc/{pid}/fd");
         let directory = openat(CWD, Path::new(&path), DIRECTORY, Mode::empty())?;
-        Ok(Self { links: Dir::new(directory)?, is_bare: true, thread: None })
+        let (links, left) = (Dir::new(directory)?, LOOKS_AT_A_PROCESS);
+        Ok(Self { links, is_bare: true, thread: None, is_complete: true, left })
+    }
+
+    /// The number of the next descriptor by which the process has a device open; none if there is no other. A limited
+    /// number of descriptors is examined.
+    ///
+    /// # Errors
+    /// Not all of them are visible.
+    pub(super) fn next_of(&mut self, node: &Node) -> io::Result<Option<i32>> {
+        while let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            match self.next() {
+                None if self.is_complete => return Ok(None),
+                None => break,
+                Some(Ok((number, seen))) if is_of(&seen, node) => return Ok(Some(number)),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => self.is_complete &= has_gone(&error),
+            }
+        }
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    /// Whether that process or thread is still there, with the descriptor of the device that was found.
+    pub(super) fn still_has(&self, number: i32, node: &Node) -> bool {
+        let link = CString::new(number.to_string()).ok();
+        let seen = link.map(|link| self.look_through(&link));
+        seen.is_some_and(|seen| seen.is_ok_and(|seen| is_of(&seen, node)))
     }
 
     fn look_through(&self, link: &CStr) -> io::Result<Seen> {
@@ -351,9 +336,9 @@ mod tests {
         let _copies: Vec<OwnedFd> = (0..100).map(copies).collect();
         assert_eq!(has_open(Pid::this(), &open).unwrap(), Some(true));
         assert_eq!(has_open(Pid::this(), &closed).unwrap(), Some(false));
-        let mut limited = OpenDescriptors::of(Pid::this(), &closed).unwrap();
+        let mut limited = Descriptors::of(Pid::this()).unwrap();
         limited.left = 100;
-        let hidden = limited.next_number().unwrap_err();
+        let hidden = limited.next_of(&closed).unwrap_err();
         assert!(!has_gone(&hidden) && !is_lack_of_room(&hidden), "{hidden}");
     }
 
@@ -399,11 +384,11 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
         let node = node_of(&tempfile::tempfile().unwrap());
-        let mut found = OpenDescriptors::of(pid, &node).unwrap();
+        let mut found = Descriptors::of(pid).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found.next_number().unwrap(), None);
-        assert!(has_gone(&OpenDescriptors::of(pid, &node).unwrap_err()));
+        assert_eq!(found.next_of(&node).unwrap(), None);
+        assert!(has_gone(&Descriptors::of(pid).unwrap_err()));
         assert_eq!(has_open(pid, &node).unwrap(), Some(false));
     }
 

@@ -26,7 +26,6 @@ mod classify;
 mod daemon;
 mod handover;
 mod pass;
-mod refuse;
 mod release;
 mod resolve;
 mod state;

@@ -9,9 +9,8 @@ use super::handover;
 use super::state::{State, TEMPORARY};
 use crate::dialects::content::Content;
 use crate::lock::directories::{LockFile, Place, Role};
-use crate::lock::flock::{self, FlockHolder};
-use crate::lock::flock_rights::{self, Entitled, Flocker};
-use crate::lock::holder_record::HolderRecord;
+use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
+use crate::lock::holder_records::HolderRecord;
 #[cfg(test)]
 use crate::lock::meanwhile::{self, Moment};
 use crate::lock::{Cause, Weight};
@@ -127,7 +126,7 @@ impl State {
         let own = nix::unistd::geteuid().as_raw();
         let entitled = Entitled { own, owner: seen.owner, everybody };
         let of = |pid| (process::owner(pid), lives(pid));
-        Ok(flock_rights::flocker(&sight, flock::sees_all(), entitled, of))
+        Ok(flock::flocker(&sight, flock::sees_all(), entitled, of))
     }
 
     /// Whether a lock file that was read is stale. Nothing is held or changed.

@@ -15,8 +15,7 @@ use super::take::Taken;
 use super::{ATTEMPTS, Stop, release};
 use crate::limits::KEPT_WITHOUT_DEVICE;
 use crate::lock::directories::{LockFile, Place};
-use crate::lock::holder_record::HolderRecord;
-use crate::lock::holder_records::{Claimant, Written};
+use crate::lock::holder_records::{Claimant, HolderRecord, Written};
 use crate::lock::{Cause, Pass, Weight};
 
 /// The beginning of a note's name.

@@ -12,8 +12,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::{Node, ResolvedDevice, follow};
 use crate::dialects::content::Content;
 use crate::lock::directories::LockFile;
-use crate::lock::flock::FlockHolder;
-use crate::lock::flock_rights::Flocker;
+use crate::lock::flock::{FlockHolder, Flocker};
 use crate::lock::holders::{self, Holder, Scheme, Standing};
 use crate::lock::names::{self, LockNames, lock_names};
 
