@@ -20,8 +20,7 @@ use crate::protocol::reply::Version;
 use crate::serve::address::Address;
 use crate::serve::authority::Authority;
 use crate::serve::listener::{self, Listener};
-use crate::serve::settings::Settings;
-use crate::serve::{Service, stdio, wire};
+use crate::serve::{Service, Settings, stdio, wire};
 use crate::sys::STATE_DIR;
 use ttylock::{DeviceName, Dialect, Layout, Table};
 

@@ -10,7 +10,6 @@ pub(crate) mod admission;
 pub(crate) mod authority;
 #[cfg(target_os = "linux")]
 mod bell;
-mod client;
 #[cfg(target_os = "linux")]
 mod clients;
 mod connection;
@@ -24,10 +23,10 @@ pub(crate) mod listener;
 mod notify;
 #[cfg(target_os = "linux")]
 mod opened;
+#[cfg_attr(not(target_os = "linux"), path = "ports/elsewhere.rs")]
 mod ports;
 mod queue;
 mod service;
-pub(crate) mod settings;
 #[cfg(target_os = "linux")]
 mod status_worker;
 pub(crate) mod stdio;
@@ -35,4 +34,26 @@ pub(crate) mod stdio;
 mod watches;
 pub(crate) mod wire;
 
+use std::time::Duration;
+
+use ttylock::DeviceName;
+
 pub(crate) use service::Service;
+
+/// How a daemon behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// How long a connection may ask nothing.
+    pub idle_timeout: Duration,
+    /// Connections in all. Fewer when the system does not give enough descriptors.
+    pub limit: usize,
+    /// Connections of one user.
+    pub limit_per_user: usize,
+    /// Whether it ends when it has had nothing to do for the idle time: the program that started it listens on, and starts
+    /// another (inetd `wait`).
+    pub ends_when_idle: bool,
+    /// Whether ports that are held open without a lock get one.
+    pub watch_opens: bool,
+    /// If ports are made exclusive while they are locked: all but these, by any of their names.
+    pub exclusive_except: Option<Vec<DeviceName>>,
+}

@@ -13,8 +13,7 @@ use ttylock::{
 
 use super::admission::User;
 use super::authority::{Authority, Granted, Refused};
-use super::client::Client;
-use super::connection::Phase;
+use super::connection::{Client, Phase};
 use super::journal::Journal;
 use super::ports::PortThreads;
 use super::queue::{Attempt, Queue, WaiterId};

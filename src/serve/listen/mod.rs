@@ -17,6 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
 
+use super::Settings;
 use super::admission::{Caps, Decision};
 use super::clients::Clients;
 use super::connection::Connection;
@@ -27,7 +28,6 @@ use super::opened::serve_openers;
 use super::ports::{ExclusivePorts, OpenPorts};
 use super::queue::WaiterId;
 use super::service::Service;
-use super::settings::Settings;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use super::wire::{Wire, timeout_until};

@@ -7,17 +7,16 @@ use ttylock::{Holder, Request, ResolvedDevice, Table};
 
 /// No threads.
 #[derive(Debug, Default)]
-pub(in crate::serve) struct PortThreads;
+pub(super) struct PortThreads;
 
 impl PortThreads {
-    pub(in crate::serve) fn locked(&self, _: &ResolvedDevice, _: impl FnOnce() -> ProcessIdentity) {
-    }
+    pub(super) fn locked(&self, _: &ResolvedDevice, _: impl FnOnce() -> ProcessIdentity) {}
 
-    pub(in crate::serve) fn before_release(&self, _: &Request, _: &mut Table) {}
+    pub(super) fn before_release(&self, _: &Request, _: &mut Table) {}
 
-    pub(in crate::serve) fn released(&self, _: &str, _: Pid) {}
+    pub(super) fn released(&self, _: &str, _: Pid) {}
 
-    pub(in crate::serve) fn process_gone(&self, _: Pid, _: &mut Table) {}
+    pub(super) fn process_gone(&self, _: Pid, _: &mut Table) {}
 
-    pub(in crate::serve) fn add_openers(&self, _: &mut Vec<Holder>, _: Option<&str>) {}
+    pub(super) fn add_openers(&self, _: &mut Vec<Holder>, _: Option<&str>) {}
 }

@@ -10,12 +10,11 @@ use wrapcmd::Value;
 use super::arguments::{self, Asked, AskedInTime, Handed};
 use super::exit;
 use super::looking::no_such_device;
-use super::news::News;
 use super::outcome::Failure;
 use super::output::Output;
 use super::report::{in_the_way, living, openers};
 use super::row::Row;
-use super::waiting::{self, Waited};
+use super::waiting::{self, News, Waited};
 use crate::client::broker::{Broker, Route, Trouble};
 use ttylock::{Outcome, Pass, Request, Scheme, follow};
 

@@ -1,5 +1,6 @@
 //! The command line. Words in, values out.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -9,15 +10,11 @@ use wrapcmd::usage::seconds;
 use wrapcmd::{Form, Shell};
 
 use super::spelling::device;
-use super::values::{pid, signal};
+use super::values::{pid, program, signal};
 use super::{examples, exit};
 use crate::client::Address;
 use crate::client::broker::Route;
 use ttylock::DeviceName;
-
-mod programs;
-
-pub(super) use programs::{Adopt, Run, ShimOnly};
 
 /// Shows, takes and releases the locks of serial ports.
 #[derive(Debug, Parser)]
@@ -183,6 +180,109 @@ pub(super) struct BusyCode {
     /// The exit code if another process has the device
     #[arg(short = 'E', long = "conflict-exit-code", value_name = "CODE", default_value_t = exit::BUSY)]
     code: u8,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Run {
+    /// /dev/NAME or NAME
+    #[arg(value_name = "DEVICE", value_parser = device)]
+    pub(super) device: DeviceName,
+
+    /// Hold this device as well: all of them, or none
+    #[arg(short, long = "also", value_name = "DEVICE", value_parser = device)]
+    pub(super) also: Vec<DeviceName>,
+
+    /// Wait for the device, for this many seconds [default: do not wait]
+    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
+    pub(super) timeout: Option<Duration>,
+
+    /// Send the command this signal when another process waits for the device
+    #[arg(long, value_name = "SIGNAL", value_parser = signal, conflicts_with = "no_fork")]
+    pub(super) yield_on: Option<Signal>,
+
+    /// While the command has the device open, have the kernel refuse it to all other programs (TIOCEXCL)
+    #[arg(long, conflicts_with = "no_fork")]
+    pub(super) exclusive: bool,
+
+    /// Become the command instead of waiting for its end, so that the process number stays
+    #[arg(long)]
+    pub(super) no_fork: bool,
+
+    /// Turn the command's lock files into locks of the service, so that it gets the port
+    /// [default: where liblfp_preload.so is installed and can be loaded into COMMAND]
+    #[arg(long, conflicts_with = "no_shim")]
+    pub(super) shim: bool,
+
+    /// Do not use liblfp_preload.so, even if it is installed
+    #[arg(long)]
+    pub(super) no_shim: bool,
+
+    /// With --shim, let programs that make no lock files lock every serial port they open
+    #[arg(long, requires = "shim")]
+    pub(super) ports: bool,
+
+    #[command(flatten)]
+    busy: BusyCode,
+
+    /// What to run, with its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ShimOnly {
+    /// Let programs that make no lock files lock every serial port they open
+    #[arg(long)]
+    pub(super) ports: bool,
+
+    /// Treat this device as a serial port too
+    #[arg(long, value_name = "DEVICE", value_parser = device, requires = "ports")]
+    pub(super) also: Vec<DeviceName>,
+
+    /// Have the kernel refuse these ports to all other programs while they are open (TIOCEXCL)
+    #[arg(long, requires = "ports")]
+    pub(super) exclusive: bool,
+
+    /// Wait in line for a busy port, for this many seconds [default: do not wait]
+    #[arg(long, value_name = "SECS", value_parser = seconds, requires = "ports")]
+    pub(super) wait: Option<Duration>,
+
+    /// If the library cannot be loaded into COMMAND, run COMMAND without it
+    #[arg(long)]
+    pub(super) or_plain: bool,
+
+    /// What to run, with its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Adopt {
+    /// The name of a program in PATH
+    #[arg(value_name = "PROGRAM", value_parser = program)]
+    pub(super) program: String,
+
+    /// Let it lock every serial port it opens (default)
+    #[arg(long)]
+    ports: bool,
+
+    /// Turn its lock files into locks of the service, but lock no ports that it only opens
+    #[arg(long, conflicts_with = "ports")]
+    pub(super) files: bool,
+
+    /// Remove the script again: the program starts as before
+    #[arg(long, conflicts_with_all = ["ports", "files"])]
+    pub(super) undo: bool,
 }
 
 /// The program's options, for completions and for checks of the manual.

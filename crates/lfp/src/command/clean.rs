@@ -11,8 +11,7 @@ use super::exit;
 use super::outcome::Failure;
 use super::output::Output;
 use super::printable::printable;
-use super::remedy::remedy;
-use super::row::{self, Row};
+use super::row::{self, Row, remedy};
 use crate::client::broker::{Broker, Route};
 use ttylock::limits::COMMAND_SEARCH;
 use ttylock::{
