@@ -7,13 +7,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
-use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use nix::unistd::{Uid, mkfifo, setfsuid};
+use nix::unistd::{Uid, setfsuid};
 use pidlockfile::{
     Attempt, Claim, Directory, Durability, Error, Found, Judged, Name, Obstacle, Pid, Published,
     Step,
@@ -62,73 +60,7 @@ fn files(path: &Path) -> Vec<String> {
     names
 }
 
-// What may stand under a name.
-
-#[derive(Clone, Copy, Debug)]
-enum Planted {
-    LinkToFile,
-    DanglingLink,
-    LinkToItself,
-    Directory,
-    Fifo,
-    Socket,
-    Device,
-}
-
-fn plant(planted: Planted, at: &Path) {
-    let target = at.with_file_name("target");
-    match planted {
-        Planted::LinkToFile => {
-            std::fs::write(&target, "precious").unwrap();
-            symlink(&target, at).unwrap();
-        }
-        Planted::DanglingLink => symlink(&target, at).unwrap(),
-        Planted::LinkToItself => symlink(at, at).unwrap(),
-        Planted::Directory => std::fs::create_dir(at).unwrap(),
-        Planted::Fifo => mkfifo(at, Mode::S_IRWXU).unwrap(),
-        Planted::Socket => drop(UnixListener::bind(at).unwrap()),
-        // The null device; only root can plant it, and the tests run as root.
-        Planted::Device => mknod(at, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).unwrap(),
-    }
-}
-
-#[rstest]
-#[case(Planted::LinkToFile, Obstacle::Link)]
-#[case(Planted::DanglingLink, Obstacle::Link)]
-#[case(Planted::LinkToItself, Obstacle::Link)]
-#[case(Planted::Directory, Obstacle::Directory)]
-#[case(Planted::Fifo, Obstacle::Special)]
-#[case(Planted::Socket, Obstacle::Special)]
-#[case(Planted::Device, Obstacle::Special)]
-#[ignore = "needs root: tests/run"]
-fn an_entry_that_is_no_regular_file_is_busy_and_stays(
-    #[case] planted: Planted,
-    #[case] obstacle: Obstacle,
-) {
-    let (scratch, directory) = scratch();
-    let at = scratch.path().join(name().as_str());
-    // A stale lock was judged before, so that there is something to break and release with.
-    publish(&directory, b"old");
-    let (to_break, to_release) = (judge(&directory), judge(&directory));
-    std::fs::remove_file(&at).unwrap();
-    plant(planted, &at);
-    let before = std::fs::symlink_metadata(&at).unwrap();
-    let all = files(scratch.path());
-
-    assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Obstacle(o) if o == obstacle));
-    let publication = directory.publish(&name(), &claim(b"new")).unwrap();
-    assert!(publication.is_none());
-    let breaking = directory.replace(&name(), to_break, &claim(b"new")).unwrap();
-    assert!(matches!(breaking, Attempt::Changed));
-    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Attempt::Changed);
-
-    let after = std::fs::symlink_metadata(&at).unwrap();
-    assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
-    assert_eq!(files(scratch.path()), all);
-    if let Planted::LinkToFile = planted {
-        assert_eq!(std::fs::read(at.with_file_name("target")).unwrap(), b"precious");
-    }
-}
+// What is read.
 
 #[rstest]
 #[case::empty(0, 64, 0)]
@@ -144,31 +76,6 @@ fn no_more_than_the_limit_is_read(#[case] size: u64, #[case] limit: usize, #[cas
     let Found::File(judged) = directory.read(&name(), limit).unwrap() else { panic!("a file") };
     assert_eq!(judged.content(), vec![0; read]);
     assert_eq!(judged.status().size, size);
-}
-
-#[test]
-fn a_file_is_described_as_it_is() {
-    let (scratch, directory) = scratch();
-    let at = scratch.path().join(name().as_str());
-    std::fs::write(&at, " 123\n").unwrap();
-    let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 7);
-    let file = OpenOptions::new().write(true).open(&at).unwrap();
-    file.set_modified(then).unwrap();
-    file.set_permissions(PermissionsExt::from_mode(0o640)).unwrap();
-    let data = file.metadata().unwrap();
-    let judged = judge(&directory);
-    assert_eq!(judged.content(), b" 123\n");
-    assert_eq!(judged.modified(), then);
-    assert_eq!((judged.status().mode, judged.status().owner), (0o640, data.uid()));
-    assert_eq!((judged.identity().device, judged.identity().inode), (data.dev(), data.ino()));
-}
-
-#[test]
-fn a_time_before_1970_is_1970() {
-    let (scratch, directory) = scratch();
-    let file = File::create(scratch.path().join(name().as_str())).unwrap();
-    file.set_modified(SystemTime::UNIX_EPOCH - Duration::from_secs(9)).unwrap();
-    assert_eq!(judge(&directory).modified(), SystemTime::UNIX_EPOCH);
 }
 
 // What is written.
@@ -304,29 +211,7 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
     assert_eq!((std::fs::read(&at).ok(), files(scratch.path())), (before, all));
 }
 
-#[test]
-fn a_broken_lock_is_the_new_one_and_nothing_else_is_left() {
-    let (scratch, directory) = scratch();
-    let old = publish(&directory, b"old");
-    let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
-    let Attempt::Done(new) = breaking else { panic!("{breaking:?}") };
-    assert_ne!(new.identity, old.identity);
-    assert_eq!(judge(&directory).identity(), new.identity);
-    assert_eq!(judge(&directory).content(), b"new");
-    assert_eq!(files(scratch.path()), [name().as_str()]);
-    assert_eq!(old.file.metadata().unwrap().nlink(), 0);
-}
-
 // Letting go.
-
-#[test]
-fn try_release_removes_the_judged_file() {
-    let (_scratch, directory) = scratch();
-    publish(&directory, b"a");
-    let judged = judge(&directory);
-    assert_eq!(directory.try_release(&name(), judged).unwrap(), Attempt::Done(()));
-    assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Nothing));
-}
 
 /// A process that was forked while it was held has the descriptor as long as it likes.
 #[test]
@@ -456,19 +341,6 @@ fn draft_of_a_release(lock: &Name) -> String {
     format!("t.{}.{mark:08x}00000000.tmp", i32::MAX)
 }
 
-#[test]
-fn a_daemon_that_holds_its_own_lock_keeps_breakers_off_and_withdraws() {
-    let (scratch, directory) = scratch();
-    let Published { file, identity, modified } = publish(&directory, b"mine");
-    let held = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e).unwrap();
-    let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
-    assert!(matches!(breaking, Attempt::Contended));
-    let file = held.unlock().map_err(|(_, e)| e).unwrap();
-    let published = Published { file, identity, modified };
-    assert!(matches!(directory.withdraw(&name(), &published).unwrap(), Attempt::Done(())));
-    assert_eq!(files(scratch.path()), Vec::<String>::new());
-}
-
 /// File access of this thread as an ordinary user, without the rights of root: `setfsuid(2)`.
 fn as_user<T>(work: impl FnOnce() -> T) -> T {
     let user = Uid::from_raw(54_321);
@@ -587,26 +459,6 @@ fn a_file_from_the_future_is_not_swept_when_the_clock_was_set_back() {
     file.set_modified(now + HOUR).unwrap();
     assert_eq!(directory.sweep("t", now).unwrap(), 0);
     assert_eq!(directory.sweep("t", now + 3 * HOUR).unwrap(), 1);
-}
-
-#[rstest]
-#[ignore = "needs root: tests/run"]
-fn planted_things_are_neither_followed_nor_swept(
-    #[values(
-        Planted::LinkToFile,
-        Planted::DanglingLink,
-        Planted::Directory,
-        Planted::Fifo,
-        Planted::Socket,
-        Planted::Device
-    )]
-    planted: Planted,
-) {
-    let (scratch, directory) = scratch();
-    plant(planted, &scratch.path().join(temporary("t", gone())));
-    let all = files(scratch.path());
-    assert_eq!(directory.sweep("t", SystemTime::now() + HOUR).unwrap(), 0);
-    assert_eq!(files(scratch.path()), all);
 }
 
 #[test]

@@ -104,6 +104,7 @@ fn sleeper() -> (Child, Pid) {
 fn a_process_is_the_same_until_it_ends() {
     let mut machine = Machine::default();
     let (mut child, pid) = sleeper();
+    assert!(lives(pid), "nothing is known of it yet");
     let who = machine.identify(pid);
     for pid in [Pid::this(), pid, pid] {
         let who = machine.identify(pid);

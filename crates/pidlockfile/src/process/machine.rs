@@ -68,22 +68,3 @@ impl Machine {
         seen
     }
 }
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_asked_about_lives_until_it_ends() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let pid = Pid::new(child.id().into()).unwrap();
-        let mut machine = Machine::default();
-        assert!(system::lives(pid), "nothing is known of it yet");
-        let who = machine.identify(pid);
-        assert!(system::lives(pid) && system::lives(Pid::this()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!system::lives(pid));
-        assert_ne!(machine.identify(pid), who);
-    }
-}

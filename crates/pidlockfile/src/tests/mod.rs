@@ -3,6 +3,32 @@
 mod corpus;
 pub(crate) mod faults;
 mod order;
+mod planted;
 mod schedule;
 mod step;
-mod swap;
+
+use nix::errno::Errno;
+
+use crate::{Claim, Directory, Durability, Error, Found, Judged, Name};
+
+/// The calls that a kind of file system does not have.
+type Unknown = &'static [(&'static str, Errno)];
+
+const EVERYTHING: Unknown = &[];
+const NO_RENAME_FLAGS: Unknown =
+    &[("rename-noreplace", Errno::EINVAL), ("rename-exchange", Errno::EINVAL)];
+
+fn name() -> Name {
+    Name::new("lock").unwrap()
+}
+
+fn claim(content: &[u8]) -> Claim<'_> {
+    Claim { content, mode: 0o444, prefix: "t".as_ref(), durability: Durability::Memory }
+}
+
+fn judge(directory: &Directory) -> Result<Option<Judged>, Error> {
+    match directory.read(&name(), 64)? {
+        Found::File(judged) => Ok(Some(judged)),
+        Found::Nothing | Found::Obstacle(_) => Ok(None),
+    }
+}

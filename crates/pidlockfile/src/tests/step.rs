@@ -9,16 +9,9 @@ use nix::errno::Errno;
 use rstest::rstest;
 
 use super::faults::{Fault, Trace, under};
-use crate::{
-    Attempt, Claim, Directory, Durability, Error, Found, Judged, Name, Published, temporary,
-};
+use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
+use crate::{Attempt, Claim, Directory, Durability, Error, Published, temporary};
 
-type Unknown = &'static [(&'static str, Errno)];
-
-/// The kinds of file system: which calls do not exist there.
-const EVERYTHING: Unknown = &[];
-const NO_RENAME_FLAGS: Unknown =
-    &[("rename-noreplace", Errno::EINVAL), ("rename-exchange", Errno::EINVAL)];
 const NO_LINKS_EITHER: Unknown = &[
     ("rename-noreplace", Errno::ENOSYS),
     ("rename-exchange", Errno::EOPNOTSUPP),
@@ -71,28 +64,12 @@ enum Said {
     Failed(Error),
 }
 
-fn name() -> Name {
-    Name::new("lock").unwrap()
-}
-
-fn claim(content: &str) -> Claim<'_> {
-    Claim {
-        content: content.as_bytes(),
-        mode: MODE,
-        prefix: "t".as_ref(),
-        durability: Durability::Disk,
-    }
+fn on_disk(content: &str) -> Claim<'_> {
+    Claim { durability: Durability::Disk, ..claim(content.as_bytes()) }
 }
 
 fn publish(directory: &Directory, content: &str) -> Option<Published> {
-    directory.publish(&name(), &claim(content)).unwrap()
-}
-
-fn judge(directory: &Directory) -> Result<Option<Judged>, Error> {
-    match directory.read(&name(), 64)? {
-        Found::File(judged) => Ok(Some(judged)),
-        Found::Nothing | Found::Obstacle(_) => Ok(None),
-    }
+    directory.publish(&name(), &on_disk(content)).unwrap()
 }
 
 fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<Said, Error> {
@@ -101,7 +78,7 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
         return Ok(said(directory.withdraw(&name(), &published)? == Attempt::Done(())));
     }
     if deed == Deed::Publish {
-        let publication = directory.publish(&name(), &claim(NEW))?;
+        let publication = directory.publish(&name(), &on_disk(NEW))?;
         return Ok(said(publication.is_some()));
     }
     let Some(judged) = judge(directory)? else { return Ok(Said::NotDone) };
@@ -110,7 +87,7 @@ fn attempt(directory: &Directory, deed: Deed, old: Option<Published>) -> Result<
     }
     Ok(said(match deed {
         Deed::Replace => {
-            matches!(directory.replace(&name(), judged, &claim(NEW))?, Attempt::Done(_))
+            matches!(directory.replace(&name(), judged, &on_disk(NEW))?, Attempt::Done(_))
         }
         Deed::Release => directory.release(&name(), judged, "t")? == Attempt::Done(()),
         Deed::TryRelease => directory.try_release(&name(), judged)? == Attempt::Done(()),
@@ -266,7 +243,7 @@ fn dying_before_any_call_leaves_a_lock_that_others_can_take(
 
 /// As the holder is dead, the next one breaks what is there, or publishes.
 fn assert_next_one_takes_it(directory: &Directory) {
-    let claim = Claim { content: b"the next one\n", ..claim("") };
+    let claim = claim(b"the next one\n");
     let taken = match judge(directory).unwrap() {
         None => directory.publish(&name(), &claim).unwrap().is_some(),
         Some(judged) => {
@@ -298,7 +275,7 @@ fn dying_while_creating_in_place_leaves_a_lock_that_is_short_or_private() {
 fn a_free_lock_costs_six_calls_to_take_and_three_to_withdraw() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
-    let claim = Claim { durability: Durability::Memory, ..claim(NEW) };
+    let claim = claim(NEW.as_bytes());
     let taking =
         under(Fault::None, EVERYTHING, None, || directory.publish(&name(), &claim).unwrap());
     // Made for its owner alone, and let in to others when it is complete: one call more.
@@ -316,16 +293,14 @@ fn a_free_lock_costs_six_calls_to_take_and_three_to_withdraw() {
 
 /// On NFS `flock(2)` is a write lock, which a file that is open for reading cannot have.
 #[rstest]
-#[case::writable(0o644, true)]
-#[case::somebody_elses(0o644, false)]
-fn a_flock_that_asks_for_writing_gets_it(#[case] mode: u32, #[case] same: bool) {
+fn a_flock_that_asks_for_writing_gets_it(#[values(true, false)] same: bool) {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
-    directory.publish(&name(), &Claim { mode, ..claim(OLD) }).unwrap();
+    directory.publish(&name(), &Claim { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
     let judged = judge(&directory).unwrap().unwrap();
     if !same {
         std::fs::remove_file(scratch.path().join("lock")).unwrap();
-        directory.publish(&name(), &Claim { mode, ..claim(OLD) }).unwrap();
+        directory.publish(&name(), &Claim { mode: 0o644, ..claim(OLD.as_bytes()) }).unwrap();
     }
     let trace = under(Fault::Fail { at: 0, errno: Errno::EBADF }, EVERYTHING, None, || {
         directory.try_release(&name(), judged).unwrap()

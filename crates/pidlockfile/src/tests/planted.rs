@@ -1,8 +1,10 @@
-//! Names that change between the look and the opening: whatever is planted there at whatever
-//! moment, reading ends, follows nothing, and tells of what was there at one time.
+//! What others may plant under a name: it is busy, and is neither followed nor removed. Also if it is planted between
+//! the look and the opening: reading ends, and tells of what was there at one time.
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
@@ -10,13 +12,15 @@ use rstest::rstest;
 
 use super::faults::{Fault, call, under};
 use super::schedule::{Beyond, Orders, Schedule};
-use crate::{Directory, Found, Name, Obstacle};
+use super::{claim, judge, name};
+use crate::{Attempt, Directory, Found, Obstacle};
 
 #[derive(Clone, Copy, Debug)]
 enum Planted {
     Nothing,
     Link,
     DanglingLink,
+    LinkToItself,
     Directory,
     Fifo,
     Socket,
@@ -33,12 +37,54 @@ fn plant(planted: Planted, at: &Path) {
             std::os::unix::fs::symlink(&target, at).unwrap();
         }
         Planted::DanglingLink => std::os::unix::fs::symlink(&target, at).unwrap(),
+        Planted::LinkToItself => std::os::unix::fs::symlink(at, at).unwrap(),
         Planted::Directory => std::fs::create_dir(at).unwrap(),
         Planted::Fifo => mkfifo(at, Mode::S_IRWXU).unwrap(),
         Planted::Socket => drop(UnixListener::bind(at).unwrap()),
+        // Only root may make one.
         Planted::Device => mknod(at, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).unwrap(),
         Planted::File => std::fs::write(at, "new").unwrap(),
     }
+}
+
+#[rstest]
+#[case(Planted::Link, Obstacle::Link)]
+#[case(Planted::DanglingLink, Obstacle::Link)]
+#[case(Planted::LinkToItself, Obstacle::Link)]
+#[case(Planted::Directory, Obstacle::Directory)]
+#[case(Planted::Fifo, Obstacle::Special)]
+#[case(Planted::Socket, Obstacle::Special)]
+#[case(Planted::Device, Obstacle::Special)]
+#[ignore = "needs root: tests/run"]
+fn an_entry_that_is_no_regular_file_is_busy_and_stays(
+    #[case] planted: Planted,
+    #[case] obstacle: Obstacle,
+) {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory::open(scratch.path()).unwrap();
+    // A stale lock was judged before, so that there is something to break and release with.
+    directory.publish(&name(), &claim(b"old")).unwrap();
+    let [to_break, to_release] = [(), ()].map(|()| judge(&directory).unwrap().unwrap());
+    std::fs::remove_file(scratch.path().join("lock")).unwrap();
+    // One looks like a draft of a process that is gone: no process has the largest number.
+    let draft = format!("t.{}.0123456789abcdef.tmp", i32::MAX);
+    let places = ["lock", &draft].map(|name| scratch.path().join(name));
+    places.iter().for_each(|at| plant(planted, at));
+    let state = || {
+        let inode = |at: &PathBuf| std::fs::symlink_metadata(at).map(|it| (it.ino(), it.mode()));
+        let secret = std::fs::read(scratch.path().join("target")).ok();
+        (places.each_ref().map(|at| inode(at).unwrap()), secret)
+    };
+    let (before, files) = (state(), directory.names().unwrap().len());
+
+    assert!(matches!(directory.read(&name(), 64).unwrap(), Found::Obstacle(o) if o == obstacle));
+    assert!(directory.publish(&name(), &claim(b"new")).unwrap().is_none());
+    let breaking = directory.replace(&name(), to_break, &claim(b"new")).unwrap();
+    assert!(matches!(breaking, Attempt::Changed));
+    assert_eq!(directory.release(&name(), to_release, "t").unwrap(), Attempt::Changed);
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    assert_eq!(directory.sweep("t", later).unwrap(), 0);
+    assert_eq!((state(), directory.names().unwrap().len()), (before, files));
 }
 
 #[rstest]
@@ -48,23 +94,13 @@ fn plant(planted: Planted, at: &Path) {
 #[case(Planted::Directory, Some(Obstacle::Directory))]
 #[case(Planted::Fifo, Some(Obstacle::Special))]
 #[case(Planted::Socket, Some(Obstacle::Special))]
+#[case(Planted::Device, Some(Obstacle::Special))]
 #[case(Planted::File, None)]
 #[ignore = "needs root: tests/run"]
 fn a_name_swapped_at_any_moment_is_read_as_one_or_the_other(
     #[case] planted: Planted,
     #[case] obstacle: Option<Obstacle>,
 ) {
-    swap(planted, obstacle);
-}
-
-/// Only root may make one.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn a_device_swapped_in_at_any_moment_is_no_lock() {
-    swap(Planted::Device, Some(Obstacle::Special));
-}
-
-fn swap(planted: Planted, obstacle: Option<Obstacle>) {
     let mut orders = Orders::new(3);
     let mut answers = [0, 0];
     while let Some(script) = orders.next() {
@@ -76,9 +112,8 @@ fn swap(planted: Planted, obstacle: Option<Obstacle>) {
         let found = std::thread::scope(|scope| {
             let turn = schedule.turn(1);
             let reader = scope.spawn(move || {
-                let name = Name::new("lock").unwrap();
                 let trace = under(Fault::None, &[], Some(turn.clone()), || {
-                    directory.read(&name, 64).unwrap()
+                    directory.read(&name(), 64).unwrap()
                 });
                 turn.finish();
                 trace.result
