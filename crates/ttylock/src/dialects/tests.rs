@@ -129,52 +129,6 @@ fn every_row_has_its_own_name() {
     assert_eq!(names.len(), DIALECTS.len());
 }
 
-/// A form whose names lead nowhere.
-static ONE_WAY: NameForm = NameForm {
-    beginning: "ONE-WAY.",
-    write: |device| Some(device.path.to_owned()),
-    read: |_| None,
-};
-
-static ONE_WAY_ALONE: &[&NameForm] = &[&ONE_WAY];
-
-/// The test above fails for a row that is not complete, and says what is missing.
-#[test]
-fn an_incomplete_row_is_reported_with_all_that_is_missing() {
-    let blank = lacks(&BLANK).join("\n");
-    for what in ["a name", "the source", "the directories", "the forms", "--os"] {
-        assert!(blank.contains(what), "{what}: {blank}");
-    }
-    let row = Dialect {
-        name: "made-up",
-        of: Of::Program,
-        source: "nowhere",
-        directories: &["/var/nowhere"],
-        forms: ONE_WAY_ALONE,
-        ..BLANK
-    };
-    let told = lacks(&row).join("\n");
-    for what in [
-        "\"made-up\": a place in the table, so that /var/nowhere is searched",
-        "the way back from ONE-WAY.ttyS0 to ttyS0",
-        "ONE-WAY.ttyS0 in the listing of a directory",
-        "a look for ONE-WAY.ttyS0 on linux before a lock is taken",
-        "the device of ONE-WAY.ttyS0 where solaris lists its locks",
-    ] {
-        assert!(told.contains(what), "{what}: {told}");
-    }
-}
-
-/// Beginnings and names of other programs' files that are never locks.
-#[test]
-fn no_form_takes_a_temporary_file_for_a_lock() {
-    let files =
-        ["LTMP.00012", "TMP0000012", "LCKTMP..12", "LCK..TM.a1b2c3", "TM.fax12", "LCK...12"];
-    for file in files.iter().chain(&["LCK..ttyS0.rmlock", "LOCKDEV", "lfpd.12.0123.tmp", "LCK.."]) {
-        assert!(!is_lock_file(file), "{file}");
-    }
-}
-
 /// A machine whose one device is the null device, which every machine has with its numbers.
 struct Machine(tempfile::TempDir);
 

@@ -544,15 +544,40 @@ mod tests {
         Claimant { who: Machine::default().identify(pid), uid: process::owner(pid) }
     }
 
-    /// What has become of the holder of a recorded lock; `None` if it is not recorded.
-    fn fate(
-        state: &HolderRecords,
-        name: &Name,
-        file: Identity,
-        written: SystemTime,
-    ) -> Option<Fate> {
-        let record = state.of_lock(name, Pid::this(), file, written)?;
-        Some(Machine::default().fate(&record.holder))
+    /// A state directory, and a lock that may be recorded there.
+    struct Ground {
+        dir: tempfile::TempDir,
+        state: HolderRecords,
+        lock: Written,
+    }
+
+    impl Ground {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let state = HolderRecords::open(dir.path(), LOCKS);
+            let file = Identity { device: 1, inode: 2 };
+            let name = Name::new("LCK..ttyS0").unwrap();
+            Self { dir, state, lock: Written { name, file, at: SystemTime::now() } }
+        }
+
+        /// Another lock file of that name.
+        fn file(&self, inode: u64) -> Written {
+            Written { file: Identity { device: 1, inode }, ..self.lock.clone() }
+        }
+
+        fn remember(&self, who: &Claimant, lock: &Written, stands: bool) {
+            self.state.remember(who, std::slice::from_ref(lock), |_| stands).unwrap();
+        }
+
+        /// What has become of the holder of a recorded lock; `None` if it is not recorded.
+        fn fate(&self, lock: &Written) -> Option<Fate> {
+            let record = self.state.of_lock(&lock.name, Pid::this(), lock.file, lock.at)?;
+            Some(Machine::default().fate(&record.holder))
+        }
+
+        fn records(&self) -> usize {
+            std::fs::read_dir(self.dir.path()).unwrap().count()
+        }
     }
 
     #[rstest]
@@ -600,38 +625,29 @@ mod tests {
 
     #[test]
     fn a_record_is_about_one_file_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let file = Identity { device: 1, inode: 2 };
-        let (then, later) = (UNIX_EPOCH + Duration::from_secs(5), SystemTime::now());
-        let pid = Pid::this();
+        let ground = Ground::new();
+        let (state, lock, pid) = (&ground.state, &ground.lock, Pid::this());
         let other_name = Name::new("LCK..modem").unwrap();
-        let files = [&name, &other_name].map(|name| Written { name: name.clone(), file, at: then });
+        let files = [lock.clone(), Written { name: other_name.clone(), ..lock.clone() }];
         state.remember(&claimant(pid), &files, |_| true).unwrap();
         state.remember(&claimant(pid), &files, |_| true).unwrap();
-        assert_eq!(state.names(&name, pid), [name.clone(), other_name.clone()]);
-        assert_eq!(state.names(&other_name, pid), [name.clone(), other_name]);
-        assert_eq!(fate(&state, &name, file, then), Some(Fate::Same));
-        assert_eq!(fate(&state, &name, file, later), None);
-        let other = Identity { inode: 3, ..file };
-        assert_eq!(fate(&state, &name, other, then), None);
-        state.forget(&name);
-        assert_eq!(fate(&state, &name, file, then), None);
+        for name in [&lock.name, &other_name] {
+            assert_eq!(state.names(name, pid), [lock.name.clone(), other_name.clone()]);
+        }
+        assert_eq!(ground.fate(lock), Some(Fate::Same));
+        let earlier = Written { at: UNIX_EPOCH + Duration::from_secs(5), ..lock.clone() };
+        assert_eq!([ground.fate(&earlier), ground.fate(&ground.file(3))], [None, None]);
+        state.forget(&lock.name);
+        assert_eq!(ground.fate(lock), None);
     }
 
     #[test]
     fn a_lock_for_a_free_number_is_not_the_next_processs() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let file = Identity { device: 1, inode: 2 };
-        let then = SystemTime::now();
-        let files = [Written { name: name.clone(), file, at: then }];
+        let ground = Ground::new();
         // This very process came after the lock was taken, and before it was recorded.
         let who = ProcessIdentity { start: Start::Nobody, ..claimant(Pid::this()).who };
-        state.remember(&Claimant { who, uid: None }, &files, |_| true).unwrap();
-        assert_eq!(fate(&state, &name, file, then), Some(Fate::Replaced));
+        ground.remember(&Claimant { who, uid: None }, &ground.lock, true);
+        assert_eq!(ground.fate(&ground.lock), Some(Fate::Replaced));
     }
 
     /// A process may be stopped for long before it records its lock, and the clock may be set meanwhile.
@@ -640,63 +656,50 @@ mod tests {
         #[values(-62_000_000_000, -1, 1, 62_000_000_000)] later: i64,
         #[values(true, false)] stands: bool,
     ) {
-        let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let [known, ours] = [3, 2].map(|inode| Identity { device: 1, inode });
+        let ground = Ground::new();
         let then = UNIX_EPOCH + Duration::from_secs(1_763_700_000);
         let apart = Duration::from_nanos(later.unsigned_abs());
         let at = if later > 0 { then + apart } else { then - apart };
-        for (file, at) in [(known, at), (ours, then)] {
-            let files = [Written { name: name.clone(), file, at }];
-            let stands = |lock: &Written| lock.file == known || stands;
-            state.remember(&claimant(Pid::this()), &files, stands).unwrap();
-        }
-        let expected = [(known, at), (ours, then)].map(|(file, at)| fate(&state, &name, file, at));
+        let [known, ours] =
+            [(3, at), (2, then)].map(|(inode, at)| Written { at, ..ground.file(inode) });
+        ground.remember(&claimant(Pid::this()), &known, true);
+        let is_there = |lock: &Written| lock.file == known.file || stands;
+        ground.state.remember(&claimant(Pid::this()), &[ours.clone()], is_there).unwrap();
         let same = |is_it: bool| is_it.then_some(Fate::Same);
-        assert_eq!(expected, [same(!stands), same(stands)]);
+        assert_eq!([known, ours].map(|lock| ground.fate(&lock)), [same(!stands), same(stands)]);
     }
 
     /// Our lock is released, and the next one is recorded, just before the earlier record is removed.
     #[test]
     fn a_record_that_comes_at_the_last_moment_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let at = SystemTime::now();
-        let [earlier, ours, next] = [1, 2, 3].map(|inode| {
-            let file = Identity { device: 1, inode };
-            [Written { name: name.clone(), file, at }]
-        });
-        state.remember(&claimant(Pid::this()), &earlier, |_| true).unwrap();
+        let ground = Ground::new();
+        let who = claimant(Pid::this());
+        let [earlier, ours, next] = [1, 2, 3].map(|inode| ground.file(inode));
+        ground.remember(&who, &earlier, true);
         let stands = std::cell::Cell::new(true);
         let is_there = |_: &Written| {
-            if stands.replace(false) {
-                state.remember(&claimant(Pid::this()), &next, |_| true).unwrap();
-                return true;
+            let stands = stands.replace(false);
+            if stands {
+                ground.remember(&who, &next, true);
             }
-            false
+            stands
         };
-        state.remember(&claimant(Pid::this()), &ours, is_there).unwrap();
-        assert_eq!(fate(&state, &name, next[0].file, at), Some(Fate::Same));
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        ground.state.remember(&who, &[ours], is_there).unwrap();
+        assert_eq!((ground.fate(&next), ground.records()), (Some(Fate::Same), 1));
     }
 
     #[test]
     fn a_lock_that_is_gone_leaves_no_record() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
-        let files = [Written { name: name.clone(), file, at }];
-        state.remember(&claimant(Pid::this()), &files, |_| false).unwrap();
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
-        state.forget_lock(&name, Identity { inode: 3, ..file });
-        state.sweep(&name, Identity { inode: 3, ..file });
-        assert_eq!(fate(&state, &name, file, at), Some(Fate::Same));
-        state.forget_lock(&name, file);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let ground = Ground::new();
+        let (Ground { state, lock, .. }, other) = (&ground, ground.file(3).file);
+        ground.remember(&claimant(Pid::this()), lock, false);
+        assert_eq!(ground.records(), 0);
+        ground.remember(&claimant(Pid::this()), lock, true);
+        state.forget_lock(&lock.name, other);
+        state.sweep(&lock.name, other);
+        assert_eq!(ground.fate(lock), Some(Fate::Same));
+        state.forget_lock(&lock.name, lock.file);
+        assert_eq!(ground.records(), 0);
     }
 
     #[test]
@@ -719,48 +722,37 @@ mod tests {
     /// The start time that counts was read before the lock was taken, however late the record is written.
     #[test]
     fn a_late_record_is_about_the_process_that_was_there() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let (file, at) = (Identity { device: 1, inode: 2 }, SystemTime::now());
-        let files = [Written { name: name.clone(), file, at }];
+        let ground = Ground::new();
         // This process has the number of one that started earlier.
-        let pid = Pid::this();
-        let here = claimant(pid);
+        let here = claimant(Pid::this());
         let Start::At(ticks) = here.who.start else { unreachable!("it may be seen") };
         let who = ProcessIdentity { start: Start::At(ticks - 1), ..here.who.clone() };
-        let gone = Claimant { who, ..here };
-        state.remember(&gone, &files, |_| true).unwrap();
-        assert_eq!(fate(&state, &name, file, at), Some(Fate::Replaced));
+        ground.remember(&Claimant { who, ..here }, &ground.lock, true);
+        assert_eq!(ground.fate(&ground.lock), Some(Fate::Replaced));
     }
 
     #[test]
     fn records_that_anybody_may_have_written_are_not_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let (file, then) = (Identity { device: 1, inode: 2 }, SystemTime::now());
-        let files = [Written { name: name.clone(), file, at: then }];
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        state.remember(&claimant(Pid::this()), &files, |_| true).unwrap();
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        assert!(state.is_everybodys() && state.directory().is_none());
-        assert_eq!(fate(&state, &name, file, then), None);
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
-        let state = HolderRecords::open(dir.path(), LOCKS);
-        assert!(!state.is_everybodys() && state.directory().is_some());
-        assert_eq!(fate(&state, &name, file, then), Some(Fate::Same));
+        let mut ground = Ground::new();
+        ground.remember(&claimant(Pid::this()), &ground.lock, true);
+        for (mode, is_everybodys) in [(0o1777, true), (0o775, false)] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(ground.dir.path(), mode).unwrap();
+            ground.state = HolderRecords::open(ground.dir.path(), LOCKS);
+            assert_eq!(ground.state.is_everybodys(), is_everybodys);
+            assert_eq!(ground.state.directory().is_none(), is_everybodys);
+            let fate = (!is_everybodys).then_some(Fate::Same);
+            assert_eq!(ground.fate(&ground.lock), fate);
+        }
     }
 
     #[test]
     fn without_a_state_directory_nothing_is_guessed() {
-        let state = HolderRecords::open(Path::new("/nonexistent/state"), LOCKS);
-        let name = Name::new("LCK..ttyS0").unwrap();
-        let file = Identity { device: 1, inode: 2 };
-        let then = SystemTime::now();
-        let files = [Written { name: name.clone(), file, at: then }];
-        assert_eq!(state.remember(&claimant(Pid::this()), &files, |_| true), Ok(false));
-        assert_eq!(fate(&state, &name, file, then), None);
-        assert!(state.directory().is_none());
+        let mut ground = Ground::new();
+        ground.state = HolderRecords::open(Path::new("/nonexistent/state"), LOCKS);
+        let files = [ground.lock.clone()];
+        let remembered = ground.state.remember(&claimant(Pid::this()), &files, |_| true);
+        assert_eq!((remembered, ground.fate(&ground.lock)), (Ok(false), None));
+        assert!(ground.state.directory().is_none());
     }
 }

@@ -319,16 +319,6 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_it("1: FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF", true)]
-    #[case::posix("1: POSIX  ADVISORY  WRITE 1234 00:16:88 0 EOF", false)]
-    #[case::another("1: FLOCK  ADVISORY  WRITE 1234 00:16:880 0 EOF", false)]
-    #[case::waiting("1: -> FLOCK  ADVISORY  WRITE 1234 00:16:88 0 EOF", false)]
-    #[case::cut("1: FLOCK  ADVISORY", false)]
-    fn only_flocks_of_the_nodes_are_wanted(#[case] line: &str, #[case] is_wanted: bool) {
-        assert_eq!(Wanted::of([&NODE]).wants(line), is_wanted);
-    }
-
-    #[rstest]
     #[case::alone(0, 0)]
     #[case::one_page(20, 20)]
     #[case::just_a_page(35, 36)]

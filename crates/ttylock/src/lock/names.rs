@@ -210,6 +210,10 @@ mod tests {
         names.iter().map(Name::as_str).collect()
     }
 
+    fn on(os: &str, resolved: &ResolvedDevice) -> LockNames {
+        lock_names(Dialect::by_name(os).unwrap(), resolved).unwrap()
+    }
+
     /// The table of names in the contract: /dev/pts/3, number 136:3.
     #[rstest]
     #[case::fhs("LCK..3")]
@@ -222,7 +226,7 @@ mod tests {
     #[case::lockdev_103("LCK.C.136.003")]
     fn every_form_of_name_is_searched_once(#[case] name: &str) {
         let resolved = resolved(&["pts/3"], Some((5, 136, 3)));
-        let lock_names = lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        let lock_names = on("linux", &resolved);
         let all = [texts(&lock_names.written), texts(&lock_names.searched)].concat();
         assert_eq!(all.iter().filter(|found| **found == name).count(), 1, "{all:?}");
     }
@@ -237,9 +241,7 @@ mod tests {
     )]
     #[case::deep(&["usb/tts/0"], &["LCK..0", "LCK..usb_tts_0", "LCK..usb:tts:0"])]
     fn linux_writes(#[case] names: &[&str], #[case] written: &[&str]) {
-        let lock_names =
-            lock_names(Dialect::by_name("linux").unwrap(), &resolved(names, Some((5, 4, 64))))
-                .unwrap();
+        let lock_names = on("linux", &resolved(names, Some((5, 4, 64))));
         assert_eq!(texts(&lock_names.written), written);
     }
 
@@ -247,14 +249,11 @@ mod tests {
     fn a_device_without_a_name_of_the_kernels_is_locked_by_number() {
         let mut resolved = resolved(&["ttyX"], Some((5, 4, 64)));
         resolved.kernel_name = None;
-        let written = |os| lock_names(Dialect::by_name(os).unwrap(), &resolved).unwrap().written;
+        let written = |os| on(os, &resolved).written;
         assert_eq!(texts(&written("linux")), ["LCK..ttyX", "LCK.004.064"]);
         assert_eq!(texts(&written("freebsd")), ["LCK..ttyX"]);
         resolved.node = None;
-        assert_eq!(
-            texts(&lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap().written),
-            ["LCK..ttyX"]
-        );
+        assert_eq!(texts(&on("linux", &resolved).written), ["LCK..ttyX"]);
     }
 
     #[rstest]
@@ -263,8 +262,7 @@ mod tests {
     fn the_names_of_a_lock_are_bounded(#[case] links: usize, #[case] length: usize) {
         let mut resolved = resolved(&["asked-for", "ttyUSB0"], Some((5, 188, 0)));
         resolved.add_links((0..links).map(|link| format!("{link}{}", "x".repeat(length))));
-        let LockNames { written, searched } =
-            lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        let LockNames { written, searched } = on("linux", &resolved);
         assert_eq!(texts(&written)[..2], ["LCK..ttyUSB0", "LCK..asked-for"]);
         assert!(written.len() <= NAMES_OF_A_LOCK, "{}", written.len());
         let bytes: usize = written.iter().map(|name| name.as_str().len()).sum();
@@ -288,13 +286,11 @@ mod tests {
         let mut resolved = resolved(&names, Some((5, 188, 0)));
         resolved.add_links((0..links).map(|number| format!("link{number}")));
         resolved.kernel_name = Some("bus/ttyUSB0".to_owned());
-        let LockNames { written, .. } =
-            lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        let LockNames { written, .. } = on("linux", &resolved);
         let expected = ["LCK..second-node", "LCK..ttyUSB0", "LCK..bus_ttyUSB0", "LCK..bus:ttyUSB0"];
         assert_eq!(texts(&written)[..4], expected);
         resolved.kernel_name = None;
-        let LockNames { written, .. } =
-            lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        let LockNames { written, .. } = on("linux", &resolved);
         assert_eq!(texts(&written)[..2], ["LCK..second-node", "LCK.188.000"]);
     }
 
@@ -302,7 +298,7 @@ mod tests {
     fn links_known_from_elsewhere_are_written_too() {
         let mut resolved = resolved(&["ttyUSB0"], None);
         resolved.add_links(["serial/by-id/usb-X".to_owned(), "ttyUSB0".to_owned()]);
-        let lock_names = lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        let lock_names = on("linux", &resolved);
         let written =
             ["LCK..ttyUSB0", "LCK..usb-X", "LCK..serial_by-id_usb-X", "LCK..serial:by-id:usb-X"];
         assert_eq!(texts(&lock_names.written), written);
@@ -323,9 +319,7 @@ mod tests {
     #[case::qnx("qnx", "ser1", &["LCK..0.ser1"])]
     #[case::generic("generic", "ttyS0", &["LCK..ttyS0"])]
     fn each_system_writes(#[case] os: &str, #[case] device: &str, #[case] written: &[&str]) {
-        let lock_names =
-            lock_names(Dialect::by_name(os).unwrap(), &resolved(&[device], Some((5, 20, 131))))
-                .unwrap();
+        let lock_names = on(os, &resolved(&[device], Some((5, 20, 131))));
         assert_eq!(texts(&lock_names.written), written);
     }
 
@@ -342,15 +336,13 @@ mod tests {
         #[case] device: &str,
         #[case] other: &str,
     ) {
-        let lock_names =
-            lock_names(Dialect::by_name(os).unwrap(), &resolved(&[device], None)).unwrap();
+        let lock_names = on(os, &resolved(&[device], None));
         assert!(texts(&lock_names.searched).contains(&other), "{:?}", lock_names.searched);
     }
 
     #[test]
     fn numbers_give_way_to_the_name_where_the_node_is_gone() {
-        let lock_names =
-            lock_names(Dialect::by_name("solaris").unwrap(), &resolved(&["term/a"], None)).unwrap();
+        let lock_names = on("solaris", &resolved(&["term/a"], None));
         assert_eq!(texts(&lock_names.written), ["LCK..a"]);
     }
 
@@ -360,9 +352,7 @@ mod tests {
     #[case("ttyS0")]
     #[case("pts/3")]
     fn other_programs_temporary_files_are_not_locks(#[case] device: &str) {
-        let lock_names =
-            lock_names(Dialect::by_name("linux").unwrap(), &resolved(&[device], Some((5, 4, 64))))
-                .unwrap();
+        let lock_names = on("linux", &resolved(&[device], Some((5, 4, 64))));
         for name in lock_names.written.iter().chain(&lock_names.searched) {
             let never = ["LTMP.", "TMP", "LCKTMP..", "TM.fax", "LOCKDEV", "lfpd."];
             assert!(!never.iter().any(|prefix| name.as_str().starts_with(prefix)), "{name}");
@@ -386,7 +376,7 @@ mod tests {
         let link = format!("serial/by-id/{}", "x".repeat(245));
         let mut resolved = resolved(&["ttyUSB0"], None);
         resolved.add_links([link, "y".repeat(251)]);
-        let lock_names = lock_names(Dialect::by_name("linux").unwrap(), &resolved).unwrap();
+        let lock_names = on("linux", &resolved);
         let base = format!("LCK..{}", "x".repeat(245));
         assert_eq!(texts(&lock_names.written), ["LCK..ttyUSB0", base.as_str()]);
     }
@@ -416,6 +406,8 @@ mod tests {
     #[case::mgetty_temporary("LCK..TM.a1b2c3", None)]
     #[case::freebsd_temporary("LCKTMP..12", None)]
     #[case::kermit_temporary("LTMP.00012", None)]
+    #[case::other_temporary("TMP0000012", None)]
+    #[case::fax("TM.fax12", None)]
     #[case::lockdev_semaphore("LOCKDEV", None)]
     #[case::ours("lfpd.12.0123456789abcdef.tmp", None)]
     #[case::nothing("LCK..", None)]

@@ -174,26 +174,6 @@ mod tests {
         assert!(watched.is_empty());
     }
 
-    /// A file that is held is tried again, with less and less patience.
-    #[test]
-    fn files_that_cannot_be_removed_stay_listed() {
-        let mut watched = Watched::up_to(10);
-        for file in ["LCK..a", "LCK..b"] {
-            watched.add(&name(file), &who(5), USER);
-        }
-        let mut is_last = false;
-        while !is_last {
-            watched.clear(&who(5), Instant::now(), |file, backoff| {
-                is_last = backoff.decides();
-                *file == name("LCK..b")
-            });
-            assert!(watched.has_remains() && watched.holders().eq(&[who(5)]));
-            assert_eq!(watched.count_of(&who(5)), 1);
-        }
-        assert_eq!(take(&mut watched, &who(5)), BTreeSet::from([name("LCK..b")]));
-        assert!(watched.is_empty() && !watched.has_remains());
-    }
-
     #[test]
     fn the_list_is_bounded() {
         let mut watched = Watched::up_to(2);

@@ -60,6 +60,10 @@ impl Shared {
         }
     }
 
+    fn lock_file(&self) -> PathBuf {
+        self.0.path().join("lock/LCK..ttyS0")
+    }
+
     fn assert_nothing_is_left(&self) {
         for left in ["lock", "state"] {
             let left = std::fs::read_dir(self.0.path().join(left)).unwrap().flatten();
@@ -130,7 +134,7 @@ fn a_daemon_does_not_adopt_a_lock_of_another_pid_namespace() {
     here.keep_open(10);
     let answer = here.unlock(&request);
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
-    assert!(shared.0.path().join("lock/LCK..ttyS0").exists());
+    assert!(shared.lock_file().exists());
     assert_eq!(elsewhere.unlock(&request).outcome, Outcome::Done);
 }
 
@@ -250,11 +254,7 @@ fn two_services_with_different_directories_do_not_both_take_a_device(
     meanwhile::at(Moment::BeforeRecord, move || match holder {
         Some(pid) => {
             std::fs::write(&theirs, format!("{pid:>10}\n")).unwrap();
-            let file = File::open(&theirs).unwrap();
-            if is_held {
-                rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
-            }
-            *holds.borrow_mut() = Some(file);
+            *holds.borrow_mut() = is_held.then(|| flocked(&theirs));
         }
         None => std::fs::create_dir(&theirs).unwrap(),
     });
@@ -327,9 +327,14 @@ fn stale_and_held(shared: &Shared) -> (PathBuf, File) {
 fn stale_and_held_in(directory: &Path) -> (PathBuf, File) {
     let path = directory.join("LCK..ttyS0");
     std::fs::write(&path, format!("{:>10}\n", ended())).unwrap();
-    let file = File::open(&path).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let file = flocked(&path);
     (path, file)
+}
+
+fn flocked(path: &Path) -> File {
+    let file = File::open(path).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    file
 }
 
 /// Nothing is refused while the list that shows the holder of a stale lock file is being read: even a caller that
@@ -452,9 +457,8 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     let holder = Sleeper::new();
     let pid = holder.pid();
     assert_eq!(table.lock(&request(pid)).outcome, Outcome::Done);
-    let path = shared.0.path().join("lock/LCK..ttyS0");
-    let file = File::open(&path).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let path = shared.lock_file();
+    let file = flocked(&path);
     table.state.flocks = Flocks::answering([Some(listing_of(&file, ended()))]);
     drop(holder);
     table.gone(pid);
@@ -479,9 +483,8 @@ fn a_stale_lock_that_is_held_and_not_in_the_list_is_not_broken() {
     let shared = Shared::new();
     let mut table = shared.service();
     assert_eq!(table.lock(&request(ended())).outcome, Outcome::Done);
-    let path = shared.0.path().join("lock/LCK..ttyS0");
-    let file = File::open(&path).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let path = shared.lock_file();
+    let file = flocked(&path);
     let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
     table.state.flocks = Flocks::answering([Some(listing)]);
     assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Busy);
@@ -515,9 +518,8 @@ fn a_release_goes_past_a_held_file_only_after_a_while() {
     let mut table = shared.service();
     let own = request(Pid::this());
     assert_eq!(table.lock(&own).outcome, Outcome::Done);
-    let path = shared.0.path().join("lock/LCK..ttyS0");
-    let held = File::open(&path).unwrap();
-    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let path = shared.lock_file();
+    let _held = flocked(&path);
     let answer = table.attempt_unlock(&own, fresh());
     assert!(answer.as_ref().is_err_and(|it| it.cause == Cause::Breaking), "{answer:?}");
     assert!(path.exists());
@@ -533,7 +535,7 @@ fn a_lock_that_is_removed_while_it_is_passed_is_not_passed() {
     let receiver = Sleeper::new();
     let (device, from, to) = (request(Pid::this()).device, Pid::this(), receiver.pid());
     assert_eq!(table.lock(&request(from)).outcome, Outcome::Done);
-    let file = shared.0.path().join("lock/LCK..ttyS0");
+    let file = shared.lock_file();
     meanwhile::at(Moment::BeforeRecord, move || std::fs::remove_file(file).unwrap());
     let answer = table.pass(&Pass { device, from, to });
     assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
