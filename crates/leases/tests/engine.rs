@@ -558,17 +558,6 @@ mod engine {
         engine.disconnect(now, conn, AutoRelease::On);
     }
 
-    /// The grace never makes a lease longer.
-    #[test]
-    fn a_lease_ends_within_the_grace() {
-        let mut engine = engine_with(|caps| caps.disconnect_grace = seconds(10));
-        let conn = engine.connect(1);
-        granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
-        gone(&mut engine, at(1000), conn);
-        engine.advance(at(5000));
-        assert_eq!((held(&engine), engine.counters().expiries), (0, 1));
-    }
-
     fn acquire_all(engine: &mut Engine, now: Moment, conn: ConnId, keys: &str) -> Answer {
         let keys = Keys::new(keys.as_bytes()).unwrap();
         let request = Request::AcquireAll { keys, ttl: Ttl::new(5) };

@@ -141,18 +141,6 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    #[test]
-    fn places_are_reused_and_counted() {
-        let mut table = Table::<_, 't'>::new();
-        let a = table.insert("a");
-        let b = table.insert("b");
-        assert_eq!((table.len(), table[a], table[b]), (2, "a", "b"));
-        assert_eq!(table.remove(a), "a");
-        assert_eq!(table.get(a), None);
-        let c = table.insert("c");
-        assert!(c == a && (table.len(), table.places()) == (2, 2));
-    }
-
     /// Three entries, added in every order and removed at every place.
     #[test]
     fn a_line_keeps_its_order_when_any_entry_is_removed() {

@@ -65,23 +65,4 @@ mod tests {
         assert_eq!([timers.pop(at(1_500)), timers.pop(at(1_500))], [Some('a'), Some('b')]);
         assert_eq!((timers.pop(Moment::NEVER), timers.next()), (None, Moment::NEVER));
     }
-
-    #[test]
-    fn a_timer_is_moved_and_stopped() {
-        let mut timers = Timers::default();
-        timers.reset('a', Moment::NEVER, at(5));
-        timers.reset('a', at(5), at(9));
-        assert_eq!((timers.pop(at(8)), timers.next()), (None, at(9)));
-        timers.reset('a', at(9), Moment::NEVER);
-        assert_eq!((timers.pop(at(99)), timers.next()), (None, Moment::NEVER));
-    }
-
-    #[test]
-    fn the_longest_lease_fits() {
-        let end = Moment::default().after(crate::Seconds::new(9_223_372_036).unwrap());
-        let mut timers = Timers::default();
-        timers.reset(1, Moment::NEVER, end);
-        assert_eq!(timers.pop(at(end.micros() - 1)), None);
-        assert_eq!(timers.pop(end), Some(1));
-    }
 }

@@ -213,43 +213,6 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_record_waits_for_a_confirmation() {
-        let mut commits = commits();
-        assert_eq!(commits.begin(), None);
-        let mark = decided(&mut commits);
-        assert_eq!(commits.may_send(mark), Ok(false));
-        assert_eq!(commits.begin(), Some(Call::Confirm));
-        // One that is decided now waits for the next one.
-        let later = decided(&mut commits);
-        assert_eq!(commits.begin(), None, "one at a time");
-        commits.end(Ok(()));
-        assert_eq!((commits.may_send(mark), commits.may_send(later)), (Ok(true), Ok(false)));
-        assert_eq!(commits.begin(), Some(Call::Confirm));
-        commits.end(Ok(()));
-        assert_eq!(commits.may_send(later), Ok(true));
-        assert_eq!(commits.begin(), None);
-    }
-
-    /// A grant that was decided while a commit is under way is not in it.
-    #[test]
-    fn a_commit_serves_what_was_decided_before_it_began() {
-        let mut commits = commits();
-        commits.note(&mut set(1));
-        let (grant, refusal) = (decided(&mut commits), decided(&mut commits));
-        assert_eq!(commits.begin(), Some(Call::Commit(set(1))));
-        commits.note(&mut set(2));
-        let later = decided(&mut commits);
-        commits.end(Ok(()));
-        for mark in [grant, refusal] {
-            assert_eq!(commits.may_send(mark), Ok(true));
-        }
-        assert_eq!(commits.may_send(later), Ok(false));
-        assert_eq!(commits.begin(), Some(Call::Commit(set(2))));
-        commits.end(Ok(()));
-        assert_eq!(commits.may_send(later), Ok(true));
-    }
-
-    #[test]
     fn after_a_failure_nothing_is_sent_and_nothing_begins() {
         let mut commits = commits();
         let refusal = decided(&mut commits);

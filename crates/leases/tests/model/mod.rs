@@ -85,14 +85,6 @@ impl Event {
     }
 }
 
-fn held(engine: &Engine) -> usize {
-    engine.census().locks.holders + engine.census().semaphores.holders
-}
-
-fn waiting(engine: &Engine) -> usize {
-    engine.census().locks.waiters + engine.census().semaphores.waiters
-}
-
 /// Fences 1, 2, 3, …
 pub(crate) struct Counting(u64);
 
@@ -115,6 +107,13 @@ struct Holder {
     token: Option<Token>,
     expires: u64,
     record: bool,
+}
+
+impl Holder {
+    fn new(conn: u8, claim: Claim, expires: u64, record: bool) -> Self {
+        let (renewer, lapses, token) = (None, u64::MAX, None);
+        Self { conn: Some(conn), claim, renewer, lapses, token, expires, record }
+    }
 }
 
 #[derive(Debug)]
@@ -196,15 +195,8 @@ impl Model {
                 }
                 self.ends.push(End::Granted(waiter.conn, key));
             }
-            lock.holders.push(Holder {
-                conn: Some(waiter.conn),
-                claim: waiter.claim,
-                renewer: None,
-                lapses: u64::MAX,
-                token: None,
-                expires: now + 1000 * waiter.ttl,
-                record: waiter.record && !answered,
-            });
+            let (expires, record) = (now + 1000 * waiter.ttl, waiter.record && !answered);
+            lock.holders.push(Holder::new(waiter.conn, waiter.claim, expires, record));
         }
     }
 
@@ -399,7 +391,9 @@ impl Pair {
         self.whole += 1_000_000;
         self.pass(self.now());
         self.compare_ends();
-        assert_eq!((held(&self.engine), waiting(&self.engine)), (0, 0));
+        self.check();
+        let mut locks = self.model.locks.values();
+        assert!(locks.all(|lock| lock.holders.is_empty() && lock.queue.is_empty()));
     }
 
     /// Both go from deadline to deadline, as the server's driver does.
@@ -506,15 +500,7 @@ impl Pair {
         for key in chosen(keys) {
             let lock = self.model.locks.entry(key).or_default();
             lock.limit = 1;
-            lock.holders.push(Holder {
-                conn: Some(conn),
-                claim: Claim::LOCK,
-                renewer: None,
-                lapses: u64::MAX,
-                token: None,
-                expires: now + 1000 * ttl,
-                record: false,
-            });
+            lock.holders.push(Holder::new(conn, Claim::LOCK, now + 1000 * ttl, false));
         }
         Class::Granted
     }
@@ -551,7 +537,7 @@ impl Pair {
         let refused = |refusal| Class::Plain(Answer::Refused(refusal));
         match *event {
             Event::Acquire { claim, timeout, ttl, .. } => {
-                match self.model_enter(conn, key, claim, ttl, now, None) {
+                match self.model_enter(conn, key, claim, ttl, now, false) {
                     Err(refusal) => refused(refusal),
                     Ok(true) => Class::Granted,
                     Ok(false) if timeout == 0 => {
@@ -571,7 +557,7 @@ impl Pair {
                     Some((_, true)) => drop(self.model.records.remove(&(conn, key))),
                     None => {}
                 }
-                match self.model_enter(conn, key, claim, ttl, now, Some(())) {
+                match self.model_enter(conn, key, claim, ttl, now, true) {
                     Err(refusal) => refused(refusal),
                     Ok(true) => Class::Acquired,
                     Ok(false) => Class::Plain(Answer::Queued),
@@ -643,7 +629,7 @@ impl Pair {
         claim: Claim,
         ttl: u64,
         now: u64,
-        record: Option<()>,
+        record: bool,
     ) -> Result<bool, Refusal> {
         let max_waiters = self.max_waiters;
         self.follow_forgetting(key);
@@ -652,18 +638,8 @@ impl Pair {
         if !free && max_waiters > 0 && lock.queue.len() >= max_waiters {
             return Err(Refusal::MaxWaiters);
         }
-        let record = record.is_some();
         if free {
-            let expires = now + 1000 * ttl;
-            lock.holders.push(Holder {
-                conn: Some(conn),
-                claim,
-                renewer: None,
-                lapses: u64::MAX,
-                token: None,
-                expires,
-                record,
-            });
+            lock.holders.push(Holder::new(conn, claim, now + 1000 * ttl, record));
         } else {
             lock.queue.push(Waiter { conn, claim, ttl, until: None, record });
         }
