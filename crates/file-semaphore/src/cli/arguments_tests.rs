@@ -18,16 +18,7 @@ fn clap_finds_no_fault_with_the_definition() {
 #[case::its_other_name("sema try-acquire a")]
 #[case::options_before_the_path("sema try --tag x --json a")]
 #[case::options_after_the_path("sema try a --tag x --stale 5 --stale-when age --mode 600 -q")]
-#[case::acquire("sema acquire a --timeout 0.5 --pid 1 --slots 3")]
-#[case::release("sema release a --force --pid 7")]
 #[case::touch("sema touch a --pid 7")]
-#[case::by_host("sema clean a --stale-when host")]
-#[case::wait("sema wait a --timeout 10 --stale 0")]
-#[case::clean("sema clean a --slots 2")]
-#[case::acquire_shared("sema acquire a --shared --timeout 3")]
-#[case::wait_all("sema wait a --slots 3 --all")]
-#[case::run_with_more("sema run a --with b --with c --verbose -- true")]
-#[case::completions("sema completions bash")]
 #[case::output_first("sema --json -q status a")]
 fn valid_arguments_are_accepted(#[case] line: &str) {
     read(line).unwrap();

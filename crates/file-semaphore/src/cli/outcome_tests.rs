@@ -77,6 +77,7 @@ fn slots_are_counted() {
     assert!(outcome.json().compact().starts_with(json), "{}", outcome.json().compact());
     assert_eq!(outcome.exit_code(), 0);
     assert_eq!(Outcome::Status(vec![taken.clone(), taken]).exit_code(), 1);
+    assert_eq!(Outcome::Status(vec![SlotStatus::Free]).text(), "locked: false\n");
 }
 
 #[test]

@@ -38,36 +38,21 @@ fn plain(command: Command) -> Request {
 #[case::verbose("clean -v p", Request { verbose: true, ..plain(Command::Clean) })]
 #[case::options_before_the_command("-j -v status p", Request { form: Form::Json, verbose: true, ..plain(Command::Status) })]
 #[case::path_behind_two_dashes("status -- p", plain(Command::Status))]
+#[case::no_option_behind_them("status -- -j", Request { path: "-j".into(), ..plain(Command::Status) })]
 fn command_lines_are_parsed(#[case] line: &str, #[case] request: Request) {
     assert_eq!(asked(line), Asked::For(request));
 }
 
-#[test]
-fn behind_two_dashes_there_are_no_options() {
-    let odd = Request { path: "-j".into(), ..plain(Command::Status) };
-    assert_eq!(asked("status -- -j"), Asked::For(odd));
-}
-
 #[rstest]
-#[case::short("-h")]
-#[case::long("--help")]
-#[case::behind_a_command("status p --help")]
-fn help(#[case] line: &str) {
-    assert_eq!(asked(line), Asked::Help);
-}
-
-#[rstest]
-#[case::nothing("")]
-#[case::only_options("-j --verbose")]
-fn no_command(#[case] line: &str) {
-    assert_eq!(asked(line), Asked::NoCommand);
-}
-
-#[rstest]
-#[case::with_a_path("grab p")]
-#[case::without_a_path("grab")]
-fn unknown_command(#[case] line: &str) {
-    assert_eq!(asked(line), Asked::UnknownCommand("grab".into()));
+#[case::short_help("-h", Asked::Help)]
+#[case::long_help("--help", Asked::Help)]
+#[case::help_behind_a_command("status p --help", Asked::Help)]
+#[case::nothing("", Asked::NoCommand)]
+#[case::only_options("-j --verbose", Asked::NoCommand)]
+#[case::unknown_with_a_path("grab p", Asked::UnknownCommand("grab".into()))]
+#[case::unknown_without_a_path("grab", Asked::UnknownCommand("grab".into()))]
+fn what_is_no_request(#[case] line: &str, #[case] expected: Asked) {
+    assert_eq!(asked(line), expected);
 }
 
 #[rstest]

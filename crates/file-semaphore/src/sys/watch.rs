@@ -77,25 +77,11 @@ pub(crate) fn sleep(
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
     use rstest::rstest;
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);
-
-    struct Bell(UnixStream);
-
-    impl Alarm for Bell {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            AsFd::as_fd(&self.0)
-        }
-        fn ring(&self) -> Option<Error> {
-            Some(Error::Interrupted { signal: 1 })
-        }
-    }
 
     fn names(list: &[&str]) -> Vec<Name> {
         list.iter().map(|name| Name::new(*name).unwrap()).collect()
@@ -132,25 +118,6 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_wakes_before_a_change() {
-        let (scratch, directory) = scratch(&["a"]);
-        let watch = Watch::on(&directory);
-        let (near, far) = UnixStream::pair().unwrap();
-        drop(far);
-        std::fs::remove_file(scratch.path().join("a")).unwrap();
-        assert_eq!(watch.wait(&names(&["a"]), LONG, Some(&Bell(near))), Woken::Alarm);
-    }
-
-    #[test]
-    fn without_a_watch_a_wait_lasts_its_time() {
-        let watch = Watch { watching: None };
-        let time = Duration::from_millis(30);
-        let begin = Instant::now();
-        assert_eq!(watch.wait(&names(&["a"]), time, None), Woken::Time);
-        assert!(begin.elapsed() >= time);
-    }
-
-    #[test]
     fn an_instance_serves_again_and_forgets_what_it_did_not_watch() {
         let (scratch, directory) = scratch(&["a", "b"]);
         drop(Watch::on(&directory));
@@ -160,12 +127,5 @@ mod tests {
         assert_eq!(watch.wait(&names, Duration::from_millis(30), None), Woken::Time);
         std::fs::remove_file(scratch.path().join("b")).unwrap();
         assert_eq!(watch.wait(&names, LONG, None), Woken::Change);
-    }
-
-    #[test]
-    fn no_time_at_all_does_not_wait() {
-        let (_scratch, directory) = scratch(&[]);
-        let watch = Watch::on(&directory);
-        assert_eq!(watch.wait(&names(&["a"]), Duration::ZERO, None), Woken::Time);
     }
 }

@@ -1,10 +1,10 @@
-//! Stale locks for real: a process number used again, another boot, another pid namespace, and a
-//! clock that jumps. Needs root (pid namespaces) and util-linux (unshare).
+//! Stale locks for real: a process number used again, another boot, another pid namespace.
+//! Needs root (pid namespaces) and util-linux (unshare).
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rstest::rstest;
-use testbed::local::{End, NOBODY, Scratch, now, run, until};
+use testbed::local::{End, Scratch, now, run, until};
 
 /// A script as the first process of a pid namespace of its own, with its own /proc.
 fn in_namespace(scratch: &Scratch, script: &str) -> End {
@@ -41,14 +41,6 @@ fn a_number_used_again_is_another_process() {
     );
     assert_eq!((ran.code, ran.out.as_str()), (0, "alive: false\nstale: true\n"), "{ran:?}");
     assert!(scratch.read("a").contains("tag=taken\n"));
-}
-
-#[test]
-#[ignore = "needs root: tests/run"]
-fn a_live_holder_of_the_same_namespace_keeps_its_lock() {
-    let scratch = Scratch::new();
-    let ran = in_namespace(&scratch, "sema try a -q; sema try a -q || echo $?; sema release a");
-    assert_eq!(ran.out, "1\nstatus: released\n", "{ran:?}");
 }
 
 /// The first process of a container adopts what is left of another session, and gets no lock by that.
@@ -162,7 +154,7 @@ fn a_killed_containers_lock_is_taken_in_the_next_by_rule(
     let words = scratch.read("a");
     let aged = words.replace(&timestamp(&words), &format!("timestamp={}", now() - age));
     scratch.write("a", aged);
-    set_modified(&scratch, "a", now() - age);
+    crate::programs::age(&scratch, "a", age);
     let script = format!("sema try a -q --stale-when {when} || echo $?; grep -c ^boot= a");
     let ran = in_container(&scratch, host, &script);
     assert_eq!(ran.out, if taken { "1\n" } else { "1\n1\n" }, "{ran:?}");
@@ -192,12 +184,6 @@ fn kill_a_holding_container(scratch: &Scratch) -> std::fs::File {
     kill(first, Signal::SIGKILL).unwrap();
     container.wait().unwrap();
     namespace
-}
-
-fn set_modified(scratch: &Scratch, name: &str, seconds: u64) {
-    let file = std::fs::File::options().append(true).open(scratch.at(name)).unwrap();
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-    file.set_modified(time).unwrap();
 }
 
 #[test]
@@ -306,72 +292,12 @@ fn a_proc_of_another_namespace_is_not_believed() {
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn run_works_inside_a_container() {
+fn locks_and_run_work_inside_a_container() {
     let scratch = Scratch::new();
-    let ran = in_namespace(&scratch, "sema run a -- sh -c 'exit 4' || echo $?; ls");
-    assert_eq!(ran.out, "4\n", "{ran:?}");
-}
-
-/// What a clock that jumps makes of a lock: its age. Exact locks do not care; the bare ones of the
-/// original tools are never older than they are, and never younger than nothing.
-#[rstest]
-#[case::exact_and_a_day_ahead(true, 86_400, false)]
-#[case::exact_and_a_year_old(true, -31_536_000, false)]
-#[case::bare_alive_and_ahead(false, 86_400, false)]
-#[case::bare_alive_and_old(false, -86_400, false)]
-fn a_clock_that_jumps_frees_no_live_holder(
-    #[case] exact: bool,
-    #[case] offset: i64,
-    #[case] stale: bool,
-) {
-    let scratch = Scratch::new();
-    scratch.sema(&["try", "a"]);
-    let words = scratch.read("a");
-    let jumped = format!("timestamp={}", now().checked_add_signed(offset).unwrap());
-    let mut words = words.replace(&timestamp(&words), &jumped);
-    if !exact {
-        words = words.lines().take(2).map(|line| format!("{line}\n")).collect();
-    }
-    scratch.write("a", &words);
-    assert_eq!(scratch.sema(&["try", "a"]).code == 0, stale);
-    assert_eq!(scratch.semats(&["try-acquire", "a"]).code == 0, stale);
-}
-
-#[rstest]
-#[case::exact_dead_and_ahead(86_400)]
-#[case::exact_dead_and_just_now(0)]
-#[case::exact_dead_and_old(-86_400)]
-fn a_clock_that_jumps_keeps_no_dead_holder(#[case] offset: i64) {
-    let scratch = Scratch::new();
-    let ran = scratch.sh("sleep 100 & sema try a -q --pid $!; kill -KILL $!; wait $! || true");
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let words = scratch.read("a");
-    let jumped = format!("timestamp={}", now().checked_add_signed(offset).unwrap());
-    scratch.write("a", words.replace(&timestamp(&words), &jumped));
-    assert_eq!(scratch.sema(&["try", "a"]).code, 0);
-}
-
-#[rstest]
-#[case::ahead(86_400, false)]
-#[case::an_hour(-3600, false)]
-#[case::older(-3700, true)]
-fn a_bare_lock_of_the_dead_is_stale_when_it_is_old(#[case] offset: i64, #[case] stale: bool) {
-    let scratch = Scratch::new();
-    let time = now().checked_add_signed(offset).unwrap();
-    // At exactly an hour a second may pass before it is judged.
-    let time = if offset == -3600 { time + 30 } else { time };
-    scratch.write("a", format!("pid={NOBODY}\ntimestamp={time}\n"));
-    assert_eq!(scratch.semats(&["try-acquire", "a"]).code == 0, stale);
-    scratch.write("b", format!("pid={NOBODY}\ntimestamp={time}\n"));
-    assert_eq!(scratch.sema(&["try", "b"]).code == 0, stale);
-}
-
-#[test]
-fn a_shell_that_has_ended_held_nothing() {
-    let scratch = Scratch::new();
-    assert_eq!(scratch.sh("sema try a -q; :").code, 0);
-    assert!(scratch.sema(&["status", "a"]).out.contains("alive: false\nstale: true\n"));
-    assert_eq!(scratch.sema(&["try", "a"]).code, 0);
+    let script = "sema try a -q; sema try a -q || echo $?; sema release a
+        sema run a -- sh -c 'exit 4' || echo $?; ls";
+    let ran = in_namespace(&scratch, script);
+    assert_eq!(ran.out, "1\nstatus: released\n4\n", "{ran:?}");
 }
 
 fn timestamp(words: &str) -> String {

@@ -2,32 +2,25 @@
 //! the command under its wrapper is in the tests of the crate `wrapcmd`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use rstest::rstest;
 use testbed::local::{Running, SIGNAL_MASKS, Scratch, masks, run, until};
 
+/// A command is named as for flock(1).
 #[rstest]
-#[case::success("exit 0", 0)]
-#[case::any_code("exit 42", 42)]
-#[case::killed("kill -KILL $$", 137)]
-fn the_commands_exit_code_passes(#[case] script: &str, #[case] code: i32) {
-    let scratch = Scratch::new();
-    let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
-    assert_eq!((ran.shell_code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""));
-    assert_eq!(scratch.files(), Vec::<String>::new());
-}
-
-#[rstest]
+#[case::success(&["run", "a", "--", "sh", "-c", "exit 0"], 0)]
+#[case::any_code(&["run", "a", "--", "sh", "-c", "exit 42"], 42)]
+#[case::killed(&["run", "a", "--", "sh", "-c", "kill -KILL $$"], 137)]
 #[case::without_dashes(&["run", "a", "sh", "-c", "exit 7", "--", "-n"], 7)]
 #[case::a_line(&["run", "a", "-c", "true; exit 8"], 8)]
 #[case::options_of_flock(&["run", "-w", "5", "-E", "9", "a", "sh", "-c", "exit 6"], 6)]
-fn a_command_is_named_as_for_flock(#[case] words: &[&str], #[case] code: i32) {
+fn the_commands_exit_code_passes(#[case] words: &[&str], #[case] code: i32) {
     let scratch = Scratch::new();
     let ran = scratch.sema(words);
-    assert_eq!((ran.code, scratch.files().len()), (code, 0), "{ran:?}");
+    assert_eq!((ran.shell_code(), ran.out.as_str(), ran.err.as_str()), (code, "", ""));
+    assert_eq!(scratch.files(), [""; 0]);
 }
 
 /// cron sends a mail for every line, and for every other exit code.
@@ -132,26 +125,6 @@ fn a_killed_reader_blocks_no_other() {
     assert_eq!(scratch.files(), ["a", "ready"]);
 }
 
-/// As flock(1): the signal that it died of says it.
-#[rstest]
-fn a_waiter_dies_of_ctrl_c_in_silence(
-    #[values(&["acquire", "a"], &["acquire", "a", "-q"], &["run", "a", "true"], &["wait", "a"])]
-    words: &[&str],
-    #[values("a", "a.shared/1-0123456789abcdef")] held: &str,
-) {
-    let scratch = Scratch::new();
-    fs::create_dir(scratch.at("a.shared")).unwrap();
-    scratch.write(held, "pid=1\ntimestamp=1\n");
-    let waiter = start(&scratch, words);
-    // Before it catches signals it dies of them as well.
-    let is_waiting = || scratch.at("a.queue").exists() || (held != "a" && scratch.at("a").exists());
-    until("a waiter", || (words[0] == "wait" || is_waiting()).then_some(()));
-    killpg(waiter.pid(), Signal::SIGINT).unwrap();
-    let ran = waiter.end();
-    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (-2, "", ""));
-    assert!(held == "a" || !scratch.at("a").exists());
-}
-
 /// In whatever order they are named.
 #[test]
 fn several_locks_are_held_together_and_never_block_each_other() {
@@ -178,14 +151,6 @@ fn several_locks_are_held_together_and_never_block_each_other() {
 }
 
 #[test]
-fn the_lock_records_the_command_itself() {
-    let scratch = Scratch::new();
-    let script = "grep -qx pid=$$ a && sema status a | grep -qx 'alive: true' && echo $SEMA_SLOT";
-    let ran = scratch.sema(&["run", "a", "--tag", "t", "--", "sh", "-c", script]);
-    assert_eq!((ran.code, ran.out.as_str()), (0, "1\n"), "{ran:?}");
-}
-
-#[test]
 fn the_slot_is_in_the_environment() {
     let scratch = Scratch::new();
     scratch.sema(&["try", "a", "--slots", "3"]);
@@ -198,20 +163,20 @@ fn start(scratch: &Scratch, words: &[&str]) -> Running {
     testbed::local::start(scratch.command("sema").args(words))
 }
 
+/// As if there were no wrapper. Ctrl-C goes to both.
 #[rstest]
-#[case::term(Signal::SIGTERM)]
-#[case::user_2(Signal::SIGUSR2)]
-fn signals_are_handed_to_the_command(#[case] signal: Signal) {
+#[case::asked_to_end(Signal::SIGTERM, kill)]
+#[case::ctrl_c(Signal::SIGINT, killpg)]
+fn a_command_that_dies_of_the_signal_is_128_and_its_number(
+    #[case] signal: Signal,
+    #[case] send: fn(Pid, Signal) -> nix::Result<()>,
+) {
     let scratch = Scratch::new();
-    let script = format!(
-        "trap 'echo heard; exit 9' {}; echo ready >ready; while :; do sleep 0.02; done",
-        signal.as_str().trim_start_matches("SIG")
-    );
-    let child = start(&scratch, &["run", "a", "--", "sh", "-c", &script]);
+    let child = start(&scratch, &["run", "a", "--", "sh", "-c", "echo x >ready; exec sleep 100"]);
     scratch.wait_for("ready");
-    child.signal(signal);
+    send(child.pid(), signal).unwrap();
     let ran = child.end();
-    assert_eq!((ran.code, ran.out.as_str()), (9, "heard\n"), "{ran:?}");
+    assert_eq!(ran.code, -(signal as i32), "{ran:?}");
     assert_eq!(scratch.files(), ["ready"]);
 }
 
@@ -219,17 +184,6 @@ fn signals_are_handed_to_the_command(#[case] signal: Signal) {
 fn state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
-}
-
-#[test]
-fn a_command_that_dies_of_the_signal_is_128_and_its_number() {
-    let scratch = Scratch::new();
-    let child = start(&scratch, &["run", "a", "--", "sh", "-c", "echo x >ready; exec sleep 100"]);
-    scratch.wait_for("ready");
-    child.signal(Signal::SIGTERM);
-    let ran = child.end();
-    assert_eq!(ran.code, -15, "as if there were no wrapper: {ran:?}");
-    assert_eq!(scratch.files(), ["ready"]);
 }
 
 #[test]
@@ -429,46 +383,6 @@ fn a_lock_taken_away_while_the_command_ran_is_told() {
     let ran = scratch.sema(&["run", "a", "--", "sh", "-c", script]);
     assert_eq!(ran.code, 125);
     assert!(ran.err.contains("lost while the command ran"), "{ran:?}");
-}
-
-#[test]
-fn runs_one_after_the_other() {
-    let scratch = Scratch::new();
-    scratch.write("n", "0\n");
-    let script = "read n <n; sleep 0.01; echo $((n + 1)) >n";
-    let children: Vec<_> =
-        (0..20).map(|_| start(&scratch, &["run", "a", "--", "sh", "-c", script])).collect();
-    for child in children {
-        assert_eq!(child.end().code, 0);
-    }
-    assert_eq!(scratch.read("n"), "20\n");
-    assert_eq!(scratch.files(), ["n"]);
-}
-
-/// No other user may open a lock file before it is complete.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn a_draft_is_its_owners_alone() {
-    let scratch = Scratch::new();
-    let mut strace = scratch.command("strace");
-    strace.args(["-e", "trace=openat,fchmod", "-o", "trace", "sema", "try", "a"]);
-    let ran = run(&mut strace);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let trace = scratch.read("trace");
-    let made: Vec<_> = trace.lines().filter(|line| line.contains("O_CREAT")).collect();
-    assert!(!made.is_empty() && made.iter().all(|line| line.contains(", 0600)")), "{trace}");
-    assert_eq!(fs::metadata(scratch.at("a")).unwrap().permissions().mode() & 0o777, 0o644);
-}
-
-/// What other programs write, or are about to write.
-#[rstest]
-fn a_file_that_may_be_a_lock_is_waited_for(
-    #[values("", "      1234\n", "12 host\n", "pid=", "pi", "pid=1\n")] text: &str,
-) {
-    let scratch = Scratch::new();
-    scratch.write("lock", text);
-    let ran = scratch.sema(&["run", "lock", "--timeout", "0.01", "--", "true"]);
-    assert_eq!(ran.code, 1, "{ran:?}");
 }
 
 /// `ulimit -f 0`: a refusal, no end by SIGXFSZ, and nothing half-written.

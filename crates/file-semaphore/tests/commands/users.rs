@@ -113,6 +113,9 @@ fn a_stale_lock_of_another_user_is_waited_for(#[case] slots: &str, #[case] file:
         assert_eq!(refused.code, 1, "{refused:?}");
         assert!(refused.err.contains("stale, of user 64001: process"), "{refused:?}");
     }
+    let forced = ran(&scratch, BOB, &format!("release --force locks/{file}"));
+    assert!(forced.code == 3 && forced.err.contains("not permitted"), "{forced:?}");
+    assert_eq!(scratch.read(&format!("locks/{file}")), words);
     let waiter = start(&mut sema(&scratch, BOB, &format!("run {slots}locks/a echo in")));
     until("a waiter", || scratch.at("locks/a.queue").exists().then_some(()));
     fs::remove_file(scratch.at("locks").join(file)).unwrap();
