@@ -49,9 +49,6 @@
 
 mod engine;
 pub mod journal;
-#[cfg(test)]
-#[path = "sample_tests.rs"]
-mod sample;
 pub mod wire;
 
 pub use engine::{
@@ -60,7 +57,3 @@ pub use engine::{
     MAX_SECONDS, Mint, Moment, Party, Population, Progress, Refusal, Request, Seconds, Sight,
     TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, read_hex,
 };
-
-// Shared test code calls this crate `leases`, as the tests of other crates do.
-#[cfg(test)]
-extern crate self as leases;

@@ -1,24 +1,24 @@
-//! The engine's promises that need no model: budgets, forgetting, draining, pieces of `stats`.
+//! The engine's promises that need no model: budgets, forgetting, draining, what is watched and recorded, pieces of
+//! `stats`.
+
+#[cfg(test)]
+#[path = "../src/sample_tests.rs"]
+mod sample;
 
 #[cfg(test)]
 mod engine {
-    use leases::journal::{Kept, Record};
+    use crate::sample::{CAPS, Counting};
+    use leases::journal::{Kept, Record, Recovered};
     use leases::wire::{StatsCursor, push_stats};
     use leases::{
-        Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, Keys,
-        LeaseStart, Limit, Mint, Moment, Progress, Refusal, Request, Seconds, Token, Ttl, Verdict,
+        Answer, AutoRelease, Caps, Claim, ConnId, Cursor, Effect, Engine, Grant, Key, KeyLine,
+        Keys, Label, LeaseStart, Limit, Moment, Progress, Refusal, Request, Seconds, Token, Ttl,
+        Verdict,
     };
     use rstest::rstest;
     use std::hash::RandomState;
-
-    struct Counting(u64);
-
-    impl Mint for Counting {
-        fn token(&mut self) -> Token {
-            self.0 += 1;
-            Token::new(self.0, 7)
-        }
-    }
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
 
     fn known(engine: &Engine) -> usize {
         let [locks, semaphores] = [engine.census().locks, engine.census().semaphores];
@@ -50,16 +50,7 @@ mod engine {
     }
 
     fn engine_with(change: impl FnOnce(&mut Caps)) -> Engine {
-        let mut caps = Caps {
-            default_ttl: Ttl::new(33).unwrap(),
-            max_locks: 1_000_000,
-            max_waiters: 0,
-            gc_interval: seconds(5),
-            gc_max_idle: seconds(60),
-            disconnect_grace: Seconds::ZERO,
-            max_entries: usize::MAX,
-            max_entries_per_connection: usize::MAX,
-        };
+        let mut caps = CAPS;
         change(&mut caps);
         Engine::new(caps, Counting(0), RandomState::new())
     }
@@ -142,7 +133,7 @@ mod engine {
         let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 5));
         release(&mut engine, at(0), conn, "k", grant.token);
         let key = Key::new(b"k").unwrap();
-        let token = Some(Token::new(1, 1));
+        let token = Some(Token::new(1, 2));
         for second in 1..70 {
             let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
             assert_eq!(
@@ -293,7 +284,7 @@ mod engine {
         let mut names = Vec::new();
         let _ = engine.look_over(at(0), &mut Cursor::default(), u32::MAX, |line| {
             names.push(String::from_utf8(line.name.to_vec()).unwrap());
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         });
         names.sort();
         names
@@ -652,5 +643,183 @@ mod engine {
         assert_eq!((known(&engine), held(&engine)), (3, 3));
         let full = Answer::Refused(Refusal::MaxLocks);
         assert_eq!(acquire_all(&mut engine, at(1), conn, "d"), full);
+    }
+
+    fn label(name: &str, value: &str) -> Arc<Label> {
+        Arc::new(Label { name: name.into(), value: value.into() })
+    }
+
+    /// How often [`Effect::Moved`] reported the key `k`, and no other key.
+    fn moves(engine: &mut Engine) -> usize {
+        let mut count = 0;
+        while let Some(effect) = engine.take_effect() {
+            if let Effect::Moved(name) = effect {
+                assert_eq!(&*name, b"k");
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn seen(engine: &Engine) -> Option<(u32, u64, String)> {
+        let sight = engine.sight(at(0), Key::new(b"k").unwrap())?;
+        let value = sight.label.map(|label| label.value.to_string()).unwrap_or_default();
+        Some((sight.holders, sight.fence, value))
+    }
+
+    /// An engine in which somebody watches the key `k`, and two connections.
+    fn watched() -> (Engine, ConnId, ConnId) {
+        let mut engine = engine();
+        let (one, two) = (engine.connect(1), engine.connect(2));
+        engine.watch(Key::new(b"k").unwrap(), true);
+        (engine, one, two)
+    }
+
+    #[test]
+    fn a_watched_key_tells_of_each_change_and_another_one_of_none() {
+        let (mut engine, one, two) = watched();
+        engine.introduce(one, &label("one", "10.0.0.1:80"));
+        assert_eq!(seen(&engine), None);
+        granted(acquire(&mut engine, at(0), one, "other", 1, 33));
+        assert_eq!(moves(&mut engine), 0);
+        let first = granted(acquire(&mut engine, at(0), one, "k", 1, 33)).token;
+        assert_eq!(moves(&mut engine), 1);
+        assert_eq!(seen(&engine), Some((1, first.fence(), "10.0.0.1:80".to_owned())));
+        assert_eq!(acquire(&mut engine, at(0), two, "k", 1, 33), Verdict::Later);
+        assert_eq!(moves(&mut engine), 0);
+        // The end of the hold, and the grant to the next client.
+        release(&mut engine, at(0), one, "k", first);
+        assert!(moves(&mut engine) >= 1);
+        let (holders, fence, value) = seen(&engine).unwrap();
+        assert!(holders == 1 && fence > first.fence() && value.is_empty());
+        gone(&mut engine, at(0), two);
+        assert_eq!((moves(&mut engine), seen(&engine)), (1, None));
+        engine.watch(Key::new(b"k").unwrap(), false);
+        granted(acquire(&mut engine, at(0), one, "k", 1, 33));
+        assert_eq!(moves(&mut engine), 0);
+    }
+
+    #[test]
+    fn a_lease_that_runs_out_is_a_change() {
+        let (mut engine, one, _) = watched();
+        granted(acquire(&mut engine, at(0), one, "k", 1, 33));
+        assert_eq!(moves(&mut engine), 1);
+        engine.advance(at_second(33));
+        assert_eq!((moves(&mut engine), seen(&engine)), (1, None));
+    }
+
+    #[test]
+    fn watchers_see_the_latest_reader_and_the_number_of_readers() {
+        let (mut engine, one, two) = watched();
+        let first = granted(share(&mut engine, at(0), one)).token;
+        let second = granted(share(&mut engine, at(0), two)).token;
+        assert_eq!(seen(&engine), Some((2, second.fence(), String::new())));
+        assert_eq!(moves(&mut engine), 2);
+        release(&mut engine, at(0), one, "k", first);
+        assert_eq!((moves(&mut engine), seen(&engine).unwrap().0), (1, 1));
+    }
+
+    /// A renewal changes nothing that is reported, whatever the label of its connection is.
+    #[test]
+    fn a_hold_keeps_the_label_of_its_grant() {
+        let (mut engine, one, two) = watched();
+        engine.introduce(one, &label("one", "old"));
+        engine.introduce(two, &label("two", "new"));
+        let token = granted(acquire(&mut engine, at(0), one, "k", 1, 33)).token;
+        assert_eq!(moves(&mut engine), 1);
+        engine.introduce(one, &label("one", "later"));
+        for conn in [one, two] {
+            renew(&mut engine, at(0), conn, "k", token);
+        }
+        assert_eq!((moves(&mut engine), seen(&engine).unwrap().2.as_str()), (0, "old"));
+    }
+
+    #[test]
+    fn a_semaphore_counts_its_holders() {
+        let (mut engine, one, _) = watched();
+        for _ in 0..2 {
+            granted(acquire(&mut engine, at(0), one, "k", 3, 33));
+        }
+        assert_eq!((moves(&mut engine), seen(&engine).unwrap().0), (2, 2));
+    }
+
+    #[test]
+    fn a_view_names_holders_and_waiters_with_their_times() {
+        const SECOND: u64 = 1_000_000;
+        let mut engine = engine();
+        let conns: Vec<ConnId> = (1..=4).map(|serial| engine.connect(serial * 10)).collect();
+        for (conn, second) in conns.iter().zip(1..=3) {
+            acquire(&mut engine, at_second(second), *conn, "busy", 1, 33);
+        }
+        granted(acquire(&mut engine, at_second(3), conns[3], "free", 5, 33));
+
+        let (mut lines, mut cursor) = (Vec::new(), Cursor::default());
+        let mut note = |line: &KeyLine<'_>| {
+            lines.push((line.name.to_vec(), line.waiters));
+            ControlFlow::Continue(())
+        };
+        let now = at_second(4);
+        while engine.look_over(now, &mut cursor, 1, &mut note) == Progress::More {}
+        assert_eq!(lines, [(b"busy".to_vec(), 2), (b"free".to_vec(), 0)]);
+
+        let busy = Key::new(b"busy").unwrap();
+        let view = engine.view(now, busy, 10).unwrap();
+        assert_eq!((view.name.as_slice(), view.limit), (b"busy".as_slice(), 1));
+        assert_eq!((view.held, view.waiters), (1, 2));
+        let [holder] = view.holders[..] else { panic!("{view:?}") };
+        assert_eq!((holder.serial, holder.since_micros), (10, 3 * SECOND));
+        assert_eq!(holder.left_micros, Some(30 * SECOND));
+        let waiting: Vec<_> = view.waiting.iter().map(|p| (p.serial, p.since_micros)).collect();
+        assert_eq!(waiting, [(20, 2 * SECOND), (30, SECOND)]);
+
+        let cut = engine.view(now, busy, 1).unwrap();
+        assert_eq!((cut.waiting.len(), cut.waiters), (1, 2));
+    }
+
+    #[test]
+    fn an_idle_or_unknown_key_is_not_viewed() {
+        let mut engine = engine();
+        let (conn, key) = (engine.connect(1), Key::new(b"k").unwrap());
+        assert_eq!(engine.view(at(0), key, 10), None);
+        let grant = granted(acquire(&mut engine, at(0), conn, "k", 1, 33));
+        assert!(engine.view(at(0), key, 10).is_some());
+        release(&mut engine, at(0), conn, "k", grant.token);
+        assert_eq!(engine.view(at(0), key, 10), None);
+    }
+
+    /// A grant, a renewal and the end of a hold, and a second engine that continues with the record.
+    #[test]
+    fn an_engine_continues_from_the_records_of_another_one() {
+        let mut first = engine();
+        first.record(LeaseStart::Grant);
+        let conn = first.connect(1);
+        first.introduce(conn, &label("al", "1"));
+        let grant = granted(share(&mut first, at(0), conn));
+        let [Record::Granted(recorded)] = &changes(&mut first, at(0))[..] else { panic!() };
+        assert_eq!((recorded.token, recorded.left_micros), (grant.token, 33_000_000));
+
+        renew(&mut first, at(5), conn, "k", grant.token);
+        let [Record::Extended(kept)] = &changes(&mut first, at(1005))[..] else { panic!() };
+        assert_eq!((kept.token, kept.left_micros), (grant.token, 499_000_000));
+
+        let (mut second, key) = (engine(), Key::new(b"k").unwrap());
+        let recovered = Recovered { holds: vec![kept.clone()], ..Recovered::default() };
+        recovered.restore(at(7), &mut second);
+        let view = second.view(at(7), key, 9).unwrap();
+        assert_eq!((view.held, view.holders[0].left_micros), (1, Some(kept.left_micros)));
+        assert!(view.holders[0].is_reader);
+        assert_eq!(second.sight(at(7), key).unwrap().label.as_deref(), kept.label.as_ref());
+        let other = second.connect(1);
+        renew(&mut second, at(7), other, "k", grant.token);
+
+        release(&mut first, at(1009), conn, "k", grant.token);
+        assert_eq!(changes(&mut first, at(1009)), [Record::Ended(grant.token)]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_key_is_no_hold() {
+        let (mut engine, hold) = restored();
+        engine.restore(at(0), &Kept { key: b"two words".as_slice().into(), ..hold });
+        assert_eq!(held(&engine), 1);
     }
 }

@@ -18,48 +18,24 @@ const MAX_LOCKS: usize = 3;
 /// One thing that happens.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Acquire {
-        conn: u8,
-        key: u8,
-        claim: Claim,
-        timeout: u64,
-        ttl: u64,
-    },
-    /// The keys are the bits of `keys`.
-    AcquireAll {
-        conn: u8,
-        keys: u8,
-        ttl: u64,
-    },
-    Enqueue {
-        conn: u8,
-        key: u8,
-        claim: Claim,
-        ttl: u64,
-    },
-    Wait {
-        conn: u8,
-        key: u8,
-        timeout: u64,
-    },
-    Release {
-        conn: u8,
-        key: u8,
-        nth: u8,
-    },
-    Renew {
-        conn: u8,
-        key: u8,
-        nth: u8,
-        ttl: u64,
-    },
-    Disconnect {
-        conn: u8,
-    },
-    Pass {
-        millis: u64,
-    },
+    Ask { conn: u8, key: u8, ask: Ask },
+    AskAll { conn: u8, keys: KeyBits, ttl: u64 },
+    Disconnect { conn: u8 },
+    Pass { millis: u64 },
 }
+
+/// What is asked of one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    Acquire { claim: Claim, timeout: u64, ttl: u64 },
+    Enqueue { claim: Claim, ttl: u64 },
+    Wait { timeout: u64 },
+    Release { nth: u8 },
+    Renew { nth: u8, ttl: u64 },
+}
+
+/// Several keys, a bit each.
+type KeyBits = u8;
 
 impl Event {
     /// Any five bytes are an event.
@@ -72,16 +48,17 @@ impl Event {
         let claim = if shares { Claim::Shared } else { Claim::Slot(Limit::new(limit).unwrap()) };
         let (timeout, ttl) = (u64::from(small % 4), 1 + u64::from(small / 16 % 6));
         let nth = other / 16;
-        match what % 18 {
-            16..=17 => Self::AcquireAll { conn, keys: 1 + other % 15, ttl },
-            0..=4 => Self::Acquire { conn, key, claim, timeout, ttl },
-            5..=6 => Self::Enqueue { conn, key, claim, ttl },
-            7..=8 => Self::Wait { conn, key, timeout },
-            9..=11 => Self::Release { conn, key, nth },
-            12 => Self::Renew { conn, key, nth, ttl },
-            13 => Self::Disconnect { conn },
-            _ => Self::Pass { millis: 1000 * u64::from(small % 4) },
-        }
+        let ask = match what % 18 {
+            16..=17 => return Self::AskAll { conn, keys: 1 + other % 15, ttl },
+            0..=4 => Ask::Acquire { claim, timeout, ttl },
+            5..=6 => Ask::Enqueue { claim, ttl },
+            7..=8 => Ask::Wait { timeout },
+            9..=11 => Ask::Release { nth },
+            12 => Ask::Renew { nth, ttl },
+            13 => return Self::Disconnect { conn },
+            _ => return Self::Pass { millis: 1000 * u64::from(small % 4) },
+        };
+        Self::Ask { conn, key, ask }
     }
 }
 
@@ -360,20 +337,10 @@ impl Pair {
                 self.pass(self.now());
             }
             Event::Disconnect { conn } => self.disconnect(conn),
-            Event::AcquireAll { conn, keys, ttl } => {
-                if self.waiting[usize::from(conn)].is_none() {
-                    self.ask_all(conn, keys, ttl);
-                }
-            }
-            Event::Acquire { conn, .. }
-            | Event::Enqueue { conn, .. }
-            | Event::Wait { conn, .. }
-            | Event::Release { conn, .. }
-            | Event::Renew { conn, .. } => {
-                if self.waiting[usize::from(conn)].is_none() {
-                    self.ask(conn, event);
-                }
-            }
+            Event::AskAll { conn, .. } | Event::Ask { conn, .. }
+                if self.waiting[usize::from(conn)].is_some() => {}
+            Event::AskAll { conn, keys, ttl } => self.ask_all(conn, keys, ttl),
+            Event::Ask { conn, key, ask } => self.ask(conn, key, ask),
         }
         self.compare_ends();
         self.check();
@@ -414,39 +381,27 @@ impl Pair {
         assert!(self.engine.take_effect().is_none(), "something came due in the engine alone");
     }
 
-    fn ask(&mut self, conn: u8, event: &Event) {
+    fn ask(&mut self, conn: u8, name: u8, ask: Ask) {
         let now = self.now();
-        let (name, token) = match *event {
-            Event::Release { key, nth, .. } | Event::Renew { key, nth, .. } => {
-                (key, self.known_token(key, nth))
-            }
-            Event::Acquire { key, .. } | Event::Enqueue { key, .. } | Event::Wait { key, .. } => {
-                (key, None)
-            }
-            Event::AcquireAll { .. } | Event::Disconnect { .. } | Event::Pass { .. } => {
-                unreachable!("no request")
-            }
+        let token = match ask {
+            Ask::Release { nth } | Ask::Renew { nth, .. } => self.known_token(name, nth),
+            Ask::Acquire { .. } | Ask::Enqueue { .. } | Ask::Wait { .. } => None,
         };
         let bytes = [b'k', b'0' + name];
         let key = Key::new(&bytes).unwrap();
         let seconds = |count| Seconds::new(count).unwrap();
-        let request = match *event {
-            Event::Acquire { claim, timeout, ttl, .. } => {
+        let request = match ask {
+            Ask::Acquire { claim, timeout, ttl } => {
                 Request::Acquire { key, claim, timeout: seconds(timeout), ttl: Ttl::new(ttl) }
             }
-            Event::Enqueue { claim, ttl, .. } => {
-                Request::Enqueue { key, claim, ttl: Ttl::new(ttl) }
-            }
-            Event::Wait { timeout, .. } => Request::Wait { key, timeout: seconds(timeout) },
-            Event::Release { .. } => Request::Release { key, token },
-            Event::Renew { ttl, .. } => Request::Renew { key, token, ttl: Ttl::new(ttl) },
-            Event::AcquireAll { .. } | Event::Disconnect { .. } | Event::Pass { .. } => {
-                unreachable!("no request")
-            }
+            Ask::Enqueue { claim, ttl } => Request::Enqueue { key, claim, ttl: Ttl::new(ttl) },
+            Ask::Wait { timeout } => Request::Wait { key, timeout: seconds(timeout) },
+            Ask::Release { .. } => Request::Release { key, token },
+            Ask::Renew { ttl, .. } => Request::Renew { key, token, ttl: Ttl::new(ttl) },
         };
         let verdict = self.engine.ask(Self::moment(now), self.ids[usize::from(conn)], request);
-        let expected = self.expect(conn, name, event, token, now);
-        assert_eq!(class(verdict.clone()), expected, "{event:?} at {now}");
+        let expected = self.expect(conn, name, ask, token, now);
+        assert_eq!(class(verdict.clone()), expected, "{ask:?} at {now}");
         match verdict {
             Verdict::Later => self.waiting[usize::from(conn)] = Some(name),
             Verdict::Now(Answer::Granted(grant)) => self.learn(conn, name, &grant, false),
@@ -526,17 +481,10 @@ impl Pair {
         known.get(usize::from(nth) % known.len()).copied()
     }
 
-    fn expect(
-        &mut self,
-        conn: u8,
-        key: u8,
-        event: &Event,
-        token: Option<Token>,
-        now: u64,
-    ) -> Class {
+    fn expect(&mut self, conn: u8, key: u8, ask: Ask, token: Option<Token>, now: u64) -> Class {
         let refused = |refusal| Class::Plain(Answer::Refused(refusal));
-        match *event {
-            Event::Acquire { claim, timeout, ttl, .. } => {
+        match ask {
+            Ask::Acquire { claim, timeout, ttl } => {
                 match self.model_enter(conn, key, claim, ttl, now, false) {
                     Err(refusal) => refused(refusal),
                     Ok(true) => Class::Granted,
@@ -551,7 +499,7 @@ impl Pair {
                     }
                 }
             }
-            Event::Enqueue { claim, ttl, .. } => {
+            Ask::Enqueue { claim, ttl } => {
                 match self.model.records.get(&(conn, key)) {
                     Some((_, false)) => return refused(Refusal::AlreadyEnqueued),
                     Some((_, true)) => drop(self.model.records.remove(&(conn, key))),
@@ -563,8 +511,8 @@ impl Pair {
                     Ok(false) => Class::Plain(Answer::Queued),
                 }
             }
-            Event::Wait { timeout, .. } => self.expect_wait(conn, key, timeout, now),
-            Event::Release { .. } => match self.holder_of(key, token) {
+            Ask::Wait { timeout } => self.expect_wait(conn, key, timeout, now),
+            Ask::Release { .. } => match self.holder_of(key, token) {
                 None => refused(Refusal::NotHeld),
                 Some(place) => {
                     let holder = self.model.remove_holder(key, place, now);
@@ -574,7 +522,7 @@ impl Pair {
                     Class::Plain(Answer::Released)
                 }
             },
-            Event::Renew { ttl, .. } => match self.holder_of(key, token) {
+            Ask::Renew { ttl, .. } => match self.holder_of(key, token) {
                 None => refused(Refusal::NotHeld),
                 Some(place) => {
                     let holder = &mut self.model.locks.get_mut(&key).unwrap().holders[place];
@@ -589,9 +537,6 @@ impl Pair {
                     Class::Plain(Answer::Renewed(Ttl::new(ttl).unwrap()))
                 }
             },
-            Event::AcquireAll { .. } | Event::Disconnect { .. } | Event::Pass { .. } => {
-                unreachable!("no request")
-            }
         }
     }
 
