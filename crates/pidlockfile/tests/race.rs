@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -132,7 +132,7 @@ fn release(directory: &Directory, name: &Name, published: Published, how: u64) {
 fn one_winner_each_round() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = Directory::open(scratch.path()).unwrap();
-    let racers: Vec<Child> = (0..RACERS).map(|_| start(&["--racer"], scratch.path())).collect();
+    let racers: Vec<Child> = (0..RACERS).map(|_| start("--racer", scratch.path(), &[])).collect();
     let mut racers: Vec<(Child, ChildStdin, _)> = racers
         .into_iter()
         .map(|mut child| {
@@ -188,10 +188,9 @@ fn one_holder_at_any_time() {
     for file in ["witness", "journal"] {
         File::create(dir.join(file)).unwrap();
     }
-    let mut watchers: Vec<Child> = (0..WATCHERS).map(|_| start(&["--watcher"], dir)).collect();
-    let fighter = |lots: &mut Lots| {
-        start_with(&["--brawler"], dir, &[lots.below(u64::MAX >> 33).to_string()])
-    };
+    let mut watchers: Vec<Child> = (0..WATCHERS).map(|_| start("--watcher", dir, &[])).collect();
+    let fighter =
+        |lots: &mut Lots| start("--brawler", dir, &[lots.below(u64::MAX >> 33).to_string()]);
     let mut fighters: Vec<Child> = (0..RACERS).map(|_| fighter(&mut lots)).collect();
     let (mut started, mut killed, mut signalled) = (RACERS, 0, 0);
     let deadline = Instant::now() + LIMIT;
@@ -319,20 +318,9 @@ fn stop(watchers: &mut [Child]) -> usize {
 
 // Processes.
 
-fn start(part: &[&str], dir: &Path) -> Child {
-    start_with(part, dir, &[])
-}
-
-fn start_with(part: &[&str], dir: &Path, more: &[String]) -> Child {
-    let own: PathBuf = std::env::current_exe().unwrap();
-    Command::new(own)
-        .args(part)
-        .arg(dir)
-        .args(more)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+fn start(part: &str, dir: &Path, more: &[String]) -> Child {
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    own.arg(part).arg(dir).args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// The number of a process that is gone.

@@ -24,7 +24,7 @@ pub(crate) enum Fault {
     Die { at: usize },
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Actor {
     fault: Option<Fault>,
     /// Calls that this file system does not know.

@@ -68,12 +68,6 @@ pub(crate) struct Turn {
     actor: usize,
 }
 
-impl std::fmt::Debug for Turn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Turn({})", self.actor)
-    }
-}
-
 impl Schedule {
     pub(crate) fn new(actors: usize, script: Vec<usize>, beyond: Beyond, look: Look) -> Arc<Self> {
         let state = State {
