@@ -664,7 +664,10 @@ mod tests {
             [(3, at), (2, then)].map(|(inode, at)| Written { at, ..ground.file(inode) });
         ground.remember(&claimant(Pid::this()), &known, true);
         let is_there = |lock: &Written| lock.file == known.file || stands;
-        ground.state.remember(&claimant(Pid::this()), &[ours.clone()], is_there).unwrap();
+        ground
+            .state
+            .remember(&claimant(Pid::this()), std::slice::from_ref(&ours), is_there)
+            .unwrap();
         let same = |is_it: bool| is_it.then_some(Fate::Same);
         assert_eq!([known, ours].map(|lock| ground.fate(&lock)), [same(!stands), same(stands)]);
     }

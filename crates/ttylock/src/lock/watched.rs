@@ -174,20 +174,6 @@ mod tests {
         assert!(watched.is_empty());
     }
 
-    #[test]
-    fn the_list_is_bounded() {
-        let mut watched = Watched::up_to(2);
-        for file in ["LCK..a", "LCK..a", "LCK..b", "LCK..c"] {
-            watched.add(&name(file), &who(5), USER);
-        }
-        assert_eq!(take(&mut watched, &who(5)).len(), 2);
-        watched.add(&name("LCK..c"), &who(6), USER);
-        assert!(watched.of_number(pid(6)) == [who(6)]);
-        let mut without = Watched::default();
-        without.add(&name("LCK..a"), &who(5), USER);
-        assert!(without.is_empty());
-    }
-
     /// A user that plants lock files leaves room for those of all others.
     #[test]
     fn one_user_does_not_fill_the_list() {
