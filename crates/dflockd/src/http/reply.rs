@@ -222,18 +222,4 @@ mod tests {
             assert!(value["error"].is_string(), "{fault:?}");
         }
     }
-
-    /// Inline scripts, inline styles and other hosts are allowed nowhere.
-    #[test]
-    fn the_policies_are_strict() {
-        for policy in [PAGE_POLICY, OTHER_POLICY] {
-            assert!(policy.starts_with("default-src 'none'"), "{policy}");
-            assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
-            assert!(policy.contains("base-uri 'none'"), "{policy}");
-            for loose in ["unsafe", "*", "http:", "https:", "data:", "blob:"] {
-                assert!(!policy.contains(loose), "{policy}");
-            }
-        }
-        assert!(PAGE_POLICY.contains("form-action 'none'"));
-    }
 }

@@ -144,24 +144,6 @@ mod tests {
     }
 
     #[rstest]
-    #[case("old", false, true, true)]
-    #[case("jobs", false, false, false)]
-    #[case("admin", true, true, true)]
-    #[case("numbers", false, false, true)]
-    #[case("other", false, false, false)]
-    fn each_secret_gives_its_http_rights(
-        #[case] shown: &str,
-        #[case] admin: bool,
-        #[case] read: bool,
-        #[case] measure: bool,
-    ) {
-        let (access, shown) = (access(), shown.as_bytes());
-        assert_eq!(access.is_admin(shown), admin);
-        assert_eq!(access.may_read(shown), read);
-        assert_eq!(access.may_measure(shown), measure);
-    }
-
-    #[rstest]
     #[case(b"jobs/x", true)]
     #[case(b"jobs/", true)]
     #[case(b"jobs", false)]

@@ -56,34 +56,10 @@ impl Settings {
 impl Default for Settings {
     /// The documented defaults.
     fn default() -> Self {
-        let seconds = |count| Seconds::new(count).unwrap_or(Seconds::ZERO);
-        let default_ttl = leases::Ttl::new(33).unwrap();
-        Self {
-            #[cfg(feature = "etcd")]
-            etcd: None,
-            caps: Caps {
-                default_ttl,
-                max_locks: 1024,
-                max_waiters: 0,
-                gc_interval: seconds(5),
-                gc_max_idle: seconds(60),
-                disconnect_grace: Seconds::ZERO,
-                max_entries: 100_000,
-                max_entries_per_connection: 50_000,
-            },
-            read_timeout: seconds(23),
-            write_timeout: seconds(5),
-            shutdown_timeout: seconds(30),
-            auto_release: AutoRelease::On,
-            max_connections: 0,
-            max_watchers: 10_000,
-            max_descriptors: 0,
-            max_connections_per_address: 0,
-            access: Access::default(),
-            tls: None,
-            state: None,
-            startup_grace: Seconds::ZERO,
-            advertise: String::new(),
+        use crate::config::{Config, Wish};
+        match Config::read(&[], |_| None) {
+            Ok(Wish::Run(config)) => config.settings,
+            other => panic!("{other:?}"),
         }
     }
 }

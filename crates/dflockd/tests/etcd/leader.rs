@@ -196,16 +196,6 @@ fn a_hand_over_whose_answer_was_lost_is_given_back() {
     assert_eq!(next.ask("r", "kept", &kept), "ok");
 }
 
-/// The holds of a connection that ends are released, and others get them.
-#[test]
-fn a_client_that_goes_releases_its_holds() {
-    let [first, _second] = two();
-    let mut gone = first.talk();
-    gone.take("k", "0 30");
-    drop(gone);
-    assert!(first.talk().ask("l", "k", "10").starts_with("ok "));
-}
-
 /// Nobody without the leader's secret, which is in etcd, gets a link; under TLS the secret itself is not enough.
 #[test]
 fn a_client_cannot_speak_the_link() {
@@ -239,26 +229,6 @@ fn the_link_is_under_tls() {
     first.signal(Signal::SIGTERM);
     second.logged("this server leads");
     first.ended();
-}
-
-/// The end of a client is passed on, whatever it does last.
-#[test]
-fn a_client_of_a_standby_that_goes_releases_its_holds() {
-    let [first, second] = two();
-    second.logged("linked to the leader");
-    let mut other = first.talk();
-    for half_closes in [false, true] {
-        let mut gone = second.talk();
-        gone.take("k", "0 300");
-        gone.say(b"l\nheld\n300\n");
-        if half_closes {
-            gone.half_close();
-        }
-        drop(gone);
-        let reply = other.ask("l", "k", "30");
-        let token = reply.split(' ').nth(1).expect(&reply);
-        assert_eq!(other.ask("r", "k", token), "ok");
-    }
 }
 
 /// Its clients might stay for long, and a server that has no link could not serve while they do.
@@ -319,25 +289,4 @@ fn holds_stay_when_a_standby_dies() {
     let mut client = first.talk();
     assert_eq!(client.ask("l", "k", "0"), "timeout");
     assert_eq!(client.ask("n", "k", &format!("{token} 30")), "ok 30");
-}
-
-/// A standby that shuts down serves the rest of its clients, and gives them no new holds.
-#[test]
-fn a_standby_drains() {
-    let [first, mut second] = two();
-    second.logged("linked to the leader");
-    let (mut holder, mut waiter) = (second.talk(), second.talk());
-    let token = holder.take("k", "0 30");
-    assert_eq!(holder.ask("e", "held", "30").split(' ').next(), Some("acquired"));
-    waiter.say(b"l\nk\n30\n");
-    first.until_stats("\"waiters\":1");
-    second.signal(Signal::SIGTERM);
-    assert_eq!(waiter.line(), "error_draining");
-    assert_eq!(holder.ask("l", "new", "0"), "error_draining");
-    assert!(holder.ask("w", "held", "5").starts_with("ok "));
-    assert_eq!(holder.ask("n", "k", &format!("{token} 30")), "ok 30");
-    assert!(first.talk().ask("l", "new", "0").starts_with("ok "));
-    drop((holder, waiter));
-    assert_eq!(second.ended().code(), Some(0));
-    assert!(first.talk().ask("l", "k", "10").starts_with("ok "));
 }

@@ -12,7 +12,6 @@
 mod faults;
 mod journal;
 mod leader;
-mod model;
 mod moves;
 mod reach;
 mod relay;

@@ -14,7 +14,7 @@ use testbed::dflockd::{Daemon, program, until};
 const JSON: &str = "application/json";
 
 /// Path, status of GET, type.
-const PATHS: [(&str, u16, &str); 16] = [
+const PATHS: [(&str, u16, &str); 19] = [
     ("/", 200, "text/html; charset=utf-8"),
     ("/page.css", 200, "text/css; charset=utf-8"),
     ("/page.js", 200, "text/javascript; charset=utf-8"),
@@ -31,6 +31,9 @@ const PATHS: [(&str, u16, &str); 16] = [
     ("/v1/sessions", 404, JSON),
     ("/v1/locks/k", 404, JSON),
     ("/health/", 404, JSON),
+    ("/Health", 404, JSON),
+    ("/%68ealth", 404, JSON),
+    ("/page.css/../health", 404, JSON),
 ];
 const OTHER_METHODS: [&str; 7] = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"];
 
@@ -78,7 +81,12 @@ fn every_answer_has_the_headers_that_protect_it() {
             assert_eq!(answer.header("access-control-allow-origin"), None);
             let policy = answer.header("content-security-policy").unwrap();
             assert!(policy.starts_with("default-src 'none';"), "{policy}");
-            assert!(!policy.contains("unsafe"), "{policy}");
+            for loose in ["unsafe", "*", "http:", "https:", "data:", "blob:"] {
+                assert!(!policy.contains(loose), "{policy}");
+            }
+            for strict in ["frame-ancestors 'none'", "base-uri 'none'"] {
+                assert!(policy.contains(strict), "{policy}");
+            }
             let may_run = policy.contains("script-src 'self'");
             assert_eq!(may_run, path == "/" && method != "POST", "{method} {path}");
         }
@@ -225,6 +233,7 @@ fn holders_and_waiters_are_shown_in_order() {
     );
     let first = &deploy["holders"][0];
     assert_eq!((&first["address"], &first["connected"]), (&json!("127.0.0.1"), &json!(true)));
+    assert_eq!(first.get("reader"), None);
     assert!(first["held_s"].as_f64().unwrap() < 60.0);
     let left = first["lease_left_s"].as_f64().unwrap();
     assert!(left > 40.0 && left <= 100.0, "{left}");
@@ -250,9 +259,10 @@ fn holders_and_waiters_are_shown_in_order() {
 #[test]
 fn a_holder_that_is_gone_is_shown_as_such() {
     let site = Site::start(&["--auto-release-on-disconnect=false"]);
-    site.daemon.talk().take("k", "0 600");
+    assert!(site.daemon.talk().ask("rl", "k", "0 600").starts_with("ok "));
     until("the connection is gone", || {
         let holder = site.holders()["keys"][0]["holders"][0].clone();
+        assert_eq!(holder["reader"], true);
         holder["connected"] == false && holder["address"].is_null()
     });
 }

@@ -22,16 +22,6 @@ fn a_lease_passes_to_the_waiter_when_it_ends() {
     assert!(in_time, "late");
 }
 
-#[test]
-fn a_renewed_lease_does_not_end() {
-    let daemon = Daemon::start(&[]);
-    let (mut holder, mut other) = (daemon.talk(), daemon.talk());
-    let token = holder.take("k", "0 5");
-    assert_eq!(holder.ask("n", "k", &format!("{token} 60")), "ok 60");
-    assert_eq!(other.ask("l", "k", "6"), "timeout");
-    assert_eq!(holder.ask("r", "k", &token), "ok");
-}
-
 /// `w` restarts the lease, though it began at the grant in the background.
 #[test]
 fn wait_restarts_the_lease() {
@@ -48,18 +38,6 @@ fn wait_restarts_the_lease() {
     let token = waiter.ask("w", "k", "5").split(' ').nth(1).unwrap().to_owned();
     assert_eq!(holder.ask("l", "k", "5"), "timeout");
     assert_eq!(waiter.ask("r", "k", &token), "ok");
-}
-
-#[test]
-fn an_ended_wait_leaves_no_trace() {
-    let daemon = Daemon::start(&[]);
-    let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
-    let token = holder.take("k", "0");
-    let start = Instant::now();
-    assert_eq!(waiter.ask("l", "k", "1"), "timeout");
-    assert!(start.elapsed() >= Duration::from_secs(1));
-    assert_eq!(holder.ask("r", "k", &token), "ok");
-    daemon.until_stats("\"locks\":[],");
 }
 
 /// A server with nothing to do does nothing, however many leases run.

@@ -4,9 +4,8 @@ use crate::fewer;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use testbed::TcpSocket;
 use testbed::dflockd::{Daemon, Talker, is_on_etcd, until};
 
 /// The test's own descriptors, for tests with thousands of clients.
@@ -30,40 +29,6 @@ fn a_client_that_does_not_read_is_dropped_and_costs_little() {
     daemon.logged("write timeout");
     assert!(daemon.status_kib("VmRSS:") < before + 4096, "memory grows with unread replies");
     daemon.until_stats("\"connections\":2,");
-}
-
-/// As many keys as a body may have are sent in pieces, in one line of right JSON.
-#[test]
-fn a_large_stats_body_is_whole() {
-    let many = 10_000 / fewer();
-    let daemon = Daemon::start(&["--max-locks", "10000"]);
-    let mut talker = daemon.talk();
-    talker.take_many((0..many).map(|key| format!("key-{key}")));
-    let body = daemon.stats();
-    let value: serde_json::Value = serde_json::from_str(body.strip_prefix("ok ").unwrap()).unwrap();
-    assert_eq!(value["locks"].as_array().unwrap().len(), many);
-    assert_eq!(value["connections"], 2);
-}
-
-/// The kernel is told to ask silent peers, so one that vanished without a word is found.
-#[test]
-fn silent_peers_are_asked_by_the_kernel() {
-    let daemon = Daemon::start(&[]);
-    let mut talker = daemon.talk();
-    talker.take("k", "0");
-    let port = daemon.address.port();
-    let peer_port = talker.socket().get_ref().local_addr().unwrap().port();
-    let is_ours = |it: &TcpSocket| (it.port, it.peer_port) == (port, peer_port);
-    let mut left = 0;
-    // 02: keep-alive; the time left in hundredths of a second. Another timer runs until the answer is acknowledged.
-    until("the kernel asks", || {
-        let ours = TcpSocket::all().into_iter().find(is_ours);
-        let timer = ours.expect("the server's end of the connection").timer;
-        let time = timer.strip_prefix("02:").map(|time| u64::from_str_radix(time, 16).unwrap());
-        left = time.unwrap_or_default();
-        time.is_some()
-    });
-    assert!(left <= 1500, "{left}");
 }
 
 #[test]
@@ -235,45 +200,6 @@ fn one_address_cannot_take_all_connections() {
     let mut reply = [0; 3];
     other.read_exact(&mut reply).unwrap();
     assert_eq!(&reply, b"ok\n");
-}
-
-/// Processes that hold or wait and are killed without notice.
-#[test]
-fn killed_clients_leave_nothing() {
-    let daemon = Daemon::start(&[]);
-    let script = format!(
-        "exec 3<>/dev/tcp/127.0.0.1/{}; printf 'l\\n%s\\n600\\n' \"$0\" >&3; read -r reply <&3; \
-         printf 'e\\n%s\\n\\n' other >&3; read -r reply <&3; echo ready; read -r never <&3",
-        daemon.address.port()
-    );
-    let mut clients: Vec<Child> = (0..24)
-        .map(|place| {
-            Command::new("/bin/bash")
-                .args(["-c", &script, &format!("k{}", place % 5)])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("this test needs bash: apt-get install bash")
-        })
-        .collect();
-    // Five hold, one of them `other` too, nineteen wait, four are queued for `other`.
-    until("all have come", || {
-        let stats = daemon.stats();
-        let value: serde_json::Value = serde_json::from_str(&stats[3..]).unwrap();
-        let waiters = |lock: &serde_json::Value| lock["waiters"].as_u64().unwrap();
-        value["locks"].as_array().unwrap().iter().map(waiters).sum::<u64>() == 19 + 4
-    });
-    // In an order that mixes holders and waiters.
-    for place in [7, 0, 15, 3, 22, 1, 9, 4, 18, 2, 11, 6] {
-        clients[place].kill().unwrap();
-        clients[place].wait().unwrap();
-    }
-    // All the living get their turn: five hold again, as long as anybody waits.
-    for mut client in clients {
-        let _ = client.kill();
-        let _ = client.wait();
-    }
-    daemon.until_stats("\"connections\":1,\"locks\":[],\"semaphores\":[]");
 }
 
 /// The holder of very many keys goes: the server serves others meanwhile.

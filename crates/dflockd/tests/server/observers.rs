@@ -2,7 +2,7 @@
 
 use crate::watch::{Watch, fence};
 use nix::sys::signal::Signal;
-use testbed::dflockd::etcd::{Cluster, shared};
+use testbed::dflockd::etcd::shared;
 use testbed::dflockd::{Daemon, Store, program_on};
 
 fn daemon(store: &Store) -> Daemon {
@@ -26,25 +26,4 @@ fn the_leader_of_another_server_is_seen_until_its_lease_ends() {
     watcher.watch(&format!("60 {}", seen.tag));
     there.signal(Signal::SIGKILL);
     assert_eq!(watcher.seen(), free);
-}
-
-/// A watcher that would wait for nothing is sent elsewhere.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn a_watcher_is_told_that_etcd_is_away() {
-    let mut cluster = Cluster::start(&[]);
-    let server = daemon(&cluster.store());
-    let mut watcher = server.talk();
-    let free = watcher.look("k");
-    watcher.watch(&format!("60 {}", free.tag));
-    for member in 1..=3 {
-        cluster.stop(member);
-    }
-    assert_eq!(watcher.line(), "error_draining");
-    assert!(watcher.is_closed());
-    for member in 1..=3 {
-        cluster.go_on(member);
-    }
-    testbed::dflockd::until("etcd is back", || server.talk().ask("ping", "_", "_") == "ok");
-    assert_eq!(server.talk().look("k"), free);
 }

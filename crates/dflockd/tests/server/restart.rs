@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use rstest::rstest;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -32,36 +32,27 @@ fn start(state: &Path, more: &[&str]) -> Daemon {
 }
 
 /// Takes, renews and releases until the server is gone; says what is known of each token.
-fn worker(mut stream: TcpStream, name: &str, done: &AtomicUsize) -> Story {
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut replies = BufReader::new(stream.try_clone().unwrap());
+fn worker(mut talker: Talker, name: &str, done: &AtomicUsize) -> Story {
     let mut ask = |command: &str, key: &str, arg: &str| {
-        stream.write_all(format!("{command}\n{key}\n{arg}\n").as_bytes()).ok()?;
-        let mut line = String::new();
-        replies.read_line(&mut line).ok()?;
+        let is_sent = talker.try_say(format!("{command}\n{key}\n{arg}\n").as_bytes());
+        let line = if is_sent { talker.line() } else { String::new() };
         done.fetch_add(1, Ordering::Relaxed);
-        line.strip_suffix('\n').map(str::to_owned)
+        (!line.is_empty()).then_some(line)
     };
     let mut story = Story::new();
     for round in 0.. {
         let key = format!("{name}-{}", round % 50);
-        if let Some((token, known)) = story.get(&key).cloned() {
-            match known {
-                Known::Held if round % 3 == 0 => {
-                    let Some(reply) = ask("n", &key, &format!("{token} 3600")) else { break };
-                    assert_eq!(reply, "ok 3600");
-                    continue;
-                }
-                Known::Held => {
-                    story.insert(key.clone(), (token.clone(), Known::Unsure));
-                    let Some(reply) = ask("r", &key, &token) else { break };
-                    assert_eq!(reply, "ok");
-                    story.insert(key, (token, Known::Released));
-                    continue;
-                }
-                Known::Released | Known::Unsure => {}
+        if let Some((token, Known::Held)) = story.get(&key).cloned() {
+            if round % 3 == 0 {
+                let Some(reply) = ask("n", &key, &format!("{token} 3600")) else { break };
+                assert_eq!(reply, "ok 3600");
+                continue;
             }
+            story.insert(key.clone(), (token.clone(), Known::Unsure));
+            let Some(reply) = ask("r", &key, &token) else { break };
+            assert_eq!(reply, "ok");
+            story.insert(key, (token, Known::Released));
+            continue;
         }
         let Some(reply) = ask("l", &key, "0 3600") else { break };
         let token = reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply);
@@ -78,7 +69,8 @@ fn kills() -> usize {
     std::env::var("DFLOCKD_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
-fn killed_under_load(more: &[&str]) {
+#[rstest]
+fn kill_under_load_forgets_nothing(#[values(&[], &["--state-sync"])] more: &[&str]) {
     let state = TempDir::new().unwrap();
     let mut greatest = String::new();
     let mut daemon = start(state.path(), more);
@@ -87,9 +79,9 @@ fn killed_under_load(more: &[&str]) {
         let workers: Vec<_> = (0..4)
             .map(|number| {
                 // Before the others can make so much load that the server is killed.
-                let stream = TcpStream::connect(daemon.address).unwrap();
+                let talker = daemon.talk();
                 let (name, done) = (format!("{round}-{number}"), Arc::clone(&done));
-                std::thread::spawn(move || worker(stream, &name, &done))
+                std::thread::spawn(move || worker(talker, &name, &done))
             })
             .collect();
         until("there is load", || done.load(Ordering::Relaxed) > 300 + 37 * (round % 10));
@@ -122,29 +114,28 @@ fn killed_under_load(more: &[&str]) {
     }
 }
 
-#[test]
-fn kill_under_load_forgets_nothing() {
-    killed_under_load(&[]);
-}
-
-#[test]
-fn kill_under_load_forgets_nothing_with_sync() {
-    killed_under_load(&["--state-sync"]);
-}
-
-/// A lease runs on over the restart, and its end is where it was.
+/// A lease runs on over the restart, and its end is where it was. Readers share their lock with others, and without a
+/// writer.
 #[test]
 fn a_lease_ends_when_it_would_have() {
     let state = TempDir::new().unwrap();
     let mut daemon = start(state.path(), &[]);
     let token = daemon.talk().take("k", "0 9");
     let pool = daemon.talk().ask("sl", "pool", "0 2 600");
+    let token_of = |reply: String| reply.split(' ').nth(1).expect(&reply).to_owned();
+    let mut readers = [(); 2].map(|()| token_of(daemon.talk().ask("rl", "read", "0 600"))).to_vec();
     daemon.signal(Signal::SIGKILL);
     daemon.ended();
     let daemon = start(state.path(), &[]);
-    daemon.logged("holds=2");
+    daemon.logged("holds=4");
     let mut rival = daemon.talk();
     assert_eq!(rival.ask("l", "k", "0"), "timeout");
+    readers.push(token_of(rival.ask("rl", "read", "0")));
+    for token in readers {
+        assert_eq!(rival.ask("l", "read", "0"), "timeout");
+        assert_eq!(rival.ask("r", "read", &token), "ok");
+    }
+    assert!(rival.ask("l", "read", "0").starts_with("ok "));
     assert_eq!(rival.ask("sl", "pool", "0 3"), "error_limit_mismatch");
     assert!(rival.ask("sl", "pool", "0 2").starts_with("ok "));
     assert_eq!(rival.ask("sl", "pool", "0 2"), "timeout");
@@ -177,42 +168,12 @@ fn a_clean_restart_keeps_what_is_held() {
     assert_eq!(talker.ask("n", "k", &token), "ok 33");
 }
 
-/// Readers that shared a lock share it after a restart, with others, and without a writer.
-#[test]
-fn a_restart_keeps_what_is_shared() {
-    let state = TempDir::new().unwrap();
-    let mut daemon = start(state.path(), &[]);
-    let mut readers = [daemon.talk(), daemon.talk()];
-    let tokens = readers.each_mut().map(|reader| {
-        let reply = reader.ask("rl", "k", "0 600");
-        reply.split(' ').nth(1).expect(&reply).to_owned()
-    });
-    daemon.signal(Signal::SIGKILL);
-    daemon.ended();
-    let daemon = start(state.path(), &[]);
-    let (mut reader, mut writer) = (daemon.talk(), daemon.talk());
-    assert_eq!(writer.ask("l", "k", "0"), "timeout");
-    let reply = reader.ask("rl", "k", "0");
-    let other = reply.split(' ').nth(1).expect(&reply).to_owned();
-    for token in [&tokens[1], &other, &tokens[0]] {
-        assert_eq!(writer.ask("l", "k", "0"), "timeout");
-        assert_eq!(reader.ask("n", "k", &format!("{token} 600")), "ok 600");
-        assert_eq!(reader.ask("r", "k", token), "ok");
-    }
-    assert!(writer.ask("l", "k", "0").starts_with("ok "));
-}
-
 #[test]
 fn one_server_at_a_time() {
     let state = TempDir::new().unwrap();
     let daemon = start(state.path(), &[]);
-    let mut second = program();
-    second.args(["--port", "0", "--state-dir"]).arg(state.path());
-    let output = second.output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let stderr = String::from_utf8(output.stderr).unwrap();
     let who = format!("process {} uses this state directory", daemon.pid());
-    assert!(stderr.contains(&who), "{stderr}");
+    refused(&["--state-dir", state.path().to_str().unwrap()], &who);
 }
 
 /// `ulimit -f 0`: words and an exit code, no end by SIGXFSZ.
@@ -226,20 +187,6 @@ fn a_limit_on_the_size_of_files_is_a_refusal() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("File too large"), "{stderr}");
-}
-
-/// The same when the limit comes while the server is at work: a new hold is refused.
-#[test]
-fn a_limit_on_the_size_of_files_while_it_serves() {
-    let state = TempDir::new().unwrap();
-    let daemon = start(state.path(), &[]);
-    let mut client = daemon.talk();
-    assert!(client.ask("l", "k", "0").starts_with("ok "));
-    let pid = daemon.pid().to_string();
-    let limited = Command::new("prlimit").args(["--fsize=0", "--pid", &pid]).status().unwrap();
-    assert!(limited.success());
-    assert_eq!(client.ask("l", "a", "0"), "error_draining");
-    daemon.logged("File too large");
 }
 
 /// A server that can write again continues with what was recorded: clients that were sent away find their holds, nobody
@@ -260,6 +207,7 @@ fn a_server_that_can_write_again_continues() {
     limit("0");
     let mut refused = daemon.talk();
     assert_eq!(refused.ask("l", "a", "0"), "error_draining");
+    daemon.logged("File too large");
     assert_eq!((holder.line(), waiter.line()), ("error_draining".into(), "error_draining".into()));
     assert_eq!(daemon.talk().ask("n", "k", &token), "error_draining");
     limit("unlimited");

@@ -122,18 +122,6 @@ fn an_unfinished_first_frame_is_refused_as_such() {
     assert!(silent.is_closed());
 }
 
-/// Before the secret was shown nobody parks more than a secret is long.
-#[test]
-fn unauthenticated_clients_use_little_memory() {
-    let daemon = Daemon::start(&["--auth-token", "secret"]);
-    let mut talker = daemon.talk();
-    talker.say(b"auth\n_\n");
-    talker.say(&[b'x'; 400]);
-    talker.say(b"\n");
-    assert_eq!(talker.line(), "error_auth");
-    daemon.logged("auth failed");
-}
-
 fn files(contents: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in contents {
@@ -360,16 +348,4 @@ fn an_unfinished_handshake_is_dropped_in_time() {
     talker.say(&[0x16, 0x03, 0x01, 0x02, 0x00]);
     assert!(talker.is_closed());
     assert!(start.elapsed() >= Duration::from_secs(1));
-}
-
-#[test]
-fn draining_and_tls_go_together() {
-    let mut daemon = tls_daemon(&[]);
-    let mut stream = secured(&daemon, &rustls::version::TLS12);
-    assert!(ask(&mut stream, "l\nk\n0\n").starts_with("ok "));
-    daemon.signal(Signal::SIGTERM);
-    daemon.logged("shutting down");
-    assert_eq!(ask(&mut stream, "l\nm\n0\n"), "error_draining\n");
-    drop(stream);
-    assert_eq!(daemon.ended().code(), Some(0));
 }

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Output, Stdio};
@@ -285,15 +285,6 @@ fn passed(socket: OwnedFd) -> Daemon {
     );
     let mut command = Command::new("/bin/sh");
     Daemon::run(command.env_clear().args(["-c", &script]).stdin(Stdio::from(socket)))
-}
-
-#[test]
-fn a_passed_tcp_socket_is_used_instead_of_the_address() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let daemon = passed(listener.into());
-    assert_eq!(daemon.address, address);
-    assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
 }
 
 #[test]

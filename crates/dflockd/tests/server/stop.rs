@@ -26,11 +26,13 @@ fn draining_refuses_new_holds_and_serves_the_rest() {
     assert_eq!(enqueued.ask("e", "k", ""), "queued");
     let mut ready = daemon.talk();
     assert!(ready.ask("e", "free", "").starts_with("acquired "));
-    let mut blocked = [daemon.talk(), daemon.talk(), daemon.talk()];
+    let mut blocked = [(); 4].map(|()| daemon.talk());
     blocked[0].say(b"l\nk\n1000\n");
     blocked[1].say(b"sl\nk\n1000 1\n");
     assert_eq!(blocked[2].ask("e", "k", ""), "queued");
     blocked[2].say(b"w\nk\n1000\n");
+    let free = blocked[3].ask("watch", "unknown", "0");
+    blocked[3].say(format!("watch\nunknown\n1000 {}\n", &free["free ".len()..]).as_bytes());
     daemon.until_stats("\"waiters\":4");
     daemon.signal(Signal::SIGTERM);
     for talker in &mut blocked {

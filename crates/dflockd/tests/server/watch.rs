@@ -1,7 +1,6 @@
 //! Clients that watch a key: the requests `watch` and `value`.
 
 use crate::transcript::play;
-use nix::sys::signal::Signal;
 use rstest::rstest;
 use testbed::dflockd::{Daemon, Talker, until};
 
@@ -224,18 +223,6 @@ fn a_slow_watcher_collects_nothing() {
     assert_eq!(watcher.ask("ping", "_", "_"), "ok");
     let now = holder.take("k", "0");
     until("the last of all", || watcher.look("k").held.is_some_and(|held| held.0 == fence(&now)));
-}
-
-#[test]
-fn a_server_that_ends_says_so_to_watchers() {
-    let mut daemon = Daemon::start(&[]);
-    let mut watcher = daemon.talk();
-    let free = watcher.look("k");
-    watcher.watch(&format!("{LONG} {}", free.tag));
-    daemon.signal(Signal::SIGTERM);
-    assert_eq!(watcher.line(), "error_draining");
-    drop(watcher);
-    assert!(daemon.ended().success());
 }
 
 /// A secret for some keys shows no others.

@@ -98,33 +98,13 @@ mod tests {
     use super::WOKEN_PER_TURN;
     use crate::server::core::{Core, Shared};
     use crate::server::settings::Settings;
-    use leases::{Answer, AutoRelease, Claim, ConnId, Key, Refusal, Request, Seconds, Verdict};
+    use leases::{Answer, Claim, ConnId, Key, Request, Seconds, Verdict};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
 
     fn key(name: &'static str) -> Key<'static> {
         Key::new(name.as_bytes()).unwrap()
-    }
-
-    /// The limit counts watchers of all keys, and a connection that has gone counts no more.
-    #[test]
-    fn watchers_are_counted_in_all() {
-        let shared = Shared::new(Settings::default());
-        let mut core = shared.core();
-        let conns: Vec<_> = (0..4).map(|_| core.admit(&shared.settings, None).unwrap().0).collect();
-        core.begin_watch(conns[0], key("a"), 2).unwrap();
-        core.begin_watch(conns[1], key("b"), 2).unwrap();
-        assert_eq!(core.begin_watch(conns[2], key("a"), 2), Err(Refusal::MaxWaiters));
-        core.end_watch(conns[2]);
-        assert_eq!(core.watchers.len(), 2);
-        core.leave(conns[0], shared.now(), AutoRelease::On);
-        core.begin_watch(conns[2], key("b"), 2).unwrap();
-        core.end_watch(conns[1]);
-        core.begin_watch(conns[3], key("b"), 0).unwrap();
-        assert_eq!(core.watchers.len(), 2);
-        conns.iter().for_each(|id| core.end_watch(*id));
-        assert_eq!(core.watchers.len(), 0);
     }
 
     /// Counts how often a connection is woken.
