@@ -161,29 +161,3 @@ async fn answering(server: &ServerAddress, settings: &Settings) -> Result<Connec
     connection.hello().await?;
     Ok(connection)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{AtomicUsize, Ordering, Route, ServerAddress};
-
-    #[test]
-    fn each_server_is_asked_in_its_turn() {
-        let servers: Vec<ServerAddress> =
-            ["a:1", "b:1", "c:1"].map(|text| text.parse().unwrap()).into();
-        let (settings, at) = (std::sync::Arc::default(), AtomicUsize::new(0));
-        let route = Route { settings, servers: servers.clone(), at };
-        let order = || -> String {
-            let order = route.in_order();
-            assert!(order.iter().all(|(at, server)| *server == servers[*at]));
-            assert_eq!(route.first().as_ref(), order.first().map(|(_, server)| server));
-            order.iter().filter_map(|(_, server)| server.host()).collect()
-        };
-        assert_eq!((route.width(), order()), (3, "abc".to_owned()));
-        route.turn();
-        assert_eq!(order(), "bca");
-        route.at.store(2, Ordering::Relaxed);
-        assert_eq!(order(), "cab");
-        route.turn();
-        assert_eq!(order(), "abc");
-    }
-}

@@ -532,7 +532,7 @@ mod tests {
     use crate::settings::Settings;
     use crate::shard::Servers;
     use crate::terms::{Key, Kind, Wanted};
-    use rstest::rstest;
+
     use std::time::Duration;
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     use tokio::net::{TcpListener, TcpStream};
@@ -595,32 +595,6 @@ mod tests {
             peer
         });
         (taken.unwrap().unwrap(), peer)
-    }
-
-    /// Whether it would wait in line or not, and however late the answer comes: the server keeps what it has granted.
-    #[rstest]
-    #[case::at_once(0, "l a 0")]
-    #[case::after_a_wait(10, "l a 10")]
-    fn a_grant_that_comes_after_its_request_was_dropped_is_given_back(
-        #[case] wait_s: u64,
-        #[case] asked: &str,
-    ) {
-        play(async {
-            let listener = listener().await;
-            let lock = client(&listener, Settings::default()).lock("a").unwrap();
-            let mut peer = tokio::select! {
-                taken = lock.acquire(Duration::from_secs(wait_s)) => panic!("{taken:?}"),
-                (peer, request) = Peer::accept(&listener) => {
-                    assert_eq!(request, asked);
-                    peer
-                }
-            };
-            assert_eq!(peer.request().await, None, "the client leaves the line");
-            peer.say("ok late 33").await;
-            let (mut another, request) = Peer::accept(&listener).await;
-            assert_eq!(request, "r a late");
-            another.say("ok").await;
-        });
     }
 
     /// The answer to a request comes after its session has lost its only hold, and has ended: the grant is given back.

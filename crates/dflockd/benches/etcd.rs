@@ -13,14 +13,13 @@
     reason = "a measurement that cannot be made ends"
 )]
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use nix::sys::signal::Signal;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use testbed::dflockd::etcd::Cluster;
+use testbed::dflockd::{Daemon, Store, Talker, free_port, http, until};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 
@@ -31,8 +30,6 @@ const TAKES: usize = 100;
 /// How long a quorum is lost, and what follows a fault.
 const LOST: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(6);
-/// For one answer of dflockd, which tries for six seconds itself.
-const PATIENCE: Duration = Duration::from_secs(8);
 /// For one answer of etcd without a leader.
 const TRY: Duration = Duration::from_millis(200);
 
@@ -89,84 +86,25 @@ where
     grpc.unary(tonic::Request::new(request), path, codec).await.expect("etcd answers").into_inner()
 }
 
-/// Members, as `etc/etcd-three` starts them; they end with its standard input.
-struct Members(Child, String, BufReader<ChildStdout>);
-
-impl Members {
-    fn start() -> Self {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/etc/etcd-three");
-        let mut command = Command::new(script);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut members = Self(child, String::new(), answers);
-        let line = members.hear();
-        members.1 = line.strip_prefix("endpoints ").expect("etcd: run .ci/install").to_owned();
-        members
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.2.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn obey(&mut self, command: &str) -> String {
-        writeln!(self.0.stdin.as_mut().unwrap(), "{command}").unwrap();
-        self.hear()
-    }
-}
-
-impl Drop for Members {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
-/// The program, where it serves, and where it tells its numbers.
-struct Server(Child, SocketAddr, SocketAddr);
+/// The program, and where it tells its numbers.
+struct Server(Daemon, SocketAddr);
 
 impl Server {
-    fn start(endpoints: &str) -> Self {
+    fn start(store: &Store) -> Self {
+        let port = free_port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_dflockd"));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let http = SocketAddr::from(([127, 0, 0, 1], port));
-        command.env_clear().stderr(Stdio::piped()).args(["--port", "0", "--store", "etcd"]);
-        command.args(["--http-port", &port.to_string()]);
-        let mut child = command.args(["--etcd-endpoints", endpoints]).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let line = lines.by_ref().find(|line| line.contains("msg=listening")).unwrap();
-        let address = line.split("addr=").nth(1).unwrap().trim().parse().unwrap();
-        lines
-            .by_ref()
-            .find(|line| {
-                line.contains("this server leads") || line.contains("linked to the leader")
-            })
-            .unwrap();
-        std::thread::spawn(move || lines.for_each(drop));
-        Self(child, address, http)
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id().try_into().unwrap()), signal).unwrap();
+        command.env_clear().envs(store.environment.clone());
+        command.args(["--port", "0", "--http-port", &port.to_string()]);
+        let daemon = Daemon::run(&mut command);
+        until("it serves", || daemon.talk().ask("ping", "_", "_") == "ok");
+        Self(daemon, SocketAddr::from(([127, 0, 0, 1], port)))
     }
 
     /// Calls to etcd so far.
     fn calls(&self) -> u64 {
-        let mut stream = TcpStream::connect(self.2).unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
+        let page = http(self.1, "GET /metrics HTTP/1.1");
         let value = page.lines().find_map(|line| line.strip_prefix("dflockd_etcd_calls_total "));
         value.unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -285,11 +223,7 @@ fn median(mut figures: Vec<Figure>) -> Figure {
 
 /// `etcdctl lock` around a command that does nothing, as scripts use it.
 fn etcdctl(endpoints: &str) -> f64 {
-    let peers = std::env::var_os("LFPD_PEERS").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers"),
-        PathBuf::from,
-    );
-    let program = peers.join("etcd-client/usr/bin/etcdctl");
+    let program = testbed::peer("etcd-client", "usr/bin/etcdctl");
     let begun = Instant::now();
     const CALLS: u32 = 20;
     for _ in 0..CALLS {
@@ -303,7 +237,7 @@ fn etcdctl(endpoints: &str) -> f64 {
 /// A client of dflockd that bears the end of its connection: it connects anew.
 struct Customer {
     address: SocketAddr,
-    stream: Option<BufReader<TcpStream>>,
+    talker: Option<Talker>,
     /// So many keys were used, one a connection: what a lost one held is held for a while.
     keys: u64,
 }
@@ -311,35 +245,23 @@ struct Customer {
 impl Customer {
     /// Takes a lock and gives it back; whether that went well.
     fn is_served(&mut self) -> bool {
-        let served = self.cycle().is_some();
+        let talker = self.talker.get_or_insert_with(|| {
+            self.keys += 1;
+            Talker::connect(self.address)
+        });
+        let key = format!("stall-{}", self.keys);
+        let mut ask = |command: &str, arg: &str| {
+            let is_sent = talker.try_say(format!("{command}\n{key}\n{arg}\n").as_bytes());
+            if is_sent { talker.line() } else { String::new() }
+        };
+        let held = ask("l", "0");
+        let token = held.strip_prefix("ok ").and_then(|grant| grant.split(' ').next());
+        let served = token.is_some_and(|token| ask("r", token) == "ok");
         if !served {
-            self.stream = None;
+            self.talker = None;
             std::thread::sleep(Duration::from_millis(5));
         }
         served
-    }
-
-    fn cycle(&mut self) -> Option<()> {
-        if self.stream.is_none() {
-            let stream = TcpStream::connect(self.address).ok()?;
-            stream.set_read_timeout(Some(PATIENCE)).ok()?;
-            stream.set_nodelay(true).ok()?;
-            self.stream = Some(BufReader::new(stream));
-            self.keys += 1;
-        }
-        let key = self.keys;
-        let held = self.ask(&format!("l\nstall-{key}\n0\n"))?;
-        let token = held.strip_prefix("ok ")?.split(' ').next()?;
-        let answer = self.ask(&format!("r\nstall-{key}\n{token}\n"))?;
-        (answer == "ok\n").then_some(())
-    }
-
-    fn ask(&mut self, frame: &str) -> Option<String> {
-        let stream = self.stream.as_mut()?;
-        stream.get_mut().write_all(frame.as_bytes()).ok()?;
-        let mut line = String::new();
-        stream.read_line(&mut line).ok()?;
-        Some(line)
     }
 }
 
@@ -403,16 +325,16 @@ const FAULTS: [(&str, Fault); 6] = [
 
 /// The longest time in which nobody gets anything: a client of a server that stays, and one of a member that stays.
 fn stall(fault: Fault) -> [Duration; 2] {
-    let mut members = Members::start();
-    let servers = [(); 2].map(|()| Server::start(&members.1));
-    let leader = members.obey("leader");
-    let leader: usize = leader.strip_prefix("leader ").unwrap().parse().unwrap();
-    let survivor = members.1.split(',').nth(leader % 3).unwrap().to_owned();
-    let address = servers[usize::from(matches!(fault, Fault::Leader(_)))].1;
+    let mut members = Cluster::start(&[]);
+    let store = members.store();
+    let servers = [(); 2].map(|()| Server::start(&store).0);
+    let leader = members.leader();
+    let survivor = members.endpoints.split(',').nth(usize::from(leader) % 3).unwrap().to_owned();
+    let address = servers[usize::from(matches!(fault, Fault::Leader(_)))].address;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let dflockd = scope.spawn(|| {
-            let mut customer = Customer { address, stream: None, keys: 0 };
+            let mut customer = Customer { address, talker: None, keys: 0 };
             longest(&over, || customer.is_served())
         });
         let etcd = scope.spawn(|| {
@@ -421,16 +343,12 @@ fn stall(fault: Fault) -> [Duration; 2] {
         });
         std::thread::sleep(Duration::from_secs(1));
         match fault {
-            Fault::KillMember => drop(members.obey(&format!("kill {leader}"))),
+            Fault::KillMember => members.kill(leader),
             Fault::LoseQuorum => {
-                let mut both = |word| {
-                    for member in [leader, (leader + 1) % 3 + 1] {
-                        members.obey(&format!("{word} {member}"));
-                    }
-                };
-                both("stop");
+                let both = [leader, (leader + 1) % 3 + 1];
+                both.into_iter().for_each(|member| members.stop(member));
                 std::thread::sleep(LOST);
-                both("cont");
+                both.into_iter().for_each(|member| members.go_on(member));
             }
             Fault::Leader(signal) => servers[0].signal(signal),
             Fault::KillStandby => servers[1].signal(Signal::SIGKILL),
@@ -466,10 +384,9 @@ fn stalls(count: usize) {
 
 /// How long it takes to get several free keys: one after another on one connection, and by one request. Medians.
 fn several() {
-    let members = Members::start();
-    let server = Server::start(&members.1);
-    let mut customer = Customer { address: server.1, stream: None, keys: 0 };
-    assert!(customer.is_served());
+    let members = Cluster::start(&[]);
+    let server = Server::start(&members.store());
+    let mut customer = server.0.talk();
     println!("keys    one after another ms    together ms    ratio");
     for many in [2, 4, 8, 16] {
         let keys: Vec<String> = (0..many).map(|number| format!("several-{number}")).collect();
@@ -482,14 +399,12 @@ fn several() {
                 ("al", all.as_slice(), "")
             };
             let asked = Instant::now();
-            let answers: Vec<String> = requests
-                .iter()
-                .map(|keys| customer.ask(&format!("{command}\n{keys}\n{argument}\n")).unwrap())
-                .collect();
+            let answers: Vec<String> =
+                requests.iter().map(|keys| customer.ask(command, keys, argument)).collect();
             took[round % 2].push(asked.elapsed());
-            let tokens = answers.iter().flat_map(|it| it.trim().split(' ').skip(1).step_by(2));
+            let tokens = answers.iter().flat_map(|it| it.split(' ').skip(1).step_by(2));
             for (key, token) in keys.iter().zip(tokens) {
-                assert_eq!(customer.ask(&format!("r\n{key}\n{token}\n")).unwrap(), "ok\n");
+                assert_eq!(customer.ask("r", key, token), "ok");
             }
         }
         let begun = Instant::now();
@@ -508,17 +423,18 @@ fn main() {
         return several();
     }
     let runtime = runtime();
-    let members = Members::start();
-    let server = Server::start(&members.1);
+    let members = Cluster::start(&[]);
+    let store = members.store();
+    let server = Server::start(&store);
     // With `standby`, all clients are those of a second server.
     let has_standby = std::env::args().any(|argument| argument == "standby");
-    let standby = has_standby.then(|| Server::start(&members.1));
-    let address = standby.as_ref().map_or(server.1, |standby| standby.1);
+    let standby = has_standby.then(|| Server::start(&store));
+    let address = standby.as_ref().unwrap_or(&server).0.address;
     let channel = |member: &str| {
         let endpoint = Endpoint::from_shared(format!("http://{member}")).unwrap();
         runtime.block_on(endpoint.connect()).unwrap()
     };
-    let channels: Vec<Channel> = members.1.split(',').map(channel).collect();
+    let channels: Vec<Channel> = members.endpoints.split(',').map(channel).collect();
     println!(
         "workers, keys    dflockd: cycles/s (p50/p99 ms)    v3lock                   ratio    \
          calls a cycle, bare writes/s"
@@ -553,7 +469,7 @@ fn main() {
             bare[bare.len() / 2]
         );
     }
-    println!("etcdctl lock x true, one after another: {:.0} a second", etcdctl(&members.1));
+    println!("etcdctl lock x true, one after another: {:.0} a second", etcdctl(&members.endpoints));
     drop((standby, server, members));
     stalls(STALLS);
 }

@@ -16,19 +16,17 @@
 #![expect(clippy::expect_used, reason = "a measurement that cannot be made ends")]
 
 mod floor;
-#[path = "server/mod.rs"]
-mod server;
 
 use floor::FLOOR_WORD;
 use nix::unistd::{SysconfVar, sysconf};
 use serde_json::Value;
-use server::Server;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::{io, thread};
+use testbed::dflockd::{Daemon, roomy};
 
 const CONNECTIONS: [u32; 4] = [1, 10, 100, 1000];
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -44,17 +42,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         return two_against_one(rounds, length);
     }
     let floor = match word_after("base=") {
-        Some(program) => Server::of(&program, &[])?,
-        None => floor::start()?,
+        Some(program) => roomy(&program, &[]),
+        None => floor::start(),
     };
     let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let directory = state.path().to_str().ok_or("a path that is text")?;
     let kept = ("DFLOCKD_STATE_DIR", directory);
-    let dflockd = match peer.as_deref() {
-        Some("floor") => floor::start()?,
-        Some("state") => Server::dflockd_with(&[kept])?,
-        Some("sync") => Server::dflockd_with(&[kept, ("DFLOCKD_STATE_SYNC", "true")])?,
-        Some(_) | None => Server::dflockd()?,
+    let ours = match peer.as_deref() {
+        Some("floor") => floor::start(),
+        Some("state") => dflockd(&[kept]),
+        Some("sync") => dflockd(&[kept, ("DFLOCKD_STATE_SYNC", "true")]),
+        Some(_) | None => dflockd(&[]),
     };
     println!("median of {rounds} rounds of {length:?} each; goals in brackets");
     println!(
@@ -79,8 +77,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Some("shared") => &["--shared", "--keys", "1"],
                 _ => &[],
             };
-            let ours = load(&dflockd, connections, length, options)?;
-            row.add(&base, &ours);
+            let figures = load(&ours, connections, length, options)?;
+            row.add(&base, &figures);
         }
         row.print(connections);
         if peer.as_deref() == Some("sync") {
@@ -91,6 +89,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!();
     }
     Ok(())
+}
+
+fn dflockd(settings: &[(&str, &str)]) -> Daemon {
+    roomy(env!("CARGO_BIN_EXE_dflockd"), settings)
 }
 
 /// How many small appends, each followed by fdatasync, this directory takes.
@@ -116,7 +118,7 @@ struct Measured {
 
 /// One server loaded by two threads, then two servers loaded by one thread each, in turn.
 fn two_against_one(rounds: u64, length: Duration) -> Result<(), Box<dyn Error>> {
-    let servers = [Server::dflockd()?, Server::dflockd()?];
+    let servers = [dflockd(&[]), dflockd(&[])];
     let [first, second] = &servers;
     println!("{:>6} {:>12} {:>12} {:>9}", "conns", "one/s", "two/s", "rate");
     for connections in [10, 100, 1000] {
@@ -135,7 +137,7 @@ fn two_against_one(rounds: u64, length: Duration) -> Result<(), Box<dyn Error>> 
 }
 
 fn load_both(
-    servers: [&Server; 2],
+    servers: [&Daemon; 2],
     connections: u32,
     length: Duration,
 ) -> Result<f64, Box<dyn Error>> {
@@ -156,7 +158,7 @@ fn load_both(
 
 /// The report of `dflock bench`.
 fn report(
-    server: &Server,
+    server: &Daemon,
     connections: u32,
     length: Duration,
     options: &[&str],
@@ -178,14 +180,15 @@ fn figure(report: &Value, place: &str) -> f64 {
 }
 
 fn load(
-    server: &Server,
+    server: &Daemon,
     connections: u32,
     length: Duration,
     options: &[&str],
 ) -> Result<Measured, Box<dyn Error>> {
-    let before = cpu_time(server.child.id())?;
+    let before = server.cpu_ticks();
     let report = report(server, connections, length, options)?;
-    let cpu = cpu_time(server.child.id())?.saturating_sub(before);
+    let ticks = server.cpu_ticks() - before;
+    let cpu = Duration::from_millis(ticks * 1000 / ticks_per_second());
     let is_clean =
         report.get("refusals").and_then(Value::as_object).is_some_and(|it| it.is_empty());
     if !is_clean || figure(&report, "/closed") + figure(&report, "/overlaps") > 0.0 {
@@ -239,16 +242,6 @@ impl Row {
 fn median(column: &mut [f64]) -> f64 {
     column.sort_by(f64::total_cmp);
     column.get(column.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// User and system time of all threads of a process so far, from /proc/PID/stat.
-fn cpu_time(pid: u32) -> io::Result<Duration> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let behind_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    // proc_pid_stat(5): utime and stime are fields 14 and 15; field 3 comes first here.
-    let fields = behind_name.split_whitespace().skip(11).take(2);
-    let ticks: u64 = fields.filter_map(|word| word.parse::<u64>().ok()).sum();
-    Ok(Duration::from_millis(ticks * 1000 / ticks_per_second()))
 }
 
 fn ticks_per_second() -> u64 {

@@ -89,21 +89,6 @@ fn acquire_of_several_leaves_none_behind() {
     assert!(daemons.iter().all(|daemon| daemon.stats().contains("\"locks\":[],")));
 }
 
-/// A signal that comes while some of the keys are held.
-#[test]
-fn acquire_of_several_ends_by_a_signal_and_holds_none() {
-    let daemon = Daemon::start(KEEPS);
-    let mut holder = daemon.talk();
-    let token = holder.take("b", "0");
-    let waiting = start(&mut dflock(&daemon, &["acquire", "-k", "a", "-k", "b", "--ttl", LONG]));
-    daemon.until_stats("\"waiters\":1");
-    waiting.signal(Signal::SIGTERM);
-    assert_eq!(waiting.end().code, 128 + Signal::SIGTERM as i32);
-    daemon.until_stats("\"waiters\":0");
-    assert_eq!(holder.ask("r", "b", &token), "ok");
-    assert_free(&daemon);
-}
-
 #[test]
 fn slots_of_a_semaphore_are_taken_and_released_one_by_one() {
     let daemon = Daemon::start(KEEPS);

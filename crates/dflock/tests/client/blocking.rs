@@ -1,10 +1,10 @@
 //! `dflock::blocking` against the real server: leases without a runtime, and what becomes of them when the connection
 //! breaks, the server stands still, or the holder only drops them.
 
-use crate::library::{KEEPS, blocking as client, refusal, seconds, settings};
-use crate::program::{assert_free, start};
+use crate::library::{KEEPS, blocking as client, seconds, settings};
+use crate::program::{Running, assert_free, start};
 use dflock::blocking::{Client, Connection, Lease};
-use dflock::{ClientError, Loss, Refusal, Settings, Tls, TlsRoots};
+use dflock::{ClientError, Loss, Settings, Tls, TlsRoots};
 use nix::sys::signal::{SigSet, Signal};
 use rstest::rstest;
 use std::process::{Command, Stdio};
@@ -61,22 +61,6 @@ fn a_lease_that_is_dropped_is_released(#[values(&[], KEEPS)] options: &[&str]) {
     drop(held(&client(&daemon), 600));
     assert_free(&daemon);
     daemon.until_stats("{\"connections\":1,");
-}
-
-/// Somebody who knows the token releases it: the holder is told, and has nothing to release.
-#[test]
-fn a_loss_is_told() {
-    let daemon = Daemon::start(&[]);
-    let client = client(&daemon);
-    let lease = held(&client, 9);
-    let lock = client.lock("k").unwrap().ttl(seconds(9)).unwrap();
-    assert!(!format!("{lease:?}").contains(lease.token().as_str()), "the token is shown");
-    assert_eq!(lock.renew(lease.token()).unwrap(), seconds(9));
-    lock.release(lease.token()).unwrap();
-    assert_eq!(lease.lost_within(seconds(60)), Some(Loss::NotHeld));
-    assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));
-    assert_eq!(refusal(lock.renew(lease.token())), Some(Refusal::Error));
-    assert_eq!(refusal(lease.release()), Some(Refusal::Error));
 }
 
 /// Below TLS more comes over a connection than answers: that ends no lease, and is not taken for one.
@@ -164,16 +148,16 @@ fn a_holder_may_go_while_the_server_is_looked_for() {
     assert!(began.elapsed() < seconds(60));
 }
 
+fn example(daemon: &Daemon, name: &str) -> Running {
+    let mut command = Command::new(testbed::example("dflock", name));
+    start(command.args([&daemon.address.to_string(), "k"]).stdin(Stdio::piped()))
+}
+
 /// The lease stands while the program works, and the next in line has its turn after it.
 #[test]
 fn the_example_of_a_plain_thread_works_under_the_lock() {
     let daemon = Daemon::start(&[]);
-    let program = testbed::example("dflock", "plain_thread");
-    let address = daemon.address.to_string();
-    let begin = || {
-        let mut command = Command::new(&program);
-        start(command.args([&address, "k"]).stdin(Stdio::piped()))
-    };
+    let begin = || example(&daemon, "plain_thread");
     let mut first = begin();
     assert!(first.lines(1)[0].starts_with("has k, fence "));
     let mut second = begin();
@@ -195,12 +179,7 @@ fn the_example_of_a_plain_thread_works_under_the_lock() {
 #[test]
 fn the_example_of_a_daemon_leads_in_turn() {
     let daemon = Daemon::start(&[]);
-    let program = testbed::example("dflock", "tokio_daemon");
-    let address = daemon.address.to_string();
-    let begin = || {
-        let mut command = Command::new(&program);
-        start(command.args([&address, "k"]).stdin(Stdio::piped()))
-    };
+    let begin = || example(&daemon, "tokio_daemon");
     let mut first = begin();
     assert!(first.lines(1)[0].starts_with("leads, fence "));
     let second = begin();

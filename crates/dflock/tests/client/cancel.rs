@@ -148,21 +148,6 @@ fn a_cancelled_acquire_of_several_locks_leaves_nothing(
     });
 }
 
-/// Its last steps ask the server how long it keeps the lock, and close the connection.
-#[rstest]
-fn a_cancelled_detached_acquire_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let lock = lock(&daemon);
-        let detached = || lock.acquire_detached(None, |_| {});
-        match at_each_step(&daemon, &lock, |step| polled(step, detached())).await {
-            Ok(grant) => lock.release(&grant.unwrap().token).await.unwrap(),
-            Err(error) => assert!(matches!(error, ClientError::GivenUp { .. }), "{error}"),
-        }
-        until_nothing_is_left(&daemon, 0).await;
-    });
-}
-
 #[rstest]
 fn a_cancelled_detached_acquire_of_several_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
     let daemon = Daemon::start(options);

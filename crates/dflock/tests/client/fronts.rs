@@ -1,16 +1,13 @@
 //! Three servers on one etcd as clients with `--any-of` see them: one service, and any part of it may die.
 
-use crate::library::{seconds, turn};
 use crate::program::{End, bare, patient, run, start};
-use dflock::{Client, Key, ServerAddress, Servers, Settings};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rstest::rstest;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use testbed::TcpSocket;
-use testbed::dflockd::{Daemon, PATIENCE, free_port, program_on, until};
+use testbed::dflockd::{Daemon, free_port, program_on, until};
 
 /// How a server goes, and comes back where it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +40,6 @@ impl Fronts {
     fn list(&self) -> String {
         let list: Vec<String> = self.daemons.iter().map(|it| it.address.to_string()).collect();
         list.join(",")
-    }
-
-    fn servers(&self) -> Servers {
-        let parse = |it: &Daemon| -> ServerAddress { it.address.to_string().parse().unwrap() };
-        Servers::AnyOf(self.daemons.iter().map(parse).collect())
     }
 
     fn fail(&mut self, index: usize, fault: Fault) {
@@ -114,7 +106,7 @@ fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
 }
 
 /// Each server goes and comes back, while any client holds a lock or waits for one. A command that runs all the
-/// time does not notice, and those that take turns take turns.
+/// time under several keys does not notice, and those that take turns take turns.
 #[rstest]
 #[case::killed(Fault::Kill)]
 #[case::stopped(Fault::Stop)]
@@ -125,7 +117,7 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
     let list = fronts.list();
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().to_str().unwrap();
-    let words = ["run", "k", "--ttl", "30", "--any-of", &list];
+    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", "30", "--any-of", &list];
     let mut command = bare(&words);
     command.args(["--", "sh", "-c", "echo in; read x; exit 6"]);
     let mut holding = start(command.stdin(Stdio::piped()));
@@ -150,73 +142,13 @@ fn the_servers_go_in_turn_and_the_service_stays(#[case] fault: Fault) {
             assert!(done > 0 && wrong.is_empty(), "{done} done: {wrong:#?}");
         }
     });
+    let tried =
+        |key| run(&mut bare(&["run", key, "-t", "0", "--any-of", &list, "--", "true"])).code;
+    assert_eq!(["a", "b", "c"].map(tried), [1; 3]);
     holding.end_input();
     let end = patient(holding.end());
     assert_eq!((end.code, &*end.out, &*end.err), (6, "in\n", ""), "{end:?}");
-    let free = run(&mut bare(&["run", "k", "--timeout", "0", "--any-of", &list, "--", "true"]));
-    assert_eq!(free.code, 0, "{free:?}");
-}
-
-/// Several keys, each of which may be asked for at another server first, over one connection.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn several_keys_are_held_elsewhere() {
-    let mut fronts = Fronts::start();
-    let list = fronts.list();
-    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", "30", "--any-of", &list];
-    let mut command = bare(&words);
-    command.args(["--", "sh", "-c", "echo in; read x; exit 6"]);
-    let mut holding = start(command.stdin(Stdio::piped()));
-    holding.lines(1);
-    for index in 0..3 {
-        fronts.fail(index, Fault::Kill);
-        until("they are elsewhere", || fronts.of(holding.pid(), Some(index)).is_some());
-        fronts.heal(index, Fault::Kill);
-    }
-    for key in ["a", "b", "c"] {
-        let busy = run(&mut bare(&["run", key, "-t", "0", "--any-of", &list, "--", "true"]));
-        assert_eq!(busy.code, 1, "{busy:?}");
-    }
-    holding.end_input();
-    let end = patient(holding.end());
-    assert_eq!((end.code, &*end.err), (6, ""), "{end:?}");
-    let words = ["run", "-k", "c", "-k", "b", "-k", "a", "-t", "0", "--any-of", &list, "--"];
-    assert_eq!(run(bare(&words).arg("true")).code, 0);
-}
-
-/// A lease and a place in the line of the library.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn a_program_with_leases_goes_on_elsewhere() {
-    let mut fronts = Fronts::start();
-    let settings = Settings { servers: fronts.servers(), ..Settings::default() };
-    let client = Client::new(settings).unwrap();
-    let key = Key::new("k").unwrap();
-    let first = client.servers_of(&key)[0].to_string();
-    let at = fronts.daemons.iter().position(|it| it.address.to_string() == first).unwrap();
-    turn(async {
-        let lock = client.lock("k").unwrap().ttl(seconds(20)).unwrap();
-        let mut lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
-        let (heard, told) = std::sync::mpsc::channel();
-        let line = lock.clone();
-        let waiting = tokio::spawn(async move {
-            line.acquire_persistently(None, |error| heard.send(error.to_string()).unwrap()).await
-        });
-        while !fronts.daemons[at].stats().contains("\"waiters\":1") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        fronts.fail(at, Fault::Kill);
-        let longer_than_the_lease = Duration::from_secs(24);
-        let lost = tokio::time::timeout(longer_than_the_lease, lease.lost()).await;
-        assert!(lost.is_err(), "{lost:?}");
-        let fence = lease.fence();
-        lease.release().await.unwrap();
-        let next = tokio::time::timeout(PATIENCE, waiting).await.unwrap();
-        let next = next.unwrap().unwrap().unwrap();
-        assert!(next.fence() > fence);
-        assert!(told.try_recv().unwrap().contains("connection lost"));
-        next.release().await.unwrap();
-    });
+    assert_eq!(["a", "b", "c"].map(tried), [0; 3]);
 }
 
 /// Whichever server goes, a watcher sees each leader once, wherever the leader is connected.

@@ -113,25 +113,6 @@ fn a_lease_that_is_dropped_is_released() {
 }
 
 #[test]
-fn a_caller_that_gives_up_waiting_leaves_the_line() {
-    let daemon = Daemon::start(&[]);
-    turn(async {
-        let client = client(&daemon);
-        let lock = client.lock("k").unwrap();
-        let lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
-        let patience = Duration::from_millis(200);
-        assert!(tokio::time::timeout(patience, lock.acquire(seconds(1000))).await.is_err());
-        // The runtime must turn for that.
-        while !daemon.stats().contains("\"waiters\":0") {
-            tokio::task::yield_now().await;
-        }
-        assert!(lock.acquire(seconds(1)).await.unwrap().is_none(), "timed out");
-        lease.release().await.unwrap();
-        assert!(lock.acquire(seconds(0)).await.unwrap().is_some(), "nobody is before us");
-    });
-}
-
-#[test]
 fn enqueue_and_wait_take_a_lock_in_two_steps() {
     let daemon = Daemon::start(&[]);
     turn(async {
@@ -186,29 +167,6 @@ fn a_waiting_client_keeps_its_silent_connection_open() {
     });
 }
 
-#[test]
-fn slots() {
-    let daemon = Daemon::start(&[]);
-    turn(async {
-        let client = client(&daemon);
-        let pool = client.semaphore("pool", 2).unwrap();
-        let (a, b) = (
-            pool.acquire(seconds(0)).await.unwrap().unwrap(),
-            pool.acquire(seconds(0)).await.unwrap().unwrap(),
-        );
-        assert!(pool.try_acquire().await.unwrap().is_none());
-        let other = client.semaphore("pool", 3).unwrap();
-        assert_eq!(refusal(other.try_acquire().await), Some(Refusal::LimitMismatch));
-        assert_eq!(
-            refusal(client.lock("pool").unwrap().enqueue().await),
-            Some(Refusal::LimitMismatch)
-        );
-        a.release().await.unwrap();
-        assert!(pool.try_acquire().await.unwrap().is_some());
-        b.release().await.unwrap();
-    });
-}
-
 /// Somebody who knows the token releases it: the holder is told, and has nothing to release.
 #[test]
 fn a_loss_is_told() {
@@ -223,21 +181,6 @@ fn a_loss_is_told() {
         assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));
         assert_eq!(refusal(lock.renew(lease.token()).await), Some(Refusal::Error));
         assert_eq!(refusal(lease.release().await), Some(Refusal::Error));
-    });
-}
-
-/// The protocol has whole seconds: what is asked for is never cut.
-#[test]
-fn parts_of_a_second_are_rounded_up() {
-    let daemon = Daemon::start(&[]);
-    turn(async {
-        let lock = client(&daemon).lock("k").unwrap().ttl(Duration::from_millis(1001)).unwrap();
-        let lease = lock.try_acquire().await.unwrap().unwrap();
-        assert_eq!(lease.ttl(), seconds(2));
-        let asked_at = Instant::now();
-        assert!(lock.acquire(Duration::from_millis(1)).await.unwrap().is_none());
-        assert!(asked_at.elapsed() >= seconds(1));
-        lease.release().await.unwrap();
     });
 }
 

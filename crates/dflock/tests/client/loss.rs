@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, free_port, is_on_etcd, program, until};
+use testbed::dflockd::{Daemon, free_port, program, until};
 
 /// A command that says its pid and token, and ends only when it must: TERM does not move it.
 fn stubborn() -> String {
@@ -30,11 +30,6 @@ pub(crate) fn held(daemon: &Daemon, options: &[&str], script: &str) -> (Running,
     (dflock, command)
 }
 
-/// The token, which each command here says second.
-fn token(dflock: &Running) -> String {
-    dflock.lines(2)[1].clone()
-}
-
 /// However it is lost, the code says so, and nothing runs any more.
 pub(crate) fn assert_stopped(dflock: Running, command: Pid, why: &str) {
     let end = dflock.end();
@@ -46,16 +41,22 @@ pub(crate) fn assert_stopped(dflock: Running, command: Pid, why: &str) {
 const NOT_HELD: &str = "the server says the lease is over";
 pub(crate) const UNREACHABLE: &str = "the server could not be reached";
 
-#[test]
-fn a_command_is_stopped_when_another_client_releases_its_lock() {
+#[rstest]
+#[case::it_ends_when_it_is_told("trap 'echo told; exit 0' TERM", &[])]
+#[case::it_ignores_its_signal("trap '' TERM", &["--grace", "100"])]
+#[case::it_has_no_time("trap '' TERM", &["--grace", "0"])]
+fn a_command_is_stopped_when_another_client_releases_its_lock(
+    #[case] trap: &str,
+    #[case] options: &[&str],
+) {
     let daemon = Daemon::start(&[]);
-    let script = format!(
-        "trap 'echo told; exit 0' TERM; echo $$; echo $DFLOCK_TOKEN; sleep {LONG} & wait $!"
-    );
-    let (dflock_, command) = held(&daemon, &["--ttl", "9"], &script);
-    let token = token(&dflock_);
+    let script = format!("{trap}; echo $$; echo $DFLOCK_TOKEN; sleep {LONG} & wait $!");
+    let (dflock_, command) = held(&daemon, &[&["--ttl", "9"], options].concat(), &script);
+    let token = dflock_.lines(2)[1].clone();
     assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
-    until("the command is told", || dflock_.said().contains("told"));
+    if options.is_empty() {
+        until("the command is told", || dflock_.said().contains("told"));
+    }
     assert_stopped(dflock_, command, NOT_HELD);
     assert_free(&daemon);
 }
@@ -107,17 +108,6 @@ pub(crate) fn owner(daemon: &Daemon, key: &str) -> String {
     row["owner_conn_id"].to_string()
 }
 
-#[rstest]
-#[case::longer_than_the_lease_allows("100")]
-#[case::none_at_all("0")]
-fn a_command_that_ignores_its_signal_is_killed(#[case] grace: &str) {
-    let daemon = Daemon::start(&[]);
-    let (dflock_, command) = held(&daemon, &["--ttl", "9", "--grace", grace], &stubborn());
-    let token = token(&dflock_);
-    assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
-    assert_stopped(dflock_, command, NOT_HELD);
-}
-
 /// Also what the command has started itself.
 #[test]
 fn the_whole_group_goes() {
@@ -127,16 +117,6 @@ fn the_whole_group_goes() {
     assert!(lives(grandchild));
     daemon.signal(Signal::SIGKILL);
     assert_stopped(dflock_, grandchild, UNREACHABLE);
-}
-
-#[test]
-fn the_server_is_killed() {
-    let mut daemon = Daemon::run(program().args(["--port", &free_port().to_string()]));
-    let options = ["--ttl", LONG, "--grace", "1", "--reclaim", "1"];
-    let (dflock, command) = held(&daemon, &options, &stubborn());
-    daemon.signal(Signal::SIGKILL);
-    daemon.ended();
-    assert_stopped(dflock, command, UNREACHABLE);
 }
 
 /// The lease would last for longer, and the server is there again: nobody waits for a lock that nobody uses.
@@ -212,20 +192,6 @@ fn the_machine_is_gone() {
     assert_eq!(said, "the lock is free\nnobody waits\nholder 74\nwaiter 69\n", "{output:?}");
 }
 
-/// A server that closes idle connections sooner than others. A client that knows this is never idle for so long.
-#[test]
-fn a_server_with_a_short_read_timeout_keeps_the_lock() {
-    let daemon = Daemon::start(&["--read-timeout", "9"]);
-    let words = ["run", "k", "--read-timeout", "9", "--", "sh", "-c", "echo in; read x; exit 6"];
-    let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-    dflock.lines(1);
-    let mut waiter = daemon.talk();
-    // For longer than the server lets anybody be silent.
-    assert_eq!(waiter.ask("l", "k", "11"), "timeout");
-    dflock.end_input();
-    assert_eq!(dflock.end().code, 6);
-}
-
 /// If dflock itself is suspended for longer than the lease, the command is stopped afterwards.
 #[test]
 fn a_command_is_stopped_after_dflock_was_suspended_beyond_the_lease() {
@@ -235,78 +201,4 @@ fn a_command_is_stopped_after_dflock_was_suspended_beyond_the_lease() {
     assert_free(&daemon);
     dflock.signal(Signal::SIGCONT);
     assert_stopped(dflock, command, "lease lost");
-}
-
-/// With auto-release off a lost connection costs nothing as long as the server is reached again.
-#[test]
-fn the_connection_breaks_and_the_lease_holds() {
-    let daemon = Daemon::start(&["--auto-release-on-disconnect=false", "--read-timeout", "1"]);
-    // Ten seconds between renewals: the server hangs up several times before the first.
-    let words = ["run", "k", "--ttl", "3600", "--", "sh", "-c", "echo in; read x; exit 6"];
-    let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-    dflock.lines(1);
-    let connections = || {
-        let stats = daemon.stats();
-        let owner = stats.split("\"owner_conn_id\":").nth(1).expect("the lock is held");
-        owner.split(',').next().unwrap().to_owned()
-    };
-    let first = connections();
-    let left = || {
-        let stats = daemon.stats();
-        let left = stats.split("\"lease_expires_in_s\":").nth(1).expect("the lock is held");
-        left.split(',').next().unwrap().parse::<f64>().unwrap()
-    };
-    let mut lowest = left();
-    let mut renewals = 0;
-    until("two renewals on new connections", || {
-        let now = left();
-        renewals += usize::from(now > lowest);
-        lowest = now;
-        renewals >= 2
-    });
-    if !is_on_etcd() {
-        // A store that servers share names who renewed it last, when the owner is gone.
-        assert_eq!(first, connections(), "the lease is the same");
-    }
-    dflock.end_input();
-    assert_eq!(dflock.end().code, 6);
-    assert_free(&daemon);
-}
-
-/// A server that comes back knows nothing of the line; who waited in it does.
-#[test]
-fn a_waiter_joins_the_line_of_a_new_server() {
-    let port = free_port().to_string();
-    let mut daemon = Daemon::run(program().args(["--port", &port]));
-    let mut holder = daemon.talk();
-    holder.take("k", "0");
-    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "echo", "it ran"]));
-    daemon.until_stats("\"waiters\":1");
-    daemon.signal(Signal::SIGKILL);
-    daemon.ended();
-    until("it says so", || waiting.complained().contains("join the line again"));
-    let next = Daemon::run(program().args(["--port", &port]));
-    let end = waiting.end();
-    assert_eq!((end.code, &*end.out), (0, "it ran\n"), "{end:?}");
-    assert_free(&next);
-}
-
-/// A connection that swallows everything is not waited for: another one renews beside it, and
-/// releases in the end.
-#[test]
-fn one_connection_is_gone_and_the_server_is_there() {
-    let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);
-    let wire = Proxy::to(daemon.address);
-    let words = ["run", "k", "--ttl", "15", "--", "sh", "-c", "echo in; read x; exit 6"];
-    let mut command = bare(&words);
-    command.env("DFLOCK_SERVERS", wire.address()).stdin(Stdio::piped());
-    let mut dflock = start(&mut command);
-    dflock.lines(1);
-    wire.swallow_what_is_open();
-    let mut waiter = daemon.talk();
-    // Longer than the lease.
-    assert_eq!(waiter.ask("l", "k", "17"), "timeout");
-    dflock.end_input();
-    assert_eq!(dflock.end().code, 6);
-    assert_free(&daemon);
 }

@@ -37,24 +37,31 @@ fn assert_played(running: Running) {
     assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
 }
 
+/// Every version that knows what is played. `low_level`: each status of the second protocol document is the exception it
+/// is meant to be.
 #[rstest]
+#[case(&[FIRST, LAST_OF_V1, NEWEST], "locks", &[])]
+#[case(&[FIRST, LAST_OF_V1, NEWEST], "two_phases", &[])]
+#[case(&[FIRST, LAST_OF_V1, NEWEST], "renewal", &[])]
+#[case(&[LAST_OF_V1, NEWEST], "semaphores", &[])]
+#[case(&[LAST_OF_V1, NEWEST], "secrets", &["--auth-token", "sesame"])]
+#[case(&[LAST_OF_V1, NEWEST], "secrecy", &["--tls-cert", &pem("cert.pem"), "--tls-key", &pem("key.pem")])]
+#[case(&[NEWEST], "low_level", &["--max-locks", "20", "--max-waiters", "1"])]
 #[ignore = "needs programs: tests/run"]
-fn locks(
-    #[values(FIRST, LAST_OF_V1, NEWEST)] version: &str,
+fn a_scene_is_played(
+    #[case] versions: &[&str],
+    #[case] name: &str,
+    #[case] options: &[&str],
     #[values("sync", "async")] kind: &str,
-    #[values("locks", "two_phases", "renewal")] name: &str,
 ) {
-    let daemon = Daemon::start(&[]);
-    assert_played(start(&mut scene(version, kind, name, &[&daemon])));
-    assert_free(&daemon);
-}
-
-#[rstest]
-#[ignore = "needs programs: tests/run"]
-fn semaphores(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
-    let daemon = Daemon::start(&[]);
-    assert_played(start(&mut scene(version, kind, "semaphores", &[&daemon])));
-    assert_free(&daemon);
+    for version in versions {
+        let daemon = Daemon::start(options);
+        let mut command = scene(version, kind, name, &[&daemon]);
+        assert_played(start(command.env("SECRET", "sesame").env("AUTHORITY", pem("ca.pem"))));
+        if !["secrets", "secrecy"].contains(&name) {
+            assert_free(&daemon);
+        }
+    }
 }
 
 #[rstest]
@@ -109,32 +116,6 @@ fn keys_live_where_dflock_looks_for_them(
     }
     playing.type_in(b"go on\n");
     assert_played(playing);
-}
-
-#[rstest]
-#[ignore = "needs programs: tests/run"]
-fn secrets(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
-    let daemon = Daemon::start(&["--auth-token", "sesame"]);
-    assert_played(start(scene(version, kind, "secrets", &[&daemon]).env("SECRET", "sesame")));
-}
-
-#[rstest]
-#[ignore = "needs programs: tests/run"]
-fn tls(#[values(LAST_OF_V1, NEWEST)] version: &str, #[values("sync", "async")] kind: &str) {
-    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
-    let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
-    assert_played(start(
-        scene(version, kind, "secrecy", &[&daemon]).env("AUTHORITY", pem("ca.pem")),
-    ));
-}
-
-/// Every status of the second protocol document is the exception it is meant to be.
-#[rstest]
-#[ignore = "needs programs: tests/run"]
-fn refusals(#[values("sync", "async")] kind: &str) {
-    let daemon = Daemon::start(&["--max-locks", "20", "--max-waiters", "1"]);
-    assert_played(start(&mut scene(NEWEST, kind, "low_level", &[&daemon])));
-    assert_free(&daemon);
 }
 
 #[rstest]

@@ -56,6 +56,7 @@ fn a_server_that_is_no_dflockd_is_an_error_with_its_code(
 #[case(&["stats"])]
 #[case(&["ping"])]
 #[case(&["bench", "--pairs", "1"])]
+#[case(&["watch", "k"])]
 fn without_a_server_the_program_ends_with_an_error(#[case] words: &[&str]) {
     let server = format!("127.0.0.1:{}", free_port());
     let words = [&["--patience", "1"], words].concat();
@@ -75,6 +76,31 @@ fn a_server_that_is_away_is_named_with_what_to_start() {
     assert_eq!(*looking, format!("dflock: no answer yet from {server}; trying for 10 s in all"));
     assert!(failed.starts_with(&format!("dflock: cannot connect to {server}: ")), "{end:?}");
     assert!(failed.ends_with("; start dflockd there, or see --server"), "{end:?}");
+}
+
+/// A port that is closed, and a server that accepts connections and says nothing.
+#[rstest]
+#[case::run_with_two_keys(&["run", "--key", "j", "--key", "k", "--", "true"], false)]
+#[case::acquire(&["acquire", "k"], false)]
+#[case::hold(&["acquire", "k", "--hold"], false)]
+#[case::release(&["release", "k", "0123"], false)]
+#[case::renew(&["renew", "k", "0123"], false)]
+#[case::watch(&["watch", "k"], false)]
+#[case::run_and_silence(&["run", "k", "--", "true"], true)]
+#[case::ping(&["ping"], true)]
+#[case::stats(&["stats"], true)]
+#[case::force_release(&["force-release", "k", "--http-port", "PORT"], true)]
+#[case::kick(&["kick", "1", "--http-port", "PORT"], true)]
+fn a_server_that_does_not_answer_is_named(#[case] words: &[&str], #[case] is_silent: bool) {
+    let port = free_port().to_string();
+    let server = format!("127.0.0.1:{port}");
+    let _silent = is_silent.then(|| TcpListener::bind(&server).unwrap());
+    let mut command = bare(&["--patience", "600"]);
+    command.args(words.iter().map(|word| word.replace("PORT", &port)));
+    command.env("DFLOCK_SERVERS", &server).env("DFLOCK_ADMIN_TOKEN", "secret");
+    let asking = start(command.stdin(Stdio::piped()));
+    let said = format!("dflock: no answer yet from {server}; trying for 600 s in all\n");
+    until(&said, || asking.complained() == said);
 }
 
 /// A server that is being started is waited for, also by those who do not wait for a lock. The last two
@@ -274,34 +300,6 @@ fn no_tls_there() {
     assert_eq!(end.code, 69, "{end:?}");
     // What its answer to a handshake looks like depends on whether it hangs up before we read.
     assert!(end.err.contains("speak TLS"), "{end:?}");
-}
-
-/// The index is CRC-32 of the key modulo the number of servers, in the order of the list; the
-/// figures are those of `zlib.crc32(key) % 3` in Python, which the other clients match.
-#[rstest]
-#[case(&["my-job", "a", "123456789", "schlüssel"])]
-fn a_key_lives_where_all_clients_look_for_it(#[case] keys: &[&str]) {
-    let sums: [u32; 4] = [0xa7ab_7190, 0xe8b7_be43, 0xcbf4_3926, 0xe5fa_94f6];
-    let daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(&[])).collect();
-    let list: Vec<String> = daemons.iter().map(|it| it.address.to_string()).collect();
-    for (key, sum) in keys.iter().zip(sums) {
-        let words = ["run", key, "--", "sh", "-c", "echo in; read x; exit 0"];
-        let mut command = bare(&words);
-        command.env("DFLOCK_SERVERS", list.join(",")).stdin(Stdio::piped());
-        let mut holding = start(&mut command);
-        holding.lines(1);
-        for (index, daemon) in daemons.iter().enumerate() {
-            let is_there = daemon.stats().contains(&format!("\"key\":\"{key}\""));
-            assert_eq!(is_there, index == (sum % 3) as usize, "{key} on server {index}");
-        }
-        // A client that names the servers by options finds the same one.
-        let mut other = bare(&["run", key, "--timeout", "0"]);
-        let servers = list.iter().flat_map(|server| ["--server", server]);
-        let end = run(other.args(servers).args(["--", "true"]));
-        assert_eq!(end.code, 1, "{end:?}");
-        holding.end_input();
-        assert_eq!(holding.end().code, 0);
-    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `dflock run` without faults: codes, environment, input, signals, the line of waiters.
 
-use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
+use crate::library::KEEPS;
+use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::fs;
@@ -128,38 +129,27 @@ fn signals_go_to_the_command(#[case] signal: Signal) {
     assert_free(&daemon);
 }
 
+/// A waiter that is told to stop never runs the command, leaves the line, and releases the keys that are held by then.
 #[rstest]
-#[case(Signal::SIGTERM)]
-#[case(Signal::SIGINT)]
-#[case(Signal::SIGHUP)]
-fn a_command_that_does_not_mind_a_signal_dies_of_it(#[case] signal: Signal) {
-    let daemon = Daemon::start(&[]);
-    let script = format!("echo $$; exec sleep {LONG}");
-    let dflock = start(&mut dflock(&daemon, &["run", "k", "--", "sh", "-c", &script]));
-    let command = dflock.command();
-    dflock.signal(signal);
-    assert_eq!(dflock.end().code, 128 + signal as i32);
-    assert!(!lives(command));
-    assert_free(&daemon);
-}
-
-/// A waiter that is told to stop never runs the command, and leaves the line.
-#[rstest]
-#[case(Signal::SIGTERM)]
-#[case(Signal::SIGINT)]
-#[case(Signal::SIGHUP)]
-#[case(Signal::SIGKILL)]
-fn a_signal_ends_the_wait(#[case] signal: Signal) {
-    let daemon = Daemon::start(&[]);
+fn a_signal_ends_the_wait(
+    #[values(Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGKILL)] signal: Signal,
+    #[values(&["run", "b"], &["run", "-k", "a", "-k", "b"], &["acquire", "-k", "a", "-k", "b"])]
+    words: &[&str],
+) {
+    let dies = words.len() == 2 || signal == Signal::SIGKILL;
+    let daemon = Daemon::start(if dies { &[] } else { KEEPS });
     let mut holder = daemon.talk();
-    let token = holder.take("k", "0");
-    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "echo", "it ran"]));
+    let token = holder.take("b", "0");
+    let command: &[&str] = if words[0] == "run" { &["--", "echo", "it ran"] } else { &[] };
+    let waiting = start(dflock(&daemon, words).args(["--ttl", LONG]).args(command));
     daemon.until_stats("\"waiters\":1");
     waiting.signal(signal);
     let end = waiting.end();
-    assert_eq!((end.code, &*end.out), (-(signal as i32), ""), "{end:?}");
+    let code = if dies { -(signal as i32) } else { 128 + signal as i32 };
+    assert_eq!((end.code, &*end.out), (code, ""), "{end:?}");
     daemon.until_stats("\"waiters\":0");
-    assert_eq!(holder.ask("r", "k", &token), "ok");
+    assert_eq!(holder.ask("r", "b", &token), "ok");
+    assert_free(&daemon);
 }
 
 /// The first process of a container, whom signals do not kill by themselves.
@@ -181,126 +171,6 @@ fn a_signal_ends_the_wait_of_a_first_process() {
     let end = container.end();
     assert_eq!((end.code, &*end.out), (128 + 15, ""), "{end:?}");
     daemon.until_stats("\"waiters\":0");
-}
-
-/// A server whose machine is gone says nothing; the kernel is told to ask for it.
-#[test]
-fn the_kernel_checks_the_connection_during_a_wait() {
-    let daemon = Daemon::start(&[]);
-    let mut holder = daemon.talk();
-    holder.take("k", "0");
-    let waiting = start(&mut dflock(&daemon, &["run", "k", "--", "true"]));
-    daemon.until_stats("\"waiters\":1");
-    let (port, own) = (daemon.address.port().to_string(), format!("pid={},", waiting.pid()));
-    until("the keepalive timer runs (ss is of package iproute2)", || {
-        let table = run(Command::new("ss").args(["-tnopH", "dport", "=", &port]));
-        let line = table.out.lines().find(|line| line.contains(&own));
-        // Another timer, until the last request is acknowledged.
-        line.is_some_and(|line| line.contains("timer:(keepalive,"))
-    });
-}
-
-#[rstest]
-#[case::busy(&["--timeout", "0"], 1, "dflock: held by another client\n")]
-#[case::timed_out(&["--timeout", "1"], 75, "dflock: timed out waiting\n")]
-#[case::other_code(&["-t", "0", "-E", "99"], 99, "")]
-#[case::other_code_too(&["-t", "1", "--busy-exit-code", "0"], 0, "")]
-#[case::other_limit(
-    &["--limit", "2"],
-    64,
-    "dflock: the key is in use with another limit (error_limit_mismatch)\n"
-)]
-fn without_the_lock_the_command_does_not_run(
-    #[case] options: &[&str],
-    #[case] code: i32,
-    #[case] said: &str,
-) {
-    let daemon = Daemon::start(&[]);
-    let mut holder = daemon.talk();
-    holder.take("k", "0");
-    let words = [&["run", "k"], options, &["--", "echo", "it ran"]].concat();
-    let end = run(&mut dflock(&daemon, &words));
-    assert_eq!((end.code, &*end.out, &*end.err), (code, "", said));
-}
-
-/// In the order in which they came, and the code arrives as if there had been no wait.
-#[test]
-fn waiters_get_the_lock_in_the_order_of_arrival() {
-    let daemon = Daemon::start(&[]);
-    let mut holder = daemon.talk();
-    let token = holder.take("k", "0");
-    let dir = tempfile::tempdir().unwrap();
-    let waiting: Vec<_> = (1..=3)
-        .map(|number| {
-            let script = format!("echo {number} >>order; exit {number}");
-            let words = ["run", "k", "--timeout", LONG, "--", "sh", "-c", &script];
-            let dflock = start(dflock(&daemon, &words).current_dir(dir.path()));
-            daemon.until_stats(&format!("\"waiters\":{number}"));
-            dflock
-        })
-        .collect();
-    assert_eq!(holder.ask("r", "k", &token), "ok");
-    let codes: Vec<i32> = waiting.into_iter().map(|dflock| dflock.end().code).collect();
-    assert_eq!(codes, [1, 2, 3]);
-    assert_eq!(fs::read_to_string(dir.path().join("order")).unwrap(), "1\n2\n3\n");
-}
-
-#[test]
-fn a_semaphore_lets_in_as_many_as_it_has_slots() {
-    let daemon = Daemon::start(&[]);
-    let inside: Vec<_> = (0..2)
-        .map(|_| {
-            let words = ["run", "k", "--limit", "2", "--", "sh", "-c", "echo in; read x"];
-            let dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-            dflock.lines(1);
-            dflock
-        })
-        .collect();
-    let third = ["run", "k", "--limit", "2", "--timeout", "0", "--", "true"];
-    assert_eq!(run(&mut dflock(&daemon, &third)).code, 1);
-    let mut inside = inside.into_iter();
-    let mut first = inside.next().unwrap();
-    first.end_input();
-    first.end();
-    assert_eq!(run(&mut dflock(&daemon, &third)).code, 0);
-}
-
-/// Nine renewals of a lease of two seconds, three in each: it lasts through at least three.
-#[test]
-fn the_lease_is_renewed_while_the_command_runs() {
-    let daemon = Daemon::start(&[]);
-    let words = ["run", "k", "--ttl", "9", "--", "sh", "-c", "echo in; read x; exit 3"];
-    let mut dflock = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-    dflock.lines(1);
-    let (mut renewals, mut last, mut lowest) = (0, 9.0, 9.0);
-    until("four renewals", || {
-        let stats = daemon.stats();
-        let left = stats.split("\"lease_expires_in_s\":").nth(1).expect("the lock is held");
-        let left: f64 = left.split(',').next().unwrap().parse().unwrap();
-        renewals += usize::from(left > last);
-        (last, lowest) = (left, f64::min(left, lowest));
-        renewals >= 4
-    });
-    assert!(lowest > 0.0, "it came close to the end: {lowest}");
-    dflock.end_input();
-    assert_eq!(dflock.end().code, 3);
-}
-
-/// `kill -9` of dflock: the command dies with it, and the lock is free at once, not only when the
-/// lease ends.
-#[test]
-fn the_command_does_not_outlive_a_killed_dflock() {
-    let daemon = Daemon::start(&[]);
-    let script = format!("echo $$; exec sleep {LONG}");
-    let words = ["run", "k", "--ttl", LONG, "--", "sh", "-c", &script];
-    let dflock_ = start(&mut dflock(&daemon, &words));
-    let command = dflock_.command();
-    dflock_.signal(Signal::SIGKILL);
-    let end = dflock_.end();
-    assert_eq!(end.code, -9);
-    until("the end of the command", || !lives(command));
-    let next = run(&mut dflock(&daemon, &["run", "k", "--timeout", "40", "--", "echo", "next"]));
-    assert_eq!((next.code, &*next.out), (0, "next\n"), "{next:?}");
 }
 
 /// A parent that ignores SIGCHLD still learns the code.

@@ -3,7 +3,7 @@
 use crate::ask::administered;
 use crate::library::{KEEPS, blocking, client, seconds, settings, turn};
 use crate::loss::{dawdling, owner};
-use crate::program::{LONG, assert_free, bare, dflock, lives, patient, run, shell, start};
+use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
 use crate::proxy::{Proxy, Side};
 use dflock::{Claims, Client, ClientError, Entry, Key, Loss, Progress, Refusal, TermError};
 use nix::sys::signal::Signal;
@@ -75,18 +75,6 @@ fn an_operand_between_key_and_dashes_is_refused() {
     assert!(end.err.contains("is 'b' a key or the command? Write --key b"), "{end:?}");
 }
 
-/// A script that reads the lists works for one key as well.
-#[test]
-fn the_lists_of_keys_are_set_for_one_key_too() {
-    let daemon = Daemon::start(&[]);
-    let script = format!("{SAY}; echo [$DFLOCK_KEYS] [$DFLOCK_TOKENS] [$DFLOCK_FENCES]");
-    let line = format!("dflock run -k a -k b -- dflock run one -- sh -c '{script}'");
-    let end = run(&mut shell(&daemon, &line));
-    let lines: Vec<&str> = end.out.lines().collect();
-    let [key, _, _, single, lists] = lines.as_slice() else { panic!("{end:?}") };
-    assert_eq!((*key, single), ("one", lists));
-}
-
 #[rstest]
 #[case::none(&[], "required")]
 #[case::twice(&["-k", "a", "-k", "b", "-k", "a"], "a key is named twice")]
@@ -98,17 +86,23 @@ fn missing_repeated_and_invalid_keys_are_refused(#[case] keys: &[&str], #[case] 
     assert!(end.err.contains(words), "{end:?}");
 }
 
+const ABC: &[&str] = &["-k", "c", "-k", "b", "-k", "a"];
+
 /// Whichever key is not free, the others are released before dflock ends.
 #[rstest]
-#[case::busy("a", &["-t", "0"], 1, "dflock: busy: a: held by another client\n")]
-#[case::busy_behind_others("c", &["-t", "0"], 1, "dflock: busy: c: held by another client\n")]
-#[case::timed_out("b", &["-t", "4"], 75, "dflock: timed out waiting: b: held by another client\n")]
-#[case::own_code("c", &["-t", "1", "-E", "9"], 9, "")]
+#[case::one_is_busy("a", &["a"], &["-t", "0"], 1, "dflock: held by another client\n")]
+#[case::one_timed_out("a", &["a"], &["-t", "1"], 75, "dflock: timed out waiting\n")]
+#[case::code_after_a_wait("a", &["a"], &["-t", "1", "--busy-exit-code", "0"], 0, "")]
+#[case::busy("a", ABC, &["-t", "0"], 1, "dflock: busy: a: held by another client\n")]
+#[case::busy_behind_others("c", ABC, &["-t", "0"], 1, "dflock: busy: c: held by another client\n")]
+#[case::timed_out("b", ABC, &["-t", "4"], 75, "dflock: timed out waiting: b: held by another client\n")]
+#[case::own_code("c", ABC, &["-t", "1", "-E", "9"], 9, "")]
 #[case::refused(
-    "c", &["--limit", "2"], 64, "dflock: the key is in use with another limit (error_limit_mismatch)\n"
+    "c", ABC, &["--limit", "2"], 64, "dflock: the key is in use with another limit (error_limit_mismatch)\n"
 )]
 fn without_all_keys_none_is_held(
     #[case] held: &str,
+    #[case] keys: &[&str],
     #[case] options: &[&str],
     #[case] code: i32,
     #[case] said: &str,
@@ -116,30 +110,10 @@ fn without_all_keys_none_is_held(
     let daemon = Daemon::start(KEEPS);
     let mut holder = daemon.talk();
     let token = holder.take(held, "0");
-    let keys = ["run", "-k", "c", "-k", "b", "-k", "a", "--ttl", LONG];
-    let end = run(&mut dflock(&daemon, &[&keys, options, &["--", "echo", "it ran"]].concat()));
+    let words = [&["run"], keys, &["--ttl", LONG], options, &["--", "echo", "it ran"]].concat();
+    let end = run(&mut dflock(&daemon, &words));
     assert_eq!((end.code, &*end.out, &*end.err), (code, "", said));
     assert_eq!(holder.ask("r", held, &token), "ok");
-    assert_free_at_once(&daemon);
-}
-
-/// A signal ends the wait, and the keys that are held by then are released.
-#[rstest]
-#[case(Signal::SIGTERM)]
-#[case(Signal::SIGINT)]
-#[case(Signal::SIGHUP)]
-fn a_signal_ends_the_wait(#[case] signal: Signal) {
-    let daemon = Daemon::start(KEEPS);
-    let mut holder = daemon.talk();
-    let token = holder.take("b", "0");
-    let words = ["run", "-k", "a", "-k", "b", "--ttl", LONG, "--", "echo", "it ran"];
-    let waiting = start(&mut dflock(&daemon, &words));
-    daemon.until_stats("\"waiters\":1");
-    waiting.signal(signal);
-    let end = waiting.end();
-    assert_eq!((end.code, &*end.out), (128 + signal as i32, ""), "{end:?}");
-    daemon.until_stats("\"waiters\":0");
-    assert_eq!(holder.ask("r", "b", &token), "ok");
     assert_free_at_once(&daemon);
 }
 
@@ -240,28 +214,6 @@ fn leases_held_during_a_wait_are_renewed_at_once() {
     assert_free_at_once(&daemon);
 }
 
-/// Readers of both keys run side by side; a writer waits for all of them.
-#[test]
-fn several_keys_are_shared() {
-    let daemon = Daemon::start(&[]);
-    let orders = [["-k", "a", "-k", "b"], ["-k", "b", "-k", "a"]];
-    let readers = orders.map(|keys| {
-        let words = [&["run", "--shared"], &keys[..], &["--", "sh", "-c", "echo in; cat"]].concat();
-        let reader = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-        reader.lines(1);
-        reader
-    });
-    for keys in orders {
-        let words = [&["run", "-t", "0"], &keys[..], &["--", "true"]].concat();
-        assert_eq!(run(&mut dflock(&daemon, &words)).code, 1);
-    }
-    for mut reader in readers {
-        reader.end_input();
-        assert_eq!(reader.end().code, 0);
-    }
-    assert_free(&daemon);
-}
-
 /// Each key is taken on its own shard, in the order of the bytes. With --any-of, a server that is away is left out.
 #[test]
 fn keys_of_several_servers() {
@@ -293,31 +245,6 @@ fn keys_of_several_servers() {
     assert_eq!((end.code, &*end.out), (0, "it ran\n"), "{end:?}");
     assert_free(&daemons[0]);
     let _: Vec<dflock::ServerAddress> = servers;
-}
-
-/// Many real processes name the keys in different orders: all of them end, and two that have a key in common never
-/// run at once.
-#[test]
-fn no_order_of_processes_is_a_deadlock() {
-    const ROUNDS: usize = 3;
-    let daemon = Daemon::start(&[]);
-    let dir = tempfile::tempdir().unwrap();
-    let orders = ["a b", "b a", "b c", "c b", "c a", "a c", "a b c", "c b a"];
-    let inside = "for key in $DFLOCK_KEYS; do mkdir in-$key || echo $key >>bad; done; \
-                  for key in $DFLOCK_KEYS; do rmdir in-$key; done";
-    let racers = orders.map(|keys| {
-        let keys: String = keys.split(' ').map(|key| format!(" -k {key}")).collect();
-        let line = format!(
-            "for round in $(seq {ROUNDS}); do dflock run{keys} -- sh -c '{inside}' || exit; done"
-        );
-        start(shell(&daemon, &line).current_dir(dir.path()))
-    });
-    for racer in racers {
-        let end = patient(racer.end());
-        assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
-    }
-    assert!(!dir.path().join("bad").exists());
-    assert_free(&daemon);
 }
 
 fn shuffled(lots: &mut Lots, mut names: Vec<&'static str>, count: usize) -> Vec<&'static str> {
@@ -851,74 +778,33 @@ fn runtimes_share_no_connection() {
     drop((first, idle));
 }
 
-/// More than the renewals of one connection have time for go over another one.
-#[test]
-fn many_leases_have_several_connections() {
-    const LEASES: usize = 250;
-    let daemon = Daemon::start(KEEPS);
-    turn(async {
-        let client = client(&daemon);
-        let mut leases = Vec::new();
-        for number in 0..LEASES {
-            let lock = client.lock(format!("k{number}")).unwrap().ttl(seconds(12)).unwrap();
-            leases.push(lock.try_acquire().await.unwrap().unwrap());
-        }
-        daemon.until_stats("{\"connections\":17,");
-        // Longer than the leases.
-        tokio::time::timeout(seconds(14), leases[0].lost()).await.unwrap_err();
-        assert!(leases.iter().all(|lease| lease.loss().is_none()));
-        drop(leases);
-        client.lock("last").unwrap().try_acquire().await.unwrap().unwrap().release().await.unwrap();
-    });
-    assert_free(&daemon);
-}
-
 /// A server that is slow only by what is between.
 fn in_memory() -> Daemon {
     Daemon::run(program_on(&Store::default()).args(["--port", "0"]).args(KEEPS))
 }
 
-/// Each renewal takes a fifth of a second: the leases that were taken last are renewed in time as well, and what others
-/// of the client ask meanwhile is answered.
-#[test]
-fn a_slow_server_loses_no_lease() {
-    const LEASES: usize = 48;
-    let daemon = in_memory();
-    let proxy = Proxy::to(daemon.address);
-    turn(async {
-        let client = Client::new(settings(proxy.address())).unwrap();
-        let mut leases = Vec::new();
-        for number in 0..LEASES {
-            let lock = client.lock(format!("k{number}")).unwrap().ttl(seconds(12)).unwrap();
-            leases.push(lock.try_acquire().await.unwrap().unwrap());
-        }
-        proxy.delay(Duration::from_millis(100));
-        // Longer than the leases.
-        tokio::time::timeout(seconds(15), leases[0].lost()).await.unwrap_err();
-        assert!(leases.iter().all(|lease| lease.loss().is_none()));
-        for lease in leases {
-            tokio::time::timeout(seconds(10), lease.release()).await.unwrap().unwrap();
-        }
-    });
-    assert_free(&daemon);
-}
-
 /// The renewals of one connection take longer than the pause between them: what others of the client order meanwhile is
 /// done in time, and no lease is lost.
 #[rstest]
-#[case::a_little(140)]
-#[case::much(180)]
-fn orders_are_done_beside_renewals_that_take_all_the_time(#[case] delay_ms: u64) {
-    const LEASES: usize = 15;
+#[case::a_little(15, 140, 1)]
+#[case::much(15, 180, 1)]
+#[case::over_several_connections(48, 100, 3)]
+fn orders_are_done_beside_renewals_that_take_all_the_time(
+    #[case] leases: usize,
+    #[case] delay_ms: u64,
+    #[case] connections: usize,
+) {
     let daemon = in_memory();
     let proxy = Proxy::to(daemon.address);
     turn(async {
         let client = Client::new(settings(proxy.address())).unwrap();
         let lock = |key: String| client.lock(key).unwrap().ttl(seconds(12)).unwrap();
-        let mut leases = Vec::new();
-        for number in 0..LEASES {
-            leases.push(lock(format!("k{number}")).try_acquire().await.unwrap().unwrap());
+        let mut held = Vec::new();
+        for number in 0..leases {
+            held.push(lock(format!("k{number}")).try_acquire().await.unwrap().unwrap());
         }
+        // One of them asks for the stats.
+        daemon.until_stats(&format!("{{\"connections\":{},", connections + 1));
         proxy.delay(Duration::from_millis(delay_ms));
         let orders = async {
             for number in 0.. {
@@ -932,9 +818,9 @@ fn orders_are_done_beside_renewals_that_take_all_the_time(#[case] delay_ms: u64)
         };
         // Longer than the leases.
         tokio::time::timeout(seconds(20), orders).await.unwrap_err();
-        assert!(leases.iter().all(|lease| lease.loss().is_none()));
+        assert!(held.iter().all(|lease| lease.loss().is_none()));
         proxy.delay(Duration::ZERO);
-        for lease in leases {
+        for lease in held {
             lease.release().await.unwrap();
         }
     });
@@ -1252,53 +1138,6 @@ fn a_lease_that_is_taken_away_ends_no_other_of_its_connection() {
         assert_eq!([owner(&daemon, "a"), owner(&daemon, "c")], [before.clone(), before]);
         a.release().await.unwrap();
         c.release().await.unwrap();
-    });
-    assert_free(&daemon);
-}
-
-#[test]
-fn the_death_of_the_process_frees_all_keys() {
-    let daemon = Daemon::start(&[]);
-    let words =
-        ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", LONG, "--", "sh", "-c", "echo in; cat"];
-    let holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-    holding.lines(1);
-    holding.signal(Signal::SIGKILL);
-    assert_free(&daemon);
-    drop(holding);
-}
-
-/// The same without a runtime.
-#[test]
-fn a_program_without_a_runtime_takes_several() {
-    let daemon = Daemon::start(KEEPS);
-    let client = blocking(&daemon);
-    let claims = |keys: &[&str]| {
-        let lock = |key: &&str| client.lock(*key).unwrap().ttl(LEASE).unwrap();
-        dflock::blocking::Claims::of(keys.iter().map(lock)).unwrap()
-    };
-    let leases = claims(&["b", "a"]).try_acquire().unwrap().unwrap();
-    assert_eq!(leases.as_slice()[0].key().as_bytes(), b"a");
-    assert_eq!((leases.loss(), leases.held_until().is_some()), (None, true));
-    assert!(claims(&["0", "b"]).try_acquire().unwrap().is_none());
-    leases.release().unwrap();
-    assert_free_at_once(&daemon);
-    let twice = dflock::blocking::Claims::of(["k", "k"].map(|key| client.lock(key).unwrap()));
-    assert!(matches!(twice.err().unwrap(), ClientError::Term(TermError::KeyTwice)));
-    let inside = Inside::new();
-    std::thread::scope(|scope| {
-        for keys in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]] {
-            let (claims, inside) = (claims(&keys), inside.clone());
-            scope.spawn(move || {
-                for _ in 0..6 {
-                    let leases = claims.acquire_persistently(Some(PATIENCE), |_, _| {});
-                    let leases = leases.unwrap().expect("no client waits for so long");
-                    inside.enter(&keys);
-                    inside.leave(&keys);
-                    leases.release().unwrap();
-                }
-            });
-        }
     });
     assert_free(&daemon);
 }

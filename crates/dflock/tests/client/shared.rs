@@ -1,28 +1,31 @@
 //! Locks that readers share: by the command and by the library.
 
 use crate::ask::another_make;
-use crate::library::{blocking, client, seconds, settings, turn};
+use crate::library::{client, seconds, settings, turn};
 use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
 use dflock::ClientError;
+use rstest::rstest;
 use std::process::Stdio;
 use testbed::dflockd::Daemon;
 
 /// Readers run side by side, and a writer waits until the last of them has ended. A reader that comes after the
 /// writer waits for it.
-#[test]
-fn readers_run_side_by_side_and_a_writer_alone() {
+#[rstest]
+fn readers_run_side_by_side_and_a_writer_alone(
+    #[values(&["k"], &["-k", "j", "-k", "k"])] keys: &[&str],
+) {
     let daemon = Daemon::start(&[]);
-    let words = ["run", "k", "--shared", "--", "sh", "-c", "echo in; cat"];
+    let words = [&["run", "--shared"], keys, &["--", "sh", "-c", "echo in; cat"]].concat();
     let readers = [0, 1].map(|_| {
         let reader = start(dflock(&daemon, &words).stdin(Stdio::piped()));
         reader.lines(1);
         reader
     });
     assert_eq!(run(&mut dflock(&daemon, &["run", "k", "-t", "0", "--", "true"])).code, 1);
-    let words = ["run", "k", "-t", LONG, "--", "sh", "-c", "echo in; cat"];
+    let words = [&["run", "-t", LONG], keys, &["--", "sh", "-c", "echo in; cat"]].concat();
     let mut writer = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     daemon.until_stats("\"waiters\":1");
-    let late = ["run", "k", "--shared", "-t", "0", "--", "true"];
+    let late = [&["run", "--shared", "-t", "0"], keys, &["--", "true"]].concat();
     assert_eq!(run(&mut dflock(&daemon, &late)).code, 1);
     for mut reader in readers {
         assert_eq!(writer.said(), "");
@@ -73,22 +76,6 @@ fn the_library_shares_a_lock() {
         reader.wait(seconds(20)).await.unwrap().unwrap().release().await.unwrap();
     });
     assert_free(&daemon);
-}
-
-/// The same without a runtime.
-#[test]
-fn a_program_without_a_runtime_shares_a_lock() {
-    let daemon = Daemon::start(&[]);
-    let client = blocking(&daemon);
-    let (shared, alone) = (client.shared("k").unwrap(), client.lock("k").unwrap());
-    let readers = [0, 1].map(|_| shared.try_acquire().unwrap().unwrap());
-    for reader in readers {
-        assert!(alone.try_acquire().unwrap().is_none());
-        reader.release().unwrap();
-    }
-    let writer = alone.try_acquire().unwrap().unwrap();
-    assert!(shared.try_acquire().unwrap().is_none());
-    writer.release().unwrap();
 }
 
 /// A server that knows nothing but the words of the documents says `error`.

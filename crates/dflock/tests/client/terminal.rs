@@ -2,16 +2,14 @@
 //! the shell gets its terminal back.
 
 use crate::program::{LONG, PATH, assert_free};
-use rstest::rstest;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use testbed::dflockd::{Daemon, PATIENCE, free_port};
+use testbed::dflockd::{Daemon, PATIENCE};
 
 /// A program on a terminal of its own, and somebody who types.
 struct Typist {
@@ -111,19 +109,13 @@ fn the_command_may_read_and_hears_ctrl_c_once() {
     assert_free(&daemon);
 }
 
-/// Somebody who waits is told for whom, and so is somebody who does not get it.
+/// `a_user_without_the_lock_learns_who_holds_it` shows what somebody is told who does not get it.
 #[test]
-fn people_learn_who_holds_the_lock() {
+fn people_learn_for_whom_they_wait() {
     let daemon = Daemon::start(&[]);
     let mut typist = Typist::shell(&daemon);
     typist.line("dflock run k --name 'alice at work' -- sh -c 'echo begun; read x' &");
     typist.expect("begun");
-    typist.line("dflock run k --timeout 0 -- true; echo code $?");
-    typist.expect("dflock: busy: held by alice at work for ");
-    typist.expect("code 1");
-    typist.line("dflock run --key j --key k --timeout 0 -- true; echo code $?");
-    typist.expect("dflock: busy: k: held by alice at work for ");
-    typist.expect("code 1");
     for keys in ["k", "--key j --key k"] {
         typist.line(&format!("dflock run {keys} -- true"));
         typist.expect("dflock: waiting for k: held by alice at work for ");
@@ -131,9 +123,6 @@ fn people_learn_who_holds_the_lock() {
         typist.line("echo code $?");
         typist.expect("code 130");
     }
-    typist.line("dflock run k --timeout 4 -- true; echo code $?");
-    typist.expect("dflock: timed out waiting: held by alice at work for ");
-    typist.expect("code 75");
 }
 
 #[test]
@@ -180,61 +169,6 @@ fn ctrl_z_for_longer_than_the_lease() {
     typist.expect("lease lost");
     typist.expect("code 74");
     assert!(!typist.shown().contains("went on"));
-}
-
-/// A port that is closed, and a server that accepts connections and says nothing.
-#[rstest]
-#[case::run(&["run", "k", "--", "true"], Away::Closed)]
-#[case::run_with_two_keys(&["run", "--key", "j", "--key", "k", "--", "true"], Away::Closed)]
-#[case::acquire(&["acquire", "k"], Away::Closed)]
-#[case::hold(&["acquire", "k", "--hold"], Away::Closed)]
-#[case::release(&["release", "k", "0123"], Away::Closed)]
-#[case::renew(&["renew", "k", "0123"], Away::Closed)]
-#[case::watch(&["watch", "k"], Away::Closed)]
-#[case::run_and_silence(&["run", "k", "--", "true"], Away::Silent)]
-#[case::ping(&["ping"], Away::Silent)]
-#[case::stats(&["stats"], Away::Silent)]
-fn a_server_that_does_not_answer_is_named(#[case] words: &[&str], #[case] away: Away) {
-    let server = format!("127.0.0.1:{}", free_port());
-    let _silent = match away {
-        Away::Silent => Some(TcpListener::bind(&server).unwrap()),
-        Away::Closed => None,
-    };
-    let options = ["dflock", "--patience", "600", "--server", &server];
-    let mut typist = Typist::of(&server, &[&options, words].concat());
-    typist.expect(&format!("dflock: no answer yet from {server}; trying for 600 s in all\r\n"));
-}
-
-#[rstest]
-#[case::force_release(&["force-release", "k"])]
-#[case::kick(&["kick", "1"])]
-fn a_server_that_does_not_answer_its_administrator_is_named(#[case] words: &[&str]) {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = silent.local_addr().unwrap().port().to_string();
-    let secret = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&secret, "secret").unwrap();
-    let secret = secret.path().to_str().unwrap();
-    let server = "127.0.0.1:1";
-    let options = ["--http-port", &port, "--admin-token-file", secret, "--patience", "600"];
-    let mut typist = Typist::of(server, &[&["dflock"], words, &options].concat());
-    typist.expect(&format!("dflock: no answer yet from 127.0.0.1:{port}; trying for 600 s"));
-}
-
-/// Once, and the error at the end gives the reason.
-#[test]
-fn a_server_that_does_not_answer_is_named_once() {
-    let server = format!("127.0.0.1:{}", free_port());
-    let words = ["dflock", "run", "k", "--patience", "5", "--", "true"];
-    let mut typist = Typist::of(&server, &words);
-    typist.expect("no answer yet");
-    typist.expect(&format!("dflock: cannot connect to {server}: "));
-    assert_eq!(typist.shown().matches("no answer").count(), 1, "{}", typist.shown());
-}
-
-#[derive(Clone, Copy)]
-enum Away {
-    Closed,
-    Silent,
 }
 
 /// When it ends in the background, the terminal belongs to the shell already.

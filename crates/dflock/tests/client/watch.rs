@@ -142,14 +142,6 @@ fn a_server_comes_back(#[case] is_held: bool) {
 }
 
 #[test]
-fn a_server_that_is_away_is_looked_for_as_long_as_is_said() {
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let words = ["--server", &nobody, "--patience", "1", "watch", "k"];
-    let end = run(&mut bare(&words));
-    assert_eq!((end.code, &*end.out), (69, ""), "{end:?}");
-}
-
-#[test]
 fn watch_ends_when_nobody_reads_its_output() {
     let daemon = Daemon::start(&[]);
     let end = run(&mut shell(&daemon, "dflock watch k | head -n 1; echo over"));

@@ -4,12 +4,12 @@
 //! remembered. It is the physical limit the lock server is measured against, so it must never
 //! learn to do more.
 
-use crate::server::Server;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use testbed::dflockd::Daemon;
 
 /// The word that turns a benchmark program into the floor server.
 pub(crate) const FLOOR_WORD: &str = "serve-the-floor";
@@ -37,22 +37,16 @@ impl Dialogue {
 }
 
 /// Starts this same program again, as the floor server.
-pub(crate) fn start() -> io::Result<Server> {
-    let mut child =
-        Command::new(std::env::current_exe()?).arg(FLOOR_WORD).stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut line)?;
-    }
-    let port: u16 = line.trim().parse().map_err(io::Error::other)?;
-    Ok(Server { child, address: SocketAddr::from(([127, 0, 0, 1], port)) })
+pub(crate) fn start() -> Daemon {
+    let own = std::env::current_exe().unwrap_or_default();
+    Daemon::run(Command::new(own).arg(FLOOR_WORD))
 }
 
-/// Listens on a port of the system's choice, prints it, and serves until killed.
+/// Listens on a port of the system's choice, says so as the lock server does, and serves until killed.
 pub(crate) fn serve() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     listener.set_nonblocking(true)?;
-    println!("{}", listener.local_addr()?.port());
+    eprintln!("msg=listening addr={}", listener.local_addr()?);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(listener.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
     let mut peers: Vec<Option<Peer>> = Vec::new();

@@ -31,21 +31,13 @@ fn start_unregistered(store: &Store) -> Daemon {
 
 /// The status and body of a page.
 fn http(address: SocketAddr, path: &str) -> String {
-    request(address, &format!("GET {path} HTTP/1.1\r\n"))
+    testbed::dflockd::http(address, &format!("GET {path} HTTP/1.1"))
 }
 
 /// An administrator takes a lock away.
 fn take_away(address: SocketAddr, key: &str) -> String {
-    let line = format!("POST /v1/admin/release?key={key} HTTP/1.1\r\n");
-    request(address, &format!("{line}Authorization: Bearer sesame\r\n"))
-}
-
-fn request(address: SocketAddr, head: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "{head}Host: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
+    let line = format!("POST /v1/admin/release?key={key} HTTP/1.1");
+    testbed::dflockd::http(address, &format!("{line}\r\nAuthorization: Bearer sesame"))
 }
 
 fn admin_secret() -> tempfile::NamedTempFile {
@@ -338,25 +330,4 @@ fn tls() {
     let cluster = Cluster::start(&["--tls", &directory]);
     let daemon = start(&cluster.store(), &["--etcd-ca", &pem("ca.pem")]);
     daemon.talk().take("k", "0");
-}
-
-#[rstest]
-#[case(&["--store", "redis"], "--store must be memory or etcd")]
-#[case(&["--store=etcd", "--etcd-endpoints", " , "], "--etcd-endpoints must name")]
-#[case(&["--store=etcd", "--etcd-endpoints", "https://a:1"], "https needs --etcd-ca")]
-#[case(&["--store=etcd", "--etcd-endpoints", "not an address"], "etcd")]
-#[case(&["--store=etcd", "--etcd-cert", "c"], "--etcd-cert and --etcd-key")]
-#[case(&["--store=etcd", "--etcd-cert", "c", "--etcd-key", "k"], "--etcd-cert needs --etcd-ca")]
-#[case(&["--store=etcd", "--etcd-ca", "/nowhere"], "/nowhere")]
-#[case(&["--store=etcd", "--etcd-user", "u"], "--etcd-user and --etcd-password-file")]
-#[case(&["--store=etcd", "--etcd-user", "u", "--etcd-password-file", "/nowhere"], "/nowhere")]
-#[case(&["--store=etcd", "--etcd-prefix="], "--etcd-prefix")]
-fn impossible_options_are_refused(#[case] arguments: &[&str], #[case] message: &str) {
-    let mut command = program();
-    command.env_remove("DFLOCKD_STORE").env_remove("DFLOCKD_ETCD_ENDPOINTS");
-    command.env_remove("DFLOCKD_ETCD_PREFIX");
-    let output = command.args(["--port", "0"]).args(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("configuration error") && stderr.contains(message), "{stderr}");
 }

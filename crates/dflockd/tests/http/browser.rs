@@ -10,9 +10,19 @@ use testbed::dflockd::Talker;
 const ROWS: &str = "return [...document.querySelectorAll('tbody tr')]
     .map(row => [...row.cells].map(cell => cell.innerText.replace(/\\s+/g, ' ').trim()))";
 const STATE: &str = "return document.getElementById('state').dataset.state";
+/// How many keys are shown.
+const KEYS: &str = "return document.querySelectorAll('tbody').length";
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 const SPACE: &str = " ";
+
+/// The page, as soon as it shows what there is.
+fn live(site: &Site) -> Browser {
+    let browser = Browser::start();
+    browser.open(&site.url("/"));
+    browser.until(STATE, &json!("live"));
+    browser
+}
 
 fn rows(browser: &Browser) -> Vec<Vec<String>> {
     serde_json::from_value(browser.run(ROWS)).unwrap()
@@ -56,9 +66,7 @@ fn waiter(site: &Site, key: &str, place: usize) -> Talker {
 #[ignore = "needs programs: tests/run"]
 fn the_page_shows_live_who_holds_and_who_waits() {
     let site = Site::start(&[]);
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until(STATE, &json!("live"));
+    let browser = live(&site);
     assert_eq!(shown(&browser, "empty"), "Nobody holds anything.");
     assert_eq!(browser.run("return document.getElementById('table').checkVisibility()"), false);
 
@@ -111,9 +119,8 @@ fn the_page_says_what_it_leaves_out() {
     let site = Site::start(&[]);
     let _holder = site.hold((0..210).map(|key| format!("key-{key}")));
     let _waiters: Vec<_> = (0..23).map(|place| waiter(&site, "key-77", place + 1)).collect();
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until("return document.querySelectorAll('tbody').length", &json!(200));
+    let browser = live(&site);
+    browser.until(KEYS, &json!(200));
     assert_eq!(shown(&browser, "extent"), "200 of 210 keys, those with the longest queues first");
     let queue = "return [...document.querySelectorAll('tbody li')].map(line => line.innerText)";
     let lines =
@@ -122,7 +129,7 @@ fn the_page_says_what_it_leaves_out() {
     let seen = lines(&browser);
     assert_eq!((seen.len(), seen[5].as_str()), (6, "and 18 more"));
     browser.type_into("#part", "y-77");
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    browser.until(KEYS, &json!(1));
     let seen = lines(&browser);
     assert_eq!((seen.len(), seen[20].as_str()), (21, "and 3 more"));
     assert_eq!(shown(&browser, "extent"), "1 key");
@@ -149,9 +156,8 @@ fn hostile_keys_are_text() {
     for key in keys {
         holder.take(key, "0 600");
     }
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until("return document.querySelectorAll('tbody').length", &json!(keys.len()));
+    let browser = live(&site);
+    browser.until(KEYS, &json!(keys.len()));
     let mut seen: Vec<String> = rows(&browser).into_iter().map(|row| row[0].clone()).collect();
     let mut want = keys.map(|key| {
         let key = key.replace('\u{202e}', "\\u{202e}").replace('\0', "\\u{0}");
@@ -170,10 +176,10 @@ fn hostile_keys_are_text() {
     assert_eq!(browser.run("return document.title"), title);
     // In the field, in the address, and back.
     browser.type_into("#part", "<img/src=x");
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    browser.until(KEYS, &json!(1));
     assert_eq!(rows(&browser)[0][0], keys[0]);
     browser.open(browser.run("return location.href").as_str().unwrap());
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    browser.until(KEYS, &json!(1));
     assert_eq!(rows(&browser)[0][0], keys[0]);
     assert_eq!(browser.console(), Vec::<String>::new());
 }
@@ -183,9 +189,7 @@ fn hostile_keys_are_text() {
 #[ignore = "needs programs: tests/run"]
 fn the_policy_is_kept_by_the_browser() {
     let site = Site::start(&[]);
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until(STATE, &json!("live"));
+    let browser = live(&site);
     let tries = [
         "document.body.innerHTML = '<b>x</b>'",
         "document.body.setAttribute('onclick', 'document.title = 1')",
@@ -244,7 +248,7 @@ fn the_page_asks_for_the_secret_and_forgets_it() {
     // A field takes what a person types; this one is beyond the first plane.
     browser.run(&format!("document.getElementById('secret').value = '{secret}'"));
     browser.press(ENTER);
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    browser.until(KEYS, &json!(1));
     assert_eq!(rows(&browser)[0][0], "deploy");
     assert_eq!(browser.run(form), false);
     let kept = browser.run(
@@ -265,9 +269,7 @@ fn draining_and_a_lost_connection_are_told() {
     let mut site = Site::start(&[]);
     let mut holder = site.daemon.talk();
     holder.take("deploy", "0 600");
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until(STATE, &json!("live"));
+    let browser = live(&site);
     site.daemon.signal(Signal::SIGTERM);
     browser.until(STATE, &json!("draining"));
     assert!(shown(&browser, "state").starts_with("Draining"));
@@ -279,22 +281,9 @@ fn draining_and_a_lost_connection_are_told() {
     assert!(shown(&browser, "state").starts_with("Connection lost"));
     // What was there stays readable and is marked as old.
     assert_eq!(browser.run("return 'stale' in document.getElementById('board').dataset"), true);
-}
-
-/// The server comes back, perhaps with other locks, and the page finds it by itself.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn the_page_finds_a_server_that_came_back() {
-    let site = Site::start(&[]);
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until(STATE, &json!("live"));
+    // The server comes back, and the page finds it by itself.
     let port = site.http.port().to_string();
-    drop(site);
-    browser.until(STATE, &json!("lost"));
-    let daemon = testbed::dflockd::Daemon::start(&["--http-port", &port]);
-    daemon.logged("HTTP listening");
-    daemon.talk().ask("ping", "_", "_");
+    let _daemon = testbed::dflockd::Daemon::start(&["--http-port", &port]);
     browser.until(STATE, &json!("live"));
 }
 
@@ -308,9 +297,8 @@ fn the_page_works_with_a_screen_reader_and_without_a_mouse() {
     let wide = "w".repeat(256);
     holder.take(&wide, "0 600");
     let _waiter = waiter(&site, &wide, 1);
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    let browser = live(&site);
+    browser.until(KEYS, &json!(1));
     for width in [1280, 390, 320] {
         resize(&browser, width);
         let tree = browser.devtools("Accessibility.getFullAXTree", &json!({}));
@@ -349,7 +337,7 @@ fn the_page_works_with_a_screen_reader_and_without_a_mouse() {
     browser.press(TAB);
     assert_eq!(browser.run("return document.activeElement.id"), "part");
     browser.press("nobody");
-    browser.until("return document.querySelectorAll('tbody').length", &json!(0));
+    browser.until(KEYS, &json!(0));
     assert_eq!(shown(&browser, "empty"), "No key in use has this in its name.");
     assert_eq!(browser.console(), Vec::<String>::new());
 }
@@ -367,9 +355,8 @@ fn an_administrator_takes_a_lock_away() {
     assert_eq!(holder.ask("value", "_", "<b>10.0.0.7:8080</b>"), "ok");
     let key = "a/b&<i>?key=other";
     let token = holder.take(key, "0 600");
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    let browser = live(&site);
+    browser.until(KEYS, &json!(1));
     let name = "return document.querySelector('.name').innerText";
     assert_eq!(browser.run(name), "alice@db1[4711] <b>backup</b>");
     let value = "return document.querySelector('.value').innerText";
@@ -422,7 +409,7 @@ fn a_search_on_a_paused_page_leaves_it_paused() {
     let _holder = site.hold(["Deploy", "build"].map(str::to_owned).into_iter());
     let browser = Browser::start();
     browser.open(&site.url("/?key=DEP&order=key"));
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    browser.until(KEYS, &json!(1));
     assert_eq!(rows(&browser)[0][0], "Deploy");
     let fields = "return ['part', 'order'].map(id => document.getElementById(id).value)";
     assert_eq!(browser.run(fields), json!(["DEP", "key"]));
@@ -443,9 +430,8 @@ fn a_search_on_a_paused_page_leaves_it_paused() {
 fn old_news_is_not_live() {
     let site = Site::start(&[]);
     let _holder = site.hold(std::iter::once("deploy".to_owned()));
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    let browser = live(&site);
+    browser.until(KEYS, &json!(1));
     site.daemon.signal(Signal::SIGSTOP);
     browser.until(STATE, &json!("late"));
     assert!(shown(&browser, "state").starts_with("No answer for "));
@@ -460,12 +446,10 @@ fn old_news_is_not_live() {
 #[ignore = "needs programs: tests/run"]
 fn a_short_lease_is_one_that_is_nearly_over() {
     let site = Site::start(&[]);
-    let browser = Browser::start();
-    browser.open(&site.url("/"));
-    browser.until(STATE, &json!("live"));
+    let browser = live(&site);
     let mut holder = site.daemon.talk();
     holder.take("brief", "0 24");
-    browser.until("return document.querySelectorAll('tbody').length", &json!(1));
+    browser.until(KEYS, &json!(1));
     let left = "parseFloat(document.querySelector('td:nth-of-type(3)').innerText)";
     browser.until(&format!("return {left} < 10"), &json!(true));
     assert_eq!(browser.run("return document.querySelectorAll('.short').length"), 0);

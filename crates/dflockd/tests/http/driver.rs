@@ -1,7 +1,8 @@
 //! Debian's Chromium, driven over WebDriver (W3C) by plain HTTP: chromedriver is its server.
 
+use crate::site::answer_on;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -72,23 +73,8 @@ impl Browser {
             text.len()
         );
         stream.write_all(head.as_bytes())?;
-        let mut reader = BufReader::new(stream);
-        let (mut status, mut length) = (0, 0);
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            let line = line.trim_end().to_ascii_lowercase();
-            if line.is_empty() {
-                break;
-            } else if let Some(rest) = line.strip_prefix("http/1.1 ") {
-                status = rest.get(..3).and_then(|digits| digits.parse().ok()).unwrap_or(0);
-            } else if let Some(rest) = line.strip_prefix("content-length:") {
-                length = rest.trim().parse().unwrap_or(0);
-            }
-        }
-        let mut answer = vec![0; length];
-        reader.read_exact(&mut answer)?;
-        Ok((status, serde_json::from_slice(&answer)?))
+        let answer = answer_on(&mut stream)?;
+        Ok((answer.status, answer.json()))
     }
 
     fn command(&self, method: &str, path: &str, body: &Value) -> Value {

@@ -33,8 +33,11 @@ impl Answer {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
-        fields.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        fields
+            .into_iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim())
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -130,7 +133,7 @@ impl Site {
 
     fn hold_these(&self, names: &[String]) -> Talker {
         let mut talker = self.daemon.talk();
-        talker.take_many(names.iter().cloned());
+        talker.take_many(names.iter().cloned(), 3600);
         talker
     }
 }
@@ -138,6 +141,11 @@ impl Site {
 /// One request and its answer on a connection that stays.
 pub(crate) fn ask_on(stream: &mut TcpStream, path: &str) -> std::io::Result<Answer> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+    answer_on(stream)
+}
+
+/// An answer with its length, on a connection that may stay.
+pub(crate) fn answer_on(stream: &mut TcpStream) -> std::io::Result<Answer> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

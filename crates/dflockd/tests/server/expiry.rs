@@ -45,7 +45,7 @@ fn wait_restarts_the_lease() {
 fn held_keys_cost_no_work() {
     let daemon = Daemon::start(&["--max-locks", "200000"]);
     let mut talker = daemon.talk();
-    talker.take_many((0..20_000 / fewer()).map(|key| format!("k{key}")));
+    talker.take_many((0..20_000 / fewer()).map(|key| format!("k{key}")), 3600);
     let work = || {
         let before = daemon.cpu_ticks();
         std::thread::sleep(Duration::from_secs(1));

@@ -19,7 +19,7 @@ pub(crate) fn need_files(count: u64) {
 fn a_client_that_does_not_read_is_dropped_and_costs_little() {
     let daemon = Daemon::start(&["--write-timeout", "1", "--max-locks", "5000"]);
     let mut talker = daemon.talk();
-    talker.take_many((0..5000 / fewer()).map(|key| format!("key-{key}")));
+    talker.take_many((0..5000 / fewer()).map(|key| format!("key-{key}")), 3600);
     let before = daemon.status_kib("VmRSS:");
     let mut deaf = daemon.talk();
     // Half a megabyte each; what the kernel takes is soon used up.
@@ -207,7 +207,7 @@ fn one_address_cannot_take_all_connections() {
 fn the_end_of_a_great_holder_does_not_stop_the_server() {
     let daemon = Daemon::start(&["--max-locks", "200000"]);
     let mut talker = daemon.talk();
-    talker.take_many((0..100_000 / fewer()).map(|key| format!("k{key}")));
+    talker.take_many((0..100_000 / fewer()).map(|key| format!("k{key}")), 3600);
     let mut other = daemon.talk();
     drop(talker);
     let start = Instant::now();

@@ -4,8 +4,7 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use rstest::rstest;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -283,7 +282,8 @@ fn damage_is_said_and_waited_for(#[case] damage: fn(&Path), #[case] second_end: 
     let (mut daemon, mut http) = start();
     for said in words {
         daemon.logged(said);
-        assert!(ready(http).contains("503") && ready(http).contains("state_damaged"));
+        let ready = testbed::dflockd::http(http, "GET /ready HTTP/1.1");
+        assert!(ready.contains("503") && ready.contains("state_damaged"), "{ready}");
         let mut rival = daemon.talk();
         assert_eq!(rival.ask("l", "k", "0"), "timeout");
         assert_eq!(rival.ask("l", "other", "0"), "timeout");
@@ -296,14 +296,6 @@ fn damage_is_said_and_waited_for(#[case] damage: fn(&Path), #[case] second_end: 
     assert!(daemon.talk().ask("l", "k", "50").starts_with("ok "));
     assert!(begun.elapsed() > LEASE, "{:?}", begun.elapsed());
     assert!(daemon.talk().ask("l", "other", "50").starts_with("ok "));
-}
-
-fn ready(http: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(http).unwrap();
-    write!(stream, "GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 /// The machine is started anew, and then the server once more: the time of the longest lease is waited

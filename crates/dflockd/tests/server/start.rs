@@ -81,6 +81,18 @@ const CERT: &str = include_str!("tls/cert.pem");
 #[case::empty_secret(&["--auth-token-file", "/dev/null"], "contains no auth token")]
 #[case::newline_in_secret(&["--auth-token", "a\nb"], "must not contain a newline")]
 #[case::no_such_host(&["--host", "256.256.256.256", "--port", "0"], "listen 256.256.256.256")]
+#[case::no_such_store(&["--store", "redis"], "--store must be memory or etcd")]
+#[case::no_endpoint(&["--store=etcd", "--etcd-endpoints", " , "], "--etcd-endpoints must name")]
+#[case::https(&["--store=etcd", "--etcd-endpoints", "https://a:1"], "https needs --etcd-ca")]
+#[case::no_address(&["--store=etcd", "--etcd-endpoints", "not an address"], "etcd")]
+#[case::etcd_cert_alone(&["--store=etcd", "--etcd-cert", "c"], "--etcd-cert and --etcd-key")]
+#[case::no_ca(&["--store=etcd", "--etcd-cert", "c", "--etcd-key", "k"], "--etcd-cert needs --etcd-ca")]
+#[case::no_such_ca(&["--store=etcd", "--etcd-ca", "/nowhere"], "/nowhere")]
+#[case::user_alone(&["--store=etcd", "--etcd-user", "u"], "--etcd-user and --etcd-password-file")]
+#[case::no_such_password(
+    &["--store=etcd", "--etcd-user", "u", "--etcd-password-file", "/nowhere"], "/nowhere"
+)]
+#[case::no_prefix(&["--store=etcd", "--etcd-prefix="], "--etcd-prefix")]
 fn a_bad_configuration_ends_with_one(#[case] arguments: &[&str], #[case] message: &str) {
     let output = output(arguments);
     assert_eq!(output.status.code(), Some(1));

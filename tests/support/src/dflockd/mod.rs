@@ -62,6 +62,13 @@ pub fn program_on(store: &Store) -> Command {
     command
 }
 
+/// A build of the server in memory, with room for every benchmark and with these variables in its environment.
+pub fn roomy(program: &str, settings: &[(&str, &str)]) -> Daemon {
+    let mut command = Command::new(program);
+    command.env_clear().args(["--port", "0", "--max-locks", "4000000", "--read-timeout", "3600"]);
+    Daemon::run(command.envs(settings.iter().copied()).stdin(Stdio::null()))
+}
+
 /// The same server on a port of its own.
 fn leader_like(command: &Command) -> Command {
     let mut leader = Command::new(command.get_program());
@@ -305,9 +312,9 @@ impl Talker {
         reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply).to_owned()
     }
 
-    /// Acquires so many keys for an hour.
-    pub fn take_many(&mut self, names: impl IntoIterator<Item = String>) {
-        let frames = names.into_iter().map(|name| format!("l\n{name}\n0 3600\n"));
+    /// Acquires so many keys for so many seconds.
+    pub fn take_many(&mut self, names: impl IntoIterator<Item = String>, lease_s: u32) {
+        let frames = names.into_iter().map(|name| format!("l\n{name}\n0 {lease_s}\n"));
         for frames in frames.collect::<Vec<_>>().chunks(500) {
             self.say(frames.concat().as_bytes());
             for _ in frames {
@@ -338,6 +345,16 @@ impl Talker {
     pub const fn socket(&self) -> &BufReader<TcpStream> {
         &self.stream
     }
+}
+
+/// The answer to an HTTP request of these lines, with a blank line of its own; head and body.
+pub fn http(server: SocketAddr, lines: &str) -> String {
+    let mut stream = TcpStream::connect(server).expect("connect");
+    let head = format!("{lines}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("send");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
 }
 
 /// Where a file of the certificates is that servers use in tests.

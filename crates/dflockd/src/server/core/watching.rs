@@ -210,17 +210,4 @@ mod tests {
         }
         assert!(left.is_empty(), "{left:?}");
     }
-
-    /// A watcher that sees nothing new, because the key changed back, is woken at the next change.
-    #[test]
-    fn a_watcher_that_stays_is_woken_at_the_next_change() {
-        let scene = Scene::new(1);
-        for _ in 0..3 {
-            scene.change();
-            assert_eq!(scene.turn(), [0]);
-            while scene.core(|core| core.watchers.has_work()) {
-                let _ = scene.turn();
-            }
-        }
-    }
 }

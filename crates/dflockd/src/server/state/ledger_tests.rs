@@ -364,27 +364,6 @@ fn note_and_flush(world: &mut World) {
     assert_eq!(world.ledger.flush(times), Ok(()));
 }
 
-/// Several holds are granted only where all of them have room, and all come back.
-#[rstest]
-#[case::roomy(ROOMY, true)]
-#[case::full(FIRST_BYTES, false)]
-fn several_holds_need_room_for_all(#[case] size: u64, #[case] has_room: bool) {
-    let image = Image::default();
-    let mut world = World::new(&image, Fault::None, size);
-    let names: Vec<String> = (0..leases::MAX_KEYS).map(|number| format!("key-{number}")).collect();
-    let (line, now) = (names.join(" "), world.moment());
-    let keys = leases::Keys::new(line.as_bytes()).unwrap();
-    let room = world.ledger.room(now, keys.count());
-    assert_eq!(room >= keys.count(), has_room);
-    world.engine.set_room(room);
-    let verdict = world.engine.ask(now, world.conn, Request::AcquireAll { keys, ttl: None });
-    let Verdict::Now(answer) = verdict else { panic!("it waits") };
-    assert_eq!(answer.grants().len(), if has_room { keys.count() } else { 0 });
-    note_and_flush(&mut world);
-    assert_eq!(world.load(&image).holds.len(), answer.grants().len());
-    assert!(world.ledger.room(world.moment(), 1) > 0);
-}
-
 /// Labels are restored, also after many rewrites. On a disk with room for the holds alone, they are left out, and no
 /// hold is refused because of them.
 #[rstest]
