@@ -12,13 +12,13 @@ use std::time::Instant;
 use pidlockfile::{Identity, Pid, process};
 
 pub(crate) use super::kernel_list::Completeness;
-use super::kernel_list::{Listing, Wanted, place_of, read_list};
+use super::kernel_list::{Listing, read_list};
 use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::Node;
 use crate::sys;
 
 /// The process that took a `flock(2)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FlockHolder {
     /// The process that took it. It may be gone: one that inherited the descriptor holds it now
     /// (`exec 3<>/dev/ttyS0; flock 3` in a shell).
@@ -100,9 +100,9 @@ impl Flocks {
             return Ok(sight);
         }
         match &self.thread {
-            None => Ok(Some(sight_in(&read_list(&Wanted::of([node]), self.by)?, node))),
+            None => Ok(Some(sight_in(&read_list(self.by)?, node))),
             Some(thread) => {
-                let listing = thread.listing(node, asked)?;
+                let listing = thread.listing(asked)?;
                 Ok(listing.map(|listing| sight_in(&listing, node)))
             }
         }
@@ -126,38 +126,13 @@ impl Flocks {
 }
 
 fn sight_in(listing: &Listing, node: &Node) -> Sight {
-    Sight { holders: holders_in(&listing.text, node), completeness: listing.completeness }
+    Sight { holders: listing.holders(node), completeness: listing.completeness }
 }
 
 /// The message for people if not all locks were seen.
 pub(super) fn too_many(most_of: Option<u32>) -> String {
     let whose = most_of.map(|uid| format!(", most of them of uid {uid}")).unwrap_or_default();
     format!("too many kernel locks to see all{whose}")
-}
-
-/// The holders of a node in a list.
-pub(super) fn holders_in(list: &str, node: &Node) -> Vec<FlockHolder> {
-    let wanted = place_of(node);
-    let mut holders: Vec<FlockHolder> = Vec::new();
-    for (place, holder) in list.lines().filter_map(flock_in) {
-        // The same line may have been read more than once.
-        if place == wanted && !holders.contains(&holder) {
-            holders.push(holder);
-        }
-    }
-    holders
-}
-
-/// The place of a `flock(2)`, and its holder. Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0
-/// EOF`, where the numbers before the range are major and minor number in hexadecimal and the inode in decimal. A line
-/// with `->` is a process that waits for a lock.
-pub(super) fn flock_in(line: &str) -> Option<(&str, FlockHolder)> {
-    let mut words = line.split_ascii_whitespace().skip(1);
-    if words.next()? != "FLOCK" {
-        return None;
-    }
-    let (pid, place) = (words.nth(2)?, words.next()?);
-    Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
 }
 
 /// The holder of `flock(2)` on a lock file, as far as it matters.
@@ -245,7 +220,9 @@ mod tests {
     fn reads_the_list(#[case] list: &str, #[case] pids: &[i64]) {
         let holder = |pid: &i64| Pid::new(*pid).map_or(FlockHolder::Unseen, FlockHolder::Process);
         let holders: Vec<_> = pids.iter().map(holder).collect();
-        assert_eq!(holders_in(list, &NODE), holders);
+        let mut listing = Listing::default();
+        listing.add(list);
+        assert_eq!(listing.holders(&NODE), holders);
     }
 
     const ROOT: i64 = 1;

@@ -15,7 +15,7 @@ pub use super::open::has_open;
 
 use super::exclusive::{Closing, Duplicate};
 use super::flock::{self, Completeness, FlockHolder};
-use super::kernel_list::{Listing, Wanted, read_list};
+use super::kernel_list::{Listing, read_list};
 use super::names;
 use super::open::{LOOKS, openers};
 use crate::device::name::DeviceName;
@@ -61,7 +61,7 @@ impl Holder {
 /// The holders of a device by flock. If none is seen, the kernel's list was incomplete and the device may be open, that
 /// is reported: a LOCK would be refused for the same reason.
 fn by_flock(device: &str, node: &Node, listing: &Listing, may_be_open: bool) -> Vec<Holder> {
-    let found = flock::holders_in(&listing.text, node);
+    let found = listing.holders(node);
     match listing.completeness {
         Completeness::Partial(most_of) if found.is_empty() && may_be_open => {
             let command = Some(format!("({})", flock::too_many(most_of)));
@@ -152,7 +152,7 @@ pub(super) fn without_lock_files(devices: &[(String, Node)], by: Instant) -> (Ve
     let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
     // The processes first: their number is bounded, that of the locks is not.
     let openers = openers(&nodes, LOOKS, Some(by));
-    let listing = read_list(&Wanted::of(&nodes), Some(by)).unwrap_or_default();
+    let listing = read_list(Some(by)).unwrap_or_default();
     let is_whole = listing.completeness == Completeness::Whole;
     let by_flock = |(number, (name, node)): (usize, &(String, Node))| {
         by_flock(name, node, &listing, openers.opener(number, None).is_some())

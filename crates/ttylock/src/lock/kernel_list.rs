@@ -6,7 +6,7 @@
 //! until three readings are equal, and a lock that any reading shows counts. A long list is read in larger pieces
 //! (`room.rs`): for each piece, the kernel goes through the list from its beginning.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::{Pid, process};
 
-use super::flock::flock_in;
-use crate::device::node::Node;
+use super::flock::FlockHolder;
+use crate::device::node::{Node, Numbers};
 use crate::limits::LOCK_SEARCH;
 
 /// The kernel's list.
@@ -66,66 +66,70 @@ pub(crate) enum Completeness {
     Partial(Option<u32>),
 }
 
-/// The wanted part of the list.
+/// The file of a lock: its file system's major and minor number, and its inode.
+type Place = (u64, u64, u64);
+
+/// The `flock(2)` locks of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// The wanted lines, in no order. A line that was read twice is there twice.
-    pub(super) text: String,
+    pub(super) flocks: Vec<(Place, FlockHolder)>,
     pub(super) completeness: Completeness,
 }
 
 /// A list of which nothing was read.
 impl Default for Listing {
     fn default() -> Self {
-        Self { text: String::new(), completeness: Completeness::Partial(None) }
+        Self { flocks: Vec::new(), completeness: Completeness::Partial(None) }
     }
 }
 
-/// The nodes in question.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
-    places: HashSet<String>,
-}
-
-impl Wanted {
-    pub(super) fn of<'n>(nodes: impl IntoIterator<Item = &'n Node>) -> Self {
-        Self { places: nodes.into_iter().map(place_of).collect() }
+impl Listing {
+    /// Adds what one reading has shown.
+    pub(super) fn add(&mut self, list: &str) {
+        self.flocks.extend(list.lines().filter_map(flock_in));
     }
 
-    pub(super) fn add(&mut self, node: &Node) {
-        self.places.insert(place_of(node));
-    }
-
-    pub(super) fn has(&self, node: &Node) -> bool {
-        self.places.contains(&place_of(node))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether it wants a line of the list.
-    fn wants(&self, line: &str) -> bool {
-        flock_in(line).is_some_and(|(place, _)| self.places.contains(place))
+    /// The holders of `flock(2)` on a node.
+    pub(super) fn holders(&self, node: &Node) -> Vec<FlockHolder> {
+        let Numbers { major, minor } = node.file_system;
+        let wanted = (major, minor, node.inode);
+        let mut holders = Vec::new();
+        for (_, holder) in self.flocks.iter().filter(|(place, _)| *place == wanted) {
+            if !holders.contains(holder) {
+                holders.push(*holder);
+            }
+        }
+        holders
     }
 }
 
-/// A node in the form of the kernel's list: device and inode.
-pub(super) fn place_of(node: &Node) -> String {
-    let (major, minor) = (node.file_system.major, node.file_system.minor);
-    format!("{major:02x}:{minor:02x}:{}", node.inode)
+/// The place of a `flock(2)`, and its holder. Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0
+/// EOF`, where the numbers before the range are major and minor number in hexadecimal and the inode in decimal. A line
+/// with `->` is a process that waits for a lock.
+fn flock_in(line: &str) -> Option<(Place, FlockHolder)> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    if words.next()? != "FLOCK" {
+        return None;
+    }
+    let (pid, mut place) = (words.nth(2)?, words.next()?.split(':'));
+    let mut number = |radix| u64::from_str_radix(place.next()?, radix).ok();
+    let place = (number(16)?, number(16)?, number(10)?);
+    Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
 }
 
-/// The part of the kernel's list that is about these nodes, as far as it can be read until that moment.
+/// The kernel's list, as far as it can be read until that moment.
 ///
 /// # Errors
 /// This machine has no such list, or does not show it to this process.
-pub(super) fn read_list(wanted: &Wanted, by: Option<Instant>) -> io::Result<Listing> {
+pub(super) fn read_list(by: Option<Instant>) -> io::Result<Listing> {
     let by = by.or_else(|| Instant::now().checked_add(LOCK_SEARCH));
-    match File::open(LIST).and_then(|mut list| read(&mut list, wanted, by)) {
-        Err(error) if !is_hidden(&error) => Ok(Listing::default()),
-        listing => listing,
-    }
+    let mut listing = match File::open(LIST).and_then(|mut list| read(&mut list, by)) {
+        Err(error) if !is_hidden(&error) => Listing::default(),
+        listing => listing?,
+    };
+    listing.flocks.sort_unstable();
+    listing.flocks.dedup();
+    Ok(listing)
 }
 
 /// Whether there is no list, or none for this process. With any other error, the list may show a lock the next time.
@@ -155,12 +159,12 @@ impl Source for File {
 
 /// Reads the list several times. A reading that takes too long is the last one, and counts only as an addition to an
 /// earlier one that came to its end.
-fn read(source: &mut impl Source, wanted: &Wanted, by: Option<Instant>) -> io::Result<Listing> {
-    let (mut text, mut before, began) = (String::new(), String::new(), Instant::now());
+fn read(source: &mut impl Source, by: Option<Instant>) -> io::Result<Listing> {
+    let (mut listing, mut before, began) = (Listing::default(), String::new(), Instant::now());
     let (mut number, mut agreeing, mut is_long) = (0, 0, false);
     loop {
         let (list, extent) = read_once(source, is_long, by)?;
-        list.lines().filter(|line| wanted.wants(line)).for_each(|line| text.extend([line, "\n"]));
+        listing.add(&list);
         let enough = match extent {
             Extent::OnePiece => WHOLE_READINGS,
             Extent::Pieces if is_long => LONG_READINGS,
@@ -172,7 +176,7 @@ fn read(source: &mut impl Source, wanted: &Wanted, by: Option<Instant>) -> io::R
             }
             Extent::Cut if number == 0 => {
                 let completeness = Completeness::Partial(owner_of_most(&list));
-                return Ok(Listing { text, completeness });
+                return Ok(Listing { completeness, ..listing });
             }
             Extent::Cut => number,
         };
@@ -180,7 +184,7 @@ fn read(source: &mut impl Source, wanted: &Wanted, by: Option<Instant>) -> io::R
         agreeing = if list == before { agreeing + 1 } else { 1 };
         let is_late = (is_long || number >= AGREEING) && began.elapsed() >= AGAIN_WITHIN;
         if number >= enough || agreeing >= AGREEING || is_late {
-            return Ok(Listing { text, completeness: Completeness::Whole });
+            return Ok(Listing { completeness: Completeness::Whole, ..listing });
         }
         before = list;
     }
@@ -252,7 +256,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::device::node::Numbers;
 
     /// A list that is read as from the kernel: a buffer at a time, by position.
     struct Kernel<F> {
@@ -293,9 +296,11 @@ mod tests {
         }
     }
 
-    const NODE: Node =
-        Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
     const HELD: &str = "FLOCK  ADVISORY  WRITE 4711 00:16:88 0 EOF";
+
+    fn held() -> (Place, FlockHolder) {
+        ((0, 0x16, 88), FlockHolder::Process(Pid::new(4711).unwrap()))
+    }
 
     fn lock(number: usize) -> String {
         format!("POSIX  ADVISORY  WRITE {number:05} 00:1a:{number:07} 0 EOF")
@@ -315,7 +320,7 @@ mod tests {
     ) -> (Listing, usize) {
         let (reads, next, left, room) = (0, 0, Vec::new(), PAGE_BYTES);
         let mut kernel = Kernel { list, reads, meanwhile, next, left, room };
-        (read(&mut kernel, &Wanted::of([&NODE]), by).unwrap(), kernel.reads)
+        (read(&mut kernel, by).unwrap(), kernel.reads)
     }
 
     #[rstest]
@@ -331,10 +336,9 @@ mod tests {
     ) {
         let mut list = list(before, behind);
         list.insert(before, format!("FLOCK {}", "x".repeat(longest)));
-        let (Listing { text, completeness }, _) = read_while(list, None, |_| ());
+        let (Listing { flocks, completeness }, _) = read_while(list, None, |_| ());
         assert_eq!(completeness, Completeness::Whole);
-        let line = format!("{}: {HELD}", before + 2);
-        assert!(!text.is_empty() && text.lines().all(|seen| seen == line), "{text}");
+        assert!(!flocks.is_empty() && flocks.iter().all(|seen| *seen == held()), "{flocks:?}");
     }
 
     /// A long list is read in few pieces, once it is known to be long.
@@ -378,7 +382,7 @@ mod tests {
     #[case::in_all_but_one(READINGS - 1)]
     fn a_lock_that_slides_is_seen_in_another_reading(#[case] hiding: usize) {
         let listing = read_while_it_slides(hiding, |list, reading| list[0] = lock(1000 + reading));
-        assert_eq!(listing.text.matches(HELD).count(), READINGS - hiding, "{listing:?}");
+        assert_eq!(listing.flocks, vec![held(); READINGS - hiding]);
     }
 
     /// Locks that come and go in step with the readings, and a machine on which each piece takes long.
@@ -392,7 +396,7 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(listing.text.contains(HELD), "{listing:?}");
+        assert!(listing.flocks.contains(&held()), "{listing:?}");
     }
 
     /// A reading that is cut is no answer; after one that came to its end, it is not needed.
@@ -443,8 +447,10 @@ mod tests {
         #[case] kind: io::ErrorKind,
         #[case] error: Option<io::ErrorKind>,
     ) {
-        match read(&mut Failing(Some(kind)), &Wanted::of([&NODE]), None) {
-            Ok(listing) => assert!(error.is_none() && listing.text == LINE.repeat(WHOLE_READINGS)),
+        match read(&mut Failing(Some(kind)), None) {
+            Ok(listing) => {
+                assert_eq!((error, listing.flocks), (None, vec![held(); WHOLE_READINGS]));
+            }
             Err(failure) => assert_eq!(Some(failure.kind()), error),
         }
     }

@@ -9,8 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::kernel_list::{Listing, Wanted, read_list};
-use crate::device::node::Node;
+use super::kernel_list::{Listing, read_list};
 use crate::limits::THREAD_STACK;
 
 /// A reading that began at most this long ago is good enough for a question now: reading costs as much as all the
@@ -23,9 +22,6 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// How long a caller waits for a reading if the thread has nothing else to do.
 const PATIENCE: Duration = Duration::from_millis(2);
-
-/// The most nodes that are looked for in one reading.
-const NODES: usize = 64;
 
 /// The thread, as its callers see it.
 #[derive(Debug)]
@@ -42,45 +38,37 @@ struct Shared {
 /// The state that callers and the thread share.
 #[derive(Debug, Default)]
 struct Board {
-    wanted: Wanted,
     is_asked: bool,
-    under_way: Option<Beginning>,
+    /// When the reading began that is under way.
+    under_way: Option<Instant>,
     is_over: bool,
     last: Option<Reading>,
 }
 
 impl Board {
     /// The list, if its last reading is good for a caller that first asked at that moment.
-    fn listing(&self, node: &Node, asked: Instant) -> Option<io::Result<Arc<Listing>>> {
-        let last = self.last.as_ref().filter(|it| it.is_good_for(node, asked, Instant::now()))?;
+    fn listing(&self, asked: Instant) -> Option<io::Result<Arc<Listing>>> {
+        let last = self.last.as_ref().filter(|it| it.is_good_for(asked, Instant::now()))?;
         Some(last.listing.clone().map_err(io::Error::from))
     }
 }
 
-/// What a reading is about, and when it began.
-#[derive(Clone, Debug)]
-struct Beginning {
-    about: Wanted,
-    at: Instant,
-}
-
-impl Beginning {
-    fn answers(&self, node: &Node, asked: Instant) -> bool {
-        self.about.has(node) && asked.saturating_duration_since(self.at) < GOOD_FOR
-    }
+/// Whether a reading that began at that moment answers a caller that first asked at this one.
+fn answers(began: Instant, asked: Instant) -> bool {
+    asked.saturating_duration_since(began) < GOOD_FOR
 }
 
 /// The result of one reading.
 #[derive(Debug)]
 struct Reading {
-    began: Beginning,
+    began: Instant,
     listing: Result<Arc<Listing>, io::ErrorKind>,
     ended: Instant,
 }
 
 impl Reading {
-    fn is_good_for(&self, node: &Node, asked: Instant, now: Instant) -> bool {
-        self.began.answers(node, asked) && now.saturating_duration_since(self.ended) < KEPT_FOR
+    fn is_good_for(&self, asked: Instant, now: Instant) -> bool {
+        answers(self.began, asked) && now.saturating_duration_since(self.ended) < KEPT_FOR
     }
 }
 
@@ -104,23 +92,19 @@ impl ListThread {
         Ok(Self { board })
     }
 
-    /// The list of the locks on a node, for a caller that first asked at that moment. `None` while it is being read.
+    /// The list, for a caller that first asked at that moment. `None` while it is being read.
     ///
     /// # Errors
     /// If the list could not be read.
-    pub(super) fn listing(&self, node: &Node, asked: Instant) -> io::Result<Option<Arc<Listing>>> {
+    pub(super) fn listing(&self, asked: Instant) -> io::Result<Option<Arc<Listing>>> {
         let mut board = self.board.board();
-        if let Some(listing) = board.listing(node, asked) {
+        if let Some(listing) = board.listing(asked) {
             return listing.map(Some);
         }
         // Another reading would only delay the next caller.
-        if board.under_way.as_ref().is_some_and(|began| began.answers(node, asked)) {
+        if board.under_way.is_some_and(|began| answers(began, asked)) {
             return Ok(None);
         }
-        if board.wanted.len() >= NODES {
-            board.wanted = Wanted::default();
-        }
-        board.wanted.add(node);
         board.is_asked = true;
         self.board.changed.notify_all();
         if board.under_way.is_some() {
@@ -135,7 +119,7 @@ impl ListThread {
             }
             let waited = self.board.changed.wait_timeout(board, left);
             board = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if let Some(listing) = board.listing(node, asked) {
+            if let Some(listing) = board.listing(asked) {
                 return listing.map(Some);
             }
         }
@@ -160,11 +144,11 @@ fn keep_reading(shared: &Shared) {
             return;
         }
         board.is_asked = false;
-        let began = Beginning { about: board.wanted.clone(), at: Instant::now() };
-        board.under_way = Some(began.clone());
+        let began = Instant::now();
+        board.under_way = Some(began);
         drop(board);
 
-        let listing = read_list(&began.about, None).map(Arc::new).map_err(|error| error.kind());
+        let listing = read_list(None).map(Arc::new).map_err(|error| error.kind());
         let ended = Instant::now();
 
         let mut board = shared.board();
@@ -179,11 +163,6 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::device::node::Numbers;
-
-    const NODE: Node =
-        Node { file_system: Numbers { major: 0, minor: 0x16 }, inode: 88, device: None };
-
     /// Times are in milliseconds. A reading is good if it began after the question or a moment before it, and is not
     /// too old.
     #[rstest]
@@ -203,11 +182,8 @@ mod tests {
         let (start, [began, ended]) = (Instant::now(), reading);
         let at = |millis| start + Duration::from_millis(millis);
         let listing = Ok(Arc::new(Listing::default()));
-        let began = Beginning { about: Wanted::of([&NODE]), at: at(began) };
-        let reading = Reading { began, listing, ended: at(ended) };
-        assert_eq!(reading.is_good_for(&NODE, at(asked), at(now)), is_good);
-        let other = Node { inode: 89, ..NODE };
-        assert!(!reading.is_good_for(&other, at(asked), at(now)));
+        let reading = Reading { began: at(began), listing, ended: at(ended) };
+        assert_eq!(reading.is_good_for(at(asked), at(now)), is_good);
     }
 
     /// A caller that serves others never waits for the thread, however long it takes.
@@ -215,12 +191,12 @@ mod tests {
     fn a_request_for_a_list_being_read_comes_back() {
         let board = Arc::new(Shared::default());
         let (at, asked) = (Instant::now(), Instant::now() + GOOD_FOR);
-        board.board().under_way = Some(Beginning { about: Wanted::of([&NODE]), at });
+        board.board().under_way = Some(at);
         let list_thread = ListThread { board: Arc::clone(&board) };
         // The reading under way answers the first of them.
         for (asked, needs_another) in [(at, false), (asked, true)] {
             for _ in 0..1000 {
-                assert!(list_thread.listing(&NODE, asked).unwrap().is_none());
+                assert!(list_thread.listing(asked).unwrap().is_none());
             }
             assert_eq!(board.board().is_asked, needs_another);
         }
@@ -228,21 +204,11 @@ mod tests {
             let board = Arc::clone(&board);
             thread::spawn(move || keep_reading(&board))
         };
-        while list_thread.listing(&NODE, asked).unwrap().is_none() {
+        while list_thread.listing(asked).unwrap().is_none() {
             assert!(asked.elapsed() < Duration::from_secs(60));
             thread::yield_now();
         }
         drop(list_thread);
         thread.join().unwrap();
-    }
-
-    /// A question about more nodes than one reading looks for is answered.
-    #[test]
-    fn the_nodes_are_bounded() {
-        let list_thread = ListThread::begin().unwrap();
-        for inode in 0..2 * NODES as u64 {
-            let _ = list_thread.listing(&Node { inode, ..NODE }, Instant::now()).unwrap();
-            assert!(list_thread.board.board().wanted.len() <= NODES);
-        }
     }
 }

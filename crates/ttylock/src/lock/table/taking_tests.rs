@@ -18,8 +18,8 @@ use super::{Answer, Layout, Stop, Table};
 use crate::device::name::DeviceName;
 use crate::device::node::Node;
 use crate::lock::backoff::Backoff;
-use crate::lock::flock::{self, Flocks};
-use crate::lock::kernel_list::{Completeness, Listing, place_of};
+use crate::lock::flock::{self, FlockHolder, Flocks};
+use crate::lock::kernel_list::{Completeness, Listing};
 use crate::lock::meanwhile::{self, Moment};
 use crate::lock::{Cause, Contended, Event, Outcome, Pass, Request};
 use crate::test_processes::{Sleeper, ended};
@@ -440,9 +440,10 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
 
 /// The kernel's list with `flock(2)` on a file, taken by that process.
 fn listing_of(file: &File, pid: Pid) -> Listing {
-    let place = place_of(&Node::of(&file.metadata().unwrap()));
-    let text = format!("1: FLOCK  ADVISORY  WRITE {pid} {place} 0 EOF\n");
-    Listing { text, completeness: Completeness::Whole }
+    let node = Node::of(&file.metadata().unwrap());
+    let place = (node.file_system.major, node.file_system.minor, node.inode);
+    let flocks = vec![(place, FlockHolder::Process(pid))];
+    Listing { flocks, completeness: Completeness::Whole }
 }
 
 /// Another process may hold a file just for a moment, when its holder has ended: it is tried again. A stranger that
