@@ -1,5 +1,7 @@
 //! Which device numbers are serial ports. Text in, values out. Pure.
 
+use ttylock::{Numbers, has_serial_driver};
+
 /// The majors of serial ports that are the same on every Linux (its `devices.txt`): modems on
 /// USB, USB converters, and the ports of small machines.
 const MAJORS: [u32; 3] = [166, 188, 204];
@@ -13,20 +15,9 @@ pub(crate) fn is_port(major: u32, minor: u32) -> bool {
     MAJORS.contains(&major) || major == TTY_MAJOR && minor >= FIRST_PORT
 }
 
-/// Whether a driver of type `serial` has the number. Source: proc(5), `/proc/tty/drivers`: name,
-/// node, major, one minor or a range, type.
+/// Whether a driver of serial ports has the number, by the content of `/proc/tty/drivers`.
 pub(crate) fn is_listed(drivers: &str, major: u32, minor: u32) -> bool {
-    drivers.lines().any(|line| {
-        let mut words = line.split_ascii_whitespace().rev();
-        let (Some("serial"), Some(minors), Some(of)) = (words.next(), words.next(), words.next())
-        else {
-            return false;
-        };
-        let (first, last) = minors.split_once('-').unwrap_or((minors, minors));
-        let within = |first: u32, last: u32| (first..=last).contains(&minor);
-        of.parse() == Ok(major)
-            && first.parse().is_ok_and(|first| last.parse().is_ok_and(|last| within(first, last)))
-    })
+    has_serial_driver(drivers, Numbers { major: major.into(), minor: minor.into() })
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub mod tcp;
 
 pub use age::age;
 pub use device::links::Links;
-pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice};
+pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice, has_serial_driver};
 pub use device::name::{DeviceName, NAME_BYTES, NotADevice};
 pub use device::node::follow;
 pub use device::udev::links as udev_links;

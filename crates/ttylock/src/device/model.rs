@@ -68,6 +68,32 @@ impl Numbers {
     }
 }
 
+/// The name of a device by the content of `/proc/tty/drivers`. A line is `usbserial /dev/ttyUSB 188 0-511 serial`, and the
+/// device 188:3 is `ttyUSB3` then. `None` for a device of none of the drivers, and no name for a pseudo-terminal.
+pub(super) fn named_by(drivers: &str, device: Numbers) -> Option<Option<String>> {
+    drivers.lines().find_map(|line| {
+        // The name of a driver may have blanks.
+        let mut words = line.split_ascii_whitespace().rev();
+        let [kind, minors, major, path] = std::array::from_fn(|_| words.next());
+        let (first, last) = minors?.split_once('-').unwrap_or((minors?, minors?));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        let unit = device.minor.checked_sub(first).filter(|_| device.minor <= last)?;
+        let (name, kind) = (path?.strip_prefix("/dev/")?, kind?);
+        let is_it = major?.parse() == Ok(device.major);
+        match kind {
+            "serial" if is_it => Some(Some(format!("{name}{unit}"))),
+            _ if is_it && kind.starts_with("pty:") => Some(None),
+            _ => None,
+        }
+    })
+}
+
+/// Whether a driver of serial ports has this device, by the content of `/proc/tty/drivers`.
+#[must_use]
+pub fn has_serial_driver(drivers: &str, device: Numbers) -> bool {
+    matches!(named_by(drivers, device), Some(Some(_)))
+}
+
 /// Why a name leads to no device below `/dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolveError {

@@ -4,8 +4,8 @@
 use std::io;
 use std::path::Path;
 
+use super::model::{Numbers, named_by};
 use super::name::DeviceName;
-use super::node::Numbers;
 use super::udev::absent;
 
 /// Links from the numbers of character devices to the kernel's names for them. Source: the kernel's
@@ -40,25 +40,6 @@ fn name_from(link: &Path, drivers: &Path, device: Numbers) -> io::Result<Option<
     }
 }
 
-/// A line is `usbserial /dev/ttyUSB 188 0-511 serial`, and the device 188:3 is `ttyUSB3` then. `None` for a device of
-/// none of the drivers, and no name for a pseudo-terminal.
-fn named_by(drivers: &str, device: Numbers) -> Option<Option<String>> {
-    drivers.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let [path, major, minors, kind] = std::array::from_fn(|_| words.next());
-        let (first, last) = minors?.split_once('-').unwrap_or((minors?, minors?));
-        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        let unit = device.minor.checked_sub(first).filter(|_| device.minor <= last)?;
-        let (name, kind) = (path?.strip_prefix("/dev/")?, kind?);
-        let is_it = major?.parse() == Ok(device.major);
-        match kind {
-            "serial" if is_it => Some(Some(format!("{name}{unit}"))),
-            _ if is_it && kind.starts_with("pty:") => Some(None),
-            _ => None,
-        }
-    })
-}
-
 /// The last part, in which `!` stands for `/`.
 fn name_in(target: &Path) -> Option<String> {
     let name = target.file_name()?.to_str()?.replace('!', "/");
@@ -87,6 +68,7 @@ mod tests {
     #[case::no_serial_port(4, 1, None)]
     #[case::of_no_driver(4, 96, None)]
     #[case::pseudo_terminal(136, 0, Some(None))]
+    #[case::of_a_driver_with_a_blank(240, 2, Some(Some("ttyX2")))]
     fn names_by_driver(#[case] major: u64, #[case] minor: u64, #[case] name: Option<Option<&str>>) {
         assert_eq!(
             named_by(DRIVERS_OF_A_MACHINE, Numbers { major, minor }),
@@ -100,6 +82,7 @@ serial               /dev/ttyS      4 64-95 serial
 ttyAMA               /dev/ttyAMA    204 64 serial
 pty_slave            /dev/pts      136 0-1048575 pty:slave
 unknown              /dev/tty        4 1-63 console
+odd driver           /dev/ttyX     240 0-3 serial
 ";
 
     /// A process that may not read `/sys` must meet one that may.
