@@ -1,11 +1,12 @@
 //! One small machine with a port, `lfp`, and a service where a test wants one.
 
-use std::path::Path;
-
-use testbed::{Command, End, LIMIT, Layout, Process, Sandbox, User, until};
+use testbed::{Command, End, LFPD, LIMIT, Layout, Process, Sandbox, User, comes, until};
 
 /// The port of the machine.
 pub(crate) const PORT: &str = "/dev/ttyW0";
+
+/// A process that is gone.
+pub(crate) const GONE: u32 = 4_000_000;
 
 /// A machine, and what runs on it from the start.
 pub(crate) struct Bench {
@@ -13,9 +14,21 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
+    /// With `lfp` and `lfpd` besides.
+    pub(crate) fn of(layout: Layout) -> Self {
+        let layout = layout
+            .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
+            .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"));
+        Self { sandbox: layout.enter() }
+    }
+
+    pub(crate) fn layout(mode: &str, owner: &str) -> Layout {
+        Sandbox::layout().port("ttyW0").lock_dir(mode, owner)
+    }
+
     /// Only the service's user may write the lock directory.
     pub(crate) fn closed() -> Self {
-        Self::with_lock_dir("0755", "lfpd:lfpd", &[])
+        Self::of(Self::layout("0755", "lfpd:lfpd"))
     }
 
     /// The same with a service, which ends with the machine.
@@ -25,57 +38,36 @@ impl Bench {
         bench
     }
 
-    /// As [`closed`](Self::closed) with one more program, as `/run/test/NAME`.
-    pub(crate) fn closed_with(name: &str, program: &Path) -> Self {
-        Self::with_lock_dir("0755", "lfpd:lfpd", &[(name, program)])
-    }
-
     /// Everybody may write the lock directory, as on Debian.
     pub(crate) fn open() -> Self {
-        Self::with_lock_dir("1777", "root:root", &[])
-    }
-
-    pub(crate) fn with_lock_dir(mode: &str, owner: &str, programs: &[(&str, &Path)]) -> Self {
-        let layout = Sandbox::layout()
-            .port("ttyW0")
-            .lock_dir(mode, owner)
-            .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
-            .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"));
-        let bring = |layout: Layout, (name, path): &(&str, &Path)| layout.bring(name, path);
-        Self { sandbox: programs.iter().fold(layout, bring).enter() }
+        Self::of(Self::layout("1777", "root:root"))
     }
 
     /// A service on the usual Unix socket, started for each connection as systemd does it.
     pub(crate) fn serve(&self, user: User) -> Process<'_> {
-        let owner = user.uid().to_string();
-        let made = self.sandbox.command("install").args(["-d", "-o", &owner, "/run/lfpd"]).run();
-        assert_eq!(made.code(), 0, "{made}");
-        let words = ["--accept", "--inetd", "--listen=/run/lfpd/lfpd.sock", "/run/test/lfpd"];
-        let mut service =
-            self.sandbox.command("systemd-socket-activate").args(words).user(user).spawn();
+        self.make_place(user, "0755");
+        self.activate(user, "/run/lfpd/lfpd.sock")
+    }
+
+    pub(crate) fn make_place(&self, user: User, mode: &str) {
+        let words = ["-d", "-m", mode, "-o", &user.uid().to_string(), "/run/lfpd"];
+        self.sandbox.command("install").args(words).run().expect(0);
+    }
+
+    /// The same wherever it is to listen.
+    pub(crate) fn activate(&self, user: User, address: &str) -> Process<'_> {
+        let words = ["--accept", "--inetd", "--listen", address, LFPD];
+        let service = self.sandbox.command("systemd-socket-activate").args(words);
+        let mut service = service.user(user).spawn();
         service.expect("Listening on");
-        let opened = self.shell(User::Root, "chmod 0666 /run/lfpd/lfpd.sock");
-        assert_eq!(opened.code(), 0, "{opened}");
+        self.shell(user, &format!("test ! -S {address} || chmod 0666 {address}")).expect(0);
         service
     }
 
     /// A service of one process for all, where clients can wait in line.
     pub(crate) fn listen(&self, user: User) -> Process<'_> {
-        self.listen_for(user, PORT)
-    }
-
-    /// The same on a machine with another port.
-    pub(crate) fn listen_for(&self, user: User, port: &str) -> Process<'_> {
-        let owner = user.uid().to_string();
-        let made = self.sandbox.command("install").args(["-d", "-o", &owner, "/run/lfpd"]).run();
-        assert_eq!(made.code(), 0, "{made}");
-        let words = ["--listen", "unix:/run/lfpd/lfpd.sock"];
-        let service = self.sandbox.command("/run/test/lfpd").args(words).user(user).spawn();
-        let server = ["--server", "/run/lfpd/lfpd.sock", "who", port];
-        let asked = || self.lfp(User::Root, &server).run();
-        let answered = until(LIMIT, || (asked().code() == 0).then_some(()));
-        assert!(answered.is_some(), "{}: {}", service.output(), asked());
-        service
+        self.make_place(user, "0755");
+        self.sandbox.serve(user, &[])
     }
 
     /// `lfp` with these words, without input.
@@ -94,18 +86,38 @@ impl Bench {
         self.sandbox.command("sh").args(["-c", line]).user(user).no_input().run()
     }
 
-    /// A process that lives until it is killed, with a lock in its name.
+    /// A line as a person types it, with `lfp` where the shell finds it.
+    pub(crate) fn typed(&self, user: User, line: &str) -> Command<'_> {
+        let line = format!("PATH=/run/test:$PATH; cd /tmp; {line}");
+        self.sandbox.command("sh").args(["-c", &line]).user(user)
+    }
+
+    /// A lock file in a user's name.
+    pub(crate) fn plant(&self, user: User, name: &str, pid: u32) {
+        self.shell(user, &format!("printf '%10d\\n' {pid} >'/run/lock/{name}'")).expect(0);
+    }
+
+    /// A process that lives until it is killed.
+    pub(crate) fn sleep(&self, user: User) -> Process<'_> {
+        self.sandbox.command("sleep").arg(LONG).user(user).spawn()
+    }
+
+    /// The same with a lock in its name.
     pub(crate) fn holder(&self, user: User) -> Process<'_> {
-        let holder = self.sandbox.command("sleep").arg("1000").user(user).spawn();
+        let holder = self.sleep(user);
         let pid = holder.pid().to_string();
-        let taken = self.lfp(User::Root, &["--direct", "lock", "--pid", &pid, PORT]).run();
-        assert_eq!(taken.code(), 0, "{taken}");
+        self.lfp(User::Root, &["--direct", "lock", "--pid", &pid, PORT]).run().expect(0);
         holder
     }
 
     /// The pid in the port's lock file.
     pub(crate) fn locked_by(&self) -> Option<u32> {
-        let content = self.sandbox.read("/run/lock/LCK..ttyW0")?;
+        self.holder_of("ttyW0")
+    }
+
+    /// That of another port.
+    pub(crate) fn holder_of(&self, port: &str) -> Option<u32> {
+        let content = self.sandbox.read(&format!("/run/lock/LCK..{port}"))?;
         String::from_utf8_lossy(&content).trim().parse().ok()
     }
 
@@ -118,8 +130,7 @@ impl Bench {
             let line = self.sandbox.read(&format!("/proc/{pid}/cmdline"))?;
             (line == words.as_bytes()).then_some(pid)
         });
-        assert!(sleeper.is_some(), "no sleep has the lock");
-        sleeper.unwrap_or_default()
+        sleeper.expect("a sleep that has the lock")
     }
 
     /// The children of a process.
@@ -144,13 +155,11 @@ impl Bench {
             let line = self.sandbox.read(&format!("/proc/{child}/cmdline"))?;
             String::from_utf8_lossy(&line).contains("exec-when-told").then_some(child)
         });
-        assert!(child.is_some(), "nobody waits for a lock: {}", lfp.output());
-        child.unwrap_or_default()
+        child.unwrap_or_else(|| panic!("nobody waits for a lock: {}", lfp.output()))
     }
 
     pub(crate) fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
-        let found = until(LIMIT, || condition().then_some(()));
-        assert!(found.is_some(), "waited in vain for {what}");
+        assert!(comes(|| condition()), "waited in vain for {what}");
     }
 
     /// No lock of the port is left.

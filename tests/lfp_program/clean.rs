@@ -1,15 +1,9 @@
 //! `lfp clean`: what is removed, what is left, and the messages about it.
 
+use rstest::rstest;
 use testbed::{LIMIT, User};
 
-use crate::bench::{Bench, PORT};
-
-/// A lock file of a process that is gone, made by this user.
-fn plant(bench: &Bench, user: User, name: &str) {
-    let line = format!("printf '%10d\\n' 4000000 >/run/lock/{name}");
-    let planted = bench.shell(user, &line);
-    assert_eq!(planted.code(), 0, "{planted}");
-}
+use crate::bench::{Bench, GONE, PORT};
 
 /// The locks that are not by number: the port is a pseudo-terminal, and has one of those besides.
 fn names(bench: &Bench) -> Vec<String> {
@@ -24,55 +18,44 @@ fn names(bench: &Bench) -> Vec<String> {
 fn in_a_sticky_directory() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Bob);
-    plant(&bench, User::Alice, "LCK..ttyS1");
-    plant(&bench, User::Alice, "LK.005.188.000");
-    plant(&bench, User::Bob, "LCK..ttyS2");
-    let end = bench.lfp(User::Alice, &["clean"]).run();
-    assert_eq!(end.code(), 77, "{end}");
+    bench.plant(User::Alice, "LCK..ttyS1", GONE);
+    bench.plant(User::Alice, "LK.005.188.000", GONE);
+    bench.plant(User::Bob, "LCK..ttyS2", GONE);
+    let end = bench.lfp(User::Alice, &["clean"]).run().expect(77);
     assert!(end.said("removed /var/lock/LCK..ttyS1 (pid 4000000)"), "{end}");
     assert!(end.said("removed /var/lock/LK.005.188.000"), "{end}");
     assert!(end.said("left /var/lock/LCK..ttyS2 (pid 4000000)"), "{end}");
     assert!(end.said("as bob or root") && end.said("CAP_FOWNER"), "{end}");
     assert_eq!(names(&bench), ["LCK..ttyS2", "LCK..ttyW0"]);
 
-    let end = bench.lfp(User::Alice, &["--json", "clean"]).run();
-    assert_eq!(end.code(), 77, "{end}");
+    let end = bench.lfp(User::Alice, &["--json", "clean"]).run().expect(77);
     assert!(end.said("\"removed\":[],\"left\":[{\"device\":\"/dev/ttyS2\""), "{end}");
     assert!(end.said("\"help\":\""), "{end}");
     assert!(end.said("\"outcome\":\"not-permitted\",\"message\":\"some stale locks"), "{end}");
     assert!(!end.said("}\n{"), "one value: {end}");
 
-    let end = bench.lfp(User::Root, &["clean"]).run();
-    assert_eq!(end.code(), 0, "{end}");
+    bench.lfp(User::Root, &["clean"]).run().expect(0);
     assert_eq!(names(&bench), ["LCK..ttyW0"], "the living keep theirs");
 }
 
 /// The service may remove what the caller may not.
-#[test]
+#[rstest]
+#[case::in_a_sticky_directory(Bench::open, User::Bob, User::UucpWithFowner, "as bob or root")]
+#[case::in_a_closed_one(Bench::closed, User::Lfpd, User::Lfpd, "the directory belongs to lfpd")]
 #[ignore = "needs namespaces: tests/run"]
-fn clean_uses_the_service_where_the_caller_has_no_right() {
-    let bench = Bench::open();
-    let _service = bench.serve(User::UucpWithFowner);
-    plant(&bench, User::Bob, "LCK..ttyS2");
-    let end = bench.lfp(User::Alice, &["--direct", "clean"]).run();
-    assert_eq!(end.code(), 77, "{end}");
-    let end = bench.lfp(User::Alice, &["clean"]).run();
-    assert_eq!(end.code(), 0, "{end}");
+fn clean_uses_the_service_where_the_caller_has_no_right(
+    #[case] machine: fn() -> Bench,
+    #[case] owner: User,
+    #[case] service: User,
+    #[case] remedy: &str,
+) {
+    let bench = machine();
+    bench.plant(owner, "LCK..ttyS2", GONE);
+    let _service = bench.serve(service);
+    let end = bench.lfp(User::Alice, &["--direct", "clean"]).run().expect(77);
+    assert!(end.said(remedy), "{end}");
+    let end = bench.lfp(User::Alice, &["clean"]).run().expect(0);
     assert!(end.said("removed /var/lock/LCK..ttyS2"), "{end}");
-    bench.assert_free();
-}
-
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn in_a_closed_directory() {
-    let bench = Bench::closed();
-    plant(&bench, User::Lfpd, "LCK..ttyS2");
-    let end = bench.lfp(User::Alice, &["clean"]).run();
-    assert_eq!(end.code(), 77, "{end}");
-    assert!(end.said("the directory belongs to lfpd"), "{end}");
-    let _service = bench.serve(User::Lfpd);
-    let end = bench.lfp(User::Alice, &["clean"]).run();
-    assert_eq!(end.code(), 0, "{end}");
     bench.assert_free();
 }
 
@@ -86,12 +69,10 @@ fn only_stale_locks_are_removed() {
                 printf '%10d\\n' 4000000 >notes; printf '%10d\\n' 4000000 >LCK..TM.abc; exec sleep 1000";
     let _owner = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
     bench.wait_for("all of them", || bench.sandbox.locks().len() == 7);
-    let end = bench.lfp(User::Root, &["clean"]).run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.lfp(User::Root, &["clean"]).run().expect(0);
     assert_eq!(bench.sandbox.locks().len(), 7, "{end}");
     assert!(bench.sandbox.path("/etc/passwd").exists());
-    let free = bench.called(User::Root, &["--direct", "lock", PORT]).run();
-    assert_eq!(free.code(), 0, "{free}");
+    bench.called(User::Root, &["--direct", "lock", PORT]).run().expect(0);
 }
 
 /// A process that holds it by `flock(2)` may be breaking it now: then the lock is its own, and no longer stale.
@@ -99,12 +80,11 @@ fn only_stale_locks_are_removed() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_lock_that_another_process_is_removing_stays() {
     let bench = Bench::open();
-    plant(&bench, User::Bob, "LCK..ttyS1");
+    bench.plant(User::Bob, "LCK..ttyS1", GONE);
     let words = ["/run/lock/LCK..ttyS1", "sh", "-c", "echo held; exec sleep 1000"];
     let mut other = bench.sandbox.command("flock").args(words).user(User::Bob).spawn();
     other.expect("held");
-    let end = bench.lfp(User::Root, &["--direct", "clean"]).run();
-    assert_eq!(end.code(), 77, "{end}");
+    let end = bench.lfp(User::Root, &["--direct", "clean"]).run().expect(77);
     assert!(end.said("another process is removing it"), "{end}");
     assert_eq!(bench.sandbox.locks(), ["LCK..ttyS1"]);
 }
@@ -115,15 +95,14 @@ fn a_lock_that_another_process_is_removing_stays() {
 fn a_stale_lock_that_an_outsider_flocks_is_removed() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "mkdir /run/lfpd").code(), 0);
-    plant(&bench, User::Bob, "LCK..ttyS1");
+    bench.plant(User::Bob, "LCK..ttyS1", GONE);
     // Not by flock(1), which opens it with O_CREAT: fs.protected_regular refuses that here.
     let line = "import fcntl, time; file = open('/run/lock/LCK..ttyS1'); \
         fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(1000)";
     let outsider = bench.sandbox.command("/usr/bin/python3").args(["-c", line]);
     let mut outsider = outsider.user(User::Alice).spawn();
     outsider.expect("held");
-    let end = bench.lfp(User::Root, &["--direct", "clean"]).run();
-    assert_eq!(end.code(), 0, "{end}");
+    bench.lfp(User::Root, &["--direct", "clean"]).run().expect(0);
     bench.assert_free();
 }
 
@@ -134,13 +113,11 @@ fn as_many_as_there_are() {
     let bench = Bench::open();
     let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
     assert_eq!(bench.shell(User::Bob, line).code(), 0);
-    let end = bench.lfp(User::Bob, &["clean"]).limit(4 * LIMIT).run();
-    assert_eq!(end.code(), 0, "{end}");
+    bench.lfp(User::Bob, &["clean"]).limit(4 * LIMIT).run().expect(0);
     bench.assert_free();
     let line = "cd /run/lock; for n in $(seq 1100); do printf '%10d\\n' 1 >LCK..x$n; done";
     assert_eq!(bench.shell(User::Bob, line).code(), 0);
-    let end = bench.lfp(User::Bob, &["clean"]).run();
-    assert_eq!(end.code(), 77, "{end}");
+    let end = bench.lfp(User::Bob, &["clean"]).run().expect(77);
     assert!(end.said("more than 1024 lock files in one directory"), "{end}");
 }
 
@@ -149,10 +126,9 @@ fn as_many_as_there_are() {
 #[ignore = "needs namespaces: tests/run"]
 fn beside_an_endless_list_of_the_kernels() {
     let bench = Bench::open();
-    plant(&bench, User::Bob, "LCK..ttyS1");
+    bench.plant(User::Bob, "LCK..ttyS1", GONE);
     let line = "mount --bind /dev/zero /proc/locks && exec /run/test/lfp clean";
-    let end = bench.sandbox.command("unshare").args(["--mount", "sh", "-c", line]).run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.sandbox.command("unshare").args(["--mount", "sh", "-c", line]).run().expect(0);
     assert!(!end.said("not all were looked at"), "{end}");
     bench.assert_free();
 }

@@ -39,25 +39,20 @@ fn in_steps<'s>(bench: &'s Bench, port: &str, its: &[&str]) -> Process<'s> {
 
 /// By a child of the command, and by what the command has been given.
 #[rstest]
-#[case::by_a_child("sh -c 'exec cat' <PORT & true")]
-#[case::by_a_grandchild("(sh -c 'sleep 1000; true' <PORT; true) & true")]
+#[case::by_a_child("sh -c 'sh -c \"exec cat\" <PORT & echo 0.; read line'")]
+#[case::by_a_grandchild("sh -c '(sh -c \"sleep 1000; true\" <PORT; true) & echo 0.; read line'")]
+#[case::inherited("sh -c 'echo 0.; exec sleep 1000' <PORT")]
 #[ignore = "needs root: tests/run"]
-fn a_port_opened_by_a_descendant_of_the_command_is_exclusive(
-    #[case] step: &str,
+fn a_port_that_the_command_has_in_whatever_way_is_exclusive(
+    #[case] command: &str,
     #[values(PORT, CONSOLE)] port: &str,
 ) {
     let (_console, bench) = machine();
-    let _lfp = in_steps(&bench, port, &[&step.replace("PORT", port)]);
+    let run = format!("exec /run/test/lfp run --no-shim --exclusive {port} -- ");
+    let line = run + &command.replace("PORT", port);
+    let mut lfp = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
+    lfp.expect("0.");
     wait_until_exclusive(&bench, port);
-}
-
-#[test]
-#[ignore = "needs root: tests/run"]
-fn a_port_that_the_command_inherits_is_exclusive_too() {
-    let (_console, bench) = machine();
-    let line = format!("exec /run/test/lfp run --exclusive {PORT} -- sleep 1000 <{PORT}");
-    let _lfp = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
-    wait_until_exclusive(&bench, PORT);
 }
 
 /// The far end of a pseudo-terminal sees the command's close, too.

@@ -40,8 +40,7 @@ fn a_service_that_hangs_is_not_said_to_be_absent() {
     let service = bench.listen(User::Lfpd);
     service.signal("STOP");
     let socket = "/run/lfpd/lfpd.sock";
-    let end = bench.called(User::Alice, &["--server", socket, "who", PORT]).run();
-    assert_eq!(end.code(), 69, "{end}");
+    let end = bench.called(User::Alice, &["--server", socket, "who", PORT]).run().expect(69);
     assert!(end.said("lfp: the lock file service does not answer\n"), "{end}");
     assert!(end.said("/run/lfpd/lfpd.sock: the service gave no reply in time\n"), "{end}");
     assert!(end.said("if this goes on, restart") && !end.said("to start the service"), "{end}");
@@ -61,8 +60,7 @@ fn a_lock_is_not_taken_after_the_timeout(#[case] words: &[&str]) {
     let mut shell = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
     shell.expect("code 75");
     holder.kill();
-    let free = bench.lfp(User::Bob, &["run", "--timeout", "9", PORT, "--", "true"]).run();
-    assert_eq!(free.code(), 0, "{free}");
+    bench.lfp(User::Bob, &["run", "--timeout", "9", PORT, "--", "true"]).run().expect(0);
     bench.assert_free();
     shell.end_input();
 }
@@ -78,6 +76,5 @@ fn a_limit_on_the_size_of_files_is_a_refusal() {
     assert!((64..=78).contains(&refused.code()), "{refused}");
     bench.assert_free();
     let line = "cd /tmp; ulimit -f 0; echo x >xfsz";
-    let command = bench.called(User::Alice, &["run", PORT, "--", "sh", "-c", line]).run();
-    assert_eq!(command.code(), 128 + 25, "{command}");
+    bench.called(User::Alice, &["run", PORT, "--", "sh", "-c", line]).run().expect(128 + 25);
 }

@@ -3,25 +3,7 @@
 use rstest::rstest;
 use testbed::{LIMIT, Process, User, until};
 
-use crate::bench::{Bench, LONG, PORT};
-
-/// A program of Alice's that holds the port in one of the ways of the field.
-fn by_flock(bench: &Bench) -> Process<'_> {
-    let words = ["/dev/ttyW0", "-c", "echo ready; sleep 1000"];
-    let mut holder = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
-    holder.expect("ready");
-    holder
-}
-
-fn by_opening(bench: &Bench) -> Process<'_> {
-    // Not as its terminal, which everybody would see.
-    let script = "import os; os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)
-print('ready', flush=True); input()";
-    let python = bench.sandbox.command("python3").args(["-c", script]);
-    let mut holder = python.user(User::Alice).spawn();
-    holder.expect("ready");
-    holder
-}
+use crate::bench::{Bench, GONE, LONG, PORT};
 
 /// No daemon, no root, no right on the lock directory.
 #[test]
@@ -35,7 +17,9 @@ fn everybody_sees_lock_files_and_flocks() {
     holder.kill();
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("stale"), "{told}");
-    let flock = by_flock(&bench);
+    let words = ["/dev/ttyW0", "-c", "echo ready; sleep 1000"];
+    let mut flock = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
+    flock.expect("ready");
     let told = bench.lfp(User::Bob, &["who", "ttyW0"]).run();
     assert!(told.said("flock") && told.said(&flock.pid().to_string()), "{told}");
 }
@@ -45,7 +29,12 @@ fn everybody_sees_lock_files_and_flocks() {
 #[ignore = "needs namespaces: tests/run"]
 fn open_ports_are_shown_to_users_who_may_see_them() {
     let bench = Bench::closed();
-    let holder = by_opening(&bench);
+    // Not as its terminal, which everybody would see.
+    let script = "import os; os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)
+print('ready', flush=True); input()";
+    let python = bench.sandbox.command("python3").args(["-c", script]);
+    let mut holder = python.user(User::Alice).spawn();
+    holder.expect("ready");
     let pid = holder.pid().to_string();
     for user in [User::Root, User::Alice] {
         let told = bench.lfp(user, &["who", PORT]).run();
@@ -62,8 +51,7 @@ fn open_ports_are_shown_to_users_who_may_see_them() {
 fn all_devices_in_one_list() {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
-    let stale = "printf '%10d\\n' 4000000 >/run/lock/LCK..ttyS9";
-    assert_eq!(bench.shell(User::Bob, stale).code(), 0);
+    bench.plant(User::Bob, "LCK..ttyS9", GONE);
     let told = bench.lfp(User::Bob, &["list"]).run();
     let lines: Vec<&str> = told.output().lines().collect();
     assert!(lines[0].starts_with("DEVICE"), "{told}");
@@ -85,11 +73,10 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
                 ln -s ttyW0 /dev/modemW";
     assert_eq!(bench.shell(User::Root, made).code(), 0);
     let _service = bench.serve(User::Lfpd);
-    let holder = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let holder = bench.sleep(User::Alice);
     let pid = holder.pid().to_string();
     let by_id = "/dev/serial/by-id/usb-W-if00";
-    let taken = bench.lfp(User::Root, &["--direct", "lock", "--pid", &pid, by_id]).run();
-    assert_eq!(taken.code(), 0, "{taken}");
+    bench.lfp(User::Root, &["--direct", "lock", "--pid", &pid, by_id]).run().expect(0);
     assert_eq!(bench.sandbox.locks().len(), 6, "{:?}", bench.sandbox.locks());
     for words in [&["list"][..], &["who", PORT], &["who", "modemW", by_id, PORT]] {
         let told = bench.lfp(User::Bob, &[route, words].concat()).run();
@@ -145,7 +132,6 @@ fn the_service_is_asked_where_it_is() {
 /// Every member is there in every case, with its type; the document in lfp(1) is this table.
 #[rstest]
 #[case::who(&["--json", "who", PORT], "d['devices'][0]['holders'][0]")]
-#[case::who_after(&["who", "--json", PORT], "d['devices'][0]['holders'][0]")]
 #[case::list(&["--json", "list"], "d['devices'][0]['holders'][0]")]
 #[case::lock(&["--json", "lock", PORT], "d['holders'][0]")]
 #[case::run(&["--json", "run", PORT, "--", "true"], "d['holders'][0]")]
@@ -167,14 +153,8 @@ print('fine')",
         holder.pid()
     );
     let line = format!("/run/test/lfp {} | python3 -c \"$CHECK\"", words.join(" "));
-    let end = bench
-        .sandbox
-        .command("sh")
-        .args(["-c", &line])
-        .env("CHECK", &check)
-        .user(User::Bob)
-        .no_input()
-        .run();
+    let sh = bench.sandbox.command("sh").args(["-c", &line]).env("CHECK", &check);
+    let end = sh.user(User::Bob).no_input().run();
     assert!(end.said("fine"), "{end}");
 }
 
@@ -202,13 +182,9 @@ fn text_from_strangers_cannot_control_the_terminal() {
     let bench = Bench::open();
     let script =
         "cp /bin/sleep \"$EVIL\" && exec /run/test/lfp --direct run ttyW0 -- \"$EVIL\" 1000";
-    let _evil = bench
-        .sandbox
-        .command("sh")
-        .args(["-c", script])
-        .env("EVIL", "/tmp/\x1b[2J\x1b]0;owned\x07\r\n\u{9b}31m\"x\\")
-        .user(User::Alice)
-        .spawn();
+    let evil = "/tmp/\x1b[2J\x1b]0;owned\x07\r\n\u{9b}31m\"x\\";
+    let sh = bench.sandbox.command("sh").args(["-c", script]).env("EVIL", evil);
+    let _evil = sh.user(User::Alice).spawn();
     bench.wait_for("the lock", || bench.locked_by().is_some());
     let planted =
         "printf '%10d\\n' $$ >\"/run/lock/$(printf 'LCK..\\033[2J\\ttty')\"; exec sleep 1000";
@@ -267,18 +243,16 @@ fn tables_have_colours_only_on_a_capable_terminal(
 fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::open();
     let service = start(&bench, User::Lfpd);
-    let holder = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let holder = bench.sleep(User::Alice);
     let pid = holder.pid().to_string();
-    let taken = bench.lfp(User::Alice, &["lock", "--pid", &pid, PORT]).run();
-    assert_eq!(taken.code(), 0, "{taken}");
+    bench.lfp(User::Alice, &["lock", "--pid", &pid, PORT]).run().expect(0);
     bench.wait_for("the record", || {
         std::fs::symlink_metadata(bench.sandbox.path("/run/lfpd/LCK..ttyW0")).is_ok()
     });
     // A daemon clears away what the dead leave, sooner or later, if it may.
     assert_eq!(bench.shell(User::Root, "chown root: /run/lock/LCK..ttyW0").code(), 0);
     holder.kill();
-    let others = "printf '%10d\\n' 4000000 >/run/lock/LCK..ttyS9";
-    assert_eq!(bench.shell(User::Bob, others).code(), 0);
+    bench.plant(User::Bob, "LCK..ttyS9", GONE);
     for route in [&["--direct"][..], &[]] {
         let told = bench.lfp(User::Bob, &[route, &["list"]].concat()).run();
         let columns = |line: usize| -> Vec<String> {
@@ -311,12 +285,9 @@ fn a_directory_that_came_while_waiting_is_searched() {
         })
     };
     bench.wait_for("a first look", || looks_into("run/lock"));
-    let other = bench.sandbox.command("sleep").arg(LONG).user(User::Alice).spawn();
-    let line = format!(
-        "mkdir /run/lock/modem; printf '%10d\\n' {} >/run/lock/modem/LCK..ttyW0",
-        other.pid()
-    );
-    assert_eq!(bench.shell(User::Root, &line).code(), 0);
+    let other = bench.sleep(User::Alice);
+    bench.shell(User::Root, "mkdir /run/lock/modem").expect(0);
+    bench.plant(User::Root, "modem/LCK..ttyW0", other.pid());
     // An attempt that was under way knows nothing of it.
     bench.wait_for("a look into the new one", || looks_into("run/lock/modem"));
     holder.kill();

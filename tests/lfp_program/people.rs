@@ -1,9 +1,9 @@
 //! Cases that surprise people.
 
 use rstest::rstest;
-use testbed::{LIMIT, Process, User};
+use testbed::{LIMIT, User};
 
-use crate::bench::{Bench, LONG, PORT};
+use crate::bench::{Bench, GONE, LONG, PORT};
 
 /// A shell does not fork for its last command: `lfp` is then the process that has the lock.
 #[rstest]
@@ -16,8 +16,7 @@ use crate::bench::{Bench, LONG, PORT};
 fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &str) {
     let bench = Bench::served();
     let shell = bench.sandbox.command(shell).args(["-c", line]).user(User::Alice);
-    let end = shell.no_input().run();
-    assert_eq!(end.code(), 0, "{end}");
+    shell.no_input().run().expect(0);
     bench.assert_free();
 }
 
@@ -39,15 +38,12 @@ fn an_orphan_takes_nothing_for_the_process_that_adopted_it() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_typo_is_no_free_port() {
     let bench = Bench::open();
-    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run();
-    assert_eq!(told.code(), 66, "{told}");
+    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run().expect(66);
     let expected = "lfp: /dev/ttyW9: there is no such device; did you mean /dev/ttyW0?\n";
     assert_eq!(told.output(), expected);
     // But one that was pulled out while somebody had it is told of.
-    let planted = bench.shell(User::Bob, "printf '%10d\\n' 1 >/run/lock/LCK..ttyW9");
-    assert_eq!(planted.code(), 0, "{planted}");
-    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run();
-    assert_eq!(told.code(), 0, "{told}");
+    bench.plant(User::Bob, "LCK..ttyW9", 1);
+    let told = bench.lfp(User::Bob, &["who", "ttyW9"]).run().expect(0);
     assert!(told.said("/dev/ttyW9") && told.said("alive"), "{told}");
 }
 
@@ -70,16 +66,14 @@ fn quiet_is_for_scripts() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_claim_of_a_strangers_is_no_lock() {
     let bench = Bench::open();
-    let alices = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let alices = bench.sleep(User::Alice);
     let pid = alices.pid().to_string();
-    let planted = bench.shell(User::Bob, &format!("printf '%10d\\n' {pid} >/tmp/LCK..ttyW0"));
-    assert_eq!(planted.code(), 0, "{planted}");
+    bench.shell(User::Bob, &format!("printf '%10d\\n' {pid} >/tmp/LCK..ttyW0")).expect(0);
     assert_eq!(bench.lfp(User::Bob, &["who", "-q", PORT]).run().code(), 1, "it is free");
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("claim") && !told.said("sleep"), "{told}");
     let words = ["wait", PORT, "--pid", &pid, "--timeout", "30"];
-    let end = bench.lfp(User::Alice, &words).run();
-    assert_eq!(end.code(), 0, "{end}");
+    bench.lfp(User::Alice, &words).run().expect(0);
 }
 
 #[rstest]
@@ -93,17 +87,8 @@ fn a_claim_of_a_strangers_is_no_lock() {
 fn a_port_by_any_path(#[case] line: &str) {
     let bench = Bench::open();
     let holder = bench.holder(User::Alice);
-    let told = bench.shell(User::Root, line);
-    assert_eq!(told.code(), 0, "{told}");
+    let told = bench.shell(User::Root, line).expect(0);
     assert!(told.said("/dev/ttyW0  ") && told.said(&holder.pid().to_string()), "{told}");
-}
-
-/// A program of Bob's that has the port open, without any lock.
-fn opener(bench: &Bench) -> Process<'_> {
-    let line = "exec 3<>/dev/ttyW0; echo ready; read line";
-    let mut opener = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
-    opener.expect("ready");
-    opener
 }
 
 /// The new holder is told of programs that still use the port without a lock.
@@ -114,9 +99,10 @@ fn opener(bench: &Bench) -> Process<'_> {
 #[ignore = "needs namespaces: tests/run"]
 fn an_open_port_is_told_of(#[case] words: &[&str]) {
     let bench = Bench::open();
-    let opener = opener(&bench);
-    let end = bench.called(User::Root, &[&["--direct"], words].concat()).run();
-    assert_eq!(end.code(), 0, "{end}");
+    let line = "exec 3<>/dev/ttyW0; echo ready; read line";
+    let mut opener = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
+    opener.expect("ready");
+    let end = bench.called(User::Root, &[&["--direct"], words].concat()).run().expect(0);
     let remark = format!("locked, but open without a lock in pid {} of bob, sh", opener.pid());
     assert!(end.said(&remark), "{end}");
 }
@@ -129,8 +115,7 @@ fn an_unlocked_port_that_is_still_open_is_told_of() {
     let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
     holder.expect("ready");
     let pid = holder.pid().to_string();
-    let end = bench.lfp(User::Root, &["--direct", "unlock", "--pid", &pid, PORT]).run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.lfp(User::Root, &["--direct", "unlock", "--pid", &pid, PORT]).run().expect(0);
     assert!(end.said(&format!("unlocked, but still open in pid {pid} of bob")), "{end}");
     bench.assert_free();
 }
@@ -171,29 +156,6 @@ fn free_ports_are_listed_with_their_names() {
     assert!(!told.said("free") && told.said("alive"), "{told}");
 }
 
-/// Links by path have colons, which some programs write as slashes: still one device.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_port_with_a_link_by_path_is_one_line() {
-    let bench = Bench::open();
-    let by_path = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0";
-    let made = format!("mkdir -p /dev/serial/by-path; ln -s ../../ttyW0 {by_path}");
-    assert_eq!(bench.shell(User::Root, &made).code(), 0);
-    let holder = bench.sandbox.command("sleep").arg(LONG).user(User::Alice).spawn();
-    let pid = holder.pid().to_string();
-    let taken = bench.lfp(User::Root, &["--direct", "lock", "--pid", &pid, by_path]).run();
-    assert_eq!(taken.code(), 0, "{taken}");
-    let colons =
-        "printf '%10d\\n' 1 >'/run/lock/LCK..serial:by-path:pci-0000:00:14.0-usb-0:1:1.0-port0'";
-    assert_eq!(bench.shell(User::Root, colons).code(), 0);
-    let told = bench.lfp(User::Bob, &["--json", "list"]).run();
-    assert_eq!(told.output().matches("\"names\":").count(), 1, "{told}");
-    let told = bench.lfp(User::Bob, &["list"]).run();
-    let devices = told.output().lines().filter(|line| line.starts_with("/dev/"));
-    assert!(devices.clone().all(|line| line.starts_with("/dev/ttyW0 ")), "{told}");
-    assert_eq!(devices.count(), 2, "two holders: {told}");
-}
-
 /// On a terminal, a waiter is told the holder; a script reads nothing of it.
 #[rstest]
 #[case::wait(&["wait", "--timeout", LONG, PORT])]
@@ -209,8 +171,7 @@ fn on_a_terminal_a_waiter_is_told_the_holder(#[case] words: &[&str]) {
     waiting.expect("/dev/ttyW0: waiting");
     waiting.expect(&format!("held by bob, pid {}, sleep 1000", holder.pid()));
     holder.kill();
-    let end = waiting.wait(LIMIT);
-    assert_eq!(end.code(), 0, "{end}");
+    waiting.wait(LIMIT).expect(0);
     let end = bench.called(User::Root, &["--direct", "wait", "--timeout", "9", PORT]).run();
     assert_eq!((end.code(), end.output()), (0, ""));
 }
@@ -252,17 +213,15 @@ fn several_ports_for_one_command() {
     let bench = Bench::open();
     assert_eq!(bench.shell(User::Root, "ln -s ttyW0 /dev/gps").code(), 0);
     let run = ["--direct", "run", "ttyX1", "--also", PORT, "--also", "gps", "--"];
-    let end = bench.lfp(User::Alice, &[&run[..], &["ls", "/run/lock"]].concat()).run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.lfp(User::Alice, &[&run[..], &["ls", "/run/lock"]].concat()).run().expect(0);
     assert!(end.said("LCK..ttyW0\nLCK..ttyX1\n"), "{end}");
     bench.assert_free();
     // The one that is taken last is somebody's: nothing is kept.
-    let planted = bench.shell(User::Bob, "printf '%10d\\n' 1 >/run/lock/LCK..ttyX1");
-    assert_eq!(planted.code(), 0, "{planted}");
-    for timeout in [&[][..], &["--timeout", "0.1"]] {
+    bench.plant(User::Bob, "LCK..ttyX1", 1);
+    for (timeout, code) in [(&[][..], 1), (&["--timeout", "0.1"], 75)] {
         let words = ["--direct", "run", PORT, "-a", "ttyX1"];
         let end = bench.lfp(User::Alice, &[&words[..], timeout, &["true"]].concat()).run();
-        assert_eq!(end.code(), if timeout.is_empty() { 1 } else { 75 }, "{end}");
+        let end = end.expect(code);
         assert!(end.said("/dev/ttyX1: "), "{end}");
         assert_eq!(bench.sandbox.locks(), ["LCK..ttyX1"]);
     }
@@ -275,14 +234,11 @@ fn a_command_in_the_place_of_lfp() {
     let bench = Bench::served();
     let line = "echo $$; exec /run/test/lfp run --no-fork ttyW0 -- \
                 sh -c 'echo $$; cat /run/lock/LCK..ttyW0; exit 9'";
-    let end = bench.shell(User::Alice, line);
-    assert_eq!(end.code(), 9, "{end}");
+    let end = bench.shell(User::Alice, line).expect(9);
     let pids: Vec<&str> = end.output().split_whitespace().collect();
     assert!(pids.len() == 3 && pids.iter().all(|pid| *pid == pids[0]), "{end}");
-    let free = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
-    assert_eq!(free.code(), 0, "{free}");
-    let end = bench.lfp(User::Alice, &["run", "--no-fork", PORT, "--", "no-such-command"]).run();
-    assert_eq!(end.code(), 127, "{end}");
+    bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run().expect(0);
+    bench.lfp(User::Alice, &["run", "--no-fork", PORT, "--", "no-such-command"]).run().expect(127);
     bench.assert_free();
 }
 
@@ -309,11 +265,9 @@ fn changes_are_watched() {
 fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.serve(User::Lfpd);
-    let planted = bench.shell(User::Bob, "printf '%10d\\n' 4000000 >/run/lock/LCK..ttyW0");
-    assert_eq!(planted.code(), 0, "{planted}");
+    bench.plant(User::Bob, "LCK..ttyW0", GONE);
     for words in [&["lock", PORT][..], &["run", PORT, "--", "true"]] {
-        let end = bench.called(User::Alice, &[route, words].concat()).run();
-        assert_eq!(end.code(), 1, "{end}");
+        let end = bench.called(User::Alice, &[route, words].concat()).run().expect(1);
         for told in ["stale lock is in the way, ", "/LCK..ttyW0 (pid 4000000)", "as bob or root"] {
             assert!(end.said(told), "{told}: {end}");
         }
@@ -352,8 +306,7 @@ fn a_name_that_is_no_port_is_refused_with_what_it_is(#[case] name: &str, #[case]
     assert_eq!(bench.shell(User::Root, "mkdir -p /dev/shm; touch /dev/shm/file").code(), 0);
     let _service = bench.listen(User::Lfpd);
     for route in [&["--direct"][..], &[]] {
-        let end = bench.called(User::Root, &[route, &["lock", name]].concat()).run();
-        assert_eq!(end.code(), 77, "{end}");
+        let end = bench.called(User::Root, &[route, &["lock", name]].concat()).run().expect(77);
         assert!(end.said(&format!("it is {told}")), "{end}");
     }
 }
@@ -362,7 +315,8 @@ fn a_name_that_is_no_port_is_refused_with_what_it_is(#[case] name: &str, #[case]
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn the_librarys_example_holds_a_port() {
-    let bench = Bench::closed_with("hold", &testbed::example("lfp", "hold"));
+    let layout = Bench::layout("0755", "lfpd:lfpd");
+    let bench = Bench::of(layout.bring("hold", testbed::example("lfp", "hold")));
     let _service = bench.listen(User::Lfpd);
     let mut holding = bench.sandbox.command("/run/test/hold").arg(PORT).user(User::Alice).spawn();
     holding.expect("/dev/ttyW0 is ours");
@@ -379,7 +333,8 @@ fn the_librarys_example_holds_a_port() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn a_guard_of_the_library_holds_a_port() {
-    let bench = Bench::closed_with("guard", &testbed::example("lfp", "guard"));
+    let layout = Bench::layout("0755", "lfpd:lfpd");
+    let bench = Bench::of(layout.bring("guard", testbed::example("lfp", "guard")));
     let _service = bench.listen(User::Lfpd);
     let guard = |user, seconds: &str| {
         let words = ["/run/lfpd/lfpd.sock", PORT, seconds];
@@ -433,16 +388,13 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
     let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
     holder.expect("ready");
     let force = [route, &["unlock", "--force", PORT]].concat();
-    let others = bench.lfp(User::Bob, &force).run();
-    assert_eq!(others.code(), 77, "{others}");
+    bench.lfp(User::Bob, &force).run().expect(77);
     assert_eq!(bench.locked_by(), Some(holder.pid()));
     let words = [&force[..], &["--signal", "usr1", "--grace", "0.3"]].concat();
-    let end = bench.lfp(User::Root, &words).run();
-    assert_eq!(end.code(), 0, "{end}");
+    bench.lfp(User::Root, &words).run().expect(0);
     holder.expect("told");
     bench.assert_free();
-    let end = bench.lfp(User::Root, &force).run();
-    assert_eq!(end.code(), 1, "{end}");
+    let end = bench.lfp(User::Root, &force).run().expect(1);
     assert!(end.said("not locked"), "{end}");
 }
 
@@ -458,16 +410,14 @@ fn a_command_yields(#[case] wanting: &[&str]) {
     let words = ["run", "--yield-on", "TERM", PORT, "--", "sh", "-c", script];
     let mut job = bench.lfp(User::Alice, &words).spawn();
     job.expect("ready");
-    let end = bench.lfp(User::Bob, wanting).run();
-    assert_eq!(end.code(), 0, "{end}");
+    bench.lfp(User::Bob, wanting).run().expect(0);
     let end = job.wait(LIMIT);
     assert!(end.code() == 3 && end.said("yielding"), "{end}");
     bench.assert_free();
     // Nobody yields, and nothing is taken.
     let holder = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
     bench.sleeper();
-    let end = bench.lfp(User::Bob, &["ask", "--timeout", "0.2", PORT]).run();
-    assert_eq!(end.code(), 1, "{end}");
+    let end = bench.lfp(User::Bob, &["ask", "--timeout", "0.2", PORT]).run().expect(1);
     assert!(end.output().starts_with("lfp: /dev/ttyW0: pid "), "{end}");
     assert!(end.said("of alice, sleep 1000 does not yield: "), "{end}");
     holder.kill();
@@ -496,8 +446,7 @@ fn a_holder_by_flock_is_named_before_what_cannot_be_done(#[case] route: &[&str])
     let mut holder = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
     holder.expect("held");
     let force = [route, &["unlock", "--force", PORT]].concat();
-    let end = bench.lfp(User::Root, &force).run();
-    assert_eq!(end.code(), 1, "{end}");
+    let end = bench.lfp(User::Root, &force).run().expect(1);
     assert!(end.output().starts_with("lfp: /dev/ttyW0: held by alice, pid "), "{end}");
     assert!(end.said("only the holder can end flock(2)") && !end.said("not locked"), "{end}");
 }
@@ -524,15 +473,15 @@ fn yield_on_without_a_service_is_said_to_have_no_effect(#[case] route: &[&str]) 
 fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[case] code: i32) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
-    let innocent = bench.sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
-    let plant = format!("printf '%10d\\n' {} >/run/lock/LCK..ttyW0", innocent.pid());
-    assert_eq!(bench.shell(User::Bob, &plant).code(), 0);
+    let innocent = bench.sleep(User::Alice);
+    let plant = || bench.plant(User::Bob, "LCK..ttyW0", innocent.pid());
+    plant();
     let force = [route, &["unlock", "--force", "--signal", "KILL", PORT]].concat();
     let end = bench.lfp(User::Root, &force).run();
     assert!(bench.runs(innocent.pid()), "{end}");
     let pid = innocent.pid().to_string();
     let named = [&force[..], &["--pid", &pid]].concat();
-    assert_eq!(bench.shell(User::Bob, &plant).code(), 0);
+    plant();
     let end = bench.lfp(User::Root, &named).run();
     assert!(bench.runs(innocent.pid()), "{end}");
     assert_eq!(end.code(), code, "{end}");
@@ -546,25 +495,12 @@ fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[
 fn without_the_right_to_force_no_process_is_signalled() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
-    let holder = bench.sandbox.command("sleep").arg("1000").user(User::Bob).spawn();
+    let holder = bench.sleep(User::Bob);
     let pid = holder.pid().to_string();
     assert_eq!(bench.lfp(User::Bob, &["lock", "--pid", &pid, PORT]).run().code(), 0);
     let words = ["unlock", "--force", "--signal", "KILL", PORT];
-    let end = bench.lfp(User::Bob, &words).run();
-    assert_eq!(end.code(), 77, "{end}");
+    let end = bench.lfp(User::Bob, &words).run().expect(77);
     assert!(bench.runs(holder.pid()), "{end}");
-    let end = bench.lfp(User::Root, &words).run();
-    assert_eq!(end.code(), 0, "{end}");
+    bench.lfp(User::Root, &words).run().expect(0);
     bench.wait_for("its end", || !bench.runs(holder.pid()));
-}
-
-/// A number that no process has is named as the reason.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_process_that_is_not_there_is_named() {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
-    let end = bench.lfp(User::Alice, &["lock", "--pid", "99999999", PORT]).run();
-    assert_eq!(end.code(), 77, "{end}");
-    assert!(end.said("there is no process 99999999"), "{end}");
 }

@@ -30,25 +30,15 @@ fn the_picture_is_current() {
 
 /// The commands and what they say, as a person sees it.
 fn session() -> Vec<String> {
-    let sandbox = Sandbox::layout()
-        .port("ttyUSB0")
-        .port("ttyS0")
-        .lock_dir("0755", "lfpd:lfpd")
-        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
-        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-        .enter();
-    let bench = Bench { sandbox };
-    let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");
-    let typed = |user, line: &str| {
-        let line = format!("PATH=/run/test:$PATH; cd /tmp; {line}");
-        bench.sandbox.command("sh").args(["-c", &line]).user(user).env("TERM", "vt100")
-    };
+    let layout = Sandbox::layout().port("ttyUSB0").port("ttyS0");
+    let bench = Bench::of(layout.lock_dir("0755", "lfpd:lfpd"));
+    let _service = bench.listen(User::Lfpd);
     let picocom = "exec lfp run /dev/ttyUSB0 -- picocom -b 115200 /dev/ttyUSB0";
-    let mut terminal = typed(User::Alice, picocom).on_terminal().spawn();
+    let mut terminal = bench.typed(User::Alice, picocom).on_terminal().spawn();
     terminal.expect("Terminal ready");
     let mut lines = Vec::new();
     for command in COMMANDS {
-        let said = typed(User::Bob, command).no_input().run();
+        let said = bench.typed(User::Bob, command).no_input().run();
         lines.push(format!("$ {command}"));
         lines.extend(aligned(said.output().lines().map(steady).collect()));
         lines.push(String::new());
@@ -143,35 +133,4 @@ fn pieces(line: &str) -> Vec<(usize, &str)> {
         column += piece.len() + 2;
     }
     found
-}
-
-/// A real browser puts each piece of text where the terminal has it, and as wide.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn a_browser_shows_the_columns_of_the_terminal() {
-    let svg = fs::read_to_string(PICTURE).unwrap();
-    let page = tempfile::Builder::new().suffix(".html").tempfile().unwrap();
-    let look = "<script>for (const text of document.querySelectorAll('text')) {\
-        const box = text.getBBox(); const wanted = [text.getAttribute('x'), text.getAttribute('textLength')];\
-        const line = document.createElement('p');\
-        line.textContent = ['seen', ...wanted, Math.round(box.x), Math.round(box.width)].join(' ');\
-        document.body.append(line); }</script>";
-    fs::write(&page, format!("<!doctype html><meta charset=utf-8><body>{svg}{look}")).unwrap();
-    let profile = tempfile::tempdir().unwrap();
-    let shown = std::process::Command::new("timeout")
-        .args(["60", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"])
-        .args(["--no-first-run", "--disable-background-networking", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(page.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8(shown.stdout).unwrap();
-    let seen = text.split("<p>seen ").skip(1).map(|rest| rest.split("</p>").next().unwrap());
-    let seen: Vec<Vec<i64>> =
-        seen.map(|row| row.split(' ').map(|number| number.parse().unwrap()).collect()).collect();
-    assert_eq!(seen.len(), svg.matches("<text ").count(), "{text}");
-    for row in seen {
-        let [x, width, seen_x, seen_width] = row[..] else { panic!("{row:?}") };
-        assert!((x - seen_x).abs() <= 1 && (width - seen_width).abs() <= 2, "{row:?}");
-    }
 }

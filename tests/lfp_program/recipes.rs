@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rstest::rstest;
-use testbed::{Command, LIMIT, Process, Sandbox, User};
+use testbed::{LIMIT, Process, Sandbox, User};
 
 use crate::bench::Bench;
 
@@ -30,31 +30,13 @@ fn machine() -> Bench {
 }
 
 fn machine_with(mode: &str, owner: &str) -> Bench {
-    let sandbox = Sandbox::layout()
-        .port("ttyUSB0")
-        .port("ttyACM0")
-        .port("ttyS0")
-        .lock_dir(mode, owner)
-        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
-        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-        .enter();
-    Bench { sandbox }
-}
-
-/// A line as a person types it, with `lfp` where the shell finds it.
-fn typed<'a>(bench: &'a Bench, user: User, line: &str) -> Command<'a> {
-    let line = format!("PATH=/run/test:$PATH; cd /tmp; {line}");
-    bench.sandbox.command("sh").args(["-c", &line]).user(user).env("TERM", "vt100")
-}
-
-fn holder_of(bench: &Bench, port: &str) -> Option<u32> {
-    let content = bench.sandbox.read(&format!("/run/lock/LCK..{port}"))?;
-    String::from_utf8_lossy(&content).trim().parse().ok()
+    let layout = Sandbox::layout().port("ttyUSB0").port("ttyACM0").port("ttyS0");
+    Bench::of(layout.lock_dir(mode, owner))
 }
 
 /// The name of the program that has the port.
 fn user_of(bench: &Bench, port: &str) -> Option<String> {
-    let name = bench.sandbox.read(&format!("/proc/{}/comm", holder_of(bench, port)?))?;
+    let name = bench.sandbox.read(&format!("/proc/{}/comm", bench.holder_of(port)?))?;
     Some(String::from_utf8_lossy(&name).trim().to_owned())
 }
 
@@ -72,7 +54,7 @@ fn the_documents_say_what_is_played_here() {
     }
 }
 
-/// Terminal programs, which hold the port in their own name until they end.
+/// Terminal programs, which hold the port in their own name until they end. The user may not write the lock directory.
 #[rstest]
 #[case::picocom(PICOCOM, "picocom", "Terminal ready", "\x01\x18")]
 #[case::picocom_waiting(PICOCOM_WAITING, "picocom", "Terminal ready", "\x01\x18")]
@@ -85,20 +67,19 @@ fn terminal_programs_hold_the_port_until_they_end(
     #[case] goodbye: &str,
 ) {
     let bench = machine();
-    let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");
-    let mut terminal = typed(&bench, User::Alice, line).on_terminal().spawn();
+    let _service = bench.listen(User::Lfpd);
+    let mut terminal = bench.typed(User::Alice, line).on_terminal().spawn();
     terminal.expect(greeting);
     assert_eq!(user_of(&bench, "ttyUSB0").as_deref(), Some(program));
-    let told = typed(&bench, User::Bob, WHO).no_input().run();
+    let told = bench.typed(User::Bob, WHO).no_input().run();
     assert!(told.said("alice") && told.said(&format!("{program} ")), "{told}");
-    let busy = typed(&bench, User::Bob, PICOCOM).no_input().run();
-    assert!(
-        busy.code() == 1 && busy.said("lfp: /dev/ttyUSB0: busy") && busy.said("held by alice"),
-        "{busy}"
-    );
+    let busy = bench.typed(User::Bob, PICOCOM).no_input().run();
+    let busy = busy.expect(1);
+    let pid = bench.holder_of("ttyUSB0").unwrap();
+    let holder = format!("held by alice, pid {pid}, {program} ");
+    assert!(busy.said("lfp: /dev/ttyUSB0: busy") && busy.said(&holder), "{busy}");
     terminal.type_in(goodbye);
-    let end = terminal.wait(LIMIT);
-    assert_eq!(end.code(), 0, "{end}");
+    terminal.wait(LIMIT).expect(0);
     bench.assert_free();
 }
 
@@ -107,7 +88,7 @@ fn terminal_programs_hold_the_port_until_they_end(
 #[ignore = "needs namespaces: tests/run"]
 fn minicom_where_the_directory_is_open() {
     let bench = machine_with("1777", "root:root");
-    let mut terminal = typed(&bench, User::Alice, MINICOM).on_terminal().spawn();
+    let mut terminal = bench.typed(User::Alice, MINICOM).on_terminal().spawn();
     terminal.expect("Welcome to minicom");
 }
 
@@ -115,10 +96,9 @@ fn minicom_where_the_directory_is_open() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_script_in_several_steps() {
     let bench = machine();
-    let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
+    let _service = bench.listen(User::Lfpd);
     let script = format!("{WAIT}\n{STTY}\ncat /run/lock/LCK..ttyS0; echo $$\n{UNLOCK}");
-    let end = typed(&bench, User::Alice, &script).no_input().run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.typed(User::Alice, &script).no_input().run().expect(0);
     let pids: Vec<&str> = end.output().split_whitespace().collect();
     assert!(pids.len() == 2 && pids[0] == pids[1], "{end}");
     bench.assert_free();
@@ -129,14 +109,12 @@ fn a_script_in_several_steps() {
 #[ignore = "needs namespaces: tests/run"]
 fn flashing_a_board() {
     let bench = machine();
-    let _service = bench.listen_for(User::Lfpd, "/dev/ttyACM0");
+    let _service = bench.listen(User::Lfpd);
     let line = format!("echo :00000001FF >blink.hex; {AVRDUDE}");
-    let flashing = typed(&bench, User::Alice, &line).no_input().spawn();
+    let flashing = bench.typed(User::Alice, &line).no_input().spawn();
     bench.wait_for("avrdude", || user_of(&bench, "ttyACM0").as_deref() == Some("avrdude"));
     flashing.signal("TERM");
-    let killed =
-        bench.shell(User::Root, &format!("kill {}", holder_of(&bench, "ttyACM0").unwrap_or(0)));
-    assert_eq!(killed.code(), 0, "{killed}");
+    bench.shell(User::Root, &format!("kill {}", bench.holder_of("ttyACM0").unwrap_or(0))).expect(0);
     let end = flashing.wait(LIMIT);
     assert_ne!(end.code(), 0, "{end}");
     bench.wait_for("the end of its lock", || bench.sandbox.locks().is_empty());
@@ -147,12 +125,12 @@ fn flashing_a_board() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_login_that_respects_locks() {
     let bench = machine();
-    let _service = bench.listen_for(User::Lfpd, "/dev/ttyS0");
+    let _service = bench.listen(User::Lfpd);
     let line = GETTY.replace("%I", "ttyS0");
     let line = format!("exec setsid -w sh -c 'exec {line}' <>/dev/ttyS0 >&0 2>&0");
-    let login: Process<'_> = typed(&bench, User::Root, &line).spawn();
+    let login: Process<'_> = bench.typed(User::Root, &line).spawn();
     bench.wait_for("agetty", || user_of(&bench, "ttyS0").as_deref() == Some("agetty"));
-    let busy = typed(&bench, User::Alice, "lfp run ttyS0 -- true").no_input().run();
+    let busy = bench.typed(User::Alice, "lfp run ttyS0 -- true").no_input().run();
     assert!(busy.code() == 1 && busy.said("/sbin/agetty"), "{busy}");
     login.kill();
 }
@@ -163,19 +141,18 @@ fn a_login_that_respects_locks() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_program_in_a_container_has_its_number_of_outside() {
     let bench = machine();
-    let _service = bench.listen_for(User::Lfpd, "/dev/ttyUSB0");
+    let _service = bench.listen(User::Lfpd);
     let line = DOCKER.replace("PROGRAM", "sh -c 'echo ready; cat'");
     let line = format!("exec unshare --pid --fork --mount-proc --kill-child sh -c \"{line}\"");
-    let mut container = typed(&bench, User::Root, &line).spawn();
+    let mut container = bench.typed(User::Root, &line).spawn();
     container.expect("ready");
-    let outside = holder_of(&bench, "ttyUSB0").expect("a lock");
+    let outside = bench.holder_of("ttyUSB0").expect("a lock");
     assert!(outside > 1 && bench.runs(outside));
-    let told = typed(&bench, User::Bob, WHO).no_input().run();
+    let told = bench.typed(User::Bob, WHO).no_input().run();
     assert!(told.said(&outside.to_string()) && told.said("alive"), "{told}");
     container.end_input();
     assert_eq!(container.wait(LIMIT).code(), 0);
-    let free = typed(&bench, User::Bob, "lfp run --timeout 9 ttyUSB0 -- true").no_input().run();
-    assert_eq!(free.code(), 0, "{free}");
+    bench.typed(User::Bob, "lfp run --timeout 9 ttyUSB0 -- true").no_input().run().expect(0);
 }
 
 /// The right of uucp where the lock directory is closed, by the lines as they stand.
@@ -187,8 +164,7 @@ fn the_right_of_uucp() {
     let page = page("docs/install.md");
     assert!(lines.iter().all(|line| page.contains(&format!("\n    {line}\n"))));
     bench.sandbox.write("/tmp/lfpd-uucp.conf", lines.join("\n") + "\n", 0o644);
-    let made = bench.shell(User::Root, "systemd-tmpfiles --create /tmp/lfpd-uucp.conf");
-    assert_eq!(made.code(), 0, "{made}");
+    bench.shell(User::Root, "systemd-tmpfiles --create /tmp/lfpd-uucp.conf").expect(0);
     for (user, writes) in [(User::Uucp, 0), (User::Alice, 1)] {
         assert_eq!(bench.shell(user, "test -w /run/lock").code(), writes, "{user:?}");
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rstest::rstest;
 use testbed::{GONE, Process, User};
 
-use crate::bench::{Bench, LONG, PORT};
+use crate::bench::{Bench, PORT};
 
 /// A column of the table: who may write the lock directory, and whether there is a service.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ impl Column {
             Self::Root => ("0755", "root:root"),
             Self::Service => return Bench::served(),
         };
-        Bench::with_lock_dir(mode, owner, &[])
+        Bench::of(Bench::layout(mode, owner))
     }
 
     /// What the table says: the first cell of each row, and whether this one says yes.
@@ -48,10 +48,6 @@ impl Column {
     }
 }
 
-fn sleeper(bench: &Bench, user: User) -> Process<'_> {
-    bench.sandbox.command("sleep").arg(LONG).user(user).spawn()
-}
-
 /// Whether Alice may do this to the port's lock in the name of this process.
 fn may(bench: &Bench, verb: &str, process: &Process<'_>) -> bool {
     let pid = process.pid().to_string();
@@ -65,13 +61,13 @@ fn file_of_bob(bench: &Bench, pid: i64) {
 }
 
 fn is_allowed(bench: &Bench, deed: &str) -> bool {
-    let alices = sleeper(bench, User::Alice);
+    let alices = bench.sleep(User::Alice);
     match deed {
         "lock a free port, and unlock it" => {
             may(bench, "lock", &alices) && may(bench, "unlock", &alices)
         }
         "take over a stale lock of your own" => {
-            let first = sleeper(bench, User::Alice);
+            let first = bench.sleep(User::Alice);
             let locked = may(bench, "lock", &first);
             first.kill();
             locked && may(bench, "lock", &alices)
@@ -85,12 +81,12 @@ fn is_allowed(bench: &Bench, deed: &str) -> bool {
             may(bench, "lock", &alices)
         }
         "lock a port that another user's program has locked" => {
-            let bobs = sleeper(bench, User::Bob);
+            let bobs = bench.sleep(User::Bob);
             file_of_bob(bench, bobs.pid().into());
             may(bench, "lock", &alices) || bench.locked_by() != Some(bobs.pid())
         }
         "unlock it, with the number of that program" => {
-            let bobs = sleeper(bench, User::Bob);
+            let bobs = bench.sleep(User::Bob);
             file_of_bob(bench, bobs.pid().into());
             may(bench, "unlock", &bobs) || bench.locked_by() != Some(bobs.pid())
         }

@@ -5,68 +5,13 @@ use testbed::{LIMIT, Process, User};
 
 use crate::bench::{Bench, LONG, PORT};
 
-/// The story this program is for: Alice, who may not write the lock directory, uses a port with a
-/// real program; Bob, who may not either, is told who has it.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn alice_has_the_port_and_bob_is_told() {
-    let bench = Bench::served();
-    let forbidden = bench.shell(User::Alice, "touch /run/lock/x");
-    assert_ne!(forbidden.code(), 0, "she may write the lock directory after all");
-    let words = ["run", PORT, "--", "picocom", "-b", "9600", PORT];
-    let mut alices =
-        bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).on_terminal().spawn();
-    alices.expect("Terminal ready");
-    let picocom = bench.locked_by().expect("a lock");
-    assert_eq!(bench.children(alices.pid()), [picocom], "the lock names the command, not lfp");
-
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
-    assert_eq!(told.code(), 0, "{told}");
-    let line = told.output().lines().find(|line| line.starts_with(PORT)).expect("a line");
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let [device, pid, user, state, since, _age, lock, command @ ..] = words.as_slice() else {
-        panic!("{told}");
-    };
-    assert_eq!([*device, *user, *state], [PORT, "alice", "alive"], "{told}");
-    assert_eq!(*pid, picocom.to_string(), "{told}");
-    assert!(since.starts_with("20") && since.ends_with("+00:00"), "{told}");
-    assert!(lock.contains("LCK..ttyW0"), "{told}");
-    assert_eq!(command, ["picocom", "-b", "9600", PORT], "{told}");
-
-    let refused = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
-    assert_eq!(refused.code(), 1, "{refused}");
-    let holder = format!("held by alice, pid {picocom}, picocom -b 9600 {PORT}, since ");
-    assert!(refused.said("lfp: /dev/ttyW0: busy") && refused.said(&holder), "{refused}");
-
-    alices.type_in("\x01\x18");
-    let end = alices.wait(LIMIT);
-    assert_eq!(end.code(), 0, "{end}");
-    bench.assert_free();
-    let told = bench.lfp(User::Bob, &["who", PORT]).run();
-    assert!(told.said("/dev/ttyW0: nobody holds it"), "{told}");
-}
-
 /// Containers may have a network of their own without loopback. Nobody can listen there, so the files are used.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn run_works_in_a_network_without_loopback() {
     let bench = Bench::open();
     let words = ["--net", "/run/test/lfp", "run", PORT, "--", "cat", "/run/lock/LCK..ttyW0"];
-    let end = bench.sandbox.command("unshare").args(words).run();
-    assert_eq!(end.code(), 0, "{end}");
-    assert!(end.output().trim().parse::<u32>().is_ok(), "{end}");
-    bench.assert_free();
-}
-
-/// Without a service, on the files.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn run_works_without_a_service() {
-    let bench = Bench::open();
-    let end = bench
-        .lfp(User::Alice, &["--direct", "run", PORT, "--", "sh", "-c", "cat /run/lock/LCK..*"])
-        .run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.sandbox.command("unshare").args(words).run().expect(0);
     assert!(end.output().trim().parse::<u32>().is_ok(), "{end}");
     bench.assert_free();
 }
@@ -89,15 +34,13 @@ fn run_in_a_container_without_a_service_keeps_its_lock() {
     let holder = bench.locked_by().expect("a lock");
     assert!(!bench.runs(holder), "its number means a process here");
     for user in [User::Alice, User::Root] {
-        let other = bench.lfp(user, &["--direct", "run", PORT, "--", "true"]).run();
-        assert_eq!(other.code(), 1, "{other}");
+        bench.lfp(user, &["--direct", "run", PORT, "--", "true"]).run().expect(1);
     }
     let told = bench.lfp(User::Root, &["clean"]).run();
     assert_eq!(bench.locked_by(), Some(holder), "{told}");
     // The command may release it: the flock on it is of its own pid namespace.
     container.end_input();
-    let end = container.wait(LIMIT);
-    assert_eq!(end.code(), 0, "{end}");
+    container.wait(LIMIT).expect(0);
     bench.assert_free();
 }
 
@@ -118,8 +61,7 @@ fn a_command_may_pass_its_lock_without_a_service() {
     run.end_input();
     assert_eq!(run.wait(LIMIT).code(), 0);
     assert_eq!(bench.locked_by(), Some(child));
-    let other = bench.lfp(User::Alice, &["--direct", "run", PORT, "--", "true"]).run();
-    assert_eq!(other.code(), 1, "{other}");
+    bench.lfp(User::Alice, &["--direct", "run", PORT, "--", "true"]).run().expect(1);
 }
 
 /// What the command sees of itself is what it would see without us.
@@ -134,8 +76,7 @@ fn nothing_leaks_to_the_command() {
                    /run/test/lfp run $before ttyW0 -- sh -c \"$LOOK\" >ours || exit; \
                    diff bare ours || exit; done; grep -c . bare";
     let sh = bench.sandbox.command("sh").args(["-c", compare]).env("LOOK", look);
-    let end = sh.user(User::Alice).no_input().run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = sh.user(User::Alice).no_input().run().expect(0);
     assert!(end.output().trim().parse::<u32>().is_ok_and(|lines| lines > 10), "{end}");
 }
 
@@ -148,29 +89,12 @@ fn the_wrapper_is_killed() {
     let sleeper = bench.sleeper();
     lfp.kill();
     assert!(bench.runs(sleeper));
-    let busy = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
-    assert_eq!(busy.code(), 1, "{busy}");
-    let killed = bench.shell(User::Root, &format!("kill -KILL {sleeper}"));
-    assert_eq!(killed.code(), 0, "{killed}");
+    bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run().expect(1);
+    bench.shell(User::Root, &format!("kill -KILL {sleeper}")).expect(0);
     bench.wait_for("the end of the command", || {
         !bench.sandbox.path(&format!("/proc/{sleeper}")).exists()
     });
-    let free = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
-    assert_eq!(free.code(), 0, "{free}");
-    bench.assert_free();
-}
-
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn the_command_is_killed() {
-    let bench = Bench::served();
-    let lfp = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
-    bench.wait_for("the lock", || bench.locked_by().is_some());
-    let sleeper = bench.locked_by().expect("a lock");
-    let killed = bench.shell(User::Root, &format!("kill -KILL {sleeper}"));
-    assert_eq!(killed.code(), 0, "{killed}");
-    let end = lfp.wait(LIMIT);
-    assert_eq!(end.code(), 128 + 9, "{end}");
+    bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run().expect(0);
     bench.assert_free();
 }
 
@@ -186,24 +110,8 @@ fn the_wrapper_is_killed_while_it_waits() {
     lfp.kill();
     bench.wait_for("the end of the waiting process", || !bench.runs(child));
     holder.kill();
-    let free = bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run();
-    assert_eq!(free.code(), 0, "{free}");
+    bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run().expect(0);
     assert!(!bench.sandbox.path("/tmp/ran").exists());
-}
-
-/// The command runs as soon as the holder is gone, whether it let go or died.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_waiter_gets_the_port() {
-    let bench = Bench::served();
-    let holder = bench.holder(User::Bob);
-    let words = ["run", "--timeout", LONG, PORT, "--", "sh", "-c", "exit 6"];
-    let lfp = bench.lfp(User::Alice, &words).spawn();
-    bench.waiting_child(&lfp);
-    holder.kill();
-    let end = lfp.wait(LIMIT);
-    assert_eq!(end.code(), 6, "{end}");
-    bench.assert_free();
 }
 
 /// The service goes away while the command runs: the code still arrives, and the lock is stale.
@@ -212,32 +120,26 @@ fn a_waiter_gets_the_port() {
 fn the_service_is_gone_at_the_end() {
     let bench = Bench::closed();
     let service = bench.serve(User::Lfpd);
-    let mut lfp = bench.sandbox.command("/run/test/lfp").args([
-        "run",
-        PORT,
-        "--",
-        "sh",
-        "-c",
-        "read x; exit 4",
-    ]);
-    lfp = lfp.user(User::Alice);
-    let mut lfp = lfp.spawn();
+    let words = ["run", PORT, "--", "sh", "-c", "read x; exit 4"];
+    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
     bench.wait_for("the lock", || bench.locked_by().is_some());
     service.kill();
     lfp.end_input();
-    let end = lfp.wait(LIMIT);
-    assert_eq!(end.code(), 4, "{end}");
+    let end = lfp.wait(LIMIT).expect(4);
     assert!(end.said("the lock is stale now"), "{end}");
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("stale"), "{told}");
 }
 
-/// In the line of a service: the same, and a client that gave up does not get it.
-#[test]
+/// The command runs as soon as the holder is gone, whether it let go or died; and a client that gave up does not get
+/// the port.
+#[rstest]
+#[case::in_line(Bench::listen as fn(&Bench, User) -> Process<'_>)]
+#[case::asking_again(Bench::serve)]
 #[ignore = "needs namespaces: tests/run"]
-fn a_waiter_in_line_gets_the_port() {
+fn a_waiter_gets_the_port(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let _service = start(&bench, User::Lfpd);
     let holder = bench.holder(User::Bob);
     let words = ["run", "--timeout", LONG, PORT, "--", "sh", "-c"];
     let gives_up = bench.lfp(User::Alice, &[&words[..], &["touch /tmp/ran"]].concat()).spawn();
@@ -247,8 +149,7 @@ fn a_waiter_in_line_gets_the_port() {
     gives_up.signal("TERM");
     assert_eq!(gives_up.wait(LIMIT).code(), 128 + 15);
     holder.kill();
-    let end = lfp.wait(LIMIT);
-    assert_eq!(end.code(), 6, "{end}");
+    lfp.wait(LIMIT).expect(6);
     assert!(!bench.sandbox.path("/tmp/ran").exists());
     bench.assert_free();
 }
@@ -271,8 +172,7 @@ fn the_service_is_started_again_while_somebody_waits() {
     let _service = bench.listen(User::Lfpd);
     assert!(lfp.runs(), "{}", lfp.output());
     holder.kill();
-    let end = lfp.wait(LIMIT);
-    assert_eq!(end.code(), 6, "{end}");
+    lfp.wait(LIMIT).expect(6);
     bench.assert_free();
 }
 
@@ -306,14 +206,12 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
 fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&str]) {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
-    let end = bench.lfp(User::Alice, words).run();
-    assert_eq!(end.code(), 0, "{end}");
+    let end = bench.lfp(User::Alice, words).run().expect(0);
     assert!(end.said("inside"), "{end}");
     bench.assert_free();
     let holder = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
     bench.wait_for("the lock", || bench.locked_by().is_some());
-    let other = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run();
-    assert_eq!(other.code(), 1, "{other}");
+    bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run().expect(1);
     holder.kill();
 }
 

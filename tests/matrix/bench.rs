@@ -3,7 +3,7 @@
 use std::fs::{self, DirEntry};
 use std::os::unix::fs::MetadataExt;
 
-use testbed::{Command, End, LIMIT, Process, Sandbox, Session, User, until};
+use testbed::{Command, End, LIMIT, Process, Sandbox, Session, User, comes, until};
 
 use crate::programs::{Input, Program};
 
@@ -108,8 +108,7 @@ impl<'a> Bench<'a> {
             sandbox.write(path, content.replace("{dev}", dev), 0o644);
         }
         for command in program.before {
-            let end = bench.words(command).run();
-            assert_eq!(end.code(), 0, "{end}");
+            bench.words(command).run().expect(0);
         }
         bench
     }
@@ -143,30 +142,21 @@ impl<'a> Bench<'a> {
 
     fn serve(&self) -> Process<'a> {
         let server = self.words(self.program.server).spawn();
-        let ready = until(LIMIT, || {
-            self.words(&["ss", "-Hltn"]).run().said("127.0.0.1:3000").then_some(())
-        });
-        assert!(ready.is_some(), "a server that listens: {}", server.output());
+        let listens = || self.words(&["ss", "-Hltn"]).run().said("127.0.0.1:3000");
+        assert!(comes(listens), "a server that listens: {}", server.output());
         server
     }
 
     /// Starts the program on a port that somebody else has open, and waits for its end.
     pub(crate) fn attempt_in_vain(&self) -> End {
-        let mut troupe = self.begin();
-        let end = until(LIMIT, || troupe.program.ended());
-        match end {
-            Some(end) => end,
-            None => {
-                unreachable!("{} does not end:\n{}", self.program.name, troupe.program.output())
-            }
-        }
+        let troupe = self.begin();
+        troupe.program.wait(LIMIT)
     }
 
     /// Starts the program and waits until it is clear what it does about the port.
     pub(crate) fn attempt(&self) -> (Came, Troupe<'a>) {
         if self.program.user != User::Root {
-            let end = self.words(END_EXCLUSIVE).run();
-            assert_eq!(end.code(), 0, "{end}");
+            self.words(END_EXCLUSIVE).run().expect(0);
         }
         let before = self.lock_files();
         let logged = self.logged();
@@ -179,14 +169,10 @@ impl<'a> Bench<'a> {
             let waits = self.program.waits.filter(|_| self.logged() > logged);
             waits.map(|(_, says)| Came::Waits(says)).or(end.map(Came::Ended))
         });
-        match came {
-            Some(came) => (came, troupe),
-            None => unreachable!(
-                "{} neither starts nor ends:\n{}",
-                self.program.name,
-                troupe.program.output()
-            ),
-        }
+        let Some(came) = came else {
+            panic!("{} neither starts nor ends:\n{}", self.program.name, troupe.program.output())
+        };
+        (came, troupe)
     }
 
     fn has_port(&self, troupe: &Troupe<'a>, before: &[LockFile]) -> bool {

@@ -2,7 +2,7 @@
 //! port that another has in this way, and whether they work that way themselves.
 
 use rstest::rstest;
-use testbed::{LFP, LIMIT, Process, Sandbox, User, until};
+use testbed::{LFP, User, can_open, comes};
 
 use crate::bench::{Bench, Came, Mark, PORT};
 use crate::programs::{self, Program};
@@ -30,20 +30,6 @@ const PROGRAMS: [Program; 13] = [
     programs::SHELL,
 ];
 
-/// Whether Bob, who asks nobody, is refused the port by the kernel.
-fn is_refused(sandbox: &Sandbox) -> bool {
-    // No leader of a session: the port would be his controlling terminal, and hung up at his end.
-    let open = format!("(exec 3<>{PORT}); exit $?");
-    let end = sandbox.command("sh").args(["-c", &open]).user(User::Bob).no_input().run();
-    assert!(end.code() == 0 || end.said(BUSY), "{end}");
-    end.code() != 0
-}
-
-fn wait_until_refused(sandbox: &Sandbox, holder: &Process<'_>) {
-    let refused = until(LIMIT, || is_refused(sandbox).then_some(()));
-    assert!(refused.is_some(), "{}", holder.output());
-}
-
 /// What a program says of a port that Alice has; the program is Bob's.
 fn second_comer(program: &Program) -> String {
     let sandbox = Directory::Closed.sandbox();
@@ -51,11 +37,11 @@ fn second_comer(program: &Program) -> String {
     let hold = format!("exec 3<>{PORT}; exec sleep 1000");
     let words = ["run", "--no-shim", "--exclusive", PORT, "--", "sh", "-c", &hold];
     let holder = sandbox.command(LFP).args(words).user(User::Alice).spawn();
-    wait_until_refused(&sandbox, &holder);
+    assert!(comes(|| !can_open(&sandbox, PORT)), "{}", holder.output());
     let program = Program { user: User::Bob, mark: Mark::Open, ..*program };
     let end = Bench::new(&sandbox, &program, PORT).attempt_in_vain();
     assert!(end.code() != 0 || program.name == programs::SCREEN.name, "{}: {end}", program.name);
-    assert!(is_refused(&sandbox), "{} ended the exclusive mode", program.name);
+    assert!(!can_open(&sandbox, PORT), "{} ended the exclusive mode", program.name);
     let said = end.output().to_lowercase().contains("resource busy");
     if said {
         format!("refused: {}, `{BUSY}`", end.code())
@@ -72,19 +58,20 @@ fn first_comer(program: &Program) -> &'static str {
     let bench = Bench::new(&sandbox, &program, PORT).behind(EXCLUSIVE);
     let (came, troupe) = bench.attempt();
     assert!(matches!(came, Came::Has), "{}: {came:?}", program.name);
-    let refused = until(LIMIT, || is_refused(&sandbox).then_some(()));
-    assert!(refused.is_some(), "{}: others can open the port", program.name);
+    assert!(comes(|| !can_open(&sandbox, PORT)), "{}: others can open the port", program.name);
     // The lock is the program's, not that of `lfp`, which has a pseudo-terminal open as well.
     let holder = sandbox.read("/run/lock/LCK..ttyW0").unwrap_or_default();
     let holder = String::from_utf8_lossy(&holder).trim().to_owned();
-    let killed = sandbox.command("kill").args(["-KILL", &holder]).run();
-    assert_eq!(killed.code(), 0, "{}: {killed}", program.name);
+    sandbox.command("kill").args(["-KILL", &holder]).run().expect(0);
     if [programs::RUST.name, programs::SCREEN.name].contains(&program.name) {
         // What it has set itself is its own: killed, it leaves a pseudo-terminal as it does without `lfp`.
         return "right; sets the mode itself";
     }
-    let free = until(LIMIT, || (!is_refused(&sandbox)).then_some(()));
-    assert!(free.is_some(), "{}: killed, it leaves the port exclusive", program.name);
+    assert!(
+        comes(|| can_open(&sandbox, PORT)),
+        "{}: killed, it leaves the port exclusive",
+        program.name
+    );
     drop(troupe);
     "right"
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{LIMIT, Session, User, until};
+use testbed::{Session, User, comes};
 
 use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
 use crate::programs::{self, Program};
@@ -101,8 +101,7 @@ fn mgetty_goes_on_when_lfpd_unlocks() {
     assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
     let mut mgetty = sandbox.command("mgetty").args(["-x", "9", PORT]).spawn();
     let log = || String::from_utf8_lossy(&sandbox.read(LOG).unwrap_or_default()).into_owned();
-    let waits = until(LIMIT, || log().contains("dialout in progress").then_some(()));
-    assert!(waits.is_some() && mgetty.runs(), "{}", log());
+    assert!(comes(|| log().contains("dialout in progress")) && mgetty.runs(), "{}", log());
     assert_eq!(lfpd.unlock(PORT, holder.pid()), 200);
     assert_eq!(mgetty.wait(Duration::from_secs(60)).code(), 0, "{}", log());
 }

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use rstest::rstest;
-use testbed::{LFP, LIMIT, Process, Sandbox, User, until};
+use testbed::{LFP, Process, Sandbox, User, comes};
 
 use crate::bench::{Bench, Came, Mark, PORT};
 use crate::programs::{self, Program};
@@ -93,12 +93,12 @@ fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) ->
                 faults.0.push(UNSEEN);
                 assert_eq!(lfp(&["unlock", PORT, "--pid", &holder.pid().to_string()]), 0);
             }
-            let killed = until(LIMIT, || {
+            let is_killed = || {
                 let user = bench.user().unwrap_or_default().to_string();
                 let _ = sandbox.command("kill").args(["-KILL", &user]).run();
-                bench.user().is_none().then_some(())
-            });
-            assert!(killed.is_some(), "{}", program.name);
+                bench.user().is_none()
+            };
+            assert!(comes(is_killed), "{}", program.name);
             drop(troupe);
             if lock(&holder) != 0 {
                 faults.0.push(STAYS);
@@ -118,15 +118,13 @@ fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) ->
     if matches!(came, Came::Has) {
         faults.0.push(BESIDES);
     }
-    let killed = until(LIMIT, || bench.user().is_none().then_some(()));
-    assert!(killed.is_some(), "{}", program.name);
+    assert!(comes(|| bench.user().is_none()), "{}", program.name);
     if faults.0.contains(&CANNOT) {
         return faults;
     }
 
     holder.kill();
-    let cleared = until(LIMIT, || bench.lock_files().is_empty().then_some(()));
-    assert!(cleared.is_some(), "the service removes a dead lock by itself");
+    assert!(comes(|| bench.lock_files().is_empty()), "the service removes a dead lock by itself");
     let (came, troupe) = bench.attempt();
     drop(troupe);
     if !matches!(came, Came::Has) {
@@ -240,8 +238,7 @@ fn the_documents_show_the_tables(#[case] table: &Table, #[case] of: fn(&Row) -> 
 fn an_adopted_program_is_right_for_all_users() {
     let sandbox = Directory::Closed.sandbox();
     let _daemon = daemon(&sandbox);
-    let mounted = sandbox.command("mount").args(["-t", "tmpfs", "none", "/usr/local/bin"]).run();
-    assert_eq!(mounted.code(), 0, "{mounted}");
+    sandbox.command("mount").args(["-t", "tmpfs", "none", "/usr/local/bin"]).run().expect(0);
     let lfp = |words: &[&str]| sandbox.command(LFP).args(words).run();
     let holder = sandbox.command("sleep").arg("1000").user(User::Bob).spawn();
     let lock = || lfp(&["lock", PORT, "--pid", &holder.pid().to_string()]).code();
@@ -255,8 +252,7 @@ fn an_adopted_program_is_right_for_all_users() {
 
     assert!(lfp(&["adopt", "../minicom"]).said("without a directory"));
     assert!(lfp(&["adopt", "nosuchprogram"]).said("no such program"));
-    let end = lfp(&["adopt", "minicom"]);
-    assert_eq!(end.code(), 0, "{end}");
+    lfp(&["adopt", "minicom"]).expect(0);
     assert_eq!(lfp(&["adopt", "minicom"]).code(), 0, "once more");
     let bench = || Bench::new(&sandbox, &Program { user: User::Alice, ..programs::MINICOM }, PORT);
     let (came, troupe) = bench().attempt();

@@ -1,29 +1,13 @@
-//! The files this project ships for other programs, read by those programs.
+//! The files this project ships for other programs. Those programs read them in `package_deb.rs`.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 use rstest::rstest;
-use testbed::{Sandbox, User};
-
-/// Runs a program that must be there and must be content.
-fn run(command: &mut Command, package: &str) -> String {
-    let Output { status, stdout, stderr } = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}: install package {package}"));
-    let said = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(status.success(), "{command:?}: {said}");
-    said
-}
-
-fn shipped(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
-}
 
 fn text(file: &str) -> String {
-    fs::read_to_string(shipped(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 /// The settings of a unit file, in order, without comments and sections.
@@ -34,45 +18,6 @@ fn settings(file: &str) -> Vec<(String, String)> {
         .filter_map(|line| line.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
-}
-
-/// The units with the program where it is here, in a directory of their own.
-fn units() -> tempfile::TempDir {
-    let root = tempfile::tempdir().unwrap();
-    for unit in ["lfpd.socket", "lfpd@.service"] {
-        let text = text(&format!("etc/systemd/{unit}"));
-        let text = text.replace("/usr/sbin/lfpd", env!("CARGO_BIN_EXE_lfpd"));
-        fs::write(root.path().join(unit), text).unwrap();
-    }
-    root
-}
-
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn systemd_finds_nothing_wrong_with_the_units() {
-    let units = units();
-    let said = run(
-        Command::new("systemd-analyze")
-            .args(["verify", "--man=no", "--recursive-errors=yes"])
-            .arg(units.path().join("lfpd.socket"))
-            .arg(units.path().join("lfpd@.service")),
-        "systemd",
-    );
-    assert!(!said.contains("lfpd"), "{said}");
-}
-
-/// systemd's own judgement of the hardening: 0 is perfect, 10 is none.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn systemd_calls_the_service_hardened() {
-    let units = units();
-    // The threshold is in tenths.
-    run(
-        Command::new("systemd-analyze")
-            .args(["security", "--offline=yes", "--threshold=22"])
-            .arg(units.path().join("lfpd@.service")),
-        "systemd",
-    );
 }
 
 #[rstest]
@@ -118,44 +63,6 @@ fn the_service_unit_does_not(
     name: &str,
 ) {
     assert!(settings("etc/systemd/lfpd@.service").iter().all(|(it, _)| it != name));
-}
-
-/// The user, made by systemd's own program from the file as shipped, in a root directory of the
-/// test's.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn systemd_sysusers_makes_the_user() {
-    let root = tempfile::tempdir().unwrap();
-    let place = root.path().join("usr/lib/sysusers.d");
-    fs::create_dir_all(root.path().join("etc")).unwrap();
-    fs::create_dir_all(&place).unwrap();
-    fs::copy(shipped("etc/sysusers.d/lfpd.conf"), place.join("lfpd.conf")).unwrap();
-    run(Command::new("systemd-sysusers").arg("--root").arg(root.path()), "systemd");
-    let passwd = fs::read_to_string(root.path().join("etc/passwd")).unwrap();
-    let line = passwd.lines().find(|line| line.starts_with("lfpd:")).expect("a user lfpd");
-    let fields: Vec<&str> = line.split(':').collect();
-    let uid: u32 = fields[2].parse().unwrap();
-    assert!(uid > 0 && uid < 1000, "{line}");
-    assert!(fields[6].ends_with("/nologin"), "{line}");
-}
-
-/// The directories, where the lock directory is closed as on Fedora: the service gets in, and
-/// nobody else.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn the_directories() {
-    let sandbox = Sandbox::layout()
-        .lock_dir("0755", "root:root")
-        .bring("lfpd.conf", shipped("etc/tmpfiles.d/lfpd.conf"))
-        .enter();
-    let made = sandbox.command("systemd-tmpfiles").args(["--create", "/run/test/lfpd.conf"]).run();
-    assert_eq!(made.code(), 0, "{made}");
-    let state = fs::metadata(sandbox.path("/run/lfpd")).unwrap();
-    assert_eq!((state.uid(), state.mode() & 0o7777), (User::Lfpd.uid(), 0o755));
-    for (user, writes) in [(User::Lfpd, 0), (User::Alice, 1), (User::Uucp, 1)] {
-        let end = sandbox.command("test").args(["-w", "/run/lock"]).user(user).run();
-        assert_eq!(end.code(), writes, "{user:?}");
-    }
 }
 
 /// The port has one number everywhere.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use rstest::rstest;
 use testbed::{LIMIT, Sandbox, until};
@@ -143,21 +142,4 @@ fn tab_completes(#[case] shell: Shell, #[case] command: &[&str]) {
         terminal.type_in("\x15");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-/// bash takes them, and offers the commands.
-#[rstest]
-#[case::lfp("lfp", "wh", "who")]
-#[case::lfpd("lfpd", "--list", "--listen")]
-fn bash_completes(#[case] program: &str, #[case] begun: &str, #[case] offered: &str) {
-    let script = format!(
-        "source etc/completions/{program}.bash; COMP_WORDS=({program} {begun}); COMP_CWORD=1; \
-         _{program} {program} {begun} {program}; echo \"${{COMPREPLY[@]}}\""
-    );
-    let bash = Command::new("bash")
-        .args(["--norc", "-c", &script])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("bash is not installed");
-    assert_eq!(String::from_utf8_lossy(&bash.stdout).trim(), offered, "{bash:?}");
 }

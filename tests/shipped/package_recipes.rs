@@ -13,17 +13,11 @@ use rstest::rstest;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What `cargo build --release` makes for the packages.
-const PROGRAMS: [&str; 9] = [
-    "lfpd",
-    "lfp",
-    "sema",
-    "semats",
-    "dflockd",
-    "dflock",
-    "lockdev",
-    "liblockdev.so",
-    "liblfp_preload.so",
-];
+const PROGRAMS: &str =
+    "lfpd lfp sema semats dflockd dflock lockdev liblockdev.so liblfp_preload.so";
+
+const PACKAGES: &str =
+    "lfpd lfp-preload liblockdev liblockdev-dev lockdev file-semaphore dflockd dflock";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -36,7 +30,7 @@ impl Place {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         fs::create_dir(place.path("built")).unwrap();
-        for name in PROGRAMS {
+        for name in PROGRAMS.split(' ') {
             let file = place.path("built").join(name);
             testbed::script(&file, &format!("#!/bin/sh\necho {name}\n"));
         }
@@ -87,7 +81,7 @@ fn lines(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// What the script that all recipes use installs with these words.
-fn installed(words: &str) -> BTreeSet<String> {
+pub(crate) fn installed(words: &str) -> BTreeSet<String> {
     lines(&Place::new().run(&format!("packaging/install --list {words}"))).collect()
 }
 
@@ -310,9 +304,8 @@ SH
     let names = ["dflock", "dflockd", "file-semaphore", "lfp-preload", "lfpd", "lockdev-lfp"];
     assert_eq!(told.iter().map(|words| words[0]).collect::<Vec<_>>(), names, "{said}");
     assert!(told.iter().all(|words| words.last() == Some(&" 0 altered files")), "{said}");
-    let all = "lfpd lfp-preload liblockdev liblockdev-dev lockdev file-semaphore dflockd dflock";
     let packed = |file: String| if file.contains("/man/") { format!("{file}.gz") } else { file };
-    let expected = installed(&format!("--prefix /usr --sbindir /usr/bin {all}"));
+    let expected = installed(&format!("--prefix /usr --sbindir /usr/bin {PACKAGES}"));
     assert_eq!(place.files("installed"), expected.into_iter().map(packed).collect());
 }
 
@@ -497,31 +490,20 @@ fn the_links_of_a_package_lead_to_what_it_installs(
     assert!(links > 1, "{links} links");
 }
 
-/// What was installed by hand goes again, and nothing else.
+/// What was installed by hand goes again, but for settings that were changed, and nothing else.
 #[test]
 fn by_hand_all_of_it_goes_again() {
     let place = Place::new();
-    let all = "lfpd lfp-preload liblockdev liblockdev-dev lockdev file-semaphore dflockd dflock";
-    place.run(&format!(r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" {all}"#));
+    place.run(&format!(r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" {PACKAGES}"#));
     assert!(place.files("root").len() > 50);
-    place.run(r#"touch "$PLACE/root/usr/local/bin/another""#);
-    place.run(&format!(r#"packaging/install --destdir "$PLACE/root" --uninstall {all}"#));
+    place.run(
+        r#"touch "$PLACE/root/usr/local/bin/another"
+        echo '# ours' >>"$PLACE/root/etc/default/dflockd""#,
+    );
+    place.run(&format!(r#"packaging/install --destdir "$PLACE/root" --uninstall {PACKAGES}"#));
     let left: Vec<String> = place.files("root").into_iter().collect();
-    assert_eq!(left, ["/usr/local/bin/another"]);
+    assert_eq!(left, ["/etc/default/dflockd", "/usr/local/bin/another"]);
     for directory in ["share/doc/lfpd", "share/doc/dflockd", "lib/lfp"] {
         assert!(!place.path("root/usr/local").join(directory).exists(), "{directory}");
     }
-}
-
-/// Settings are the administrator's once he has changed them.
-#[test]
-fn by_hand_changed_settings_stay() {
-    let place = Place::new();
-    place.run(
-        r#"packaging/install --destdir "$PLACE/root" --built "$BUILT" dflockd
-        echo '# ours' >>"$PLACE/root/etc/default/dflockd"
-        packaging/install --destdir "$PLACE/root" --uninstall dflockd"#,
-    );
-    let left: Vec<String> = place.files("root").into_iter().collect();
-    assert_eq!(left, ["/etc/default/dflockd"]);
 }

@@ -17,18 +17,3 @@ pub(crate) fn includes(other: Pid) -> bool {
 fn parent(child: Pid) -> Option<Pid> {
     Pid::new(Stat::parse(&contents::of(&format!("/proc/{child}/stat"), STAT_BYTES)?)?.parent)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_process_and_its_parent_but_no_other() {
-        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let parent = Pid::new(std::os::unix::process::parent_id().into()).unwrap();
-        assert!(includes(Pid::this()) && includes(parent));
-        assert!(!includes(Pid::new(child.id().into()).unwrap()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-}

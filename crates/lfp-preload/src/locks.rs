@@ -370,20 +370,6 @@ mod tests {
         asked
     }
 
-    #[test]
-    fn a_state_stays_until_it_is_changed() {
-        let table = Table::new();
-        assert!(!has(&table, 100, 5, State::Open));
-        put(&table, 100, 5, State::Open);
-        put(&table, 100, 5, State::Open);
-        assert!(has(&table, 100, 5, State::Open));
-        assert!(!has(&table, 101, 5, State::Open) && !has(&table, 100, 6, State::Open));
-        let forget = || table.change(key_of(100, 5), State::Open, State::None);
-        assert!(forget());
-        assert!(!forget(), "only once");
-        assert!(!has(&table, 100, 5, State::Open));
-    }
-
     /// The child of vfork(2) writes where its parent reads.
     #[test]
     fn a_child_has_nothing_of_its_parent_and_takes_nothing_from_it() {

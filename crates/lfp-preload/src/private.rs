@@ -109,45 +109,7 @@ pub(crate) fn remove(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
     use super::*;
-
-    #[test]
-    fn the_directory_is_made_and_found_again() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("own");
-        assert!(own(&path).is_some() && own(&path).is_some());
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
-    }
-
-    #[test]
-    fn a_directory_that_others_may_use_is_not_used() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("own");
-        std::fs::create_dir(&path).unwrap();
-        for mode in [0o701, 0o710, 0o777] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert!(own(&path).is_none(), "{mode:o}");
-        }
-    }
-
-    #[test]
-    fn a_planted_link_is_not_followed() {
-        let place = tempfile::tempdir().unwrap();
-        let (target, path) = (place.path().join("target"), place.path().join("own"));
-        assert!(own(&target).is_some());
-        symlink(&target, &path).unwrap();
-        assert!(own(&path).is_none());
-    }
-
-    #[test]
-    fn a_file_of_that_name_is_no_directory() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("own");
-        std::fs::write(&path, "").unwrap();
-        assert!(own(&path).is_none());
-    }
 
     #[test]
     fn names_are_spelled_in_letters_and_digits() {

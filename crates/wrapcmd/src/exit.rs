@@ -74,13 +74,6 @@ impl End {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_signal_is_128_and_its_number() {
-        for (signal, code) in [(1, 129), (9, 137), (64, 192)] {
-            assert_eq!(by_signal(signal), code);
-        }
-    }
-
     /// Raw as wait(2) gives it: the code in the second byte, the signal in the first.
     #[test]
     fn every_end_has_its_code() {

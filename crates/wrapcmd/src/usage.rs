@@ -352,7 +352,6 @@ mod tests {
         "hold rnu",
         "unrecognized subcommand 'rnu'; a similar subcommand exists: 'run'"
     )]
-    #[case::slip("hold rnu", "unrecognized subcommand 'rnu'; a similar subcommand exists: 'run'")]
     #[case::elsewhere(
         "hold look",
         "unrecognized subcommand 'look'; the command for this is 'hold show'"

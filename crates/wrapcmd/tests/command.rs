@@ -65,30 +65,28 @@ fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
 
 type Test = fn(&Scratch);
 
-const TESTS: [(&str, Test); 16] = [
-    ("the_exit_code_passes", the_exit_code_passes),
-    (
-        "a_command_that_cannot_run_ends_with_126_or_127",
-        a_command_that_cannot_run_ends_with_126_or_127,
-    ),
-    ("the_command_is_the_process_that_stood_by", the_command_is_the_process_that_stood_by),
-    ("arguments_input_and_output_are_its_own", arguments_input_and_output_are_its_own),
-    (
-        "a_command_inherits_no_descriptor_and_no_signal_mask",
-        a_command_inherits_no_descriptor_and_no_signal_mask,
-    ),
-    ("signals_are_handed_on", signals_are_handed_on),
-    ("a_signal_may_end_it", a_signal_may_end_it),
-    ("a_stop_is_no_end", a_stop_is_no_end),
-    ("a_terminals_signal_comes_once", a_terminals_signal_comes_once),
-    ("a_job_is_stopped_and_goes_on_as_a_whole", a_job_is_stopped_and_goes_on_as_a_whole),
-    ("an_ignored_signal_stays_ignored", an_ignored_signal_stays_ignored),
-    ("a_caller_that_ignores_children_learns_the_code", ignored_children),
-    ("a_signal_ends_the_wait", a_signal_ends_the_wait),
-    ("without_its_wrapper_it_never_runs", without_its_wrapper_it_never_runs),
-    ("a_killed_standby_ends_the_wait", a_killed_standby_ends_the_wait),
-    ("another_child_ends_nothing", another_child_ends_nothing),
-];
+/// Tests with their names.
+macro_rules! tests {
+    ($($name:ident)*) => { [$((stringify!($name), $name as Test)),*] };
+}
+
+const TESTS: [(&str, Test); 15] = tests! {
+    the_exit_code_passes
+    a_command_that_cannot_run_ends_with_126_or_127
+    the_command_is_the_process_that_stood_by
+    arguments_input_and_output_are_its_own
+    a_command_inherits_no_descriptor_and_no_signal_mask
+    signals_are_handed_on
+    a_stop_is_no_end
+    a_terminals_signal_comes_once
+    a_job_is_stopped_and_goes_on_as_a_whole
+    an_ignored_signal_stays_ignored
+    a_caller_that_ignores_children_learns_the_code
+    a_signal_ends_the_wait
+    without_its_wrapper_it_never_runs
+    a_killed_standby_ends_the_wait
+    another_child_ends_nothing
+};
 
 /// What `cargo test` hands to every test program: the wish for a list, or filters.
 fn all_tests(words: &[OsString]) -> ExitCode {
@@ -209,14 +207,6 @@ fn signals_are_handed_on(scratch: &Scratch) {
     }
 }
 
-fn a_signal_may_end_it(scratch: &Scratch) {
-    let script = "echo x >ready; exec sleep 100";
-    let wrapper = wrapper(scratch, &["hold", "sh", "-c", script]);
-    scratch.wait_for("ready");
-    wrapper.signal(Signal::SIGTERM);
-    assert_eq!(told(wrapper.end()).0, 143);
-}
-
 /// Whether a process is in this state (proc_pid_stat(5)).
 fn state(pid: Pid, letter: char) -> Option<()> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -285,7 +275,7 @@ fn an_ignored_signal_stays_ignored(scratch: &Scratch) {
     assert!(code == 0 && out.ends_with("1\n"), "{code} {out} {err}");
 }
 
-fn ignored_children(scratch: &Scratch) {
+fn a_caller_that_ignores_children_learns_the_code(scratch: &Scratch) {
     let ours = std::env::current_exe().unwrap();
     let words = ["--ignore-signal=CHLD", ours.to_str().unwrap(), "hold", "sh", "-c", "exit 6"];
     assert_eq!(done(scratch, "env", &words).0, 6);

@@ -72,18 +72,3 @@ fn same_module(one: &str, other: &str) -> bool {
         || parent(one).as_ref() == Some(&b)
         || parent(other).as_ref() == Some(&a)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::same_module;
-
-    #[test]
-    fn modules_are_told_apart() {
-        assert!(same_module("src/a/b.rs", "src/a/c.rs"));
-        assert!(same_module("src/a.rs", "src/a/c.rs"));
-        assert!(same_module("src/a/mod.rs", "src/a/c.rs"));
-        assert!(!same_module("src/a/b.rs", "src/d/c.rs"));
-        assert!(!same_module("src/a.rs", "src/b.rs"));
-        assert!(!same_module("crates/x/src/a.rs", "crates/x/src/b.rs"));
-    }
-}

@@ -22,19 +22,19 @@ const ELSEWHERE: &[&str] = &[
     "clap_builder",
     "clap_derive",
     "clap_lex",
+    "XDG_DATA_DIRS",
+    "dflockd_watchers", // by its prefix and the figure's name
     "locks_start",
     "no_run",
+    "openPort",
     "seq_read_iter",
+    "src/lfd/",
     "vVERSION",
 ];
 
 pub(crate) fn texts(root: &Path) -> Vec<Text> {
-    let mut paths = vec![root.join("ARCHITECTURE.md"), root.join("CONTRIBUTING.md")];
-    let pages = |path: &Path| {
-        path.parent().is_some_and(|parent| parent.ends_with("man"))
-            && path.extension().is_some_and(|section| section.len() == 1)
-    };
-    paths.extend(house::walk(root, "").into_iter().filter(|path| pages(path)));
+    let mut paths = house::walk(&root.join("docs"), "md");
+    paths.extend(["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(|name| root.join(name)));
     let text = |path: &Path| Text { path: house::below(root, path), text: house::read(path) };
     paths.iter().map(|path| text(path)).collect()
 }
@@ -78,7 +78,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
 #[must_use]
 pub fn words(house: &House) -> Vec<Breach> {
     let mut found = Vec::new();
-    for text in house.texts.iter().filter(|text| text.path.ends_with(".md")) {
+    for text in &house.texts {
         look(house, &text.path, &text.text, &mut found);
     }
     for source in &house.sources {
@@ -103,14 +103,21 @@ fn look(house: &House, path: &str, text: &str, found: &mut Vec<Breach>) {
 /// The part of a name in backquotes that does not exist; nothing where it is a command, a call of the
 /// system's or prose.
 fn missing(house: &House, quoted: &str) -> Option<String> {
+    // A command's first word may be a file's name.
+    let file = quoted.split(' ').next().unwrap_or_default().trim_end_matches(['*', '?']);
+    let roots =
+        ".ci/ benches/ crates/ etc/ fuzz/ inetd.conf man/ packaging/ python/ src/ tests/ xinetd.d/";
+    if roots.split(' ').any(|root| file.starts_with(root)) {
+        let below = format!("/{file}");
+        let is_known = house.known.contains(file)
+            || ELSEWHERE.contains(&file)
+            || house.known.iter().any(|known| known.ends_with(&below));
+        return (!is_known).then(|| file.to_owned());
+    }
     let name = quoted.trim_end_matches("()").trim_end_matches('!');
     let plain = |c: char| c.is_alphanumeric() || "_:./-".contains(c);
     if name.is_empty() || !name.chars().all(plain) {
         return None;
-    }
-    let roots = ["src/", "crates/", "tests/", "benches/", "fuzz/", "packaging/", "python/", "man/"];
-    if roots.iter().any(|root| name.starts_with(root)) {
-        return (!house.known.contains(name)).then(|| name.to_owned());
     }
     let identifier = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
     let telling = name.contains('_')

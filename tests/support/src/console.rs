@@ -46,8 +46,7 @@ impl Console {
     pub fn put_into(&self, sandbox: &Sandbox) {
         let (path, number) = (Self::PATH, self.number);
         let made = format!("mknod {path} c 4 {number} && chmod 666 {path}");
-        let made = sandbox.command("sh").args(["-c", &made]).run();
-        assert_eq!(made.code(), 0, "{made}");
+        sandbox.command("sh").args(["-c", &made]).run().expect(0);
     }
 }
 

@@ -68,41 +68,32 @@ impl User {
 
     fn home(self) -> &'static str {
         match self {
+            Self::Alice => "/home/alice",
+            Self::Bob => "/home/bob",
             Self::Root | Self::Uucp | Self::UucpWithFowner | Self::Lfpd | Self::LfpdWithFowner => {
                 "/tmp"
             }
-            Self::Alice => "/home/alice",
-            Self::Bob => "/home/bob",
         }
     }
 
-    /// `setpriv` arguments; none for root.
-    fn change(self) -> &'static [&'static str] {
-        match self {
-            Self::Root => &[],
-            Self::Uucp => &["setpriv", "--reuid=uucp", "--regid=uucp", "--init-groups"],
-            Self::UucpWithFowner => &[
-                "setpriv",
-                "--reuid=uucp",
-                "--regid=uucp",
-                "--init-groups",
-                "--inh-caps=-all,+fowner",
-                "--ambient-caps=+fowner",
-            ],
-            Self::Lfpd => &["setpriv", "--reuid=lfpd", "--regid=lfpd", "--init-groups"],
-            Self::LfpdWithFowner => &[
-                "setpriv",
-                "--reuid=lfpd",
-                "--regid=lfpd",
-                "--init-groups",
-                "--inh-caps=-all,+fowner",
-                "--ambient-caps=+fowner",
-            ],
-            Self::Alice => &["setpriv", "--reuid=alice", "--regid=alice", "--init-groups"],
-            Self::Bob => &["setpriv", "--reuid=bob", "--regid=bob", "--init-groups"],
-        }
+    /// `setpriv` and its arguments; none for root.
+    fn change(self) -> Vec<String> {
+        let (name, rights) = match self {
+            Self::Root => return Vec::new(),
+            Self::Uucp => ("uucp", ""),
+            Self::UucpWithFowner => ("uucp", FOWNER),
+            Self::Lfpd => ("lfpd", ""),
+            Self::LfpdWithFowner => ("lfpd", FOWNER),
+            Self::Alice => ("alice", ""),
+            Self::Bob => ("bob", ""),
+        };
+        let line = format!("setpriv --reuid={name} --regid={name} --init-groups{rights}");
+        line.split(' ').map(str::to_owned).collect()
     }
 }
+
+/// For setpriv(1).
+const FOWNER: &str = " --inh-caps=-all,+fowner --ambient-caps=+fowner";
 
 #[derive(Debug)]
 enum Input {
@@ -248,12 +239,14 @@ impl<'a> Command<'a> {
         assert!(process.pid != 0, "{}\n{}", advice(&self.words[0]), process.output());
         // Until then it is root's, and programs that look at it see the shell or setpriv(1).
         let line = format!("/proc/{}/cmdline", process.pid);
-        let changer = self.user.change().first().copied().unwrap_or(&pid_file);
+        let is_changed = self.user == User::Root;
         let has_become_it = || {
             let line = self.sandbox.read(&line).unwrap_or_default();
             let line = String::from_utf8_lossy(&line);
             // Empty where it has ended, and for an instant of execve(2).
-            let is_it = !line.is_empty() && !line.contains(&pid_file) && !line.starts_with(changer);
+            let is_it = !line.is_empty()
+                && !line.contains(&pid_file)
+                && (is_changed || !line.starts_with("setpriv"));
             (is_it || process.child.try_wait().expect("a child").is_some()).then_some(())
         };
         until(LIMIT, has_become_it).expect("a process that becomes the program");
@@ -488,6 +481,16 @@ impl End {
     #[must_use]
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| -self.status.signal().unwrap_or(0))
+    }
+
+    /// Expects this exit code.
+    ///
+    /// # Panics
+    /// It is another.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code(), code, "{self}");
+        self
     }
 
     /// All it printed, standard error included.

@@ -7,12 +7,12 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{LIMIT, until};
+use crate::comes;
 
 /// Sends a signal to a process of this machine.
 ///
 /// # Panics
-/// When it has ended already, or does not stop within [`LIMIT`].
+/// When it has ended already, or does not stop within [`crate::LIMIT`].
 pub fn signal(pid: u32, signal: Signal) {
     let number = i32::try_from(pid).expect("a process number");
     kill(Pid::from_raw(number), signal).expect("a process that has not ended");
@@ -23,8 +23,7 @@ pub fn signal(pid: u32, signal: Signal) {
 
 /// Waits until no thread of a process runs, by what this /proc shows.
 pub(crate) fn wait_until_stopped(proc: &Path, pid: u32) {
-    let stopped = until(LIMIT, || is_stopped(&proc.join(format!("{pid}/task"))).then_some(()));
-    assert!(stopped.is_some(), "process {pid} does not stop");
+    assert!(comes(|| is_stopped(&proc.join(format!("{pid}/task")))), "process {pid} does not stop");
 }
 
 fn is_stopped(threads: &Path) -> bool {

@@ -28,9 +28,13 @@ pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Op
 ///
 /// # Panics
 /// It is not so within [`LIMIT`].
-pub fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    let seen = until(LIMIT, || is_so().then_some(()));
-    assert!(seen.is_some(), "not in time: {what}");
+pub fn soon(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes(is_so), "not in time: {what}");
+}
+
+/// Whether this comes about within [`LIMIT`].
+pub fn comes(mut condition: impl FnMut() -> bool) -> bool {
+    until(LIMIT, || condition().then_some(())).is_some()
 }
 
 /// Receives a datagram. An interruption is none: a receive with a time limit has one when the machine stood

@@ -3,7 +3,7 @@
 //! opened.
 
 use rstest::rstest;
-use testbed::{LIMIT, Process, User, until};
+use testbed::{Process, User, comes};
 
 use crate::ground::{Ground, LOCK, TOLD, say};
 
@@ -21,14 +21,13 @@ impl<'a> Service<'a> {
         let mut shell = shell.spawn();
         shell.expect(" .\n");
         let pid = shell.output().split(' ').nth(1).unwrap_or_default().to_owned();
-        let listens = || ground.sandbox.path("/run/lfpd/lfpd.sock").exists().then_some(());
-        assert!(until(LIMIT, listens).is_some(), "{}", shell.output());
+        let socket = ground.sandbox.path("/run/lfpd/lfpd.sock");
+        assert!(comes(|| socket.exists()), "{}", shell.output());
         Self { ground, _shell: shell, pid }
     }
 
     fn signal(&self, signal: &str) {
-        let end = self.ground.sandbox.command("kill").args([signal, &self.pid]).run();
-        assert_eq!(end.code(), 0, "{end}");
+        self.ground.sandbox.command("kill").args([signal, &self.pid]).run().expect(0);
     }
 }
 
@@ -51,19 +50,22 @@ fn a_port_closed_while_the_service_hangs_is_released_when_it_is_back() {
     alice.expect("EBUSY open");
     alice.type_in("open\n");
     let twice = || alice.output().matches(HUNG).count() == 2;
-    assert!(until(LIMIT, || twice().then_some(())).is_some(), "each says so: {}", alice.output());
+    assert!(comes(twice), "each says so: {}", alice.output());
     assert!(ground.sandbox.read(LOCK).is_some(), "nobody can release it yet");
     service.signal("-CONT");
     // Whatever is closed next pays, when the pause is over.
-    let paid = until(LIMIT, || {
+    let is_paid = || {
         alice.type_in("other\n");
-        ground.sandbox.read(LOCK).is_none().then_some(())
-    });
-    assert!(paid.is_some(), "{}", alice.output());
+        ground.sandbox.read(LOCK).is_none()
+    };
+    assert!(comes(is_paid), "{}", alice.output());
     assert!(alice.runs(), "it has not ended for that");
     alice.type_in("open\n");
-    let locked = until(LIMIT, || ground.sandbox.read(LOCK));
-    assert!(locked.is_some(), "the next is locked again: {}", alice.output());
+    assert!(
+        comes(|| ground.sandbox.read(LOCK).is_some()),
+        "the next is locked again: {}",
+        alice.output()
+    );
 }
 
 /// A lock file that is removed while the service hangs is gone for the program, and for everybody when the
@@ -88,55 +90,10 @@ fn a_lock_file_that_is_removed_while_the_service_hangs_is_not_kept(
     service.signal("-CONT");
     assert!(ground.sandbox.read(LOCK).is_some(), "nobody has released it yet");
     afterwards.iter().for_each(|word| assert_eq!(say(&mut alice, word), format!("did {word}")));
-    let paid = until(LIMIT, || {
-        assert_eq!(say(&mut alice, "other"), "did other");
-        ground.sandbox.read(LOCK).is_none().then_some(())
-    });
-    assert!(paid.is_some(), "{}", alice.output());
+    let is_paid = || say(&mut alice, "other") == "did other" && ground.sandbox.read(LOCK).is_none();
+    assert!(comes(is_paid), "{}", alice.output());
     assert_eq!(say(&mut alice, "take"), "did take");
     assert!(ground.sandbox.read(LOCK).is_some());
-}
-
-/// A LOCK that was not answered in time may be obeyed behind the program's back: it is given back.
-#[rstest]
-#[case::of_a_port("open\n", &["lfp: no lock for /dev/ttyW0: the service has not answered in time", "EBUSY open"])]
-#[case::of_a_lock_file("take\n", &["EACCES take"])]
-#[ignore = "needs namespaces: tests/run"]
-fn a_lock_that_comes_too_late_is_given_back(#[case] words: &str, #[case] answers: &[&str]) {
-    let ground = Ground::new();
-    let script = "
-import socket
-service = socket.socket(socket.AF_UNIX)
-service.bind('/tmp/late.sock')
-service.listen(9)
-print('listens', flush=True)
-late = True
-while True:
-    peer = service.accept()[0]
-    peer.sendall(b'220 late\\r\\n')
-    print('asked', peer.recv(100), flush=True)
-    if late: peer.recv(100)
-    late = False
-    try: peer.sendall(b'200 yes\\r\\n')
-    except OSError: pass
-    peer.close()
-";
-    let mut service = ground.sandbox.command("/usr/bin/python3").args(["-c", script]).spawn();
-    service.expect("listens");
-    let opened = ground.sandbox.command("chmod").args(["666", "/tmp/late.sock"]).run();
-    assert_eq!(opened.code(), 0);
-    let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
-    let command = command.env("LFP_SERVER", "/tmp/late.sock").env("LFP_TIMEOUT", "3");
-    let mut alice = command.spawn();
-    alice.type_in(words);
-    answers.iter().for_each(|answer| alice.expect(answer));
-    let lock = format!("asked b'LOCK ttyW0 {}\\r\\n'", alice.pid());
-    service.expect(&lock);
-    let given_back = until(LIMIT, || {
-        alice.type_in("other\n");
-        service.output().contains(&lock.replace("LOCK", "UNLOCK")).then_some(())
-    });
-    assert!(given_back.is_some(), "{}{}", alice.output(), service.output());
 }
 
 /// `LFP_PORTS=must`: no port without a lock.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
-use testbed::{LFP, LIMIT, Process, User, rxtx, until};
+use testbed::{LFP, LIMIT, Process, User, comes, rxtx};
 
 use crate::ground::{Ground, PORT};
 
@@ -112,8 +112,7 @@ fn only_a_service_that_is_not_there_counts_as_none(
 ) {
     let ground = Ground::new();
     if program == READ {
-        let closed = ground.sandbox.command("chmod").args(["0644", "/dev/ttyW0"]).run();
-        assert_eq!(closed.code(), 0, "{closed}");
+        ground.sandbox.command("chmod").args(["0644", "/dev/ttyW0"]).run().expect(0);
     }
     let service = service(&ground, what);
     let begin = Instant::now();
@@ -125,8 +124,8 @@ fn only_a_service_that_is_not_there_counts_as_none(
     assert!((least..most).contains(&took), "{took:?}");
     let has_asked = ["slow", "busy", "denies"].contains(&what);
     let says = |text: &str, expected| {
-        let is_so = || (service.output().contains(text) == expected).then_some(());
-        assert!(until(LIMIT, is_so).is_some(), "{text}: {}", service.output());
+        let is_so = || service.output().contains(text) == expected;
+        assert!(comes(is_so), "{text}: {}", service.output());
     };
     says("LOCK ttyW0", has_asked);
     // Whatever it has locked, or may have locked, is released.
@@ -136,8 +135,7 @@ fn only_a_service_that_is_not_there_counts_as_none(
 /// RXTX under `lfp shim`, and when it was started.
 fn rxtx<'g>(ground: &'g Ground) -> (Process<'g>, Instant) {
     let [compiler, words @ ..] = rxtx::COMPILE;
-    let compiled = ground.sandbox.command(compiler).args(words).run();
-    assert_eq!(compiled.code(), 0, "{compiled}");
+    ground.sandbox.command(compiler).args(words).run().expect(0);
     let shim = ground.sandbox.command(LFP).args(["shim", "--server", "/tmp/busy.sock", "--"]);
     (
         shim.args(rxtx::HOLD.map(|word| word.replace("{dev}", PORT))).user(User::Alice).spawn(),
@@ -154,13 +152,11 @@ fn rxtx_waits_for_a_slow_service_and_has_its_lock_until_it_closes() {
     let (mut rxtx, _) = rxtx(&ground);
     rxtx.expect("OPENED");
     // It locks the port a first time only to see whether it is there.
-    let has_lock = || (count("LOCK") == count("UNLOCK") + 1).then_some(());
-    assert!(until(LIMIT, has_lock).is_some(), "{}", service.output());
+    assert!(comes(|| count("LOCK") == count("UNLOCK") + 1), "{}", service.output());
     rxtx.end_input();
     let end = rxtx.wait(LIMIT);
     assert!(end.code() == 0 && end.said("CLOSED"), "{end}");
-    let has_none = || (count("LOCK") == count("UNLOCK")).then_some(());
-    assert!(until(LIMIT, has_none).is_some(), "{}", service.output());
+    assert!(comes(|| count("LOCK") == count("UNLOCK")), "{}", service.output());
 }
 
 #[rstest]

@@ -2,7 +2,7 @@
 //! virtual console, whose driver forgets the mode at the last close, as those of serial ports do.
 
 use rstest::rstest;
-use testbed::{Console, LIMIT, Process, User, can_open, until};
+use testbed::{Console, Process, User, can_open, comes};
 
 use crate::ground::Ground;
 
@@ -51,8 +51,7 @@ fn from_the_opening_to_the_close(#[case] open: &str, #[case] close: &str) {
     alice.go_on(3);
     assert!(!can_open(&ground.sandbox, CONSOLE), "opened again");
     alice.kill();
-    let free = until(LIMIT, || can_open(&ground.sandbox, CONSOLE).then_some(()));
-    assert!(free.is_some(), "killed");
+    assert!(comes(|| can_open(&ground.sandbox, CONSOLE)), "killed");
 }
 
 /// The lock ends with the process's close, though a child has the port open.

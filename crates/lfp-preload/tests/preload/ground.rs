@@ -49,7 +49,7 @@ pub(crate) fn say(program: &mut Process<'_>, word: &str) -> String {
 
 /// A program of these tests in C, compiled outside; each is compiled once, for the first test that asks.
 #[expect(clippy::expect_used, reason = "a machine on which the tests cannot run")]
-pub(crate) fn compiled(name: &str) -> PathBuf {
+fn compiled(name: &str) -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/preload/{name}.c"));
@@ -89,6 +89,14 @@ impl Ground {
     /// With more files or directories from outside, as `/run/test/NAME`: where they lie may be hidden in there.
     pub(crate) fn with(brought: &[(&str, &Path)]) -> Self {
         Self::with_ports(2, brought)
+    }
+
+    /// With one of the programs in C, as `/tmp/NAME`.
+    pub(crate) fn with_program(name: &str) -> Self {
+        let ground = Self::with(&[(name, &compiled(name))]);
+        let install = ["-m", "755", &format!("/run/test/{name}"), &format!("/tmp/{name}")];
+        ground.sandbox.command("install").args(install).run().expect(0);
+        ground
     }
 
     /// The ports are `/dev/ttyW0` and so on.

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{LIMIT, User, until};
+use testbed::{LIMIT, User, comes};
 
-use crate::ground::{Ground, LOCK, OTHER_PORT, PORT, compiled, number};
+use crate::ground::{Ground, LOCK, OTHER_PORT, PORT, number};
 
 #[rstest]
 #[case::in_a_handler_above_malloc("handler")]
@@ -18,10 +18,8 @@ use crate::ground::{Ground, LOCK, OTHER_PORT, PORT, compiled, number};
 fn the_heap_is_left_alone_and_the_port_is_free(#[case] mode: &str) {
     let time = Duration::from_secs(number("LFP_TEST_SECONDS", 3));
     let seconds = time.as_secs().to_string();
-    let ground = Ground::with(&[("handlers", &compiled("handlers"))]);
+    let ground = Ground::with_program("handlers");
     let _daemon = ground.serve();
-    let install = ["-m", "755", "/run/test/handlers", "/tmp/handlers"];
-    assert_eq!(ground.sandbox.command("install").args(install).run().code(), 0);
     let words = ["/tmp/handlers", mode, PORT, LOCK, &seconds, OTHER_PORT];
     let command = ground.preloaded(&words).user(User::Alice);
     let process = command.env("LFP_PORTS", &format!("1:{PORT}:{OTHER_PORT}")).spawn();
@@ -29,6 +27,5 @@ fn the_heap_is_left_alone_and_the_port_is_free(#[case] mode: &str) {
     println!("{end}");
     assert!(end.code() == 0 && end.output().ends_with("done\n"), "{end}");
     assert!(!end.output().contains("no lock for"), "{end}");
-    let free = until(LIMIT, || ground.sandbox.read(LOCK).is_none().then_some(()));
-    assert!(free.is_some(), "its process is gone");
+    assert!(comes(|| ground.sandbox.read(LOCK).is_none()), "its process is gone");
 }

@@ -2,9 +2,9 @@
 //! it has no business: real programs in a lock directory that only root and the service may write.
 
 use rstest::rstest;
-use testbed::{LIMIT, User, until};
+use testbed::{User, comes};
 
-use crate::ground::{Ground, LOCK, PORT};
+use crate::ground::{Ground, LOCK};
 
 /// Makes the lock, says what came of it, and whether the name then shows a file.
 const TAKE: &str = "
@@ -15,18 +15,6 @@ try:
 except OSError as error: print(errno.errorcode[error.errno], end=' ')
 print(os.path.exists('/run/lock/LCK..ttyW0'))
 ";
-
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_lock_file_that_may_not_be_made_is_made_by_the_service() {
-    let ground = Ground::served();
-    let end = ground.python(TAKE, User::Alice).run();
-    assert_eq!(end.output(), "TAKEN True\n", "{end}");
-    let cleared = until(LIMIT, || ground.sandbox.read(LOCK).is_none().then_some(()));
-    assert!(cleared.is_some(), "its process is gone");
-    let without = ground.sandbox.command("/usr/bin/python3").args(["-c", TAKE]).user(User::Alice);
-    assert_eq!(without.run().output(), "EACCES False\n");
-}
 
 /// One user has it; the other can neither take nor remove it, whatever call he uses.
 #[test]
@@ -118,8 +106,7 @@ fn a_temporary_that_is_no_file_is_no_lock(#[case] make: &str) {
 #[ignore = "needs namespaces: tests/run"]
 fn a_planted_place_for_temporaries_is_not_used(#[case] plant: &str) {
     let ground = Ground::served();
-    let planted = ground.sandbox.command("sh").args(["-ec", plant]).run();
-    assert_eq!(planted.code(), 0, "{planted}");
+    ground.sandbox.command("sh").args(["-ec", plant]).run().expect(0);
     let lock = "
 import os
 with open('/run/lock/TMP1', 'w') as file: file.write('%10d\\n' % os.getpid())
@@ -184,8 +171,7 @@ fn a_setuid_program_does_without_it() {
     assert!(end.code() == 1 && end.said("Permission denied"), "{end}");
     let end = touch("/usr/bin/touch");
     assert_eq!(end.code(), 0, "the same without the bit: {end}");
-    let cleared = until(LIMIT, || ground.sandbox.read(LOCK).is_none().then_some(()));
-    assert!(cleared.is_some(), "its process is gone");
+    assert!(comes(|| ground.sandbox.read(LOCK).is_none()), "its process is gone");
 }
 
 /// A service that accepts and never answers, one that breaks off, one that talks nonsense, and a
@@ -253,43 +239,4 @@ while True:
     let end = ground.python(TAKE, User::Alice).run();
     assert_eq!(end.output(), "EACCES False\n", "{end}");
     assert!(!bob.output().contains("asked"), "{}", bob.output());
-}
-
-/// Six processes of two users, sixty locks each: never two at a time, in both ways of locking.
-#[rstest]
-#[case::files("os.open(LOCK, os.O_CREAT | os.O_EXCL | os.O_WRONLY)", "os.unlink(LOCK)", "0")]
-#[case::ports("os.open(PORT, os.O_RDWR | os.O_NOCTTY)", "None", "1:/dev/ttyW0")]
-#[ignore = "needs namespaces: tests/run"]
-fn six_processes_never_have_the_lock_at_once(
-    #[case] take: &str,
-    #[case] release: &str,
-    #[case] ports: &str,
-) {
-    let ground = Ground::served();
-    let made = ground.sandbox.command("install").args(["-d", "-m", "0777", "/tmp/inside"]).run();
-    assert_eq!(made.code(), 0);
-    let script = format!(
-        "import os, errno, time\nLOCK, PORT = '{LOCK}', '{PORT}'\n\
-         for round in range(60):\n\
-        \x20 while True:\n\
-        \x20   try: held = {take}; break\n\
-        \x20   except OSError as error:\n\
-        \x20     if error.errno not in (errno.EEXIST, errno.EBUSY): raise\n\
-        \x20     time.sleep(0.002)\n\
-        \x20 os.mkdir('/tmp/inside/one')\n\
-        \x20 os.rmdir('/tmp/inside/one')\n\
-        \x20 os.close(held)\n\
-        \x20 {release}\n\
-         print('DONE')"
-    );
-    let users = [User::Alice, User::Bob];
-    let start = |number: usize| {
-        let user = users[number % 2];
-        ground.python(&script, user).env("LFP_PORTS", ports).spawn()
-    };
-    let processes: Vec<_> = (0..6).map(start).collect();
-    for process in processes {
-        let end = process.wait(LIMIT * 4);
-        assert_eq!(end.output(), "DONE\n", "{end}");
-    }
 }

@@ -2,7 +2,7 @@
 //! has taken since.
 
 use rstest::rstest;
-use testbed::{LIMIT, Process, until};
+use testbed::{Process, comes};
 
 use crate::ground::{Ground, LOCK, TOLD, say};
 
@@ -57,7 +57,7 @@ fn alice<'s>(ground: &'s Ground, timeout: &str) -> Process<'s> {
 fn asked(service: &Process<'_>, count: usize) -> Vec<String> {
     let words = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     let asked = || service.output().lines().skip(1).map(words).collect::<Vec<_>>();
-    let _ = until(LIMIT, || (asked().len() >= count).then_some(()));
+    let _ = comes(|| asked().len() >= count);
     asked()
 }
 
@@ -73,11 +73,15 @@ fn a_lock_whose_release_is_in_doubt_is_not_taken_again() {
     assert_eq!(asked(&service, 3), ["now LOCK", "answers 200", "later UNLOCK"]);
     assert_eq!(say(&mut alice, "take"), "EEXIST take", "somebody else could get it as well");
     service.type_in("obey\n");
-    let taken = until(LIMIT, || (say(&mut alice, "take") == "did take").then_some(()));
-    assert!(taken.is_some(), "{}{}", alice.output(), service.output());
+    assert!(
+        comes(|| say(&mut alice, "take") == "did take"),
+        "{}{}",
+        alice.output(),
+        service.output()
+    );
     assert!(ground.sandbox.read(LOCK).is_some(), "{}", service.output());
-    let obeyed = || service.output().ends_with("answers 200 done\n").then_some(());
-    assert!(until(LIMIT, obeyed).is_some(), "{}", service.output());
+    let has_obeyed = || service.output().ends_with("answers 200 done\n");
+    assert!(comes(has_obeyed), "{}", service.output());
 }
 
 /// While one thread pays, another one opens the port.
@@ -96,11 +100,10 @@ fn a_port_is_not_opened_by_a_lock_that_another_thread_releases() {
     let sleeps = |call: Vec<u8>| SLEEPS.iter().any(|number| call.starts_with(number.as_bytes()));
     let waits = || call().is_some_and(sleeps);
     let has_opened = || alice.output().matches("did open").count() == 2;
-    let came = until(LIMIT, || (waits() || has_opened()).then_some(()));
-    assert!(came.is_some(), "{}", alice.output());
+    assert!(comes(|| waits() || has_opened()), "{}", alice.output());
     service.type_in("obey\n");
     let is_done = || has_opened() && alice.output().contains("did close");
-    assert!(until(LIMIT, || is_done().then_some(())).is_some(), "{}", alice.output());
+    assert!(comes(is_done), "{}", alice.output());
     assert!(ground.sandbox.read(LOCK).is_some(), "{}{}", alice.output(), service.output());
     assert!(!alice.output().contains("no lock"), "{}", alice.output());
 }
@@ -117,11 +120,8 @@ fn a_release_that_failed_is_tried_again() {
     let mut alice = alice(&ground, "30");
     assert_eq!(say(&mut alice, "open"), "did open");
     assert_eq!(say(&mut alice, "close"), "did close");
-    let free = until(LIMIT, || {
-        say(&mut alice, "other");
-        ground.sandbox.read(LOCK).is_none().then_some(())
-    });
-    assert!(free.is_some(), "{}{}", alice.output(), service.output());
+    let is_free = || say(&mut alice, "other") == "did other" && ground.sandbox.read(LOCK).is_none();
+    assert!(comes(is_free), "{}{}", alice.output(), service.output());
 }
 
 /// Not at every close(2) of the program.
@@ -156,12 +156,12 @@ fn a_lock_that_is_written_again_is_not_given_back() {
     service.type_in("obey\n");
     service.expect("answers 450");
     // The pause is over when it is asked again.
-    let again = until(LIMIT, || {
+    let is_asked = || {
         say(&mut alice, "open");
         say(&mut alice, "close");
-        (service.output().lines().count() > 5).then_some(())
-    });
-    assert!(again.is_some(), "{}{}", alice.output(), service.output());
+        service.output().lines().count() > 5
+    };
+    assert!(comes(is_asked), "{}{}", alice.output(), service.output());
     assert!(!service.output().contains("UNLOCK"), "{}", service.output());
     assert!(ground.sandbox.read(LOCK).is_some());
 }
@@ -184,4 +184,25 @@ fn a_lock_file_that_names_this_process_is_judged_by_the_service(
     assert_eq!(say(&mut alice, "open"), "did open");
     assert_eq!(say(&mut alice, "close"), "did close");
     assert_eq!(asked(&service, expected.len()), expected, "{}", alice.output());
+}
+
+/// A LOCK that was not answered in time may be obeyed behind the program's back: it is given back.
+#[rstest]
+#[case::of_a_port("open", &["lfp: no lock for /dev/ttyW0: the service has not answered in time", "EBUSY open"])]
+#[case::of_a_lock_file("take", &["EACCES take"])]
+#[ignore = "needs namespaces: tests/run"]
+fn a_lock_that_comes_too_late_is_given_back(#[case] word: &str, #[case] answers: &[&str]) {
+    let ground = Ground::new();
+    let mut service = service(&ground, &["later", "now"]);
+    let mut alice = alice(&ground, "3");
+    alice.type_in(&format!("{word}\n"));
+    answers.iter().for_each(|answer| alice.expect(answer));
+    service.expect(&format!("later LOCK ttyW0 {}", alice.pid()));
+    service.type_in("obey\n");
+    let is_given_back = || {
+        alice.type_in("other\n");
+        service.output().ends_with(&format!("now UNLOCK ttyW0 {}\nanswers 200 done\n", alice.pid()))
+    };
+    assert!(comes(is_given_back), "{}{}", alice.output(), service.output());
+    assert!(ground.sandbox.read(LOCK).is_none());
 }

@@ -2,7 +2,7 @@
 //! and the port is nobody else's until the command has ended.
 
 use rstest::rstest;
-use testbed::{LFP, LIMIT, Process, User, until};
+use testbed::{LFP, LIMIT, Process, User, comes};
 
 use crate::ground::{Ground, LOCK, PORT};
 
@@ -53,19 +53,16 @@ fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) 
     let mut alice = run(&ground, &[], script);
     let said = |process: &Process<'_>, text: &str| process.output().matches(text).count();
     for time in 1..=times {
-        let owns = until(LIMIT, || (said(&alice, "OWN\n") == time).then_some(()));
-        assert!(owns.is_some(), "{}", alice.output());
+        assert!(comes(|| said(&alice, "OWN\n") == time), "{}", alice.output());
         assert!(busy_for_bob(&ground), "{}", alice.output());
         alice.type_in("\n");
-        let gone = until(LIMIT, || (said(&alice, "GONE\n") == time).then_some(()));
-        assert!(gone.is_some(), "{}", alice.output());
+        assert!(comes(|| said(&alice, "GONE\n") == time), "{}", alice.output());
         assert!(times == 1 || holder(&ground).is_some(), "the port stays the script's");
     }
     if times > 1 {
         alice.type_in("\n");
     }
-    let end = alice.wait(LIMIT);
-    assert_eq!(end.code(), 0, "{end}");
+    let end = alice.wait(LIMIT).expect(0);
     assert_eq!(end.output(), "FREE\nOWN\nGONE\n".repeat(times));
     assert_eq!(holder(&ground), None);
     assert!(!busy_for_bob(&ground));

@@ -5,7 +5,7 @@
 //! It runs for seconds with twenty users; `LFP_TEST_SECONDS` and `LFP_TEST_USERS` make it longer and more crowded,
 //! `LFP_TEST_LOCKS` is the number of kernel locks that the flood holds.
 
-use testbed::{Command, LFP, LIMIT, User, until};
+use testbed::{Command, LFP, LIMIT, User, comes};
 
 use crate::ground::{Ground, number};
 
@@ -153,8 +153,7 @@ fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
     assert!(ground.sandbox.path(LFP).exists());
     let prepare = "mkdir -m 777 /tmp/inside; for port in $(seq 0 $1); do \
                    install -m 666 /dev/null /tmp/inside/ttyW$port; done";
-    let end = ground.sandbox.command("sh").args(["-ec", prepare, "sh", &ports.to_string()]).run();
-    assert_eq!(end.code(), 0, "{end}");
+    ground.sandbox.command("sh").args(["-ec", prepare, "sh", &ports.to_string()]).run().expect(0);
     let daemon = ground.serve();
     let descriptors = format!("/proc/{}/fd", daemon.pid());
     let connections = || {
@@ -185,12 +184,11 @@ fn nobody_has_a_port_twice_or_without_its_lock_while_the_service_is_flooded() {
     }
     println!("{had:?}");
     assert!(had.len() == WAYS.len() && had.values().sum::<u32>() > 0, "{had:?}");
-    let is_left = until(LIMIT, || (connections() <= before).then_some(()));
-    assert!(is_left.is_some(), "{} sockets, {before} before", connections());
+    assert!(comes(|| connections() <= before), "{} sockets, {before} before", connections());
     // Nobody removes the file of a process that took it without the service, and was killed.
-    let free = until(LIMIT, || {
+    let is_free = || {
         let _ = ground.sandbox.command(LFP).arg("clean").run();
-        ground.sandbox.locks().is_empty().then_some(())
-    });
-    assert!(free.is_some(), "{:?}", ground.sandbox.locks());
+        ground.sandbox.locks().is_empty()
+    };
+    assert!(comes(is_free), "{:?}", ground.sandbox.locks());
 }

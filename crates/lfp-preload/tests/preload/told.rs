@@ -1,7 +1,7 @@
 //! A program that is refused a port is told the holder, or waits in line for it.
 
 use rstest::rstest;
-use testbed::{LFP, LIMIT, Process, User, until};
+use testbed::{LFP, LIMIT, Process, User, comes, until};
 
 use crate::ground::{Ground, LOCK, PORT};
 
@@ -62,7 +62,7 @@ fn a_program_waits_in_line() {
     alice.type_in("\n");
     bob.expect("opened");
     let holder = || String::from_utf8(ground.sandbox.read(LOCK)?).ok()?.trim().parse().ok();
-    assert!(until(LIMIT, || (holder() == Some(bob.pid())).then_some(())).is_some());
+    assert!(comes(|| holder() == Some(bob.pid())));
 }
 
 #[test]

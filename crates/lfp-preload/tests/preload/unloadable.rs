@@ -77,8 +77,7 @@ fn ground() -> Ground {
     let busybox = testbed::peer("busybox-static", "bin/busybox");
     let ground = Ground::with(&[("compiled", compiled()), ("busybox", &busybox)]);
     let installed = ground.sandbox.command("sh").args(["-ec", INSTALL]);
-    let installed = installed.run();
-    assert_eq!(installed.code(), 0, "{installed}");
+    installed.run().expect(0);
     ground
 }
 
@@ -138,8 +137,7 @@ fn a_program_that_may_refuse_the_port_is_named() {
 fn a_program_that_needs_the_library_is_named() {
     let ground = ground();
     let _daemon = ground.serve();
-    let removed = ground.sandbox.command("mv").args(["/run/test/lib", "/run/test/gone"]).run();
-    assert_eq!(removed.code(), 0, "{removed}");
+    ground.sandbox.command("mv").args(["/run/test/lib", "/run/test/gone"]).run().expect(0);
     let end = lfp(&ground, &["run", PORT, "--", "minicom", "--version"]);
     assert!(end.said("minicom version"), "{end}");
     assert!(end.said("lfp: minicom seems to make lock files itself"), "{end}");
@@ -197,8 +195,7 @@ fn a_program_with_address_sanitizer_starts_without_it() {
 fn adopting() -> Ground {
     let ground = ground();
     let mounted = ground.sandbox.command("mount").args(["-t", "tmpfs", "none", "/usr/local/bin"]);
-    let mounted = mounted.run();
-    assert_eq!(mounted.code(), 0, "{mounted}");
+    mounted.run().expect(0);
     ground
 }
 

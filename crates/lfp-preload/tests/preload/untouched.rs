@@ -4,7 +4,7 @@
 use rstest::rstest;
 use testbed::{Command, User};
 
-use crate::ground::{Ground, LIBRARY, LOCK, PORT, compiled};
+use crate::ground::{Ground, LIBRARY, LOCK, PORT};
 
 const BASH: &str = r#"
 set -u; cd "$(mktemp -d)"
@@ -153,37 +153,13 @@ print(before == sorted(os.listdir('/proc/self/fd')))
     assert_eq!(end.output(), "True\n[]\nTrue\n", "{end}");
 }
 
-/// freopen(3) opens and closes in one call, past those of the C library that others go through.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_port_is_locked_and_released_by_freopen() {
-    let ground = Ground::served();
-    let script = "
-import ctypes, os
-libc = ctypes.CDLL(None)
-libc.fopen.restype = libc.freopen.restype = ctypes.c_void_p
-stream = ctypes.c_void_p(libc.fopen(b'/dev/null', b'r'))
-for path in b'/dev/ttyW0', b'/dev/null':
-    stream = ctypes.c_void_p(libc.freopen(path, b'r+', stream))
-    print(bool(stream), os.listdir('/run/lock'))
-";
-    let end = ground.python(script, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run();
-    let lines: Vec<&str> = end.output().lines().collect();
-    assert!(
-        lines.len() == 2 && lines[0].contains("True") && lines[0].contains("LCK..ttyW0"),
-        "{end}"
-    );
-    assert_eq!(lines[1], "True []", "{end}");
-}
-
-/// The same in C; and what posix_spawn(3) opens for a new process, without a lock, as BUGS of the manual say.
+/// freopen(3) opens and closes in one call, past those of the C library that others go through; what posix_spawn(3)
+/// opens for a new process is opened without a lock, as BUGS of the manual say.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn ports_that_are_opened_by_other_calls() {
-    let ground = Ground::with(&[("reopened", &compiled("reopened"))]);
+    let ground = Ground::with_program("reopened");
     let _daemon = ground.serve();
-    let install = ["-m", "755", "/run/test/reopened", "/tmp/reopened"];
-    assert_eq!(ground.sandbox.command("install").args(install).run().code(), 0);
     let command = ground.preloaded(&["/tmp/reopened", PORT, LOCK]).user(User::Alice);
     let end = command.env("LFP_PORTS", &format!("1:{PORT}")).run();
     let expected = "nothing done, free\nfreopen done, locked\nfreopen again done, locked\n\
@@ -202,8 +178,7 @@ try: os.open('/dev/link', os.O_RDWR | os.O_NOFOLLOW)
 except OSError as error: print(errno.errorcode[error.errno])
 print(os.path.exists('/run/lock/LCK..ttyW0'))
 ";
-    let linked = ground.sandbox.command("ln").args(["-s", "ttyW0", "/dev/link"]).run();
-    assert_eq!(linked.code(), 0, "{linked}");
+    ground.sandbox.command("ln").args(["-s", "ttyW0", "/dev/link"]).run().expect(0);
     let end = ground.python(script, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run();
     assert_eq!(end.output(), "ELOOP\nFalse\n", "{end}");
 }
@@ -261,8 +236,7 @@ fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] l
     let library = format!("LD_PRELOAD={LIBRARY}");
     let traced = ground.sandbox.command("strace").args(["-o", "/tmp/calls", "-e", "trace=file"]);
     let traced = traced.args(["env", &library, "/usr/bin/python3", "-c", &script]);
-    let end = traced.user(User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run();
-    assert_eq!(end.code(), 0, "{end}");
+    traced.user(User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run().expect(0);
     let calls = ground.sandbox.read("/tmp/calls").unwrap_or_default();
     let calls = String::from_utf8_lossy(&calls);
     // Not the words of python's own command line, which are cut.
@@ -279,83 +253,18 @@ fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] l
 #[case::a_port_is_open("1:/dev/ttyW0", &["/dev/ttyW0"])]
 #[ignore = "needs namespaces: tests/run"]
 fn signal_handlers_may_name_and_close_files(#[case] ports: &str, #[case] port: &[&str]) {
-    let ground = Ground::served();
-    ground.sandbox.write("/tmp/program.c", HANDLER, 0o644);
-    let made = ground.sandbox.command("cc").args(["-w", "-o", "/tmp/program", "/tmp/program.c"]);
-    let made = made.run();
-    assert_eq!(made.code(), 0, "{made}");
-    let command = ground.preloaded(&[&["/tmp/program"], port].concat()).user(User::Alice);
-    let end = command.env("LFP_PORTS", ports).run();
-    assert_eq!((end.code(), end.output()), (0, "begins\ndone\n"), "{end}");
+    let ground = Ground::with_program("handlers");
+    let _daemon = ground.serve();
+    let handlers = || {
+        let command = ground.preloaded(&[&["/tmp/handlers", "names"], port].concat());
+        command.user(User::Alice).env("LFP_PORTS", ports)
+    };
+    let end = handlers().run().expect(0);
+    assert_eq!(end.output(), "begins\ndone\n", "{end}");
 
     // Nor does it look for symbols then, which takes a lock and much of a small stack.
-    let command = ground.preloaded(&[&["/tmp/program"], port].concat()).user(User::Alice);
-    let command = command.env("LFP_PORTS", ports).env("LD_BIND_NOW", "1");
-    let end = command.env("LD_DEBUG", "bindings").run();
+    let end = handlers().env("LD_BIND_NOW", "1").env("LD_DEBUG", "bindings").run();
     let (before, after) = end.output().split_once("begins\n").unwrap_or_default();
     let bound = |text: &str| text.matches(&format!("binding file {LIBRARY} ")).count();
     assert!(bound(before) > 0 && bound(after) == 0, "{after}");
 }
-
-const HANDLER: &str = r#"
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <utime.h>
-
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
-extern void *__libc_memalign(size_t, size_t);
-extern void __libc_free(void *);
-static const char *in_handler;
-
-static void look(void)
-{
-    if (!in_handler) return;
-    write(1, "allocates for ", 14);
-    write(1, in_handler, strlen(in_handler));
-    _exit(9);
-}
-void *malloc(size_t n) { look(); return __libc_malloc(n); }
-void *calloc(size_t n, size_t m) { look(); return __libc_calloc(n, m); }
-void *realloc(void *p, size_t n) { look(); return __libc_realloc(p, n); }
-void *memalign(size_t a, size_t n) { look(); return __libc_memalign(a, n); }
-void *aligned_alloc(size_t a, size_t n) { look(); return __libc_memalign(a, n); }
-int posix_memalign(void **p, size_t a, size_t n) { look(); return !(*p = __libc_memalign(a, n)); }
-void free(void *p) { if (p) look(); __libc_free(p); }
-
-int main(int count, char **words)
-{
-    static const char *const names[] = {
-        "missing", "/missing", "/tmp/program.c/x", "below/missing", "/root/x", "/etc/hostname",
-        "/dev/null", "/dev/tty", "/dev/urandom", "/dev/missing", "/", ".", "", 0,
-    };
-    struct stat found;
-    int port = count > 1 ? open(words[1], O_RDWR | O_NOCTTY) : -1;
-    int root = open("/", O_RDONLY | O_DIRECTORY);
-    if (root < 0 || (count > 1 && port < 0)) return perror("open"), 2;
-    write(1, "begins\n", 7);
-    for (int i = 0; names[i]; i++) {
-        const char *name = in_handler = names[i];
-        close(open(name, O_RDONLY | O_NOCTTY));
-        close(open(name, O_RDWR | O_NOCTTY));
-        close(openat(AT_FDCWD, name, O_RDONLY | O_NOCTTY));
-        close(openat(root, name, O_WRONLY | O_NOCTTY));
-        stat(name, &found), lstat(name, &found), fstatat(root, name, &found, 0);
-        access(name, R_OK), access(name, W_OK), faccessat(root, name, W_OK, 0);
-        chmod(name, 0600), fchmodat(root, name, 0600, 0);
-        chown(name, -1, -1), fchownat(root, name, -1, -1, 0);
-        utime(name, 0), utimensat(root, name, 0, 0);
-        link("missing", name), linkat(root, "missing", AT_FDCWD, name, 0);
-        rename("missing", name), renameat(AT_FDCWD, "missing", root, name);
-        unlink("/proc/1/stat"), unlinkat(root, "missing", 0);
-    }
-    in_handler = "descriptors";
-    dup2(root, 50), dup2(51, 52), close(50), close(root), close(-1);
-    in_handler = 0;
-    return puts("done") < 0;
-}
-"#;

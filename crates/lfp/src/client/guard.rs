@@ -227,18 +227,6 @@ mod tests {
         Request { device: "/dev/ttyW0".parse().unwrap(), pid: Pid::this() }
     }
 
-    #[test]
-    fn a_guard_holds_the_port_until_it_is_dropped() {
-        let root = tempfile::tempdir().unwrap();
-        let layout = layout(root.path());
-        let file = root.path().join("lock/LCK..ttyW0");
-        let port = directly(&layout, Duration::ZERO).unwrap();
-        assert_eq!(port.device().as_str(), "ttyW0");
-        assert!(file.exists());
-        drop(port);
-        assert!(!file.exists());
-    }
-
     /// Without a record, its number means nothing in another pid namespace.
     #[test]
     fn a_lock_without_a_record_is_held_by_flock() {
@@ -256,28 +244,17 @@ mod tests {
         assert_eq!(std::fs::read_dir(layout.lock_dir).unwrap().count(), 0);
     }
 
-    /// The parent of this process lives as long as the test.
-    fn held(root: &Path) -> (std::path::PathBuf, u32) {
-        let (file, holder) = (root.join("lock/LCK..ttyW0"), std::os::unix::process::parent_id());
-        std::fs::write(&file, format!("{holder:>10}\n")).unwrap();
-        (file, holder)
-    }
-
     #[test]
-    fn the_error_names_the_port_and_the_holder() {
+    fn a_port_that_another_has_is_got_when_it_becomes_free() {
         let root = tempfile::tempdir().unwrap();
         let layout = layout(root.path());
-        let (_, holder) = held(root.path());
+        // The parent of this process lives as long as the test.
+        let (file, holder) =
+            (layout.lock_dir.join("LCK..ttyW0"), std::os::unix::process::parent_id());
+        std::fs::write(&file, format!("{holder:>10}\n")).unwrap();
         let error = directly(&layout, Duration::from_millis(30)).unwrap_err().to_string();
         assert!(error.starts_with("/dev/ttyW0: held by "), "{error}");
         assert!(error.ends_with(&format!("(process {holder})")), "{error}");
-    }
-
-    #[test]
-    fn a_port_that_becomes_free_is_got_before_the_time_is_up() {
-        let root = tempfile::tempdir().unwrap();
-        let layout = layout(root.path());
-        let (file, _) = held(root.path());
         let port = std::thread::scope(|scope| {
             let waiter = scope.spawn(|| directly(&layout, Duration::from_secs(60)));
             std::fs::remove_file(&file).unwrap();

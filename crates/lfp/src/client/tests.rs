@@ -1,11 +1,9 @@
 //! The client against services that keep to the protocol, and against those that do not.
 
-use std::io::Write;
-use std::io::{BufRead, BufReader};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType};
 use rstest::rstest;
 
 use super::*;
@@ -154,41 +152,4 @@ fn a_service_without_a_socket_is_unreachable() {
     let error = Client::connect(&address, PATIENCE).unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "{error}");
     assert!(error.to_string().contains("is lfpd running?"), "{error}");
-}
-
-#[test]
-fn a_silent_service_is_not_waited_for_longer_than_agreed() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("silent");
-    let _listener = UnixListener::bind(&path).unwrap();
-    let error = Client::connect(&Address::Unix(path), Duration::from_millis(50)).unwrap_err();
-    assert!(matches!(error, Error::TimedOut), "{error}");
-}
-
-/// A queue of connections that is full would block connect(2) for ever.
-#[test]
-fn a_full_queue_is_not_waited_for_longer_than_agreed() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("full");
-    let fd = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
-        .unwrap();
-    socket::bind(fd.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
-    socket::listen(&fd, socket::Backlog::new(0).unwrap()).unwrap();
-    let _first = UnixStream::connect(&path).unwrap();
-    let error = Client::connect(&Address::Unix(path), Duration::from_millis(50)).unwrap_err();
-    assert!(matches!(error, Error::Unreachable(_)), "{error}");
-}
-
-#[test]
-fn a_reply_that_never_ends_is_given_up() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("endless");
-    let listener = UnixListener::bind(&path).unwrap();
-    let endless = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        while stream.write_all(&[b'2'; 1024]).is_ok() {}
-    });
-    let error = Client::connect(&Address::Unix(path), PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::NotLfp), "{error}");
-    endless.join().unwrap();
 }

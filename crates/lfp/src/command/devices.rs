@@ -244,136 +244,61 @@ mod tests {
         dev
     }
 
-    fn holder(device: &str, pid: i64, standing: Standing) -> Holder {
+    /// A lock by this name: `ttyS0 7`, or `ttyS0 7 stale`.
+    fn holder(text: &str) -> Holder {
+        let words: Vec<&str> = text.split(' ').collect();
         Holder {
-            device: device.to_owned(),
-            scheme: Scheme::Uucp(PathBuf::from(format!("LCK..{device}"))),
-            pid: Pid::new(pid),
+            device: words[0].to_owned(),
+            scheme: Scheme::Uucp(PathBuf::from(format!("LCK..{}", words[0]))),
+            pid: Pid::new(words[1].parse().unwrap()),
             user: None,
             owner: None,
             command: None,
             since: None,
-            standing,
+            standing: if words.len() > 2 { Standing::Stale } else { Standing::Alive },
         }
     }
 
-    /// Name of the device, its other names, and the pids of its holders.
-    fn grouped(holders: &[(&str, i64, Standing)]) -> Vec<(String, Vec<String>, Vec<i64>)> {
-        asked(&[], holders)
-    }
-
-    fn asked(
-        asked: &[&str],
-        holders: &[(&str, i64, Standing)],
-    ) -> Vec<(String, Vec<String>, Vec<i64>)> {
-        let asked: Vec<_> =
-            asked.iter().map(|name| DeviceName::parse(name.as_bytes()).unwrap()).collect();
+    /// What was asked for, the locks, and each device with its other names and the pids of its holders.
+    #[rstest]
+    #[case::all_lock_names(&[], &["modem 7", "ttyUSB0 7", "usb-X 7", "serial_by-id_usb-X_2 7"],
+        &["ttyUSB0, modem, serial/by-id/usb-X, serial/by-id/usb-X_2: 7 7 7 7"])]
+    #[case::somebody_elses_by_another_name(&[], &["ttyUSB0 7", "usb-X 8"],
+        &["ttyUSB0, modem, serial/by-id/usb-X: 7 8"])]
+    #[case::the_last_part_is_of_the_same_process(&[], &["3 7", "pts_3 7", "usb/3 8"],
+        &["pts/3: 7 7", "usb/3: 8"])]
+    #[case::the_last_part_of_another_process(&[], &["3 9", "pts_3 7"], &["pts/3: 7", "3: 9"])]
+    #[case::missing_devices_keep_their_names(
+        &[], &["188:0 1 stale", "gone 2 stale", "gone 3", "../../etc/passwd 4"],
+        &["gone: 3 2", "../../etc/passwd: 4", "188:0: 1"])]
+    #[case::the_living_come_first(&[], &["ttyS0 1 stale", "ttyUSB0 2 stale", "modem 3"],
+        &["ttyUSB0, modem: 3 2", "ttyS0: 1"])]
+    #[case::asked_by_its_node(&["ttyUSB0"], &[], &["ttyUSB0, modem: "])]
+    #[case::asked_by_two_names(&["modem", "ttyUSB0"], &[], &["ttyUSB0, modem: "])]
+    #[case::asked_by_udevs_link(&["serial/by-id/usb-X"], &["ttyUSB0 7"],
+        &["ttyUSB0, serial/by-id/usb-X, modem: 7"])]
+    #[case::asked_for_nothing_twice(&["nothing", "nothing"], &[], &["nothing: "])]
+    // Some programs put colons in place of slashes, also where a link has colons.
+    #[case::a_link_with_colons(&[], &["ttyUSB0 7", "pci-0/00/1.0 7",
+        "serial_by-path_pci-0/00/1.0 7", "serial/by-path/pci-0/00/1.0 7"],
+        &["ttyUSB0, modem, serial/by-path/pci-0:00:1.0: 7 7 7 7"])]
+    fn a_device_is_shown_once_under_all_its_names(
+        #[case] asked: &[&str],
+        #[case] locks: &[&str],
+        #[case] expected: &[&str],
+    ) {
         let dev = dev();
         let mut names = Names::new(dev.path(), Path::new("/nonexistent"));
-        let holders = holders.iter().map(|(name, pid, standing)| holder(name, *pid, *standing));
-        let devices = names.group(&asked, holders.collect()).into_iter();
-        devices
-            .map(|device| {
-                assert!(device.holders.iter().all(|holder| holder.device == device.name));
-                let pids = device.holders.iter().filter_map(|it| it.pid).map(Pid::as_raw);
-                (device.name, device.others, pids.map(i64::from).collect())
-            })
-            .collect()
-    }
-
-    fn strings(names: &[&str]) -> Vec<String> {
-        names.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn a_device_is_shown_once_under_all_its_lock_names() {
-        use Standing::Alive;
-        let found = grouped(&[
-            ("modem", 7, Alive),
-            ("ttyUSB0", 7, Alive),
-            ("usb-X", 7, Alive),
-            ("serial_by-id_usb-X_2", 7, Alive),
-        ]);
-        assert_eq!(
-            found,
-            [(
-                "ttyUSB0".to_owned(),
-                strings(&["modem", "serial/by-id/usb-X", "serial/by-id/usb-X_2"]),
-                vec![7, 7, 7, 7]
-            )]
-        );
-        // Somebody else's lock, by another of its names.
-        let found = grouped(&[("ttyUSB0", 7, Alive), ("usb-X", 8, Alive)]);
-        assert_eq!(
-            found,
-            [("ttyUSB0".to_owned(), strings(&["modem", "serial/by-id/usb-X"]), vec![7, 8])]
-        );
-    }
-
-    #[test]
-    fn the_last_part_of_a_name_means_the_device_of_the_same_process() {
-        use Standing::Alive;
-        let none = Vec::new;
-        let found = grouped(&[("3", 7, Alive), ("pts_3", 7, Alive), ("usb/3", 8, Alive)]);
-        let expected =
-            [("pts/3".to_owned(), none(), vec![7, 7]), ("usb/3".to_owned(), none(), vec![8])];
-        assert_eq!(found, expected);
-        let found = grouped(&[("3", 9, Alive), ("pts_3", 7, Alive)]);
-        let expected = [("pts/3".to_owned(), none(), vec![7]), ("3".to_owned(), none(), vec![9])];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn a_missing_device_keeps_its_name() {
-        use Standing::{Alive, Stale};
-        let found = grouped(&[
-            ("188:0", 1, Stale),
-            ("gone", 2, Stale),
-            ("gone", 3, Alive),
-            ("../../etc/passwd", 4, Alive),
-        ]);
-        let names: Vec<_> =
-            found.iter().map(|(name, _, pids)| (name.as_str(), &pids[..])).collect();
-        assert_eq!(names, [("gone", &[3, 2][..]), ("../../etc/passwd", &[4]), ("188:0", &[1])]);
-    }
-
-    #[test]
-    fn the_living_come_first() {
-        use Standing::{Alive, Stale};
-        let found = grouped(&[("ttyS0", 1, Stale), ("ttyUSB0", 2, Stale), ("modem", 3, Alive)]);
-        let names: Vec<_> =
-            found.iter().map(|(name, _, pids)| (name.as_str(), &pids[..])).collect();
-        assert_eq!(names, [("ttyUSB0", &[3, 2][..]), ("ttyS0", &[1])]);
-    }
-
-    /// By whichever name it was asked for, a device is shown once and by its node's name.
-    #[test]
-    fn a_requested_device_is_shown_once_by_its_nodes_name() {
-        let (none, no_pids) = (Vec::new, Vec::new);
-        let modem = ("ttyUSB0".to_owned(), strings(&["modem"]), no_pids());
-        for names in [&["ttyUSB0"][..], &["modem", "ttyUSB0"]] {
-            assert_eq!(asked(names, &[]), std::slice::from_ref(&modem), "{names:?}");
-        }
-        let by_id = strings(&["serial/by-id/usb-X", "modem"]);
-        let by_id = ("ttyUSB0".to_owned(), by_id, vec![7]);
-        let found = asked(&["serial/by-id/usb-X"], &[("ttyUSB0", 7, Standing::Alive)]);
-        assert_eq!(found, [by_id]);
-        let nothing = ("nothing".to_owned(), none(), no_pids());
-        assert_eq!(asked(&["nothing", "nothing"], &[]), [nothing]);
-    }
-
-    /// udev's links by path have colons, which some programs put in place of slashes.
-    #[test]
-    fn a_link_with_colons_is_the_device_it_leads_to() {
-        use Standing::Alive;
-        let found = grouped(&[
-            ("ttyUSB0", 7, Alive),
-            ("pci-0/00/1.0", 7, Alive),
-            ("serial_by-path_pci-0/00/1.0", 7, Alive),
-            ("serial/by-path/pci-0/00/1.0", 7, Alive),
-        ]);
-        let names = strings(&["modem", "serial/by-path/pci-0:00:1.0"]);
-        assert_eq!(found, [("ttyUSB0".to_owned(), names, vec![7, 7, 7, 7])]);
+        let asked = asked.iter().map(|name| DeviceName::parse(name.as_bytes()).unwrap());
+        let holders = locks.iter().map(|text| holder(text)).collect();
+        let devices = names.group(&asked.collect::<Vec<_>>(), holders).into_iter();
+        let shown = devices.map(|device| {
+            assert!(device.holders.iter().all(|holder| holder.device == device.name));
+            let pids = device.holders.iter().map(|it| it.pid.unwrap().to_string());
+            let names = [&[device.name.clone()], &*device.others].concat().join(", ");
+            format!("{names}: {}", pids.collect::<Vec<_>>().join(" "))
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), expected);
     }
 
     #[rstest]
@@ -383,7 +308,7 @@ mod tests {
     #[case::of_a_link("serial/by-id/usb-Y", Some("serial/by-id/usb-X"))]
     #[case::nothing_like_it("printer", None)]
     fn a_mistyped_device_suggests_the_nearest_one(#[case] name: &str, #[case] meant: Option<&str>) {
-        let known = strings(&["ttyS10", "ttyUSB0", "ttyUSB3", "serial/by-id/usb-X"]);
+        let known = ["ttyS10", "ttyUSB0", "ttyUSB3", "serial/by-id/usb-X"].map(String::from);
         assert_eq!(nearest(known.into_iter(), name).as_deref(), meant);
     }
 }

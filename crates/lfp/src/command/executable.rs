@@ -305,17 +305,6 @@ mod tests {
         assert!(Executable::find(OsStr::new("")).chain.len() <= 1);
     }
 
-    #[test]
-    fn a_script_is_its_interpreter() {
-        let place = tempfile::tempdir().unwrap();
-        let (script, other) = (place.path().join("script"), place.path().join("other"));
-        std::fs::write(&script, format!("#!{}\n", other.display())).unwrap();
-        // The header of a program for a processor of 32 bits.
-        std::fs::write(&other, b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0").unwrap();
-        let executable = Executable::find(script.as_os_str());
-        assert_eq!(executable.obstacle(Starter::Ourselves), Some(Obstacle::OtherProcessor));
-    }
-
     /// The header of a program, with two program headers behind it: of what is loaded, and of the loader's path.
     fn program() -> Vec<u8> {
         let path = b"/lib64/ld-linux-x86-64.so.2\0/lib/ld-musl-x86_64.so.1\0\0\0\0";
@@ -471,10 +460,5 @@ mod tests {
     #[case::behind_the_end("/x\0/lib64/ld-linux-x86-64.so.2", false)]
     fn loaders_of_c_libraries(#[case] path: &str, #[case] expected: bool) {
         assert_eq!(is_ours(path.as_bytes()), expected);
-    }
-
-    #[test]
-    fn an_ordinary_program_has_nothing_against_it() {
-        assert_eq!(Executable::find(OsStr::new("sh")).obstacle(Starter::Ourselves), None);
     }
 }

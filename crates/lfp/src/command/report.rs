@@ -278,7 +278,6 @@ mod tests {
     use rstest::rstest;
     use ttylock::Scheme;
 
-    use super::super::table::plain;
     use super::*;
 
     fn holder(scheme: Scheme, pid: Option<i64>) -> Holder {
@@ -318,47 +317,5 @@ mod tests {
         assert_eq!(holders.len(), expected);
         assert_eq!(holders[0].scheme, ours);
         assert!(holders.iter().any(|holder| holder.pid == their_pid.and_then(Pid::new)));
-    }
-
-    fn device(others: &[&str], holders: Vec<Holder>) -> Device {
-        let others = others.iter().map(ToString::to_string).collect();
-        Device { name: "ttyS0".to_owned(), others, exists: true, holders, waiters: Vec::new() }
-    }
-
-    #[test]
-    fn hostile_text_never_gets_into_a_row() {
-        let mut hostile = holder(file("/run/lock/LCK..\x1b[2J"), Some(7));
-        hostile.device = "\x1b]0;x\x07".to_owned();
-        hostile.command = Some("\u{9b}31m\r\n".to_owned());
-        let device = device(&["\x1b[2J\n"], vec![hostile]);
-        let json = device_in_json(&device).compact();
-        let rows = rows(&device.holders);
-        let table = plain(&table(&[&device]));
-        let text = table.clone() + &rows[0].sentence() + &json;
-        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
-        assert_eq!(table.lines().count(), 3);
-    }
-
-    #[test]
-    fn one_holder_is_one_line() {
-        let files = ["LCK..3", "LCK..pts_3", "LCK..pts:3"];
-        let holders: Vec<_> = files.iter().map(|name| holder(file(name), Some(7))).collect();
-        let text = plain(&table(&[&device(&[], holders)]));
-        assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(text.contains("LCK..3,LCK..pts_3,+1"), "{text}");
-    }
-
-    #[test]
-    fn other_names_stand_below_their_device() {
-        let pids =
-            |pids: &[i64]| pids.iter().map(|pid| holder(Scheme::Flock, Some(*pid))).collect();
-        let devices = [device(&["modem", "gps0"], pids(&[7, 8])), device(&[], pids(&[9]))];
-        let text = plain(&table(&devices.each_ref()));
-        let begins: Vec<_> = text.lines().map(|line| line.get(..14).unwrap().trim_end()).collect();
-        assert_eq!(
-            begins,
-            ["DEVICE      PI", "/dev/ttyS0  7", "/dev/ttyS0  8", "  also /dev/mo", "/dev/ttyS0  9"]
-        );
-        assert!(text.contains("  also /dev/modem, /dev/gps0\n"), "{text}");
     }
 }
