@@ -158,8 +158,8 @@ impl Bench {
         child.unwrap_or_else(|| panic!("nobody waits for a lock: {}", lfp.output()))
     }
 
-    pub(crate) fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
-        assert!(comes(|| condition()), "waited in vain for {what}");
+    pub(crate) fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
+        assert!(comes(condition), "waited in vain for {what}");
     }
 
     /// No lock of the port is left.

@@ -118,18 +118,22 @@ fn the_second_choice_is_tcp(#[case] user: User) {
     bench.assert_free();
 }
 
-/// Anybody can listen on port 50001 while the service does not, and say 200 to everything.
-#[test]
+/// Anybody can listen on port 50001 while the service does not, and at the socket's path where its directory was left
+/// open to all, and say 200 to everything.
+#[rstest]
+#[case::on_the_port(TCP)]
+#[case::at_the_socket("/run/lfpd/lfpd.sock")]
 #[ignore = "needs namespaces: tests/run"]
-fn a_stranger_on_the_port_is_not_believed() {
+fn a_stranger_that_listens_is_not_believed(#[case] address: &str) {
     let bench = Bench::closed();
-    let _fake = bench.activate(User::Bob, TCP);
+    bench.make_place(User::Lfpd, "0777");
+    let _fake = bench.activate(User::Bob, address);
     let end = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run().expect(69);
-    assert!(end.said("the listener is uid 1001"), "{end}");
+    assert!(end.said(&format!("{address}: the listener is uid 1001")), "{end}");
     let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
     assert!(told.said("\"service\":false"), "{told}");
     // Unless she says so; it may not write the locks either.
-    let words = ["--server", "127.0.0.1:50001", "run", PORT, "--", "true"];
+    let words = ["--server", address, "run", PORT, "--", "true"];
     bench.lfp(User::Alice, &words).run().expect(77);
 }
 
@@ -158,21 +162,6 @@ fn a_stranger_that_leaves_the_port_is_not_believed() {
     let end = lfp.wait(LIMIT);
     assert!(end.said("uid 1001"), "{end}");
     assert!(!end.said("without a lock"), "{end}");
-}
-
-/// Where the socket's directory was left open to all, anybody can listen at its path.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_stranger_at_the_socket_is_not_believed() {
-    let bench = Bench::closed();
-    bench.make_place(User::Lfpd, "0777");
-    let _fake = bench.activate(User::Bob, "/run/lfpd/lfpd.sock");
-    let end = bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run().expect(69);
-    assert!(end.said("/run/lfpd/lfpd.sock: the listener is uid 1001"), "{end}");
-    let told = bench.lfp(User::Alice, &["--json", "who", PORT]).run();
-    assert!(told.said("\"service\":false"), "{told}");
-    let words = ["--server", "/run/lfpd/lfpd.sock", "run", PORT, "--", "true"];
-    bench.lfp(User::Alice, &words).run().expect(77);
 }
 
 /// Root, the service's own user, and the user to whom root gave the directory.

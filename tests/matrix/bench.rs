@@ -170,7 +170,11 @@ impl<'a> Bench<'a> {
             waits.map(|(_, says)| Came::Waits(says)).or(end.map(Came::Ended))
         });
         let Some(came) = came else {
-            panic!("{} neither starts nor ends:\n{}", self.program.name, troupe.program.output())
+            unreachable!(
+                "{} neither starts nor ends:\n{}",
+                self.program.name,
+                troupe.program.output()
+            )
         };
         (came, troupe)
     }

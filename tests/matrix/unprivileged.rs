@@ -7,26 +7,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use rstest::rstest;
 use testbed::{Sandbox, Session, User};
 
-use crate::bench::PORT;
-
-fn lfpd(sandbox: &Sandbox) -> Session<'_> {
-    Session::start(sandbox, User::Lfpd, &[], User::Root)
-}
-
-#[test]
-#[ignore = "needs root: tests/run"]
-fn without_the_grant_nothing_is_locked() {
-    let sandbox = Sandbox::with_lfpd().port("ttyW0").lock_dir("0755", "root:root").enter();
-    let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
-    assert_eq!(lfpd(&sandbox).lock(PORT, holder.pid()), 550);
-    assert_eq!(sandbox.locks(), [""; 0]);
-}
+use crate::bench::{PORT, somebody};
 
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_grant_is_all_that_the_service_needs() {
     let sandbox = Sandbox::layout().port("ttyW0").installed().enter();
-    let mut lfpd = lfpd(&sandbox);
+    let mut lfpd = Session::start(&sandbox, User::Lfpd, &[], User::Root);
     let sleeper = |user| sandbox.command("sleep").arg("1000").user(user).spawn();
     let (alice, bob) = (sleeper(User::Alice), sleeper(User::Bob));
 
@@ -44,17 +31,19 @@ fn the_grant_is_all_that_the_service_needs() {
 }
 
 #[rstest]
-#[case::of_a_group("0775", "root:uucp", User::Uucp)]
-#[case::of_its_own("0755", "lfpd:lfpd", User::Lfpd)]
+#[case::none("0755", "root:root", User::Lfpd, 550)]
+#[case::of_a_group("0775", "root:uucp", User::Uucp, 200)]
+#[case::of_its_own("0755", "lfpd:lfpd", User::Lfpd, 200)]
 #[ignore = "needs root: tests/run"]
 fn other_ways_into_the_directory_do_as_well(
     #[case] mode: &str,
     #[case] owner: &str,
     #[case] user: User,
+    #[case] code: u32,
 ) {
     let sandbox = Sandbox::with_lfpd().port("ttyW0").lock_dir(mode, owner).enter();
-    let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+    let holder = somebody(&sandbox);
     let mut lfpd = Session::start(&sandbox, user, &[], User::Root);
-    assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
-    assert_eq!(lfpd.unlock(PORT, holder.pid()), 200);
+    assert_eq!(lfpd.lock(PORT, holder.pid()), code);
+    assert_eq!(sandbox.locks().is_empty(), code == 550);
 }

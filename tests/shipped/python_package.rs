@@ -28,6 +28,7 @@ fn serve(sandbox: &Sandbox) -> Process<'_> {
 
 fn python<'a>(sandbox: &'a Sandbox, script: &str) -> testbed::Command<'a> {
     let command = sandbox.command("/usr/bin/python3").args(["-c", script]);
+    let command = command.env("PATH", "/run/test/bin:/usr/bin:/bin");
     command.env("PYTHONPATH", "/run/test/python").env("PYTHONDONTWRITEBYTECODE", "1")
 }
 
@@ -64,6 +65,22 @@ print('FREE', flush=True)
 sys.stdin.readline()
 ";
 
+/// Alice's program holds the port until a line comes, and nobody else gets it meanwhile.
+fn hold_and_let_go(sandbox: &Sandbox, script: &str, other: &str) {
+    let mut alice = python(sandbox, script).user(User::Alice).spawn();
+    alice.expect("HELD /dev/ttyW0");
+    let lock = sandbox.read(LOCK).unwrap();
+    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
+    let minicom = sandbox.command("minicom").args(["-D", PORT]).user(User::Bob).run();
+    assert!(minicom.said("Device /dev/ttyW0 is locked."), "{minicom}");
+    let end = python(sandbox, other).user(User::Bob).run();
+    let held = format!("held by pid {} alice", alice.pid());
+    assert!(end.code() == 1 && end.said(&held), "{end}");
+    alice.type_in("\n");
+    alice.expect("FREE");
+    assert!(sandbox.read(LOCK).is_none());
+}
+
 #[rstest]
 #[case::with_statement(WITH)]
 #[case::pyserial(PYSERIAL)]
@@ -72,19 +89,7 @@ sys.stdin.readline()
 fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
-    let mut alice = python(&sandbox, script).user(User::Alice).spawn();
-    alice.expect("HELD /dev/ttyW0");
-    let lock = sandbox.read(LOCK).unwrap();
-    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
-    let minicom = sandbox.command("minicom").args(["-D", PORT]).user(User::Bob).run();
-    assert!(minicom.said("Device /dev/ttyW0 is locked."), "{minicom}");
-
-    let end = python(&sandbox, script).user(User::Bob).run();
-    let held = format!("held by pid {} alice", alice.pid());
-    assert!(end.code() == 1 && end.said(&held), "{end}");
-    alice.type_in("\n");
-    alice.expect("FREE");
-    assert!(sandbox.read(LOCK).is_none());
+    hold_and_let_go(&sandbox, script, script);
     let mut bob = python(&sandbox, script).user(User::Bob).spawn();
     bob.expect("HELD");
     bob.kill();
@@ -180,7 +185,8 @@ fn failures_raise_the_usual_exceptions_and_leave_no_lock(
 #[ignore = "needs root: tests/run"]
 fn without_a_service_the_error_asks_whether_lfpd_runs() {
     let sandbox = sandbox();
-    let end = python(&sandbox, WITH).user(User::Alice).run();
+    let command = python(&sandbox, WITH).env("PATH", "/usr/bin:/bin");
+    let end = command.user(User::Alice).run();
     let words = format!("{SOCKET}: No such file or directory (is lfpd running?)");
     assert!(end.code() == 1 && end.said(&words), "{end}");
 }
@@ -193,24 +199,14 @@ fn without_a_service_the_error_asks_whether_lfpd_runs() {
 #[ignore = "needs root: tests/run"]
 fn without_a_service_the_lock_files_are_used(#[case] script: &str, #[case] other: Option<&str>) {
     let sandbox = sandbox_with_lock_dir("1777");
-    let path = "/run/test/bin:/usr/bin:/bin";
-    let mut alice = python(&sandbox, script).user(User::Alice).env("PATH", path).spawn();
-    alice.expect("HELD");
-    let lock = sandbox.read(LOCK).unwrap();
-    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
-    let script = script.replace("lock('/dev/ttyW0')", other.unwrap_or("lock('/dev/ttyW0')"));
-    let end = python(&sandbox, &script).user(User::Bob).env("PATH", path).run();
-    let held = format!("held by pid {} alice", alice.pid());
-    assert!(end.code() == 1 && end.said(&held), "{end}");
-    alice.type_in("\n");
-    alice.expect("FREE");
-    assert!(sandbox.read(LOCK).is_none());
+    let other = script.replace("lock('/dev/ttyW0')", other.unwrap_or("lock('/dev/ttyW0')"));
+    hold_and_let_go(&sandbox, script, &other);
     // A service that is there is not passed by, whatever is wrong with it.
     let silent = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('/run/lfpd/lfpd.sock'); s.listen(); \
                   print('listens', flush=True); peer = s.accept(); peer[0].sendall(b'421 later\\r\\n'); input()";
     let mut service = sandbox.command("/usr/bin/python3").args(["-c", silent]).spawn();
     service.expect("listens");
-    let end = python(&sandbox, &script).env("PATH", path).run();
+    let end = python(&sandbox, &other).run();
     assert!(end.code() == 1 && end.said("/dev/ttyW0") && sandbox.read(LOCK).is_none(), "{end}");
 }
 

@@ -101,18 +101,10 @@ const MADE: &str = "1763700000";
 /// Compiles all programs and libraries together, once for all packages, as the script that makes
 /// releases does.
 fn compile(target: &Path) {
+    let words = "build --release --locked --workspace --exclude testbed --exclude rules \
+                 --features file-semaphore/cli";
     let built = cargo()
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--workspace",
-            "--exclude",
-            "testbed",
-            "--exclude",
-            "rules",
-        ])
-        .args(["--features", "file-semaphore/cli"])
+        .args(words.split_whitespace())
         .current_dir(workspace())
         .env("CARGO_TARGET_DIR", target)
         .output()

@@ -3,33 +3,9 @@
 //! opened.
 
 use rstest::rstest;
-use testbed::{Process, User, comes};
+use testbed::{User, comes};
 
 use crate::ground::{Ground, LOCK, TOLD, say};
-
-/// The service below a shell, which does not stop with it as the guide of a process of the sandbox would.
-struct Service<'a> {
-    ground: &'a Ground,
-    _shell: Process<'a>,
-    pid: String,
-}
-
-impl<'a> Service<'a> {
-    fn start(ground: &'a Ground) -> Self {
-        let script = "/run/test/lfpd --listen unix:/run/lfpd/lfpd.sock & echo pid $! .; wait";
-        let shell = ground.sandbox.command("sh").args(["-c", script]).user(User::Lfpd);
-        let mut shell = shell.spawn();
-        shell.expect(" .\n");
-        let pid = shell.output().split(' ').nth(1).unwrap_or_default().to_owned();
-        let socket = ground.sandbox.path("/run/lfpd/lfpd.sock");
-        assert!(comes(|| socket.exists()), "{}", shell.output());
-        Self { ground, _shell: shell, pid }
-    }
-
-    fn signal(&self, signal: &str) {
-        self.ground.sandbox.command("kill").args([signal, &self.pid]).run().expect(0);
-    }
-}
 
 const HUNG: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in time";
 
@@ -37,13 +13,13 @@ const HUNG: &str = "lfp: no lock for /dev/ttyW0: the service has not answered in
 #[ignore = "needs namespaces: tests/run"]
 fn a_port_closed_while_the_service_hangs_is_released_when_it_is_back() {
     let ground = Ground::new();
-    let service = Service::start(&ground);
+    let service = ground.serve();
     let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
     let mut alice = command.env("LFP_TIMEOUT", "3").spawn();
     alice.type_in("open\n");
     alice.expect("did open");
     assert!(ground.sandbox.read(LOCK).is_some());
-    service.signal("-STOP");
+    service.signal("STOP");
     alice.type_in("close\nopen\n");
     alice.expect("did close");
     alice.expect(HUNG);
@@ -52,7 +28,7 @@ fn a_port_closed_while_the_service_hangs_is_released_when_it_is_back() {
     let twice = || alice.output().matches(HUNG).count() == 2;
     assert!(comes(twice), "each says so: {}", alice.output());
     assert!(ground.sandbox.read(LOCK).is_some(), "nobody can release it yet");
-    service.signal("-CONT");
+    service.signal("CONT");
     // Whatever is closed next pays, when the pause is over.
     let is_paid = || {
         alice.type_in("other\n");
@@ -79,15 +55,15 @@ fn a_lock_file_that_is_removed_while_the_service_hangs_is_not_kept(
     #[case] afterwards: &[&str],
 ) {
     let ground = Ground::new();
-    let service = Service::start(&ground);
+    let service = ground.serve();
     let mut alice = ground.python(TOLD, User::Alice).env("LFP_TIMEOUT", "3").spawn();
     assert_eq!(say(&mut alice, "take"), "did take");
     assert_eq!(say(&mut alice, "look"), "did look");
-    service.signal("-STOP");
+    service.signal("STOP");
     assert_eq!(say(&mut alice, "give"), "did give");
     assert_eq!(say(&mut alice, "look"), "ENOENT look");
     meanwhile.iter().for_each(|word| assert_eq!(say(&mut alice, word), format!("did {word}")));
-    service.signal("-CONT");
+    service.signal("CONT");
     assert!(ground.sandbox.read(LOCK).is_some(), "nobody has released it yet");
     afterwards.iter().for_each(|word| assert_eq!(say(&mut alice, word), format!("did {word}")));
     let is_paid = || say(&mut alice, "other") == "did other" && ground.sandbox.read(LOCK).is_none();

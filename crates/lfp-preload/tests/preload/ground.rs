@@ -113,11 +113,12 @@ impl Ground {
     }
 
     pub(crate) fn serve(&self) -> Process<'_> {
-        self.serve_by(User::Lfpd)
+        self.sandbox.serve(User::Lfpd, &[])
     }
 
-    pub(crate) fn serve_by(&self, user: User) -> Process<'_> {
-        self.sandbox.serve(user, &[])
+    /// The number in the port's lock file.
+    pub(crate) fn holder(&self) -> Option<u32> {
+        String::from_utf8(self.sandbox.read(LOCK)?).ok()?.trim().parse().ok()
     }
 
     pub(crate) fn python(&self, script: &str, user: User) -> Command<'_> {

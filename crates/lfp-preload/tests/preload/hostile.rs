@@ -43,8 +43,7 @@ say(os.chmod, lock, 0o666)
     let expected = "open EEXIST\nopen EACCES\nlink EEXIST\nrename EEXIST\nunlink EACCES\n\
                     remove EACCES\nchmod EPERM\n";
     assert_eq!(end.output(), expected, "{end}");
-    let lock = ground.sandbox.read(LOCK).unwrap();
-    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", alice.pid()));
+    assert_eq!(ground.holder(), Some(alice.pid()));
 }
 
 /// A temporary says whose lock it is to be: only one's own.
@@ -155,8 +154,7 @@ fn a_lock_of_another_is_not_adopted() {
     let pid = bob.pid().to_string();
     let end = ground.python(TAKE, User::Alice).env("LFP_RUN_PID", &pid).run();
     assert_eq!(end.output(), "EEXIST True\n", "{end}");
-    let lock = ground.sandbox.read(LOCK).unwrap();
-    assert_eq!(String::from_utf8_lossy(&lock), format!("{:10}\n", bob.pid()));
+    assert_eq!(ground.holder(), Some(bob.pid()));
 }
 
 /// The loader leaves it out where a program has more rights than its user.

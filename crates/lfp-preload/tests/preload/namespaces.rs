@@ -18,48 +18,30 @@ os.unlink('/run/lock/LCK..ttyW0')
 
 const PYTHON: [&str; 3] = ["/usr/bin/python3", "-c", TAKE];
 
-fn inside(ground: &Ground, namespace: &[&str], words: &[&str]) -> End {
+fn inside(ground: &Ground, namespace: &str, words: &[&str]) -> End {
     let library = format!("LD_PRELOAD={LIBRARY}");
-    let environment = ["env", &library, "LFP_PORTS=must:/dev/ttyW0"];
-    let words = [namespace, &environment, words].concat();
-    let command = ground.sandbox.command("env").args(words).user(User::Alice);
-    command.env("LFP_TIMEOUT", "30").run()
+    let command = ground.sandbox.command("env").args(namespace.split(' '));
+    let command = command.args(["env", &library, "LFP_PORTS=must:/dev/ttyW0"]).args(words);
+    command.user(User::Alice).env("LFP_TIMEOUT", "30").run()
 }
 
-const WHOLE: [&str; 7] = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev"];
+const UNSHARE: &str = "unshare --user --map-current-user";
+
+const BUBBLEWRAP: &str = "bwrap --bind / / --dev-bind /dev /dev";
 
 /// As Flatpak has it: a /run of its own, in which the service's directory is.
-const OWN_RUN: [&str; 18] = [
-    "bwrap",
-    "--bind",
-    "/",
-    "/",
-    "--dev-bind",
-    "/dev",
-    "/dev",
-    "--tmpfs",
-    "/run",
-    "--bind",
-    "/run/lfpd",
-    "/run/lfpd",
-    "--ro-bind",
-    "/run/test",
-    "/run/test",
-    "--ro-bind",
-    "/run/lock",
-    "/run/lock",
-];
+const OWN_RUN: &str = "bwrap --bind / / --dev-bind /dev /dev --tmpfs /run --bind /run/lfpd /run/lfpd \
+    --ro-bind /run/test /run/test --ro-bind /run/lock /run/lock";
 
-const OWN_PROCESSES: [&str; 10] =
-    ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "--proc", "/proc"];
+const OWN_PROCESSES: &str = "bwrap --bind / / --dev-bind /dev /dev --unshare-pid --proc /proc";
 
 #[rstest]
-#[case::unshare(&["unshare", "--user", "--map-current-user"])]
-#[case::unshare_as_root(&["unshare", "--user", "--map-root-user"])]
-#[case::bubblewrap(&WHOLE)]
-#[case::bubblewrap_with_its_own_run(&OWN_RUN)]
+#[case::unshare(UNSHARE)]
+#[case::unshare_as_root("unshare --user --map-root-user")]
+#[case::bubblewrap(BUBBLEWRAP)]
+#[case::bubblewrap_with_its_own_run(OWN_RUN)]
 #[ignore = "needs namespaces: tests/run"]
-fn the_service_is_believed(#[case] namespace: &[&str]) {
+fn the_service_is_believed(#[case] namespace: &str) {
     let ground = Ground::served();
     let end = inside(&ground, namespace, &PYTHON);
     assert_eq!((end.code(), end.output()), (0, "True\n"), "{end}");
@@ -72,7 +54,7 @@ fn the_service_is_believed(#[case] namespace: &[&str]) {
 #[ignore = "needs namespaces: tests/run"]
 fn its_own_lock_is_released_in_a_pid_namespace() {
     let ground = Ground::served();
-    let end = inside(&ground, &OWN_PROCESSES, &PYTHON);
+    let end = inside(&ground, OWN_PROCESSES, &PYTHON);
     assert_eq!((end.code(), end.output()), (0, "True\n"), "{end}");
     assert_eq!(ground.sandbox.locks(), [""; 0]);
 }
@@ -84,9 +66,8 @@ fn a_listener_of_unknown_user_is_not_believed_and_that_is_said() {
     let ground = Ground::served();
     let opened = ground.sandbox.command("chmod").args(["1777", "/run/lfpd"]).run();
     assert_eq!(opened.code(), 0);
-    let namespace = ["unshare", "--user", "--map-current-user"];
-    let end = inside(&ground, &namespace, &PYTHON);
+    let end = inside(&ground, UNSHARE, &PYTHON);
     assert!(end.said("the service does not answer") && end.said("No locks available"), "{end}");
-    let end = inside(&ground, &namespace, &[LFP, "run", PORT, "--", "echo", "ran"]);
+    let end = inside(&ground, UNSHARE, &[LFP, "run", PORT, "--", "echo", "ran"]);
     assert!(end.code() != 0 && end.said("any user outside this user namespace"), "{end}");
 }

@@ -21,10 +21,6 @@ os.unlink(LOCK)
 print('GONE' if not os.path.exists(LOCK) else 'STAYS', flush=True)
 ";
 
-fn holder(ground: &Ground) -> Option<u32> {
-    String::from_utf8(ground.sandbox.read(LOCK)?).ok()?.trim().parse().ok()
-}
-
 fn run<'a>(ground: &'a Ground, words: &[&str], program: &str) -> Process<'a> {
     let command = ground.sandbox.command(LFP).args(["run", "--shim"]).args(words).arg(PORT);
     command
@@ -57,14 +53,14 @@ fn a_program_finds_the_port_its_own(#[case] script: &str, #[case] times: usize) 
         assert!(busy_for_bob(&ground), "{}", alice.output());
         alice.type_in("\n");
         assert!(comes(|| said(&alice, "GONE\n") == time), "{}", alice.output());
-        assert!(times == 1 || holder(&ground).is_some(), "the port stays the script's");
+        assert!(times == 1 || ground.holder().is_some(), "the port stays the script's");
     }
     if times > 1 {
         alice.type_in("\n");
     }
     let end = alice.wait(LIMIT).expect(0);
     assert_eq!(end.output(), "FREE\nOWN\nGONE\n".repeat(times));
-    assert_eq!(holder(&ground), None);
+    assert_eq!(ground.holder(), None);
     assert!(!busy_for_bob(&ground));
 }
 
@@ -113,7 +109,7 @@ fn the_ports_of_the_command_are_its_own() {
     assert!(end.code() != 0 && end.said("busy"), "{end}");
     alice.type_in("\n");
     assert_eq!(alice.wait(LIMIT).code(), 0);
-    assert_eq!(holder(&ground), None);
+    assert_eq!(ground.holder(), None);
 }
 
 /// A process that inherited the open port from its holder is not in its own way: the holder is an ancestor.

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use testbed::{LFP, LIMIT, Process, User, comes, until};
 
-use crate::ground::{Ground, LOCK, PORT};
+use crate::ground::{Ground, PORT};
 
 /// Opens the port, says what came of it, and has it until a line of input.
 const OPEN: &str = "
@@ -61,8 +61,7 @@ fn a_program_waits_in_line() {
     assert!(!bob.output().contains("opened"));
     alice.type_in("\n");
     bob.expect("opened");
-    let holder = || String::from_utf8(ground.sandbox.read(LOCK)?).ok()?.trim().parse().ok();
-    assert!(comes(|| holder() == Some(bob.pid())));
+    assert!(comes(|| ground.holder() == Some(bob.pid())));
 }
 
 #[test]

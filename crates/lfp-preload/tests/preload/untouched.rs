@@ -192,7 +192,7 @@ print(os.path.exists('/run/lock/LCK..ttyW0'))
 fn a_process_with_the_port_open_is_not_its_holder(#[case] holder: &str, #[case] said: &str) {
     let ground = Ground::new();
     // Root sees who has which port open.
-    let _daemon = ground.serve_by(User::Root);
+    let _daemon = ground.sandbox.serve(User::Root, &[]);
     let program = "
 import os, errno
 try: os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); print('open')

@@ -75,24 +75,6 @@ fn each_reply_becomes_an_outcome_or_an_error(
 }
 
 #[test]
-fn the_far_end_is_known() {
-    let script = service(GREETING, &[]);
-    let client = Client::connect(&script.address, PATIENCE).unwrap();
-    assert_eq!(client.listener().unwrap(), Some(nix::unistd::geteuid().as_raw()));
-    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = Address::Tcp(tcp.local_addr().unwrap());
-    let greets = thread::spawn(move || {
-        let (mut stream, _) = tcp.accept().unwrap();
-        stream.write_all(GREETING.as_bytes()).unwrap();
-        stream
-    });
-    let client = Client::connect(&address, PATIENCE).unwrap();
-    let far_end = greets.join().unwrap();
-    assert_eq!(client.listener().unwrap(), Some(nix::unistd::geteuid().as_raw()));
-    drop(far_end);
-}
-
-#[test]
 fn a_whole_session() {
     let script = service(
         GREETING,
@@ -143,13 +125,4 @@ fn the_greeting_decides(#[case] greeting: &'static str, #[case] text: &str) {
         Ok(_) => assert_eq!(text, ""),
         Err(error) => assert!(!text.is_empty() && error.to_string().contains(text), "{error}"),
     }
-}
-
-#[test]
-fn a_service_without_a_socket_is_unreachable() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = Address::Unix(directory.path().join("none"));
-    let error = Client::connect(&address, PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::Unreachable(_)), "{error}");
-    assert!(error.to_string().contains("is lfpd running?"), "{error}");
 }

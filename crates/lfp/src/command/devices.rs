@@ -295,7 +295,7 @@ mod tests {
         let shown = devices.map(|device| {
             assert!(device.holders.iter().all(|holder| holder.device == device.name));
             let pids = device.holders.iter().map(|it| it.pid.unwrap().to_string());
-            let names = [&[device.name.clone()], &*device.others].concat().join(", ");
+            let names = [std::slice::from_ref(&device.name), &*device.others].concat().join(", ");
             format!("{names}: {}", pids.collect::<Vec<_>>().join(" "))
         });
         assert_eq!(shown.collect::<Vec<_>>(), expected);
