@@ -197,30 +197,22 @@ mod engine {
         granted(acquire(&mut engine, at(4), holder, "k", 1, 500));
     }
 
-    /// A connection nobody knows gets nothing and breaks nothing.
+    /// A connection nobody knows gets nothing and breaks nothing. The next connection takes the same place, and is not
+    /// the one that left.
     #[test]
-    fn a_gone_connection_is_refused() {
-        let mut engine = engine();
-        let conn = engine.connect(1);
-        engine.disconnect(at(0), conn, AutoRelease::On);
-        let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
-        assert_eq!(acquire(&mut engine, at(1), conn, "k", 1, 5), refused);
-        engine.cancel(at(1), conn);
-        engine.disconnect(at(1), conn, AutoRelease::Off);
-    }
-
-    /// The next connection takes the same place, and is not the one that left.
-    #[test]
-    fn a_gone_connection_is_not_its_successor() {
+    fn a_gone_connection_is_refused_and_is_not_its_successor() {
         let mut engine = engine();
         let gone = engine.connect(1);
         engine.disconnect(at(0), gone, AutoRelease::On);
+        let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
+        assert_eq!(acquire(&mut engine, at(1), gone, "k", 1, 5), refused);
+        engine.cancel(at(1), gone);
+        engine.disconnect(at(1), gone, AutoRelease::Off);
         let next = engine.connect(2);
         assert_eq!(next.place(), gone.place());
-        granted(acquire(&mut engine, at(0), next, "k", 1, 500));
-        let refused = Verdict::Now(Answer::Refused(Refusal::NotHeld));
-        assert_eq!(acquire(&mut engine, at(1), gone, "other", 1, 5), refused);
-        engine.disconnect(at(1), gone, AutoRelease::On);
+        granted(acquire(&mut engine, at(2), next, "k", 1, 500));
+        assert_eq!(acquire(&mut engine, at(2), gone, "other", 1, 5), refused);
+        engine.disconnect(at(2), gone, AutoRelease::On);
         assert_eq!(held(&engine), 1);
     }
 

@@ -1,6 +1,8 @@
 //! Stale locks for real: a process number used again, another boot, another pid namespace.
 //! Needs root (pid namespaces) and util-linux (unshare).
 
+use std::process::{Child, Command};
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rstest::rstest;
@@ -83,11 +85,16 @@ fn all_is_seen() -> bool {
 }
 
 /// A container: pid, mount, host name and time namespaces of its own.
-fn in_container(scratch: &Scratch, host: &str, script: &str) -> End {
+fn container(scratch: &Scratch, host: &str, script: &str) -> Command {
     let mut command = scratch.command("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--time", "--boottime"]);
     let script = format!("hostname {host}; {script}");
-    run(command.args(["86400", "sh", "-eu", "-c", &script]))
+    command.args(["86400", "sh", "-eu", "-c", &script]);
+    command
+}
+
+fn in_container(scratch: &Scratch, host: &str, script: &str) -> End {
+    run(&mut container(scratch, host, script))
 }
 
 /// The volume is kept, the container is gone: its first process was killed with all others.
@@ -127,7 +134,7 @@ fn a_containers_live_lock_is_found_out_outside() {
 }
 
 /// The first process of the namespace that `unshare` made, and its pid namespace, kept open.
-fn first_process(unshare: &std::process::Child) -> (Pid, std::fs::File) {
+fn first_process(unshare: &Child) -> (Pid, std::fs::File) {
     let id = unshare.id();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     let first = children.trim();
@@ -166,11 +173,9 @@ fn a_killed_containers_lock_is_taken_in_the_next_by_rule(
 }
 
 /// A container whose first process holds the lock.
-fn holding_container(scratch: &Scratch) -> std::process::Child {
-    let mut command = scratch.command("unshare");
-    command.args(["--pid", "--fork", "--mount-proc", "--uts", "--time", "--boottime", "86400"]);
-    let script = "hostname web; sema try a -q --pid $$; echo ready >ready; exec sleep 100";
-    let container = command.args(["sh", "-eu", "-c", script]).spawn().unwrap();
+fn holding_container(scratch: &Scratch) -> Child {
+    let script = "sema try a -q --pid $$; echo ready >ready; exec sleep 100";
+    let container = container(scratch, "web", script).spawn().unwrap();
     scratch.wait_for("ready");
     container
 }

@@ -111,20 +111,6 @@ fn readers_who_come_and_go_are_no_error() {
     }
 }
 
-#[test]
-fn a_killed_reader_blocks_no_other() {
-    let scratch = Scratch::new();
-    let script = "echo $$ >ready; exec sleep 100";
-    let mut reader = start(&scratch, &["run", "-s", "a", "sh", "-c", script]);
-    let command: i32 = scratch.wait_for("ready").trim().parse().unwrap();
-    reader.signal(Signal::SIGKILL);
-    reader.code();
-    assert_eq!(scratch.sema(&["try", "a"]).code, 1, "the command reads on");
-    kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
-    assert_eq!(scratch.sema(&["acquire", "a", "-w", "30"]).code, 0);
-    assert_eq!(scratch.files(), ["a", "ready"]);
-}
-
 /// In whatever order they are named.
 #[test]
 fn several_locks_are_held_together_and_never_block_each_other() {
@@ -256,11 +242,13 @@ fn end_of_daemon(scratch: &Scratch) -> Vec<std::path::PathBuf> {
     links
 }
 
-#[test]
-fn a_killed_wrapper_leaves_a_lock_that_is_true_until_the_command_ends() {
+#[rstest]
+#[case::alone(&["run", "a"])]
+#[case::shared(&["run", "-s", "a"])]
+fn a_killed_wrapper_leaves_a_lock_that_is_true_until_the_command_ends(#[case] words: &[&str]) {
     let scratch = Scratch::new();
     let script = "echo $$ >command; exec sleep 100";
-    let mut wrapper = start(&scratch, &["run", "a", "--", "sh", "-c", script]);
+    let mut wrapper = start(&scratch, &[words, &["--", "sh", "-c", script]].concat());
     let command: i32 = scratch.wait_for("command").trim().parse().unwrap();
     wrapper.signal(Signal::SIGKILL);
     // The pipes stay open in the command, so only the wrapper is waited for.
@@ -274,6 +262,7 @@ fn a_killed_wrapper_leaves_a_lock_that_is_true_until_the_command_ends() {
     kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
     let ran = scratch.sema(&["acquire", "a", "--timeout", "30"]);
     assert_eq!(ran.code, 0, "stale as soon as the command is gone: {ran:?}");
+    assert_eq!(scratch.files(), ["a", "command"]);
 }
 
 /// A job in the background that writes its number and waits for the file `go`.
