@@ -13,27 +13,10 @@ use testbed::{Sandbox, Session};
 
 use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
 use crate::programs::{self, Program};
-use crate::table::Table;
 
 const LINK: &str = "/dev/modemW";
 const BELOW: &str = "/dev/pts/3";
 const BY_ID: &str = "/dev/serial/by-id/usb-X_Y-if00";
-
-static TABLE: Table = Table::new(
-    "matrix-names.md",
-    &[
-        "Program",
-        "`lfpd` has pts/3, modem or by-id: program by the same name",
-        "Program has it: LOCK by the same name",
-        "`lfpd` has the link: program by the node",
-        "Program has the node: LOCK by the link",
-        "`lfpd` has the node: program by udev's link",
-        "Program has udev's link: LOCK by the node",
-        "`lfpd` has the node: program by another link",
-        "Program has another link: LOCK by the node",
-    ],
-    14,
-);
 
 #[rstest]
 #[case::minicom(programs::MINICOM)]
@@ -55,21 +38,12 @@ fn programs_and_service_meet_under_every_name_of_a_port(#[case] program: Program
     let sandbox = sandbox();
     let mut names = Names { sandbox: &sandbox, program: &program, lfpd: lfpd(&sandbox) };
     for name in [BELOW, LINK, BY_ID] {
-        assert_eq!(names.program_after_lfpd(name, name), "kept out", "{name}");
-        assert_eq!(names.lfpd_after_program(name, name), "450", "{name}");
+        names.meet(name, name);
     }
-    let by_node = names.program_after_lfpd(LINK, PORT);
-    let by_link = names.lfpd_after_program(PORT, LINK);
-    let untold = [names.program_after_lfpd(PORT, LINK), names.lfpd_after_program(LINK, PORT)];
-    let same = ["kept out", "450"].map(String::from);
+    names.meet(LINK, PORT);
+    names.meet(PORT, LINK);
     names.tell_udev();
-    let told = [names.program_after_lfpd(PORT, LINK), names.lfpd_after_program(LINK, PORT)];
-    let met = [by_node.clone(), by_link.clone()];
-    let row = [&[program.name.to_owned()], &same[..], &met, &told, &untold];
-    TABLE.add(row.concat());
-    assert_eq!([by_node, by_link], ["kept out", "450"], "{}", program.name);
-    assert_eq!(told, same, "{}", program.name);
-    assert_eq!(untold, same, "{}", program.name);
+    names.meet(PORT, LINK);
 }
 
 /// A program and `lfpd` at one port.
@@ -80,27 +54,23 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// `lfpd` takes the port by one name, then the program comes by the other.
-    fn program_after_lfpd(&mut self, locked: &str, used: &str) -> String {
+    /// Whoever comes second, by the other name, does not get the port.
+    fn meet(&mut self, locked: &str, used: &str) {
+        let name = self.program.name;
         let holder = somebody(self.sandbox);
         assert_eq!(self.lfpd.lock(locked, holder.pid()), 200, "{locked}");
         let (came, troupe) = Bench::new(self.sandbox, self.program, used).attempt();
         drop(troupe);
+        drop(holder);
         self.clear();
-        match came {
-            Came::Has => "starts".to_owned(),
-            Came::Ended(_) | Came::Waits(_) => "kept out".to_owned(),
-        }
-    }
+        assert!(!matches!(came, Came::Has), "{name} at {used} beside {locked}");
 
-    /// The program takes the port by one name, then somebody asks `lfpd` for the other.
-    fn lfpd_after_program(&mut self, used: &str, locked: &str) -> String {
         let (came, troupe) = Bench::new(self.sandbox, self.program, used).attempt();
-        assert!(matches!(came, Came::Has), "{} at {used}: {came:?}", self.program.name);
+        assert!(matches!(came, Came::Has), "{name} at {used}: {came:?}");
         let code = self.lfpd.lock(locked, somebody(self.sandbox).pid());
+        assert_eq!(code, 450, "{locked} beside {name} at {used}");
         drop(troupe);
         self.clear();
-        code.to_string()
     }
 
     /// Enters the link into udev's database, as udev does for every link that it makes.

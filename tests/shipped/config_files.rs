@@ -48,23 +48,6 @@ fn the_service_unit(#[case] name: &str, #[case] value: &str) {
     assert!(settings.contains(&(name.to_owned(), value.to_owned())), "{settings:?}");
 }
 
-/// What would blind the service: it must see processes, their owners, device nodes and its
-/// peer's network.
-#[rstest]
-fn the_service_unit_does_not(
-    #[values(
-        "PrivateNetwork",
-        "PrivateUsers",
-        "PrivateDevices",
-        "ProtectProc",
-        "ProcSubset",
-        "DynamicUser"
-    )]
-    name: &str,
-) {
-    assert!(settings("etc/systemd/lfpd@.service").iter().all(|(it, _)| it != name));
-}
-
 /// The port has one number everywhere.
 #[test]
 fn the_services_line() {

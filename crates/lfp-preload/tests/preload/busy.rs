@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
-use testbed::{LFP, LIMIT, Process, User, comes, rxtx};
+use testbed::{Process, User, comes};
 
-use crate::ground::{Ground, PORT};
+use crate::ground::Ground;
 
 /// A service that does what it is told with each connection.
 const SERVICE: &str = "
@@ -130,49 +130,4 @@ fn only_a_service_that_is_not_there_counts_as_none(
     says("LOCK ttyW0", has_asked);
     // Whatever it has locked, or may have locked, is released.
     says("UNLOCK ttyW0", expected == "opened\n" && has_asked);
-}
-
-/// RXTX under `lfp shim`, and when it was started.
-fn rxtx<'g>(ground: &'g Ground) -> (Process<'g>, Instant) {
-    let [compiler, words @ ..] = rxtx::COMPILE;
-    ground.sandbox.command(compiler).args(words).run().expect(0);
-    let shim = ground.sandbox.command(LFP).args(["shim", "--server", "/tmp/busy.sock", "--"]);
-    (
-        shim.args(rxtx::HOLD.map(|word| word.replace("{dev}", PORT))).user(User::Alice).spawn(),
-        Instant::now(),
-    )
-}
-
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn rxtx_waits_for_a_slow_service_and_has_its_lock_until_it_closes() {
-    let ground = Ground::new();
-    let service = service(&ground, "slow");
-    let count = |verb: &str| service.output().lines().filter(|it| it.starts_with(verb)).count();
-    let (mut rxtx, _) = rxtx(&ground);
-    rxtx.expect("OPENED");
-    // It locks the port a first time only to see whether it is there.
-    assert!(comes(|| count("LOCK") == count("UNLOCK") + 1), "{}", service.output());
-    rxtx.end_input();
-    let end = rxtx.wait(LIMIT);
-    assert!(end.code() == 0 && end.said("CLOSED"), "{end}");
-    assert!(comes(|| count("LOCK") == count("UNLOCK")), "{}", service.output());
-}
-
-#[rstest]
-#[case::held("busy", 3, "File exists")]
-#[case::never_greets("silent", 10, "Device or resource busy")]
-#[ignore = "needs namespaces: tests/run"]
-fn rxtx_is_refused_a_port_without_its_lock(
-    #[case] what: &str,
-    #[case] seconds: u64,
-    #[case] why: &str,
-) {
-    let ground = Ground::new();
-    let service = service(&ground, what);
-    let (rxtx, begin) = rxtx(&ground);
-    let end = rxtx.wait(2 * LIMIT);
-    assert!(begin.elapsed() >= Duration::from_secs(seconds), "{end}");
-    assert_eq!(end.code(), 4, "{end}{}", service.output());
-    assert!(end.said("NO SUCH PORT") && end.said(why), "{end}");
 }

@@ -221,30 +221,6 @@ fn without_a_service_a_port_is_open_and_that_is_said() {
     assert_eq!((end.output(), end.code()), (expected.as_str(), 0), "{end}");
 }
 
-/// In ports mode a path is looked at before it is opened, but not where the flags rule a port out.
-#[rstest]
-#[case::a_directory("/tmp", "os.O_RDONLY | os.O_DIRECTORY", 0)]
-#[case::made_new("/tmp/new", "os.O_WRONLY | os.O_CREAT | os.O_EXCL", 0)]
-#[case::only_a_path("/dev/null", "os.O_PATH", 0)]
-#[case::perhaps_a_link("/tmp/program.c", "os.O_RDONLY", 1)]
-#[case::relative("program.c", "os.O_RDONLY", 1)]
-#[ignore = "needs namespaces: tests/run"]
-fn opening_costs_no_call_more(#[case] path: &str, #[case] flags: &str, #[case] looks: usize) {
-    let ground = Ground::new();
-    ground.sandbox.write("/tmp/program.c", "", 0o644);
-    let script = format!("import os; os.chdir('/tmp'); os.close(os.open('{path}', {flags}))");
-    let library = format!("LD_PRELOAD={LIBRARY}");
-    let traced = ground.sandbox.command("strace").args(["-o", "/tmp/calls", "-e", "trace=file"]);
-    let traced = traced.args(["env", &library, "/usr/bin/python3", "-c", &script]);
-    traced.user(User::Alice).env("LFP_PORTS", "1:/dev/ttyW0").run().expect(0);
-    let calls = ground.sandbox.read("/tmp/calls").unwrap_or_default();
-    let calls = String::from_utf8_lossy(&calls);
-    // Not the words of python's own command line, which are cut.
-    let named = format!("\"{path}\", ");
-    let calls: Vec<&str> = calls.lines().filter(|line| line.contains(&named)).collect();
-    assert_eq!(calls.len(), 1 + looks, "{calls:#?}");
-}
-
 /// What signal handlers may call (signal-safety(7)) allocates nothing: the program may have been
 /// interrupted while it was allocating.
 #[rstest]
