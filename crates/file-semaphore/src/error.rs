@@ -73,7 +73,7 @@ pub enum Error {
     Timeout {
         /// Which semaphore.
         path: PathBuf,
-        /// How long was waited.
+        /// How long was waited; zero if no time was given to wait.
         waited: Duration,
         /// The last holder.
         holder: Option<Box<LockInfo>>,
@@ -216,8 +216,7 @@ impl fmt::Display for Reason<'_> {
                 f.write_str(&in_the_way(holder.as_deref(), *left_by))
             }
             Error::Timeout { waited, holder, left_by, .. } => {
-                // A timeout of zero is no wait.
-                if *waited >= Duration::from_millis(10) {
+                if !waited.is_zero() {
                     write!(f, "timed out after {:.3} s, ", waited.as_secs_f64())?;
                 }
                 f.write_str(&in_the_way(holder.as_deref(), *left_by))

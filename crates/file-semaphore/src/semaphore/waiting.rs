@@ -209,6 +209,10 @@ impl<'a> Waiting<'a> {
         let path = self.files.path();
         match self.patience.only_tries {
             true => in_the_way.refused(path),
+            // Without a time to wait, what passed was no wait.
+            false if self.patience.timeout == Some(Duration::ZERO) => {
+                in_the_way.timeout(path, Duration::ZERO)
+            }
             false => in_the_way.timeout(path, self.begin.elapsed()),
         }
     }
