@@ -297,12 +297,6 @@ mod tests {
         }
     }
 
-    /// Which lines are grants is said by the tests of [`leases::wire`].
-    #[test]
-    fn a_line_other_than_a_grant_is_a_protocol_error() {
-        assert!(matches!(grant("ok token 33 more", OURS), Err(ClientError::Strange(_))));
-    }
-
     #[test]
     fn a_renewal_says_how_long_the_lease_lasts() {
         let asked = Some(5);
@@ -327,12 +321,5 @@ mod tests {
         #[case] want: Option<Option<Grace>>,
     ) {
         assert_eq!(grace(line).ok(), want);
-    }
-
-    #[test]
-    fn stats_are_what_follows_ok() {
-        assert_eq!(stats("ok {\"connections\":1}").unwrap(), "{\"connections\":1}");
-        assert!(done("ok").is_ok());
-        assert!(matches!(done("ok 1"), Err(ClientError::Strange(_))));
     }
 }

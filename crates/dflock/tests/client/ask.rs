@@ -277,8 +277,15 @@ fn every_answer_can_be_json() {
     assert_eq!(pings[0]["server"], daemon.address.to_string());
     assert!(pings[0]["ms"].as_f64().unwrap() > 0.0);
     assert_eq!(ask(&["release", "k", token]), serde_json::json!({ "released": true }));
-    let report = ask(&["bench", "--pairs", "50", "--warm-up", "0", "--connections", "2"]);
-    assert_eq!(report["pairs"], 50);
+    let bench = ["bench", "--pairs", "50", "--warm-up", "0", "--connections", "2"];
+    let report = ask(&bench);
+    assert_eq!((&report["pairs"], &report["overlaps"]), (&50.into(), &0.into()));
+    assert!(report["pairs_per_s"].as_f64() > Some(0.0) && report["refusals"].is_object());
+    for kind in ["pair_us", "acquire_us"] {
+        assert!(report[kind]["p50"].as_f64() <= report[kind]["max"].as_f64(), "{report}");
+    }
+    let table = run(&mut dflock(&daemon, &bench)).out;
+    assert!(table.contains(" pairs/s") && table.contains("p99.9"), "{table}");
 }
 
 /// `-q` says nothing of holders, and everything else.
@@ -454,9 +461,8 @@ fn stats_of_one_key_show_its_holders_and_its_line() {
         assert_eq!(talker.ask("name", "_", name), "ok");
         talker
     });
-    for reader in &mut clients[..2] {
-        assert!(reader.ask("rl", "k", "0").starts_with("ok "));
-    }
+    let granted = clients[..2].iter_mut().map(|reader| reader.ask("rl", "k", "0"));
+    let granted = granted.collect::<Vec<_>>();
     assert_eq!(clients[2].ask("e", "k", ""), "queued");
     let end = run(&mut dflock(&daemon, &["stats", "k"]));
     assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
@@ -469,7 +475,10 @@ fn stats_of_one_key_show_its_holders_and_its_line() {
     );
     assert!(carol.starts_with("  waiting  carol (connection 3) for "), "{carol}");
     let json = json(&run(&mut dflock(&daemon, &["stats", "k", "--json"])).out);
-    assert_eq!(json["holders"].as_array().unwrap().len(), 2);
+    assert_eq!((json["holders"].as_array().unwrap().len(), &json["held"]), (2, &2.into()));
+    assert_eq!((&json["queue"][0]["name"], &json["waiters"]), (&"carol".into(), &1.into()));
+    let is_shown = |granted: &String| json.to_string().contains(&granted[3..35]);
+    assert!(!granted.iter().any(is_shown), "{json}");
     let free = run(&mut dflock(&daemon, &["stats", "free"]));
     assert_eq!(&*free.out, "free: free, 0 waiting\n");
 }

@@ -137,19 +137,6 @@ fn a_lock_that_was_given_up_early_is_released() {
     assert!(daemon.stats().contains("\"locks\":[]"));
 }
 
-/// The new one knows nothing of the lease, and gives the lock to the next who asks.
-#[test]
-fn the_server_is_started_again() {
-    let port = free_port().to_string();
-    let mut daemon = Daemon::run(program().args(["--port", &port]));
-    let (dflock, command) = held(&daemon, &["--ttl", LONG, "--grace", "1"], &stubborn());
-    daemon.signal(Signal::SIGKILL);
-    daemon.ended();
-    let next = Daemon::run(program().args(["--port", &port]));
-    assert_stopped(dflock, command, "lease lost");
-    assert_free(&next);
-}
-
 /// A network that swallows everything. The server hears nothing, closes the connection when its read
 /// timeout is over, and gives the lock away although the lease would last: the command is gone by
 /// then.

@@ -5,7 +5,7 @@ use crate::library::{KEEPS, blocking, client, seconds, settings, turn};
 use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
 use crate::proxy::{Proxy, Side};
-use dflock::{Claims, Client, ClientError, Entry, Key, Loss, Progress, Refusal, TermError};
+use dflock::{Claims, Client, ClientError, Entry, Key, Loss, Refusal, TermError};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::BTreeMap;
@@ -411,38 +411,6 @@ fn a_loss_is_told_with_its_key() {
         assert!(matches!(refused, ClientError::Refused(Refusal::Error)), "{refused}");
         assert_free_at_once(&daemon);
     });
-}
-
-/// Each step is reported.
-#[rstest]
-#[case::all_are_free(None, Some(2), "a Asked;")]
-#[case::one_is_held(Some("b"), None, "a Asked;b Asked;")]
-fn the_steps_are_told(
-    #[case] held: Option<&str>,
-    #[case] taken: Option<usize>,
-    #[case] want: &str,
-) {
-    let daemon = Daemon::start(KEEPS);
-    let mut holder = daemon.talk();
-    let token = held.map(|key| holder.take(key, "0"));
-    turn(async {
-        let client = client(&daemon);
-        let mut steps = String::new();
-        let told = |key: &Key, progress: Progress<'_>| steps += &format!("{key} {progress:?};");
-        let leases = claims(&client, &["b", "a"])
-            .acquire_persistently(Some(seconds(5)), told)
-            .await
-            .unwrap();
-        assert_eq!(leases.as_ref().map(|leases| leases.as_slice().len()), taken);
-        if let Some(leases) = leases {
-            leases.release().await.unwrap();
-        }
-        assert_eq!(steps, want);
-    });
-    if let (Some(key), Some(token)) = (held, token) {
-        assert_eq!(holder.ask("r", key, &token), "ok");
-    }
-    assert_free_at_once(&daemon);
 }
 
 /// What a relay does with a request for several keys.

@@ -214,20 +214,6 @@ fn a_dropped_wait_loses_nothing() {
     });
 }
 
-#[test]
-fn a_program_without_a_runtime_watches() {
-    let daemon = Daemon::start(&[]);
-    let settings = Settings { value: Some("v".to_owned()), ..settings(daemon.address) };
-    let client = dflock::blocking::Client::new(settings).unwrap();
-    let mut watch = client.watch("k").unwrap();
-    assert_eq!(said(watch.next().unwrap()), None);
-    let thread = std::thread::spawn(move || said(watch.next().unwrap()));
-    let lease = client.lock("k").unwrap().acquire(seconds(9)).unwrap().unwrap();
-    until("it is told", || thread.is_finished());
-    assert_eq!(thread.join().unwrap().as_deref(), Some("v"));
-    lease.release().unwrap();
-}
-
 /// A great many that watch one key see the change, and others are served meanwhile.
 #[test]
 fn two_hundred_watchers_see_a_change() {

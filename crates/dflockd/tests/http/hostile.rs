@@ -221,18 +221,6 @@ fn a_connection_in_use_is_not_pushed_out() {
     assert!(lifetime(used, Instant::now()) < Duration::from_secs(9));
 }
 
-/// `printf ... | nc -N`
-#[test]
-fn a_client_that_ended_its_side_is_answered() {
-    let site = Site::start(&[]);
-    for path in ["/health", "/v1/holders"] {
-        let mut stream = site.connect();
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
-        assert!(to_end(stream).starts_with(b"HTTP/1.0 200 "));
-    }
-}
-
 /// Everybody looks at a great table at once, and the locks go on.
 #[test]
 fn locks_are_served_while_many_look_at_a_great_table() {

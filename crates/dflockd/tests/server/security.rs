@@ -148,7 +148,9 @@ fn a_secret_is_bound_to_its_prefixes() {
     assert_eq!(work.ask("auth", "_", "work"), "ok");
     let token = work.take("jobs/a", "0");
     assert!(work.ask("l", "cron/b", "0").starts_with("ok "));
-    for (command, key, arg) in [("l", "web/c", "0"), ("e", "jobs", ""), ("r", "k", &*token)] {
+    for (command, key, arg) in
+        [("l", "web/c", "0"), ("e", "jobs", ""), ("e", "xjobs/", ""), ("r", "k", &*token)]
+    {
         assert_eq!(work.ask(command, key, arg), "error_auth");
     }
     assert_eq!(work.ask("stats", "_", "_"), "error_auth");

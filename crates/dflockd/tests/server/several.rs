@@ -72,32 +72,6 @@ fn conversation_with_options(#[case] options: &[&str], #[case] script: &str) {
     play(&Daemon::start(options), script);
 }
 
-/// `stats` shows each hold like any other, and so do the watchers of each key.
-#[test]
-fn each_is_shown_and_told() {
-    let daemon = Daemon::start(&[]);
-    let (mut holder, mut watcher) = (daemon.talk(), daemon.talk());
-    let free = watcher.ask("watch", "b", "0");
-    watcher.say(format!("watch\nb\n20 {}\n", &free["free ".len()..]).as_bytes());
-    assert_eq!(holder.ask("value", "_", "10.0.0.1:80"), "ok");
-    let reply = holder.ask("al", "a b", "");
-    let tokens: Vec<&str> = reply.split(' ').skip(1).step_by(2).collect();
-    let fence = u64::from_str_radix(&tokens[1][..16], 16).unwrap();
-    let told = watcher.line();
-    let words: Vec<&str> = told.split(' ').collect();
-    assert_eq!(
-        (words[0], words[2], words[6]),
-        ("held", &*fence.to_string(), "10.0.0.1:80"),
-        "{told}"
-    );
-    for key in ["a", "b"] {
-        daemon.until_stats(&format!("{{\"key\":\"{key}\",\"owner_conn_id\":"));
-    }
-    for (key, token) in ["a", "b"].iter().zip(tokens) {
-        assert_eq!(holder.ask("r", key, token), "ok");
-    }
-}
-
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 40;

@@ -58,7 +58,7 @@ use testbed::dflockd::Daemon;
 )]
 #[case::arguments_are_those_of_a_lock(
     "a> rl|k|-1 \n a< error \n a> rl|k| \n a< error \n a> rl|k|0 1 1 \n a< error \n a> rl||0 \n a< error \n
-     a> rl|k|0 0 \n a< error \n a> re|k|x \n a< error \n a> re|k|1 1 \n a< error \n a> rl|k|0 \n a< ok $t 33"
+     a> stats|key| \n a< error \n a> rl|k|0 0 \n a< error \n a> re|k|x \n a< error \n a> re|k|1 1 \n a< error \n a> rl|k|0 \n a< ok $t 33"
 )]
 fn conversation(#[case] script: &str) {
     play(&Daemon::start(&[]), script);
@@ -78,41 +78,6 @@ fn stats_tell_readers_to_who_asks() {
     }
     assert!(talker.ask("l", "alone", "0").starts_with("ok "));
     assert_eq!(talker.ask("stats", "long", "_").matches("readers").count(), 1);
-}
-
-/// All readers, the longest hold first, and the line behind them; no token of theirs.
-#[test]
-fn stats_of_one_key_name_its_holders_and_its_line() {
-    let daemon = Daemon::start(&[]);
-    let mut clients = ["alice", "bob", "carol", "dora"].map(|name| {
-        let mut talker = daemon.talk();
-        assert_eq!(talker.ask("name", "_", name), "ok");
-        talker
-    });
-    let granted = clients[0].ask("rl", "k", "0");
-    let token = granted.split(' ').nth(1).unwrap();
-    assert!(clients[1].ask("rl", "k", "0").starts_with("ok "));
-    assert_eq!(clients[2].ask("e", "k", ""), "queued");
-    assert_eq!(clients[3].ask("re", "k", ""), "queued");
-    let line = clients[0].ask("stats", "key", "k");
-    assert!(!line.contains(token), "{line}");
-    let stats: serde_json::Value = serde_json::from_str(line.strip_prefix("ok ").unwrap()).unwrap();
-    let names = |list: &str| {
-        let rows = stats[list].as_array().unwrap().iter();
-        rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(
-        (names("holders"), names("queue")),
-        (vec!["alice".into(), "bob".into()], vec!["carol".into(), "dora".into()])
-    );
-    assert_eq!(
-        (&stats["key"], &stats["held"], &stats["waiters"]),
-        (&"k".into(), &2.into(), &2.into())
-    );
-    let free =
-        "ok {\"key\":\"free\",\"limit\":1,\"held\":0,\"waiters\":0,\"holders\":[],\"queue\":[]}";
-    assert_eq!(clients[0].ask("stats", "key", "free"), free);
-    assert_eq!(clients[0].ask("stats", "key", ""), "error");
 }
 
 #[rstest]

@@ -128,6 +128,7 @@ fn the_version_is_one_line_on_standard_output() {
 #[rstest]
 #[case::all(&["--host", "0.0.0.0"], 1)]
 #[case::all_of_both(&["--host", ""], 1)]
+#[case::http(&["--http-host", "0.0.0.0"], 1)]
 #[case::this_machine(&[], 0)]
 #[case::this_machine_too(&["--host", "127.0.0.2"], 0)]
 #[case::with_a_secret(&["--host", "0.0.0.0", "--auth-token", "sesame"], 0)]
@@ -136,25 +137,20 @@ fn a_server_for_other_machines_warns_without_a_secret(
     #[case] lines: usize,
 ) {
     const TEXT: &str = "every machine that reaches this server may use it";
-    let daemon = Daemon::start(arguments);
+    let http_port = testbed::dflockd::free_port().to_string();
+    let daemon = Daemon::start(&[arguments, &["--http-port", &http_port]].concat());
+    let is_http = arguments.contains(&"--http-host");
+    let port = if is_http { http_port } else { daemon.address.port().to_string() };
     if lines > 0 {
         let line = daemon.logged(TEXT);
         assert!(line.contains("level=WARN") && line.contains("--auth-token-file"), "{line}");
-        assert!(line.contains(&format!(":{}", daemon.address.port())), "{line}");
+        assert!(line.contains(&format!(":{port}")), "{line}");
     }
     daemon.talk();
     daemon.logged("listening");
     daemon.signal(nix::sys::signal::Signal::SIGHUP);
     daemon.logged("read again");
     assert_eq!(daemon.log().iter().filter(|line| line.contains(TEXT)).count(), lines);
-}
-
-#[test]
-fn an_http_port_for_other_machines_is_in_the_warning() {
-    let port = testbed::dflockd::free_port().to_string();
-    let daemon = Daemon::start(&["--http-host", "0.0.0.0", "--http-port", &port]);
-    let line = daemon.logged("every machine that reaches this server may use it");
-    assert!(line.contains(&format!("addr=0.0.0.0:{port}")), "{line}");
 }
 
 #[test]
