@@ -159,7 +159,7 @@ fn others_directory() -> tempfile::TempDir {
 fn stranger_with_locks(below: &Path, standing: &str, coming: &str) -> Holder {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/many_locks.py");
     let mut stranger = Command::new("setpriv");
-    stranger.args(["--reuid=1000", "--regid=1000", "--clear-groups", "python3", script]);
+    stranger.args(["--reuid=1000", "--regid=1000", "--clear-groups", "/usr/bin/python3", script]);
     Holder::speaking(stranger.arg(below).args([standing, coming]))
 }
 

@@ -3,15 +3,11 @@
 //!
 //! `cargo bench --bench people`. Needs root (a machine of its own) and `.ci/install`.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a measurement that cannot be taken stops"
-)]
+#![expect(clippy::indexing_slicing, reason = "a measurement that cannot be taken stops")]
 
 use std::time::{Duration, Instant};
 
-use testbed::{LIMIT, Sandbox, User, until};
+use testbed::{LFP, Sandbox, User};
 
 /// Each is done so often; the middle one counts.
 const ROUNDS: usize = 101;
@@ -19,30 +15,19 @@ const ROUNDS: usize = 101;
 const PORT: &str = "/dev/ttyW0";
 
 fn main() {
-    let sandbox = Sandbox::layout()
-        .port("ttyW0")
-        .lock_dir("0755", "lfpd:lfpd")
-        .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
-        .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"))
-        .enter();
-    let made = sandbox.command("install").args(["-d", "-o", "lfpd", "/run/lfpd"]).run();
-    assert_eq!(made.code(), 0, "{made}");
-    let words = ["--listen", "unix:/run/lfpd/lfpd.sock"];
-    let _service = sandbox.command("/run/test/lfpd").args(words).user(User::Lfpd).spawn();
-    let listens = || sandbox.path("/run/lfpd/lfpd.sock").exists().then_some(());
-    until(LIMIT, listens).expect("a service");
-
+    let sandbox = Sandbox::layout().port("ttyW0").installed().lock_dir("0755", "lfpd:lfpd").enter();
+    let _service = sandbox.serve(User::Lfpd, &[]);
     let client = sandbox.command("python3").args(["-c", LONE_LOCKS, PORT]).no_input().run();
     assert_eq!(client.code(), 0, "{client}");
     println!("a lone LOCK: {} µs", client.output().trim());
     compare(
         &sandbox,
-        ("lfp run", &format!("/run/test/lfp run {PORT} -- true")),
+        ("lfp run", &format!("{LFP} run {PORT} -- true")),
         ("flock", "flock -n /tmp/lock true"),
     );
     compare(
         &sandbox,
-        ("lfp who", &format!("/run/test/lfp who {PORT} >/dev/null")),
+        ("lfp who", &format!("{LFP} who {PORT} >/dev/null")),
         ("fuser", &format!("fuser {PORT} >/dev/null 2>&1 || true")),
     );
 }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testbed::{LIMIT, Sandbox, User, peer, until};
+use testbed::{LIMIT, Sandbox, User, in_network, network, peer, until};
 
 const ROUNDS: usize = 20;
 const SESSIONS: usize = 100;
@@ -94,14 +94,10 @@ fn main() {
     let mut inetd =
         sandbox.command("/run/test/inetd").args(["-i", "-R", "1000000", "/tmp/inetd.conf"]).spawn();
 
-    let network = sandbox.path("/proc/1/ns/net");
-    let measured = std::thread::spawn(move || {
-        let network = std::fs::File::open(network).expect("the sandbox's network");
-        nix::sched::setns(network, nix::sched::CloneFlags::CLONE_NEWNET).expect("entering it");
+    let contenders = in_network(network(&sandbox, 1), 0, || {
         measure(&mut contenders);
         contenders
     });
-    let contenders = measured.join().expect("the client");
     assert!(inetd.runs(), "inetd ended: {}", inetd.output());
     report(&contenders);
 }

@@ -34,7 +34,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
-use testbed::{Lots, until};
+use testbed::{Holder, Lots, until};
 use ttylock::{DeviceName, Layout, Outcome, Pass, Request, Table};
 
 /// The ports that are fought for. None of them is there, so that no flock matters.
@@ -82,7 +82,7 @@ fn main() {
                     let _ = fs::write("/proc/sys/kernel/ns_last_pid", "2");
                 }
             });
-            clear_inside();
+            assert_all_is_free();
             drop(zombies);
         }
         ["--list", ..] => println!("one_holder: test"),
@@ -430,23 +430,12 @@ fn next_line(reader: &mut BufReader<UnixStream>) -> Option<String> {
     (reader.read_line(&mut line).ok()? > 0).then_some(line)
 }
 
-/// A daemon, which ends with the test, however that ends.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start_daemon(root: &Path) -> Daemon {
+fn start_daemon(root: &Path) -> Holder {
     let socket = root.join("socket");
     let mut command = Command::new(env!("CARGO_BIN_EXE_lfpd"));
     command.arg("--listen").arg(format!("unix:{}", socket.display()));
-    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let daemon = Holder::of(command.stderr(Stdio::null()));
     let up = until(Duration::from_secs(60), || UnixStream::connect(&socket).ok());
-    let daemon = Daemon(child);
     assert!(up.is_some(), "no daemon");
     daemon
 }
@@ -530,15 +519,17 @@ fn be_the_first(root: &str) {
     }
 }
 
-/// What was killed here with a lock is known to be dead here alone.
-fn clear_inside() {
+/// Each port can be had. What was killed in a pid namespace with a lock is known to be dead there alone.
+fn assert_all_is_free() -> Table {
     let mut table = Table::new(Layout::native());
     for port in 0..PORTS {
         let request = request(&format!("ttyTorture{port}"), std::process::id());
+        // A receiver of one that was killed may be at its end still.
         let free = || (table.lock(&request).outcome == Outcome::Done).then_some(());
-        assert_eq!(until(Duration::from_secs(60), free), Some(()), "a port stays taken");
+        assert_eq!(until(Duration::from_secs(60), free), Some(()), "{request:?} stays taken");
         assert_eq!(table.unlock(&request).outcome, Outcome::Done);
     }
+    table
 }
 
 fn told(root: &Path) -> BTreeMap<String, u64> {
@@ -557,7 +548,7 @@ fn one_holder_at_any_time() {
     fs::create_dir(root.join("told")).unwrap();
     let program = testbed::program("lfp", "lfp", &["cli"]);
     fs::write(root.join("lfp"), program.to_str().unwrap()).unwrap();
-    let mut daemon = start_daemon(root);
+    let mut daemon = Some(start_daemon(root));
     let own = std::env::current_exe().unwrap();
     let mut inside = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
@@ -576,9 +567,8 @@ fn one_holder_at_any_time() {
     let begin = Instant::now();
     let zombies = keep_takers(root, &DOORS, 0, |lots| {
         if lots.below(200) == 0 {
-            daemon.0.kill().unwrap();
-            daemon.0.wait().unwrap();
-            daemon = start_daemon(root);
+            drop(daemon.take());
+            daemon = Some(start_daemon(root));
             restarts += 1;
         }
         if cleaner.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some()) {
@@ -619,18 +609,8 @@ fn one_holder_at_any_time() {
 
 /// Everybody is gone: each port is free, and what is left besides are drafts of the killed.
 fn assert_nothing_is_left(root: &Path) {
-    let own = std::process::id();
-    let mut table = Table::new(Layout::native());
-    for port in 0..PORTS {
-        let request = request(&format!("ttyTorture{port}"), own);
-        // A receiver of one that was killed may be at its end still.
-        let free = || (table.lock(&request).outcome == Outcome::Done).then_some(());
-        assert_eq!(until(Duration::from_secs(60), free), Some(()), "{request:?} stays taken");
-        assert_eq!(table.unlock(&request).outcome, Outcome::Done);
-    }
     // What a service does when it begins: of hand-overs that were cut short notes are left.
-    table.keep_open(16);
-    drop(table);
+    assert_all_is_free().keep_open(16);
     lfp(root).args(["--direct", "clean"]).stdout(Stdio::null()).status().unwrap();
     let left = |dir: &str| -> Vec<String> {
         let entries = fs::read_dir(dir).unwrap();

@@ -103,14 +103,19 @@ fn greeted(address: &str) -> Client {
     Client::new(stream).greeted()
 }
 
+fn make_directory(sandbox: &Sandbox, owner: &str, path: &str) {
+    let made = sandbox.command("install").args(["-d", "-o", owner, path]).run();
+    assert_eq!(made.code(), 0, "{made}");
+}
+
 /// Starts the programs, each on its port, and waits until they have them.
-fn start_holders(sandbox: &Sandbox) -> Vec<Process<'_>> {
-    let start = |(_, words): (&str, &[&str])| {
+fn start_holders<'a>(sandbox: &'a Sandbox, ports: &[(&str, &[&str])]) -> Vec<Process<'a>> {
+    let start = |(_, words): &(&str, &[&str])| {
         // picocom wants a terminal, and the other takes one as well.
         let (program, arguments) = words.split_first().unwrap();
         sandbox.command(program).args(arguments).on_terminal().spawn()
     };
-    let holders: Vec<_> = HELD.into_iter().map(start).collect();
+    let holders: Vec<_> = ports.iter().map(start).collect();
     let all_hold = || holders.iter().all(|holder| has_flock(sandbox, holder)).then_some(());
     let all = until(LIMIT, all_hold);
     assert!(all.is_some(), "{:?}", holders.iter().map(Process::output).collect::<Vec<_>>());
@@ -143,10 +148,9 @@ fn no_lock_of_a_port_that_a_program_holds() {
     let locks = locks.unwrap_or(300_u64);
     let ports = HELD.map(|(port, _)| port).into_iter().chain(FREE);
     let sandbox = ports.fold(Sandbox::with_lfpd(), |layout, port| layout.port(port)).enter();
-    let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
-    assert_eq!(made.code(), 0, "{made}");
+    make_directory(&sandbox, "uucp", "/run/lfpd");
     let pid_of = sandbox.command("sleep").arg("100000").spawn();
-    let mut holders = start_holders(&sandbox);
+    let mut holders = start_holders(&sandbox, &HELD);
 
     let _daemon = start_service(&sandbox, DAEMON, &[LFPD, "--listen", DAEMON]);
     let each = ["tcpserver", "-RH", "-l", "localhost", "127.0.0.1", "50002", LFPD];
@@ -201,20 +205,12 @@ fn no_lock_of_a_port_that_a_program_holds() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_locks_of_a_stranger_deny_nobody_a_port() {
-    let (port, words) = HELD[0];
+    let (port, _) = HELD[0];
     let sandbox = Sandbox::with_lfpd().port(port).port("ttyF0").enter();
-    let made = sandbox.command("install").args(["-d", "-o", "uucp", "/run/lfpd"]).run();
-    assert_eq!(made.code(), 0, "{made}");
-    let made = sandbox.command("install").args(["-d", "-o", "bob", "/run/strange"]).run();
-    assert_eq!(made.code(), 0, "{made}");
+    make_directory(&sandbox, "uucp", "/run/lfpd");
+    make_directory(&sandbox, "bob", "/run/strange");
     let pid_of = sandbox.command("sleep").arg("100000").spawn();
-    let (program, arguments) = words.split_first().unwrap();
-    let holder = sandbox.command(program).args(arguments).on_terminal().spawn();
-    assert!(
-        until(LIMIT, || has_flock(&sandbox, &holder).then_some(())).is_some(),
-        "{}",
-        holder.output()
-    );
+    let _holder = start_holders(&sandbox, &[HELD[0]]);
     let _daemon = start_service(&sandbox, DAEMON, &[LFPD, "--listen", DAEMON]);
     let script = ["/run/test/programs/many_locks.py", "/run/strange", "3000", "400"];
     let mut stranger = sandbox.command("/usr/bin/python3").args(script).user(User::Bob).spawn();

@@ -107,8 +107,11 @@ fn permits(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use rstest::rstest;
-    use ttylock::{DeviceName, follow};
+    use testbed::Lots;
 
     use super::*;
 
@@ -150,27 +153,12 @@ mod tests {
         assert_eq!(permits(node, &process, || Some(acl_of(acl))), permitted);
     }
 
-    #[rstest]
-    #[case(0o600, true)]
-    #[case(0o066, false)]
-    fn an_owner_is_judged_as_the_owner(#[case] mode: u32, #[case] permitted: bool) {
-        let node = Access { user: ALICE, group: DIALOUT, mode };
-        let process = Credentials { user: ALICE, groups: vec![DIALOUT] };
-        assert_eq!(permits(node, &process, || None), permitted);
-    }
-
     #[test]
     fn an_acl_that_cannot_be_told_permits_nothing() {
         let process = Credentials { user: ALICE, groups: vec![DIALOUT] };
         let node = |mode| Access { user: 0, group: DIALOUT, mode };
         assert!(!permits(node(0o666), &process, || None));
         assert!(permits(node(0o606), &Credentials { user: ALICE, groups: vec![100] }, || None));
-    }
-
-    /// A file of random mode, owners and ACL, and what each of these would be judged to.
-    struct Case {
-        path: std::path::PathBuf,
-        verdicts: Vec<bool>,
     }
 
     const SUBJECTS: [(u32, &[u32]); 5] = [
@@ -182,45 +170,36 @@ mod tests {
     ];
 
     /// An attribute of all required entries, in the order that the kernel asks for (acl(5)).
-    fn attribute(random: &mut impl FnMut(u32) -> u32) -> Vec<u8> {
+    fn attribute(lots: &mut Lots) -> Vec<u8> {
         const NONE: u32 = u32::MAX;
-        let mut bits = || [0, 2, 4, 6, 6, 6, 7][random(7) as usize];
-        let mut entries = vec![(0x01, bits(), NONE)];
-        entries.extend([ALICE, 1001].map(|user| (USER, bits(), user)));
-        entries.push((OWNING_GROUP, bits(), NONE));
-        entries.extend([DIALOUT, 100].map(|group| (GROUP, bits(), group)));
-        entries.extend([(MASK, bits(), NONE), (0x20, bits(), NONE)]);
-        let keeps = [true, random(2) == 0, random(2) == 0, true, random(2) == 0, random(2) == 0];
-        let kept = entries.iter().enumerate().filter(|(at, _)| keeps.get(*at) != Some(&false));
-        let bytes = kept.flat_map(|(_, (tag, permission, id))| {
-            let permission = u16::try_from(*permission).unwrap().to_le_bytes();
-            [&tag.to_le_bytes()[..], &permission, &id.to_le_bytes()].concat()
-        });
-        [2, 0, 0, 0].into_iter().chain(bytes).collect()
+        let users = [(0x01, NONE), (USER, ALICE), (USER, 1001)];
+        let groups = [(OWNING_GROUP, NONE), (GROUP, DIALOUT), (GROUP, 100)];
+        let entries = users.into_iter().chain(groups).chain([(MASK, NONE), (0x20, NONE)]);
+        let mut bytes = vec![2, 0, 0, 0];
+        for (tag, id) in entries {
+            if [USER, GROUP].contains(&tag) && lots.below(2) == 0 {
+                continue;
+            }
+            let permission = [0_u16, 2, 4, 6, 6, 6, 7][lots.index(7)];
+            bytes.extend([tag.to_le_bytes(), permission.to_le_bytes()].concat());
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
     }
 
-    fn case(directory: &Path, number: u32, random: &mut impl FnMut(u32) -> u32) -> Case {
-        let path = directory.join(number.to_string());
-        std::fs::write(&path, "").unwrap();
-        let owner = [0, 0, ALICE, 1001][random(4) as usize];
-        let group = [DIALOUT, 100, 7][random(3) as usize];
-        std::os::unix::fs::chown(&path, Some(owner), Some(group)).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(random(0o1000));
-        std::fs::set_permissions(&path, mode).unwrap();
-        if random(4) > 0 {
-            let (value, flags) = (attribute(random), rustix::fs::XattrFlags::empty());
+    /// A file of random mode, owners and ACL.
+    fn file(path: &Path, lots: &mut Lots) -> Access {
+        std::fs::write(path, "").unwrap();
+        let (user, group) = ([0, 0, ALICE, 1001][lots.index(4)], [DIALOUT, 100, 7][lots.index(3)]);
+        std::os::unix::fs::chown(path, Some(user), Some(group)).unwrap();
+        let mode = u32::try_from(lots.below(0o1000)).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        if lots.below(4) > 0 {
+            let (value, flags) = (attribute(lots), rustix::fs::XattrFlags::empty());
             let name = "system.posix_acl_access";
-            rustix::fs::setxattr(&path, name, &value, flags).expect("a file system with ACLs");
+            rustix::fs::setxattr(path, name, &value, flags).expect("a file system with ACLs");
         }
-        let metadata = std::fs::metadata(&path).unwrap();
-        let mode = std::os::unix::fs::MetadataExt::mode(&metadata);
-        let (node, place) = (ttylock::Node::of(&metadata), path.clone());
-        let acl = move || Some(entries(&sys::acl(&place, &node)?));
-        let judge = |(user, groups): (u32, &[u32])| {
-            let process = Credentials { user, groups: groups.to_vec() };
-            permits(Access { user: owner, group, mode }, &process, &acl)
-        };
-        Case { path, verdicts: SUBJECTS.map(judge).to_vec() }
+        Access { user, group, mode: std::fs::metadata(path).unwrap().mode() }
     }
 
     /// Random modes and ACLs, compared with the kernel's answer to processes of those users and groups.
@@ -228,30 +207,18 @@ mod tests {
     #[ignore = "needs root: tests/run"]
     fn random_rights_are_judged_as_the_kernel_does() {
         let directory = tempfile::tempdir_in("/tmp").unwrap();
-        let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(directory.path(), all).unwrap();
-        let mut seed = u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
-        let first = seed;
-        let mut random = |below: u32| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            u32::try_from(seed % u64::from(below)).unwrap()
-        };
-        let cases: Vec<Case> =
-            (0..600).map(|number| case(directory.path(), number, &mut random)).collect();
-        for (subject, (user, groups)) in SUBJECTS.iter().enumerate() {
-            let [first_group, others @ ..] = groups else { unreachable!() };
-            let list = |groups: &[u32]| groups.iter().map(u32::to_string).collect::<Vec<_>>();
-            let more = if others.is_empty() {
-                "--clear-groups".to_owned()
-            } else {
-                format!("--groups={}", list(others).join(","))
-            };
-            let words = [format!("--reuid={user}"), format!("--regid={first_group}"), more];
+        std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        let seed = u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
+        let mut lots = Lots(seed);
+        let paths = (0..600).map(|number| directory.path().join(number.to_string()));
+        let files: Vec<_> = paths.map(|path| (file(&path, &mut lots), path)).collect();
+        for (user, groups) in SUBJECTS {
+            let words: Vec<String> = groups.iter().map(u32::to_string).collect();
+            let ids = [format!("--reuid={user}"), format!("--regid={}", words[0])];
             let script = "cd \"$1\"; for f in *; do if exec 3<>\"$f\"; then echo \"$f\"; fi; done";
             let output = std::process::Command::new("setpriv")
-                .args(words)
+                .args(ids)
+                .args([format!("--groups={}", words.join(","))])
                 .args(["bash", "-c", script, "bash"])
                 .arg(directory.path())
                 .output()
@@ -259,10 +226,12 @@ mod tests {
             let opened = String::from_utf8(output.stdout).unwrap();
             let opened: std::collections::HashSet<&str> = opened.lines().collect();
             assert!(!opened.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-            for case in &cases {
-                let name = case.path.file_name().unwrap().to_str().unwrap();
-                let kernel = opened.contains(name);
-                assert_eq!(case.verdicts[subject], kernel, "seed {first}: {name} for {user}");
+            let process = Credentials { user, groups: groups.to_vec() };
+            for (access, path) in &files {
+                let node = ttylock::Node::of(&std::fs::metadata(path).unwrap());
+                let verdict = permits(*access, &process, || Some(entries(&sys::acl(path, &node)?)));
+                let name = path.file_name().unwrap().to_str().unwrap();
+                assert_eq!(verdict, opened.contains(name), "seed {seed}: {name} for {user}");
             }
         }
     }
@@ -275,16 +244,5 @@ mod tests {
     #[case::cut(&[2, 0, 0, 0, 2, 0, 6, 0, 0xe8, 3, 0], &[])]
     fn reads_the_attribute(#[case] value: &[u8], #[case] expected: &[(u16, u32, u32)]) {
         assert_eq!(entries(value), acl_of(expected));
-    }
-
-    #[test]
-    fn real_devices() {
-        for (dev, name) in [("/dev", "null"), ("/nonexistent", "device"), ("/", "dev")] {
-            let name = DeviceName::parse(name.as_bytes()).unwrap();
-            let device = follow(Path::new(dev), &name).unwrap();
-            let (this, path) = (Pid::this(), Path::new(dev).join(device.real()));
-            assert_eq!(may_open(this, Status::of(this).as_ref(), &path, &device), Ok(()));
-            assert_eq!(is_no_port(&device), dev != "/nonexistent");
-        }
     }
 }

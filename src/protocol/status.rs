@@ -203,16 +203,11 @@ mod tests {
         report.lines().next().unwrap()
     }
 
-    #[test]
-    fn everything_known_is_said_in_order() {
-        assert_eq!(
-            said(holder()),
-            "device=\"ttyUSB0\" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 \
-             file=\"LCK..ttyUSB0\" command=\"minicom\""
-        );
-    }
-
     #[rstest]
+    #[case::everything_in_order(
+        holder(),
+        "device=\"ttyUSB0\" scheme=uucp standing=alive pid=1234 uid=1000 since=1763700000 file=\"LCK..ttyUSB0\" command=\"minicom\""
+    )]
     #[case::nothing(
         Holder { pid: None, user: None, command: None, since: None, standing: Standing::Unknown, ..holder() },
         "device=\"ttyUSB0\" scheme=uucp standing=unknown file=\"LCK..ttyUSB0\""

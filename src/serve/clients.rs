@@ -53,65 +53,40 @@ impl Clients {
         self.moments().map(|(moment, ..)| moment).min()
     }
 
-    /// The connections that have their moment. Of those that go on by themselves, because they have sent more than one
-    /// turn answers or try a contended request again, only the first one: other clients come in between.
+    /// The connections that have their moment, and one turn each.
     pub(super) fn due(&self, now: Instant) -> Vec<Token> {
-        let due = self.moments().filter(|(moment, ..)| *moment <= now);
-        let (going_on, over): (Vec<_>, Vec<_>) = due.partition(|(.., it)| it.goes_on());
-        let first = going_on.into_iter().min_by_key(|(moment, token, _)| (*moment, *token));
-        first.into_iter().chain(over).map(|(_, token, _)| token).collect()
+        let moments = self.moments().map(|(moment, token, it)| (moment, token, it.goes_on()));
+        due(moments, now)
     }
+}
+
+/// Of connections with their moments, those that have it now. Of those that go on by themselves, because they have sent
+/// more than one turn answers or try a contended request again, only the first one: other clients come in between.
+fn due(moments: impl Iterator<Item = (Instant, Token, bool)>, now: Instant) -> Vec<Token> {
+    let due = moments.filter(|(moment, ..)| *moment <= now);
+    let (going_on, over): (Vec<_>, Vec<_>) = due.partition(|(.., goes_on)| *goes_on);
+    let first = going_on.into_iter().min();
+    first.into_iter().chain(over).map(|(_, token, _)| token).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
     use super::*;
-    use crate::serve::connection::Phase;
-    use crate::serve::queue::WaiterId;
-    use crate::serve::service::Service;
-    use crate::serve::wire::Wire;
-
-    const IDLE: Duration = Duration::from_secs(300);
 
     /// However many connections have sent more than one turn answers: one of them has a turn before news of other
     /// clients is taken. A connection whose time is over does not wait for them.
     #[test]
     fn one_connection_goes_on_by_itself_before_others_come_in() {
-        let root = tempfile::tempdir().unwrap();
-        let mut service = Service::without_devices(root.path());
         let now = Instant::now();
-        let mut clients = Clients::within(Caps { all: 9, per_user: 9 }, IDLE);
-        let phases = [
-            Phase::Pausing(now),
-            Phase::Retrying(now),
-            Phase::Pausing(now),
-            Phase::Reading,
-            Phase::Waiting,
-        ];
-        for phase in phases {
-            let (_, stream) = UnixStream::pair().unwrap();
-            let token = clients.token();
-            let client = service.welcome(stream.as_fd(), Some(WaiterId(token)));
-            let mut connection = Connection::new(Wire::Socket(stream.into()), client, now);
-            connection.phase = phase;
-            clients.members.insert(token, connection);
-        }
-        let mut served = Vec::new();
-        while clients.next_moment() == Some(now) {
-            let due = clients.due(now);
-            assert_eq!(due.len(), 1);
-            for token in due {
-                served.push(token);
-                clients.members.get_mut(&token).unwrap().phase = Phase::Waiting;
-            }
-        }
-        assert_eq!(served, [1, 2, 3]);
-        clients.members.get_mut(&1).unwrap().phase = Phase::Pausing(now);
-        clients.members.get_mut(&2).unwrap().phase = Phase::Pausing(now);
-        assert_eq!(clients.due(now + IDLE), [1, 4]);
-        assert_eq!(clients.next_moment(), Some(now));
+        let later = now + Duration::from_secs(1);
+        let due = |present: &[(Instant, Token, bool)]| due(present.iter().copied(), now);
+        let present = [(later, 1, true), (now, 2, true), (now, 3, true), (later, 4, false)];
+        assert_eq!(due(&present), [2]);
+        assert_eq!(due(&present[2..]), [3]);
+        assert_eq!(due(&present[3..]), [0; 0]);
+        assert_eq!(
+            due(&[(now, 1, true), (now, 2, true), (now, 3, false), (now, 4, false)]),
+            [1, 3, 4]
+        );
     }
 }

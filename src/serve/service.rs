@@ -420,24 +420,3 @@ impl Service {
         client.session.report(Some(if is_complete { report } else { report.incomplete() }));
     }
 }
-
-#[cfg(test)]
-impl Service {
-    /// A service without devices, whose directories are below this one.
-    pub(super) fn without_devices(root: &std::path::Path) -> Self {
-        use crate::peer::{Access, Rule};
-        let dev_dir = root.join("dev");
-        let layout = ttylock::Layout {
-            dev_dir: dev_dir.clone(),
-            udev_dir: root.join("udev"),
-            lock_dir: root.join("lock"),
-            search_dirs: Vec::new(),
-            state_dir: root.join("state"),
-            ..ttylock::Layout::native()
-        };
-        let authority =
-            Authority { rule: Rule::Own, access: Access::OfDevice, dev_dir, force_group: None };
-        let log = Log::new(syslog::Facility::Daemon, Severity::Error);
-        Self::new(Version::original(), authority, Table::new(layout), log)
-    }
-}

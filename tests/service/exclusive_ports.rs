@@ -299,7 +299,8 @@ fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive(#[case] way: W
 /// its holder is killed.
 #[rstest]
 #[case::by_the_service_unasked(SERVICE, &[], PORT)]
-#[case::by_the_service_exempt(SERVICE, &["--exclusive", "--exclusive-except", "ttyV0"], PORT)]
+#[case::by_the_service_exempt(SERVICE, &["--exclusive", "--exclusive-except", "/dev/ttyV0"], PORT)]
+#[case::by_the_service_exempt_by_a_link(SERVICE, &["--exclusive", "--exclusive-except", "modem"], PORT)]
 #[case::by_the_service_on_a_pseudo_terminal(SERVICE, EXCLUSIVE, PSEUDO)]
 #[case::by_lfp_run_unasked(Way::Run(User::Alice), &[], PORT)]
 #[case::by_the_library_unasked(Way::Shim, &[], PORT)]
@@ -311,6 +312,7 @@ fn unasked_exempt_and_pseudo_terminals_stay_open_to_all(
     #[case] port: &'static str,
 ) {
     let ground = Ground::new();
+    ground.sh("ln -s ttyV0 /dev/modem");
     let mut scene = Scene::begin(&ground, way, options, port, &[&format!("exec 3<>{port}")]);
     scene.shell.go_on(1);
     if way == SERVICE && !options.is_empty() {

@@ -6,9 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::signal::Signal;
 use rstest::rstest;
-use testbed::{Daemon, Ground, Holder, own, program, soon};
+use testbed::{Ground, Holder, own, program, soon};
 
 use crate::wire::Wire;
 
@@ -257,17 +256,4 @@ fn a_lock_goes_when_the_number_of_its_holder_is_anothers(
     );
     let ran = in_pid_namespace().args(["bash", "-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), "200\n200\n");
-}
-
-/// A daemon that is in the way of nobody, itself included, is asked again and again.
-#[test]
-fn a_stopped_daemon_frees_what_the_dead_had() {
-    let daemon = Daemon::start(&[]);
-    let mut client = daemon.on_unix().greeted();
-    let holder = Holder::new();
-    assert_eq!(client.lock("ttyS77", holder.pid()), 200);
-    daemon.signal(Signal::SIGSTOP);
-    drop(holder);
-    daemon.signal(Signal::SIGCONT);
-    soon("the lock of the dead", || client.lock("ttyS77", own()) == 200);
 }

@@ -16,22 +16,12 @@ use testbed::{
     CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, TRANSCRIPTS, Transcript, ended,
     flock_is_held, many_descriptors, own, pause, receive, soon, until,
 };
+use ttylock::for_tests::LOCKS_OF_A_USER;
 
 use crate::wire::{BUSY, DONE, Wire, hold};
 
-/// How a client comes.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Tcp,
-    Unix,
-}
-
-fn connect(daemon: &Daemon, way: Way) -> Client {
-    match way {
-        Way::Tcp => daemon.on_tcp(),
-        Way::Unix => daemon.on_unix(),
-    }
-}
+/// How a client comes: [`Daemon::on_tcp`] or [`Daemon::on_unix`].
+type Way = fn(&Daemon) -> Client;
 
 /// On a Unix socket; on TCP, beside those of super-servers.
 #[test]
@@ -46,11 +36,11 @@ fn golden_conversations() {
 
 /// RXTX sends before it reads, and closes without reading: the unlock must happen.
 #[rstest]
-fn a_client_that_reads_no_reply_is_obeyed(#[values(Way::Tcp, Way::Unix)] way: Way) {
+fn a_client_that_reads_no_reply_is_obeyed(#[values(Daemon::on_tcp, Daemon::on_unix)] way: Way) {
     let daemon = Daemon::start(&[]);
     for _ in 0..50 {
-        assert_eq!(connect(&daemon, way).greeted().lock("ttyS1", own()), 200);
-        let mut client = connect(&daemon, way);
+        assert_eq!(way(&daemon).greeted().lock("ttyS1", own()), 200);
+        let mut client = way(&daemon);
         client.say(&format!("unlock ttyS1 {}", own()));
         client.say("quit");
         // Who closes a TCP connection before the service has looked at it is nobody, and the service
@@ -77,13 +67,26 @@ fn the_idle_are_sent_away(#[values("", "loc")] begun: &str) {
     assert_eq!(busy.ask("noop"), DONE);
 }
 
-/// Neither single bytes nor a line without end keep a session.
-#[rstest]
-fn bytes_without_a_line_are_idling(#[values(1, 5 * READ_BYTES)] length: usize) {
+/// Single bytes do not keep a session.
+#[test]
+fn dribbling_is_idling() {
     let daemon = Daemon::start(&["--idle-timeout", "1"]);
     let mut client = daemon.on_tcp().greeted();
-    let bytes = vec![b'x'; length];
-    soon("the end", || client.stream.get_mut().write_all(&bytes).is_err());
+    soon("the end", || client.stream.get_mut().write_all(b"x").is_err());
+}
+
+/// Nor does a line without end, however much of it there is to read when the idle time is over.
+#[test]
+fn a_line_without_end_is_idling() {
+    let daemon = Daemon::start(&["--idle-timeout", "1"]);
+    let mut client = daemon.on_unix().greeted();
+    daemon.signal(Signal::SIGSTOP);
+    client.send(&[b'x'; 20 * READ_BYTES]);
+    client.say(&format!("\r\nlock ttyS1 {}", own()));
+    pause(Duration::from_millis(1500));
+    daemon.signal(Signal::SIGCONT);
+    client.rest();
+    assert_eq!(daemon.ground.locks(), [""; 0]);
 }
 
 /// What it was sent before it stood still is answered, although the idle time is over.
@@ -92,10 +95,11 @@ fn a_daemon_that_stood_still_answers_what_it_was_sent() {
     let daemon = Daemon::start(&["--idle-timeout", "1"]);
     let mut client = daemon.on_unix().greeted();
     client.send(&b"noop\r\n".repeat(READ_BYTES));
+    assert_eq!(client.line(), DONE);
     daemon.signal(Signal::SIGSTOP);
     pause(Duration::from_millis(1500));
     daemon.signal(Signal::SIGCONT);
-    assert!((0..READ_BYTES).all(|_| client.line() == DONE));
+    assert!((1..READ_BYTES).all(|_| client.line() == DONE));
 }
 
 #[test]
@@ -152,6 +156,13 @@ fn the_user_with_most_makes_room_for_others() {
     assert_eq!(nobody.ask("noop"), DONE);
 }
 
+/// A client that never waits for the service.
+fn never_waiting(daemon: &Daemon) -> UnixStream {
+    let stream = UnixStream::connect(&daemon.socket).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream
+}
+
 /// The flood of the contract: those who say nothing, a byte now and then, or a line without end.
 #[test]
 fn five_thousand_idlers_do_not_keep_anybody_from_work() {
@@ -161,14 +172,10 @@ fn five_thousand_idlers_do_not_keep_anybody_from_work() {
     let before = daemon.kilobytes("VmRSS");
     let _silent: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
     let mut dribbling: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
-    let mut endless: Vec<UnixStream> = (0..EACH)
-        .map(|_| {
-            let stream = UnixStream::connect(&daemon.socket).unwrap();
-            setsockopt(&stream, sockopt::SndBuf, &4096).unwrap();
-            stream.set_nonblocking(true).unwrap();
-            stream
-        })
-        .collect();
+    let mut endless: Vec<UnixStream> = (0..EACH).map(|_| never_waiting(&daemon)).collect();
+    for stream in &endless {
+        setsockopt(stream, sockopt::SndBuf, &4096).unwrap();
+    }
     let began = Instant::now();
     let mut honest = 0;
     while began.elapsed() < Duration::from_secs(4) || honest < 20 {
@@ -178,8 +185,8 @@ fn five_thousand_idlers_do_not_keep_anybody_from_work() {
         for client in dribbling.iter_mut().skip(honest % 10).step_by(10) {
             client.send(b"x");
         }
-        let way = if honest % 2 == 0 { Way::Tcp } else { Way::Unix };
-        let mut client = connect(&daemon, way).greeted();
+        let way = if honest % 2 == 0 { Daemon::on_tcp } else { Daemon::on_unix };
+        let mut client = way(&daemon).greeted();
         assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
         assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
         assert!(client.ask("quit").starts_with("221 "));
@@ -194,13 +201,7 @@ fn five_thousand_idlers_do_not_keep_anybody_from_work() {
 #[test]
 fn a_flood_of_commands_does_not_keep_anybody_from_work() {
     let daemon = Daemon::start(&[]);
-    let mut floods: Vec<UnixStream> = (0..100)
-        .map(|_| {
-            let stream = UnixStream::connect(&daemon.socket).unwrap();
-            stream.set_nonblocking(true).unwrap();
-            stream
-        })
-        .collect();
+    let mut floods: Vec<UnixStream> = (0..100).map(|_| never_waiting(&daemon)).collect();
     let commands = "noop\r\nlock ttyS9 99999999\r\n".repeat(200);
     for _ in 0..20 {
         for stream in &mut floods {
@@ -215,9 +216,9 @@ fn a_flood_of_commands_does_not_keep_anybody_from_work() {
 
 /// A turn answers one request: a client that has sent two is at its second when another one has had its first.
 #[rstest]
-fn a_turn_answers_one_request(#[values(Way::Tcp, Way::Unix)] way: Way) {
+fn a_turn_answers_one_request(#[values(Daemon::on_tcp, Daemon::on_unix)] way: Way) {
     let daemon = Daemon::start(&[]);
-    let mut clients = [connect(&daemon, way).greeted(), connect(&daemon, way).greeted()];
+    let mut clients = [way(&daemon).greeted(), way(&daemon).greeted()];
     daemon.signal(Signal::SIGSTOP);
     clients[0].say(&format!("noop\r\nlock ttyS1 {}", own()));
     clients[1].say(&format!("lock ttyS1 {}", own()));
@@ -278,8 +279,7 @@ fn a_client_that_takes_no_answers_is_not_read_from() {
     let daemon = Daemon::start(&[]);
     // What the first client takes is no answer of the other's.
     assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
-    let mut deaf = UnixStream::connect(&daemon.socket).unwrap();
-    deaf.set_nonblocking(true).unwrap();
+    let mut deaf = never_waiting(&daemon);
     let before = daemon.kilobytes("VmRSS");
     let helps = "help\r\n".repeat(1000);
     soon("the service stops reading", || deaf.write(helps.as_bytes()).is_err());
@@ -361,14 +361,14 @@ fn sigterm_ends_in_order() {
 
 /// More than one turn answers, and more bytes than it reads: every one of these requests has arrived before the signal.
 #[rstest]
-#[case::replies_on_tcp(Way::Tcp, "noop\n")]
-#[case::replies(Way::Unix, "noop\n")]
-#[case::questions(Way::Unix, "stat ttyS0\n")]
-#[case::a_wait(Way::Unix, "wait ttyS0 1 100\nnoop\n")]
+#[case::replies_on_tcp(Daemon::on_tcp, "noop\n")]
+#[case::replies(Daemon::on_unix, "noop\n")]
+#[case::questions(Daemon::on_unix, "stat ttyS0\n")]
+#[case::a_wait(Daemon::on_unix, "wait ttyS0 1 100\nnoop\n")]
 fn sigterm_loses_no_unlock(#[case] way: Way, #[case] before: &str) {
     let mut daemon = Daemon::start(&[]);
-    let mut leaving = connect(&daemon, way).greeted();
-    let mut staying = connect(&daemon, way).greeted();
+    let mut leaving = way(&daemon).greeted();
+    let mut staying = way(&daemon).greeted();
     let ports = |first: u8| (first..first + 4).map(|number| format!("ttyS{number} {}", own()));
     for port in ports(0).chain(ports(4)) {
         assert_eq!(staying.ask(&format!("lock {port}")), DONE);
@@ -424,12 +424,9 @@ fn killed_at_any_time_it_loses_no_lock() {
     for round in 0..25_u64 {
         let holder = Holder::new();
         let mut promised: Vec<usize> = Vec::new();
-        let mut asked: Vec<usize> = Vec::new();
         let mut clients: Vec<Client> = (0..4).map(|_| daemon.on_unix().greeted()).collect();
         for number in 0..24 {
-            let client = &mut clients[number % 4];
-            client.say(&format!("lock ttyS{number} {}", holder.pid()));
-            asked.push(number);
+            clients[number % 4].say(&format!("lock ttyS{number} {}", holder.pid()));
         }
         // From before the first to after the last, in steps of a fraction of one request.
         let delay = Duration::from_micros(150 * round);
@@ -460,7 +457,7 @@ fn killed_at_any_time_it_loses_no_lock() {
             assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), BUSY);
         }
         drop(holder);
-        for number in &asked {
+        for number in 0..24 {
             assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), DONE);
             assert_eq!(client.ask(&format!("unlock ttyS{number} {}", own())), DONE);
         }
@@ -499,17 +496,18 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
 }
 
 /// What one user's processes hold is bounded, and what is let go counts no longer.
-#[test]
+#[rstest]
+#[case::one_file_each("ttyS")]
+#[case::three_files_each("serial/by-id/usb")]
 #[ignore = "needs root: tests/run"]
-fn a_user_has_so_many_lock_files() {
-    const FILES: usize = 256;
+fn a_user_has_so_many_locks(#[case] name: &str) {
     let daemon = Daemon::start(&[]);
     let pid = "$$";
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/$1; read -r -u 3 line; \
          ask() {{ printf '%s\\n' \"$*\" >&3; read -r -u 3 line; echo \"${{line:0:3}}\"; }}; \
-         for i in $(seq {FILES}); do ask lock ttyS$i {pid}; done | sort | uniq -c; \
-         ask lock ttyX {pid}; ask unlock ttyS1 {pid}; ask lock ttyX {pid}; ask lock ttyY {pid}"
+         for i in $(seq {LOCKS_OF_A_USER}); do ask lock {name}$i {pid}; done | sort | uniq -c; \
+         ask lock ttyX {pid}; ask unlock {name}1 {pid}; ask lock ttyX {pid}; ask lock ttyY {pid}"
     );
     let output = Command::new("setpriv")
         .args(["--reuid=1000", "--regid=1000", "--clear-groups", "bash", "-c", &script, "sh"])
@@ -518,8 +516,8 @@ fn a_user_has_so_many_lock_files() {
         .expect("setpriv (package util-linux)");
     let said = String::from_utf8_lossy(&output.stdout);
     let words: Vec<&str> = said.split_whitespace().collect();
-    let files = FILES.to_string();
-    assert_eq!(words, [files.as_str(), "200", "550", "200", "200", "550"], "{output:?}");
+    let locks = LOCKS_OF_A_USER.to_string();
+    assert_eq!(words, [locks.as_str(), "200", "550", "200", "200", "550"], "{output:?}");
 }
 
 /// systemd is told that it listens, and that it is alive.
@@ -577,7 +575,7 @@ fn dead_locks_are_found_at_the_start() {
     lock("unfinished", String::new());
     daemon.begin();
     // It is done before anybody is greeted.
-    let _client = connect(&daemon, Way::Unix).greeted();
+    let _client = daemon.on_unix().greeted();
     assert_eq!(daemon.ground.locks(), ["LCK..living", "LCK..unfinished"]);
     drop(holder);
     soon("removed", || daemon.ground.locks() == ["LCK..unfinished"]);

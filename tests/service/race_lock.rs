@@ -17,15 +17,10 @@ fn race(racers: &[Wire]) -> Vec<usize> {
     for racer in racers {
         assert!(racer.send(format!("lock /dev/ttyS1 {}\n", racer.pid()).as_bytes()));
     }
-    let replies: Vec<String> = racers.iter().map(Wire::receive).collect();
-    let has_won = |reply: &str| match reply.trim_end() {
-        DONE => true,
-        other => {
-            assert_eq!(other, BUSY);
-            false
-        }
-    };
-    (0..replies.len()).filter(|number| has_won(&replies[*number])).collect()
+    let reply = |racer: &Wire| racer.receive().trim_end().to_owned();
+    let replies: Vec<String> = racers.iter().map(reply).collect();
+    assert!(replies.iter().all(|reply| [DONE, BUSY].contains(&&**reply)), "{replies:?}");
+    (0..replies.len()).filter(|number| replies[*number] == DONE).collect()
 }
 
 /// Reads the lock all the time until told to stop; how often it was there.

@@ -25,12 +25,6 @@ pub(crate) struct Wire {
     child: Child,
 }
 
-/// How it ended.
-pub(crate) struct Ending {
-    pub(crate) said: String,
-    pub(crate) status: ExitStatus,
-}
-
 impl Wire {
     pub(crate) fn on(ground: &Ground) -> Self {
         Self::start(ground.command())
@@ -84,8 +78,8 @@ impl Wire {
         self.child.id()
     }
 
-    /// Ends the input, takes all that is still said, and waits for the end.
-    pub(crate) fn finish(self) -> Ending {
+    /// Ends the input, takes all that is still said, and waits for the end, which has this code.
+    pub(crate) fn finish(self) -> (String, Option<i32>) {
         let _ = shutdown(self.ours.as_raw_fd(), Shutdown::Write);
         let mut said = String::new();
         loop {
@@ -94,7 +88,7 @@ impl Wire {
                 packet => said += &packet,
             }
         }
-        Ending { said, status: ended(self.child) }
+        (said, ended(self.child).code())
     }
 
     /// Closes the connection without reading, and waits for the end.

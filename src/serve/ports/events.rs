@@ -174,28 +174,22 @@ mod tests {
         assert_eq!(marks[1], (Marked { inode: 3, file_system }, terminal()));
     }
 
-    #[rstest]
-    #[case::opened(FAN_OPEN, Some(Deed::Opened))]
-    #[case::closed_after_reading(FAN_CLOSE_NOWRITE, Some(Deed::Closed))]
-    #[case::closed_after_writing(FAN_CLOSE_WRITE, Some(Deed::Closed))]
-    #[case::merged(FAN_OPEN | FAN_CLOSE_WRITE, Some(Deed::Both))]
-    #[case::nothing(0, None)]
-    fn event_masks_are_told_apart(#[case] mask: u64, #[case] deed: Option<Deed>) {
-        let expected =
-            deed.map(|deed| Happening::At { handle: terminal(), pid: Pid::new(77), deed });
-        assert_eq!(parse(&event(mask, 77)), Vec::from_iter(expected));
+    fn at(deed: Deed, pid: i64) -> Happening {
+        Happening::At { handle: terminal(), pid: Pid::new(pid), deed }
     }
 
     #[rstest]
-    #[case::a_node_came(FAN_CREATE, Happening::Elsewhere)]
-    #[case::a_node_was_moved_here(FAN_MOVED_TO, Happening::Elsewhere)]
-    #[case::a_node_changed_hands(FAN_ATTRIB, Happening::Elsewhere)]
-    #[case::overflow(FAN_Q_OVERFLOW, Happening::Lost)]
-    fn overflow_and_attribute_events_are_recognised(
-        #[case] mask: u64,
-        #[case] expected: Happening,
-    ) {
-        assert_eq!(parse(&event(mask, 0)), [expected]);
+    #[case::opened(FAN_OPEN, Some(at(Deed::Opened, 77)))]
+    #[case::closed_after_reading(FAN_CLOSE_NOWRITE, Some(at(Deed::Closed, 77)))]
+    #[case::closed_after_writing(FAN_CLOSE_WRITE, Some(at(Deed::Closed, 77)))]
+    #[case::merged(FAN_OPEN | FAN_CLOSE_WRITE, Some(at(Deed::Both, 77)))]
+    #[case::nothing(0, None)]
+    #[case::a_node_came(FAN_CREATE, Some(Happening::Elsewhere))]
+    #[case::a_node_was_moved_here(FAN_MOVED_TO, Some(Happening::Elsewhere))]
+    #[case::a_node_changed_hands(FAN_ATTRIB, Some(Happening::Elsewhere))]
+    #[case::overflow(FAN_Q_OVERFLOW, Some(Happening::Lost))]
+    fn event_masks_are_told_apart(#[case] mask: u64, #[case] expected: Option<Happening>) {
+        assert_eq!(parse(&event(mask, 77)), Vec::from_iter(expected));
     }
 
     /// An event may be its metadata and nothing else, one that the kernel has lost for all.
@@ -221,8 +215,7 @@ mod tests {
         let mut other = event(FAN_OPEN, 5);
         other[METADATA_BYTES] = FILE_IDENTITY + 1;
         let both = [other, event(FAN_OPEN, 6)].concat();
-        let deed = Deed::Opened;
-        assert_eq!(parse(&both), [Happening::At { handle: terminal(), pid: Pid::new(6), deed }]);
+        assert_eq!(parse(&both), [at(Deed::Opened, 6)]);
     }
 
     /// Cut anywhere, and with any byte another, it neither fails nor invents a file's bytes.

@@ -365,38 +365,3 @@ impl Examiner {
         self.log.record(severity, &format_args!("{port} is locked, but not exclusive: {why}"));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use ttylock::Numbers;
-
-    use super::*;
-
-    #[rstest]
-    #[case::a_serial_port(4, "ttyS0", true)]
-    #[case::an_adapter(188, "ttyUSB0", true)]
-    #[case::exempt_by_its_own_name(188, "ttyUSB7", false)]
-    #[case::exempt_by_a_link(188, "ttyUSB8", false)]
-    #[case::a_pseudo_terminal(136, "pts/0", false)]
-    fn only_serial_ports_without_exemption_are_made_exclusive(
-        #[case] major: u64,
-        #[case] name: &str,
-        #[case] applies: bool,
-    ) {
-        let file_system = Numbers { major: 0, minor: 5 };
-        let device = Some(Numbers { major, minor: 1 });
-        let link = if name == "ttyUSB8" { "modem" } else { "other" };
-        let port = ResolvedDevice {
-            names: vec![name.to_owned()],
-            links: vec![link.to_owned()],
-            node: Some(Node { file_system, inode: 9, device }),
-            access: None,
-            kernel_name: None,
-            namesakes: Vec::new(),
-        };
-        let except = ["/dev/ttyUSB7", "modem"].map(|it| it.parse().unwrap());
-        assert_eq!(applies_to(&port, &except), applies);
-        assert!(!applies_to(&ResolvedDevice { node: None, ..port }, &[]));
-    }
-}

@@ -357,29 +357,6 @@ mod tests {
         openers.of(None).map(|(_, who)| i64::from(who.pid.as_raw())).collect()
     }
 
-    #[test]
-    fn a_process_refused_the_lock_is_examined_again_when_a_lock_has_ended() {
-        let (mut openers, mut now) = (Openers::default(), Instant::now());
-        saw(&mut openers, 5, Deed::Opened, now);
-        now += OPEN_FOR;
-        for _ in 0..3 {
-            assert!(examine(&mut openers, Some(true), now).is_some());
-            settle(&mut openers, 5, Verdict::Later, now);
-            assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
-            now += OPEN_CHECK_EVERY;
-        }
-        assert!(examine(&mut openers, Some(true), now).is_some());
-        settle(&mut openers, 5, Verdict::Later, now);
-        saw(&mut openers, 6, Deed::Opened, now);
-        openers.retry(now);
-        assert_eq!(examine(&mut openers, Some(true), now), Some(pid(5)));
-        settle(&mut openers, 5, Verdict::Left, now);
-        assert_eq!(openers.next(now), None, "the other has it open for no time");
-        // It may be another program later.
-        saw(&mut openers, 5, Deed::Opened, now);
-        assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR));
-    }
-
     /// The next attempt counts the locks since it was first asked.
     #[test]
     fn the_service_is_asked_again_soon_after_the_kernels_locks_were_read() {

@@ -133,34 +133,14 @@ mod tests {
         Pid::new(number).unwrap()
     }
 
-    /// A container: 100 is its first process, 110 the peer's parent, 120 the peer; above are the
-    /// machine's own.
+    /// A container: 100 is its first process, 110 the peer's parent, 120 the peer; above are the machine's own. 130 is the
+    /// peer's child, 140 is 130's and in a namespace of its own, with 150 in it; 160 has ended and its number is
+    /// somebody else's.
     fn family(process: Pid) -> Option<Kin> {
         let (numbers, parent): (&[i32], i64) = match process.as_raw() {
-            120 => (&[120, 7], 110),
-            110 => (&[110, 5], 100),
-            100 => (&[100, 1], 90),
             90 => (&[90], 1),
-            _ => return None,
-        };
-        Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent), groups: Vec::new() })
-    }
-
-    #[rstest]
-    #[case::itself(7, Some(120))]
-    #[case::its_parent(5, Some(110))]
-    #[case::the_first(1, Some(100))]
-    #[case::no_relative(6, None)]
-    #[case::outside(90, None)]
-    #[case::number_here(120, None)]
-    fn relatives_are_translated(#[case] number: i64, #[case] process: Option<i64>) {
-        assert_eq!(translate_by(pid(120), pid(number), family), process.map(pid));
-    }
-
-    /// 130 is the peer's child, 140 is 130's and in a namespace of its own, with 150 in it; 160 has
-    /// ended and its number is somebody else's.
-    fn below(process: Pid) -> Option<Kin> {
-        let (numbers, parent): (&[i32], i64) = match process.as_raw() {
+            100 => (&[100, 1], 90),
+            110 => (&[110, 5], 100),
             120 => (&[120, 7], 110),
             130 => (&[130, 8], 120),
             140 => (&[140, 9, 1], 130),
@@ -172,7 +152,7 @@ mod tests {
         Some(Kin { numbers: numbers.to_vec(), parent: Pid::new(parent), groups: Vec::new() })
     }
 
-    fn children_below(process: Pid) -> Vec<Pid> {
+    fn children(process: Pid) -> Vec<Pid> {
         let children: &[i64] = match process.as_raw() {
             120 => &[130, 160],
             130 => &[140, 170],
@@ -183,15 +163,24 @@ mod tests {
     }
 
     #[rstest]
-    #[case::child(8, Some(130))]
-    #[case::grandchild(12, Some(170))]
-    #[case::in_a_namespace_of_its_own(9, None)]
-    #[case::by_its_number_there(1, None)]
-    #[case::an_ended_process(11, None)]
-    #[case::nobody(13, None)]
-    fn descendants_are_translated(#[case] number: i64, #[case] process: Option<i64>) {
-        let found = translate_below(pid(120), pid(number), below, children_below);
-        assert_eq!(found, process.map(pid));
+    #[case::itself(7, Some(120), None)]
+    #[case::its_parent(5, Some(110), None)]
+    #[case::the_first(1, Some(100), None)]
+    #[case::no_relative(6, None, None)]
+    #[case::outside(90, None, None)]
+    #[case::number_here(120, None, None)]
+    #[case::child(8, None, Some(130))]
+    #[case::grandchild(12, None, Some(170))]
+    #[case::in_a_namespace_of_its_own(9, None, None)]
+    #[case::an_ended_process(11, None, None)]
+    fn relatives_are_translated(
+        #[case] number: i64,
+        #[case] ancestor: Option<i64>,
+        #[case] descendant: Option<i64>,
+    ) {
+        let number = pid(number);
+        assert_eq!(translate_by(pid(120), number, family), ancestor.map(pid));
+        assert_eq!(translate_below(pid(120), number, family, children), descendant.map(pid));
     }
 
     #[test]

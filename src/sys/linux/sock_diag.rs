@@ -61,15 +61,6 @@ pub(super) enum Told {
 /// stands for it, which is nobody's, and which the kernel shows with uid 0.
 const CLOSING: [u8; 3] = [4, 9, 11];
 
-/// The uid in the kernel's answer, when it is about that very socket and somebody holds it open.
-#[cfg(test)]
-pub(super) fn answer(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<u32> {
-    match told(bytes, socket, sequence)? {
-        Told::Open(uid) => Some(uid),
-        Told::Closed(_) => None,
-    }
-}
-
 /// The kernel's answer, when it is about that very socket.
 pub(super) fn told(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<Told> {
     let length = usize::try_from(word(bytes, 0)?).ok()?;
@@ -155,68 +146,59 @@ pub(super) mod tests {
         connection("127.0.0.1:40000", "127.0.0.1:50001")
     }
 
+    /// Closed ones only in states in which it is the socket itself that is shown.
     #[rstest]
-    #[case::established(1, 1000, 99, Some(1000))]
-    #[case::root(1, 0, 99, Some(0))]
-    #[case::client_shut_its_half(5, 1000, 99, Some(1000))]
+    #[case::established(1, 1000, 99, Some(Told::Open(1000)))]
+    #[case::root(1, 0, 99, Some(Told::Open(0)))]
+    #[case::client_shut_its_half(5, 1000, 99, Some(Told::Open(1000)))]
     #[case::listener_on_that_port(10, 0, 99, None)]
     #[case::still_connecting(2, 0, 99, None)]
-    #[case::closed_long_ago(6, 0, 0, None)]
     #[case::closed_just_now_shows_root(5, 0, 0, None)]
-    fn believes_only_open_connections(
+    #[case::closed_with_bytes_under_way(4, 1000, 0, Some(Told::Closed(1000)))]
+    #[case::last_ack(9, 1000, 0, Some(Told::Closed(1000)))]
+    #[case::both_at_once(11, 1000, 0, Some(Told::Closed(1000)))]
+    #[case::closed_and_established(1, 1000, 0, None)]
+    #[case::closed_and_half_closed(5, 1000, 0, None)]
+    #[case::time_wait(6, 1000, 0, None)]
+    #[case::half_open(3, 1000, 0, None)]
+    fn the_user_is_believed_only_while_the_socket_itself_is_shown(
         #[case] state: u8,
         #[case] uid: u32,
         #[case] inode: u32,
-        #[case] believed: Option<u32>,
-    ) {
-        assert_eq!(answer(&said(&v4(), state, uid, inode), &v4(), 7), believed);
-    }
-
-    /// Only in states in which it is the socket itself that is shown.
-    #[rstest]
-    #[case::bytes_under_way(4, Some(Told::Closed(1000)))]
-    #[case::last_ack(9, Some(Told::Closed(1000)))]
-    #[case::both_at_once(11, Some(Told::Closed(1000)))]
-    #[case::established(1, None)]
-    #[case::half_closed(5, None)]
-    #[case::time_wait(6, None)]
-    #[case::half_open(3, None)]
-    fn the_user_is_believed_only_while_the_socket_itself_is_shown(
-        #[case] state: u8,
         #[case] believed: Option<Told>,
     ) {
-        assert_eq!(told(&said(&v4(), state, 1000, 0), &v4(), 7), believed);
+        assert_eq!(told(&said(&v4(), state, uid, inode), &v4(), 7), believed);
     }
 
     #[test]
     fn believes_only_what_is_about_that_socket() {
         let bytes = said(&v4(), 1, 1000, 99);
-        assert_eq!(answer(&bytes, &connection("127.0.0.1:40001", "127.0.0.1:50001"), 7), None);
-        assert_eq!(answer(&bytes, &connection("127.0.0.1:50001", "127.0.0.1:40000"), 7), None);
-        assert_eq!(answer(&bytes, &v4(), 8), None);
+        assert_eq!(told(&bytes, &connection("127.0.0.1:40001", "127.0.0.1:50001"), 7), None);
+        assert_eq!(told(&bytes, &connection("127.0.0.1:50001", "127.0.0.1:40000"), 7), None);
+        assert_eq!(told(&bytes, &v4(), 8), None);
     }
 
     #[test]
     fn a_dual_stack_socket_is_the_same_socket() {
         let mapped = connection("[::ffff:127.0.0.1]:40000", "[::ffff:127.0.0.1]:50001");
-        assert_eq!(answer(&said(&mapped, 1, 1000, 99), &v4(), 7), Some(1000));
+        assert_eq!(told(&said(&mapped, 1, 1000, 99), &v4(), 7), Some(Told::Open(1000)));
     }
 
     #[test]
     fn cut_or_garbled_answers_say_nothing_and_never_panic() {
         let whole = said(&connection("[::1]:40000", "[::1]:50001"), 1, 1000, 99);
         for end in 0..whole.len() {
-            assert_eq!(answer(&whole[..end], &connection("[::1]:40000", "[::1]:50001"), 7), None);
+            assert_eq!(told(&whole[..end], &connection("[::1]:40000", "[::1]:50001"), 7), None);
         }
         for at in 0..whole.len() {
             let mut garbled = whole.clone();
             garbled[at] ^= 0xff;
-            let _ = answer(&garbled, &v4(), 7);
+            let _ = told(&garbled, &v4(), 7);
         }
         let mut refused = Vec::new();
         refused.extend(36_u32.to_ne_bytes());
         refused.extend(2_u16.to_ne_bytes());
         refused.resize(36, 0);
-        assert_eq!(answer(&refused, &v4(), 7), None);
+        assert_eq!(told(&refused, &v4(), 7), None);
     }
 }
