@@ -57,9 +57,9 @@ fn a_port_that_the_command_has_in_whatever_way_is_exclusive(
 
 /// The far end of a pseudo-terminal sees the command's close, too.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn the_far_end_sees_the_close() {
-    let (_console, bench) = machine();
+    let bench = Bench::served();
     let mut far_end = bench.sandbox.far_end("ttyW0");
     fcntl(far_end.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     let open = format!("exec 3<>{PORT}");
@@ -189,9 +189,9 @@ fn the_wrapper_is_killed_at_every_call(
 
 /// What has more rights than `lfp` cannot be made exclusive by it: that is said, and the lock stands.
 #[test]
-#[ignore = "needs root: tests/run"]
+#[ignore = "needs namespaces: tests/run"]
 fn a_descriptor_that_cannot_be_duplicated_is_reported() {
-    let (_console, bench) = machine();
+    let bench = Bench::served();
     let made = "mount -t tmpfs none /usr/local/bin; \
                 cp /bin/cat /usr/local/bin/rootcat; chmod 4755 /usr/local/bin/rootcat";
     assert_eq!(bench.shell(User::Root, made).code(), 0);

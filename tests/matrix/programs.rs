@@ -2,7 +2,7 @@
 //!
 //! `{dev}` stands for the port, `{lock}` for the lock file that FHS has programs use for it.
 
-use testbed::{User, rxtx};
+use testbed::User;
 
 use crate::bench::Mark;
 
@@ -209,8 +209,23 @@ pub(crate) const BUSYBOX: Program = Program {
 
 pub(crate) const RXTX: Program = Program {
     name: "RXTX (Java)",
-    before: &[&rxtx::COMPILE],
-    command: &rxtx::HOLD,
+    before: &[&[
+        "javac",
+        "-cp",
+        "/usr/share/java/RXTXcomm.jar",
+        "-d",
+        "/tmp",
+        "/run/test/programs/HoldPort.java",
+    ]],
+    command: &[
+        "java",
+        "-Xint",
+        "-Djava.library.path=/usr/lib/jni",
+        "-cp",
+        "/usr/share/java/RXTXcomm.jar:/tmp",
+        "HoldPort",
+        "{dev}",
+    ],
     // It opens every port that it looks for, to see whether it is there.
     says: Some("OPENED"),
     row: refuses(4, "NO SUCH PORT"),

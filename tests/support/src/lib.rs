@@ -28,7 +28,6 @@ mod package;
 mod peers;
 mod process;
 mod programs;
-pub mod rxtx;
 mod sandbox;
 mod service;
 mod session;

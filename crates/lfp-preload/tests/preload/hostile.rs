@@ -2,9 +2,10 @@
 //! it has no business: real programs in a lock directory that only root and the service may write.
 
 use rstest::rstest;
-use testbed::{User, comes};
+use testbed::{SOCKET, User, comes};
 
 use crate::ground::{Ground, LOCK};
+use crate::owed::service_of;
 
 /// Makes the lock, says what came of it, and whether the name then shows a file.
 const TAKE: &str = "
@@ -213,28 +214,9 @@ fn a_service_that_answers_nonsense_counts_as_absent(#[case] behaviour: &str) {
 #[ignore = "needs namespaces: tests/run"]
 fn a_stranger_at_the_usual_socket_is_not_asked() {
     let ground = Ground::new();
-    let script = "
-import os, socket
-service = socket.socket(socket.AF_UNIX)
-service.bind('/run/lfpd/lfpd.sock')
-os.chmod('/run/lfpd/lfpd.sock', 0o666)
-service.listen(9)
-print('listens', flush=True)
-while True:
-    peer = service.accept()[0]
-    try:
-        peer.sendall(b'220 x\\r\\n')
-        if peer.recv(100): print('asked', flush=True)
-        peer.sendall(b'200 yes\\r\\n')
-    except OSError: pass
-    peer.close()
-";
-    let opened = ground.sandbox.command("chmod").args(["1777", "/run/lfpd"]).run();
-    assert_eq!(opened.code(), 0);
-    let bob = ground.sandbox.command("/usr/bin/python3").args(["-c", script]).user(User::Bob);
-    let mut bob = bob.spawn();
-    bob.expect("listens");
+    ground.sandbox.command("chmod").args(["1777", "/run/lfpd"]).run().expect(0);
+    let bob = service_of(&ground, User::Bob, SOCKET, &["now"]);
     let end = ground.python(TAKE, User::Alice).run();
     assert_eq!(end.output(), "EACCES False\n", "{end}");
-    assert!(!bob.output().contains("asked"), "{}", bob.output());
+    assert!(!bob.output().contains("LOCK"), "{}", bob.output());
 }

@@ -2,7 +2,7 @@
 //! has taken since.
 
 use rstest::rstest;
-use testbed::{Process, comes};
+use testbed::{Process, User, comes};
 
 use crate::ground::{Ground, LOCK, TOLD, say};
 
@@ -11,10 +11,10 @@ use crate::ground::{Ground, LOCK, TOLD, say};
 /// the answer.
 const SERVICE: &str = "
 import os, socket, sys, threading
-words = sys.argv[1:]
+path, words = sys.argv[1], sys.argv[2:]
 service = socket.socket(socket.AF_UNIX)
-service.bind('/tmp/words.sock')
-os.chmod('/tmp/words.sock', 0o666)
+service.bind(path)
+os.chmod(path, 0o666)
 service.listen(9)
 def obey(line):
     verb, _, pid = line.split()
@@ -41,14 +41,24 @@ while True: threading.Thread(target=serve, args=[service.accept()[0]], daemon=Tr
 ";
 
 fn service<'s>(ground: &'s Ground, words: &[&str]) -> Process<'s> {
-    let python = ground.sandbox.command("/usr/bin/python3");
-    let mut service = python.args(["-c", SERVICE]).args(words).spawn();
+    service_of(ground, User::Root, "/tmp/words.sock", words)
+}
+
+/// The same of another user, at another place.
+pub(crate) fn service_of<'s>(
+    ground: &'s Ground,
+    user: User,
+    path: &str,
+    words: &[&str],
+) -> Process<'s> {
+    let python = ground.sandbox.command("/usr/bin/python3").args(["-c", SERVICE, path]);
+    let mut service = python.args(words).user(user).spawn();
     service.expect("listens");
     service
 }
 
 fn alice<'s>(ground: &'s Ground, timeout: &str) -> Process<'s> {
-    let command = ground.python(TOLD, testbed::User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
+    let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
     command.env("LFP_SERVER", "/tmp/words.sock").env("LFP_TIMEOUT", timeout).spawn()
 }
 
