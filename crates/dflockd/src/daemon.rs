@@ -1,15 +1,14 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
-use crate::config::{Config, ConfigError, Secret, TlsFiles, Wish, check_secret, usage};
+use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
 #[cfg(feature = "http")]
-use crate::http::HttpDoor;
-#[cfg(all(feature = "etcd", feature = "http"))]
-use crate::http::serve_standbys;
+use crate::http;
 use crate::log::{self, Detail};
-use crate::server::{Access, AuthToken, Handle, Listener, Server, Settings, StateDir, Tls};
+use crate::server::{self, Access, AuthToken, Listener, Settings, Shared, StateDir, Tls};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::SigSet;
+use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind};
 #[cfg(feature = "etcd")]
@@ -28,44 +27,18 @@ const TURNS_PER_LOOK: u32 = 256;
 
 /// Runs the program. Returns 0 after a signal, `--help` or `--version`, and 1 if it cannot start or continue.
 pub fn main() -> ExitCode {
-    let code = match start() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            failure.tell();
-            ExitCode::FAILURE
-        }
-    };
-    log::finish();
-    code
-}
-
-enum Failure {
-    Config(ConfigError),
-    Server(io::Error),
-}
-
-impl Failure {
-    fn tell(&self) {
-        match self {
-            Self::Config(ConfigError::Usage(text)) => {
+    let outcome = start();
+    if let Err(err) = &outcome {
+        match err.downcast_ref() {
+            Some(ConfigError::Usage(text)) => {
                 eprintln!("configuration error: {text}\nSee dflockd --help.");
             }
-            Self::Config(ConfigError::Value(text)) => eprintln!("configuration error: {text}"),
-            Self::Server(err) => tracing::error!(%err, "server error"),
+            Some(ConfigError::Value(text)) => eprintln!("configuration error: {text}"),
+            None => tracing::error!(%err, "server error"),
         }
     }
-}
-
-impl From<ConfigError> for Failure {
-    fn from(err: ConfigError) -> Self {
-        Self::Config(err)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(err: io::Error) -> Self {
-        Self::Server(err)
-    }
+    log::finish();
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A failed step of the start, in words for the operator.
@@ -73,7 +46,7 @@ fn cannot(what: impl fmt::Display) -> impl FnOnce(io::Error) -> ConfigError {
     move |err| ConfigError::Value(format!("{what}: {err}"))
 }
 
-fn start() -> Result<(), Failure> {
+fn start() -> Result<(), Box<dyn Error>> {
     let not_text = |_| ConfigError::Usage("an argument is not UTF-8".to_owned());
     let arguments: Vec<String> = std::env::args_os()
         .skip(1)
@@ -92,11 +65,12 @@ fn start() -> Result<(), Failure> {
     }
 }
 
-fn run(config: Config) -> Result<(), Failure> {
+fn run(config: Config) -> Result<(), Box<dyn Error>> {
     log::start(if config.debug { Detail::Debug } else { Detail::Usual });
     let max_descriptors = raise_file_limit();
     hold_off_file_size_signal();
-    let settings = Settings { max_descriptors, ..settings(&config)? };
+    let mut settings = settings(&config)?;
+    settings.max_descriptors = max_descriptors;
     let has_tls = settings.tls.is_some();
     // One thread: a request is two system calls and a microsecond of work, so a second thread
     // would cost more in hand-overs than it gives.
@@ -109,7 +83,7 @@ fn run(config: Config) -> Result<(), Failure> {
         let signals = Signals::catch()?;
         let listeners = listeners(&config)?;
         #[cfg(feature = "http")]
-        let http = http_door(&config)?;
+        let door = config.http.as_ref().map(|(host, port)| listen(host, *port)).transpose()?;
         for listener in &listeners {
             tracing::info!(addr = listener.name(), "listening");
         }
@@ -117,31 +91,29 @@ fn run(config: Config) -> Result<(), Failure> {
             tracing::info!("TLS enabled");
         }
         #[cfg(feature = "http")]
-        let http_address = http.as_ref().map(HttpDoor::address);
+        let http_address = door.as_ref().and_then(Listener::address);
         #[cfg(not(feature = "http"))]
         let http_address = None;
         let addresses = listeners.iter().filter_map(Listener::address).chain(http_address);
         warn_of_strangers(&settings.access, addresses);
         #[cfg(feature = "etcd")]
-        let settings = advertise(settings, &config, &listeners);
-        let server = Server::new(settings, listeners);
-        #[cfg(all(feature = "etcd", feature = "http"))]
-        tokio::spawn(serve_standbys(server.handle()));
-        #[cfg(feature = "http")]
-        if let Some(door) = http {
-            tracing::info!(addr = %door.address(), "HTTP listening");
-            tokio::spawn(door.serve(server.handle()));
+        if let Some(etcd) = config.etcd.as_ref().filter(|_| settings.advertise.is_empty()) {
+            settings.advertise = reachable_address(&listeners, &etcd.endpoints);
         }
-        serve(server, signals, &config).await
+        let shared = Arc::new(Shared::new(settings));
+        #[cfg(feature = "etcd")]
+        tokio::spawn(http::serve_standbys(Arc::clone(&shared)));
+        #[cfg(feature = "http")]
+        if let Some(door) = door {
+            tracing::info!(addr = door.name(), "HTTP listening");
+            tokio::spawn(http::serve(door, Arc::clone(&shared)));
+        }
+        // Until the last connection has left after one signal, or until a second signal.
+        tokio::select! {
+            result = server::run(Arc::clone(&shared), listeners) => Ok(result?),
+            () = signals.watch(&shared, &config) => Ok(()),
+        }
     })
-}
-
-#[cfg(feature = "etcd")]
-fn advertise(mut settings: Settings, config: &Config, listeners: &[Listener]) -> Settings {
-    if let Some(etcd) = config.etcd.as_ref().filter(|_| settings.advertise.is_empty()) {
-        settings.advertise = reachable_address(listeners, &etcd.endpoints);
-    }
-    settings
 }
 
 /// Where other servers reach this one: where it listens, or, if it listens everywhere, its address on the way to etcd.
@@ -213,17 +185,8 @@ fn hold_off_file_size_signal() {
     }
 }
 
-/// Serves until the last connection has left after one signal, or until a second signal.
-async fn serve(server: Server, signals: Signals, config: &Config) -> Result<(), Failure> {
-    let handle = server.handle();
-    tokio::select! {
-        result = server.run() => result.map_err(Failure::Server),
-        () = signals.watch(handle, config) => Ok(()),
-    }
-}
-
 /// Reads the secrets and the certificate again. If one of them cannot be read, nothing changes.
-fn reload(handle: &Handle, config: &Config) {
+fn reload(handle: &Shared, config: &Config) {
     let read = || -> Result<(), ConfigError> {
         let (access, tls) = (access(config)?, tls(config)?);
         handle.reload(access, tls);
@@ -256,12 +219,12 @@ impl Signals {
     }
 
     /// The first signal to end begins the shutdown; returns at the second.
-    async fn watch(mut self, handle: Handle, config: &Config) {
+    async fn watch(mut self, handle: &Shared, config: &Config) {
         let mut detail = if config.debug { Detail::Debug } else { Detail::Usual };
         loop {
             tokio::select! {
                 _ = self.hangup.recv() => {
-                    reload(&handle, config);
+                    reload(handle, config);
                     continue;
                 }
                 _ = self.detail.recv() => {
@@ -301,7 +264,7 @@ fn settings(config: &Config) -> Result<Settings, ConfigError> {
 }
 
 fn tls(config: &Config) -> Result<Option<Tls>, ConfigError> {
-    let load = |files: &TlsFiles| Tls::load(&files.cert, &files.key).map_err(cannot("TLS"));
+    let load = |(cert, key): &(PathBuf, PathBuf)| Tls::load(cert, key).map_err(cannot("TLS"));
     config.tls.as_ref().map(load).transpose()
 }
 
@@ -351,9 +314,7 @@ fn secrets<T>(
 fn listeners(config: &Config) -> Result<Vec<Listener>, ConfigError> {
     let mut listeners = inherited()?;
     if listeners.is_empty() {
-        let name = format!("listen {}:{}", config.host, config.port);
-        let bound = bind(&config.host, config.port);
-        listeners.push(bound.and_then(Listener::from_tcp).map_err(cannot(name))?);
+        listeners.push(listen(&config.host, config.port)?);
     } else if config.address_named {
         tracing::warn!("sockets are passed by the service manager: --host and --port are not used");
     }
@@ -364,6 +325,11 @@ fn listeners(config: &Config) -> Result<Vec<Listener>, ConfigError> {
     Ok(listeners)
 }
 
+fn listen(host: &str, port: u16) -> Result<Listener, ConfigError> {
+    let bound = bind(host, port).and_then(Listener::from_tcp);
+    bound.map_err(cannot(format!("listen {host}:{port}")))
+}
+
 /// An empty name means every address, as in the reference.
 fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     if host.is_empty() {
@@ -371,15 +337,6 @@ fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
             .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
     }
     TcpListener::bind((host, port))
-}
-
-#[cfg(feature = "http")]
-fn http_door(config: &Config) -> Result<Option<HttpDoor>, ConfigError> {
-    let open = |(host, port): &(String, u16)| {
-        let bound = bind(host, *port).and_then(HttpDoor::new);
-        bound.map_err(cannot(format!("listen {host}:{port}")))
-    };
-    config.http.as_ref().map(open).transpose()
 }
 
 /// Sockets passed by the service manager (sd_listen_fds(3)).

@@ -27,7 +27,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// How much is logged.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub(crate) enum Detail {
     /// Lines for operators, at a bounded rate.
     Usual,
     /// Connections and requests as well, at any rate.
@@ -37,7 +37,7 @@ pub enum Detail {
 impl Detail {
     /// The other level.
     #[must_use]
-    pub const fn other(self) -> Self {
+    pub(crate) const fn other(self) -> Self {
         match self {
             Self::Usual => Self::Debug,
             Self::Debug => Self::Usual,
@@ -46,7 +46,7 @@ impl Detail {
 }
 
 /// From now on, `tracing` events become lines. A second call only changes the level.
-pub fn start(detail: Detail) {
+pub(crate) fn start(detail: Detail) {
     set_detail(detail);
     QUEUE.get_or_init(|| {
         let (queue, items) = sync_channel(MOST_LINES);
@@ -60,19 +60,19 @@ pub fn start(detail: Detail) {
 }
 
 /// Sets the level.
-pub fn set_detail(detail: Detail) {
+pub(crate) fn set_detail(detail: Detail) {
     DETAIL.store(detail as u8, Ordering::Relaxed);
     tracing::callsite::rebuild_interest_cache();
 }
 
 /// The number of lines lost because they were too many, or because nobody read them.
 #[must_use]
-pub fn dropped() -> u64 {
+pub(crate) fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
 /// Waits a moment for lines that are not written yet.
-pub fn finish() {
+pub(crate) fn finish() {
     let (written, all_written) = sync_channel(1);
     if QUEUE.get().is_some_and(|queue| queue.try_send(Item::Written(written)).is_ok()) {
         let _ = all_written.recv_timeout(FAREWELL);

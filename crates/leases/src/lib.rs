@@ -1,6 +1,6 @@
 //! Lease locks and semaphores as one state machine without input or output: (now, request) → answer and
 //! effects. No socket, clock or randomness of its own; [`wire`] has the text of the protocol, both ways, [`journal`]
-//! the boundary to the record of holds, [`Timers`] its deadlines.
+//! the boundary to the record of holds.
 //!
 //! What to tell it, and in which order:
 //! 1. [`Engine::connect`] for a connection, before its first request.
@@ -55,5 +55,5 @@ pub use engine::{
     Answer, AutoRelease, Caps, Census, Claim, ConnId, Counters, Cursor, Effect, Engine, Grant,
     Histogram, Key, KeyLine, KeyView, Keys, Label, LeaseStart, Limit, MAX_KEY_BYTES, MAX_KEYS,
     MAX_SECONDS, Mint, Moment, Party, Population, Progress, Refusal, Request, Seconds, Sight,
-    TOKEN_DIGITS, Timers, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, read_hex,
+    TOKEN_DIGITS, Token, Ttl, Verdict, WAIT_BOUNDS_MICROS, read_hex,
 };

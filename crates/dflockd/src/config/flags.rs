@@ -37,8 +37,7 @@ macro_rules! flags {
     ($($place:ident = $name:literal, $env:expr, $kind:expr, $default:literal, $help:literal;)*) => {
         /// A row of [`FLAGS`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[expect(missing_docs, reason = "each is the row of its name")]
-        pub enum Name { $($place),* }
+        pub(crate) enum Name { $($place),* }
         /// Every option.
         pub const FLAGS: &[Flag] = &[$(Flag {
             name: $name,
@@ -237,7 +236,7 @@ pub(super) fn environment_switch(text: &str) -> Option<bool> {
 const COLUMNS: usize = 80;
 
 /// The text of `--help`.
-pub fn usage() -> String {
+pub(crate) fn usage() -> String {
     let mut text = "Usage of dflockd:\n".to_owned();
     for flag in FLAGS {
         let word = match flag.kind {

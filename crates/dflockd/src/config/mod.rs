@@ -1,11 +1,12 @@
-//! Command line and environment → [`Config`]. The caller reads the files of secrets; no other file is read. Options
+//! Command line and environment → `Config`. The caller reads the files of secrets; no other file is read. Options
 //! override the environment, the environment overrides the defaults, and every value is checked before the server
 //! opens anything.
 
 mod etcd;
 mod flags;
 
-pub use flags::{FLAGS, Flag, Kind, Name, usage};
+pub use flags::{FLAGS, Flag, Kind};
+pub(crate) use flags::{Name, usage};
 
 use crate::server::{Access, AuthToken, Settings, Synced};
 use leases::wire::MAX_AUTH_LINE_BYTES;
@@ -15,51 +16,42 @@ use std::path::PathBuf;
 
 /// All settings of the program.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// Address or name to listen on; brackets around IPv6 are cut.
-    pub host: String,
+    pub(crate) host: String,
     /// Port to listen on.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Path of a Unix socket to listen on as well.
-    pub unix_socket: Option<PathBuf>,
+    pub(crate) unix_socket: Option<PathBuf>,
     /// The address and port for HTTP, if it is wanted.
-    pub http: Option<(String, u16)>,
+    pub(crate) http: Option<(String, u16)>,
     /// Limits and times. The secret and the fence floor are not in it yet.
-    pub settings: Settings,
-    /// Certificate chain and key, both in PEM.
-    pub tls: Option<TlsFiles>,
+    pub(crate) settings: Settings,
+    /// The files with the certificate chain and its key, both in PEM.
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
     /// Where the secret is.
-    pub auth: Option<Secret>,
+    pub(crate) auth: Option<Secret>,
     /// Secrets for some keys.
-    pub auth_prefix_file: Option<PathBuf>,
+    pub(crate) auth_prefix_file: Option<PathBuf>,
     /// Secrets of administrators.
-    pub admin_token_file: Option<PathBuf>,
+    pub(crate) admin_token_file: Option<PathBuf>,
     /// Secrets for reading the numbers.
-    pub metrics_token_file: Option<PathBuf>,
+    pub(crate) metrics_token_file: Option<PathBuf>,
     /// Whether an address or a port was given.
-    pub address_named: bool,
+    pub(crate) address_named: bool,
     /// Keeps holds across restarts, and fences too.
-    pub state_dir: Option<PathBuf>,
+    pub(crate) state_dir: Option<PathBuf>,
     /// Whether the holds also survive a power cut.
-    pub state_sync: Synced,
+    pub(crate) state_sync: Synced,
     /// The etcd in which the holds are recorded.
-    pub etcd: Option<EtcdOptions>,
+    pub(crate) etcd: Option<EtcdOptions>,
     /// Whether connections and requests are logged too.
-    pub debug: bool,
-}
-
-/// The files for TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Certificate chain.
-    pub cert: PathBuf,
-    /// Private key.
-    pub key: PathBuf,
+    pub(crate) debug: bool,
 }
 
 /// Where the secret comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Secret {
+pub(crate) enum Secret {
     /// Given as it is.
     Text(AuthToken),
     /// To be read from this file.
@@ -68,7 +60,7 @@ pub enum Secret {
 
 /// The action that the command line asks for.
 #[derive(Clone, Debug)]
-pub enum Wish {
+pub(crate) enum Wish {
     /// Serve.
     Run(Box<Config>),
     /// Print the version.
@@ -79,7 +71,7 @@ pub enum Wish {
 
 /// Why there is no [`Config`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigError {
+pub(crate) enum ConfigError {
     /// The command line cannot be read.
     Usage(String),
     /// A value is invalid.
@@ -101,7 +93,7 @@ impl Config {
     ///
     /// # Errors
     /// See [`ConfigError`].
-    pub fn read(
+    pub(crate) fn read(
         arguments: &[String],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Wish, ConfigError> {
@@ -129,7 +121,11 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             unix_socket: self.path(Name::UnixSocket),
             http: self.http()?,
             settings: self.settings()?,
-            tls: self.tls()?,
+            tls: self.both(
+                Name::TlsCert,
+                Name::TlsKey,
+                "both --tls-cert and --tls-key must be provided together",
+            )?,
             auth: self.secret()?,
             auth_prefix_file: self.path(Name::AuthPrefixFile),
             admin_token_file: self.path(Name::AdminTokenFile),
@@ -196,12 +192,6 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             (true, Some(_)) => Ok(Synced::Yes),
             (false, _) => Ok(Synced::No),
         }
-    }
-
-    fn tls(&self) -> Result<Option<TlsFiles>, ConfigError> {
-        let words = "both --tls-cert and --tls-key must be provided together";
-        let files = self.both(Name::TlsCert, Name::TlsKey, words)?;
-        Ok(files.map(|(cert, key)| TlsFiles { cert, key }))
     }
 
     /// Two texts that are named together, most of them files.
@@ -348,7 +338,7 @@ fn unbracket(host: &str) -> &str {
 ///
 /// # Errors
 /// A secret that no client could send: it contains a line end, or is longer than a line may be.
-pub fn check_secret(text: &str) -> Result<Option<String>, ConfigError> {
+pub(crate) fn check_secret(text: &str) -> Result<Option<String>, ConfigError> {
     let text = text.trim();
     if text.contains(['\n', '\r']) {
         return wrong("the auth token must not contain a newline");

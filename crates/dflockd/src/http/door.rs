@@ -4,26 +4,25 @@
 use super::gate::Reach;
 use super::seats::{Seat, Seats};
 use super::site::Site;
-use crate::server::Handle;
+use crate::server::{Listener, Shared, Stream};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 /// The most connections at the same time. For a further one, the connection that is silent for longest is closed.
-pub const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// The time for the TLS handshake, for the head of one request, and for silence between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// The time in which the peer must accept some of an answer.
@@ -31,54 +30,21 @@ const WRITE_TIME: Duration = Duration::from_secs(10);
 /// The longest head of a request, and the size of the buffer for an answer.
 const BUFFER_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
-/// The pause after the system had no descriptor left. Without it, the loop would spin.
-const PAUSE: Duration = Duration::from_millis(100);
 
-/// The listening socket for HTTP, not served yet.
-#[derive(Debug)]
-pub struct HttpDoor {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-impl HttpDoor {
-    /// # Errors
-    /// An error of the system, if the socket cannot be prepared.
-    pub fn new(listener: std::net::TcpListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        Ok(Self { listener: TcpListener::from_std(listener)?, address })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Serves until dropped, on the lock server's own runtime. If there is a secret, every page with keys or
-    /// numbers requires it.
-    pub async fn serve(self, handle: Handle) {
-        let is_loopback = self.address.ip().to_canonical().is_loopback();
-        let reach = if is_loopback { Reach::Loopback } else { Reach::Network };
-        let site = Arc::new(Site::new(handle.clone(), reach, Seats::new(MAX_CONNECTIONS)));
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let tls = handle.tls().map(|tls| TlsAcceptor::from(tls.0));
-                    admit(&site, tls, stream);
-                    // Requests that have arrived count before the next new connection closes an old one, and a
-                    // flood of connections gets only its share of turns.
-                    yield_now().await;
-                }
-                // The client gave up before its connection was accepted.
-                Err(err) if err.kind() == ErrorKind::ConnectionAborted => {}
-                Err(err) => {
-                    tracing::error!(%err, "HTTP accept error");
-                    sleep(PAUSE).await;
-                }
-            }
+/// Serves HTTP until dropped, on the lock server's own runtime. If there is a secret, every page with keys or numbers
+/// requires it.
+pub(crate) async fn serve(mut listener: Listener, shared: Arc<Shared>) {
+    let is_loopback = listener.address().is_some_and(|it| it.ip().to_canonical().is_loopback());
+    let reach = if is_loopback { Reach::Loopback } else { Reach::Network };
+    let site = Arc::new(Site::new(Arc::clone(&shared), reach, Seats::new(MAX_CONNECTIONS)));
+    loop {
+        if let (Stream::Tcp(stream), _) = listener.next().await {
+            let tls = shared.tls().map(|tls| TlsAcceptor::from(tls.0));
+            admit(&site, tls, stream);
         }
+        // Requests that have arrived count before the next new connection closes an old one, and a flood of connections
+        // gets only its share of turns.
+        yield_now().await;
     }
 }
 
@@ -88,8 +54,6 @@ fn admit(site: &Arc<Site>, tls: Option<TlsAcceptor>, stream: TcpStream) {
 }
 
 async fn secure(site: Arc<Site>, seat: Seat, tls: Option<TlsAcceptor>, stream: TcpStream) {
-    // Without it, the end of an answer may wait for the acknowledgement of its beginning.
-    let _ = stream.set_nodelay(true);
     match tls {
         None => converse(site, seat, stream).await,
         Some(tls) => {

@@ -3,10 +3,10 @@
 
 use super::door::converse;
 use super::gate::Reach;
-use super::reply::{self, Fault, ReplyBody};
+use super::reply::{Fault, ReplyBody};
 use super::seats::Seats;
 use super::site::Site;
-use crate::server::{Handle, LinkStream};
+use crate::server::{LinkSocket, Shared};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONNECTION, HOST, HeaderValue};
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const DRAINING: &str = "draining";
 
 /// Answers the requests of servers that do not lead, for as long as the server runs.
-pub(crate) async fn serve_standbys(handle: Handle) {
-    let Some(mut streams) = handle.take_http_streams() else { return };
+pub(crate) async fn serve_standbys(handle: Arc<Shared>) {
+    let mut streams = handle.standby().take_http_streams();
     let site = Arc::new(Site::new(handle, Reach::Standby, Seats::new(MAX_REQUESTS)));
     while let Some(stream) = streams.recv().await {
         site.seats.spawn(|seat| converse(Arc::clone(&site), seat, stream));
@@ -36,10 +36,10 @@ pub(crate) async fn serve_standbys(handle: Handle) {
 
 /// The leader's answer to this request, whose right was checked here.
 pub(super) async fn ask<B>(
-    stream: LinkStream,
+    stream: LinkSocket,
     request: &Request<B>,
     is_draining: bool,
-) -> Response<ReplyBody> {
+) -> Result<Response<ReplyBody>, Fault> {
     let mut copy = Request::new(String::new());
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
@@ -55,11 +55,8 @@ pub(super) async fn ask<B>(
         tokio::spawn(connection);
         sender.send_request(copy).await.ok()
     };
-    match timeout(PATIENCE, answer).await {
-        Ok(Some(mut answer)) => {
-            answer.headers_mut().remove(CONNECTION);
-            answer.map(|body| body.map_err(io::Error::other).boxed_unsync())
-        }
-        Ok(None) | Err(_) => reply::fault(Fault::StoreAway),
-    }
+    let answer = timeout(PATIENCE, answer).await.ok().flatten();
+    let mut answer = answer.ok_or(Fault::StoreAway)?;
+    answer.headers_mut().remove(CONNECTION);
+    Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
 }

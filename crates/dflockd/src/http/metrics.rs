@@ -1,9 +1,8 @@
 //! The metrics in Prometheus' text format.
 
-use crate::server::{EtcdNumbers, Numbers};
+use crate::server::Numbers;
 use leases::wire::refusal_status;
-use leases::{Histogram, Refusal, WAIT_BOUNDS_MICROS};
-use std::collections::HashMap;
+use leases::{Refusal, WAIT_BOUNDS_MICROS};
 use std::fmt::{Display, Write as _};
 
 /// The content type of version 0.0.4 of the format.
@@ -64,19 +63,14 @@ counter http_responses_total Answers of the HTTP side, by status.
 
 /// All metrics as text. One without a value is left out.
 pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
-    let mut values = Values::default();
-    values.now(numbers);
-    values.locks(numbers);
-    values.connections(numbers);
-    if let Some(etcd) = &numbers.etcd {
-        values.etcd(etcd);
-    }
-    values.http(http);
     let mut text = String::new();
     for row in TABLE.lines() {
         let mut words = row.splitn(3, ' ');
         let [kind, name, help] = std::array::from_fn(|_| words.next().unwrap_or_default());
-        let Some(samples) = values.0.get(name) else { continue };
+        let samples = samples(name, numbers, http);
+        if samples.is_empty() {
+            continue;
+        }
         // Writing to a String cannot fail.
         let _ = write!(text, "# HELP dflockd_{name} {help}\n# TYPE dflockd_{name} {kind}\n");
         for sample in samples {
@@ -86,123 +80,95 @@ pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
     text
 }
 
-/// The samples of each metric, behind its name: labels and a value. The values of labels are our own and need no
-/// quoting.
-#[derive(Default)]
-struct Values(HashMap<&'static str, Vec<String>>);
-
-impl Values {
-    fn add(&mut self, name: &'static str, labels: &str, value: impl Display) {
-        self.0.entry(name).or_default().push(format!("{labels} {value}"));
-    }
-
-    fn each<T: Display, const N: usize>(&mut self, values: [(&'static str, T); N]) {
-        values.into_iter().for_each(|(name, value)| self.add(name, "", value));
-    }
-
-    fn now(&mut self, numbers: &Numbers) {
-        let version = concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}");
-        self.add("build_info", version, 1);
-        self.add("uptime_seconds", "", numbers.uptime.as_secs_f64());
-        let draining = u8::from(numbers.draining);
-        self.each([("draining", draining), ("ready", 1 - draining)]);
-        let census = &numbers.census;
-        for (kind, state, count) in [
-            ("lock", "in_use", census.locks.in_use),
-            ("semaphore", "in_use", census.semaphores.in_use),
-            ("lock", "idle", census.locks.idle),
-            ("semaphore", "idle", census.semaphores.idle),
-        ] {
-            self.add("keys", &format!("{{kind=\"{kind}\",state=\"{state}\"}}"), count);
+/// The samples of a metric, behind its name: labels and a value. The values of labels are our own and need no quoting.
+fn samples(name: &str, numbers: &Numbers, http: &HttpNumbers) -> Vec<String> {
+    let Numbers { engine, census, .. } = numbers;
+    let mut samples = Vec::new();
+    let mut add = |labels: &str, value: &dyn Display| samples.push(format!("{labels} {value}"));
+    match name {
+        "build_info" => add(concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), &1),
+        "keys" => {
+            for (kind, state, count) in [
+                ("lock", "in_use", census.locks.in_use),
+                ("semaphore", "in_use", census.semaphores.in_use),
+                ("lock", "idle", census.locks.idle),
+                ("semaphore", "idle", census.semaphores.idle),
+            ] {
+                add(&format!("{{kind=\"{kind}\",state=\"{state}\"}}"), &count);
+            }
         }
-        self.each([
-            ("locks_held", census.locks.holders),
-            ("lock_readers", census.lock_readers),
-            ("lock_waiters", census.locks.waiters),
-            ("semaphore_holders", census.semaphores.holders),
-            ("semaphore_waiters", census.semaphores.waiters),
-        ]);
-    }
-
-    fn locks(&mut self, numbers: &Numbers) {
-        let engine = &numbers.engine;
-        self.each([
-            ("grants_total", engine.grants),
-            ("renewals_total", engine.renewals),
-            ("log_lines_dropped_total", crate::log::dropped()),
-            ("lease_expiries_total", engine.expiries),
-            ("wait_timeouts_total", engine.timeouts),
-        ]);
-        self.add("releases_total", "{cause=\"token\"}", engine.releases);
-        self.add("releases_total", "{cause=\"disconnect\"}", engine.disconnect_releases);
-        for refusal in Refusal::ALL {
-            // Refusals with the same word on the wire have different labels here.
-            let cause = match refusal {
-                Refusal::NoSpace => ",cause=\"space\"",
-                Refusal::MaxLocks
-                | Refusal::MaxWaiters
-                | Refusal::LimitMismatch
-                | Refusal::NotEnqueued
-                | Refusal::AlreadyEnqueued
-                | Refusal::LeaseExpired
-                | Refusal::NotHeld
-                | Refusal::Draining => "",
-            };
-            let labels = format!("{{status=\"{}\"{cause}}}", refusal_status(refusal));
-            self.add("refusals_total", &labels, engine.refused(refusal));
+        "releases_total" => {
+            add("{cause=\"token\"}", &engine.releases);
+            add("{cause=\"disconnect\"}", &engine.disconnect_releases);
         }
-        self.waits(&engine.waits);
-    }
-
-    fn waits(&mut self, waits: &Histogram) {
-        let name = "grant_wait_seconds";
-        let bounds = WAIT_BOUNDS_MICROS.iter().map(|&bound| seconds(bound).to_string());
-        let bounds = bounds.chain(["+Inf".to_owned()]);
-        let mut total = 0;
-        for (bound, count) in bounds.zip(waits.buckets) {
-            total += count;
-            self.add(name, &format!("_bucket{{le=\"{bound}\"}}"), total);
+        "refusals_total" => {
+            for refusal in Refusal::ALL {
+                let status = refusal_status(refusal);
+                // Refusals with the same word on the wire have different labels here.
+                let cause = if refusal == Refusal::NoSpace { ",cause=\"space\"" } else { "" };
+                add(&format!("{{status=\"{status}\"{cause}}}"), &engine.refused(refusal));
+            }
         }
-        self.add(name, "_sum", seconds(waits.sum_micros));
-        self.add(name, "_count", waits.count);
-    }
-
-    fn connections(&mut self, numbers: &Numbers) {
-        let tallies = &numbers.connections;
-        self.each([("connections", numbers.open_connections), ("watchers", numbers.watchers)]);
-        self.each([
-            ("connections_accepted_total", tallies.accepted),
-            ("connections_turned_away_total", tallies.turned_away),
-            ("auth_failures_total", tallies.auth_failures),
-            ("tls_failures_total", tallies.tls_failures),
-            ("write_timeouts_total", tallies.write_timeouts),
-            ("gone_while_waiting_total", tallies.gone_while_waiting),
-        ]);
-        for (code, count) in tallies.faults.iter().enumerate().skip(3) {
-            self.add("protocol_errors_total", &format!("{{code=\"{code}\"}}"), count);
+        "grant_wait_seconds" => {
+            let bounds = WAIT_BOUNDS_MICROS.iter().map(|&bound| seconds(bound).to_string());
+            let mut total = 0;
+            for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(engine.waits.buckets) {
+                total += count;
+                add(&format!("_bucket{{le=\"{bound}\"}}"), &total);
+            }
+            add("_sum", &seconds(engine.waits.sum_micros));
+            add("_count", &engine.waits.count);
         }
-    }
-
-    fn etcd(&mut self, etcd: &EtcdNumbers) {
-        self.each([
-            ("etcd_session", u64::from(etcd.session)),
-            ("etcd_leader", u64::from(etcd.leads)),
-            ("etcd_calls_total", etcd.calls),
-            ("etcd_unclear_total", etcd.unclear),
-            ("etcd_no_space", u64::from(etcd.full)),
-        ]);
-    }
-
-    fn http(&mut self, http: &HttpNumbers) {
-        self.add("http_connections", "", http.connections);
-        self.each([
-            ("http_connections_accepted_total", http.accepted),
-            ("http_connections_pushed_out_total", http.pushed_out),
-        ]);
-        for (status, count) in &http.answers {
-            self.add("http_responses_total", &format!("{{code=\"{status}\"}}"), count);
+        "protocol_errors_total" => {
+            for (code, count) in numbers.connections.faults.iter().enumerate().skip(3) {
+                add(&format!("{{code=\"{code}\"}}"), count);
+            }
         }
+        "http_responses_total" => {
+            for (status, count) in &http.answers {
+                add(&format!("{{code=\"{status}\"}}"), count);
+            }
+        }
+        _ => plain(name, numbers, http).iter().for_each(|value| add("", value)),
     }
+    samples
+}
+
+/// The value of a metric without labels.
+fn plain(name: &str, numbers: &Numbers, http: &HttpNumbers) -> Option<String> {
+    let Numbers { engine, census, connections: tallies, etcd, .. } = *numbers;
+    Some(match name {
+        "uptime_seconds" => numbers.uptime.as_secs_f64().to_string(),
+        "draining" => u8::from(numbers.draining).to_string(),
+        "ready" => u8::from(!numbers.draining).to_string(),
+        "locks_held" => census.locks.holders.to_string(),
+        "lock_readers" => census.lock_readers.to_string(),
+        "lock_waiters" => census.locks.waiters.to_string(),
+        "semaphore_holders" => census.semaphores.holders.to_string(),
+        "semaphore_waiters" => census.semaphores.waiters.to_string(),
+        "grants_total" => engine.grants.to_string(),
+        "renewals_total" => engine.renewals.to_string(),
+        "log_lines_dropped_total" => crate::log::dropped().to_string(),
+        "lease_expiries_total" => engine.expiries.to_string(),
+        "wait_timeouts_total" => engine.timeouts.to_string(),
+        "connections" => numbers.open_connections.to_string(),
+        "watchers" => numbers.watchers.to_string(),
+        "connections_accepted_total" => tallies.accepted.to_string(),
+        "connections_turned_away_total" => tallies.turned_away.to_string(),
+        "auth_failures_total" => tallies.auth_failures.to_string(),
+        "tls_failures_total" => tallies.tls_failures.to_string(),
+        "write_timeouts_total" => tallies.write_timeouts.to_string(),
+        "gone_while_waiting_total" => tallies.gone_while_waiting.to_string(),
+        "etcd_session" => u8::from(etcd?.session).to_string(),
+        "etcd_leader" => u8::from(etcd?.leads).to_string(),
+        "etcd_calls_total" => etcd?.calls.to_string(),
+        "etcd_unclear_total" => etcd?.unclear.to_string(),
+        "etcd_no_space" => u8::from(etcd?.full).to_string(),
+        "http_connections" => http.connections.to_string(),
+        "http_connections_accepted_total" => http.accepted.to_string(),
+        "http_connections_pushed_out_total" => http.pushed_out.to_string(),
+        _ => return None,
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a sum of 2^53 microseconds is 285 years")]
@@ -214,7 +180,8 @@ fn seconds(micros: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::server::Tallies;
-    use leases::{Census, Counters, Population};
+    use leases::{Census, Counters, Histogram, Population};
+    use leases_etcd::EtcdNumbers;
     use rstest::rstest;
     use std::time::Duration;
 

@@ -27,6 +27,6 @@ mod route;
 mod seats;
 mod site;
 
-pub use door::{HttpDoor, MAX_CONNECTIONS};
+pub(crate) use door::serve;
 #[cfg(feature = "etcd")]
 pub(crate) use leader::serve_standbys;

@@ -61,25 +61,17 @@ fn number(digits: &[u8]) -> Option<usize> {
 
 /// `%41` is a byte and `+` a blank, as forms are sent.
 fn decode(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         out.push(match byte {
-            b'%' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            b'%' => u8::try_from(digit(bytes.next())? << 4 | digit(bytes.next())?).ok()?,
             b'+' => b' ',
             _ => byte,
         });
     }
     Some(out)
-}
-
-const fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The page may run only the one script of this server. No answer may be stored, framed, or taken for another
 //! type.
 
-use crate::server::{Handle, Pace};
+use crate::server::{Pace, Shared};
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -65,6 +65,12 @@ impl Fault {
     }
 }
 
+impl From<Failed> for Fault {
+    fn from(_: Failed) -> Self {
+        Self::StoreAway
+    }
+}
+
 /// The statuses that an answer may have, for counting.
 pub(super) const STATUSES: [StatusCode; 9] = [
     StatusCode::OK,
@@ -105,16 +111,18 @@ pub(super) fn page(body: impl Into<Bytes>) -> Response<ReplyBody> {
 }
 
 /// The body of `stats`, however long.
-pub(super) async fn stats(handle: &Handle, pace: &Arc<Pace>) -> Response<ReplyBody> {
-    match next_piece(handle, pace, StatsCursor::default()).await {
-        Err(Failed) => fault(Fault::StoreAway),
-        Ok((body, None)) => whole(StatusCode::OK, JSON, body),
-        Ok(first) => {
+pub(super) async fn stats(
+    handle: &Arc<Shared>,
+    pace: &Arc<Pace>,
+) -> Result<Response<ReplyBody>, Failed> {
+    Ok(match next_piece(handle, pace, StatsCursor::default()).await? {
+        (body, None) => whole(StatusCode::OK, JSON, body),
+        first => {
             let (sender, body) = Channel::new(1);
-            tokio::spawn(send_pieces(handle.clone(), Arc::clone(pace), first, sender));
+            tokio::spawn(send_pieces(Arc::clone(handle), Arc::clone(pace), first, sender));
             build(StatusCode::OK, JSON, body.boxed_unsync())
         }
-    }
+    })
 }
 
 /// A piece, and the cursor for the piece after it.
@@ -122,7 +130,7 @@ type Piece = (Bytes, Option<StatsCursor>);
 
 /// The next piece, when it may be told.
 async fn next_piece(
-    handle: &Handle,
+    handle: &Shared,
     pace: &Pace,
     mut cursor: StatsCursor,
 ) -> Result<Piece, Failed> {
@@ -139,7 +147,7 @@ async fn next_piece(
 
 /// Makes each further piece when the last but one was taken, until the client has left.
 async fn send_pieces(
-    handle: Handle,
+    handle: Arc<Shared>,
     pace: Arc<Pace>,
     (mut piece, mut rest): Piece,
     mut sender: Sender<Bytes, io::Error>,

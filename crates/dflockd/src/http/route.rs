@@ -32,6 +32,14 @@ pub(super) enum Route {
     Kick,
 }
 
+#[cfg(feature = "etcd")]
+impl Route {
+    /// Whether the answer needs the locks, which may be at another server.
+    pub(super) const fn is_about_locks(self) -> bool {
+        matches!(self, Self::Stats | Self::Holders | Self::Release | Self::Kick)
+    }
+}
+
 /// All paths.
 pub(super) const ROUTES: [(&str, Route, Access); 11] = [
     ("/", Route::Page, Access::Open),

@@ -5,12 +5,11 @@ use super::reply::{self, Fault, JSON, ReplyBody, STATUSES};
 use super::route::{self, Route};
 use super::seats::Seats;
 use super::{holders, metrics, query};
-use crate::server::{Handle, Pace, Readiness};
+use crate::server::{Pace, Readiness, Shared};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
 use leases::Key;
-use leases::journal::Failed;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +24,7 @@ const ADMIN_MARK: &str = "data-admin=\"none\"";
 
 /// The data that all HTTP connections share.
 pub(super) struct Site {
-    pub(super) handle: Handle,
+    pub(super) handle: Arc<Shared>,
     pub(super) reach: Reach,
     pub(super) seats: Arc<Seats>,
     pace: Arc<Pace>,
@@ -34,7 +33,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(handle: Handle, reach: Reach, seats: Arc<Seats>) -> Self {
+    pub(super) fn new(handle: Arc<Shared>, reach: Reach, seats: Arc<Seats>) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
         let pace = Arc::new(Pace::new());
         Self { handle, reach, seats, pace, accepted: AtomicU64::new(0), answers }
@@ -47,16 +46,14 @@ impl Site {
     /// Answers a request. Its body is neither awaited nor read.
     pub(super) async fn answer<B: Body>(&self, request: hyper::Request<B>) -> Response<ReplyBody> {
         let has_body = !request.body().is_end_stream();
-        let mut response = match self.judge(&request, has_body) {
-            Ok(route) => match self.ask_leader(route, &request).await {
-                Some(answer) => answer,
-                None => self.show(route, &request).await,
-            },
-            Err(Fault::Unauthorized) => {
-                tokio::time::sleep(self.handle.penalty()).await;
-                reply::fault(Fault::Unauthorized)
+        let mut response = match self.serve(&request, has_body).await {
+            Ok(response) => response,
+            Err(fault) => {
+                if fault == Fault::Unauthorized {
+                    tokio::time::sleep(self.handle.penalty()).await;
+                }
+                reply::fault(fault)
             }
-            Err(fault) => reply::fault(fault),
         };
         if has_body {
             reply::close(&mut response);
@@ -66,6 +63,20 @@ impl Site {
             count.fetch_add(1, Ordering::Relaxed);
         }
         response
+    }
+
+    async fn serve<B>(
+        &self,
+        request: &hyper::Request<B>,
+        has_body: bool,
+    ) -> Result<Response<ReplyBody>, Fault> {
+        let route = self.judge(request, has_body)?;
+        #[cfg(feature = "etcd")]
+        if route.is_about_locks() && !self.handle.has_locks() {
+            let stream = self.handle.standby().open_http().await.ok_or(Fault::StoreAway)?;
+            return super::leader::ask(stream, request, self.handle.is_draining()).await;
+        }
+        self.show(route, request).await
     }
 
     /// Checks in this order: host, path, method, body, rights.
@@ -84,49 +95,30 @@ impl Site {
         Ok(route)
     }
 
-    /// The answer of the leader, if the request is about locks and they are not here.
-    #[cfg(feature = "etcd")]
-    async fn ask_leader<B>(
+    async fn show<B>(
         &self,
         route: Route,
         request: &hyper::Request<B>,
-    ) -> Option<Response<ReplyBody>> {
-        match route {
-            Route::Stats | Route::Holders | Route::Release | Route::Kick => {}
-            Route::Page | Route::Style | Route::Script | Route::Icon => return None,
-            Route::Health | Route::Ready | Route::Metrics => return None,
-        }
-        if self.handle.has_locks() {
-            return None;
-        }
-        Some(match self.handle.open_http().await {
-            Some(stream) => super::leader::ask(stream, request, self.handle.is_draining()).await,
-            None => reply::fault(Fault::StoreAway),
-        })
-    }
-
-    #[cfg(not(feature = "etcd"))]
-    #[expect(clippy::unused_async, reason = "the locks are always here")]
-    async fn ask_leader<B>(&self, _: Route, _: &hyper::Request<B>) -> Option<Response<ReplyBody>> {
-        None
-    }
-
-    async fn show<B>(&self, route: Route, request: &hyper::Request<B>) -> Response<ReplyBody> {
+    ) -> Result<Response<ReplyBody>, Fault> {
         const OK: StatusCode = StatusCode::OK;
         let query = request.uri().query();
-        match route {
+        Ok(match route {
             Route::Page => self.page(),
             Route::Style => reply::whole(OK, "text/css; charset=utf-8", STYLE),
             Route::Script => reply::whole(OK, "text/javascript; charset=utf-8", SCRIPT),
             Route::Icon => reply::whole(OK, "image/svg+xml", ICON),
             Route::Health => reply::whole(OK, JSON, "{\"status\":\"ok\"}"),
             Route::Ready => ready(self.handle.readiness()),
-            Route::Stats => reply::stats(&self.handle, &self.pace).await,
-            Route::Holders => self.holders(query, self.is_asked_by_draining(request)).await,
-            Route::Release => self.release(query).await,
-            Route::Kick => self.kick(query),
+            Route::Stats => reply::stats(&self.handle, &self.pace).await?,
+            Route::Holders => self.holders(query, self.is_asked_by_draining(request)).await?,
+            Route::Release => self.release(query).await?,
+            Route::Kick => {
+                let is_known = self.handle.kick_one(query::connection(query)?);
+                is_known.then_some(()).ok_or(Fault::NotFound)?;
+                reply::whole(OK, JSON, "{\"kicked\":true}")
+            }
             Route::Metrics => reply::whole(OK, metrics::CONTENT_TYPE, self.metrics()),
-        }
+        })
     }
 
     fn page(&self) -> Response<ReplyBody> {
@@ -153,45 +145,27 @@ impl Site {
         false
     }
 
-    async fn holders(&self, query: Option<&str>, is_draining: bool) -> Response<ReplyBody> {
-        let wanted = match query::wanted(query) {
-            Ok(wanted) => wanted,
-            Err(fault) => return reply::fault(fault),
-        };
-        let roster = self.handle.roster(&self.pace, &wanted).await;
+    async fn holders(
+        &self,
+        query: Option<&str>,
+        is_draining: bool,
+    ) -> Result<Response<ReplyBody>, Fault> {
+        let roster = self.handle.roster(&self.pace, &query::wanted(query)?).await;
         let mut numbers = self.handle.numbers();
         numbers.draining |= is_draining;
         let body = holders::body(&numbers, &roster);
-        match self.handle.recorded().await {
-            Ok(()) => reply::whole(StatusCode::OK, JSON, body),
-            Err(Failed) => reply::fault(Fault::StoreAway),
-        }
+        self.handle.recorded().await?;
+        Ok(reply::whole(StatusCode::OK, JSON, body))
     }
 
-    async fn release(&self, query: Option<&str>) -> Response<ReplyBody> {
-        let key = match query::key(query) {
-            Ok(key) => key,
-            Err(fault) => return reply::fault(fault),
-        };
-        let Some(name) = Key::new(&key) else { return reply::fault(Fault::BadRequest) };
+    async fn release(&self, query: Option<&str>) -> Result<Response<ReplyBody>, Fault> {
+        let key = query::key(query)?;
+        let name = Key::new(&key).ok_or(Fault::BadRequest)?;
         let released = self.handle.force_release(name).await;
         tracing::warn!(key = %key.escape_ascii(), ?released, "released by an administrator");
-        match released {
-            Err(Failed) => reply::fault(Fault::StoreAway),
-            Ok(0) => reply::fault(Fault::NotHeld),
-            Ok(released) => {
-                reply::whole(StatusCode::OK, JSON, format!("{{\"released\":{released}}}"))
-            }
-        }
-    }
-
-    fn kick(&self, query: Option<&str>) -> Response<ReplyBody> {
-        match query::connection(query) {
-            Ok(serial) if self.handle.kick(serial) => {
-                reply::whole(StatusCode::OK, JSON, "{\"kicked\":true}")
-            }
-            Ok(_) => reply::fault(Fault::NotFound),
-            Err(fault) => reply::fault(fault),
+        match released? {
+            0 => Err(Fault::NotHeld),
+            count => Ok(reply::whole(StatusCode::OK, JSON, format!("{{\"released\":{count}}}"))),
         }
     }
 

@@ -1,23 +1,24 @@
-//! The secrets, and what each of them permits. Pure.
+//! The secrets, what each of them permits, and the delays for clients that guess them. Pure.
 
+use leases::Moment;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 /// A secret that clients must send.
 #[derive(Clone, PartialEq, Eq)]
-pub struct AuthToken(Vec<u8>);
+pub(crate) struct AuthToken(Vec<u8>);
 
 impl AuthToken {
     /// The shortest time in microseconds that a client with a wrong secret waits for the answer, over any protocol.
-    pub const COOL_DOWN_MICROS: u64 = 100_000;
+    pub(crate) const COOL_DOWN_MICROS: u64 = 100_000;
 
     /// `None` if it is empty or contains a newline: no request could contain it.
-    pub fn new(text: &[u8]) -> Option<Self> {
+    pub(crate) fn new(text: &[u8]) -> Option<Self> {
         (!text.is_empty() && !text.contains(&b'\n')).then(|| Self(text.to_vec()))
     }
 
     /// Takes the same time wherever the first difference is; only the length can be learnt.
-    pub fn matches(&self, shown: &[u8]) -> bool {
+    pub(crate) fn matches(&self, shown: &[u8]) -> bool {
         self.0.ct_eq(shown).into()
     }
 }
@@ -29,10 +30,30 @@ impl std::fmt::Debug for AuthToken {
     }
 }
 
+/// The time between two answers to wrong secrets: a hundred answers a second, for all clients together.
+const STEP_MICROS: u64 = 10_000;
+/// The longest delay of such an answer.
+const MOST_MICROS: u64 = 20_000_000;
+
+/// When the last wrong secret is answered.
+#[derive(Default)]
+pub(super) struct Penalties(Moment);
+
+impl Penalties {
+    /// The time of the answer to a client that shows a wrong secret now. Such answers are delayed and given one after
+    /// another, however many clients try at the same time.
+    pub(super) fn next(&mut self, now: Moment) -> Moment {
+        let after_last = self.0.after_micros(STEP_MICROS);
+        let most = now.after_micros(MOST_MICROS);
+        self.0 = now.after_micros(AuthToken::COOL_DOWN_MICROS).max(after_last).min(most);
+        self.0
+    }
+}
+
 /// All secrets of a server. Several of one kind are valid at the same time, so that clients can be moved to a new
 /// secret one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub(crate) struct Access {
     /// For all keys.
     pub full: Vec<AuthToken>,
     /// Each for the keys with its prefix.
@@ -45,7 +66,7 @@ pub struct Access {
 
 /// Which keys a connection may ask about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// All.
     All,
     /// The keys that begin with one of these prefixes.
@@ -54,7 +75,7 @@ pub enum Scope {
 
 impl Scope {
     /// Whether a key is in the scope.
-    pub fn has(&self, key: &[u8]) -> bool {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
         match self {
             Self::All => true,
             Self::Prefixes(prefixes) => prefixes.iter().any(|prefix| key.starts_with(prefix)),
@@ -64,13 +85,13 @@ impl Scope {
 
 impl Access {
     /// Whether clients can use locks without a secret.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.full.is_empty() && self.prefixes.is_empty()
     }
 
     /// The scope of a client that shows this secret. It is compared with every secret, even after one matches, so
     /// that the time tells nothing.
-    pub fn scope(&self, shown: &[u8]) -> Option<Scope> {
+    pub(crate) fn scope(&self, shown: &[u8]) -> Option<Scope> {
         let full = any(&self.full, shown);
         let mut prefixes = Vec::new();
         for (prefix, secret) in &self.prefixes {
@@ -86,22 +107,22 @@ impl Access {
     }
 
     /// Whether this secret permits changing what others hold.
-    pub fn is_admin(&self, shown: &[u8]) -> bool {
+    pub(crate) fn is_admin(&self, shown: &[u8]) -> bool {
         any(&self.admin, shown)
     }
 
     /// Whether this secret permits reading everything.
-    pub fn may_read(&self, shown: &[u8]) -> bool {
+    pub(crate) fn may_read(&self, shown: &[u8]) -> bool {
         any(&self.full, shown) | any(&self.admin, shown)
     }
 
     /// Whether this secret permits reading the metrics.
-    pub fn may_measure(&self, shown: &[u8]) -> bool {
+    pub(crate) fn may_measure(&self, shown: &[u8]) -> bool {
         self.may_read(shown) | any(&self.metrics, shown)
     }
 
     /// Bytes of the longest secret that opens a connection.
-    pub fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         let prefixes = self.prefixes.iter().map(|(_, secret)| secret);
         self.full.iter().chain(prefixes).map(|secret| secret.0.len()).max().unwrap_or(0)
     }

@@ -15,9 +15,12 @@ use leases::{Answer, AutoRelease, ConnId, Key, Moment, Progress, Refusal, Second
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::task::yield_now;
+use std::time::Duration;
+use tokio::task::{unconstrained, yield_now};
+use tokio::time::{Instant, Sleep, sleep};
 
 const READ_BYTES: usize = 16 * 1024;
 /// The most bytes that are read ahead while a request waits, to notice that the peer has closed the connection.
@@ -85,6 +88,8 @@ struct Connection {
     lines: u8,
     /// When the next line must be here.
     read_by: Moment,
+    /// Fires at the deadline of the present step, or before.
+    timer: Pin<Box<Sleep>>,
     /// The last deadline that has passed, and how many signs of life of its standby make the client late.
     excused: (Moment, u32),
     /// The keys it may ask about. `None` until it has shown a secret, if the server requires one.
@@ -120,6 +125,7 @@ pub(super) async fn serve(
         leaves: false,
         lines: 0,
         read_by: Moment::NEVER,
+        timer: Box::pin(sleep(Duration::MAX)),
         excused: (Moment::NEVER, 0),
         scope: access.is_open().then_some(Scope::All),
         longest_secret: access.longest(),
@@ -139,7 +145,7 @@ pub(super) async fn serve(
     let Err(end) = connection.converse().await;
     #[cfg(feature = "etcd")]
     if let End::Link(shown) = end {
-        return connection.become_link(&shown).await;
+        return connection.become_link(shown);
     }
     connection.finish(end).await;
     connection.leave().await;
@@ -189,7 +195,7 @@ impl Connection {
         deadline: Moment,
         mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
     ) -> Result<Result<T, Late>, End> {
-        let (mut is_first, mut looked) = (true, false);
+        let mut looked = false;
         poll_fn(|cx| {
             if self.shared.is_kicked() {
                 // A server that comes again must find what its clients still hold.
@@ -204,9 +210,6 @@ impl Connection {
                 }
                 self.steps = 0;
                 let mut core = self.shared.core();
-                if std::mem::take(&mut is_first) {
-                    core.set_deadline(self.id, deadline);
-                }
                 if core.connections.is_kicked(self.id) {
                     drop(core);
                     let (peer, conn_id) = (&self.peer, self.serial);
@@ -218,17 +221,12 @@ impl Connection {
                     return Poll::Ready(Err(self.send_away()));
                 }
                 let lost = core.connections.take_lost(self.id);
+                drop(core);
                 if !lost.is_empty() {
-                    // The news had made the deadline the present.
-                    core.set_deadline(self.id, deadline);
-                    drop(core);
                     self.tell_lost(&lost);
                     continue;
                 }
-                if !core.connections.is_late(self.id, self.shared.now()) {
-                    return Poll::Pending;
-                }
-                drop(core);
+                ready!(poll_timer(&mut self.timer, &self.shared, deadline, cx));
                 if std::mem::replace(&mut looked, true) {
                     return Poll::Ready(Ok(Err(Late)));
                 }
@@ -265,11 +263,11 @@ impl Connection {
 
     /// Serves a standby over this connection, which is no client's.
     #[cfg(feature = "etcd")]
-    async fn become_link(self, shown: &str) {
+    fn become_link(self, shown: String) {
         // It has no holds.
         self.shared.leave(self.id, AutoRelease::Off);
         self.shared.core().connections.give_back_serial(self.serial);
-        self.shared.standby().welcome(self.transport, self.peer, shown).await;
+        self.shared.standby().welcome(self.transport, self.peer, shown);
     }
 
     /// Tells a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
@@ -554,6 +552,27 @@ impl Connection {
             SCRATCH.with_borrow_mut(|scratch| self.transport.say_goodbye(scratch));
         }
     }
+}
+
+/// Ready at this deadline. The timer is moved only when it fires, or for an earlier deadline.
+fn poll_timer(
+    timer: &mut Pin<Box<Sleep>>,
+    shared: &Shared,
+    deadline: Moment,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let at = shared.instant(deadline).filter(|_| deadline < Moment::NEVER);
+    let Some(at) = at.map(Instant::from_std) else { return Poll::Pending };
+    if timer.deadline() <= at && !timer.is_elapsed() {
+        // It fires before that, and wakes this task.
+        return Poll::Pending;
+    }
+    if shared.now() >= deadline {
+        return Poll::Ready(());
+    }
+    timer.as_mut().reset(at);
+    // A task whose turn is over would not be noted for a wake-up.
+    pin!(unconstrained(timer.as_mut())).poll(cx)
 }
 
 fn gone_waiting(shared: &Shared) -> End {

@@ -1,32 +1,27 @@
-//! The state that all connections share: the engine, one seat for each connection, and their
-//! deadlines. Everything here happens under one lock that no thread holds across a system call.
+//! The state that all connections share: the engine, and one seat for each connection. Everything here happens under one
+//! lock that no thread holds across a system call.
 
 mod connections;
-mod penalties;
 mod recording;
 mod shared;
 mod watching;
 
-use super::access::Access;
+use super::access::Penalties;
 use super::key_json::{Client, Clients};
-#[cfg(feature = "etcd")]
-use super::link::place::Standby;
+use super::mint::ServerMint;
 use super::settings::Settings;
-use super::tls::Tls;
 use connections::Connections;
 use leases::journal::Failed;
 use leases::wire::{Fault, StatsCursor, push_stats};
 use leases::{
     AutoRelease, ConnId, Effect, Engine, Key, KeyLine, KeyView, Label, Moment, Party, Progress,
-    Refusal, Request, Verdict,
+    Refusal, Request, Seconds, Verdict,
 };
-use penalties::Penalties;
 use recording::Recording;
+pub(crate) use shared::{Numbers, Shared};
+use std::hash::RandomState;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
-use std::task::Waker;
-use std::time::Instant;
+use std::sync::Arc;
 use tokio::sync::Notify;
 use watching::{WOKEN_PER_TURN, Watchers};
 
@@ -37,7 +32,7 @@ const STATS_PLACES: u32 = 2048;
 
 /// The server's own counters, beside those of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tallies {
+pub(crate) struct Tallies {
     /// Connections accepted.
     pub accepted: u64,
     /// Connections closed at once because of a cap.
@@ -71,27 +66,15 @@ pub(super) struct Core {
     pub(super) penalties: Penalties,
     /// When the driver runs next.
     armed: Moment,
-    driver: Option<Waker>,
+    /// Notified when the driver must run earlier.
+    pub(super) rearmed: Arc<Notify>,
     pub(super) draining: bool,
     pub(super) tallies: Tallies,
 }
 
-/// Shared by all tasks of one server.
-pub(super) struct Shared {
-    pub(super) settings: Settings,
-    start: Instant,
-    core: Mutex<Core>,
-    /// The secrets that a new connection must show, and its TLS settings. Both may change while the server runs.
-    open: Mutex<(Arc<Access>, Option<Tls>)>,
-    kicked: AtomicBool,
-    changed: Notify,
-    #[cfg(feature = "etcd")]
-    standby: Standby,
-}
-
 /// Whether clients should use this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     /// In a word.
     pub word: &'static str,
     /// Nothing is granted for so long after the start.
@@ -100,7 +83,7 @@ pub struct Readiness {
 
 impl Readiness {
     /// They should.
-    pub const READY: Self = Self::of("ready");
+    pub(crate) const READY: Self = Self::of("ready");
 
     const fn of(word: &'static str) -> Self {
         Self { word, closed_micros: 0 }
@@ -125,6 +108,24 @@ pub(super) fn view(
 }
 
 impl Core {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let mut engine = Engine::new(settings.caps, ServerMint::new(0), RandomState::new());
+        if settings.startup_grace > Seconds::ZERO {
+            engine.close(Moment::default().after(settings.startup_grace));
+        }
+        Self {
+            engine,
+            recording: Recording::new(settings),
+            connections: Connections::default(),
+            watchers: Watchers::default(),
+            penalties: Penalties::default(),
+            armed: Moment::NEVER,
+            rearmed: Arc::default(),
+            draining: false,
+            tallies: Tallies::default(),
+        }
+    }
+
     /// Seats a new connection, if the caps allow; else says which does not.
     pub(super) fn admit(
         &mut self,
@@ -165,7 +166,6 @@ impl Core {
         }
         let verdict = self.engine.ask(now, id, request);
         self.deliver(now);
-        self.rearm();
         Ok(verdict)
     }
 
@@ -177,20 +177,12 @@ impl Core {
             self.engine.ask(now, conn, Request::Release { key, token: Some(token) });
         self.engine.disconnect(now, conn, AutoRelease::Off);
         self.deliver(now);
-        self.rearm();
     }
 
     /// Ends the wait of a connection that stays.
     pub(super) fn cancel(&mut self, now: Moment, id: ConnId) {
         self.engine.cancel(now, id);
         self.deliver(now);
-        self.rearm();
-    }
-
-    /// When the connection is to be woken next if nothing else happens.
-    pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Moment) {
-        self.connections.set_deadline(id, deadline);
-        self.rearm();
     }
 
     /// Removes the holds and waits of a connection.
@@ -204,11 +196,10 @@ impl Core {
         }
         self.engine.disconnect(now, id, auto);
         self.deliver(now);
-        self.rearm();
         self.connections.remove(id);
     }
 
-    /// Delivers effects to their connections.
+    /// Delivers effects to their connections, and wakes the driver if it would run too late.
     fn deliver(&mut self, now: Moment) {
         self.recording.note(&mut self.engine, now);
         while let Some(effect) = self.engine.take_effect() {
@@ -225,6 +216,7 @@ impl Core {
                 }
             }
         }
+        self.rearm();
     }
 
     /// Wakes the driver if it would run too late.
@@ -232,9 +224,7 @@ impl Core {
         let next = self.next_deadline();
         if next < self.armed {
             self.armed = next;
-            if let Some(driver) = &self.driver {
-                driver.wake_by_ref();
-            }
+            self.rearmed.notify_one();
         }
     }
 
@@ -242,17 +232,15 @@ impl Core {
         if self.watchers.has_work() {
             return Moment::default();
         }
-        self.engine.next_deadline().min(self.connections.next_deadline())
+        self.engine.next_deadline()
     }
 
     /// One turn of the driver: serves what is due and returns the time of the next turn.
-    pub(super) fn turn(&mut self, now: Moment, driver: &Waker) -> Moment {
-        if !self.driver.as_ref().is_some_and(|known| known.will_wake(driver)) {
-            self.driver = Some(driver.clone());
-        }
+    pub(super) fn turn(&mut self, now: Moment) -> Moment {
+        // It runs: nothing wakes it.
+        self.armed = Moment::default();
         self.engine.advance(now);
         self.deliver(now);
-        self.connections.wake_late(now, WOKEN_PER_TURN);
         for id in std::iter::from_fn(|| self.watchers.next()).take(WOKEN_PER_TURN) {
             self.connections.wake(id);
         }
@@ -265,7 +253,6 @@ impl Core {
         self.draining = true;
         self.engine.drain(now);
         self.deliver(now);
-        self.rearm();
         // Those that watch a key are told.
         self.connections.wake_all();
     }
@@ -295,7 +282,6 @@ impl Core {
         }
         let released = self.engine.force_release(now, key);
         self.deliver(now);
-        self.rearm();
         Ok(released)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The clients of a [`KeyView`], in its order.
 #[derive(Clone, Debug, Default)]
-pub struct Clients {
+pub(crate) struct Clients {
     /// The holders.
     pub holders: Vec<Client>,
     /// The waiters.
@@ -17,7 +17,7 @@ pub struct Clients {
 
 /// A client that holds a key or waits for it. Nothing is known of one whose connection is gone.
 #[derive(Clone, Debug, Default)]
-pub struct Client {
+pub(crate) struct Client {
     /// The address that it is connected from; none for a Unix socket.
     pub address: Option<IpAddr>,
     /// The description that it gives of itself.

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const BACKLOG: i32 = 4096;
 /// The pause after the system had no descriptor left. Without it, the loop would spin.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The pause between two complaints in the log.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// After this long without data, the kernel probes the peer, so that a vanished peer is noticed.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -24,10 +26,11 @@ const KEEP_ALIVE_PROBES: u32 = 3;
 
 /// A socket that listens, not yet served.
 #[derive(Debug)]
-pub struct Listener {
+pub(crate) struct Listener {
     door: Door,
     name: String,
     address: Option<SocketAddr>,
+    complained: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -39,7 +42,7 @@ enum Door {
 impl Listener {
     /// # Errors
     /// An error of the system, if the socket cannot be prepared.
-    pub fn from_tcp(listener: TcpListener) -> io::Result<Self> {
+    pub(crate) fn from_tcp(listener: TcpListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let socket = SockRef::from(&listener);
         // Accepted sockets inherit these: one call here instead of one per connection.
@@ -53,12 +56,12 @@ impl Listener {
         listener.set_nonblocking(true)?;
         let name = address.to_string();
         let door = Door::Tcp(tokio::net::TcpListener::from_std(listener)?);
-        Ok(Self { door, name, address: Some(address) })
+        Ok(Self { door, name, address: Some(address), complained: None })
     }
 
     /// # Errors
     /// An error of the system, if the socket cannot be prepared.
-    pub fn from_unix(listener: UnixListener) -> io::Result<Self> {
+    pub(crate) fn from_unix(listener: UnixListener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         SockRef::from(&listener).listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
@@ -66,17 +69,43 @@ impl Listener {
         let name =
             path.map_or_else(|| "unix".to_owned(), |path| format!("unix:{}", path.display()));
         let door = Door::Unix(tokio::net::UnixListener::from_std(listener)?);
-        Ok(Self { door, name, address: None })
+        Ok(Self { door, name, address: None, complained: None })
     }
 
     /// Where it listens, for the log.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Its address, if it is a network one; with the port the system chose.
-    pub const fn address(&self) -> Option<SocketAddr> {
+    pub(crate) const fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// The next connection.
+    pub(crate) async fn next(&mut self) -> (Stream, Peer) {
+        loop {
+            match self.door.next().await {
+                Ok(accepted) => return accepted,
+                // The client gave up before its connection was accepted.
+                Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(err) => {
+                    if self.may_complain() {
+                        tracing::error!(%err, addr = self.name, "accept error");
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Notes the time of a complaint if one is due.
+    fn may_complain(&mut self) -> bool {
+        let is_due = self.complained.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY);
+        if is_due {
+            self.complained = Some(Instant::now());
+        }
+        is_due
     }
 }
 
@@ -95,40 +124,18 @@ impl Door {
     }
 }
 
-/// The pause between two complaints in the log.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
-
-/// Notes the time of a complaint if one is due.
-fn may_complain(last: &mut Option<Instant>) -> bool {
-    let is_due = last.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY);
-    if is_due {
-        *last = Some(Instant::now());
-    }
-    is_due
-}
-
 /// Accepts connections until it is dropped.
-pub(super) async fn accept(shared: Arc<Shared>, listener: Listener) {
-    let mut complaint = None;
+pub(super) async fn accept(shared: Arc<Shared>, mut listener: Listener) {
     loop {
         while shared.is_full() {
-            if may_complain(&mut complaint) {
+            if listener.may_complain() {
                 let connections = shared.core().connections.len();
                 tracing::error!(connections, "no descriptors left for more connections; they wait");
             }
             tokio::time::sleep(PAUSE).await;
         }
-        match listener.door.next().await {
-            Ok((stream, peer)) => begin(&shared, stream, peer),
-            // The client gave up before its connection was accepted.
-            Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(err) => {
-                if may_complain(&mut complaint) {
-                    tracing::error!(%err, "accept error");
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
+        let (stream, peer) = listener.next().await;
+        begin(&shared, stream, peer);
     }
 }
 

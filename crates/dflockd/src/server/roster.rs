@@ -1,8 +1,7 @@
 //! The roster for people: holders with times, and waiters. Reads the table in small steps, between which others are
 //! served, so no request of a lock client waits for it.
 
-use super::Handle;
-use super::core::view;
+use super::core::{Shared, view};
 use super::key_json::Clients;
 use super::pace::Pace;
 use leases::{Cursor, Key, KeyLine, KeyView, Progress};
@@ -18,7 +17,7 @@ const VIEWS_PER_STEP: usize = 16;
 
 /// A request for the roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Only keys that contain these bytes, without regard to the case of ASCII letters; empty for all keys.
     pub part: Vec<u8>,
     /// The most keys to show.
@@ -29,7 +28,7 @@ pub struct Wanted {
 
 /// Some keys in use, those with the longest queues first. If the table is large, it does not show one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Roster {
+pub(crate) struct Roster {
     /// The keys shown.
     pub keys: Vec<(KeyView, Clients)>,
     /// The number of keys in use that match, shown or not.
@@ -61,7 +60,7 @@ impl Picked {
     }
 }
 
-impl Handle {
+impl Shared {
     /// The roster, at that pace.
     pub(crate) async fn roster(&self, pace: &Pace, wanted: &Wanted) -> Roster {
         let part = wanted.part.to_ascii_lowercase();
@@ -83,12 +82,12 @@ impl Handle {
                 }
                 ControlFlow::Continue(())
             };
-            let now = self.0.now();
-            self.0.core().engine.look_over(now, &mut cursor, PLACES_PER_STEP, note)
+            let now = self.now();
+            self.core().engine.look_over(now, &mut cursor, PLACES_PER_STEP, note)
         };
         while pace.step(&mut look).await != Progress::Done {}
         for names in picked.keys().chunks(VIEWS_PER_STEP) {
-            let show = |key| view(&self.0.core(), self.0.now(), key, wanted.parties);
+            let show = |key| view(&self.core(), self.now(), key, wanted.parties);
             let views = names.iter().filter_map(|name| Key::new(name).and_then(show));
             pace.step(|| roster.keys.extend(views)).await;
         }

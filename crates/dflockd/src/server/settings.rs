@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The etcd in which the servers of one service record their holds.
     #[cfg(feature = "etcd")]
     pub etcd: Option<leases_etcd::Settings>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The TLS settings of connections; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Tls(pub(crate) Arc<ServerConfig>);
+pub(crate) struct Tls(pub(crate) Arc<ServerConfig>);
 
 impl Tls {
     /// Reads a certificate chain and its key from PEM files.
@@ -21,7 +21,7 @@ impl Tls {
         clippy::wildcard_enum_match_arm,
         reason = "a foreign enum, which may get more variants"
     )]
-    pub fn load(cert: &Path, key: &Path) -> io::Result<Self> {
+    pub(crate) fn load(cert: &Path, key: &Path) -> io::Result<Self> {
         let named = |path: &Path, err: &dyn std::fmt::Display| {
             io::Error::new(ErrorKind::InvalidData, format!("{}: {err}", path.display()))
         };

@@ -20,7 +20,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 /// The peer at the other end, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     Tcp(SocketAddr),
     Unix,
 }
@@ -38,7 +38,7 @@ impl fmt::Display for Peer {
 const TLS_READ_BYTES: usize = 4096;
 
 /// A socket of either family, or a client at the other end of a link.
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     #[cfg(feature = "etcd")]
@@ -65,7 +65,11 @@ impl Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             #[cfg(feature = "etcd")]
-            Self::Link(stream) => Pin::new(&mut **stream).poll_read(cx, buffer),
+            Self::Link(stream) => {
+                let count = ready!(stream.poll_receive(cx, buffer.initialize_unfilled()))?;
+                buffer.advance(count);
+                Poll::Ready(Ok(()))
+            }
         }
     }
 
@@ -416,9 +420,16 @@ fn receive(stream: &Stream, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// A connection that carries a link.
+/// A connection that carries a link, or HTTP over one.
 #[cfg(feature = "etcd")]
-pub(super) struct LinkSocket(pub(super) Transport);
+pub(crate) struct LinkSocket(pub(super) Transport);
+
+#[cfg(feature = "etcd")]
+impl From<LinkStream> for Transport {
+    fn from(stream: LinkStream) -> Self {
+        Self::plain(Stream::Link(Box::new(stream)))
+    }
+}
 
 #[cfg(feature = "etcd")]
 impl AsyncRead for LinkSocket {

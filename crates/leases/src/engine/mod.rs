@@ -30,7 +30,6 @@ pub use terms::{
     Key, Keys, Limit, MAX_KEY_BYTES, MAX_KEYS, MAX_SECONDS, Mint, Moment, Seconds, TOKEN_DIGITS,
     Token, Ttl, read_hex,
 };
-pub use timers::Timers;
 pub use view::{Cursor, KeyLine, KeyView, Party, Sight};
 
 use state::{Alarm, Conn, Enqueued, Holder, Noted, Phase, State, Want};

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 /// The deadlines of payloads. Those that are due at the same moment come in the order of the payloads.
 #[derive(Debug)]
-pub struct Timers<P>(BTreeSet<(Moment, P)>);
+pub(super) struct Timers<P>(BTreeSet<(Moment, P)>);
 
 impl<P: Copy + Ord> Default for Timers<P> {
     fn default() -> Self {
@@ -17,7 +17,7 @@ impl<P: Copy + Ord> Default for Timers<P> {
 
 impl<P: Copy + Ord> Timers<P> {
     /// Moves the timer of a payload from one deadline to another. [`Moment::NEVER`] stands for no timer.
-    pub fn reset(&mut self, payload: P, from: Moment, to: Moment) {
+    pub(super) fn reset(&mut self, payload: P, from: Moment, to: Moment) {
         if from < Moment::NEVER {
             self.0.remove(&(from, payload));
         }
@@ -27,7 +27,7 @@ impl<P: Copy + Ord> Timers<P> {
     }
 
     /// Takes the first timer if its deadline is at or before `now`.
-    pub fn pop(&mut self, now: Moment) -> Option<P> {
+    pub(super) fn pop(&mut self, now: Moment) -> Option<P> {
         if self.next() > now {
             return None;
         }
@@ -40,7 +40,7 @@ impl<P: Copy + Ord> Timers<P> {
     }
 
     /// The first deadline; [`Moment::NEVER`] without timers.
-    pub fn next(&self) -> Moment {
+    pub(super) fn next(&self) -> Moment {
         self.0.first().map_or(Moment::NEVER, |(deadline, _)| *deadline)
     }
 }

@@ -1,7 +1,7 @@
-//! The table of connections: what the server knows of each one, and their deadlines.
+//! The table of connections: what the server knows of each one.
 
 use leases::journal::Mark;
-use leases::{Answer, ConnId, Label, Moment, Refusal, Timers, Token};
+use leases::{Answer, ConnId, Label, Moment, Refusal, Token};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,9 +24,6 @@ pub(super) struct Seat {
     lost: Vec<Token>,
     address: Option<IpAddr>,
     waker: Option<Waker>,
-    deadline: Moment,
-    /// When the timer fires. That may be before the deadline: the timer is moved only when it fires.
-    timer_at: Moment,
     /// The answer to its wait, and when it may be sent.
     answer: Option<(Answer, Option<Mark>)>,
 }
@@ -35,7 +32,6 @@ pub(super) struct Seat {
 #[derive(Default)]
 pub(in crate::server) struct Connections {
     seats: Vec<Option<Seat>>,
-    timers: Timers<ConnId>,
     count: usize,
     addresses: HashMap<IpAddr, usize>,
     last_serial: u64,
@@ -77,8 +73,6 @@ impl Connections {
             lost: Vec::new(),
             address,
             waker: None,
-            deadline: Moment::NEVER,
-            timer_at: Moment::NEVER,
             answer: None,
         };
         if let Some(address) = address {
@@ -97,7 +91,6 @@ impl Connections {
         let place = self.seats.get_mut(id.place());
         let is_its = |seat: &mut Seat| seat.id == id;
         let Some(seat) = place.and_then(|place| place.take_if(is_its)) else { return };
-        self.timers.reset(id, seat.timer_at, Moment::NEVER);
         self.count -= 1;
         if let Some(address) = seat.address {
             if let Some(count) = self.addresses.get_mut(&address) {
@@ -157,43 +150,6 @@ impl Connections {
         seats.filter_map(|seat| seat.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 
-    /// When the connection is to be woken next if nothing else happens.
-    pub(super) fn set_deadline(&mut self, id: ConnId, deadline: Moment) {
-        let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
-        let Some(seat) = place.filter(|seat| seat.id == id) else { return };
-        // News wait for nothing.
-        let deadline = if seat.lost.is_empty() { deadline } else { Moment::from_micros(0) };
-        seat.deadline = deadline;
-        if deadline < seat.timer_at {
-            self.timers.reset(id, seat.timer_at, deadline);
-            seat.timer_at = deadline;
-        }
-    }
-
-    pub(in crate::server) fn is_late(&mut self, id: ConnId, now: Moment) -> bool {
-        self.get(id).is_some_and(|seat| seat.kicked || seat.deadline <= now)
-    }
-
-    pub(super) fn next_deadline(&self) -> Moment {
-        self.timers.next()
-    }
-
-    /// Wakes connections whose deadline has come, at most `most` of them.
-    pub(super) fn wake_late(&mut self, now: Moment, most: usize) {
-        for _ in 0..most {
-            let Some(id) = self.timers.pop(now) else { break };
-            let place = self.seats.get_mut(id.place()).and_then(Option::as_mut);
-            let Some(seat) = place.filter(|seat| seat.id == id) else { continue };
-            seat.timer_at = Moment::NEVER;
-            if seat.deadline <= now {
-                seat.waker.iter().for_each(Waker::wake_by_ref);
-            } else if seat.deadline < Moment::NEVER {
-                seat.timer_at = seat.deadline;
-                self.timers.reset(id, Moment::NEVER, seat.deadline);
-            }
-        }
-    }
-
     /// Gives a waiting connection its answer, which may be sent when `mark` is reached.
     pub(super) fn answer(&mut self, id: ConnId, answer: Answer, mark: Option<Mark>) {
         if let Some(seat) = self.get_mut(id) {
@@ -241,11 +197,10 @@ impl Connections {
         }
     }
 
-    /// A hold was taken from a connection: its deadline is now, so that it says so.
+    /// A hold was taken from a connection, which is woken to say so.
     pub(super) fn note_lost(&mut self, id: ConnId, token: Token) {
         let Some(seat) = self.get_mut(id).filter(|seat| seat.hears_lost) else { return };
         seat.lost.push(token);
-        self.set_deadline(id, Moment::from_micros(0));
         self.wake(id);
     }
 

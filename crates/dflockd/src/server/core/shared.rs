@@ -1,52 +1,67 @@
-//! State that all tasks of a server share besides the core: the clock, the secrets, the shutdown.
+//! What all tasks of a server share: the core, the clock, the secrets, the shutdown. Signals and HTTP control a running
+//! server by it.
 
-use super::Tallies;
-use super::connections::Connections;
-use super::penalties::Penalties;
-use super::recording::Recording;
-use super::watching::Watchers;
-use super::{Core, Shared};
+use super::{Core, Readiness, STATS_PIECE_BYTES, Tallies};
 use crate::server::access::Access;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
-use crate::server::mint::ServerMint;
 use crate::server::settings::Settings;
 use crate::server::tls::{self, Tls};
 use crate::server::transport::{Peer, Transport};
 use leases::journal::Failed;
-use leases::{AutoRelease, ConnId, Engine, Moment, Seconds};
+use leases::wire::StatsCursor;
+use leases::{AutoRelease, Census, ConnId, Counters, Key, Moment, Progress};
+use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
-use std::hash::RandomState;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    start: Instant,
+    core: Mutex<Core>,
+    /// The secrets that a new connection must show, and its TLS settings. Both may change while the server runs.
+    open: Mutex<(Arc<Access>, Option<Tls>)>,
+    kicked: AtomicBool,
+    changed: Notify,
+    #[cfg(feature = "etcd")]
+    standby: Standby,
+}
+
+/// The metrics of a server at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    /// Events in the engine since the start.
+    pub(crate) engine: Counters,
+    /// Events at the connections since the start.
+    pub(crate) connections: Tallies,
+    /// Connections now.
+    pub(crate) open_connections: usize,
+    /// Clients that wait for changes of keys.
+    pub(crate) watchers: usize,
+    /// Keys, holders and waiters now.
+    pub(crate) census: Census,
+    /// The metrics of the record in etcd, if there is one.
+    pub(crate) etcd: Option<EtcdNumbers>,
+    /// Whether the server is shutting down.
+    pub(crate) draining: bool,
+    /// The time since the start.
+    pub(crate) uptime: Duration,
+}
+
 impl Shared {
-    pub(in crate::server) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let start = Instant::now();
-        let mut engine = Engine::new(settings.caps, ServerMint::new(0), RandomState::new());
-        if settings.startup_grace > Seconds::ZERO {
-            engine.close(Moment::default().after(settings.startup_grace));
-        }
-        let core = Core {
-            engine,
-            recording: Recording::new(&settings),
-            connections: Connections::default(),
-            watchers: Watchers::default(),
-            penalties: Penalties::default(),
-            armed: Moment::NEVER,
-            driver: None,
-            draining: false,
-            tallies: Tallies::default(),
-        };
         let open = (Arc::new(settings.access.clone()), settings.tls.clone());
         Self {
             open: Mutex::new(open),
+            core: Mutex::new(Core::new(&settings)),
             settings,
             start,
-            core: Mutex::new(core),
             kicked: AtomicBool::new(false),
             changed: Notify::new(),
             #[cfg(feature = "etcd")]
@@ -56,12 +71,12 @@ impl Shared {
 
     /// What this server knows of the others.
     #[cfg(feature = "etcd")]
-    pub(in crate::server) const fn standby(&self) -> &Standby {
+    pub(crate) const fn standby(&self) -> &Standby {
         &self.standby
     }
 
     /// The number of connections that are passed on to another server.
-    pub(in crate::server) fn passed(&self) -> usize {
+    pub(crate) fn passed(&self) -> usize {
         #[cfg(feature = "etcd")]
         return self.standby.passed();
         #[cfg(not(feature = "etcd"))]
@@ -69,7 +84,7 @@ impl Shared {
     }
 
     /// Whether all clients have left.
-    pub(in crate::server) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         #[cfg(feature = "etcd")]
         if self.standby.is_busy() {
             return false;
@@ -77,33 +92,36 @@ impl Shared {
         self.core().connections.len() == 0
     }
 
-    pub(in crate::server) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         let micros = self.start.elapsed().as_micros();
         Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 
-    pub(in crate::server) fn instant(&self, moment: Moment) -> Option<Instant> {
+    pub(crate) fn instant(&self, moment: Moment) -> Option<Instant> {
         self.start.checked_add(Duration::from_micros(moment.micros()))
     }
 
-    pub(in crate::server) fn set_open(&self, access: Access, tls: Option<Tls>) {
+    /// From now on, these secrets are valid, and new connections use these TLS settings. Existing connections stay.
+    pub(crate) fn reload(&self, access: Access, tls: Option<Tls>) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         *open = (Arc::new(access), tls);
     }
 
-    pub(in crate::server) fn access(&self) -> Arc<Access> {
+    /// The secrets that are valid now.
+    pub(crate) fn access(&self) -> Arc<Access> {
         Arc::clone(&self.open.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    pub(in crate::server) fn tls(&self) -> Option<Tls> {
+    /// The TLS settings of new connections.
+    pub(crate) fn tls(&self) -> Option<Tls> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Ready when all that was read or changed so far may be told.
+    /// Ready when all that was read or changed so far may be told: it is recorded, and no other server has led since.
     ///
     /// # Errors
     /// Holds cannot be recorded, or the term is over, so it may be wrong.
-    pub(in crate::server) async fn recorded(&self) -> Result<(), Failed> {
+    pub(crate) async fn recorded(&self) -> Result<(), Failed> {
         let mark = {
             let mut core = self.core();
             if !core.is_available() {
@@ -116,14 +134,14 @@ impl Shared {
     }
 
     /// Removes the holds and waits of a connection that has ended.
-    pub(in crate::server) fn leave(&self, id: ConnId, auto: AutoRelease) {
+    pub(crate) fn leave(&self, id: ConnId, auto: AutoRelease) {
         let now = self.now();
         self.core().leave(id, now, auto);
         self.changed.notify_one();
     }
 
     /// Makes every connection end now.
-    pub(in crate::server) fn kick(&self) {
+    pub(crate) fn kick(&self) {
         self.kicked.store(true, Ordering::Relaxed);
         #[cfg(feature = "etcd")]
         self.standby.kick();
@@ -131,12 +149,12 @@ impl Shared {
     }
 
     /// Whether there are as many connections as the system's limits allow.
-    pub(in crate::server) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let most = self.settings.max_descriptors;
         most > 0 && self.core().connections.len() + self.passed() >= most
     }
 
-    pub(in crate::server) fn is_kicked(&self) -> bool {
+    pub(crate) fn is_kicked(&self) -> bool {
         self.kicked.load(Ordering::Relaxed)
     }
 
@@ -164,11 +182,93 @@ impl Shared {
     }
 
     /// Notified when draining begins, when a connection has left, and when a standby has come.
-    pub(in crate::server) const fn changed(&self) -> &Notify {
+    pub(crate) const fn changed(&self) -> &Notify {
         &self.changed
     }
 
     pub(in crate::server) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the shutdown: no new connections are accepted, and waits end with `error_draining`. May be called
+    /// twice.
+    pub(crate) fn drain(&self) {
+        let now = self.now();
+        self.core().drain(now);
+        self.changed.notify_one();
+    }
+
+    /// Whether [`Shared::drain`] was called.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.core().draining
+    }
+
+    /// How long a client that has just shown a wrong secret has to wait for the answer.
+    pub(crate) fn penalty(&self) -> Duration {
+        let now = self.now();
+        Duration::from_micros(self.core().penalties.next(now).micros_since(now))
+    }
+
+    /// Takes away all holds of a key; returns their number.
+    ///
+    /// # Errors
+    /// Holds cannot be recorded; some of them may be gone.
+    pub(crate) async fn force_release(&self, key: Key<'_>) -> Result<usize, Failed> {
+        let now = self.now();
+        let released = self.core().force_release(now, key)?;
+        self.recorded().await?;
+        Ok(released)
+    }
+
+    /// Whether the locks are in this process.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn has_locks(&self) -> bool {
+        !self.settings.is_shared() || self.standby.leads()
+    }
+
+    /// Ends the connection with this number; false if there is none.
+    pub(crate) fn kick_one(&self, serial: u64) -> bool {
+        self.core().connections.kick(serial)
+    }
+
+    /// Whether clients should use this server.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let now = self.now();
+        #[cfg(feature = "etcd")]
+        if self.standby.has_link() && !self.is_draining() {
+            return Readiness::READY;
+        }
+        self.core().readiness(self.settings.state.as_deref(), now)
+    }
+
+    /// The metrics now.
+    pub(crate) fn numbers(&self) -> Numbers {
+        #[cfg(feature = "etcd")]
+        let etcd = self.standby.numbers();
+        #[cfg(not(feature = "etcd"))]
+        let etcd: Option<EtcdNumbers> = None;
+        let passed = self.passed();
+        let core = self.core();
+        Numbers {
+            engine: *core.engine.counters(),
+            connections: core.tallies,
+            open_connections: core.connections.len() + passed,
+            watchers: core.watchers.len(),
+            census: *core.engine.census(),
+            // What the clients of a leader see of it.
+            etcd: etcd.map(|etcd| EtcdNumbers {
+                full: if etcd.leads { core.recording.is_full } else { etcd.full },
+                ..etcd
+            }),
+            draining: core.draining,
+            uptime: Duration::from_micros(self.now().micros()),
+        }
+    }
+
+    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of
+    /// about 64 KiB, between which others are to be served.
+    pub(crate) fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
+        let now = self.now();
+        self.core().stats(now, cursor, out, STATS_PIECE_BYTES)
     }
 }

@@ -160,7 +160,7 @@ mod tests {
             let woken = |(_, woken): &(ConnId, Arc<Woken>)| woken.0.load(Ordering::Relaxed);
             let before: Vec<usize> = self.watchers.iter().map(woken).collect();
             let now = self.shared.now();
-            self.shared.core().turn(now, Waker::noop());
+            self.shared.core().turn(now);
             let after = self.watchers.iter().map(woken);
             let changed = before.iter().zip(after).enumerate().filter(|(_, (a, b))| *a != b);
             changed.map(|(place, _)| place).collect()

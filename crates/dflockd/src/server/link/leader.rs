@@ -7,7 +7,7 @@ use super::{
 };
 use crate::server::core::Shared;
 use crate::server::listener;
-use crate::server::transport::{LinkSocket, Peer, Stream, Transport};
+use crate::server::transport::{LinkSocket, Peer};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
@@ -15,9 +15,12 @@ use hyper::http::request::Parts;
 use hyper::http::{Request, Response, StatusCode};
 use leases::journal::Failed;
 use leases::{Key, Token};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::timeout;
 
 /// How long the last answers of a term may take on their way.
@@ -25,17 +28,24 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Serves standbys for as long as the server runs.
 pub(in crate::server) async fn serve_standbys(shared: Arc<Shared>) {
-    let Some(mut links) = shared.standby().take_links() else { return };
-    while let Some((transport, peer)) = links.recv().await {
-        tokio::spawn(serve(Arc::clone(&shared), transport, peer));
+    let (sender, mut standbys) = unbounded_channel();
+    let _it_is_the_first = shared.standby().standbys.set(sender);
+    while let Some((transport, peer, shown)) = standbys.recv().await {
+        tokio::spawn(serve(Arc::clone(&shared), LinkSocket(transport), peer, shown));
     }
 }
 
 /// Serves a standby until the link or the term ends.
-async fn serve(shared: Arc<Shared>, transport: Transport, peer: String) {
+async fn serve(shared: Arc<Shared>, mut socket: LinkSocket, peer: Peer, shown: String) {
     let _counted = shared.standby().count_link(shared.changed());
     let mut builder = Builder::new();
-    let handshake = configure!(builder).handshake::<_, Bytes>(LinkSocket(transport));
+    let answer = format!("ok {shown}\n");
+    let handshake = async {
+        socket.write_all(answer.as_bytes()).await?;
+        socket.flush().await?;
+        let handshake = configure!(builder).handshake::<_, Bytes>(socket);
+        handshake.await.map_err(io::Error::other)
+    };
     let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
     tracing::info!(%peer, "a standby is linked");
     let origin = Arc::<Origin>::default();
@@ -85,12 +95,7 @@ fn begin(
             match accept(StatusCode::OK) {
                 Some(sender) => {
                     let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
-                    listener::spawn(
-                        shared,
-                        Transport::plain(Stream::Link(Box::new(stream))),
-                        seat,
-                        peer,
-                    );
+                    listener::spawn(shared, stream.into(), seat, peer);
                 }
                 None => listener::dismiss(shared, seat),
             }
@@ -98,7 +103,9 @@ fn begin(
         HTTP => {
             if let Some(sender) = accept(StatusCode::OK) {
                 let stream = LinkStream::of_leader(sender, receiver, Arc::default());
-                shared.standby().pass_http(stream);
+                // Nobody takes it where there is no HTTP.
+                let _ =
+                    shared.standby().http.get().map(|http| http.send(LinkSocket(stream.into())));
             }
         }
         RELEASE => release(shared, &head, respond),

@@ -14,7 +14,7 @@
 pub(super) mod leader;
 pub(super) mod place;
 pub(super) mod standby;
-pub(crate) mod stream;
+pub(super) mod stream;
 
 use h2::Reason;
 use std::pin::pin;

@@ -1,9 +1,7 @@
 //! What a server knows of the others: where the locks are, and what is under way over links.
 
-#[cfg(feature = "http")]
-use super::HTTP;
 use super::stream::LinkStream;
-use super::{COMMAND, DRAINING, HANDSHAKE, LEADER_SHOWS, STANDBY_SHOWS, proof};
+use super::{COMMAND, DRAINING, HANDSHAKE, HTTP, LEADER_SHOWS, STANDBY_SHOWS, proof};
 use crate::server::access::AuthToken;
 use crate::server::transport::{LinkSocket, Peer, Transport};
 use h2::SendStream;
@@ -13,10 +11,9 @@ use hyper::http::Request;
 use leases::wire::{Caps, MAX_LINE_BYTES, Scan, scan};
 use leases_etcd::{EtcdNumbers, Observer, random};
 use std::future::poll_fn;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
@@ -39,14 +36,8 @@ pub(in crate::server) enum Place {
     Nowhere,
 }
 
-/// Both ends, the second one until it is taken.
-type Links = (
-    mpsc::UnboundedSender<(Transport, String)>,
-    Mutex<Option<mpsc::UnboundedReceiver<(Transport, String)>>>,
-);
-
 /// What a server knows of the others.
-pub(in crate::server) struct Standby {
+pub(crate) struct Standby {
     place: watch::Sender<Place>,
     /// What a standby must show to this server while it leads.
     pub(in crate::server) secret: String,
@@ -54,14 +45,13 @@ pub(in crate::server) struct Standby {
     passed: AtomicUsize,
     links: AtomicUsize,
     kicked: watch::Sender<bool>,
-    observer: OnceLock<Observer>,
-    new_links: Links,
+    pub(super) observer: OnceLock<Observer>,
     /// For connections that may become links, beyond the limits of clients.
     greetings: Semaphore,
-    /// Streams of HTTP from standbys.
-    http: mpsc::UnboundedSender<LinkStream>,
-    #[cfg(feature = "http")]
-    http_streams: Mutex<Option<mpsc::UnboundedReceiver<LinkStream>>>,
+    /// Takes the connections of standbys, and what is shown to them.
+    pub(super) standbys: OnceLock<mpsc::UnboundedSender<(Transport, Peer, String)>>,
+    /// Takes the streams of HTTP from standbys.
+    pub(super) http: OnceLock<mpsc::UnboundedSender<LinkSocket>>,
 }
 
 /// Counted while it exists.
@@ -76,8 +66,6 @@ impl Drop for Counted<'_> {
 
 impl Standby {
     pub(in crate::server) fn new() -> Self {
-        let (new_links, taken) = mpsc::unbounded_channel();
-        let (http, _http_streams) = mpsc::unbounded_channel();
         Self {
             place: watch::channel(Place::Changing).0,
             secret: format!("{:016x}{:016x}", random(), random()),
@@ -85,11 +73,9 @@ impl Standby {
             links: AtomicUsize::new(0),
             kicked: watch::channel(false).0,
             observer: OnceLock::new(),
-            new_links: (new_links, Mutex::new(Some(taken))),
             greetings: Semaphore::new(GREETINGS),
-            http,
-            #[cfg(feature = "http")]
-            http_streams: Mutex::new(Some(_http_streams)),
+            standbys: OnceLock::new(),
+            http: OnceLock::new(),
         }
     }
 
@@ -127,11 +113,6 @@ impl Standby {
         Counted(&self.passed, changed)
     }
 
-    /// Set once.
-    pub(super) fn set_observer(&self, observer: &Observer) {
-        let _it_is_the_first = self.observer.set(observer.clone());
-    }
-
     /// Ready when all that are passed on are to end.
     pub(super) async fn kicked(&self) {
         let _ = self.kicked.subscribe().wait_for(|kicked| *kicked).await;
@@ -157,27 +138,14 @@ impl Standby {
             }
         };
         if let Ok(Some(shown)) = timeout(HANDSHAKE, greeting).await {
-            self.welcome(transport, peer, &shown).await;
+            self.welcome(transport, peer, shown);
         }
     }
 
-    /// Shows a standby that this is the leader, and hands the connection over as a link.
-    pub(in crate::server) async fn welcome(&self, transport: Transport, peer: Peer, shown: &str) {
-        let mut socket = LinkSocket(transport);
-        let answer = format!("ok {shown}\n");
-        let sent = async {
-            socket.write_all(answer.as_bytes()).await?;
-            socket.flush().await
-        };
-        if let Ok(Ok(())) = timeout(HANDSHAKE, sent).await {
-            // Nobody takes it when the server ends.
-            let _ = self.new_links.0.send((socket.0, peer.to_string()));
-        }
-    }
-
-    /// The connections that become links; once.
-    pub(super) fn take_links(&self) -> Option<mpsc::UnboundedReceiver<(Transport, String)>> {
-        self.new_links.1.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Hands the connection of a standby over as a link.
+    pub(in crate::server) fn welcome(&self, transport: Transport, peer: Peer, shown: String) {
+        // Nobody takes it when the server ends.
+        let _ = self.standbys.get().map(|standbys| standbys.send((transport, peer, shown)));
     }
 
     /// This server leads from now on, or no longer.
@@ -233,24 +201,17 @@ impl Standby {
     }
 
     /// A stream to the leader's side of HTTP; `None` without a link.
-    #[cfg(feature = "http")]
-    pub(in crate::server) async fn open_http(&self) -> Option<LinkStream> {
+    pub(crate) async fn open_http(&self) -> Option<LinkSocket> {
         let place = self.place.borrow().clone();
         let Place::Link(link) = place else { return None };
-        open(link, HTTP, &[]).await.ok()
-    }
-
-    pub(super) fn pass_http(&self, stream: LinkStream) {
-        // Nobody takes it where there is no HTTP.
-        let _ = self.http.send(stream);
+        Some(LinkSocket(open(link, HTTP, &[]).await.ok()?.into()))
     }
 
     /// The streams of HTTP from standbys; once.
-    #[cfg(feature = "http")]
-    pub(in crate::server) fn take_http_streams(
-        &self,
-    ) -> Option<mpsc::UnboundedReceiver<LinkStream>> {
-        self.http_streams.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(crate) fn take_http_streams(&self) -> mpsc::UnboundedReceiver<LinkSocket> {
+        let (sender, streams) = mpsc::unbounded_channel();
+        let _it_is_the_first = self.http.set(sender);
+        streams
     }
 }
 

@@ -18,15 +18,15 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring::default_provider};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use std::future::poll_fn;
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 /// The pause between two attempts to link.
@@ -40,7 +40,7 @@ const BUFFER_BYTES: usize = 4096;
 
 /// Keeps the link to the leader, for as long as the server runs.
 pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
-    shared.standby().set_observer(&observer);
+    let _it_is_the_first = shared.standby().observer.set(observer.clone());
     let mut seen = observer.watch();
     let mut deposed = None;
     // Clients wait until etcd has answered for the first time.
@@ -51,8 +51,12 @@ pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
         let last = seen.borrow_and_update().clone();
         match last {
             Seen::Other { contact, .. } => {
-                let leader = Leader { contact };
-                leader.keep_link(&shared, &observer, &mut seen, &mut deposed).await;
+                tokio::select! {
+                    () = keep_link(&contact, &shared, &observer, &seen, &mut deposed) => {}
+                    () = is_succeeded(&contact, seen.clone()) => {
+                        shared.standby().set_elsewhere(Place::Changing);
+                    }
+                }
                 continue;
             }
             Seen::Unclear => shared.standby().set_elsewhere(Place::Nowhere),
@@ -65,110 +69,97 @@ pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
     }
 }
 
-struct Leader {
-    contact: Contact,
-}
-
-impl Leader {
-    /// Returns when another server leads, or nobody knows.
-    async fn keep_link(
-        &self,
-        shared: &Shared,
-        observer: &Observer,
-        seen: &mut watch::Receiver<Seen>,
-        deposed: &mut Option<Instant>,
-    ) {
-        let set = |place| shared.standby().set_elsewhere(place);
-        let (mut was_linked, mut has_said) = (false, false);
-        set(Place::Changing);
-        loop {
-            let linked = tokio::select! {
-                linked = timeout(HANDSHAKE, self.connect()) => linked.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
-                () = self.is_succeeded(seen) => return,
-            };
-            match linked {
-                Ok((link, mut connection)) => {
-                    tracing::info!(leader = self.contact.address, "linked to the leader");
-                    let silence =
-                        watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER, || {});
-                    set(Place::Link(link));
-                    (was_linked, has_said) = (true, false);
-                    tokio::select! {
-                        _ = connection => {}
-                        () = silence => {}
-                        () = self.is_succeeded(seen) => return set(Place::Changing),
-                    }
-                    tracing::warn!(leader = self.contact.address, "the link to the leader is lost");
-                    set(Place::Changing);
+/// Returns when nobody knows who leads.
+async fn keep_link(
+    leader: &Contact,
+    shared: &Shared,
+    observer: &Observer,
+    seen: &watch::Receiver<Seen>,
+    deposed: &mut Option<Instant>,
+) {
+    let set = |place| shared.standby().set_elsewhere(place);
+    let (mut was_linked, mut has_said) = (false, false);
+    set(Place::Changing);
+    loop {
+        let linked = timeout(HANDSHAKE, connect(leader)).await;
+        match linked.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
+            Ok((link, mut connection)) => {
+                tracing::info!(leader = leader.address, "linked to the leader");
+                let silence = watch_for_silence(connection.ping_pong(), SILENCE_OF_LEADER, || {});
+                set(Place::Link(link));
+                (was_linked, has_said) = (true, false);
+                tokio::select! {
+                    _ = connection => {}
+                    () = silence => {}
                 }
-                Err(err) => {
-                    if !std::mem::replace(&mut has_said, true) {
-                        tracing::warn!(leader = self.contact.address, %err, "cannot reach the leader");
-                    }
-                    // Its process has ended. Silence would prove nothing.
-                    let is_dead = was_linked && err.kind() == ErrorKind::ConnectionRefused;
-                    if is_dead && deposed.is_none_or(|last| last.elapsed() >= DEPOSE_EVERY) {
-                        *deposed = Some(Instant::now());
-                        let last = seen.borrow().clone();
-                        match last {
-                            Seen::Other { lease, contact } if contact == self.contact => {
-                                observer.depose(lease).await;
-                            }
-                            Seen::Other { .. } | Seen::Me | Seen::Unclear => {}
+                tracing::warn!(leader = leader.address, "the link to the leader is lost");
+                set(Place::Changing);
+            }
+            Err(err) => {
+                if !std::mem::replace(&mut has_said, true) {
+                    tracing::warn!(leader = leader.address, %err, "cannot reach the leader");
+                }
+                // Its process has ended. Silence would prove nothing.
+                let is_dead = was_linked && err.kind() == ErrorKind::ConnectionRefused;
+                if is_dead && deposed.is_none_or(|last| last.elapsed() >= DEPOSE_EVERY) {
+                    *deposed = Some(Instant::now());
+                    let last = seen.borrow().clone();
+                    if let Seen::Other { lease, contact } = last {
+                        if contact == *leader {
+                            observer.depose(lease).await;
                         }
                     }
                 }
             }
-            if *seen.borrow() == Seen::Unclear {
-                return;
-            }
-            tokio::select! {
-                () = sleep(RETRY) => {}
-                () = self.is_succeeded(seen) => return,
-            }
         }
-    }
-
-    /// Returns when another server leads.
-    async fn is_succeeded(&self, seen: &mut watch::Receiver<Seen>) {
-        let is_another = |seen: &Seen| match seen {
-            Seen::Other { contact, .. } => *contact != self.contact,
-            Seen::Me => true,
-            Seen::Unclear => false,
-        };
-        let _ = seen.wait_for(is_another).await;
-    }
-
-    async fn connect(&self) -> io::Result<(SendRequest<Bytes>, Connection<Box<dyn Io>, Bytes>)> {
-        let stream = TcpStream::connect(&self.contact.address).await?;
-        stream.set_nodelay(true)?;
-        let secret = &self.contact.secret;
-        let (mut io, shown, wanted): (Box<dyn Io>, _, _) = if self.contact.is_tls {
-            let name = ServerName::try_from("leader").map_err(io::Error::other)?;
-            let stream = TlsConnector::from(tls_of_link()?).connect(name, stream).await?;
-            let export = |label| {
-                let session = stream.get_ref().1;
-                session.export_keying_material([0; 32], label, Some(secret.as_bytes()))
-            };
-            let shown = proof(secret, Some(export(STANDBY_SHOWS).map_err(io::Error::other)?));
-            let wanted = proof(secret, Some(export(LEADER_SHOWS).map_err(io::Error::other)?));
-            (Box::new(stream), shown, wanted)
-        } else {
-            (Box::new(stream), proof(secret, None), proof(secret, None))
-        };
-        let frame = [COMMAND, b"\n", shown.as_bytes(), b"\n_\n"].concat();
-        io.write_all(&frame).await?;
-        io.flush().await?;
-        let wanted = format!("ok {wanted}\n");
-        let mut answer = vec![0; wanted.len()];
-        io.read_exact(&mut answer).await?;
-        if answer != wanted.as_bytes() {
-            return Err(io::Error::new(ErrorKind::PermissionDenied, "it is not the leader"));
+        if *seen.borrow() == Seen::Unclear {
+            return;
         }
-        let mut builder = Builder::new();
-        let builder = configure!(builder).initial_max_send_streams(super::STREAMS as usize);
-        builder.handshake(io).await.map_err(io::Error::other)
+        sleep(RETRY).await;
     }
+}
+
+/// Returns when another server leads.
+async fn is_succeeded(leader: &Contact, mut seen: watch::Receiver<Seen>) {
+    let is_another = |seen: &Seen| match seen {
+        Seen::Other { contact, .. } => contact != leader,
+        Seen::Me => true,
+        Seen::Unclear => false,
+    };
+    let _ = seen.wait_for(is_another).await;
+}
+
+async fn connect(
+    leader: &Contact,
+) -> io::Result<(SendRequest<Bytes>, Connection<Box<dyn Io>, Bytes>)> {
+    let stream = TcpStream::connect(&leader.address).await?;
+    stream.set_nodelay(true)?;
+    let secret = &leader.secret;
+    let (mut io, shown, wanted): (Box<dyn Io>, _, _) = if leader.is_tls {
+        let name = ServerName::try_from("leader").map_err(io::Error::other)?;
+        let stream = TlsConnector::from(tls_of_link()?).connect(name, stream).await?;
+        let export = |label| {
+            let session = stream.get_ref().1;
+            session.export_keying_material([0; 32], label, Some(secret.as_bytes()))
+        };
+        let shown = proof(secret, Some(export(STANDBY_SHOWS).map_err(io::Error::other)?));
+        let wanted = proof(secret, Some(export(LEADER_SHOWS).map_err(io::Error::other)?));
+        (Box::new(stream), shown, wanted)
+    } else {
+        (Box::new(stream), proof(secret, None), proof(secret, None))
+    };
+    let frame = [COMMAND, b"\n", shown.as_bytes(), b"\n_\n"].concat();
+    io.write_all(&frame).await?;
+    io.flush().await?;
+    let wanted = format!("ok {wanted}\n");
+    let mut answer = vec![0; wanted.len()];
+    io.read_exact(&mut answer).await?;
+    if answer != wanted.as_bytes() {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, "it is not the leader"));
+    }
+    let mut builder = Builder::new();
+    let builder = configure!(builder).initial_max_send_streams(super::STREAMS as usize);
+    builder.handshake(io).await.map_err(io::Error::other)
 }
 
 /// A connection to the leader.
@@ -279,25 +270,25 @@ pub(in crate::server) async fn pass(
         let _ = transport.send(status::ERROR_DRAINING);
         return transport.say_goodbye(&mut [0; BUFFER_BYTES]);
     };
-    let allowed = shared.settings.write_timeout;
-    let mut passage = Passage {
-        transport,
-        stream,
-        up: Vec::new(),
-        down: Vec::new(),
-        hears: true,
-        is_between_lines: true,
-        allowed: (allowed > Seconds::ZERO).then(|| Duration::from_secs(allowed.count())),
-        stall: None,
-        probe: None,
-    };
     tracing::debug!(%peer, "client connected, and is passed on");
+    let allowed = shared.settings.write_timeout;
+    let passage = Passage {
+        ends: Mutex::new(Ends { transport, stream, is_between_lines: true }),
+        allowed: if allowed > Seconds::ZERO {
+            Duration::from_secs(allowed.count())
+        } else {
+            Duration::MAX
+        },
+    };
     let parting = tokio::select! {
-        parting = std::future::poll_fn(|cx| passage.poll(cx)) => parting,
+        biased;
+        parting = passage.pass_down() => parting,
+        parting = passage.pass_up() => parting,
         () = standby.kicked() => Parting::Kicked,
     };
     tracing::debug!(%peer, ?parting, "client left");
-    let Passage { mut transport, stream, is_between_lines, .. } = passage;
+    let ends = passage.ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Ends { mut transport, stream, is_between_lines } = ends;
     match parting {
         Parting::Broken(err) => {
             shared.note_handshake(&transport, peer, None, &err);
@@ -333,114 +324,105 @@ enum Parting {
     Lost,
 }
 
-/// The bytes between a client and its stream.
-struct Passage {
+/// A client and its stream.
+struct Ends {
     transport: Transport,
     stream: LinkStream,
-    /// On the way to the leader.
-    up: Vec<u8>,
-    /// On the way to the client.
-    down: Vec<u8>,
-    /// Whether the client may send more, and the leader wants it.
-    hears: bool,
     /// Whether the client has received whole lines.
     is_between_lines: bool,
+}
+
+/// Both directions use both ends, in one task.
+struct Passage {
+    ends: Mutex<Ends>,
     /// How long a client may take to accept something.
-    allowed: Option<Duration>,
-    /// Runs while the client accepts nothing.
-    stall: Option<Pin<Box<Sleep>>>,
-    /// Runs after the client has closed its sending side.
-    probe: Option<Pin<Box<Sleep>>>,
+    allowed: Duration,
 }
 
 impl Passage {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
-        match self.poll_down(cx) {
-            Poll::Ready(parting) => Poll::Ready(parting),
-            Poll::Pending => self.poll_up(cx),
-        }
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes answers on to the client.
-    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
-        let mut buffer = [0; BUFFER_BYTES];
+    async fn pass_down(&self) -> Parting {
+        let mut bytes = Vec::new();
         loop {
-            while !self.down.is_empty() || self.transport.is_backlogged() {
-                match self.transport.poll_send(cx, &self.down) {
-                    Poll::Ready(Ok(count)) => drop(self.down.drain(..count.min(self.down.len()))),
-                    Poll::Ready(Err(_)) => return Poll::Ready(Parting::Gone),
-                    Poll::Pending => return self.poll_stall(cx),
+            while !bytes.is_empty() || self.ends().transport.is_backlogged() {
+                let sent = poll_fn(|cx| self.ends().transport.poll_send(cx, &bytes));
+                match timeout(self.allowed, sent).await {
+                    Ok(Ok(count)) => drop(bytes.drain(..count.min(bytes.len()))),
+                    Ok(Err(_)) => return Parting::Gone,
+                    Err(_) => return Parting::Deaf,
                 }
-                self.stall = None;
             }
-            match ready!(self.stream.poll_receive(cx, &mut buffer)) {
-                Ok(0) => return Poll::Ready(Parting::Closed),
-                Ok(count) => {
-                    self.down.extend_from_slice(buffer.get(..count).unwrap_or_default());
-                    self.is_between_lines = self.down.ends_with(b"\n");
-                }
-                Err(_) => return Poll::Ready(Parting::Lost),
+            let received = poll_fn(|cx| {
+                append(&mut bytes, |buffer| self.ends().stream.poll_receive(cx, buffer))
+            });
+            match received.await {
+                Ok(0) => return Parting::Closed,
+                Ok(_) => self.ends().is_between_lines = bytes.ends_with(b"\n"),
+                Err(_) => return Parting::Lost,
             }
         }
-    }
-
-    /// Ready when the client has accepted nothing for too long.
-    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
-        let Some(allowed) = self.allowed else { return Poll::Pending };
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(allowed)));
-        stall.as_mut().poll(cx).map(|()| Parting::Deaf)
     }
 
     /// Passes requests on to the leader.
-    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
-        let mut buffer = [0; BUFFER_BYTES];
+    async fn pass_up(&self) -> Parting {
+        let mut bytes = Vec::new();
         loop {
-            while !self.up.is_empty() {
-                let room = match self.stream.send(&self.up) {
-                    Ok(0) => match self.stream.poll_room(cx) {
-                        Poll::Ready(room) => room,
-                        Poll::Pending => {
-                            // It may leave while the leader does not read.
-                            return match self.transport.poll_end(cx) {
-                                Poll::Ready(_) => self.poll_gone(cx),
-                                Poll::Pending => Poll::Pending,
-                            };
-                        }
+            let received = poll_fn(|cx| {
+                append(&mut bytes, |buffer| self.ends().transport.poll_receive(cx, buffer))
+            });
+            match received.await {
+                Ok(0) => break self.ends().stream.finish(),
+                Ok(_) => {}
+                Err(err) => return Parting::Broken(err),
+            }
+            while !bytes.is_empty() {
+                let sent = self.ends().stream.send(&bytes);
+                let room = match sent {
+                    Ok(0) => tokio::select! {
+                        biased;
+                        room = poll_fn(|cx| self.ends().stream.poll_room(cx)) => room,
+                        // It may leave while the leader does not read.
+                        () = self.left() => return Parting::Gone,
                     },
-                    Ok(count) => {
-                        drop(self.up.drain(..count));
-                        Ok(())
-                    }
-                    Err(err) => Err(err),
+                    sent => sent.map(|count| drop(bytes.drain(..count))),
                 };
                 if room.is_err() {
                     // The leader says why, or the link is lost: the other direction shows it.
-                    self.up.clear();
-                    self.hears = false;
+                    self.gone().await;
+                    return Parting::Gone;
                 }
-            }
-            if !self.hears {
-                return self.poll_gone(cx);
-            }
-            match ready!(self.transport.poll_receive(cx, &mut buffer)) {
-                Ok(0) => {
-                    self.hears = false;
-                    self.stream.finish();
-                }
-                Ok(count) => self.up.extend_from_slice(buffer.get(..count).unwrap_or_default()),
-                Err(err) => return Poll::Ready(Parting::Broken(err)),
             }
         }
+        self.gone().await;
+        Parting::Gone
     }
 
-    /// Ready when a client that has closed its sending side is gone.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Parting> {
-        let probe = self.probe.get_or_insert_with(|| Box::pin(sleep(PROBE)));
-        if !probe.is_elapsed() {
-            ready!(probe.as_mut().poll(cx));
-        }
-        self.transport.probe();
-        ready!(self.transport.poll_gone(cx));
-        Poll::Ready(Parting::Gone)
+    /// Returns when a client is gone that sends bytes for which there is no room.
+    async fn left(&self) {
+        // An error is an end, too.
+        let _ = poll_fn(|cx| self.ends().transport.poll_end(cx)).await;
+        self.gone().await;
     }
+
+    /// Returns when a client that has closed its sending side is gone.
+    async fn gone(&self) {
+        sleep(PROBE).await;
+        self.ends().transport.probe();
+        poll_fn(|cx| self.ends().transport.poll_gone(cx)).await;
+    }
+}
+
+/// Appends what `receive` puts into a buffer.
+fn append(
+    bytes: &mut Vec<u8>,
+    receive: impl FnOnce(&mut [u8]) -> Poll<io::Result<usize>>,
+) -> Poll<io::Result<usize>> {
+    let mut buffer = [0; BUFFER_BYTES];
+    let count = ready!(receive(&mut buffer))?;
+    bytes.extend_from_slice(buffer.get(..count).unwrap_or_default());
+    Poll::Ready(Ok(count))
 }

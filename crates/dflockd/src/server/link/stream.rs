@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 
 /// See the module.
@@ -27,7 +26,7 @@ pub(crate) struct LinkStream {
 
 /// What the leader knows of a standby.
 #[derive(Default)]
-pub(crate) struct Origin {
+pub(in crate::server) struct Origin {
     /// Whether it is shutting down.
     pub(super) is_draining: AtomicBool,
     /// How often it has shown that it runs.
@@ -220,42 +219,5 @@ impl LinkStream {
         if timeout(FLUSH, ended).await.is_err() {
             self.sender.send_reset(GONE);
         }
-    }
-}
-
-/// For HTTP over the link.
-impl AsyncRead for LinkStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let count = ready!(self.poll_receive(cx, buffer.initialize_unfilled()))?;
-        buffer.advance(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for LinkStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            match self.send(bytes)? {
-                0 if !bytes.is_empty() => ready!(self.poll_room(cx))?,
-                count => return Poll::Ready(Ok(count)),
-            }
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.finish();
-        Poll::Ready(Ok(()))
     }
 }

@@ -4,8 +4,8 @@ use super::codec::{BootId, DirId, Doubt};
 use super::disk::{Disk, Synced};
 use super::load::{Found, Loaded, load};
 use super::promises::Origin;
-use crate::server::regular;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::time::{ClockId, clock_gettime};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -34,7 +34,7 @@ const BOOT_CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// A state directory that this process alone uses, with the content that was found.
 #[derive(Debug)]
-pub struct StateDir {
+pub(crate) struct StateDir {
     /// Held for as long as the process lives.
     _lock: Flock<File>,
     files: Files,
@@ -56,7 +56,7 @@ impl StateDir {
     ///
     /// # Errors
     /// An error of the system; [`ErrorKind::ResourceBusy`] if another server uses the directory.
-    pub fn open(path: &Path, synced: Synced) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, synced: Synced) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(err) if err.kind() == ErrorKind::AlreadyExists => {}
             result => result?,
@@ -116,8 +116,35 @@ fn taken(directory: &File, errno: nix::errno::Errno) -> io::Error {
     io::Error::new(ErrorKind::ResourceBusy, format!("{who} uses this state directory"))
 }
 
+/// Opens a file in this directory for reading and writing, or creates it. Anything may be in its place: only a regular
+/// file is opened, nothing blocks, and nothing is written before the open file was checked.
+///
+/// # Errors
+/// An error of the system; [`ErrorKind::InvalidData`] if it is not a regular file.
 fn open(directory: &File, name: &str, mode: nix::libc::mode_t) -> io::Result<File> {
-    regular::open(directory, Path::new(name), mode)
+    // Opening a device may already have an effect.
+    if let Ok(found) = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        check(name, &found)?;
+    }
+    let flags =
+        OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let file = openat(directory, name, flags, Mode::from_bits_truncate(mode))?;
+    check(name, &fstat(&file)?)?;
+    Ok(file.into())
+}
+
+fn check(name: &str, found: &FileStat) -> io::Result<()> {
+    let what = match SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) {
+        SFlag::S_IFREG => return Ok(()),
+        SFlag::S_IFDIR => "a directory",
+        SFlag::S_IFLNK => "a symbolic link",
+        SFlag::S_IFIFO => "a FIFO",
+        SFlag::S_IFSOCK => "a socket",
+        SFlag::S_IFCHR | SFlag::S_IFBLK => "a device",
+        _ => "something else",
+    };
+    let message = format!("{name} is {what}, not a regular file");
+    Err(io::Error::new(ErrorKind::InvalidData, message))
 }
 
 /// A file of the directory, and its content.

@@ -43,7 +43,7 @@ pub(super) enum Health {
 
 /// Whether answers wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Synced {
+pub(crate) enum Synced {
     /// They wait, so that a power cut loses nothing.
     Yes,
     /// They wait only until the kernel has the data, which outlives this process.

@@ -13,8 +13,8 @@ mod log_file;
 mod promises;
 
 pub(super) use codec::Doubt;
-pub use dir::StateDir;
-pub use disk::Synced;
+pub(crate) use dir::StateDir;
+pub(crate) use disk::Synced;
 pub(super) use journal::DiskJournal;
 
 /// For the fuzz target: reads any three files.
