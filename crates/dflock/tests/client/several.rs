@@ -453,13 +453,8 @@ impl Asked {
         all.join(" ")
     }
 
-    /// How many pings were refused.
-    fn pings(&self) -> usize {
-        self.1.load(Ordering::SeqCst)
-    }
-
-    /// How many renewals were answered, or are about to be.
-    fn renewals(&self) -> usize {
+    /// How many pings were refused, or how many renewals were answered or are about to be.
+    fn answers(&self) -> usize {
         self.1.load(Ordering::SeqCst)
     }
 
@@ -522,7 +517,7 @@ fn carry(
         }
         if lines[0] == "n" && number == 0 {
             let renewals = if relay == Relay::EndsBetweenRenewals { 2 } else { 1 };
-            until("the other connection renews", || asked.renewals() >= renewals);
+            until("the other connection renews", || asked.answers() >= renewals);
             return None;
         }
         if relay == Relay::FallsSilentBetweenRenewals && lines[0] == "n" && number == 1 {
@@ -846,7 +841,7 @@ fn a_connection_that_breaks_while_another_one_renews_ends_no_lease() {
         let mut leases = Claims::of(locks).unwrap().try_acquire().await.unwrap().unwrap();
         let lost = tokio::time::timeout(seconds(16), leases.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
-        assert!(asked.renewals() >= 2, "the second connection has renewed both");
+        assert!(asked.answers() >= 2, "the second connection has renewed both");
         leases.release().await.unwrap();
     });
     assert_free(&daemon);
@@ -867,7 +862,7 @@ fn a_short_lease_that_ends_while_another_connection_renews_ends_no_longer_one() 
         // Longer than the long lease.
         let lost = tokio::time::timeout(seconds(14), long.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
-        assert!(asked.renewals() > 2, "a third connection has renewed it");
+        assert!(asked.answers() > 2, "a third connection has renewed it");
         assert_eq!(short.loss(), Some(Loss::Unreachable), "it is not held again");
         long.release().await.unwrap();
     });
@@ -952,7 +947,7 @@ fn a_place_is_kept_at_a_server_that_does_not_know_pings() {
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
         let Entry::Queued(ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
-        while asked.pings() < 2 {
+        while asked.answers() < 2 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         assert_eq!(holder.ask("r", "k", &token), "ok");

@@ -31,18 +31,13 @@ impl Typist {
 
     /// In front of any program, without a shell behind it.
     fn program(daemon: &Daemon, words: &[&str]) -> Self {
-        Self::of(&daemon.address.to_string(), words)
-    }
-
-    /// In front of a program that is told of this server.
-    fn of(server: &str, words: &[&str]) -> Self {
         let terminal = testbed::pseudo_terminal();
         let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
         let own = Path::new(env!("CARGO_BIN_EXE_dflock")).parent().unwrap();
         let mut command = Command::new("setsid");
         command.arg("--ctty").args(words).env_clear();
         command.env("PATH", format!("{}:{PATH}", own.display()));
-        command.env("DFLOCK_SERVERS", server);
+        command.env("DFLOCK_SERVERS", daemon.address.to_string());
         command.stdin(copy(&terminal.slave)).stdout(copy(&terminal.slave)).stderr(terminal.slave);
         let child = command.spawn().expect("setsid (package util-linux)");
         drop(command);
