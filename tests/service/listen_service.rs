@@ -416,7 +416,8 @@ fn signals_that_do_no_harm(#[case] signal: Signal) {
 }
 
 /// Killed at any time, under load: every lock that was promised is there, what is there belongs
-/// to somebody, and when they are gone everything can be had again.
+/// to somebody, and when they are gone everything can be had again. No machine has these ports: one that exists is
+/// busy while the list of the kernel's locks, to which all programs add, cannot be read whole.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn killed_at_any_time_it_loses_no_lock() {
@@ -426,7 +427,7 @@ fn killed_at_any_time_it_loses_no_lock() {
         let mut promised: Vec<usize> = Vec::new();
         let mut clients: Vec<Client> = (0..4).map(|_| daemon.on_unix().greeted()).collect();
         for number in 0..24 {
-            clients[number % 4].say(&format!("lock ttyS{number} {}", holder.pid()));
+            clients[number % 4].say(&format!("lock ttyNone{number} {}", holder.pid()));
         }
         // From before the first to after the last, in steps of a fraction of one request.
         let delay = Duration::from_micros(150 * round);
@@ -445,7 +446,7 @@ fn killed_at_any_time_it_loses_no_lock() {
         }
         let locks: Vec<String> = daemon.ground.locks();
         for number in &promised {
-            assert!(locks.contains(&format!("LCK..ttyS{number}")), "{number} of {locks:?}");
+            assert!(locks.contains(&format!("LCK..ttyNone{number}")), "{number} of {locks:?}");
         }
         for name in locks.iter().filter(|name| name.starts_with("LCK")) {
             let content = std::fs::read_to_string(daemon.ground.path("lock").join(name));
@@ -454,12 +455,12 @@ fn killed_at_any_time_it_loses_no_lock() {
         daemon.begin();
         let mut client = daemon.on_unix().greeted();
         for number in &promised {
-            assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), BUSY);
+            assert_eq!(client.ask(&format!("lock ttyNone{number} {}", own())), BUSY);
         }
         drop(holder);
         for number in 0..24 {
-            assert_eq!(client.ask(&format!("lock ttyS{number} {}", own())), DONE);
-            assert_eq!(client.ask(&format!("unlock ttyS{number} {}", own())), DONE);
+            assert_eq!(client.ask(&format!("lock ttyNone{number} {}", own())), DONE);
+            assert_eq!(client.ask(&format!("unlock ttyNone{number} {}", own())), DONE);
         }
         let left: Vec<String> = daemon.ground.locks();
         assert!(left.iter().all(|name| !name.starts_with("LCK")), "{left:?}");
