@@ -372,8 +372,10 @@ pub fn free_port() -> u16 {
 /// Somebody who listens on such a port of this address.
 pub fn listen_on_free_port(address: &str) -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run side by side have numbers side by side: each begins elsewhere.
+    let first = std::process::id().wrapping_mul(97);
     loop {
-        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let next = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(20_000 + next % 12_000).unwrap();
         if let Ok(listener) = TcpListener::bind((address, port)) {
             return listener;
