@@ -139,7 +139,7 @@ fn a_process_that_outlives_the_command_keeps_nobody_out(#[values(PORT, CONSOLE)]
 /// close the kernel ends it.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn the_wrapper_is_killed() {
+fn a_killed_wrapper_leaves_the_mode_to_the_command() {
     let (_console, bench) = machine();
     let sleep = format!("exec 3<>{CONSOLE}; echo 0.; exec sleep 1000");
     let lfp = in_steps(&bench, CONSOLE, &[&sleep]);
@@ -155,7 +155,7 @@ fn the_wrapper_is_killed() {
 /// port is open to all, and anybody gets its lock.
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn the_wrapper_is_killed_at_every_call(
+fn the_mode_ends_wherever_the_wrapper_is_killed(
     #[values("inotify_init1", "inotify_add_watch", "pidfd_open", "pidfd_getfd", "ioctl")]
     call: &str,
 ) {

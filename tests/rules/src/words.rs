@@ -1,5 +1,5 @@
 //! Texts name only what exists: an identifier or a path in backquotes, in ARCHITECTURE.md, in the
-//! heads of files and in manual pages, stands somewhere in the tree.
+//! heads of files, in README and in docs, stands somewhere in the tree.
 
 use std::collections::BTreeSet;
 use std::path::Path;
