@@ -363,21 +363,21 @@ fn sigterm_ends_in_order() {
 #[rstest]
 #[case::replies_on_tcp(Daemon::on_tcp, "noop\n")]
 #[case::replies(Daemon::on_unix, "noop\n")]
-#[case::questions(Daemon::on_unix, "stat ttyS0\n")]
-#[case::a_wait(Daemon::on_unix, "wait ttyS0 1 100\nnoop\n")]
+#[case::questions(Daemon::on_unix, "stat ttyS1\n")]
+#[case::a_wait(Daemon::on_unix, "wait ttyS1 1 100\nnoop\n")]
 fn sigterm_loses_no_unlock(#[case] way: Way, #[case] before: &str) {
     let mut daemon = Daemon::start(&[]);
     let mut leaving = way(&daemon).greeted();
     let mut staying = way(&daemon).greeted();
     let ports = |first: u8| (first..first + 4).map(|number| format!("ttyS{number} {}", own()));
-    for port in ports(0).chain(ports(4)) {
+    for port in ports(1).chain(ports(5)) {
         assert_eq!(staying.ask(&format!("lock {port}")), DONE);
     }
     daemon.signal(Signal::SIGSTOP);
     let unlocks = |first| ports(first).map(|port| format!("unlock {port}\n")).collect::<String>();
-    leaving.say(&(before.repeat(1000) + &unlocks(0)));
+    leaving.say(&(before.repeat(1000) + &unlocks(1)));
     drop(leaving);
-    staying.say(&unlocks(4));
+    staying.say(&unlocks(5));
     daemon.signal(Signal::SIGTERM);
     daemon.signal(Signal::SIGCONT);
     assert_eq!(daemon.end().code(), Some(0));
