@@ -5,7 +5,7 @@
 //! * the same beside a stranger who has 20,000 locks in the kernel and takes and drops 5,000 more, and beside one
 //!   who has 100,000 and takes and drops 100 (goals: NOOP within 20 ms, LOCK within 2 and 5 seconds).
 //!
-//! `TMPDIR=/dev/shm cargo bench --bench listen`: lock directories are in memory on every machine of today. Needs root.
+//! `TMPDIR=/dev/shm cargo bench --bench listen`: the lock directories are in memory, as `/run/lock` is. Needs root.
 
 #![expect(
     clippy::expect_used,
@@ -143,12 +143,12 @@ fn locks() {
     }
 }
 
-/// A daemon that lets so many clients in.
+/// A daemon with room for all clients of this bench.
 fn daemon() -> Daemon {
     Daemon::start(&["--max-connections", "9000", "--max-per-user", "9000"])
 }
 
-/// A directory in memory, of the other user's.
+/// A directory in memory that belongs to another user.
 fn others_directory() -> tempfile::TempDir {
     let below = tempfile::Builder::new().tempdir_in("/dev/shm").expect("/dev/shm");
     std::os::unix::fs::chown(below.path(), Some(1000), Some(1000)).expect("root");

@@ -4,9 +4,9 @@
 //! The contenders run under the same inetd and are measured in turns: `greeter.c`, the smallest static
 //! C program that only greets and answers; lfpd; where `LFPD_OTHER` names its program, another build of
 //! lfpd, such as one for musl; and, where `LFPD_ORIGINAL` names its program, the server that comes with
-//! RXTX (`lockdaemon.c`, compiled with `cc -O2`; docs/figures.md says how); and, beside inetd, lfpd with
-//! `--listen`. The goals are ratios: sessions 0.8 of the greeter's and 1.0 of the original's, pairs 0.8 of the
-//! original's; with `--listen`, 5 times the sessions of lfpd under inetd.
+//! RXTX (`lockdaemon.c`, compiled with `cc -O2`; docs/figures.md says how). In the same turns, but without
+//! inetd, lfpd is measured with `--listen`. The goals are ratios: sessions 0.8 of the greeter's and 1.0 of the
+//! original's, pairs 0.8 of the original's; with `--listen`, 5 times the sessions of lfpd under inetd.
 //!
 //! `cargo bench --bench sessions`. Needs root (a machine of its own), gcc, and `.ci/install`.
 
@@ -72,7 +72,7 @@ fn main() {
         let port = 50001 + u16::try_from(contenders.len()).expect("a few");
         contenders.push(Contender { name, port, sessions: Vec::new(), pairs: Vec::new() });
         let service = format!("stream tcp nowait.1000000 {user} /run/test/{name} {name}");
-        // The daemon's port is its own.
+        // The daemon listens itself.
         if name != "--listen" {
             lines += &format!("127.0.0.1:{port} {service}\n");
         }

@@ -107,6 +107,6 @@ pub const OPENERS_OF_PORT: usize = 16;
 /// this.
 pub const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
-/// A line of the tables of connections has 150 bytes, and a connection within this host has two: whose each is must be
-/// found with as many as there may be.
+/// The kernel's tables of connections must be read whole, to find the user of each connection. A line has 150 bytes,
+/// and a connection within this host has two lines.
 const _: () = assert!(2 * 150 * CONNECTIONS_MAX <= ttylock::limits::PROC_NET_BYTES);

@@ -30,8 +30,8 @@ struct Machine {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// One test at a time: what another one starts has our files open until it is on its way, and so their `flock(2)`; and
-/// the kernel's list of locks is the same for all, some of which hold hundreds.
+/// One test at a time. A program that another test starts has our open files, and their `flock(2)`, until its
+/// execve(2). And all tests see the same list of kernel locks, to which some add hundreds.
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Machine {
@@ -78,7 +78,7 @@ impl Machine {
         listing(&self.path("lock"))
     }
 
-    /// Nothing is left of any lock.
+    /// Checks that no lock has left a file or a record.
     fn assert_free(&self) {
         assert_eq!((self.names(), records(self)), (Vec::new(), Vec::new()));
     }
@@ -203,7 +203,7 @@ fn links_are_busy_and_never_followed(#[case] name: &str) {
     assert!(target.exists());
 }
 
-/// A huge file is read only at its start.
+/// They make the port busy and stay, and nothing blocks. Of a huge file only the start is read.
 #[rstest]
 #[case::dangling_link(|path: &Path| symlink("/nowhere/at/all", path).unwrap())]
 #[case::fifo(|path: &Path| nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o666)).unwrap())]
@@ -443,7 +443,7 @@ fn directories_of_others_are_not_searched() {
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
 }
 
-/// Does this with mounts that nobody else has.
+/// Runs a test in a mount namespace of its own.
 fn with_own_mounts<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let alone = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
@@ -603,7 +603,7 @@ fn a_stranger_with_flock_on_the_lock_file_stops_no_release() {
     assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
 }
 
-/// A process of one who may read lock files, with `flock(2)` on one.
+/// A process of a user who may read lock files, with `flock(2)` on one of them.
 fn flocker(machine: &Machine, file: &Path, uid: u32) -> Holder {
     fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();
     Holder::flocking(file, uid)

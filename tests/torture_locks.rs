@@ -1,13 +1,13 @@
 //! Many processes take a few ports through every door at once, some are killed at any moment, and a
 //! witness shows that each port has one holder at any time.
 //!
-//! The doors: `lfpd` as inetd starts it, a daemon, WAIT at a daemon, `lfp --direct`, the library; and
-//! from a pid namespace with a boot_id of its own, as in a container, the first three again, where numbers
-//! are given out again soon. Some pass their lock to a child, which may be killed with it; some are let go
-//! of by FORCE. The killed stay zombies: nobody waits for them while it matters. `lfp clean` runs all the while, the daemon is killed now and then, and processes
-//! of somebody who has no say in it hold `flock(2)` on every lock file that they see. There are two
-//! witnesses: a `flock(2)`, and a file made with `O_EXCL` under a record lock. The kernel lets go of both when
-//! their holder is killed; a file that is there without its lock is a killed one's.
+//! The doors: `lfpd` as inetd starts it, a daemon, WAIT at a daemon, `lfp --direct`, the library; and from a pid
+//! namespace with a boot_id of its own, as in a container, the first three again, where numbers are given out again
+//! soon. Some pass their lock to a child, which may be killed with it; some are let go of by FORCE. The killed stay
+//! zombies: nobody waits for them while it matters. `lfp clean` runs all the while, the daemon is killed now and then,
+//! and processes of somebody who has no say in it hold `flock(2)` on every lock file that they see. There are two
+//! witnesses: a `flock(2)`, and a file made with `O_EXCL` under a record lock. The kernel lets go of both when their
+//! holder is killed; a file that is there without its lock is a killed one's.
 //!
 //! This program plays all parts; it has its own `main` so that it can start itself again. It makes
 //! itself a machine of its own, with the usual directories, so it needs root. It runs for seconds.
@@ -37,7 +37,7 @@ use rustix::fs::FlockOperation;
 use testbed::{Holder, Lots, until};
 use ttylock::{DeviceName, Layout, Outcome, Pass, Request, Table};
 
-/// The ports that are fought for. None of them is there, so that no flock matters.
+/// The number of contested ports. None of them exists, so no `flock(2)` on a node matters.
 const PORTS: u64 = 3;
 
 /// The ways to a lock. Each has takers of its own.
@@ -519,12 +519,12 @@ fn be_the_first(root: &str) {
     }
 }
 
-/// Each port can be had. What was killed in a pid namespace with a lock is known to be dead there alone.
+/// Checks that each port can be locked. Only in its own pid namespace is a killed holder known to be dead.
 fn assert_all_is_free() -> Table {
     let mut table = Table::new(Layout::native());
     for port in 0..PORTS {
         let request = request(&format!("ttyTorture{port}"), std::process::id());
-        // A receiver of one that was killed may be at its end still.
+        // The receiver of a lock from a killed process may not have ended yet.
         let free = || (table.lock(&request).outcome == Outcome::Done).then_some(());
         assert_eq!(until(Duration::from_secs(60), free), Some(()), "{request:?} stays taken");
         assert_eq!(table.unlock(&request).outcome, Outcome::Done);

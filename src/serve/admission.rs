@@ -82,8 +82,8 @@ mod tests {
 
     use super::*;
 
-    /// Connections in the order in which they came: of A or B, or in small letters if they have said nothing; `?` is
-    /// a silent one of a user who is not known. The limits are those of all and of a user.
+    /// The connections in the order in which they came: a letter is the user, and a small one means that the connection
+    /// is silent; `?` is a silent connection of an unknown user. The limits are those of all users and of one.
     #[rstest]
     #[case::below_the_limits("ab", (3, 2), 'a', Decision::Welcome)]
     #[case::the_users_oldest_silent_one_goes("abaa", (10, 3), 'a', Decision::Instead(0))]

@@ -53,15 +53,16 @@ impl Clients {
         self.moments().map(|(moment, ..)| moment).min()
     }
 
-    /// The connections that have their moment, and one turn each.
+    /// The connections that have something to do now. Each gets one turn.
     pub(super) fn due(&self, now: Instant) -> Vec<Token> {
         let moments = self.moments().map(|(moment, token, it)| (moment, token, it.goes_on()));
         due(moments, now)
     }
 }
 
-/// Of connections with their moments, those that have it now. Of those that go on by themselves, because they have sent
-/// more than one turn answers or try a contended request again, only the first one: other clients come in between.
+/// The connections whose moments have come. Some go on by themselves, because they have sent more than one turn
+/// answers, or because they try a contended request again. Of these, only the first is due, so that other clients come
+/// in between.
 fn due(moments: impl Iterator<Item = (Instant, Token, bool)>, now: Instant) -> Vec<Token> {
     let due = moments.filter(|(moment, ..)| *moment <= now);
     let (going_on, over): (Vec<_>, Vec<_>) = due.partition(|(.., goes_on)| *goes_on);

@@ -22,14 +22,14 @@ pub(crate) struct Client {
     pub(super) session: Session,
     pub(super) peer: Result<Peer, Stranger>,
     pub(super) id: WaiterId,
-    /// The attempts of the request that is being answered.
+    /// The attempts at the request that is being answered.
     pub(super) backoff: Option<Backoff>,
     /// The process that it waits for.
     pub(super) holder: Option<ProcessIdentity>,
 }
 
 impl Client {
-    /// The user at the other end, where the kernel tells.
+    /// The user at the other end, if the kernel tells it.
     pub(super) fn user(&self) -> User {
         self.peer.as_ref().ok().and_then(Peer::uid)
     }
@@ -39,12 +39,12 @@ impl Client {
         self.session.answer(outcome);
     }
 
-    /// The attempts of its request, which begins now unless it has begun.
+    /// The attempts at its request. If there was none yet, the first begins now.
     pub(super) fn under_way(&mut self) -> &mut Backoff {
         self.backoff.get_or_insert_with(|| Backoff::since(Instant::now()))
     }
 
-    /// The next attempt of its request is the last.
+    /// The next attempt at its request is the last.
     pub(super) fn retry_no_more(&mut self) {
         self.backoff = Some(self.under_way().used_up());
     }
@@ -53,7 +53,7 @@ impl Client {
         self.peer.as_ref().is_ok_and(Peer::is_on_tcp)
     }
 
-    /// The client is gone: a STAT or a LOCK that is being answered is given up. False for other requests.
+    /// The client is gone. Gives up a STAT or a LOCK that is being answered; false for other requests.
     pub(super) fn give_up_request(&mut self) -> bool {
         let gives_up = self.session.give_up();
         if gives_up {

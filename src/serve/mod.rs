@@ -43,17 +43,18 @@ pub(crate) use service::Service;
 /// How a daemon behaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// How long a connection may ask nothing.
+    /// How long a connection may be without a command.
     pub idle_timeout: Duration,
     /// Connections in all. Fewer when the system does not give enough descriptors.
     pub limit: usize,
     /// Connections of one user.
     pub limit_per_user: usize,
-    /// Whether it ends when it has had nothing to do for the idle time: the program that started it listens on, and starts
-    /// another (inetd `wait`).
+    /// Whether it ends after the idle time without clients: the program that started it goes on listening, and starts
+    /// the next one (inetd `wait`).
     pub ends_when_idle: bool,
-    /// Whether ports that are held open without a lock get one.
+    /// Whether a process that keeps a port open without a lock gets one.
     pub watch_opens: bool,
-    /// If ports are made exclusive while they are locked: all but these, by any of their names.
+    /// Ports that stay open to all, by any of their names, while others are made exclusive; `None`: none is made
+    /// exclusive.
     pub exclusive_except: Option<Vec<DeviceName>>,
 }

@@ -14,7 +14,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// With `lfp` and `lfpd` besides.
+    /// A machine of this layout, with `lfp` and `lfpd`.
     pub(crate) fn of(layout: Layout) -> Self {
         let layout = layout
             .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
@@ -54,7 +54,7 @@ impl Bench {
         self.sandbox.command("install").args(words).run().expect(0);
     }
 
-    /// The same wherever it is to listen.
+    /// A service that listens at this address, started for each connection.
     pub(crate) fn activate(&self, user: User, address: &str) -> Process<'_> {
         let words = ["--accept", "--inetd", "--listen", address, LFPD];
         let service = self.sandbox.command("systemd-socket-activate").args(words);
@@ -92,7 +92,7 @@ impl Bench {
         self.sandbox.command("sh").args(["-c", &line]).user(user)
     }
 
-    /// A lock file in a user's name.
+    /// A lock file that a user writes, with this pid.
     pub(crate) fn plant(&self, user: User, name: &str, pid: u32) {
         self.shell(user, &format!("printf '%10d\\n' {pid} >'/run/lock/{name}'")).expect(0);
     }
@@ -102,7 +102,7 @@ impl Bench {
         self.sandbox.command("sleep").arg(LONG).user(user).spawn()
     }
 
-    /// The same with a lock in its name.
+    /// Such a process, which has the lock of the port.
     pub(crate) fn holder(&self, user: User) -> Process<'_> {
         let holder = self.sleep(user);
         let pid = holder.pid().to_string();
@@ -115,7 +115,7 @@ impl Bench {
         self.holder_of("ttyW0")
     }
 
-    /// That of another port.
+    /// The pid in the lock file of any port.
     pub(crate) fn holder_of(&self, port: &str) -> Option<u32> {
         let content = self.sandbox.read(&format!("/run/lock/LCK..{port}"))?;
         String::from_utf8_lossy(&content).trim().parse().ok()

@@ -118,8 +118,8 @@ fn the_second_choice_is_tcp(#[case] user: User) {
     bench.assert_free();
 }
 
-/// Anybody can listen on port 50001 while the service does not, and at the socket's path where its directory was left
-/// open to all, and say 200 to everything.
+/// While the service does not listen, any user can listen on port 50001 and answer 200 to everything; also at the path
+/// of the socket, if its directory is open to all.
 #[rstest]
 #[case::on_the_port(TCP)]
 #[case::at_the_socket("/run/lfpd/lfpd.sock")]

@@ -1,6 +1,7 @@
-//! `lfp run --exclusive`, beside what it has in common with the service (`tests/service/exclusive_ports.rs`): whose
-//! descriptors count, what the far end sees, and what stays, whichever process dies at any moment. On pseudo-terminals, and for the last close on a virtual console: its
-//! driver forgets the exclusive mode then, as drivers of serial ports do.
+//! What `lfp run --exclusive` does not share with the service (`tests/service/exclusive_ports.rs` has the rest): which
+//! processes' descriptors count, what the far end sees, and what stays when a process dies at any moment. The tests use
+//! pseudo-terminals, and for the last close a virtual console: its driver forgets the exclusive mode then, as drivers
+//! of serial ports do.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -151,8 +152,8 @@ fn a_killed_wrapper_leaves_the_mode_to_the_command() {
     wait_until_shared(&bench, CONSOLE);
 }
 
-/// `lfp` is killed at each of the calls by which it makes a port exclusive. Whatever the command does then: when it has ended, the
-/// port is open to all, and anybody gets its lock.
+/// `lfp` is killed at each of the calls by which it makes a port exclusive. When the command has ended, the port is
+/// open to all, and any user gets its lock.
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn the_mode_ends_wherever_the_wrapper_is_killed(

@@ -102,7 +102,7 @@ fn wrong_usage_has_one_code(
 #[case::no_time("lfp", &["run", "-t", "soon", "x", "true"], "number of seconds")]
 #[case::no_time_for_semaphores("sema", &["run", "-t", "soon", "x", "true"], "number of seconds")]
 #[case::no_time_for_leases("dflock", &["run", "-t", "soon", "x", "true"], "number of seconds")]
-// clap would name an option that has some letters in common: no tip is better than a wrong one.
+// clap alone would suggest an option with some letters in common. No tip is better than a wrong one.
 #[case::no_such_letter("lfp", &["run", "-z", "x", "true"], NONE)]
 #[case::no_such_letter_of_semaphores("sema", &["run", "-u", "x", "true"], NONE)]
 #[case::no_such_option("dflock", &["run", "--force", "x", "true"], NONE)]
@@ -116,7 +116,7 @@ fn a_mistyped_word_gets_a_tip(#[case] program: &str, #[case] words: &[&str], #[c
     assert!(both.contains(tip) && (tip != NONE || !both.contains("tip:")), "{both}");
 }
 
-/// What is said where there is no tip.
+/// The message without a tip.
 const NONE: &str = "unexpected argument";
 
 const COMMANDS: [&str; 3] = ["lfp", "sema", "dflock"];

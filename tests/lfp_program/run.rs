@@ -131,8 +131,7 @@ fn the_service_is_gone_at_the_end() {
     assert!(told.said("stale"), "{told}");
 }
 
-/// The command runs as soon as the holder is gone, whether it let go or died; and a client that gave up does not get
-/// the port.
+/// The command runs as soon as the holder has released the port or died. A client that gave up does not get the port.
 #[rstest]
 #[case::in_line(Bench::listen as fn(&Bench, User) -> Process<'_>)]
 #[case::asking_again(Bench::serve)]

@@ -54,7 +54,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Whoever comes second, by the other name, does not get the port.
+    /// The second comer, which uses the other name, does not get the port: first the program, then `lfpd`.
     fn meet(&mut self, locked: &str, used: &str) {
         let name = self.program.name;
         let holder = somebody(self.sandbox);

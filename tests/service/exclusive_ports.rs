@@ -115,12 +115,12 @@ impl Ground {
         shell
     }
 
-    /// A shell of Alice's that has the lock of the service's, which makes ports exclusive.
+    /// A service with `--exclusive`, and a shell of Alice's that has its lock.
     fn scene(&self, steps: &[&str]) -> Scene<'_> {
         Scene::begin(self, SERVICE, EXCLUSIVE, PORT, steps)
     }
 
-    /// The same, where the shell has opened the port in its first step, which has become exclusive.
+    /// The same, after the shell's first step: it has opened the port, and the port is exclusive.
     fn opened(&self, steps: &[&str]) -> Scene<'_> {
         let mut scene = self.scene(&[&[&*open()], steps].concat());
         scene.shell.go_on(1);

@@ -188,7 +188,7 @@ fn the_answer_is_bounded() {
     assert_eq!(lines.len(), shown + 2);
 }
 
-/// What only the device shows.
+/// Only the device shows that the name leads outside.
 #[test]
 fn a_name_that_leads_outside_is_denied() {
     let answer = Wire::greeted(&Ground::new()).ask("stat /dev/stdin");

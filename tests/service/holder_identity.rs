@@ -24,7 +24,7 @@ fn all_is_seen() -> bool {
     fs::read_link("/proc/self/ns/pid").unwrap().to_str() == Some("pid:[4026531836]")
 }
 
-/// For a command whose processes have numbers of their own, and end with it.
+/// Starts a command in a pid namespace of its own. All processes of the namespace end with it.
 fn in_pid_namespace() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);

@@ -20,7 +20,7 @@ use ttylock::for_tests::LOCKS_OF_A_USER;
 
 use crate::wire::{BUSY, DONE, Wire, hold};
 
-/// How a client comes: [`Daemon::on_tcp`] or [`Daemon::on_unix`].
+/// How a client connects: [`Daemon::on_tcp`] or [`Daemon::on_unix`].
 type Way = fn(&Daemon) -> Client;
 
 /// On a Unix socket; on TCP, beside those of super-servers.
@@ -67,7 +67,7 @@ fn the_idle_are_sent_away(#[values("", "loc")] begun: &str) {
     assert_eq!(busy.ask("noop"), DONE);
 }
 
-/// Single bytes do not keep a session.
+/// Single bytes do not prolong a session.
 #[test]
 fn dribbling_is_idling() {
     let daemon = Daemon::start(&["--idle-timeout", "1"]);
@@ -75,7 +75,7 @@ fn dribbling_is_idling() {
     soon("the end", || client.stream.get_mut().write_all(b"x").is_err());
 }
 
-/// Nor does a line without end, however much of it there is to read when the idle time is over.
+/// A line without end does not prolong a session, however much of it is unread when the idle time is over.
 #[test]
 fn a_line_without_end_is_idling() {
     let daemon = Daemon::start(&["--idle-timeout", "1"]);
@@ -89,7 +89,7 @@ fn a_line_without_end_is_idling() {
     assert_eq!(daemon.ground.locks(), [""; 0]);
 }
 
-/// What it was sent before it stood still is answered, although the idle time is over.
+/// The daemon answers what was sent before it stood still, although the idle time is over.
 #[test]
 fn a_daemon_that_stood_still_answers_what_it_was_sent() {
     let daemon = Daemon::start(&["--idle-timeout", "1"]);
@@ -156,7 +156,7 @@ fn the_user_with_most_makes_room_for_others() {
     assert_eq!(nobody.ask("noop"), DONE);
 }
 
-/// A client that never waits for the service.
+/// A connection on which no call blocks.
 fn never_waiting(daemon: &Daemon) -> UnixStream {
     let stream = UnixStream::connect(&daemon.socket).unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -214,7 +214,7 @@ fn a_flood_of_commands_does_not_keep_anybody_from_work() {
     }
 }
 
-/// A turn answers one request: a client that has sent two is at its second when another one has had its first.
+/// A turn answers one request: the second request of one client comes after the first one of another.
 #[rstest]
 fn a_turn_answers_one_request(#[values(Daemon::on_tcp, Daemon::on_unix)] way: Way) {
     let daemon = Daemon::start(&[]);
@@ -415,9 +415,9 @@ fn signals_that_do_no_harm(#[case] signal: Signal) {
     assert_eq!(client.ask(&format!("unlock ttyS1 {}", own())), DONE);
 }
 
-/// Killed at any time, under load: every lock that was promised is there, what is there belongs
-/// to somebody, and when they are gone everything can be had again. No machine has these ports: one that exists is
-/// busy while the list of the kernel's locks, to which all programs add, cannot be read whole.
+/// The daemon is killed at any time, under load. Every lock that it has promised is there, every lock that is there has
+/// a holder, and when the holders are gone, every port can be locked again. No machine has these ports: one that exists
+/// is busy while the kernel's list of locks, to which all programs add, cannot be read whole.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn killed_at_any_time_it_loses_no_lock() {

@@ -9,7 +9,7 @@ pub(crate) fn daemon<'a>(sandbox: &'a Sandbox, options: &[&str]) -> Process<'a> 
     daemon_by(sandbox, &[], options)
 }
 
-/// The same by a program that starts it.
+/// A daemon that is started by another program, such as strace.
 pub(crate) fn daemon_by<'a>(sandbox: &'a Sandbox, by: &[&str], options: &[&str]) -> Process<'a> {
     let listen = format!("unix:{SOCKET}");
     let words = [by, &[LFPD, "--listen", &listen], options].concat();
@@ -19,14 +19,14 @@ pub(crate) fn daemon_by<'a>(sandbox: &'a Sandbox, by: &[&str], options: &[&str])
     process
 }
 
-/// A client of a user's, at the daemon's socket or where socat finds it, that has been greeted.
+/// A user's client at this address of socat's, after the greeting.
 pub(crate) fn client<'a>(sandbox: &'a Sandbox, user: User, address: &str) -> Process<'a> {
     let mut client = sandbox.command("socat").args(["-t30", "-", address]).user(user).spawn();
     client.expect("220 ");
     client
 }
 
-/// A client of a user's that waits for a device.
+/// A user's client that waits for a device.
 pub(crate) fn waiter<'a>(sandbox: &'a Sandbox, user: User, device: &str, pid: u32) -> Process<'a> {
     let mut client = client(sandbox, user, &format!("UNIX:{SOCKET}"));
     client.type_in(&format!("wait {device} {pid} 600\n"));
@@ -35,7 +35,7 @@ pub(crate) fn waiter<'a>(sandbox: &'a Sandbox, user: User, device: &str, pid: u3
     client
 }
 
-/// All that is said to a client of a user's that sends these lines, from the greeting to the end.
+/// All answers to a user's client that sends these lines, from the greeting to the end.
 pub(crate) fn said_at(sandbox: &Sandbox, user: User, address: &str, lines: &str) -> String {
     let mut client = client(sandbox, user, address);
     client.type_in(&format!("{lines}\nquit\n"));
@@ -48,7 +48,7 @@ pub(crate) fn said(sandbox: &Sandbox, user: User, line: &str) -> String {
     said_at(sandbox, user, &format!("UNIX:{SOCKET}"), line)
 }
 
-/// The code that the daemon answers to one line of a user's.
+/// The code of the daemon's answer to one line of a user.
 pub(crate) fn answer(sandbox: &Sandbox, user: User, line: &str) -> String {
     codes(&said(sandbox, user, line)).swap_remove(0)
 }
@@ -64,7 +64,7 @@ pub(crate) fn sleeper(sandbox: &Sandbox, user: User) -> Process<'_> {
     sandbox.command("sleep").arg("1000").user(user).spawn()
 }
 
-/// Processes of a user's with these numbers, for which nobody else may have them. The result is what has started them.
+/// Starts processes of a user with these numbers, which must be unused. Returns the shell that has started them.
 pub(crate) fn numbered<'a>(sandbox: &'a Sandbox, user: &str, numbers: &[u32]) -> Process<'a> {
     let script = "user=$1; shift; for number; do pid=; until [ \"$pid\" = $number ]; do \
                   [ -z \"$pid\" ] || kill -KILL $pid; \

@@ -57,7 +57,7 @@ fn over_tcp(
     assert!(sandbox.locks().is_empty());
 }
 
-/// Has `/proc` hide what others' processes do (1), or that there are any (2).
+/// Mounts `/proc` so that it hides what other users' processes do (1), or that they exist (2).
 fn hide(sandbox: &Sandbox, hidepid: u32) {
     let options = format!("remount,hidepid={hidepid}");
     assert_eq!(sandbox.command("mount").args(["-o", &options, "/proc"]).run().code(), 0);

@@ -145,7 +145,8 @@ fn a_tcp_client_gone_before_the_start_is_nobody() {
     writeln!(client, "unlock ttyS1 {}\nlock ttyS2 {GONE}\nquit", own()).unwrap();
     let port = client.local_addr().unwrap().port();
     drop(client);
-    // As long as its end is under way, or a program that another test starts has it open, the kernel tells who it was.
+    // The kernel tells the user as long as the socket is closing, or is open in a program that another test is
+    // starting.
     let is_open = |it: &TcpSocket| it.inode != 0 || it.state == TcpSocket::FIN_WAIT1;
     let is_closing = |it: &TcpSocket| it.port == port && is_open(it);
     soon("the end of the client's end", || !TcpSocket::all().iter().any(is_closing));
@@ -284,7 +285,7 @@ fn a_hostile_environment() {
     assert_eq!(wire.finish(), (transcript.answered(usize::MAX), Some(0)));
 }
 
-/// The service with these options.
+/// The command of the service with these options.
 fn with(ground: &Ground, options: &[&str]) -> Command {
     let mut command = ground.command();
     command.args(options);

@@ -23,7 +23,7 @@ fn waiting(daemon: &Daemon, device: &str, pid: u32, seconds: u32) -> Client {
     client
 }
 
-/// A daemon with a client that has a device for this process.
+/// A daemon, and a client that has locked a device for this process.
 fn owned() -> (Daemon, Client) {
     let daemon = Daemon::start(&[]);
     let mut owner = daemon.on_tcp().greeted();
@@ -178,7 +178,7 @@ fn wakes<L>(daemon: &Daemon, mut lock: impl FnMut(&mut Client) -> L, mut end: im
 #[test]
 fn the_end_of_a_flock_is_seen() {
     let daemon = Daemon::start(&[]);
-    // A node nobody locks, and that does not mind.
+    // A node that no other program locks, and that a lock does not disturb.
     let flock = Holder::flocking(Path::new("/dev/full"), geteuid().as_raw());
     let mut client = daemon.on_tcp().greeted();
     assert_eq!(client.ask(&format!("lock full {}", own())), BUSY);

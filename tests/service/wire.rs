@@ -13,10 +13,10 @@ use nix::sys::socket::{
 };
 use testbed::{Client, Ground, LIMIT, Transcript, ended, own};
 
-/// The answer to a command that was carried out.
+/// The answer to a command that was obeyed.
 pub(crate) const DONE: &str = "200 Command okay.";
 
-/// The answer where a device is another's.
+/// The answer if another process has the device.
 pub(crate) const BUSY: &str = "450 : File busy";
 
 /// The program under test on descriptors 0, 1 and 2 of one connection, as inetd would.
@@ -30,7 +30,7 @@ impl Wire {
         Self::start(ground.command())
     }
 
-    /// The same, with the greeting taken.
+    /// The same, after the greeting.
     pub(crate) fn greeted(ground: &Ground) -> Self {
         let wire = Self::on(ground);
         assert!(wire.receive().starts_with("220 "));
@@ -68,7 +68,7 @@ impl Wire {
         String::from_utf8(packet[..length].to_vec()).expect("text")
     }
 
-    /// Sends one line; the answer, without its end.
+    /// Sends one line, and returns the answer without its end.
     pub(crate) fn ask(&self, line: &str) -> String {
         assert!(self.send(format!("{line}\r\n").as_bytes()));
         self.receive().trim_end().to_owned()
@@ -78,7 +78,7 @@ impl Wire {
         self.child.id()
     }
 
-    /// Ends the input, takes all that is still said, and waits for the end, which has this code.
+    /// Ends the input and waits for the end. Returns what was still said, and the exit code.
     pub(crate) fn finish(self) -> (String, Option<i32>) {
         let _ = shutdown(self.ours.as_raw_fd(), Shutdown::Write);
         let mut said = String::new();
@@ -98,7 +98,7 @@ impl Wire {
     }
 }
 
-/// Starts the program with descriptors 0 and 1 on one end of a stream; the other end.
+/// Starts the program with descriptors 0 and 1 on one end of a stream, and returns the other end.
 pub(crate) fn on_stream(command: Command) -> (UnixStream, Child) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_read_timeout(Some(LIMIT)).unwrap();

@@ -46,7 +46,7 @@ fn run(program: &str, arguments: &[&str], page: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// In every reader, also on a terminal of the usual width.
+/// By each program that shows manual pages, also on a terminal of the usual width.
 #[rstest]
 #[case::man("man", &["--warnings", "--encoding=UTF-8", "--local-file"])]
 #[case::mandoc("mandoc", &["-T", "utf8", "-O", "width=78"])]

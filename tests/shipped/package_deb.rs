@@ -53,7 +53,7 @@ fn looked_at(part: &str) -> &'static str {
     rest.split_once("\n===").map_or(rest, |(part, _)| part)
 }
 
-/// What the script for all systems installs, and what only a package of Debian's has.
+/// The package has all that `packaging/install` installs, and what only Debian's packages have.
 #[test]
 #[ignore = "needs root: tests/run"]
 fn all_of_it_is_installed() {

@@ -490,7 +490,7 @@ fn the_links_of_a_package_lead_to_what_it_installs(
     assert!(links > 1, "{links} links");
 }
 
-/// What was installed by hand goes again, but for settings that were changed, and nothing else.
+/// `--uninstall` removes what was installed by hand, except changed settings, and nothing else.
 #[test]
 fn by_hand_all_of_it_goes_again() {
     let place = Place::new();

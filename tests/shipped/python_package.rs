@@ -65,7 +65,7 @@ print('FREE', flush=True)
 sys.stdin.readline()
 ";
 
-/// Alice's program holds the port until a line comes, and nobody else gets it meanwhile.
+/// Alice's program holds the port until it reads a line, and nobody else gets the port meanwhile.
 fn hold_and_let_go(sandbox: &Sandbox, script: &str, other: &str) {
     let mut alice = python(sandbox, script).user(User::Alice).spawn();
     alice.expect("HELD /dev/ttyW0");

@@ -1,11 +1,13 @@
 //! Locks in etcd by dflockd beside etcd's own, in one run on the same three members: cycles of
 //! acquire and release a second, by workers with a key each and by workers that all want one.
 //!
-//! `cargo bench -p dflockd --bench etcd`; with the words `stalls COUNT` only how long nobody is served around a fault, with `several`
-//! only what several keys cost.
-//! "v3lock" is etcd's lock service over gRPC with one lease
-//! per worker for the whole run, which is the least it can cost, and the members in turn, as etcd's own
-//! client spreads its calls; a token of dflockd has a lease of its own. Everything shares this machine, so only ratios mean something.
+//! `cargo bench -p dflockd --bench etcd`. With the words `stalls COUNT`, it measures only how long nobody is served
+//! after a fault; with `several`, only what several keys cost; with `standby`, all clients are those of a second
+//! server.
+//!
+//! "v3lock" is etcd's lock service over gRPC. Each worker has one lease for the whole run, which is the least that it
+//! can cost, and the calls go to the members in turn, as etcd's own client spreads them; in dflockd each token has a
+//! lease of its own. Everything shares this machine, so only ratios mean something.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +29,7 @@ const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
 const STALLS: usize = 5;
 const TAKES: usize = 100;
-/// How long a quorum is lost, and what follows a fault.
+/// How long a quorum is lost, and how long is measured after a fault.
 const LOST: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(6);
 /// For one answer of etcd without a leader.
@@ -86,7 +88,7 @@ where
     grpc.unary(tonic::Request::new(request), path, codec).await.expect("etcd answers").into_inner()
 }
 
-/// The program, and where it tells its numbers.
+/// The program, and the address of its metrics.
 struct Server(Daemon, SocketAddr);
 
 impl Server {
@@ -323,7 +325,8 @@ const FAULTS: [(&str, Fault); 6] = [
     ("SIGKILL of the other server", Fault::KillStandby),
 ];
 
-/// The longest time in which nobody gets anything: a client of a server that stays, and one of a member that stays.
+/// The longest time without a served request: of a client of a server that stays, and of a client of a member that
+/// stays.
 fn stall(fault: Fault) -> [Duration; 2] {
     let mut members = Cluster::start(&[]);
     let store = members.store();
@@ -363,7 +366,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// The middle of so many stalls, each with members of its own: who leads next, and when, is chance.
+/// The median of so many stalls, each with members of its own: which one leads next, and when, is chance.
 fn stalls(count: usize) {
     println!(
         "nobody is served for so many seconds: median (longest of {count})    dflockd    etcd itself"

@@ -51,7 +51,7 @@ fn keys() {
         );
         held = count;
     }
-    // In whatever order they are freed.
+    // The keys may be freed in any order.
     let began = Instant::now();
     drop(holder);
     next.take(&format!("held/{}", held - 1), "60 60");

@@ -108,7 +108,7 @@ fn run(config: Config) -> Result<(), Box<dyn Error>> {
             tracing::info!(addr = door.name(), "HTTP listening");
             tokio::spawn(http::serve(door, Arc::clone(&shared)));
         }
-        // Until the last connection has left after one signal, or until a second signal.
+        // The server ends when the last connection has left after one signal, or at a second signal.
         tokio::select! {
             result = server::run(Arc::clone(&shared), listeners) => Ok(result?),
             () = signals.watch(&shared, &config) => Ok(()),

@@ -73,7 +73,7 @@ pub enum Error {
     Timeout {
         /// Which semaphore.
         path: PathBuf,
-        /// How long was waited; zero if no time was given to wait.
+        /// The time that was waited; zero if the caller gave no time to wait.
         waited: Duration,
         /// The last holder.
         holder: Option<Box<LockInfo>>,

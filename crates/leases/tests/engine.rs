@@ -197,8 +197,8 @@ mod engine {
         granted(acquire(&mut engine, at(4), holder, "k", 1, 500));
     }
 
-    /// A connection nobody knows gets nothing and breaks nothing. The next connection takes the same place, and is not
-    /// the one that left.
+    /// A connection that has left gets nothing and breaks nothing. The next connection has the same place, and is not
+    /// taken for it.
     #[test]
     fn a_gone_connection_is_refused_and_is_not_its_successor() {
         let mut engine = engine();

@@ -60,7 +60,7 @@ fn files(path: &Path) -> Vec<String> {
     names
 }
 
-// What is read.
+// Reading.
 
 #[rstest]
 #[case::empty(0, 64, 0)]
@@ -255,7 +255,7 @@ fn a_strangers_flock_keeps_nobody_from_letting_go_but_a_breaker_steps_back() {
     let stranger = hold(&at);
     let breaking = directory.replace(&name(), judge(&directory), &claim(b"new")).unwrap();
     assert!(matches!(breaking, Attempt::Contended));
-    // The stranger may be a breaker.
+    // The stranger may be a process that is breaking the lock.
     assert_eq!(directory.withdraw(&name(), &published).unwrap(), Attempt::Contended);
     assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
     assert_eq!(std::fs::read(&at).unwrap(), b"mine");

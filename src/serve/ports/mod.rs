@@ -1,9 +1,9 @@
 //! Work about open ports, beside the service: which processes have a port open, and what follows from that. Examining
-//! processes takes time, so this work has threads of its own, and no client waits for it. `PortThreads` is what the
-//! service has of them: they are told of each lock and of its end.
+//! processes takes time, so this work has threads of its own, and no client waits for it. By `PortThreads` the service
+//! tells these threads of each lock and of its end.
 //!
-//! `worker` is such a thread; `exclusive` is the work of `--exclusive`, `opens` that of `--watch-opens`, which hears from
-//! the kernel by `open_watch` and keeps what it has seen in `openers`.
+//! `worker` is such a thread. `exclusive` is the work of `--exclusive`, and `opens` that of `--watch-opens`: it hears
+//! from the kernel by `open_watch`, and keeps what it has seen in `openers`.
 
 mod events;
 mod exclusive;
@@ -79,7 +79,7 @@ impl PortThreads {
         }
     }
 
-    /// An orderly end.
+    /// The service ends in an orderly way.
     pub(super) fn end(&self) {
         if let Some(exclusive) = &self.exclusive {
             exclusive.end();

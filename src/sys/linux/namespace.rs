@@ -133,9 +133,9 @@ mod tests {
         Pid::new(number).unwrap()
     }
 
-    /// A container: 100 is its first process, 110 the peer's parent, 120 the peer; above are the machine's own. 130 is the
-    /// peer's child, 140 is 130's and in a namespace of its own, with 150 in it; 160 has ended and its number is
-    /// somebody else's.
+    /// A container and its parent 90 outside: 100 is the first process, 110 the peer's parent, 120 the peer, 130 the
+    /// peer's child. 140 and 170 are children of 130; 140 has a namespace of its own, with 150 in it. 160 was a child
+    /// of the peer and has ended: another process has its number.
     fn family(process: Pid) -> Option<Kin> {
         let (numbers, parent): (&[i32], i64) = match process.as_raw() {
             90 => (&[90], 1),

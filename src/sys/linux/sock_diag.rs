@@ -146,7 +146,7 @@ pub(super) mod tests {
         connection("127.0.0.1:40000", "127.0.0.1:50001")
     }
 
-    /// Closed ones only in states in which it is the socket itself that is shown.
+    /// A closed socket is believed only in the states in which the kernel shows the socket itself.
     #[rstest]
     #[case::established(1, 1000, 99, Some(Told::Open(1000)))]
     #[case::root(1, 0, 99, Some(Told::Open(0)))]

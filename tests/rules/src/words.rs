@@ -103,7 +103,7 @@ fn look(house: &House, path: &str, text: &str, found: &mut Vec<Breach>) {
 /// The part of a name in backquotes that does not exist; nothing where it is a command, a call of the
 /// system's or prose.
 fn missing(house: &House, quoted: &str) -> Option<String> {
-    // A command's first word may be a file's name.
+    // The first word of a command may be the name of a file.
     let file = quoted.split(' ').next().unwrap_or_default().trim_end_matches(['*', '?']);
     let roots =
         ".ci/ benches/ crates/ etc/ fuzz/ inetd.conf man/ packaging/ python/ src/ tests/ xinetd.d/";

@@ -66,11 +66,11 @@ impl Client {
         assert_eq!(poll(&mut readable, limit), Ok(1), "a service that speaks");
     }
 
-    /// Leaves at once. After a close alone, a program that another test starts at this moment has the connection open
-    /// until it has become that program.
+    /// Ends the connection at once. A close alone may not end it: a process that another test starts at this moment has
+    /// a copy of the descriptor until its execve(2).
     ///
     /// # Panics
-    /// It is no socket.
+    /// If it is no socket.
     pub fn leave(self) {
         shutdown(self.stream.get_ref().as_raw_fd(), Shutdown::Both).expect("a connection");
     }

@@ -205,10 +205,10 @@ impl Holder {
         Self(child)
     }
 
-    /// Another program, once it has said its first line. It may read until this is dropped.
+    /// Another program, after it has printed its first line. Its input stays open until this is dropped.
     ///
     /// # Panics
-    /// It ends before.
+    /// If it ends before.
     #[must_use]
     pub fn speaking(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -219,7 +219,7 @@ impl Holder {
         Self(child)
     }
 
-    /// A process of this user's that has taken `flock(2)` on a file.
+    /// A process of this user that holds `flock(2)` on a file.
     #[must_use]
     pub fn flocking(file: &Path, uid: u32) -> Self {
         let mut flock = Command::new("flock");

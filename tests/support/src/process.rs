@@ -92,7 +92,7 @@ impl User {
     }
 }
 
-/// For setpriv(1).
+/// Options of setpriv(1) for this capability.
 const FOWNER: &str = " --inh-caps=-all,+fowner --ambient-caps=+fowner";
 
 #[derive(Debug)]
@@ -483,10 +483,10 @@ impl End {
         self.status.code().unwrap_or_else(|| -self.status.signal().unwrap_or(0))
     }
 
-    /// Expects this exit code.
+    /// Checks the exit code.
     ///
     /// # Panics
-    /// It is another.
+    /// If it is another one.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code(), code, "{self}");

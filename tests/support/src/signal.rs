@@ -12,7 +12,7 @@ use crate::comes;
 /// Sends a signal to a process of this machine.
 ///
 /// # Panics
-/// When it has ended already, or does not stop within [`crate::LIMIT`].
+/// If the process has ended already, or does not stop within [`crate::LIMIT`].
 pub fn signal(pid: u32, signal: Signal) {
     let number = i32::try_from(pid).expect("a process number");
     kill(Pid::from_raw(number), signal).expect("a process that has not ended");

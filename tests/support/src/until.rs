@@ -24,15 +24,15 @@ pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Op
     }
 }
 
-/// Waits until this is so.
+/// Waits until the condition holds.
 ///
 /// # Panics
-/// It is not so within [`LIMIT`].
+/// If it does not hold within [`LIMIT`].
 pub fn soon(what: &str, is_so: impl FnMut() -> bool) {
     assert!(comes(is_so), "not in time: {what}");
 }
 
-/// Whether this comes about within [`LIMIT`].
+/// Waits until the condition holds; false if it does not hold within [`LIMIT`].
 pub fn comes(mut condition: impl FnMut() -> bool) -> bool {
     until(LIMIT, || condition().then_some(())).is_some()
 }

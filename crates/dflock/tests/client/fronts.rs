@@ -105,8 +105,8 @@ fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
     (done, wrong)
 }
 
-/// Each server goes and comes back, while any client holds a lock or waits for one. A command that runs all the
-/// time under several keys does not notice, and those that take turns take turns.
+/// Each server goes and comes back, while clients hold locks and wait for them. A command that runs all the time under
+/// several keys does not notice, and the clients that take turns go on taking turns.
 #[rstest]
 #[case::killed(Fault::Kill)]
 #[case::stopped(Fault::Stop)]

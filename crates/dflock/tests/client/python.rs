@@ -37,8 +37,8 @@ fn assert_played(running: Running) {
     assert_eq!((end.code, &*end.err), (0, ""), "{end:?}");
 }
 
-/// Every version that knows what is played. `low_level`: each status of the second protocol document is the exception it
-/// is meant to be.
+/// Each scene with every version that has its calls. In `low_level`, each status of the second protocol document is the
+/// exception that belongs to it.
 #[rstest]
 #[case(&[FIRST, LAST_OF_V1, NEWEST], "locks", &[])]
 #[case(&[FIRST, LAST_OF_V1, NEWEST], "two_phases", &[])]

@@ -129,7 +129,7 @@ fn signals_go_to_the_command(#[case] signal: Signal) {
     assert_free(&daemon);
 }
 
-/// A waiter that is told to stop never runs the command, leaves the line, and releases the keys that are held by then.
+/// A waiter that is told to stop never runs the command, leaves the line, and releases the keys that it already holds.
 #[rstest]
 fn a_signal_ends_the_wait(
     #[values(Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGKILL)] signal: Signal,

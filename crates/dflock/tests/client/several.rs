@@ -453,7 +453,7 @@ impl Asked {
         all.join(" ")
     }
 
-    /// How many pings were refused, or how many renewals were answered or are about to be.
+    /// The number of pings that were refused, or of renewals that were answered or are being answered.
     fn answers(&self) -> usize {
         self.1.load(Ordering::SeqCst)
     }
@@ -766,7 +766,7 @@ fn orders_are_done_beside_renewals_that_take_all_the_time(
         for number in 0..leases {
             held.push(lock(format!("k{number}")).try_acquire().await.unwrap().unwrap());
         }
-        // One of them asks for the stats.
+        // The one more is the connection that asks for the stats.
         daemon.until_stats(&format!("{{\"connections\":{},", connections + 1));
         proxy.delay(Duration::from_millis(delay_ms));
         let orders = async {

@@ -104,7 +104,7 @@ fn the_command_may_read_and_hears_ctrl_c_once() {
     assert_free(&daemon);
 }
 
-/// `a_user_without_the_lock_learns_who_holds_it` shows what somebody is told who does not get it.
+/// `a_user_without_the_lock_learns_who_holds_it` shows the message to a user who does not get the lock.
 #[test]
 fn people_learn_for_whom_they_wait() {
     let daemon = Daemon::start(&[]);

@@ -42,7 +42,7 @@ pub(crate) fn start() -> Daemon {
     Daemon::run(Command::new(own).arg(FLOOR_WORD))
 }
 
-/// Listens on a port of the system's choice, says so as the lock server does, and serves until killed.
+/// Listens on a port that the system chooses, prints it as the lock server does, and serves until killed.
 pub(crate) fn serve() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     listener.set_nonblocking(true)?;

@@ -80,7 +80,8 @@ pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
     text
 }
 
-/// The samples of a metric, behind its name: labels and a value. The values of labels are our own and need no quoting.
+/// The samples of a metric: what follows its name, labels and a value. The values of labels are our own and need no
+/// quoting.
 fn samples(name: &str, numbers: &Numbers, http: &HttpNumbers) -> Vec<String> {
     let Numbers { engine, census, .. } = numbers;
     let mut samples = Vec::new();
@@ -104,7 +105,7 @@ fn samples(name: &str, numbers: &Numbers, http: &HttpNumbers) -> Vec<String> {
         "refusals_total" => {
             for refusal in Refusal::ALL {
                 let status = refusal_status(refusal);
-                // Refusals with the same word on the wire have different labels here.
+                // Two refusals have the same word in the protocol; a label tells them apart.
                 let cause = if refusal == Refusal::NoSpace { ",cause=\"space\"" } else { "" };
                 add(&format!("{{status=\"{status}\"{cause}}}"), &engine.refused(refusal));
             }
@@ -234,7 +235,7 @@ mod tests {
         text(&numbers, &HttpNumbers { connections: 53, accepted: 54, pushed_out: 55, answers })
     }
 
-    /// The others: `metrics_count_what_happened`.
+    /// `metrics_count_what_happened` shows the other numbers.
     #[rstest]
     #[case("dflockd_uptime_seconds 1.5")]
     #[case("dflockd_etcd_session 1")]

@@ -554,7 +554,7 @@ impl Connection {
     }
 }
 
-/// Ready at this deadline. The timer is moved only when it fires, or for an earlier deadline.
+/// Ready at this deadline. The timer is set anew only after it has fired, or for an earlier deadline.
 fn poll_timer(
     timer: &mut Pin<Box<Sleep>>,
     shared: &Shared,
@@ -564,14 +564,14 @@ fn poll_timer(
     let at = shared.instant(deadline).filter(|_| deadline < Moment::NEVER);
     let Some(at) = at.map(Instant::from_std) else { return Poll::Pending };
     if timer.deadline() <= at && !timer.is_elapsed() {
-        // It fires before that, and wakes this task.
+        // The timer fires no later than the deadline, and wakes this task.
         return Poll::Pending;
     }
     if shared.now() >= deadline {
         return Poll::Ready(());
     }
     timer.as_mut().reset(at);
-    // A task whose turn is over would not be noted for a wake-up.
+    // Without `unconstrained`, a task that has used up its turn would not register for a wake-up.
     pin!(unconstrained(timer.as_mut())).poll(cx)
 }
 

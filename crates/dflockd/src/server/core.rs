@@ -237,7 +237,7 @@ impl Core {
 
     /// One turn of the driver: serves what is due and returns the time of the next turn.
     pub(super) fn turn(&mut self, now: Moment) -> Moment {
-        // It runs: nothing wakes it.
+        // The driver runs now, so nothing needs to wake it.
         self.armed = Moment::default();
         self.engine.advance(now);
         self.deliver(now);

@@ -1,5 +1,5 @@
-//! The timer of the engine: it sleeps until the next deadline of a lease or a wait. A request wakes it only if it brings
-//! an earlier deadline.
+//! The driver is the timer of the engine: it sleeps until the next deadline of a lease or a wait. A request wakes it
+//! only if it brings an earlier deadline, or changes a key that clients watch.
 
 use super::core::Shared;
 use std::sync::Arc;

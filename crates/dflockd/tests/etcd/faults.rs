@@ -36,7 +36,7 @@ const MOVER_LEASE: u64 = 8;
 struct Client<'s> {
     servers: &'s [SocketAddr],
     at: usize,
-    /// What is shown of it beside its holds.
+    /// The value that watchers see beside its holds.
     value: String,
     patience: Duration,
     stream: Option<BufReader<TcpStream>>,
@@ -312,9 +312,9 @@ pub(crate) enum Fault {
     KillFront,
     StopFront,
     EndFront,
-    /// What etcd answers to it comes later.
+    /// Answers of etcd to the first server come late.
     CutFront,
-    /// What it says to the other server comes later.
+    /// What the first server sends to the other one comes late.
     CutLink,
     /// The last one, which passes its clients on.
     KillStandby,
@@ -341,7 +341,7 @@ const FAULTS: [Fault; 13] = [
 pub(crate) struct Site<'c> {
     cluster: &'c mut Cluster,
     pub(crate) fronts: Vec<Daemon>,
-    /// The way of the first one to etcd, and that of the others to it.
+    /// The way from the first server to etcd, and the way from the other servers to the first.
     ways: Option<[Relay; 2]>,
 }
 
@@ -356,7 +356,7 @@ impl<'c> Site<'c> {
         Self { fronts, cluster, ways: None }
     }
 
-    /// Two servers. The first one can be cut off.
+    /// Two servers, of which the first can be cut off.
     fn with_ways(cluster: &'c mut Cluster, flags: &[&str]) -> Self {
         let (store, port) = (cluster.store(), free_port().to_string());
         let ways = [Relay::to(&cluster.endpoints), Relay::to(&format!("127.0.0.1:{port}"))];

@@ -157,7 +157,8 @@ fn a_leader_that_was_succeeded_commits_and_confirms_nothing() {
     });
 }
 
-/// Its key is gone, and so is that of a leader that came after it: what the term says is all that tells.
+/// Its key is gone, and so is the key of a leader that came after it. Only the recorded term shows whether there was
+/// one.
 #[rstest]
 #[case::nobody_has_led(false)]
 #[case::another_has_led(true)]

@@ -178,7 +178,7 @@ fn a_hand_over_that_a_silent_leader_recorded_is_given_back() {
     assert!(next.ask("l", "k", "30").starts_with("ok "));
 }
 
-/// The same where the server leads again itself. What its clients were told they hold stays, in etcd as well.
+/// The same with one server, which leads again itself. Its clients keep the holds that they were told of, in etcd too.
 #[test]
 fn a_hand_over_whose_answer_was_lost_is_given_back() {
     let mut it = HandOver::new();

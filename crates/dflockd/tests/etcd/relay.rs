@@ -20,7 +20,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// To places that are separated by commas, as its own address is then.
+    /// A relay to places, separated by commas. Its own address then has as many parts.
     pub(crate) fn to(places: &str) -> Self {
         let answers = Arc::new((Mutex::new(Answers::Passed), Condvar::new()));
         let mut relay = Self { address: String::new(), answers };
@@ -65,6 +65,6 @@ fn pass((mut from, mut to): (TcpStream, TcpStream), passes: impl Fn() -> bool) {
             break;
         }
     }
-    // The one is gone, so the other one learns it.
+    // One end is gone: the other end is told.
     let _ = to.shutdown(Shutdown::Write);
 }

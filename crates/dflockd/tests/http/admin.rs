@@ -85,7 +85,7 @@ fn each_secret_opens_its_own(
     let (site, _files) = site();
     let header = format!("Authorization: Bearer {secret}\r\n");
     assert_eq!(site.ask(method, path, &header).status, want);
-    // None of them but the first is one for locks.
+    // Only the first one is a secret for locks.
     let expected = if secret == "full" { "ok" } else { "error_auth" };
     assert_eq!(site.daemon.talk().ask("auth", "_", secret), expected);
 }

@@ -16,7 +16,7 @@ const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 const SPACE: &str = " ";
 
-/// The page, as soon as it shows what there is.
+/// The page, as soon as it is live.
 fn live(site: &Site) -> Browser {
     let browser = Browser::start();
     browser.open(&site.url("/"));

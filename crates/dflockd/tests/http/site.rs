@@ -144,7 +144,7 @@ pub(crate) fn ask_on(stream: &mut TcpStream, path: &str) -> std::io::Result<Answ
     answer_on(stream)
 }
 
-/// An answer with its length, on a connection that may stay.
+/// Reads one answer by its length, on a connection that may stay open.
 pub(crate) fn answer_on(stream: &mut TcpStream) -> std::io::Result<Answer> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {

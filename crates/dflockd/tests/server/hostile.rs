@@ -107,8 +107,8 @@ fn waiters_that_vanish_leave_the_queue() {
     assert_eq!(holder.ask("r", "k", &token), "ok");
 }
 
-/// More pipelined than the server reads ahead: the end behind it is seen all the same, and if only one side ends, all of
-/// them are answered.
+/// A waiter has sent more requests than the server reads ahead. The server sees the end of the connection behind them
+/// all the same; if the client has only closed its sending side, all requests are answered.
 #[rstest]
 fn the_end_is_seen_behind_many_pipelined_requests(#[values(true, false)] leaves: bool) {
     let daemon = Daemon::start(&[]);

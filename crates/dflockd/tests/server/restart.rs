@@ -113,8 +113,8 @@ fn kill_under_load_forgets_nothing(#[values(&[], &["--state-sync"])] more: &[&st
     }
 }
 
-/// A lease runs on over the restart, and its end is where it was. Readers share their lock with others, and without a
-/// writer.
+/// A lease runs on over the restart, and ends when it would have ended. Readers share their lock with further readers,
+/// and keep writers out.
 #[test]
 fn a_lease_ends_when_it_would_have() {
     let state = TempDir::new().unwrap();

@@ -209,7 +209,7 @@ impl<'a> Waiting<'a> {
         let path = self.files.path();
         match self.patience.only_tries {
             true => in_the_way.refused(path),
-            // Without a time to wait, what passed was no wait.
+            // Without a time to wait, the time that passed is no wait.
             false if self.patience.timeout == Some(Duration::ZERO) => {
                 in_the_way.timeout(path, Duration::ZERO)
             }

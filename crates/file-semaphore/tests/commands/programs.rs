@@ -276,7 +276,7 @@ fn wait_for_all_waits_for_the_last_slot_and_the_last_reader() {
     assert_eq!(scratch.sema(&["wait", "b", "--all", "--timeout", "0"]).code, 1);
 }
 
-/// As flock(1): the signal that it died of says it, so that bash ends its script at Ctrl-C.
+/// Like flock(1): its status shows the signal, so that bash ends its script at Ctrl-C.
 #[rstest]
 fn a_waiter_dies_of_a_signal_in_silence_and_leaves_nothing(
     #[values(
@@ -296,7 +296,7 @@ fn a_waiter_dies_of_a_signal_in_silence_and_leaves_nothing(
     let before = scratch.files();
     let lines =
         ["semats acquire a", "sema acquire a", "sema acquire a -q", "sema wait a", "sema run a id"];
-    // semats knows no readers.
+    // semats has no shared locks.
     for line in &lines[usize::from(held != "a")..] {
         let mut words = line.split(' ');
         let waiter = start(scratch.command(words.next().unwrap()).args(words));

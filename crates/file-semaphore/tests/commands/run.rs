@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use rstest::rstest;
 use testbed::local::{Running, SIGNAL_MASKS, Scratch, masks, run, until};
 
-/// A command is named as for flock(1).
+/// The command line may be that of flock(1).
 #[rstest]
 #[case::success(&["run", "a", "--", "sh", "-c", "exit 0"], 0)]
 #[case::any_code(&["run", "a", "--", "sh", "-c", "exit 42"], 42)]
@@ -149,7 +149,7 @@ fn start(scratch: &Scratch, words: &[&str]) -> Running {
     testbed::local::start(scratch.command("sema").args(words))
 }
 
-/// As if there were no wrapper. Ctrl-C goes to both.
+/// The status is as without the wrapper. Ctrl-C goes to both processes.
 #[rstest]
 #[case::asked_to_end(Signal::SIGTERM, kill)]
 #[case::ctrl_c(Signal::SIGINT, killpg)]

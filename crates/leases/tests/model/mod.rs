@@ -24,7 +24,7 @@ pub(crate) enum Event {
     Pass { millis: u64 },
 }
 
-/// What is asked of one key.
+/// A request about one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
     Acquire { claim: Claim, timeout: u64, ttl: u64 },
@@ -34,7 +34,7 @@ pub(crate) enum Ask {
     Renew { nth: u8, ttl: u64 },
 }
 
-/// Several keys, a bit each.
+/// Several keys, one bit for each.
 type KeyBits = u8;
 
 impl Event {

@@ -91,7 +91,7 @@ impl Ground {
         Self::with_ports(2, brought)
     }
 
-    /// With one of the programs in C, as `/tmp/NAME`.
+    /// A ground with one of the programs in C, as `/tmp/NAME`.
     pub(crate) fn with_program(name: &str) -> Self {
         let ground = Self::with(&[(name, &compiled(name))]);
         let install = ["-m", "755", &format!("/run/test/{name}"), &format!("/tmp/{name}")];

@@ -6,9 +6,9 @@ use testbed::{Process, User, comes};
 
 use crate::ground::{Ground, LOCK, TOLD, say};
 
-/// A service that keeps one lock file, and obeys when it is told: one word for each request, of which the last
-/// one goes on. `now` obeys, `break` does after it has broken the lock that is there, `busy` refuses, `end` breaks off, `later` obeys when a line comes in, whether or not anybody waits for
-/// the answer.
+/// A service that keeps one lock file, and is told by words what to do with its requests: one word for each, and the
+/// last word for all further ones. `now` obeys, `break` obeys after it has removed the lock, `busy` refuses, `end`
+/// breaks off, and `later` obeys when a line comes in, whether or not anybody still waits for the answer.
 const SERVICE: &str = "
 import os, socket, sys, threading
 path, words = sys.argv[1], sys.argv[2:]
@@ -44,7 +44,7 @@ fn service<'s>(ground: &'s Ground, words: &[&str]) -> Process<'s> {
     service_of(ground, User::Root, "/tmp/words.sock", words)
 }
 
-/// The same of another user, at another place.
+/// Such a service of any user, at any path.
 pub(crate) fn service_of<'s>(
     ground: &'s Ground,
     user: User,
@@ -196,7 +196,7 @@ fn a_lock_file_that_names_this_process_is_judged_by_the_service(
     assert_eq!(asked(&service, expected.len()), expected, "{}", alice.output());
 }
 
-/// A LOCK that was not answered in time may be obeyed behind the program's back: it is given back.
+/// The service may obey a LOCK after the program has stopped waiting for the answer. The lock is then given back.
 #[rstest]
 #[case::of_a_port("open", &["lfp: no lock for /dev/ttyW0: the service has not answered in time", "EBUSY open"])]
 #[case::of_a_lock_file("take", &["EACCES take"])]

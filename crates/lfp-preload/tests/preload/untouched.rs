@@ -153,8 +153,8 @@ print(before == sorted(os.listdir('/proc/self/fd')))
     assert_eq!(end.output(), "True\n[]\nTrue\n", "{end}");
 }
 
-/// freopen(3) opens and closes in one call, past those of the C library that others go through; what posix_spawn(3)
-/// opens for a new process is opened without a lock, as BUGS of the manual say.
+/// freopen(3) closes and opens by itself: it does not go through the other functions of the C library. posix_spawn(3)
+/// opens files for a new process without a lock, as BUGS in the manual says.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn ports_that_are_opened_by_other_calls() {

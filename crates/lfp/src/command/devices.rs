@@ -244,7 +244,7 @@ mod tests {
         dev
     }
 
-    /// A lock by this name: `ttyS0 7`, or `ttyS0 7 stale`.
+    /// A lock, given as name, pid and possibly `stale`: `ttyS0 7`, `ttyS0 7 stale`.
     fn holder(text: &str) -> Holder {
         let words: Vec<&str> = text.split(' ').collect();
         Holder {
@@ -259,7 +259,8 @@ mod tests {
         }
     }
 
-    /// What was asked for, the locks, and each device with its other names and the pids of its holders.
+    /// The names that were asked for, the locks, and the result: each device with its other names and the pids of its
+    /// holders.
     #[rstest]
     #[case::all_lock_names(&[], &["modem 7", "ttyUSB0 7", "usb-X 7", "serial_by-id_usb-X_2 7"],
         &["ttyUSB0, modem, serial/by-id/usb-X, serial/by-id/usb-X_2: 7 7 7 7"])]
@@ -278,7 +279,7 @@ mod tests {
     #[case::asked_by_udevs_link(&["serial/by-id/usb-X"], &["ttyUSB0 7"],
         &["ttyUSB0, serial/by-id/usb-X, modem: 7"])]
     #[case::asked_for_nothing_twice(&["nothing", "nothing"], &[], &["nothing: "])]
-    // Some programs put colons in place of slashes, also where a link has colons.
+    // Programs replace slashes by colons, and a link may have colons of its own.
     #[case::a_link_with_colons(&[], &["ttyUSB0 7", "pci-0/00/1.0 7",
         "serial_by-path_pci-0/00/1.0 7", "serial/by-path/pci-0/00/1.0 7"],
         &["ttyUSB0, modem, serial/by-path/pci-0:00:1.0: 7 7 7 7"])]

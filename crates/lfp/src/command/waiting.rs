@@ -82,20 +82,20 @@ fn give_up(service: &mut Service) -> Result<Outcome, Error> {
     outcome
 }
 
-/// How often it is told.
+/// The time between two messages about a wait.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What is told while we wait.
+/// Messages to a user at a terminal while `lfp` waits: which holder is in the way, at once and again every minute.
 #[derive(Debug)]
 pub(super) struct News<'a> {
     request: &'a Request,
     output: &'a Output,
-    /// When it is told next. Never, where nobody reads it.
+    /// When the next message is due; `None` if nobody reads it.
     due: Option<Instant>,
 }
 
 impl<'a> News<'a> {
-    /// Names the holder in the way. Looks for it only if somebody is going to read it.
+    /// Names the holder in the way. Calls `rows` only if somebody reads the message.
     pub(super) fn begin(
         request: &'a Request,
         rows: impl FnOnce() -> Vec<Row>,
@@ -108,17 +108,17 @@ impl<'a> News<'a> {
         news
     }
 
-    /// Tells nothing, ever.
+    /// Without messages.
     pub(super) fn none(request: &'a Request, output: &'a Output) -> Self {
         Self { request, output, due: None }
     }
 
-    /// The time until there is something to do; `None`: never.
+    /// The time until the next message; `None` if there will be none.
     pub(super) fn left(&self) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// Names the holder there is by now, if the time has come.
+    /// Names the present holder if a message is due.
     pub(super) fn tell_if_due(&mut self) {
         if self.due.is_some_and(|due| due <= Instant::now()) {
             self.tell(&in_the_way(&self.request.device));

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use crate::{Claim, Directory, Durability, Error, Found, Judged, Name};
 
-/// The calls that a kind of file system does not have.
+/// The calls that a file system does not support, and their errors.
 type Unknown = &'static [(&'static str, Errno)];
 
 const EVERYTHING: Unknown = &[];

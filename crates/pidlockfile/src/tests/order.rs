@@ -154,7 +154,7 @@ fn hold_stale(world: &World, directory: &Directory, mut judged: Judged) -> Optio
     None
 }
 
-/// What is there for a program that gives up at an error.
+/// The lock file as seen by a program that gives up at an error.
 fn seen(directory: &Directory) -> Option<Judged> {
     judge(directory).ok().flatten()
 }

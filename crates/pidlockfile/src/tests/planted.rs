@@ -1,5 +1,6 @@
-//! What others may plant under a name: it is busy, and is neither followed nor removed. Also if it is planted between
-//! the look and the opening: reading ends, and tells of what was there at one time.
+//! Links, directories, special files and other things that a stranger may plant under a name: the name is busy, and
+//! they are neither followed nor removed. If they are planted while the name is read, reading ends, and its result is
+//! what was there at one moment.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -41,7 +42,7 @@ fn plant(planted: Planted, at: &Path) {
         Planted::Directory => std::fs::create_dir(at).unwrap(),
         Planted::Fifo => mkfifo(at, Mode::S_IRWXU).unwrap(),
         Planted::Socket => drop(UnixListener::bind(at).unwrap()),
-        // Only root may make one.
+        // Needs root.
         Planted::Device => mknod(at, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 3)).unwrap(),
         Planted::File => std::fs::write(at, "new").unwrap(),
     }
@@ -66,7 +67,7 @@ fn an_entry_that_is_no_regular_file_is_busy_and_stays(
     directory.publish(&name(), &claim(b"old")).unwrap();
     let [to_break, to_release] = [(), ()].map(|()| judge(&directory).unwrap().unwrap());
     std::fs::remove_file(scratch.path().join("lock")).unwrap();
-    // One looks like a draft of a process that is gone: no process has the largest number.
+    // The second name is that of a draft of a process that is gone: no process has the largest number.
     let draft = format!("t.{}.0123456789abcdef.tmp", i32::MAX);
     let places = ["lock", &draft].map(|name| scratch.path().join(name));
     places.iter().for_each(|at| plant(planted, at));

@@ -68,8 +68,9 @@ impl Numbers {
     }
 }
 
-/// The name of a device by the content of `/proc/tty/drivers`. A line is `usbserial /dev/ttyUSB 188 0-511 serial`, and the
-/// device 188:3 is `ttyUSB3` then. `None` for a device of none of the drivers, and no name for a pseudo-terminal.
+/// The name of a device by the content of `/proc/tty/drivers`. By the line `usbserial /dev/ttyUSB 188 0-511 serial`,
+/// the device 188:3 is `ttyUSB3`. `None` if no driver has the device, and `Some(None)` for a pseudo-terminal, which has
+/// no name.
 pub(super) fn named_by(drivers: &str, device: Numbers) -> Option<Option<String>> {
     drivers.lines().find_map(|line| {
         // The name of a driver may have blanks.

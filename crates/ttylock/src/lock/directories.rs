@@ -60,7 +60,7 @@ pub(crate) struct Place {
     pub role: Role,
 }
 
-/// The name of a lock in one of the directories, whether there is such a file or not.
+/// A directory and the name of a lock file in it, which may or may not exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockFile<'d> {
     pub place: &'d Place,
@@ -155,7 +155,7 @@ impl Place {
         self.role == Role::Searched && self.directory.mode() & 0o002 != 0
     }
 
-    /// A file of this name.
+    /// The lock file of this name in this directory.
     #[must_use]
     pub(crate) fn file<'d>(&'d self, name: &'d Name) -> LockFile<'d> {
         LockFile { place: self, name }

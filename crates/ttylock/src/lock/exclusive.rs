@@ -3,7 +3,8 @@
 //! (pidfd_getfd(2)). Only pseudo-terminals are ever opened here.
 //!
 //! The last close of a serial port waits until its bytes are sent, up to half a minute, and that of a file in user space
-//! as long as its owner likes. Our close may be the last one if the process closes its own descriptor meanwhile.
+//! as long as its owner likes. Our close may be the last one if the process closes its own descriptor meanwhile. So a
+//! daemon closes duplicates in threads of their own ([`Closing::Apart`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -257,7 +258,7 @@ impl Closing {
         };
         let thread = thread::Builder::new().name("lfpd-close".to_owned());
         if thread.stack_size(THREAD_STACK).spawn(close).is_err() {
-            // No thread could be started, so it was closed here.
+            // No thread could be started: the descriptor was closed in this one.
             count(user, -1);
         }
     }

@@ -1,10 +1,10 @@
-//! Holders without lock files: `flock(2)` on the device node, as the kernel lists it.
+//! Holders of `flock(2)`, as the kernel lists them: on a device node, and on a lock file.
 //!
 //! picocom, tio, pyserial, new microcom and others lock the open port itself. `/proc/locks` shows
 //! them by device and inode, so the port need not be opened, which would disturb it.
 //!
-//! And which `flock(2)` on a lock file counts: that of root, of the service and of the owner of the file. Every user who
-//! may read the file can hold it, and such a user must not be able to block the port.
+//! On a lock file, only the `flock(2)` of root, of the service and of the owner of the file counts, where there is a
+//! gate. Every user who may read the file can hold it, and such a user must not be able to block the port.
 
 use std::io;
 use std::time::Instant;
@@ -87,8 +87,9 @@ impl Flocks {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
 
-    /// The holders of `flock(2)` on a node, for a caller that first asked at that moment. A lock that was held
-    /// [`GOOD_FOR`] before that, and is still held, is seen. `None` while the list is being read: the caller must come back for the answer.
+    /// The holders of `flock(2)` on a node, for a caller that first asked at `asked`. A lock that was held [`GOOD_FOR`]
+    /// before that, and is still held, is seen. `None` while the list is being read: the caller must come back for the
+    /// answer.
     ///
     /// # Errors
     /// If the list cannot be read; then nothing is known.

@@ -7,9 +7,10 @@
 //! half written, and reading one opens nothing. Only we may write that directory; a record from anybody else
 //! is ignored unless it matches the lock file exactly.
 //!
-//! The link has the name of the lock file. Services with different lock directories may share a state directory, as in a
-//! container that has a `/run/lock` of its own. So each record has its directory, too, and a service leaves the records of
-//! other directories alone. If one of these has the name, ours has the numbers of the lock file before its name.
+//! The link has the name of the lock file. Services with different lock directories may share a state directory, as in
+//! a container that has a `/run/lock` of its own. So each record also tells its lock directory, and a service leaves
+//! the records of other directories alone. If the name already belongs to such a record, ours is the name with the
+//! device and inode of the lock file in front.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;
@@ -54,14 +55,14 @@ pub(crate) struct HolderRecords {
 pub(crate) struct HolderRecord {
     /// The holder, with the boot and pid namespace in which its number means something.
     pub holder: ProcessIdentity,
-    /// The user it ran as then; `None` if that was not known.
+    /// The user of the holder at that time; `None` if unknown.
     pub uid: Option<u32>,
     /// The lock file of the record, and when it was written, in nanoseconds: a later lock with the same name and pid
     /// is another lock.
     pub file: Identity,
     /// See `file`.
     pub written: u128,
-    /// The lock directory, because services with other ones may keep their records here, too.
+    /// The lock directory: services with other lock directories may keep their records in the same state directory.
     pub directory: Identity,
     /// The names of all lock files of this lock.
     pub names: Vec<Name>,
@@ -71,7 +72,7 @@ fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
-/// The name of a lock file's record if a record of another lock directory has the first one. No lock file has such a name.
+/// The second name for a record, if a record of another lock directory has the first. No lock file has such a name.
 fn beside(name: &Name, file: Identity) -> Option<Name> {
     Name::new(format!("{}.{}.{}", file.device, file.inode, name.as_str()))
 }
@@ -200,7 +201,7 @@ impl HolderRecords {
         Self { directory: directory.map(Directory::guarding), locks }
     }
 
-    /// Nothing is recorded.
+    /// Without a state directory: nothing is recorded.
     #[must_use]
     pub(crate) fn none() -> Self {
         Self { directory: None, locks: Identity { device: 0, inode: 0 } }

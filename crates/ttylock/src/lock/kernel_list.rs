@@ -103,9 +103,9 @@ impl Listing {
     }
 }
 
-/// The place of a `flock(2)`, and its holder. Source: proc(5), `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0
-/// EOF`, where the numbers before the range are major and minor number in hexadecimal and the inode in decimal. A line
-/// with `->` is a process that waits for a lock.
+/// The place of a `flock(2)`, and its holder. Source: proc(5), `/proc/locks`:
+/// `1: FLOCK  ADVISORY  WRITE 1234 00:05:1234 0 EOF`. After the pid come major and minor number in hexadecimal and the
+/// inode in decimal. A line with `->` is a process that waits for a lock.
 fn flock_in(line: &str) -> Option<(Place, FlockHolder)> {
     let mut words = line.split_ascii_whitespace().skip(1);
     if words.next()? != "FLOCK" {
@@ -117,7 +117,7 @@ fn flock_in(line: &str) -> Option<(Place, FlockHolder)> {
     Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
 }
 
-/// The kernel's list, as far as it can be read until that moment.
+/// The kernel's list, as far as it can be read until the moment `by`.
 ///
 /// # Errors
 /// This machine has no such list, or does not show it to this process.

@@ -39,21 +39,21 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Board {
     is_asked: bool,
-    /// When the reading began that is under way.
+    /// The beginning of the reading that is under way.
     under_way: Option<Instant>,
     is_over: bool,
     last: Option<Reading>,
 }
 
 impl Board {
-    /// The list, if its last reading is good for a caller that first asked at that moment.
+    /// The list, if its last reading is good for a caller that first asked at `asked`.
     fn listing(&self, asked: Instant) -> Option<io::Result<Arc<Listing>>> {
         let last = self.last.as_ref().filter(|it| it.is_good_for(asked, Instant::now()))?;
         Some(last.listing.clone().map_err(io::Error::from))
     }
 }
 
-/// Whether a reading that began at that moment answers a caller that first asked at this one.
+/// Whether a reading that began at `began` is good for a caller that first asked at `asked`.
 fn answers(began: Instant, asked: Instant) -> bool {
     asked.saturating_duration_since(began) < GOOD_FOR
 }
@@ -92,7 +92,7 @@ impl ListThread {
         Ok(Self { board })
     }
 
-    /// The list, for a caller that first asked at that moment. `None` while it is being read.
+    /// The list, for a caller that first asked at `asked`. `None` while it is being read.
     ///
     /// # Errors
     /// If the list could not be read.

@@ -61,9 +61,9 @@ pub(super) struct Descriptors {
     is_bare: bool,
     /// The thread with the descriptors, if the first one has ended.
     pub(super) thread: Option<i32>,
-    /// Whether all of them were seen that [`Descriptors::next_of`] has passed.
+    /// Whether [`Descriptors::next_of`] could examine every descriptor so far.
     is_complete: bool,
-    /// The number that it may still examine.
+    /// The number of descriptors that it may still examine.
     left: usize,
 }
 
@@ -80,8 +80,8 @@ impl Descriptors {
         Ok(Self { links, is_bare: true, thread: None, is_complete: true, left })
     }
 
-    /// The number of the next descriptor by which the process has a device open; none if there is no other. A limited
-    /// number of descriptors is examined.
+    /// The number of the next descriptor by which the process has a device open; `None` if there is no further one.
+    /// Only a limited number of descriptors is examined.
     ///
     /// # Errors
     /// Not all of them are visible.
@@ -99,7 +99,7 @@ impl Descriptors {
         Err(io::ErrorKind::PermissionDenied.into())
     }
 
-    /// Whether that process or thread is still there, with the descriptor of the device that was found.
+    /// Whether the same process or thread still has the device open by that descriptor.
     pub(super) fn still_has(&self, number: i32, node: &Node) -> bool {
         let link = CString::new(number.to_string()).ok();
         let seen = link.map(|link| self.look_through(&link));

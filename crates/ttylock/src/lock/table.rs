@@ -256,7 +256,7 @@ impl Table {
         self.search(by, |state| survey::surveys(state, questions, by))
     }
 
-    /// A search has no events, and its own readings of the kernel's list end at that moment at the latest.
+    /// Makes a search, which has no events. Its own readings of the kernel's list end at the moment `by` at the latest.
     fn search<T>(&mut self, by: Instant, search: impl FnOnce(&mut State) -> T) -> T {
         self.state.flocks.end_by(Some(by));
         let found = search(&mut self.state);

@@ -27,7 +27,7 @@ pub enum Call {
     Failed(Mode),
     /// A wait that ended without one; it may have held a slot for a moment.
     GaveUp,
-    /// A renewal that was done.
+    /// A renewal that was granted.
     Renewed(u64),
     /// A release that was done.
     Released(u64),

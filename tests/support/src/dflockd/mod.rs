@@ -62,7 +62,7 @@ pub fn program_on(store: &Store) -> Command {
     command
 }
 
-/// A build of the server in memory, with room for every benchmark and with these variables in its environment.
+/// A server in memory from this program, with room for every benchmark, and with these variables in its environment.
 pub fn roomy(program: &str, settings: &[(&str, &str)]) -> Daemon {
     let mut command = Command::new(program);
     command.env_clear().args(["--port", "0", "--max-locks", "4000000", "--read-timeout", "3600"]);
@@ -312,7 +312,7 @@ impl Talker {
         reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply).to_owned()
     }
 
-    /// Acquires so many keys for so many seconds.
+    /// Acquires these keys with a lease of so many seconds.
     pub fn take_many(&mut self, names: impl IntoIterator<Item = String>, lease_s: u32) {
         let frames = names.into_iter().map(|name| format!("l\n{name}\n0 {lease_s}\n"));
         for frames in frames.collect::<Vec<_>>().chunks(500) {
@@ -347,7 +347,7 @@ impl Talker {
     }
 }
 
-/// The answer to an HTTP request of these lines, with a blank line of its own; head and body.
+/// Head and body of the answer to an HTTP request. The lines are given without the blank line at the end.
 pub fn http(server: SocketAddr, lines: &str) -> String {
     let mut stream = TcpStream::connect(server).expect("connect");
     let head = format!("{lines}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -372,7 +372,7 @@ pub fn free_port() -> u16 {
 /// Somebody who listens on such a port of this address.
 pub fn listen_on_free_port(address: &str) -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Test programs that run side by side have numbers side by side: each begins elsewhere.
+    // Test programs that run at the same time have neighbouring process numbers, so each begins at another port.
     let first = std::process::id().wrapping_mul(97);
     loop {
         let next = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));

@@ -197,7 +197,7 @@ impl Connections {
         }
     }
 
-    /// A hold was taken from a connection, which is woken to say so.
+    /// A hold was taken from a connection. The connection is woken, so that it tells its client.
     pub(super) fn note_lost(&mut self, id: ConnId, token: Token) {
         let Some(seat) = self.get_mut(id).filter(|seat| seat.hears_lost) else { return };
         seat.lost.push(token);

@@ -1,5 +1,5 @@
-//! What all tasks of a server share: the core, the clock, the secrets, the shutdown. Signals and HTTP control a running
-//! server by it.
+//! What all tasks of a server share: the core, the clock, the secrets, the shutdown. Signals and HTTP use it to control
+//! a running server.
 
 use super::{Core, Readiness, STATS_PIECE_BYTES, Tallies};
 use crate::server::access::Access;

@@ -103,7 +103,7 @@ fn begin(
         HTTP => {
             if let Some(sender) = accept(StatusCode::OK) {
                 let stream = LinkStream::of_leader(sender, receiver, Arc::default());
-                // Nobody takes it where there is no HTTP.
+                // Without a task that answers HTTP, the stream ends here.
                 let _ =
                     shared.standby().http.get().map(|http| http.send(LinkSocket(stream.into())));
             }

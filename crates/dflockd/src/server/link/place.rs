@@ -48,9 +48,9 @@ pub(crate) struct Standby {
     pub(super) observer: OnceLock<Observer>,
     /// For connections that may become links, beyond the limits of clients.
     greetings: Semaphore,
-    /// Takes the connections of standbys, and what is shown to them.
+    /// To the task that serves standbys: their connections, and what is shown to each.
     pub(super) standbys: OnceLock<mpsc::UnboundedSender<(Transport, Peer, String)>>,
-    /// Takes the streams of HTTP from standbys.
+    /// To the task that answers HTTP: the streams of standbys with such requests.
     pub(super) http: OnceLock<mpsc::UnboundedSender<LinkSocket>>,
 }
 
@@ -144,7 +144,7 @@ impl Standby {
 
     /// Hands the connection of a standby over as a link.
     pub(in crate::server) fn welcome(&self, transport: Transport, peer: Peer, shown: String) {
-        // Nobody takes it when the server ends.
+        // When the server ends, no task takes it any more.
         let _ = self.standbys.get().map(|standbys| standbys.send((transport, peer, shown)));
     }
 

@@ -69,7 +69,7 @@ pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
     }
 }
 
-/// Returns when nobody knows who leads.
+/// Keeps the link to this leader. Returns when this server no longer knows which one leads.
 async fn keep_link(
     leader: &Contact,
     shared: &Shared,
@@ -99,7 +99,7 @@ async fn keep_link(
                 if !std::mem::replace(&mut has_said, true) {
                     tracing::warn!(leader = leader.address, %err, "cannot reach the leader");
                 }
-                // Its process has ended. Silence would prove nothing.
+                // The process of the leader has ended. Silence would prove nothing.
                 let is_dead = was_linked && err.kind() == ErrorKind::ConnectionRefused;
                 if is_dead && deposed.is_none_or(|last| last.elapsed() >= DEPOSE_EVERY) {
                     *deposed = Some(Instant::now());
@@ -332,7 +332,7 @@ struct Ends {
     is_between_lines: bool,
 }
 
-/// Both directions use both ends, in one task.
+/// What the two directions of one task share.
 struct Passage {
     ends: Mutex<Ends>,
     /// How long a client may take to accept something.
@@ -385,7 +385,7 @@ impl Passage {
                     Ok(0) => tokio::select! {
                         biased;
                         room = poll_fn(|cx| self.ends().stream.poll_room(cx)) => room,
-                        // It may leave while the leader does not read.
+                        // The client may leave while the leader does not read.
                         () = self.left() => return Parting::Gone,
                     },
                     sent => sent.map(|count| drop(bytes.drain(..count))),
@@ -401,14 +401,14 @@ impl Passage {
         Parting::Gone
     }
 
-    /// Returns when a client is gone that sends bytes for which there is no room.
+    /// Returns when the client is gone, although bytes of it still wait for room.
     async fn left(&self) {
-        // An error is an end, too.
+        // An error is an end as well.
         let _ = poll_fn(|cx| self.ends().transport.poll_end(cx)).await;
         self.gone().await;
     }
 
-    /// Returns when a client that has closed its sending side is gone.
+    /// Returns when the client is gone, which has already closed its sending side.
     async fn gone(&self) {
         sleep(PROBE).await;
         self.ends().transport.probe();
@@ -416,7 +416,7 @@ impl Passage {
     }
 }
 
-/// Appends what `receive` puts into a buffer.
+/// Receives a piece, and appends it.
 fn append(
     bytes: &mut Vec<u8>,
     receive: impl FnOnce(&mut [u8]) -> Poll<io::Result<usize>>,

@@ -57,7 +57,7 @@ pub(super) fn sweep(own: &Place) {
     let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
 }
 
-/// See [`super::Table::forget_gone`]. Records of locks that may be being taken stay.
+/// See [`super::Table::forget_gone`]. Young records stay: their locks may be just being taken.
 pub(super) fn forget_gone(state: &mut State) -> usize {
     let open = state.open().ok();
     let Some((open, directory)) = open.zip(state.records.directory()) else { return 0 };
@@ -166,7 +166,7 @@ fn try_clear(
 ) -> Result<Result<(), Busy>, String> {
     let found = file.read().map_err(|error| error.to_string())?;
     let Found::File(judged) = found else { return Ok(Ok(())) };
-    // Otherwise it has another content than the one by which it was stale.
+    // If it differs, this is no longer the file that was judged stale.
     if pid_in(&judged) != seen.pid || Some(judged.modified()) != seen.since {
         return Ok(Ok(()));
     }

@@ -150,7 +150,7 @@ fn withdraw(state: &mut State, LockFile { place, name }: LockFile<'_>, pid: Pid)
     matches!(removal, Ok(Attempt::Done(())))
 }
 
-/// The same of any file.
+/// Removes a lock file of this process or a stale one, whether or not it was kept open.
 fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Released> {
     let came_to = |is_own, removal| Some(Released { is_own, removal });
     let mut is_contended = false;

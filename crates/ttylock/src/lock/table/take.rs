@@ -1,5 +1,5 @@
-//! Takes every lock file of a device, or none. Other reasons to refuse a lock than lock files are `flock(2)` on the port,
-//! and too many locks.
+//! Takes every lock file of a device, or none. A lock is also refused because of `flock(2)` on the port, and because of
+//! too many locks.
 
 use nix::errno::Errno;
 use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, process};
@@ -36,7 +36,7 @@ pub(super) fn take(
     refuse_invented(state, &resolved, own)?;
     refuse_one_too_many(state, pid)?;
     refuse_flock(state, &resolved, pid)?;
-    // A dead lock is removed; if it may not be removed, it is ignored.
+    // Removes the dead locks that will not be overwritten; those that may not be removed are ignored.
     open.searched(&lock_names).try_for_each(|file| clear(state, file))?;
     let mut taken = Vec::with_capacity(lock_names.written.len());
     let done = take_written(state, own, &lock_names.written, pid, &mut taken)
@@ -163,8 +163,9 @@ fn confirm(
         return Err(Stop::Busy(None));
     }
     // A service that writes another directory or other names may have looked before our files were there, and then
-    // written its own. The one that looks last meets the other. Nothing is removed: a dead lock is ignored, unless a
-    // process holds it by `flock(2)` that may do so. That process may be in another pid namespace, and make the lock now.
+    // written its own. The one that looks last meets the other. Nothing is removed here. A dead lock is ignored, unless
+    // a process whose `flock(2)` counts holds it: that process may be in another pid namespace and just be making the
+    // lock.
     for file in open.searched(lock_names) {
         let found = file.read();
         if state.counts(file.place, &found).is_ok() {
