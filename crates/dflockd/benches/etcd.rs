@@ -81,11 +81,19 @@ where
     Q: prost::Message + Send + Sync + 'static,
     A: prost::Message + Default + Send + Sync + 'static,
 {
+    attempt(channel, path, request).await.expect("etcd answers")
+}
+
+async fn attempt<Q, A>(channel: &Channel, path: &'static str, request: Q) -> Option<A>
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
     let mut grpc = tonic::client::Grpc::new(channel.clone());
-    grpc.ready().await.expect("etcd answers");
+    grpc.ready().await.ok()?;
     let codec = tonic_prost::ProstCodec::<Q, A>::default();
     let path = PathAndQuery::from_static(path);
-    grpc.unary(tonic::Request::new(request), path, codec).await.expect("etcd answers").into_inner()
+    Some(grpc.unary(tonic::Request::new(request), path, codec).await.ok()?.into_inner())
 }
 
 /// The program, and the address of its metrics.
@@ -267,10 +275,13 @@ impl Customer {
     }
 }
 
-/// A client of one member of etcd that only tries again, on a runtime of its own thread.
+/// A client of the lock service of one member of etcd that only tries again, on a runtime of its own thread.
 struct Direct {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
+    lease: i64,
+    /// So many names were used: what a call without an answer has locked stays locked.
+    names: u64,
 }
 
 impl Direct {
@@ -278,20 +289,25 @@ impl Direct {
         let runtime = runtime();
         let endpoint = Endpoint::from_shared(format!("http://{member}")).unwrap();
         let channel = runtime.block_on(endpoint.connect()).unwrap();
-        Self { runtime, channel }
+        let request = LeaseRequest { ttl: 60 };
+        let granted = call(&channel, "/etcdserverpb.Lease/LeaseGrant", request);
+        let lease: LeaseResponse = runtime.block_on(granted);
+        Self { runtime, channel, lease: lease.id, names: 0 }
     }
 
-    fn is_served(&self) -> bool {
-        let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseGrant");
-        let answer = async {
-            let mut grpc = tonic::client::Grpc::new(self.channel.clone());
-            grpc.ready().await.ok()?;
-            let codec = tonic_prost::ProstCodec::<LeaseRequest, LeaseResponse>::default();
-            let request = tonic::Request::new(LeaseRequest { ttl: 60 });
-            grpc.unary(request, path, codec).await.ok()
+    /// Takes a lock and gives it back; whether that went well.
+    fn is_served(&mut self) -> bool {
+        let name = format!("stall-{}", self.names).into_bytes();
+        let cycle = async {
+            let request = LockRequest { name, lease: self.lease };
+            let held: LockResponse = attempt(&self.channel, "/v3lockpb.Lock/Lock", request).await?;
+            let request = UnlockRequest { key: held.key };
+            attempt::<_, UnlockResponse>(&self.channel, "/v3lockpb.Lock/Unlock", request).await
         };
-        let limited = async { tokio::time::timeout(TRY, answer).await };
-        matches!(self.runtime.block_on(limited), Ok(Some(_)))
+        let limited = async { tokio::time::timeout(TRY, cycle).await };
+        let served = matches!(self.runtime.block_on(limited), Ok(Some(_)));
+        self.names += u64::from(!served);
+        served
     }
 }
 
@@ -341,7 +357,7 @@ fn stall(fault: Fault) -> [Duration; 2] {
             longest(&over, || customer.is_served())
         });
         let etcd = scope.spawn(|| {
-            let direct = Direct::new(&survivor);
+            let mut direct = Direct::new(&survivor);
             longest(&over, || direct.is_served())
         });
         std::thread::sleep(Duration::from_secs(1));
@@ -369,7 +385,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// The median of so many stalls, each with members of its own: which one leads next, and when, is chance.
 fn stalls(count: usize) {
     println!(
-        "nobody is served for so many seconds: median (longest of {count})    dflockd    etcd itself"
+        "nobody is served for so many seconds: median (longest of {count})    dflockd    v3lock"
     );
     for (what, fault) in FAULTS {
         let mut both = [Vec::new(), Vec::new()];
