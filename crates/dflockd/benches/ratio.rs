@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "dfl. p999",
         "p999"
     );
-    println!("{:>42} {:>31} {:>31}", "[>= 0.85]", "[<= 1.3]", "[<= 2 at 100]");
+    println!("{:>42} {:>31} {:>31}", "[>= 0.9]", "[<= 1.3]", "[<= 2 at 100]");
     for connections in CONNECTIONS {
         let mut row = Row::default();
         for _ in 0..rounds {
