@@ -6,7 +6,7 @@ pub mod history;
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -369,15 +369,17 @@ pub fn free_port() -> u16 {
     listen_on_free_port("0.0.0.0").local_addr().expect("its address").port()
 }
 
-/// Somebody who listens on such a port of this address.
+/// Somebody who listens on such a port of this address. This program keeps the UDP port of the same number until it ends,
+/// so no test program beside it takes the number.
 pub fn listen_on_free_port(address: &str) -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Test programs that run at the same time have neighbouring process numbers, so each begins at another port.
-    let first = std::process::id().wrapping_mul(97);
+    static KEPT: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     loop {
-        let next = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(20_000 + next % 12_000).unwrap();
+        let Ok(kept) = UdpSocket::bind(("0.0.0.0", port)) else { continue };
         if let Ok(listener) = TcpListener::bind((address, port)) {
+            KEPT.lock().unwrap().push(kept);
             return listener;
         }
     }
