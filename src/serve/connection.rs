@@ -46,7 +46,7 @@ impl Client {
 
     /// The next attempt at its request is the last.
     pub(super) fn retry_no_more(&mut self) {
-        self.backoff = Some(self.under_way().used_up());
+        self.backoff = Some(self.under_way().used_up(Instant::now()));
     }
 
     pub(super) fn is_on_tcp(&self) -> bool {

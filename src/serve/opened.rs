@@ -35,7 +35,8 @@ pub(super) fn serve_openers(service: &mut Service) {
 
 fn release(service: &mut Service, port: &str, pid: Pid) {
     let Ok(device) = DeviceName::parse(port.as_bytes()) else { return };
-    let backoff = Backoff::since(Instant::now()).used_up();
+    let now = Instant::now();
+    let backoff = Backoff::since(now).used_up(now);
     if let Ok(answer) = service.release(&Request { device, pid }, backoff) {
         log(service, pid, answer);
     }

@@ -154,7 +154,7 @@ impl Service {
                 None
             }
             Err(cause) => {
-                let pause = client.under_way().pause(cause);
+                let pause = client.under_way().pause(cause, now);
                 Some(Phase::Retrying(now.checked_add(pause).unwrap_or(now)))
             }
         }
@@ -317,7 +317,7 @@ impl Service {
         let answer = match self.take(client.user(), granted, *client.under_way()) {
             Ok(answer) => answer,
             Err(Contended { cause, .. }) => {
-                client.under_way().pause(cause);
+                client.under_way().pause(cause, Instant::now());
                 self.queue.tried(attempt, Outcome::Busy, None, Instant::now());
                 self.queue.has_no_answer_yet(attempt, Instant::now());
                 return Outcome::Busy;
@@ -384,7 +384,8 @@ impl Service {
             }
             let right = self.authority.grant_opener(request.clone(), device);
             let Err(refusal) = right else { continue };
-            if self.release(&request, Backoff::since(Instant::now()).used_up()).is_ok() {
+            let now = Instant::now();
+            if self.release(&request, Backoff::since(now).used_up(now)).is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
                 self.journal.of_user(
                     user,

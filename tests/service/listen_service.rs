@@ -519,6 +519,10 @@ fn a_user_has_so_many_locks(#[case] name: &str) {
     let words: Vec<&str> = said.split_whitespace().collect();
     let locks = LOCKS_OF_A_USER.to_string();
     assert_eq!(words, [locks.as_str(), "200", "550", "200", "200", "550"], "{output:?}");
+    let mut roots = daemon.on_unix().greeted();
+    for number in 0..=LOCKS_OF_A_USER {
+        assert_eq!(roots.ask(&format!("lock ttyR{number} {}", own())), DONE);
+    }
 }
 
 /// systemd is told that it listens, and that it is alive.

@@ -254,7 +254,7 @@ impl Openers {
             (Verdict::Locked, _) => opener.standing = Standing::Locked,
             (Verdict::Left, Standing::Wanted(..)) => opener.standing = Standing::Left,
             (Verdict::Pending(cause), Standing::Wanted(node, _)) => {
-                opener.backoff.insert(before.unwrap_or(Backoff::since(now))).pause(cause);
+                opener.backoff.insert(before.unwrap_or(Backoff::since(now))).pause(cause, now);
                 let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
                 opener.standing = Standing::Wanted(node, soon);
             }
@@ -300,6 +300,7 @@ impl Opener {
 
 #[cfg(test)]
 mod tests {
+    use pidlockfile::process::Start;
     use ttylock::Numbers;
 
     use super::*;
@@ -400,6 +401,59 @@ mod tests {
         examine(&mut openers, Some(false), now);
         saw(&mut openers, 5, Deed::Opened, now);
         assert_eq!((openers.next_wish(now), pids(&openers)), (None, vec![5]));
+    }
+
+    /// After fork and exit of an opener, any process may get its number.
+    #[test]
+    fn a_process_with_the_number_now_did_not_open_the_port() {
+        let now = Instant::now();
+        let mut openers = locked(5, now);
+        let later = ProcessIdentity { start: Start::At(9), ..who(5) };
+        assert!(!openers.settle(PORT, &later, Verdict::Locked, now));
+        openers.gone(|opener| *opener == later);
+        assert_eq!(pids(&openers), [5]);
+        openers.opened(PORT, &later, now);
+        assert_eq!(openers.of(None).collect::<Vec<_>>(), [(PORT, &later)]);
+    }
+
+    #[test]
+    fn a_process_refused_the_lock_is_examined_again_when_a_lock_has_ended() {
+        let (mut openers, mut now) = (Openers::default(), Instant::now());
+        saw(&mut openers, 5, Deed::Opened, now);
+        now += OPEN_FOR;
+        for _ in 0..3 {
+            assert!(examine(&mut openers, Some(true), now).is_some());
+            settle(&mut openers, 5, Verdict::Later, now);
+            assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
+            now += OPEN_CHECK_EVERY;
+        }
+        assert!(examine(&mut openers, Some(true), now).is_some());
+        settle(&mut openers, 5, Verdict::Later, now);
+        saw(&mut openers, 6, Deed::Opened, now);
+        openers.retry(now);
+        assert_eq!(examine(&mut openers, Some(true), now), Some(pid(5)));
+        settle(&mut openers, 5, Verdict::Left, now);
+        assert_eq!(openers.next(now), None, "the other has it open for no time");
+        // It may be another program later.
+        saw(&mut openers, 5, Deed::Opened, now);
+        assert_eq!(openers.next_moment(now), Some(now + OPEN_FOR));
+    }
+
+    /// It is the process's own by now, or another's.
+    #[test]
+    fn a_lock_that_was_given_up_is_not_given_up_twice() {
+        let now = Instant::now();
+        for is_closed in [true, false] {
+            let mut openers = locked(5, now);
+            saw(&mut openers, 5, Deed::Closed, now);
+            if is_closed {
+                examine(&mut openers, Some(false), now);
+            }
+            openers.released(PORT, pid(6));
+            openers.released(PORT, pid(5));
+            examine(&mut openers, Some(false), now);
+            assert_eq!(openers.next_wish(now), None);
+        }
     }
 
     /// It closes the port while the service takes the lock.

@@ -89,6 +89,7 @@ fn every_answer_has_the_headers_that_protect_it() {
             }
             let may_run = policy.contains("script-src 'self'");
             assert_eq!(may_run, path == "/" && method != "POST", "{method} {path}");
+            assert!(!may_run || policy.contains("form-action 'none'"), "{policy}");
         }
     }
 }

@@ -26,25 +26,36 @@ const WHILE_READING: Duration = Duration::from_millis(5);
 pub struct Backoff {
     asked: Instant,
     attempts: usize,
+    /// The moment of the last attempt that was counted, with the pause behind it.
+    decides_at: Instant,
 }
 
 impl Backoff {
     /// Before the first attempt of a request that came at that moment.
     #[must_use]
     pub fn since(asked: Instant) -> Self {
-        Self { asked, attempts: 0 }
+        Self { asked, attempts: 0, decides_at: asked }
     }
 
     /// After the last pause.
     #[must_use]
-    pub fn used_up(self) -> Self {
-        Self { attempts: PAUSES.len(), ..self }
+    pub fn used_up(self, now: Instant) -> Self {
+        if self.decides() {
+            return self;
+        }
+        Self { attempts: PAUSES.len(), decides_at: now, ..self }
     }
 
     /// When the request came.
     #[must_use]
     pub fn asked(self) -> Instant {
         self.asked
+    }
+
+    /// When the pauses were over. What decides must have been read since: a process may hold a lock file only now.
+    #[must_use]
+    pub(crate) fn decides_at(self) -> Instant {
+        self.decides_at
     }
 
     /// Whether the next attempt gives a final answer, even if another process holds a lock file by `flock(2)`. An
@@ -56,12 +67,13 @@ impl Backoff {
 
     /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
     /// being read.
-    pub fn pause(&mut self, cause: Cause) -> Duration {
+    pub fn pause(&mut self, cause: Cause, now: Instant) -> Duration {
         if cause == Cause::Reading {
             return WHILE_READING;
         }
-        let pause = PAUSES.get(self.attempts).copied().unwrap_or_default();
-        self.attempts = self.attempts.saturating_add(1);
+        let Some(pause) = PAUSES.get(self.attempts).copied() else { return Duration::ZERO };
+        self.attempts += 1;
+        self.decides_at = now.checked_add(pause).unwrap_or(now);
         pause
     }
 }
@@ -72,15 +84,24 @@ mod tests {
 
     #[test]
     fn a_backoff_gives_up_after_a_bounded_number_of_pauses() {
-        let mut backoff = Backoff::since(Instant::now());
+        let asked = Instant::now();
+        let (mut backoff, mut now) = (Backoff::since(asked), asked);
         let mut pauses = Vec::new();
         while !backoff.decides() {
-            assert_eq!(backoff.pause(Cause::Reading), WHILE_READING);
-            pauses.push(backoff.pause(Cause::Breaking));
+            assert_eq!(backoff.pause(Cause::Reading, now), WHILE_READING);
+            pauses.push(backoff.pause(Cause::Breaking, now));
+            now += pauses[pauses.len() - 1];
             assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
-        assert!(Backoff::since(Instant::now()).used_up().decides());
+        // An attempt that had no answer is no reason for another reading.
+        let later = now + Duration::from_secs(1);
+        assert_eq!(backoff.pause(Cause::Breaking, later), Duration::ZERO);
+        for decided in [backoff, backoff.used_up(later)] {
+            assert_eq!((decided.asked(), decided.decides_at()), (asked, now));
+        }
+        let used_up = Backoff::since(asked).used_up(later);
+        assert!(used_up.decides() && used_up.decides_at() == later);
         assert!((20..50).contains(&pauses.iter().sum::<Duration>().as_millis()));
     }
 }

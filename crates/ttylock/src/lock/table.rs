@@ -133,7 +133,7 @@ impl Table {
                 }
                 Err(contended) => {
                     events.extend(contended.events);
-                    std::thread::sleep(backoff.pause(contended.cause));
+                    std::thread::sleep(backoff.pause(contended.cause, Instant::now()));
                 }
             }
         }

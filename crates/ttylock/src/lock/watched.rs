@@ -72,7 +72,7 @@ impl Watched {
         let Some(held) = self.holders.get_mut(who) else { return };
         let backoff = held.attempts.get_or_insert(Backoff::since(now));
         held.files.retain(|name, _| is_left(name, *backoff));
-        backoff.pause(Cause::Breaking);
+        backoff.pause(Cause::Breaking, now);
         if held.files.is_empty() {
             self.holders.remove(who);
         }

@@ -118,7 +118,7 @@ impl State {
     /// # Errors
     /// While the kernel's list is being read.
     pub(super) fn flocker(&mut self, place: &Place, seen: Status) -> Result<Flocker, Cause> {
-        let Ok(sight) = self.flocks.on_file(seen.identity, self.backoff.asked()) else {
+        let Ok(sight) = self.flocks.on_file(seen.identity, self.backoff.decides_at()) else {
             return Ok(Flocker::Counts(FlockHolder::Unseen));
         };
         let sight = sight.ok_or(Cause::Reading)?;

@@ -147,7 +147,7 @@ pub(super) fn clear_away(state: &mut State, seen: &Holder) -> Result<(), String>
     loop {
         state.backoff = backoff;
         match try_clear(state, place.file(&name), seen)? {
-            Err(Busy::NotYet(cause)) => std::thread::sleep(backoff.pause(cause)),
+            Err(Busy::NotYet(cause)) => std::thread::sleep(backoff.pause(cause, Instant::now())),
             Err(Busy::Changing(holder)) => {
                 let by = holder.map(|holder| format!(": {holder}")).unwrap_or_default();
                 return Err(format!("another process is removing it, or keeps it locked{by}"));

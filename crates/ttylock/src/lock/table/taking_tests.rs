@@ -93,7 +93,7 @@ fn fresh() -> Backoff {
 }
 
 fn last() -> Backoff {
-    fresh().used_up()
+    fresh().used_up(Instant::now())
 }
 
 fn request(pid: Pid) -> Request {
