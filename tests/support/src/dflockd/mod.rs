@@ -3,6 +3,7 @@
 pub mod etcd;
 pub mod history;
 
+use crate::tcp::TcpSocket;
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -363,24 +364,24 @@ pub fn pem(name: &str) -> String {
 }
 
 /// A port that is named: for HTTP, where 0 means none, for a server that is to come back where it was, and for one that
-/// nobody listens on. One below those the system gives out by itself, also to those who connect, and free at all
-/// addresses a moment ago.
+/// nobody listens on. It is below those the system gives out by itself, also to those who connect. This program keeps the
+/// UDP port of the same number until it ends, so no test program beside it takes the number. Nothing is bound to look
+/// whether the port is free: a child that another test starts in that moment would have the socket for a while, too.
 pub fn free_port() -> u16 {
-    listen_on_free_port("0.0.0.0").local_addr().expect("its address").port()
-}
-
-/// Somebody who listens on such a port of this address. This program keeps the UDP port of the same number until it ends,
-/// so no test program beside it takes the number.
-pub fn listen_on_free_port(address: &str) -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     static KEPT: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     loop {
         let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(20_000 + next % 12_000).unwrap();
         let Ok(kept) = UdpSocket::bind(("0.0.0.0", port)) else { continue };
-        if let Ok(listener) = TcpListener::bind((address, port)) {
-            KEPT.lock().unwrap().push(kept);
-            return listener;
+        KEPT.lock().unwrap().push(kept);
+        if !TcpSocket::all().iter().any(|it| it.port == port) {
+            return port;
         }
     }
+}
+
+/// Somebody who listens on such a port of this address.
+pub fn listen_on_free_port(address: &str) -> TcpListener {
+    TcpListener::bind((address, free_port())).expect("a port that nobody has")
 }
