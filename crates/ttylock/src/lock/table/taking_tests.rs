@@ -493,6 +493,30 @@ fn a_stale_lock_that_is_held_and_not_in_the_list_is_not_broken() {
     assert_eq!(table.lock(&request(Pid::this())).outcome, Outcome::Done);
 }
 
+/// The reading that told of the port began before the pauses of the attempts.
+#[test]
+fn a_flock_on_a_lock_file_is_judged_by_a_later_reading() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    table.keep_open(0);
+    assert_eq!(table.lock(&request(ended())).outcome, Outcome::Done);
+    let asked = Instant::now();
+    let node = Node::of(&std::fs::metadata(shared.lock_file()).unwrap());
+    while table.state.flocks.holders(&node, asked).unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let _file = flocked(&shared.lock_file());
+    let backoff = Backoff::since(asked).used_up(Instant::now());
+    let answer = loop {
+        if let Ok(answer) = table.attempt_lock(&request(Pid::this()), None, backoff) {
+            break answer;
+        }
+    };
+    let holder = format!("held by pid {}", Pid::this());
+    let told = answer.events.iter().any(|event| event.text.contains(&holder));
+    assert!(answer.outcome == Outcome::Busy && told, "{answer:?}");
+}
+
 /// A daemon's own `flock(2)` protects its locks where there is no record.
 #[rstest]
 #[case::removed(false)]
