@@ -183,6 +183,18 @@ pub(super) struct BusyCode {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct ToRun {
+    /// What to run, with its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) words: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
 pub(super) struct Run {
     /// /dev/NAME or NAME
     #[arg(value_name = "DEVICE", value_parser = device)]
@@ -224,14 +236,8 @@ pub(super) struct Run {
     #[command(flatten)]
     busy: BusyCode,
 
-    /// What to run, with its arguments
-    #[arg(
-        value_name = "COMMAND",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(super) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(super) command: ToRun,
 }
 
 #[derive(Args, Debug)]
@@ -256,14 +262,8 @@ pub(super) struct ShimOnly {
     #[arg(long)]
     pub(super) or_plain: bool,
 
-    /// What to run, with its arguments
-    #[arg(
-        value_name = "COMMAND",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(super) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(super) command: ToRun,
 }
 
 #[derive(Args, Debug)]
@@ -346,7 +346,7 @@ mod tests {
         let Action::Run(run) = Options::try_parse_from(words).unwrap().action else {
             panic!("not run");
         };
-        assert_eq!(run.command, ["picocom", "-b", "9600"]);
+        assert_eq!(run.command.words, ["picocom", "-b", "9600"]);
     }
 
     #[rstest]

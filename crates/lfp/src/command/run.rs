@@ -45,7 +45,7 @@ pub(super) fn run(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fai
 
 /// `lfp run picocom /dev/ttyUSB0` would lock a port named picocom, and try to execute the real one.
 fn check_order(asked: &Run) -> Result<(), Failure> {
-    let Some(program) = asked.command.first().map(Path::new) else { return Ok(()) };
+    let Some(program) = asked.command.words.first().map(Path::new) else { return Ok(()) };
     let is_device = program.metadata().is_ok_and(|file| file.file_type().is_char_device());
     if !is_device {
         return Ok(());
@@ -57,7 +57,7 @@ fn check_order(asked: &Run) -> Result<(), Failure> {
 
 fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
     let signals = Signals::catch().map_err(system)?;
-    let standby = Standby::start("lfp", &asked.command, output.form(), &signals)
+    let standby = Standby::start("lfp", &asked.command.words, output.form(), &signals)
         .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
     let additions = shim::additions(asked, route, pid)?;
@@ -120,7 +120,7 @@ fn in_this_process(asked: &Run, route: &Route, output: &Output) -> Result<u8, Fa
     let mut broker = Broker::new(route);
     let requests = take_all(&mut broker, asked, Pid::this(), None, output)?;
     broker.hang_up();
-    let mut words = asked.command.iter().cloned();
+    let mut words = asked.command.words.iter().cloned();
     let Some(program) = words.next() else { return Err(Failure::system("no command")) };
     let refusal = wrapcmd::execute(program, words, &additions);
     give_back(&mut broker, &requests);

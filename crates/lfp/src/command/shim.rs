@@ -53,7 +53,7 @@ const WAIT_MAX_SECS: u64 = 1_000_000_000;
 /// # Errors
 /// The library is not installed, or cannot be loaded into the command.
 pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let mut words = asked.command.into_iter();
+    let mut words = asked.command.words.into_iter();
     let program = words.next().unwrap_or_default();
     let library = match wanted(&program) {
         Err(failure) if asked.or_plain => left_out(&failure),
@@ -143,7 +143,7 @@ pub(super) fn caution(asked: &Run, output: &Output) {
 }
 
 fn program(asked: &Run) -> &OsStr {
-    asked.command.first().map(OsString::as_os_str).unwrap_or_default()
+    asked.command.words.first().map(OsString::as_os_str).unwrap_or_default()
 }
 
 fn usual(library: &str, route: &Route) -> Additions {

@@ -26,7 +26,7 @@ const WHILE_READING: Duration = Duration::from_millis(5);
 pub struct Backoff {
     asked: Instant,
     attempts: usize,
-    /// The moment of the last attempt that was counted, with the pause behind it.
+    /// When the last pause is over. Before the first attempt, when the request came.
     decides_at: Instant,
 }
 
@@ -52,7 +52,8 @@ impl Backoff {
         self.asked
     }
 
-    /// When the pauses were over. What decides must have been read since: a process may hold a lock file only now.
+    /// When the pauses are over. The attempt that decides needs a reading that began later: another process may have taken
+    /// the lock file meanwhile.
     #[must_use]
     pub(crate) fn decides_at(self) -> Instant {
         self.decides_at

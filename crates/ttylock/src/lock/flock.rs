@@ -109,15 +109,15 @@ impl Flocks {
         }
     }
 
-    /// The same of a lock file, but by a reading that began after the caller asked: an earlier one may have neither the
-    /// file nor its maker.
+    /// The same of a lock file, but by a reading that began after that moment: an earlier one may have neither the file
+    /// nor its maker.
     ///
     /// # Errors
     /// As [`Flocks::holders`].
-    pub(super) fn on_file(&mut self, file: Identity, asked: Instant) -> io::Result<Option<Sight>> {
+    pub(super) fn on_file(&mut self, file: Identity, since: Instant) -> io::Result<Option<Sight>> {
         let file_system = sys::numbers(file.device);
         let node = Node { file_system, inode: file.inode, device: None };
-        self.holders(&node, asked.checked_add(GOOD_FOR).unwrap_or(asked))
+        self.holders(&node, since.checked_add(GOOD_FOR).unwrap_or(since))
     }
 
     /// A reading by this process itself ends at that moment at the latest, complete or not.
