@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use testbed::{
-    Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, soon, steps, until,
+    Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, comes, steps,
+    until,
 };
 
 use crate::machine::client;
@@ -101,11 +102,11 @@ impl Ground {
     }
 
     fn wait_until_exclusive(&self, port: &str) {
-        soon(&format!("{port} is exclusive"), || !can_open(&self.sandbox, port));
+        assert!(comes(|| !can_open(&self.sandbox, port)), "{port} is exclusive");
     }
 
     fn wait_until_shared(&self, port: &str) {
-        soon(&format!("{port} is open to all"), || can_open(&self.sandbox, port));
+        assert!(comes(|| can_open(&self.sandbox, port)), "{port} is open to all");
     }
 
     /// A shell that has done the first of its steps.
@@ -271,7 +272,7 @@ fn nobody_else_keeps_the_port_open(#[case] way: Way) {
         "for fd in /proc/{}/fd/*; do test $fd -ef {PORT} && exit 1; done; exit 0",
         process.pid()
     );
-    soon("closed", || ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0);
+    assert!(comes(|| ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0), "closed");
 }
 
 /// The holder opens another node of the same number, as in a container, which has a `/dev` of its own.
@@ -403,7 +404,7 @@ fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
     }
     holder.kill();
     ground.wait_until_shared(PORT);
-    soon("the lock goes", || !ground.sandbox.path(LOCK_FILE).exists());
+    assert!(comes(|| !ground.sandbox.path(LOCK_FILE).exists()), "the lock goes");
 }
 
 /// A lock that its holder removes by itself, or root, has ended as well.
@@ -485,10 +486,11 @@ impl<'g> Mortal<'g> {
 
     /// Waits for what comes about whether or not the service is killed meanwhile.
     fn wait_for(&mut self, what: &str, is_so: impl Fn() -> bool) {
-        soon(what, || {
+        let holds_then = || {
             self.succeed();
             is_so()
-        });
+        };
+        assert!(comes(holds_then), "{what}");
     }
 }
 

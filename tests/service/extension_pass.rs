@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
-use testbed::{Daemon, Ground, Holder, OtherUser, flock_is_held, own, soon};
+use testbed::{Daemon, Ground, Holder, OtherUser, comes, flock_is_held, own};
 
 use crate::wire::{BUSY, DONE, Wire};
 
@@ -32,7 +32,7 @@ fn a_passed_lock_belongs_to_the_receiver() {
     assert_eq!(client.ask("noop"), DONE);
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
     drop(receiver);
-    soon("removed", || daemon.ground.locks().is_empty());
+    assert!(comes(|| daemon.ground.locks().is_empty()), "removed");
 }
 
 /// A device in a subdirectory has several lock files, and a session of its own has no daemon.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{Process, Sandbox, User, soon};
+use testbed::{Process, Sandbox, User, comes};
 
 use crate::machine::{answer, codes, daemon, daemon_by, numbered, said_at, sleeper};
 
@@ -129,7 +129,7 @@ fn a_process_without_the_right_keeps_no_lock_of_its_number() {
     assert_eq!(codes, ["200", "200"]);
     let _bobs = numbered(&sandbox, "bob", &[20000, 30000]);
     let has = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
-    soon("removed", || !has("ttyW1"));
+    assert!(comes(|| !has("ttyW1")), "removed");
     // The other port he may have.
     assert!(has("ttyW0"), "{:?}", sandbox.locks());
 }
@@ -149,7 +149,7 @@ fn a_process_keeps_a_lock_that_was_taken_after_it_came(#[values(false, true)] re
     assert_eq!(over_tcp(&sandbox, User::Bob, &["lock ttyW0 20000"]), ["200"]);
     assert_eq!(chmod("600"), 0);
     let has = |port: &str| sandbox.locks().contains(&format!("LCK..{port}"));
-    soon("removed", || !has("ttyW1"));
+    assert!(comes(|| !has("ttyW1")), "removed");
     assert!(has("ttyW0"), "{:?}", sandbox.locks());
 }
 

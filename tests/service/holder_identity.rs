@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rstest::rstest;
-use testbed::{Ground, Holder, own, program, soon};
+use testbed::{Ground, Holder, comes, own, program};
 
 use crate::wire::Wire;
 
@@ -61,7 +61,7 @@ impl Container {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
         let first = PathBuf::from("/proc").join(first.trim());
-        soon("its end", || !first.exists());
+        assert!(comes(|| !first.exists()), "its end");
     }
 }
 

@@ -13,8 +13,8 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use rstest::rstest;
 use testbed::{
-    CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, TRANSCRIPTS, Transcript, ended,
-    flock_is_held, many_descriptors, own, pause, receive, soon, until,
+    CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, TRANSCRIPTS, Transcript, comes,
+    ended, flock_is_held, many_descriptors, own, pause, receive, until,
 };
 use ttylock::for_tests::LOCKS_OF_A_USER;
 
@@ -47,7 +47,7 @@ fn a_client_that_reads_no_reply_is_obeyed(#[values(Daemon::on_tcp, Daemon::on_un
         // looks before it speaks.
         client.is_spoken_to();
         drop(client);
-        soon("unlocked", || daemon.ground.locks().is_empty());
+        assert!(comes(|| daemon.ground.locks().is_empty()), "unlocked");
     }
 }
 
@@ -72,7 +72,7 @@ fn the_idle_are_sent_away(#[values("", "loc")] begun: &str) {
 fn dribbling_is_idling() {
     let daemon = Daemon::start(&["--idle-timeout", "1"]);
     let mut client = daemon.on_tcp().greeted();
-    soon("the end", || client.stream.get_mut().write_all(b"x").is_err());
+    assert!(comes(|| client.stream.get_mut().write_all(b"x").is_err()), "the end");
 }
 
 /// A line without end does not prolong a session, however much of it is unread when the idle time is over.
@@ -282,7 +282,7 @@ fn a_client_that_takes_no_answers_is_not_read_from() {
     let mut deaf = never_waiting(&daemon);
     let before = daemon.kilobytes("VmRSS");
     let helps = "help\r\n".repeat(1000);
-    soon("the service stops reading", || deaf.write(helps.as_bytes()).is_err());
+    assert!(comes(|| deaf.write(helps.as_bytes()).is_err()), "the service stops reading");
     assert!(daemon.kilobytes("VmRSS").saturating_sub(before) < 1024);
     let mut client = daemon.on_unix().greeted();
     assert_eq!(client.ask("noop"), DONE);
@@ -479,7 +479,7 @@ fn its_locks_are_held_open_as_long_as_they_are_good() {
     assert!(flock_is_held(&daemon, "LCK..ttyS1") && flock_is_held(&daemon, "LCK..ttyS2"));
     // A dead holder's lock goes.
     drop(holder);
-    soon("let go", || daemon.ground.locks() == ["LCK..ttyS1"]);
+    assert!(comes(|| daemon.ground.locks() == ["LCK..ttyS1"]), "let go");
     let other = Wire::greeted(&daemon.ground);
     assert_eq!(other.ask(&format!("lock ttyS2 {}", own())), DONE);
     // Another daemon holds what the first one held.
@@ -555,12 +555,12 @@ fn dead_locks_go_by_themselves() {
     assert_eq!(client.ask(&format!("lock serial/by-id/none {}", holder.pid())), DONE);
     assert!(daemon.ground.locks().len() > 1);
     drop(holder);
-    soon("removed", || daemon.ground.locks().is_empty());
+    assert!(comes(|| daemon.ground.locks().is_empty()), "removed");
     let mut zombie = Command::new("sleep").arg("1000").spawn().expect("sleep");
     assert_eq!(client.ask(&format!("lock ttyS1 {}", zombie.id())), DONE);
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), BUSY);
     zombie.kill().expect("its end");
-    soon("removed", || daemon.ground.locks().is_empty());
+    assert!(comes(|| daemon.ground.locks().is_empty()), "removed");
     assert_eq!(client.ask(&format!("lock ttyS1 {}", own())), DONE);
     zombie.wait().expect("its end");
 }
@@ -583,7 +583,7 @@ fn dead_locks_are_found_at_the_start() {
     let _client = daemon.on_unix().greeted();
     assert_eq!(daemon.ground.locks(), ["LCK..living", "LCK..unfinished"]);
     drop(holder);
-    soon("removed", || daemon.ground.locks() == ["LCK..unfinished"]);
+    assert!(comes(|| daemon.ground.locks() == ["LCK..unfinished"]), "removed");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A daemon in a machine of its own, and what users say to it there.
 
-use testbed::{LFPD, LIMIT, Process, Sandbox, User, soon, until};
+use testbed::{LFPD, LIMIT, Process, Sandbox, User, comes, until};
 
 /// A daemon on a Unix socket in the sandbox.
 pub(crate) const SOCKET: &str = "/run/lfpd.sock";
@@ -31,7 +31,7 @@ pub(crate) fn waiter<'a>(sandbox: &'a Sandbox, user: User, device: &str, pid: u3
     let mut client = client(sandbox, user, &format!("UNIX:{SOCKET}"));
     client.type_in(&format!("wait {device} {pid} 600\n"));
     let stat = format!("stat {device}");
-    soon("a waiter", || said(sandbox, User::Root, &stat).contains("scheme=waiting"));
+    assert!(comes(|| said(sandbox, User::Root, &stat).contains("scheme=waiting")), "a waiter");
     client
 }
 

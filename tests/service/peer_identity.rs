@@ -8,8 +8,8 @@ use std::os::unix::net::UnixListener;
 
 use rstest::rstest;
 use testbed::{
-    Client, LFPD, LIMIT, Process, Sandbox, Session, Syslog, User, connect_in, connect_to,
-    in_network, network, soon, until,
+    Client, LFPD, LIMIT, Process, Sandbox, Session, Syslog, User, comes, connect_in, connect_to,
+    in_network, network, until,
 };
 
 use crate::machine::{SOCKET, answer, codes, daemon, numbered, sleeper, waiter};
@@ -196,7 +196,7 @@ fn a_zombie_holds_nothing(
     let zombie = parent.output().split(' ').nth(1).unwrap().to_owned();
     let status = format!("/proc/{zombie}/status");
     let status = || String::from_utf8(sandbox.read(&status).unwrap_or_default()).unwrap();
-    soon("its end", || status().contains("(zombie)"));
+    assert!(comes(|| status().contains("(zombie)")), "its end");
     for (verb, code) in [("lock", "550"), ("unlock", "450")] {
         assert_eq!(answer(&sandbox, client, &format!("{verb} ttyS1 {zombie}")), code);
     }

@@ -14,7 +14,7 @@ use nix::libc::linger;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use rstest::rstest;
-use testbed::{GONE, Ground, LIMIT, TcpSocket, Transcript, ended, host, own, signal, soon, until};
+use testbed::{GONE, Ground, LIMIT, TcpSocket, Transcript, comes, ended, host, own, signal, until};
 
 use crate::wire::{BUSY, DONE, Wire, locked, on_connection, on_stream, peak_memory, tcp};
 
@@ -149,7 +149,7 @@ fn a_tcp_client_gone_before_the_start_is_nobody() {
     // starting.
     let is_open = |it: &TcpSocket| it.inode != 0 || it.state == TcpSocket::FIN_WAIT1;
     let is_closing = |it: &TcpSocket| it.port == port && is_open(it);
-    soon("the end of the client's end", || !TcpSocket::all().iter().any(is_closing));
+    assert!(comes(|| !TcpSocket::all().iter().any(is_closing)), "the end of the client's end");
     assert_eq!(ended(on_connection(ground.command(), theirs)).code(), Some(0));
     assert_eq!(ground.locks(), ["LCK..ttyS1", "LCK..ttyS2"]);
 }
@@ -522,12 +522,13 @@ fn a_directory_that_came_during_the_session_is_searched() {
     let wire = Wire::greeted(&ground);
     assert_eq!(wire.ask(&format!("lock ttyS2 {}", own())), DONE);
     fs::create_dir(ground.path("other")).unwrap();
-    soon("busy", || {
+    let is_busy = || {
         fs::write(ground.path("other/LCK..ttyS1"), format!("{:>10}\n", own())).unwrap();
         let answer = wire.ask(&format!("lock ttyS1 {}", own()));
         wire.ask(&format!("unlock ttyS1 {}", own()));
         answer == BUSY
-    });
+    };
+    assert!(comes(is_busy), "busy");
 }
 
 /// `ulimit -f 0`: a refusal for the client, no end by SIGXFSZ, and nothing half-written.

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rstest::rstest;
 use testbed::{
-    Client, LFPD, LIMIT, Process, Sandbox, TRANSCRIPTS, TcpSocket, Transcript, User, in_network,
-    network, peer, soon, until,
+    Client, LFPD, LIMIT, Process, Sandbox, TRANSCRIPTS, TcpSocket, Transcript, User, comes,
+    in_network, network, peer, until,
 };
 
 use crate::machine::{codes, said_at, sleeper};
@@ -139,7 +139,7 @@ fn the_memos_scenario_typed_into_telnet(#[values("openbsd-inetd", "--listen")] n
         telnet.expect("200 Command okay.");
         assert_eq!(sandbox.read("/run/lock/LCK..ttyS1").as_deref(), Some(&b"      1234\n"[..]));
         telnet.type_in("unlock /dev/ttyS1 1234\r");
-        soon("released", || sandbox.locks().is_empty());
+        assert!(comes(|| sandbox.locks().is_empty()), "released");
         telnet.type_in("quit\r");
         telnet.expect("221 Thank you for using the Lock File service on testbed");
         telnet.expect("Connection closed by foreign host.");
@@ -182,6 +182,6 @@ fn one_daemon_after_the_other() {
             assert_eq!(client.ask("unlock ttyS1 99999999"), DONE);
         }
         assert!(clients.iter_mut().all(|client| client.ask("quit").starts_with("221 ")));
-        soon("the end of the daemon", || daemons(&sandbox) == 0);
+        assert!(comes(|| daemons(&sandbox) == 0), "the end of the daemon");
     }
 }

@@ -2,7 +2,7 @@
 //! comer is told that the port is busy. Real ports, real programs that lock nothing.
 
 use rstest::rstest;
-use testbed::{LFP, LFPD, Process, Sandbox, User, soon, steps};
+use testbed::{LFP, LFPD, Process, Sandbox, User, comes, steps};
 
 use crate::machine::{numbered, sleeper};
 
@@ -57,11 +57,11 @@ fn locked_by(sandbox: &Sandbox, port: &str) -> Option<u32> {
 }
 
 fn wait_until_locked_by(sandbox: &Sandbox, port: &str, process: &Process<'_>) {
-    soon("its lock", || locked_by(sandbox, port) == Some(process.pid()));
+    assert!(comes(|| locked_by(sandbox, port) == Some(process.pid())), "its lock");
 }
 
 fn wait_until_free(sandbox: &Sandbox, port: &str) {
-    soon("no lock", || locked_by(sandbox, port).is_none());
+    assert!(comes(|| locked_by(sandbox, port).is_none()), "no lock");
 }
 
 /// A shell of Alice's that has done the first of its steps.
@@ -183,7 +183,7 @@ fn agetty_gets_no_lock() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox, Server::Own, WATCH);
     let _getty = sandbox.command("agetty").args(["--local-line", "ttyW0", "9600"]).spawn();
-    soon("it is shown", || is_shown_open(&sandbox, "agetty"));
+    assert!(comes(|| is_shown_open(&sandbox, "agetty")), "it is shown");
     everybody_was_looked_at(&sandbox);
     assert_eq!(locked_by(&sandbox, "ttyW0"), None);
 }
@@ -246,10 +246,11 @@ fn a_port_that_comes_is_watched() {
     let made = sandbox.command("sh").args(["-c", node]).run();
     let inode: u64 = made.output().trim().parse().expect("its number");
     let marks = format!("cat /proc/{}/fdinfo/*", daemon.pid());
-    soon("it is watched", || {
+    let is_watched = || {
         let marks = sandbox.command("sh").args(["-c", &marks]).run();
         marks.said(&format!("fanotify ino:{inode:x} "))
-    });
+    };
+    assert!(comes(is_watched), "it is watched");
 }
 
 /// The one great capability is given up before the first client is served.
@@ -312,10 +313,11 @@ fn looking_at_very_many_descriptors_keeps_nobody_waiting() {
     let mut opener = sandbox.command("bash").args(["-c", &many]).spawn();
     opener.expect("many.");
     let mut noop_until = |is_locked: bool| {
-        soon("the lock or its end", || {
+        let is_served_so_far = || {
             assert!(client.ask("noop").starts_with("200 "));
             locked_by(&sandbox, "ttyW0").is_some() == is_locked
-        });
+        };
+        assert!(comes(is_served_so_far), "the lock or its end");
     };
     noop_until(true);
     opener.type_in("\n");

@@ -59,4 +59,4 @@ pub use syslog::Syslog;
 pub use tcp::TcpSocket;
 pub use terminal::pseudo_terminal;
 pub use transcript::{GONE, TRANSCRIPTS, Transcript, host};
-pub use until::{LIMIT, comes, receive, soon, until};
+pub use until::{LIMIT, comes, receive, until};

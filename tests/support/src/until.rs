@@ -24,15 +24,9 @@ pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Op
     }
 }
 
-/// Waits until the condition holds.
-///
-/// # Panics
-/// If it does not hold within [`LIMIT`].
-pub fn soon(what: &str, is_so: impl FnMut() -> bool) {
-    assert!(comes(is_so), "not in time: {what}");
-}
-
-/// Waits until the condition holds; false if it does not hold within [`LIMIT`].
+/// Waits until the condition holds; false if it does not hold within [`LIMIT`]. The test says what was missing:
+/// `assert!(comes(|| ...), "what")`.
+#[must_use]
 pub fn comes(mut condition: impl FnMut() -> bool) -> bool {
     until(LIMIT, || condition().then_some(())).is_some()
 }
