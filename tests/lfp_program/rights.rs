@@ -17,15 +17,26 @@ enum Column {
     Service,
 }
 
+/// Where there is no service: whether its state directory is there all the same. A user may not write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StateDirectory {
+    Absent,
+    Present,
+}
+
 impl Column {
-    fn bench(self) -> Bench {
+    fn bench(self, state: StateDirectory) -> Bench {
         let (mode, owner) = match self {
             Self::Everybody => ("1777", "root:root"),
             Self::Group => ("0775", "root:dialout"),
             Self::Root => ("0755", "root:root"),
             Self::Service => return Bench::served(),
         };
-        Bench::of(Bench::layout(mode, owner))
+        let bench = Bench::of(Bench::layout(mode, owner));
+        if state == StateDirectory::Present {
+            bench.make_place(User::Lfpd, "0755");
+        }
+        bench
     }
 
     /// What the table says: the first cell of each row, and whether this one says yes.
@@ -95,13 +106,18 @@ fn is_allowed(bench: &Bench, deed: &str) -> bool {
 }
 
 #[rstest]
+#[case::everybody(Column::Everybody, StateDirectory::Absent)]
+#[case::everybody_with_a_state_directory(Column::Everybody, StateDirectory::Present)]
+#[case::group(Column::Group, StateDirectory::Absent)]
+#[case::group_with_a_state_directory(Column::Group, StateDirectory::Present)]
+#[case::root(Column::Root, StateDirectory::Absent)]
+#[case::root_with_a_state_directory(Column::Root, StateDirectory::Present)]
+#[case::service(Column::Service, StateDirectory::Present)]
 #[ignore = "needs namespaces: tests/run"]
-fn each_user_may_do_what_the_table_says(
-    #[values(Column::Everybody, Column::Group, Column::Root, Column::Service)] column: Column,
-) {
+fn each_user_may_do_what_the_table_says(#[case] column: Column, #[case] state: StateDirectory) {
     let rows = column.of_table();
     assert_eq!(rows.len(), 6);
-    let seen: Vec<(String, bool)> =
-        rows.iter().map(|(deed, _)| (deed.clone(), is_allowed(&column.bench(), deed))).collect();
+    let seen = |deed: &String| (deed.clone(), is_allowed(&column.bench(state), deed));
+    let seen: Vec<(String, bool)> = rows.iter().map(|(deed, _)| seen(deed)).collect();
     assert_eq!(seen, rows);
 }
