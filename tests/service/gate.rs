@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rstest::rstest;
-use testbed::{Client, Daemon, GONE, Ground, Holder, own, program, soon};
+use testbed::{Client, Daemon, GONE, Ground, Holder, comes, own, program};
 
 use crate::wire::{BUSY, DONE, Wire};
 
@@ -261,7 +261,7 @@ fn a_container_that_shares_the_lock_directory_alone_breaks_no_lock_and_loses_non
          sleep 1000";
     let _container = Container::running(ground, script);
     let said = || fs::read_to_string(ground.path("said")).unwrap_or_default();
-    soon("the answers inside", || said().ends_with("end\n"));
+    assert!(comes(|| said().ends_with("end\n")), "{}", said());
     assert_eq!(said(), format!("200\n{}end\n", "450\n".repeat(15)));
     for _ in 0..5 {
         assert_eq!(client.ask(&format!("lock ttyInside {}", own())), BUSY);

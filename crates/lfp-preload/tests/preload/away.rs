@@ -91,3 +91,27 @@ fn without_a_service_no_port_is_opened_that_must_be_locked(#[case] call: &str) {
     let end = ask();
     assert_eq!(end.output(), "opened\n", "{end}");
 }
+
+/// The service is killed before it has come to the request: there is nothing to release, and the next service is asked
+/// like the first.
+#[rstest]
+#[case::a_port("open", "EBUSY open")]
+#[case::a_lock_file("take", "EACCES take")]
+#[ignore = "needs namespaces: tests/run"]
+fn what_a_killed_service_has_never_locked_is_locked_by_the_next(
+    #[case] word: &str,
+    #[case] refused: &str,
+) {
+    let ground = Ground::new();
+    let service = ground.serve();
+    let command = ground.python(TOLD, User::Alice).env("LFP_PORTS", "1:/dev/ttyW0");
+    let mut alice = command.env("LFP_TIMEOUT", "2").spawn();
+    assert_eq!(say(&mut alice, "other"), "did other");
+    service.signal("STOP");
+    assert_eq!(say(&mut alice, word), refused);
+    service.kill();
+    std::fs::remove_file(ground.sandbox.path(testbed::SOCKET)).unwrap();
+    let _next = ground.serve();
+    assert!(comes(|| say(&mut alice, word) == format!("did {word}")), "{}", alice.output());
+    assert_eq!(ground.holder(), Some(alice.pid()));
+}
