@@ -94,3 +94,52 @@ impl Shared {
         roster
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::take;
+    use crate::server::Settings;
+    use leases::wire::StatsCursor;
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    /// However large the table is, others have their turn after each step: the roster, and `stats`.
+    #[test]
+    fn a_great_table_is_read_in_small_steps() {
+        const KEYS: usize = 5000;
+        const STEPS: usize = KEYS / PLACES_PER_STEP as usize + KEYS / VIEWS_PER_STEP;
+        let mut settings = Settings::default();
+        settings.caps.max_locks = KEYS;
+        let shared = Shared::new(settings);
+        {
+            let mut core = shared.core();
+            let (id, _) = core.admit(&shared.settings, None).unwrap();
+            for key in 0..KEYS {
+                core.ask(shared.now(), id, take(format!("{key}").as_bytes(), 600)).unwrap();
+            }
+        }
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let (pace, mut turns) = (Pace::new(), 0);
+        let wanted = Wanted { part: Vec::new(), keys: KEYS, parties: 1 };
+        let roster = runtime.enable_time().build().unwrap().block_on(async {
+            let mut roster = pin!(shared.roster(&pace, &wanted));
+            poll_fn(|cx| {
+                turns += 1;
+                roster.as_mut().poll(cx)
+            })
+            .await
+        });
+        assert_eq!((roster.matching, roster.keys.len()), (KEYS, KEYS));
+        assert!(turns > STEPS, "{turns}");
+        let (mut cursor, mut text, mut longest, mut pieces) =
+            (StatsCursor::default(), String::new(), 0, 0);
+        let mut progress = Progress::More;
+        while progress != Progress::Done {
+            let before = text.len();
+            progress = shared.stats_piece(&mut cursor, &mut text);
+            (longest, pieces) = (longest.max(text.len() - before), pieces + 1);
+        }
+        assert!(longest < 20 * 1024 && pieces > text.len() / longest, "{pieces}, {longest}");
+    }
+}

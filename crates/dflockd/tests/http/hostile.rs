@@ -1,6 +1,5 @@
 //! Clients that send malformed requests, are slow or many, never read, or are hostile.
 
-use crate::great;
 use crate::site::{Site, ask_on, to_end};
 use rstest::rstest;
 use std::io::{ErrorKind, Read, Write};
@@ -219,34 +218,4 @@ fn a_connection_in_use_is_not_pushed_out() {
     // ... and one that does not ask any more has to go.
     flood.extend((0..CONNECTIONS).map(|_| site.connect()));
     assert!(lifetime(used, Instant::now()) < Duration::from_secs(9));
-}
-
-/// Everybody looks at a great table at once, and the locks go on.
-#[test]
-fn locks_are_served_while_many_look_at_a_great_table() {
-    let site = Site::start(&["--max-locks", "200000"]);
-    let _holder = site.hold((0..great()).map(|key| format!("key-{key}")));
-    let mut locks = site.daemon.talk();
-    let token = locks.take("mine", "0 600");
-    let mut lookers: Vec<TcpStream> = (0..32).map(|_| site.connect()).collect();
-    for (place, looker) in lookers.iter_mut().enumerate() {
-        let path =
-            ["/v1/holders?limit=1000", "/v1/holders?key=99", "/v1/stats", "/metrics"][place % 4];
-        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        looker.write_all(head.as_bytes()).unwrap();
-    }
-    // Between the first answer and the last: a whole queue would come before these otherwise.
-    let mut served = 0;
-    let readers: Vec<_> =
-        lookers.into_iter().map(|looker| std::thread::spawn(|| to_end(looker).len())).collect();
-    while !readers.iter().all(std::thread::JoinHandle::is_finished) {
-        assert_eq!(locks.ask("n", "mine", &token), "ok 33");
-        served += 1;
-    }
-    for reader in readers {
-        assert!(reader.join().unwrap() > 1000);
-    }
-    // Each of these waits for etcd, and the lookers do not.
-    let enough = if is_on_etcd() { 5 } else { 100 };
-    assert!(served > enough, "{served} requests while they looked");
 }
