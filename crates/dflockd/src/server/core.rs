@@ -252,9 +252,9 @@ impl Core {
     pub(super) fn drain(&mut self, now: Moment) {
         self.draining = true;
         self.engine.drain(now);
-        self.deliver(now);
         // Those that watch a key are told.
-        self.connections.wake_all();
+        self.watchers.begin_sweeps();
+        self.deliver(now);
     }
 
     pub(super) fn stats(

@@ -67,6 +67,12 @@ impl Watchers {
         }
     }
 
+    /// Begins a sweep over all watchers.
+    pub(super) fn begin_sweeps(&mut self) {
+        let keys: Vec<_> = self.of_key.keys().cloned().collect();
+        keys.iter().for_each(|key| self.begin_sweep(key));
+    }
+
     /// Whether there are more watchers to wake.
     pub(super) fn has_work(&self) -> bool {
         !self.sweeping.is_empty()
