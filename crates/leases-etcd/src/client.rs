@@ -228,7 +228,7 @@ impl Client {
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded("no answer in time"),
         };
-        let failure = judge(&status);
+        let failure = classify(&status);
         tracing::debug!(code = ?status.code(), message = status.message(), ?failure, "etcd");
         if status.message().contains("database space exceeded") {
             self.note_space(true);
@@ -365,9 +365,9 @@ fn leads(status: &StatusResponse) -> Option<bool> {
     (status.leader != 0).then_some(status.leader == status.header.as_ref()?.member_id)
 }
 
-/// What a status says: another attempt is of no use only if etcd's own message says that it refused the call before
-/// doing anything, and for a reason that stays. A token that is too old is one that does not.
-fn judge(status: &Status) -> Failure {
+/// Whether a call with this status may have had an effect. It had none only if etcd says that it refused the call, for
+/// a reason that does not go away. A token that is too old goes away: the next login brings another.
+fn classify(status: &Status) -> Failure {
     match status.code() {
         Code::InvalidArgument if needs_login(status) => Failure::Unclear,
         Code::InvalidArgument
@@ -442,6 +442,6 @@ mod tests {
         #[case] message: &str,
         #[case] want: Failure,
     ) {
-        assert_eq!(judge(&Status::new(code, message)), want);
+        assert_eq!(classify(&Status::new(code, message)), want);
     }
 }

@@ -277,8 +277,8 @@ impl EtcdJournal {
         }
     }
 
-    /// The term, if this server leads. If anything fails from here on, the term is over.
-    async fn leave(&mut self) -> Result<Lead, Failed> {
+    /// Takes the term, if this server leads. A call that succeeds puts it back, so any failure ends it.
+    async fn begin_call(&mut self) -> Result<Lead, Failed> {
         let lead = self.lead.take().ok_or(Failed)?;
         if self.has_lease(lead.lease) { Ok(lead) } else { self.lead_again(lead).await }
     }
@@ -353,7 +353,7 @@ impl Journal for EtcdJournal {
     }
 
     async fn commit(&mut self, records: &[Record]) -> Result<(), Failed> {
-        let mut lead = self.leave().await?;
+        let mut lead = self.begin_call().await?;
         lead.note(records, self.told.usual, Instant::now());
         lead.term.commit += 1;
         let answer =
@@ -365,7 +365,7 @@ impl Journal for EtcdJournal {
     }
 
     async fn confirm(&mut self) -> Result<(), Failed> {
-        let mut lead = self.leave().await?;
+        let mut lead = self.begin_call().await?;
         let noted = lead.term;
         lead.note(&[], self.told.usual, Instant::now());
         if lead.term != noted {

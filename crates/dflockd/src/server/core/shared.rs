@@ -265,8 +265,8 @@ impl Shared {
         }
     }
 
-    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of
-    /// about 64 KiB, between which others are to be served.
+    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about
+    /// [`STATS_PIECE_BYTES`], between which others are to be served.
     pub(crate) fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
         let now = self.now();
         self.core().stats(now, cursor, out, STATS_PIECE_BYTES)

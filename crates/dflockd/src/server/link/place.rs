@@ -32,7 +32,7 @@ pub(in crate::server) enum Place {
     Link(SendRequest<Bytes>),
     /// Soon at another leader, or over a new link.
     Changing,
-    /// etcd does not answer.
+    /// Unknown: etcd does not answer, or the term of this server has just ended.
     Nowhere,
 }
 
