@@ -2,6 +2,7 @@
 //! only grow, and a client that renews in time keeps its hold. That these tests find mistakes is shown by
 //! `mutants`, beside this file.
 
+use crate::clocks::Clock;
 use crate::relay::{Answers, Relay};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -319,9 +320,11 @@ pub(crate) enum Fault {
     /// The last one, which passes its clients on.
     KillStandby,
     StopStandby,
+    /// The wall clocks of all servers step by two minutes, three times: at the end the slow ones are the fast ones.
+    StepClocks,
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 14] = [
     Fault::KillLeader,
     Fault::StopLeader,
     Fault::KillFollower,
@@ -335,25 +338,41 @@ const FAULTS: [Fault; 13] = [
     Fault::CutLink,
     Fault::KillStandby,
     Fault::StopStandby,
+    Fault::StepClocks,
 ];
 
-/// Three members and some servers.
+/// Three members, and some servers whose clocks are a minute fast and slow by turns.
 pub(crate) struct Site<'c> {
     cluster: &'c mut Cluster,
     pub(crate) fronts: Vec<Daemon>,
+    clocks: Vec<Clock>,
     /// The way from the first server to etcd, and the way from the other servers to the first.
     ways: Option<[Relay; 2]>,
 }
 
-fn front(store: &Store, port: &str, flags: &[&str]) -> Daemon {
-    Daemon::run(program_on(store).args(["--port", port]).args(flags))
+fn front(store: &Store, port: &str, flags: &[&str], clock: &Clock) -> Daemon {
+    let mut command = program_on(store);
+    command.args(["--port", port]).args(flags).envs(clock.environment());
+    Daemon::run(&mut command)
 }
 
 impl<'c> Site<'c> {
     pub(crate) fn start(cluster: &'c mut Cluster, fronts: usize, flags: &[&str]) -> Self {
-        let store = cluster.store();
-        let fronts = (0..fronts).map(|_| front(&store, "0", flags)).collect();
-        Self { fronts, cluster, ways: None }
+        let (store, clocks) = (cluster.store(), Clock::apart(fronts));
+        let fronts = clocks.iter().map(|clock| front(&store, "0", flags, clock)).collect();
+        Self::new(cluster, fronts, clocks, None)
+    }
+
+    fn new(
+        cluster: &'c mut Cluster,
+        fronts: Vec<Daemon>,
+        clocks: Vec<Clock>,
+        ways: Option<[Relay; 2]>,
+    ) -> Self {
+        // The times at their starts: without their clocks, the first server has the earlier one.
+        let [first, second] = [0, 1].map(|place| fronts[place].logged("msg=listening"));
+        assert!(first > second, "clocks that agree: {first} {second}");
+        Self { cluster, fronts, clocks, ways }
     }
 
     /// Two servers, of which the first can be cut off.
@@ -362,8 +381,13 @@ impl<'c> Site<'c> {
         let ways = [Relay::to(&cluster.endpoints), Relay::to(&format!("127.0.0.1:{port}"))];
         let mut far = Store { environment: store.environment.clone() };
         far.environment[1].1.clone_from(&ways[0].address);
-        let first = front(&far, &port, &[flags, &["--advertise", &ways[1].address]].concat());
-        Self { fronts: vec![first, front(&store, "0", flags)], cluster, ways: Some(ways) }
+        let flags_of_first = [flags, &["--advertise", &ways[1].address]].concat();
+        let clocks = Clock::apart(2);
+        let fronts = vec![
+            front(&far, &port, &flags_of_first, &clocks[0]),
+            front(&store, "0", flags, &clocks[1]),
+        ];
+        Self::new(cluster, fronts, clocks, Some(ways))
     }
 
     fn front(&self, fault: Fault) -> &Daemon {
@@ -417,6 +441,12 @@ impl<'c> Site<'c> {
                 self.front(fault).signal(Signal::SIGSTOP);
                 wait();
                 self.front(fault).signal(Signal::SIGCONT);
+            }
+            Fault::StepClocks => {
+                for _ in 0..3 {
+                    self.clocks.iter().for_each(Clock::step);
+                    wait();
+                }
             }
         }
     }
@@ -546,8 +576,16 @@ pub(crate) fn watch(
 #[case(&[Fault::StopStandby], 13)]
 #[case(&[Fault::CutFront, Fault::CutLink], 7)]
 #[case(&[Fault::KillAll, Fault::EndFront], 2)]
+#[case::clocks_step(&[Fault::StepClocks, Fault::KillFront], 3)]
 fn two_clients_never_hold_one_lock(#[case] faults: &[Fault], #[case] pause_s: u64) {
     run(&mut Cluster::start(&[]), TICKS, faults, Duration::from_secs(pause_s));
+}
+
+/// The wall clocks of the members are apart, too.
+#[test]
+fn nobody_trusts_a_clock() {
+    let faults = [Fault::StepClocks, Fault::KillLeader, Fault::KillFront];
+    run(&mut Cluster::start(&["--clocks"]), TICKS, &faults, Duration::from_secs(3));
 }
 
 /// The whole: see `just etcd-long`.

@@ -9,6 +9,7 @@
     reason = "a test fails where it stands"
 )]
 
+mod clocks;
 mod faults;
 mod journal;
 mod leader;
