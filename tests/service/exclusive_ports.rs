@@ -275,22 +275,27 @@ fn nobody_else_keeps_the_port_open(#[case] way: Way) {
     assert!(comes(|| ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0), "closed");
 }
 
-/// The holder opens another node of the same number, as in a container, which has a `/dev` of its own.
+/// The holder opens another node of the same number, as in a container, which has a `/dev` of its own. The library locks
+/// by a name below `/dev`.
 #[rstest]
-#[case::by_the_service(SERVICE)]
-#[case::by_lfp_run(Way::Run(User::Alice))]
+#[case::by_the_service(SERVICE, "/tmp/node")]
+#[case::by_lfp_run(Way::Run(User::Alice), "/tmp/node")]
+#[case::by_the_library(Way::Shim, "/dev/node")]
 #[ignore = "needs root: tests/run"]
-fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive(#[case] way: Way) {
+fn a_port_that_its_holder_opens_by_another_node_becomes_exclusive(
+    #[case] way: Way,
+    #[case] node: &str,
+) {
     let ground = Ground::new();
-    ground.sh(&format!("mknod -m 666 /tmp/node c 4 {}", ground.consoles[0].number()));
-    let its = ["exec 3<>/tmp/node", "exec 3>&-"];
+    ground.sh(&format!("mknod -m 666 {node} c 4 {}", ground.consoles[0].number()));
+    let its = [&*format!("exec 3<>{node}"), "exec 3>&-"];
     let mut scene = Scene::begin(&ground, way, EXCLUSIVE, PORT, &its);
     if way == SERVICE {
         ground.wait_until_all_is_looked_at();
     }
     scene.shell.go_on(1);
     // By that node as well: who opens the other one is noticed.
-    ground.wait_until_exclusive("/tmp/node");
+    ground.wait_until_exclusive(node);
     assert!(!ground.is_open_to_all());
     scene.shell.go_on(2);
     ground.wait_until_shared(PORT);
@@ -344,6 +349,17 @@ fn a_refused_unlock_leaves_the_port_exclusive() {
     let unlock = ground.sandbox.command(LFP).args(["unlock", PORT, "--pid", &number]);
     assert_ne!(unlock.user(User::Bob).run().code(), 0);
     ground.wait_until_exclusive(PORT);
+    assert!(scene.shell.runs());
+}
+
+/// An administrator takes the lock away: the holder has the port open still, and so can everybody.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_lock_that_is_taken_away_by_force_keeps_nobody_out() {
+    let ground = Ground::new();
+    let mut scene = ground.opened(&[]);
+    assert_eq!(ground.lfp(&["unlock", "--force", PORT]), 0);
+    ground.wait_until_shared(PORT);
     assert!(scene.shell.runs());
 }
 

@@ -176,6 +176,72 @@ fn a_lock_of_its_own_is_left_alone() {
     assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
 }
 
+/// What may become of the lock of a process that has the port open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Forced,
+    Passed,
+    /// The service is killed, and comes again.
+    Orphaned,
+}
+
+/// The lock is like any other: it is taken away by force, passed to a child, and there when the service was killed.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn the_lock_of_an_opener_is_like_any_other(
+    #[values(Fate::Forced, Fate::Passed, Fate::Orphaned)] fate: Fate,
+    #[values(Server::Root, Server::Own)] server: Server,
+) {
+    let sandbox = sandbox();
+    let mut daemon = serve(&sandbox, server, WATCH);
+    let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
+    let (child, other) = (sleeper(&sandbox, User::Alice), sleeper(&sandbox, User::Bob));
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
+    match fate {
+        Fate::Forced => {
+            sandbox.command(LFP).args(["unlock", "--force", "/dev/ttyW0"]).run().expect(0);
+            assert_eq!(lfp(&sandbox, "lock", &other), 0);
+            everybody_was_looked_at(&sandbox);
+            assert_eq!(locked_by(&sandbox, "ttyW0"), Some(other.pid()));
+        }
+        Fate::Passed => {
+            let [from, to] = [opener.pid(), child.pid()].map(|pid| pid.to_string());
+            let pass = ["pass", "/dev/ttyW0", "--pid", &from, "--to", &to];
+            sandbox.command(LFP).args(pass).run().expect(0);
+            opener.go_on(1);
+            everybody_was_looked_at(&sandbox);
+            assert_eq!(locked_by(&sandbox, "ttyW0"), Some(child.pid()));
+            assert_eq!(lfp(&sandbox, "lock", &other), 1);
+        }
+        Fate::Orphaned => {
+            daemon.kill();
+            std::fs::remove_file(sandbox.path(testbed::SOCKET)).unwrap();
+            assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
+            daemon = serve(&sandbox, server, WATCH);
+            assert_eq!(lfp(&sandbox, "lock", &other), 1);
+            opener.kill();
+            wait_until_free(&sandbox, "ttyW0");
+        }
+    }
+    assert!(daemon.runs());
+}
+
+/// The port is there once more, under another path.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_port_that_is_opened_by_another_path_is_locked(
+    #[values(Server::Root, Server::Own)] server: Server,
+    #[values("/dev/ttyW9", "/tmp/node")] node: &str,
+) {
+    let sandbox = sandbox();
+    let made = format!(": >{node}; mount --bind /dev/ttyW0 {node}");
+    sandbox.command("sh").args(["-ec", &made]).run().expect(0);
+    let (_daemon, other) = (serve(&sandbox, server, WATCH), sleeper(&sandbox, User::Bob));
+    let opener = shell(&sandbox, &[&format!("exec 3<>{node}")]);
+    wait_until_locked_by(&sandbox, "ttyW0", &opener);
+    assert_eq!(lfp(&sandbox, "lock", &other), 1);
+}
+
 /// A login waits on the line without keeping anybody from it.
 #[test]
 #[ignore = "needs root: tests/run"]
