@@ -7,6 +7,7 @@ use testbed::{LIMIT, Session, until};
 use crate::bench::{PORT, lfpd, sandbox, somebody};
 
 const LOCK: &str = "/run/lock/LCK..ttyW0";
+const LOG: &str = "/var/log/mgetty/mg_ttyW0.log";
 const ROUNDS: u32 = 30;
 const SMALL_TALK: &str = "UNLOCK /dev/nothing 1";
 /// So much fits into the connection while nobody listens to the answers.
@@ -14,7 +15,9 @@ const UNHEARD: u32 = 150;
 
 #[rstest]
 #[case::minicom(&["minicom", "-D", PORT])]
+#[case::cu(&["cu", "-l", PORT, "-s", "9600"])]
 #[case::kermit(&["kermit", "-l", PORT, "-C", "pause 600, exit"])]
+#[case::mgetty(&["mgetty", "-x", "9", PORT])]
 #[case::gensiot(&["gensiot", "-i", "stdio(self)", "serialdev(nouucplock=false),/dev/ttyW0,local"])]
 #[case::pppd(&["pppd", PORT, "lock", "local", "noauth", "nodetach", "connect", "sleep 600"])]
 #[ignore = "needs root: tests/run"]
@@ -41,20 +44,25 @@ fn there_is_one_winner(#[case] command: &[&str]) {
             lfpd.say(&lock);
         }
         let reply = lfpd.line();
+        // mgetty does not end: it looks at the lock again from time to time.
+        let waits = || {
+            let log = sandbox.read(LOG).unwrap_or_default();
+            String::from_utf8_lossy(&log).contains("dialout in progress")
+        };
         let owner = || {
             let content = sandbox.read(LOCK)?;
             String::from_utf8(content).ok()?.trim().parse::<u32>().ok()
         };
         let settled = until(LIMIT, || {
-            let ended = program.ended().is_some();
-            (ended || owner() == Some(program.pid())).then_some(ended)
+            let gave_way = program.ended().is_some() || waits();
+            (gave_way || owner() == Some(program.pid())).then_some(gave_way)
         });
-        let (winner, program_ended) = match reply.as_str() {
+        let (winner, program_gave_way) = match reply.as_str() {
             "200 Command okay." => (holder.pid(), true),
             "450 : File busy" => (program.pid(), false),
             other => unreachable!("{other}"),
         };
-        assert_eq!(settled, Some(program_ended), "round {round}, {reply}: {}", program.output());
+        assert_eq!(settled, Some(program_gave_way), "round {round}, {reply}: {}", program.output());
         assert_eq!(owner(), Some(winner), "round {round}");
 
         if winner == holder.pid() {
@@ -67,7 +75,9 @@ fn there_is_one_winner(#[case] command: &[&str]) {
         let pid = holder.pid();
         drop(holder);
         lfpd.unlock(PORT, pid);
-        let _ = std::fs::remove_file(sandbox.path(LOCK));
+        for left in [LOCK, LOG] {
+            let _ = std::fs::remove_file(sandbox.path(left));
+        }
     }
     assert!((1..ROUNDS).contains(&won_by_lfpd), "no race: lfpd won {won_by_lfpd} times");
 }
