@@ -171,10 +171,6 @@ use testbed::dflockd::{Daemon, until};
      stats \"waiters\":1 \n a> r|k|$t \n a< ok \n c< ok $u 33"
 )]
 #[case::half_close_is_answered("a> l|k|0 \n a~ \n a< ok $t 33 \n a.")]
-#[case::half_close_while_waiting_is_answered(
-    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n b~ \n stats \"waiters\":1 \n a> r|k|$t \n a< ok \n
-     b< ok $u 33 \n b."
-)]
 #[case::half_close_of_a_client_that_leaves_so(
     "a> l|k|0 \n a< ok $t 33 \n b> ping|hello|leaves \n b< ok fences lost \n b> l|k|20 \n
      stats \"waiters\":1 \n b~ \n b. \n stats \"waiters\":0"

@@ -1,9 +1,7 @@
 //! Several keys in one request, over several servers on one etcd: all of them or none, whatever fails.
 
 use crate::several::race;
-use nix::sys::signal::Signal;
 use rstest::rstest;
-use std::time::Instant;
 use testbed::dflockd::etcd::{self as cluster, Cluster};
 use testbed::dflockd::{Daemon, program, until};
 
@@ -17,29 +15,6 @@ fn fronts(store: &testbed::dflockd::Store, many: usize) -> Vec<Daemon> {
 #[ignore = "needs programs: tests/run"]
 fn overlapping_sets_on_three_servers() {
     race(&fronts(&cluster::shared(), 3));
-}
-
-/// A server dies: its holds last as long as their leases, and then all keys are free for the others.
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn the_death_of_a_server_frees_all_after_their_leases() {
-    let store = cluster::shared();
-    let fronts = fronts(&store, 2);
-    let granted_at = Instant::now();
-    let reply = fronts[0].talk().ask("al", "a b c", "6");
-    assert!(reply.starts_with("ok "), "{reply}");
-    fronts[0].signal(Signal::SIGKILL);
-    let mut reply = when_it_is_back(&fronts[1], "c d");
-    if granted_at.elapsed().as_secs() < 6 {
-        assert_eq!(reply, "timeout");
-    }
-    until("the leases are over", || {
-        if reply == "timeout" {
-            reply = when_it_is_back(&fronts[1], "c b a");
-        }
-        reply != "timeout"
-    });
-    assert!(reply.starts_with("ok ") && granted_at.elapsed().as_secs() >= 6, "{reply}");
 }
 
 /// etcd stands still while several keys are asked for, and comes back: what was answered is true, and what was not
