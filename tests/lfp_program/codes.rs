@@ -78,7 +78,13 @@ fn a_busy_port() {
 fn without_a_service() {
     let bench = Bench::closed();
     let end = bench.called(User::Alice, &["lock", PORT]).run().expect(69);
-    for words in ["/run/lfpd/lfpd.sock: ", "127.0.0.1:50001: ", "--direct"] {
+    for words in [
+        "/dev/ttyW0",
+        "/run/lfpd/lfpd.sock: ",
+        "127.0.0.1:50001: ",
+        "to start the service: ",
+        "--direct",
+    ] {
         assert!(end.said(words), "{end}");
     }
     let end = bench.called(User::Alice, &["--direct", "lock", PORT]).run().expect(77);

@@ -383,6 +383,17 @@ mod tests {
         assert!(error.contains("restart") && !error.contains("to start"), "{error}");
     }
 
+    /// Nobody listens anywhere: the error names the port and the socket, and says how to start a service there.
+    #[test]
+    fn the_error_without_a_service_says_how_to_start_one() {
+        let absent = || Error::Unreachable(io::ErrorKind::NotFound.into());
+        let failures = Address::usual().into_iter().map(|it| (it, absent())).collect();
+        let device: DeviceName = "/dev/ttyW0".parse().unwrap();
+        let error = LockError::of(&device, Trouble::at(&Route::Usual, failures)).to_string();
+        assert!(error.starts_with("/dev/ttyW0: /run/lfpd/lfpd.sock: "), "{error}");
+        assert!(error.contains("; to start the service: "), "{error}");
+    }
+
     /// The lock files are for machines without a service. One that is there is not passed by, whatever is wrong with it.
     #[rstest]
     #[case::no_socket(io::ErrorKind::NotFound, true)]
