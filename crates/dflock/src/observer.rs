@@ -48,7 +48,6 @@ impl Sight {
     }
 
     /// What is to be told, if it is another than the last one seen.
-    #[expect(clippy::option_option, reason = "no news, and that nobody holds it")]
     pub(super) fn told_after(self, last: &mut Option<String>) -> Option<Option<Holder>> {
         let is_new = last.as_ref() != Some(&self.tag);
         *last = Some(self.tag);

@@ -3,7 +3,7 @@
 use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
 #[cfg(feature = "http")]
 use crate::http;
-use crate::log::{self, Detail};
+use crate::log;
 use crate::server::{self, Access, AuthToken, Listener, Settings, Shared, StateDir, Tls};
 use listenfd::ListenFd;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::Level;
 
 /// The most connections that are served before the kernel is asked for events again. Asking costs a tenth of a
 /// request, and leases are delayed by at most about a millisecond.
@@ -66,7 +67,7 @@ fn start() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(config: Config) -> Result<(), Box<dyn Error>> {
-    log::start(if config.debug { Detail::Debug } else { Detail::Usual });
+    log::start(if config.debug { Level::DEBUG } else { Level::INFO });
     let max_descriptors = raise_file_limit();
     hold_off_file_size_signal();
     let mut settings = settings(&config)?;
@@ -220,7 +221,7 @@ impl Signals {
 
     /// The first signal to end begins the shutdown; returns at the second.
     async fn watch(mut self, handle: &Shared, config: &Config) {
-        let mut detail = if config.debug { Detail::Debug } else { Detail::Usual };
+        let mut is_debug = config.debug;
         loop {
             tokio::select! {
                 _ = self.hangup.recv() => {
@@ -228,9 +229,9 @@ impl Signals {
                     continue;
                 }
                 _ = self.detail.recv() => {
-                    detail = detail.other();
-                    log::set_detail(detail);
-                    tracing::info!(?detail, "log changed");
+                    is_debug = !is_debug;
+                    log::set_level(if is_debug { Level::DEBUG } else { Level::INFO });
+                    tracing::info!(detail = if is_debug { "Debug" } else { "Usual" }, "log changed");
                     continue;
                 }
                 _ = self.terminate.recv() => {}

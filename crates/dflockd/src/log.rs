@@ -7,11 +7,11 @@
 use jiff::Timestamp;
 use std::fmt::{self, Write as _};
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -24,30 +24,10 @@ const MOST_LINES: usize = 4096;
 /// How long waiting lines are still written at the end.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// How much is logged.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Detail {
-    /// Lines for operators, at a bounded rate.
-    Usual,
-    /// Connections and requests as well, at any rate.
-    Debug,
-}
-
-impl Detail {
-    /// The other level.
-    #[must_use]
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Usual => Self::Debug,
-            Self::Debug => Self::Usual,
-        }
-    }
-}
-
-/// From now on, `tracing` events become lines. A second call only changes the level.
-pub(crate) fn start(detail: Detail) {
-    set_detail(detail);
+/// From now on, `tracing` events up to this level become lines: INFO for operators, at a bounded rate; DEBUG for
+/// connections and requests as well, at any rate. A second call only changes the level.
+pub(crate) fn start(level: Level) {
+    set_level(level);
     QUEUE.get_or_init(|| {
         let (queue, items) = sync_channel(MOST_LINES);
         // Without the thread, all lines are lost, and counted.
@@ -56,13 +36,17 @@ pub(crate) fn start(detail: Detail) {
         queue
     });
     // It fails only if an earlier call has done it.
-    let _ = tracing::subscriber::set_global_default(Log { rate: Mutex::default() });
+    let _ = tracing::subscriber::set_global_default(Log(Mutex::default()));
 }
 
-/// Sets the level.
-pub(crate) fn set_detail(detail: Detail) {
-    DETAIL.store(detail as u8, Ordering::Relaxed);
+/// Sets the level, which is INFO or DEBUG.
+pub(crate) fn set_level(level: Level) {
+    IS_DEBUG.store(level == Level::DEBUG, Ordering::Relaxed);
     tracing::callsite::rebuild_interest_cache();
+}
+
+fn level() -> Level {
+    if IS_DEBUG.load(Ordering::Relaxed) { Level::DEBUG } else { Level::INFO }
 }
 
 /// The number of lines lost because they were too many, or because nobody read them.
@@ -79,7 +63,7 @@ pub(crate) fn finish() {
     }
 }
 
-static DETAIL: AtomicU8 = AtomicU8::new(Detail::Usual as u8);
+static IS_DEBUG: AtomicBool = AtomicBool::new(false);
 static QUEUE: OnceLock<SyncSender<Item>> = OnceLock::new();
 /// All lost lines, for the metrics.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
@@ -113,10 +97,10 @@ fn write(items: &Receiver<Item>, out: &mut impl io::Write) {
             Item::Line(line) => {
                 let lost = UNREPORTED.swap(0, Ordering::Relaxed);
                 if lost > 0 {
-                    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                    let time = timestamp(since);
+                    let now = Timestamp::now();
                     let words = "level=WARN msg=\"log lines dropped\"";
-                    let _ = out.write_all(format!("time={time} {words} count={lost}\n").as_bytes());
+                    let lost = format!("time={now:.3} {words} count={lost}\n");
+                    let _ = out.write_all(lost.as_bytes());
                 }
                 let _ = out.write_all(line.as_bytes());
             }
@@ -125,27 +109,17 @@ fn write(items: &Receiver<Item>, out: &mut impl io::Write) {
     }
 }
 
-fn detail() -> Detail {
-    if DETAIL.load(Ordering::Relaxed) == Detail::Debug as u8 {
-        Detail::Debug
-    } else {
-        Detail::Usual
-    }
-}
-
-struct Log {
-    rate: Mutex<Rate>,
-}
+struct Log(Mutex<Rate>);
 
 #[derive(Default)]
 struct Rate {
-    second: u64,
+    second: i64,
     written: u32,
 }
 
 impl Rate {
     /// Whether a line may be written now.
-    fn admit(&mut self, second: u64) -> bool {
+    fn admit(&mut self, second: i64) -> bool {
         if second != self.second {
             *self = Self { second, written: 0 };
         }
@@ -157,32 +131,29 @@ impl Rate {
 
 /// The most detailed level that is written. What libraries have for their own developers, such as each frame of HTTP/2,
 /// helps no administrator.
-fn most_detailed(detail: Detail, target: &str) -> Level {
+fn most_detailed(level: Level, target: &str) -> Level {
     let is_ours = ["dflockd", "leases"].iter().any(|ours| target.starts_with(ours));
-    match detail {
-        Detail::Debug if is_ours => Level::DEBUG,
-        Detail::Usual | Detail::Debug => Level::INFO,
-    }
+    if is_ours { level } else { Level::INFO }
 }
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= most_detailed(detail(), metadata.target())
+        metadata.is_event() && *metadata.level() <= most_detailed(level(), metadata.target())
     }
 
     fn event(&self, event: &Event<'_>) {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let level = *event.metadata().level();
-        if detail() == Detail::Usual && level != Level::ERROR {
-            let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
-            if !rate.admit(since.as_secs()) {
+        let now = Timestamp::now();
+        let its_level = event.metadata().level();
+        if level() == Level::INFO && *its_level != Level::ERROR {
+            let mut rate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if !rate.admit(now.as_second()) {
                 return lose();
             }
         }
         let mut line = Line::default();
         event.record(&mut line);
-        let time = timestamp(since);
-        push(format!("time={time} level={level} msg={}{}\n", line.message, line.fields));
+        // RFC 3339, in UTC, with milliseconds.
+        push(format!("time={now:.3} level={its_level} msg={}{}\n", line.message, line.fields));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -233,38 +204,22 @@ fn push_value(out: &mut String, value: &str) {
     }
 }
 
-/// RFC 3339, in UTC, with milliseconds.
-fn timestamp(since_1970: Duration) -> String {
-    let time = Timestamp::UNIX_EPOCH.checked_add(since_1970).unwrap_or(Timestamp::MAX);
-    format!("{time:.3}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rstest::rstest;
 
     #[rstest]
-    #[case(Detail::Usual, "dflockd::server", Level::INFO)]
-    #[case(Detail::Debug, "dflockd::server", Level::DEBUG)]
-    #[case(Detail::Debug, "leases_etcd::journal", Level::DEBUG)]
-    #[case(Detail::Debug, "h2::codec::framed_write", Level::INFO)]
+    #[case(Level::INFO, "dflockd::server", Level::INFO)]
+    #[case(Level::DEBUG, "dflockd::server", Level::DEBUG)]
+    #[case(Level::DEBUG, "leases_etcd::journal", Level::DEBUG)]
+    #[case(Level::DEBUG, "h2::codec::framed_write", Level::INFO)]
     fn frames_of_libraries_are_not_logged(
-        #[case] detail: Detail,
+        #[case] level: Level,
         #[case] target: &str,
         #[case] want: Level,
     ) {
-        assert_eq!(most_detailed(detail, target), want);
-    }
-
-    #[rstest]
-    #[case(0, 0, "1970-01-01T00:00:00.000Z")]
-    #[case(951_782_399, 999, "2000-02-28T23:59:59.999Z")]
-    #[case(1_795_219_968, 326, "2026-11-21T00:12:48.326Z")]
-    #[case(u64::MAX, 0, "9999-12-30T22:00:00.999Z")]
-    fn timestamps(#[case] seconds: u64, #[case] millis: u64, #[case] want: &str) {
-        let since = Duration::from_secs(seconds).saturating_add(Duration::from_millis(millis));
-        assert_eq!(timestamp(since), want);
+        assert_eq!(most_detailed(level, target), want);
     }
 
     #[rstest]

@@ -211,7 +211,6 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     /// The first of: flag, the flag's file, environment, the environment's file.
     fn secret(&self) -> Result<Option<Secret>, ConfigError> {
         let flag = |name| self.flag(name).filter(|text| !text.is_empty());
-        let environment = |name| self.environment(name).map(|(_, text)| text);
         let text = |text: String| {
             let text = check_secret(&text)?;
             Ok(text.and_then(|text| AuthToken::new(text.as_bytes())).map(Secret::Text))
@@ -220,8 +219,8 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         flag(Name::AuthToken)
             .map(text)
             .or_else(|| flag(Name::AuthTokenFile).map(file))
-            .or_else(|| environment(Name::AuthToken).map(text))
-            .or_else(|| environment(Name::AuthTokenFile).map(file))
+            .or_else(|| self.environment(Name::AuthToken).map(text))
+            .or_else(|| self.environment(Name::AuthTokenFile).map(file))
             .unwrap_or(Ok(None))
     }
 
@@ -235,11 +234,9 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     }
 
     /// The first variable that is set and not empty.
-    fn environment(&self, name: Name) -> Option<(&'static str, String)> {
-        Self::row(name).env.iter().find_map(|variable| {
-            let text = (self.environment)(variable).filter(|text| !text.is_empty())?;
-            Some((*variable, text))
-        })
+    fn environment(&self, name: Name) -> Option<String> {
+        let value = |variable: &&str| (self.environment)(variable);
+        Self::row(name).env.iter().filter_map(value).find(|text| !text.is_empty())
     }
 
     fn is_named(&self, name: Name) -> bool {
@@ -247,33 +244,35 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     }
 
     fn text(&self, name: Name) -> String {
-        self.flag(name)
-            .or_else(|| self.environment(name).map(|(_, text)| text))
-            .unwrap_or_else(|| Self::row(name).default.to_owned())
+        let given = self.flag(name).or_else(|| self.environment(name));
+        given.unwrap_or_else(|| Self::row(name).default.to_owned())
     }
 
     fn path(&self, name: Name) -> Option<PathBuf> {
         Some(self.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 
-    /// Values in the environment that are not numbers are ignored, as in the reference.
-    fn number(&self, name: Name) -> i64 {
-        let environment = || self.environment(name).and_then(|(_, text)| text.parse().ok());
-        self.flag(name)
-            .and_then(|text| flags::number(&text))
-            .or_else(environment)
-            .or_else(|| Self::row(name).default.parse().ok())
-            .unwrap_or(0)
+    /// The value of a flag, of the environment, or by default. Values in the environment that cannot be parsed are
+    /// ignored, as in the reference.
+    fn parsed<T>(
+        &self,
+        name: Name,
+        flag: fn(&str) -> Option<T>,
+        environment: fn(&str) -> Option<T>,
+    ) -> Result<T, ConfigError> {
+        let of_flag = self.flag(name).and_then(|text| flag(&text));
+        let of_environment = || self.environment(name).and_then(|text| environment(&text));
+        let row = Self::row(name);
+        let value = of_flag.or_else(of_environment).or_else(|| flag(row.default));
+        value.ok_or_else(|| out_of_range(row.name))
+    }
+
+    fn number(&self, name: Name) -> Result<i64, ConfigError> {
+        self.parsed(name, flags::number, |text| text.parse().ok())
     }
 
     fn switch(&self, name: Name) -> Result<bool, ConfigError> {
-        let environment =
-            || self.environment(name).and_then(|(_, text)| flags::environment_switch(&text));
-        self.flag(name)
-            .and_then(|text| flags::switch(&text))
-            .or_else(environment)
-            .or_else(|| flags::switch(Self::row(name).default))
-            .ok_or_else(|| out_of_range(Self::row(name).name))
+        self.parsed(name, flags::switch, flags::environment_switch)
     }
 
     fn at_least(&self, name: Name) -> Result<u64, ConfigError> {
@@ -282,7 +281,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             Kind::Number(least) => least,
             Kind::Port | Kind::Text | Kind::Switch => 0,
         };
-        let value = self.number(name);
+        let value = self.number(name)?;
         if value < least {
             let bound = if least == 1 { "> 0" } else { ">= 0" };
             return wrong(format!("--{} must be {bound}", row.name));
@@ -305,7 +304,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     fn port(&self, name: Name) -> Result<u16, ConfigError> {
         let wrong =
             |_| ConfigError::Value(format!("--{} must be 0 to 65535", Self::row(name).name));
-        u16::try_from(self.number(name)).map_err(wrong)
+        u16::try_from(self.number(name)?).map_err(wrong)
     }
 }
 

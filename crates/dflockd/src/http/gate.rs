@@ -19,7 +19,6 @@ pub(super) enum Reach {
     /// On the network, where the administrator decides about names.
     Network,
     /// At the other end of the link to a standby, which has checked names and rights.
-    #[cfg(feature = "etcd")]
     Standby,
 }
 

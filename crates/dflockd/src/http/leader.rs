@@ -5,11 +5,12 @@ use super::door::converse;
 use super::gate::Reach;
 use super::reply::{Fault, ReplyBody};
 use super::seats::Seats;
-use super::site::Site;
-use crate::server::{LinkSocket, Shared};
+use super::site::{DRAINING, Site};
+use crate::server::{Shared, Transport};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1::handshake;
 use hyper::header::{CONNECTION, HOST, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -22,9 +23,6 @@ const MAX_REQUESTS: usize = 64;
 /// How long the leader may take to begin an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The header by which a standby says that it is shutting down.
-pub(super) const DRAINING: &str = "draining";
-
 /// Answers the requests of servers that do not lead, for as long as the server runs.
 pub(crate) async fn serve_standbys(handle: Arc<Shared>) {
     let mut streams = handle.standby().take_http_streams();
@@ -35,15 +33,15 @@ pub(crate) async fn serve_standbys(handle: Arc<Shared>) {
 }
 
 /// The leader's answer to this request, whose right was checked here.
-pub(super) async fn ask<B>(
-    stream: LinkSocket,
-    request: &Request<B>,
+pub(super) async fn ask(
+    stream: Transport,
+    head: &Parts,
     is_draining: bool,
 ) -> Result<Response<ReplyBody>, Fault> {
     let mut copy = Request::new(String::new());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
+    *copy.method_mut() = head.method.clone();
+    *copy.uri_mut() = head.uri.clone();
+    *copy.headers_mut() = head.headers.clone();
     copy.headers_mut().insert(HOST, HeaderValue::from_static("leader"));
     copy.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     copy.headers_mut().remove(DRAINING);

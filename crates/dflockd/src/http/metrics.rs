@@ -172,7 +172,7 @@ fn plain(name: &str, numbers: &Numbers, http: &HttpNumbers) -> Option<String> {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a sum of 2^53 microseconds is 285 years")]
+/// Exact up to 285 years.
 fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }

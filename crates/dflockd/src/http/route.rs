@@ -32,7 +32,6 @@ pub(super) enum Route {
     Kick,
 }
 
-#[cfg(feature = "etcd")]
 impl Route {
     /// Whether the answer needs the locks, which may be at another server.
     pub(super) const fn is_about_locks(self) -> bool {

@@ -2,22 +2,18 @@
 //! made its last request longest ago is closed. So a flood of silent connections closes only its own, and a
 //! client that asks gets an answer.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
-#[derive(Debug)]
-struct Taken {
-    /// Grows with every event, so the connection that is silent for longest has the smallest.
-    last_used: u64,
-    id: u64,
-    /// What serves it.
-    task: AbortHandle,
-}
-
 #[derive(Debug, Default)]
 struct Table {
+    /// Grows with every event.
     clock: u64,
-    taken: Vec<Taken>,
+    /// What serves each connection, by its last event: the first is silent for longest.
+    tasks: BTreeMap<u64, AbortHandle>,
+    accepted: u64,
     pushed_out: u64,
 }
 
@@ -32,7 +28,7 @@ pub(super) struct Seats {
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    id: u64,
+    last_used: AtomicU64,
 }
 
 impl Seats {
@@ -50,29 +46,23 @@ impl Seats {
         F: Future<Output = ()> + Send + 'static,
     {
         let mut table = self.table();
-        if table.taken.len() >= self.most {
-            table.push_out();
+        if table.tasks.len() >= self.most {
+            if let Some((_, silent)) = table.tasks.pop_first() {
+                silent.abort();
+                table.pushed_out += 1;
+            }
         }
+        table.accepted += 1;
         table.clock += 1;
-        let id = table.clock;
-        let task = tokio::spawn(serve(Seat { seats: Arc::clone(self), id })).abort_handle();
-        table.taken.push(Taken { last_used: id, id, task });
+        let now = table.clock;
+        let seat = Seat { seats: Arc::clone(self), last_used: now.into() };
+        table.tasks.insert(now, tokio::spawn(serve(seat)).abort_handle());
     }
 
-    /// The number of seats taken now, and of connections closed so far to make room.
-    pub(super) fn numbers(&self) -> (usize, u64) {
+    /// The number of connections now, of those accepted so far, and of those closed to make room.
+    pub(super) fn numbers(&self) -> (usize, u64, u64) {
         let table = self.table();
-        (table.taken.len(), table.pushed_out)
-    }
-}
-
-impl Table {
-    fn push_out(&mut self) {
-        let silent = self.taken.iter().enumerate().min_by_key(|(_, taken)| taken.last_used);
-        if let Some((place, _)) = silent {
-            self.taken.swap_remove(place).task.abort();
-            self.pushed_out += 1;
-        }
+        (table.tasks.len(), table.accepted, table.pushed_out)
     }
 }
 
@@ -82,14 +72,14 @@ impl Seat {
         let mut table = self.seats.table();
         table.clock += 1;
         let now = table.clock;
-        if let Some(taken) = table.taken.iter_mut().find(|taken| taken.id == self.id) {
-            taken.last_used = now;
+        if let Some(task) = table.tasks.remove(&self.last_used.swap(now, Ordering::Relaxed)) {
+            table.tasks.insert(now, task);
         }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.seats.table().taken.retain(|taken| taken.id != self.id);
+        self.seats.table().tasks.remove(self.last_used.get_mut());
     }
 }

@@ -9,6 +9,7 @@ use crate::server::{Pace, Readiness, Shared};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::http::StatusCode;
+use hyper::http::request::Parts;
 use leases::Key;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,8 @@ const ICON: &str = include_str!("page/icon.svg");
 /// administrators.
 const AUTH_MARK: &str = "data-auth=\"open\"";
 const ADMIN_MARK: &str = "data-admin=\"none\"";
+/// The header by which a standby says that it is shutting down.
+pub(super) const DRAINING: &str = "draining";
 
 /// The data that all HTTP connections share.
 pub(super) struct Site {
@@ -28,7 +31,6 @@ pub(super) struct Site {
     pub(super) reach: Reach,
     pub(super) seats: Arc<Seats>,
     pace: Arc<Pace>,
-    accepted: AtomicU64,
     answers: [AtomicU64; STATUSES.len()],
 }
 
@@ -36,17 +38,14 @@ impl Site {
     pub(super) fn new(handle: Arc<Shared>, reach: Reach, seats: Arc<Seats>) -> Self {
         let answers = STATUSES.map(|_| AtomicU64::new(0));
         let pace = Arc::new(Pace::new());
-        Self { handle, reach, seats, pace, accepted: AtomicU64::new(0), answers }
-    }
-
-    pub(super) fn count_connection(&self) {
-        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Self { handle, reach, seats, pace, answers }
     }
 
     /// Answers a request. Its body is neither awaited nor read.
     pub(super) async fn answer<B: Body>(&self, request: hyper::Request<B>) -> Response<ReplyBody> {
         let has_body = !request.body().is_end_stream();
-        let mut response = match self.serve(&request, has_body).await {
+        let (head, _body) = request.into_parts();
+        let mut response = match self.serve(&head, has_body).await {
             Ok(response) => response,
             Err(fault) => {
                 if fault == Fault::Unauthorized {
@@ -65,43 +64,33 @@ impl Site {
         response
     }
 
-    async fn serve<B>(
-        &self,
-        request: &hyper::Request<B>,
-        has_body: bool,
-    ) -> Result<Response<ReplyBody>, Fault> {
-        let route = self.judge(request, has_body)?;
+    async fn serve(&self, head: &Parts, has_body: bool) -> Result<Response<ReplyBody>, Fault> {
+        let route = self.judge(head, has_body)?;
         #[cfg(feature = "etcd")]
         if route.is_about_locks() && !self.handle.has_locks() {
             let stream = self.handle.standby().open_http().await.ok_or(Fault::StoreAway)?;
-            return super::leader::ask(stream, request, self.handle.is_draining()).await;
+            return super::leader::ask(stream, head, self.handle.is_draining()).await;
         }
-        self.show(route, request).await
+        self.show(route, head).await
     }
 
     /// Checks in this order: host, path, method, body, rights.
-    fn judge<B>(&self, request: &hyper::Request<B>, has_body: bool) -> Result<Route, Fault> {
-        let (uri, headers) = (request.uri(), request.headers());
-        gate::check_host(self.reach, request.version(), uri, headers)?;
-        let (route, access) = route::find(request.method(), uri.path())?;
+    fn judge(&self, head: &Parts, has_body: bool) -> Result<Route, Fault> {
+        gate::check_host(self.reach, head.version, &head.uri, &head.headers)?;
+        let (route, access) = route::find(&head.method, head.uri.path())?;
         if has_body {
             return Err(Fault::BodyRefused);
         }
-        #[cfg(feature = "etcd")]
         if self.reach == Reach::Standby {
             return Ok(route);
         }
-        gate::is_allowed(&self.handle.access(), access, gate::shown(headers))?;
+        gate::is_allowed(&self.handle.access(), access, gate::shown(&head.headers))?;
         Ok(route)
     }
 
-    async fn show<B>(
-        &self,
-        route: Route,
-        request: &hyper::Request<B>,
-    ) -> Result<Response<ReplyBody>, Fault> {
+    async fn show(&self, route: Route, head: &Parts) -> Result<Response<ReplyBody>, Fault> {
         const OK: StatusCode = StatusCode::OK;
-        let query = request.uri().query();
+        let query = head.uri.query();
         Ok(match route {
             Route::Page => self.page(),
             Route::Style => reply::whole(OK, "text/css; charset=utf-8", STYLE),
@@ -110,7 +99,7 @@ impl Site {
             Route::Health => reply::whole(OK, JSON, "{\"status\":\"ok\"}"),
             Route::Ready => ready(self.handle.readiness()),
             Route::Stats => reply::stats(&self.handle, &self.pace).await?,
-            Route::Holders => self.holders(query, self.is_asked_by_draining(request)).await?,
+            Route::Holders => self.holders(query, self.is_asked_by_draining(head)).await?,
             Route::Release => self.release(query).await?,
             Route::Kick => {
                 let is_known = self.handle.kick_one(query::connection(query)?);
@@ -134,15 +123,8 @@ impl Site {
     }
 
     /// Whether the server that the client has asked is shutting down, and is not this one.
-    #[cfg(feature = "etcd")]
-    fn is_asked_by_draining<B>(&self, request: &hyper::Request<B>) -> bool {
-        self.reach == Reach::Standby && request.headers().contains_key(super::leader::DRAINING)
-    }
-
-    #[cfg(not(feature = "etcd"))]
-    #[expect(clippy::unused_self, reason = "no other server asks")]
-    const fn is_asked_by_draining<B>(&self, _: &hyper::Request<B>) -> bool {
-        false
+    fn is_asked_by_draining(&self, head: &Parts) -> bool {
+        self.reach == Reach::Standby && head.headers.contains_key(DRAINING)
     }
 
     async fn holders(
@@ -170,14 +152,14 @@ impl Site {
     }
 
     fn metrics(&self) -> String {
-        let (connections, pushed_out) = self.seats.numbers();
+        let (connections, accepted, pushed_out) = self.seats.numbers();
         let answers = STATUSES.iter().zip(&self.answers);
         metrics::text(
             &self.handle.numbers(),
             &metrics::HttpNumbers {
                 connections,
                 pushed_out,
-                accepted: self.accepted.load(Ordering::Relaxed),
+                accepted,
                 answers: answers
                     .map(|(status, count)| (status.as_u16(), count.load(Ordering::Relaxed)))
                     .collect(),

@@ -170,7 +170,6 @@ impl Core {
     }
 
     /// Releases a hold of which no client was told.
-    #[cfg(feature = "etcd")]
     pub(super) fn give_back(&mut self, now: Moment, key: Key<'_>, token: leases::Token) {
         let conn = self.engine.connect(0);
         let _it_may_not_exist =

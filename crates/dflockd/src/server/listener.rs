@@ -4,14 +4,16 @@ use super::connection::serve;
 use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::{place::Place, standby::pass};
-use super::transport::{Peer, Stream, Transport};
+use super::transport::{Peer, Transport};
 use leases::{AutoRelease, ConnId};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
 
 /// The number of connections that the kernel keeps until they are accepted; the kernel reduces it to its own limit.
 const BACKLOG: i32 = 4096;
@@ -83,7 +85,7 @@ impl Listener {
     }
 
     /// The next connection.
-    pub(crate) async fn next(&mut self) -> (Stream, Peer) {
+    pub(crate) async fn next(&mut self) -> (TcpStream, Peer) {
         loop {
             match self.door.next().await {
                 Ok(accepted) => return accepted,
@@ -110,15 +112,16 @@ impl Listener {
 }
 
 impl Door {
-    async fn next(&self) -> io::Result<(Stream, Peer)> {
+    /// A Unix socket is one like others: recv(2), send(2), shutdown(2) and epoll(7) are the same for both families.
+    async fn next(&self) -> io::Result<(TcpStream, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
-                Ok((Stream::Tcp(stream), Peer::Tcp(from)))
+                Ok((stream, Peer::Tcp(from)))
             }
             Self::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                Ok((Stream::Unix(stream), Peer::Unix))
+                let socket = OwnedFd::from(listener.accept().await?.0.into_std()?);
+                Ok((TcpStream::from_std(socket.into())?, Peer::Unix))
             }
         }
     }
@@ -140,7 +143,7 @@ pub(super) async fn accept(shared: Arc<Shared>, mut listener: Listener) {
 }
 
 /// Serves a new connection, here or where the locks are.
-fn begin(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
+fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
     #[cfg(feature = "etcd")]
     if shared.settings.is_shared() && !shared.standby().leads() {
         tokio::spawn(place(Arc::clone(shared), stream, peer));
@@ -150,7 +153,7 @@ fn begin(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
 }
 
 #[cfg(feature = "etcd")]
-async fn place(shared: Arc<Shared>, stream: Stream, peer: Peer) {
+async fn place(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
     match shared.standby().place().await {
         Place::Link(link) => {
             if let Some(transport) = secure(&shared, stream, peer) {
@@ -162,7 +165,7 @@ async fn place(shared: Arc<Shared>, stream: Stream, peer: Peer) {
     }
 }
 
-fn begin_here(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
+fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
     let Some(seat) = admit(shared, peer) else {
         // It may be a standby.
         #[cfg(feature = "etcd")]
@@ -178,7 +181,7 @@ fn begin_here(shared: &Arc<Shared>, stream: Stream, peer: Peer) {
     }
 }
 
-fn secure(shared: &Shared, stream: Stream, peer: Peer) -> Option<Transport> {
+fn secure(shared: &Shared, stream: TcpStream, peer: Peer) -> Option<Transport> {
     let transport = Transport::new(stream, shared.tls().as_ref());
     transport.inspect_err(|err| tracing::error!(%peer, %err, "TLS error")).ok()
 }

@@ -31,8 +31,7 @@ pub use state::check as check_state;
 pub(crate) use state::{StateDir, Synced};
 pub(crate) use tls::Tls;
 #[cfg(feature = "etcd")]
-pub(crate) use transport::LinkSocket;
-pub(crate) use transport::Stream;
+pub(crate) use transport::Transport;
 
 #[cfg(test)]
 pub(crate) use self::core::Tallies;

@@ -13,10 +13,8 @@ use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-#[cfg(feature = "etcd")]
-use tokio::io::AsyncWrite;
-use tokio::io::{AsyncRead, Interest, ReadBuf, Ready};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::net::TcpStream;
 
 /// The peer at the other end, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,88 +35,42 @@ impl fmt::Display for Peer {
 /// The bytes of ciphertext that are read at once; less than the plaintext that rustls buffers.
 const TLS_READ_BYTES: usize = 4096;
 
-/// A socket of either family, or a client at the other end of a link.
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// A socket, or a client at the other end of a link.
+enum Stream {
+    Socket(TcpStream),
     #[cfg(feature = "etcd")]
     Link(Box<LinkStream>),
 }
 
 impl Stream {
-    /// The socket; `None` for a client of a link.
-    fn socket(&self) -> Option<SockRef<'_>> {
+    /// Ready when it may take more. To be called only after it took nothing.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(stream) => Some(SockRef::from(stream)),
-            Self::Unix(stream) => Some(SockRef::from(stream)),
-            #[cfg(feature = "etcd")]
-            Self::Link(_) => None,
-        }
-    }
-
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-            #[cfg(feature = "etcd")]
-            Self::Link(stream) => {
-                let count = ready!(stream.poll_receive(cx, buffer.initialize_unfilled()))?;
-                buffer.advance(count);
-                Poll::Ready(Ok(()))
+            Self::Socket(socket) => {
+                forget_readiness(socket, Interest::WRITABLE);
+                socket.poll_write_ready(cx)
             }
-        }
-    }
-
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => stream.poll_read_ready(cx),
-            Self::Unix(stream) => stream.poll_read_ready(cx),
-            #[cfg(feature = "etcd")]
-            Self::Link(_) => Poll::Pending,
-        }
-    }
-
-    fn poll_write_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => stream.poll_write_ready(cx),
-            Self::Unix(stream) => stream.poll_write_ready(cx),
             #[cfg(feature = "etcd")]
             Self::Link(stream) => stream.poll_room(cx),
         }
     }
+}
 
-    /// The known readiness. To be called only if something is ready.
-    fn readiness(&self, cx: &mut Context<'_>, interest: Interest) -> Ready {
-        let poll = match self {
-            Self::Tcp(stream) => pin!(stream.ready(interest)).poll(cx),
-            Self::Unix(stream) => pin!(stream.ready(interest)).poll(cx),
-            #[cfg(feature = "etcd")]
-            Self::Link(_) => Poll::Pending,
-        };
-        match poll {
-            Poll::Ready(Ok(ready)) => ready,
-            Poll::Ready(Err(_)) | Poll::Pending => Ready::EMPTY,
-        }
-    }
-
-    /// Waits for the kernel's next report of readiness instead of using the last one.
-    fn forget_readiness(&self, interest: Interest) {
-        let seen = || -> io::Result<()> { Err(ErrorKind::WouldBlock.into()) };
-        let _ = match self {
-            Self::Tcp(stream) => stream.try_io(interest, seen),
-            Self::Unix(stream) => stream.try_io(interest, seen),
-            #[cfg(feature = "etcd")]
-            Self::Link(_) => Ok(()),
-        };
+/// The known readiness. To be called only if something is ready.
+fn readiness(socket: &TcpStream, cx: &mut Context<'_>, interest: Interest) -> Ready {
+    match pin!(socket.ready(interest)).poll(cx) {
+        Poll::Ready(Ok(ready)) => ready,
+        Poll::Ready(Err(_)) | Poll::Pending => Ready::EMPTY,
     }
 }
 
+/// Waits for the kernel's next report of readiness instead of using the last one.
+fn forget_readiness(socket: &TcpStream, interest: Interest) {
+    let _ = socket.try_io(interest, || -> io::Result<()> { Err(ErrorKind::WouldBlock.into()) });
+}
+
 /// See the module.
-pub(super) struct Transport {
+pub(crate) struct Transport {
     stream: Stream,
     /// rustls itself rather than tokio-rustls: it takes bytes from the thread's scratch buffer,
     /// and gives the socket's own readiness to the tasks that watch for the peer's end.
@@ -132,14 +84,14 @@ pub(super) struct Transport {
 impl Transport {
     /// # Errors
     /// A TLS session cannot be set up.
-    pub(super) fn new(stream: Stream, tls: Option<&Tls>) -> io::Result<Self> {
+    pub(super) fn new(socket: TcpStream, tls: Option<&Tls>) -> io::Result<Self> {
         let session = |tls: &Tls| ServerConnection::new(Arc::clone(&tls.0)).map(Box::new);
         let tls = tls.map(session).transpose().map_err(io::Error::other)?;
-        Ok(Self { tls, ..Self::plain(stream) })
+        Ok(Self { tls, ..Self::plain(Stream::Socket(socket)) })
     }
 
     /// Without TLS.
-    pub(super) const fn plain(stream: Stream) -> Self {
+    const fn plain(stream: Stream) -> Self {
         Self { stream, tls: None, unread: false, probed: false }
     }
 
@@ -148,13 +100,13 @@ impl Transport {
     pub(super) fn link(&self) -> Option<&LinkStream> {
         match &self.stream {
             Stream::Link(stream) => Some(stream),
-            Stream::Tcp(_) | Stream::Unix(_) => None,
+            Stream::Socket(_) => None,
         }
     }
 
     /// Whether the client is at the other end of a link.
     pub(super) const fn is_link(&self) -> bool {
-        !matches!(self.stream, Stream::Tcp(_) | Stream::Unix(_))
+        !matches!(self.stream, Stream::Socket(_))
     }
 
     /// How often the standby of this client has shown that it runs; `None` for a socket.
@@ -176,8 +128,6 @@ impl Transport {
     }
 
     /// A key that only the two ends of this TLS connection have; `Some(None)` without TLS, `None` during the handshake.
-    #[cfg(feature = "etcd")]
-    #[expect(clippy::option_option, reason = "no TLS, and no key yet")]
     pub(super) fn export(&self, label: &[u8], secret: &str) -> Option<Option<[u8; 32]>> {
         let Some(session) = &self.tls else { return Some(None) };
         session.export_keying_material([0; 32], label, Some(secret.as_bytes())).ok().map(Some)
@@ -199,12 +149,10 @@ impl Transport {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if self.tls.is_none() {
-            return self.poll_receive_raw(cx, buffer);
-        }
         loop {
             ready!(self.poll_flush(cx))?;
-            match self.decrypted(buffer) {
+            let Some(session) = &mut self.tls else { return self.poll_receive_raw(cx, buffer) };
+            match session.reader().read(buffer) {
                 Err(err) if err.kind() == ErrorKind::WouldBlock => {}
                 // The peer closed without TLS's close_notify.
                 Err(err) if err.kind() == ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
@@ -216,13 +164,6 @@ impl Transport {
                 return Poll::Ready(Ok(0));
             }
             self.decrypt(raw.get(..count).unwrap_or_default())?;
-        }
-    }
-
-    fn decrypted(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &mut self.tls {
-            Some(session) => session.reader().read(buffer),
-            None => Err(ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -244,48 +185,54 @@ impl Transport {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if self.unread {
-            match receive(&self.stream, buffer) {
-                Err(err) if err.kind() == ErrorKind::WouldBlock => self.unread = false,
-                result => return Poll::Ready(result),
+        match &mut self.stream {
+            Stream::Socket(socket) => {
+                if self.unread {
+                    match receive(socket, buffer) {
+                        Err(err) if err.kind() == ErrorKind::WouldBlock => self.unread = false,
+                        result => return Poll::Ready(result),
+                    }
+                }
+                let mut buffer = ReadBuf::new(buffer);
+                // A read that fills less than the buffer also tells tokio that the kernel has no more, so that a
+                // request costs one call (epoll(7), edge-triggered).
+                ready!(Pin::new(socket).poll_read(cx, &mut buffer))?;
+                Poll::Ready(Ok(buffer.filled().len()))
             }
+            #[cfg(feature = "etcd")]
+            Stream::Link(stream) => stream.poll_receive(cx, buffer),
         }
-        let mut buffer = ReadBuf::new(buffer);
-        // A read that fills less than the buffer also tells tokio that the kernel has no more,
-        // so that a request costs one call (epoll(7), edge-triggered).
-        ready!(self.stream.poll_read(cx, &mut buffer))?;
-        Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Ready when the peer has closed its side, even if earlier bytes are unread.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        #[cfg(feature = "etcd")]
-        if let Stream::Link(stream) = &mut self.stream {
-            return stream.poll_end(cx);
-        }
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            if self.stream.readiness(cx, Interest::READABLE).is_read_closed() {
-                return Poll::Ready(Ok(()));
-            }
-            self.unread = true;
-            self.stream.forget_readiness(Interest::READABLE);
+        match &mut self.stream {
+            Stream::Socket(socket) => loop {
+                ready!(socket.poll_read_ready(cx))?;
+                if readiness(socket, cx, Interest::READABLE).is_read_closed() {
+                    return Poll::Ready(Ok(()));
+                }
+                self.unread = true;
+                forget_readiness(socket, Interest::READABLE);
+            },
+            #[cfg(feature = "etcd")]
+            Stream::Link(stream) => stream.poll_end(cx),
         }
     }
 
     /// Ready when the peer could not receive anything any more.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        #[cfg(feature = "etcd")]
-        if let Stream::Link(stream) = &mut self.stream {
-            return stream.poll_gone(cx);
-        }
-        loop {
-            if ready!(self.stream.poll_write_ready(cx)).is_err()
-                || self.stream.readiness(cx, Interest::WRITABLE).is_write_closed()
-            {
-                return Poll::Ready(());
-            }
-            self.stream.forget_readiness(Interest::WRITABLE);
+        match &mut self.stream {
+            Stream::Socket(socket) => loop {
+                if ready!(socket.poll_write_ready(cx)).is_err()
+                    || readiness(socket, cx, Interest::WRITABLE).is_write_closed()
+                {
+                    return Poll::Ready(());
+                }
+                forget_readiness(socket, Interest::WRITABLE);
+            },
+            #[cfg(feature = "etcd")]
+            Stream::Link(stream) => stream.poll_gone(cx),
         }
     }
 
@@ -297,10 +244,12 @@ impl Transport {
     /// urgent byte would turn the first into ordinary data. (Between processes of one machine
     /// the kernel tells the two apart by itself.)
     pub(super) fn probe(&mut self) {
-        if !std::mem::replace(&mut self.probed, true) {
-            if let Stream::Tcp(stream) = &self.stream {
+        let was_probed = std::mem::replace(&mut self.probed, true);
+        if let (Stream::Socket(socket), false) = (&self.stream, was_probed) {
+            // The peer of a Unix socket has no such address.
+            if socket.peer_addr().is_ok() {
                 // A failure shows itself as readiness, which is watched.
-                let _ = SockRef::from(stream).send_out_of_band(b"\n");
+                let _ = SockRef::from(socket).send_out_of_band(b"\n");
             }
         }
     }
@@ -332,10 +281,7 @@ impl Transport {
         loop {
             ready!(self.poll_flush(cx))?;
             match self.send(bytes) {
-                Ok(0) if !bytes.is_empty() => {
-                    self.stream.forget_readiness(Interest::WRITABLE);
-                    ready!(self.stream.poll_write_ready(cx))?;
-                }
+                Ok(0) if !bytes.is_empty() => ready!(self.stream.poll_room(cx))?,
                 result => return Poll::Ready(result),
             }
         }
@@ -347,8 +293,7 @@ impl Transport {
         while session.wants_write() {
             match session.write_tls(&mut Raw(&mut self.stream)) {
                 Err(err) if err.kind() == ErrorKind::WouldBlock => {
-                    self.stream.forget_readiness(Interest::WRITABLE);
-                    ready!(self.stream.poll_write_ready(cx))?;
+                    ready!(self.stream.poll_room(cx))?;
                 }
                 result => drop(result?),
             }
@@ -365,15 +310,16 @@ impl Transport {
             let _ = session.write_tls(&mut Raw(&mut self.stream));
         }
         match &mut self.stream {
-            #[cfg(feature = "etcd")]
-            Stream::Link(stream) => return stream.finish(),
-            Stream::Tcp(_) | Stream::Unix(_) => {}
-        }
-        let _ = self.stream.socket().map(|socket| socket.shutdown(Shutdown::Write));
-        for _ in 0..ROUNDS {
-            if !matches!(receive(&self.stream, buffer), Ok(1..)) {
-                break;
+            Stream::Socket(socket) => {
+                let _ = SockRef::from(&*socket).shutdown(Shutdown::Write);
+                for _ in 0..ROUNDS {
+                    if !matches!(receive(socket, buffer), Ok(1..)) {
+                        break;
+                    }
+                }
             }
+            #[cfg(feature = "etcd")]
+            Stream::Link(stream) => stream.finish(),
         }
     }
 }
@@ -396,11 +342,11 @@ impl io::Write for Raw<'_> {
 
 /// Asks the kernel, not tokio: [`Transport::poll_gone`] may have thrown away what tokio knew.
 fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
-    #[cfg(feature = "etcd")]
-    if let Stream::Link(stream) = stream {
-        return stream.send(bytes);
-    }
-    let Some(socket) = stream.socket() else { return Ok(0) };
+    let socket = match stream {
+        Stream::Socket(socket) => SockRef::from(&*socket),
+        #[cfg(feature = "etcd")]
+        Stream::Link(stream) => return stream.send(bytes),
+    };
     loop {
         match socket.send(bytes) {
             Err(err) if err.kind() == ErrorKind::Interrupted => {}
@@ -410,19 +356,14 @@ fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-fn receive(stream: &Stream, buffer: &mut [u8]) -> io::Result<usize> {
-    let Some(socket) = stream.socket() else { return Err(ErrorKind::WouldBlock.into()) };
+fn receive(socket: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
-        match io::Read::read(&mut &*socket, buffer) {
+        match io::Read::read(&mut &*SockRef::from(socket), buffer) {
             Err(err) if err.kind() == ErrorKind::Interrupted => {}
             result => return result,
         }
     }
 }
-
-/// A connection that carries a link, or HTTP over one.
-#[cfg(feature = "etcd")]
-pub(crate) struct LinkSocket(pub(super) Transport);
 
 #[cfg(feature = "etcd")]
 impl From<LinkStream> for Transport {
@@ -431,36 +372,35 @@ impl From<LinkStream> for Transport {
     }
 }
 
-#[cfg(feature = "etcd")]
-impl AsyncRead for LinkSocket {
+/// For a link, and for HTTP over one.
+impl AsyncRead for Transport {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let count = ready!(self.0.poll_receive(cx, buffer.initialize_unfilled()))?;
+        let count = ready!(self.poll_receive(cx, buffer.initialize_unfilled()))?;
         buffer.advance(count);
         Poll::Ready(Ok(()))
     }
 }
 
-#[cfg(feature = "etcd")]
-impl AsyncWrite for LinkSocket {
+impl AsyncWrite for Transport {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.0.poll_send(cx, bytes)
+        self.poll_send(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_flush(cx)
+        Self::poll_flush(&mut self, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.0.poll_flush(cx))?;
-        self.0.say_goodbye(&mut [0; TLS_READ_BYTES]);
+        ready!(Self::poll_flush(&mut self, cx))?;
+        self.say_goodbye(&mut [0; TLS_READ_BYTES]);
         Poll::Ready(Ok(()))
     }
 }

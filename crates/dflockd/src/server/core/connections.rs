@@ -55,7 +55,6 @@ impl Connections {
     }
 
     /// A connection was not a client's: the next one gets its number, unless there is a later one already.
-    #[cfg(feature = "etcd")]
     pub(in crate::server) const fn give_back_serial(&mut self, serial: u64) {
         if self.last_serial == serial {
             self.last_serial -= 1;

@@ -14,10 +14,9 @@ use leases::{AutoRelease, Census, ConnId, Counters, Key, Moment, Progress};
 use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// See the module.
 pub(crate) struct Shared {
@@ -26,7 +25,7 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// The secrets that a new connection must show, and its TLS settings. Both may change while the server runs.
     open: Mutex<(Arc<Access>, Option<Tls>)>,
-    kicked: AtomicBool,
+    kicked: watch::Sender<bool>,
     changed: Notify,
     #[cfg(feature = "etcd")]
     standby: Standby,
@@ -62,7 +61,7 @@ impl Shared {
             core: Mutex::new(Core::new(&settings)),
             settings,
             start,
-            kicked: AtomicBool::new(false),
+            kicked: watch::Sender::new(false),
             changed: Notify::new(),
             #[cfg(feature = "etcd")]
             standby: Standby::new(),
@@ -142,9 +141,7 @@ impl Shared {
 
     /// Makes every connection end now.
     pub(crate) fn kick(&self) {
-        self.kicked.store(true, Ordering::Relaxed);
-        #[cfg(feature = "etcd")]
-        self.standby.kick();
+        self.kicked.send_replace(true);
         self.core().connections.wake_all();
     }
 
@@ -155,7 +152,12 @@ impl Shared {
     }
 
     pub(crate) fn is_kicked(&self) -> bool {
-        self.kicked.load(Ordering::Relaxed)
+        *self.kicked.borrow()
+    }
+
+    /// Ready when every connection is to end.
+    pub(in crate::server) async fn kicked(&self) {
+        let _ = self.kicked.subscribe().wait_for(|kicked| *kicked).await;
     }
 
     /// Logs a TLS peer that failed before its first frame, with the most frequent cause. Connections that are passed on

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::server::core::Shared;
 use crate::server::listener;
-use crate::server::transport::{LinkSocket, Peer};
+use crate::server::transport::{Peer, Transport};
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
@@ -31,12 +31,12 @@ pub(in crate::server) async fn serve_standbys(shared: Arc<Shared>) {
     let (sender, mut standbys) = unbounded_channel();
     let _it_is_the_first = shared.standby().standbys.set(sender);
     while let Some((transport, peer, shown)) = standbys.recv().await {
-        tokio::spawn(serve(Arc::clone(&shared), LinkSocket(transport), peer, shown));
+        tokio::spawn(serve(Arc::clone(&shared), transport, peer, shown));
     }
 }
 
 /// Serves a standby until the link or the term ends.
-async fn serve(shared: Arc<Shared>, mut socket: LinkSocket, peer: Peer, shown: String) {
+async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: String) {
     let _counted = shared.standby().count_link(shared.changed());
     let mut builder = Builder::new();
     let answer = format!("ok {shown}\n");
@@ -66,7 +66,7 @@ async fn serve(shared: Arc<Shared>, mut socket: LinkSocket, peer: Peer, shown: S
 
 async fn accept(
     shared: &Arc<Shared>,
-    link: &mut Connection<LinkSocket, Bytes>,
+    link: &mut Connection<Transport, Bytes>,
     origin: &Arc<Origin>,
 ) {
     while let Some(Ok((request, respond))) = link.accept().await {
@@ -104,8 +104,7 @@ fn begin(
             if let Some(sender) = accept(StatusCode::OK) {
                 let stream = LinkStream::of_leader(sender, receiver, Arc::default());
                 // Without a task that answers HTTP, the stream ends here.
-                let _ =
-                    shared.standby().http.get().map(|http| http.send(LinkSocket(stream.into())));
+                let _ = shared.standby().http.get().map(|http| http.send(stream.into()));
             }
         }
         RELEASE => release(shared, &head, respond),

@@ -3,7 +3,7 @@
 use super::stream::LinkStream;
 use super::{COMMAND, DRAINING, HANDSHAKE, HTTP, LEADER_SHOWS, STANDBY_SHOWS, proof};
 use crate::server::access::AuthToken;
-use crate::server::transport::{LinkSocket, Peer, Transport};
+use crate::server::transport::{Peer, Transport};
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
@@ -44,14 +44,13 @@ pub(crate) struct Standby {
     /// Connections that are passed on, and links that are served.
     passed: AtomicUsize,
     links: AtomicUsize,
-    kicked: watch::Sender<bool>,
     pub(super) observer: OnceLock<Observer>,
     /// For connections that may become links, beyond the limits of clients.
     greetings: Semaphore,
     /// To the task that serves standbys: their connections, and what is shown to each.
     pub(super) standbys: OnceLock<mpsc::UnboundedSender<(Transport, Peer, String)>>,
     /// To the task that answers HTTP: the streams of standbys with such requests.
-    pub(super) http: OnceLock<mpsc::UnboundedSender<LinkSocket>>,
+    pub(super) http: OnceLock<mpsc::UnboundedSender<Transport>>,
 }
 
 /// Counted while it exists.
@@ -71,7 +70,6 @@ impl Standby {
             secret: format!("{:016x}{:016x}", random(), random()),
             passed: AtomicUsize::new(0),
             links: AtomicUsize::new(0),
-            kicked: watch::channel(false).0,
             observer: OnceLock::new(),
             greetings: Semaphore::new(GREETINGS),
             standbys: OnceLock::new(),
@@ -111,11 +109,6 @@ impl Standby {
     pub(super) fn count_passed<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
         self.passed.fetch_add(1, Ordering::Relaxed);
         Counted(&self.passed, changed)
-    }
-
-    /// Ready when all that are passed on are to end.
-    pub(super) async fn kicked(&self) {
-        let _ = self.kicked.subscribe().wait_for(|kicked| *kicked).await;
     }
 
     /// Serves a connection that no client may have any more, if it is that of a standby.
@@ -195,20 +188,15 @@ impl Standby {
         }
     }
 
-    /// Ends all connections that are passed on.
-    pub(in crate::server) fn kick(&self) {
-        self.kicked.send_replace(true);
-    }
-
     /// A stream to the leader's side of HTTP; `None` without a link.
-    pub(crate) async fn open_http(&self) -> Option<LinkSocket> {
+    pub(crate) async fn open_http(&self) -> Option<Transport> {
         let place = self.place.borrow().clone();
         let Place::Link(link) = place else { return None };
-        Some(LinkSocket(open(link, HTTP, &[]).await.ok()?.into()))
+        Some(open(link, HTTP, &[]).await.ok()?.into())
     }
 
     /// The streams of HTTP from standbys; once.
-    pub(crate) fn take_http_streams(&self) -> mpsc::UnboundedReceiver<LinkSocket> {
+    pub(crate) fn take_http_streams(&self) -> mpsc::UnboundedReceiver<Transport> {
         let (sender, streams) = mpsc::unbounded_channel();
         let _it_is_the_first = self.http.set(sender);
         streams

@@ -284,7 +284,7 @@ pub(in crate::server) async fn pass(
         biased;
         parting = passage.pass_down() => parting,
         parting = passage.pass_up() => parting,
-        () = standby.kicked() => Parting::Kicked,
+        () = shared.kicked() => Parting::Kicked,
     };
     tracing::debug!(%peer, ?parting, "client left");
     let ends = passage.ends.into_inner().unwrap_or_else(PoisonError::into_inner);

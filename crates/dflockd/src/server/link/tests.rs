@@ -6,7 +6,7 @@ use crate::server::core::Shared;
 use crate::server::driver::drive;
 use crate::server::listener;
 use crate::server::settings::Settings;
-use crate::server::transport::{Peer, Stream, Transport};
+use crate::server::transport::Peer;
 use hyper::body::Bytes;
 use hyper::http::{Request, Response};
 use leases::Seconds;
@@ -168,12 +168,7 @@ fn a_client_is_late_only_if_its_standby_is_heard_of() {
         let mut pair = Pair::new().await;
         let (mut client, stream) = pair.open_from(&origin).await;
         let seat = listener::admit(&shared, Peer::Unix).unwrap();
-        listener::spawn(
-            &shared,
-            Transport::plain(Stream::Link(Box::new(stream))),
-            seat,
-            Peer::Unix,
-        );
+        listener::spawn(&shared, stream.into(), seat, Peer::Unix);
         client.send(b"l\nk\n0\n").unwrap();
         let mut buffer = [0; 4096];
         let granted = poll_fn(|cx| client.poll_receive(cx, &mut buffer));
