@@ -18,20 +18,17 @@ use crate::semaphore::{Cancel, Guard, Request, Semaphore, Sharing};
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquiring {
-    state: Arc<Mutex<State>>,
+    /// Until the wait begins.
+    wanted: Option<Wanted>,
+    answer: Arc<Mutex<Answer>>,
     cancel: Option<Cancel>,
 }
 
-#[derive(Debug)]
-enum State {
-    /// Nobody has asked yet.
-    New(Box<Wanted>),
-    /// A thread waits.
-    Waiting(Waker),
-    /// It has an answer.
-    Done(Box<Result<Guard, Error>>),
-    /// Which was handed out.
-    Over,
+/// Of the thread that waits.
+#[derive(Debug, Default)]
+struct Answer {
+    result: Option<Result<Guard, Error>>,
+    waker: Option<Waker>,
 }
 
 /// What is wanted, kept until then.
@@ -64,8 +61,7 @@ impl Request<'_> {
             cancel: self.cancel.cloned(),
             sharing: self.sharing,
         };
-        let state = State::New(Box::new(wanted));
-        Acquiring { state: Arc::new(Mutex::new(state)), cancel: None }
+        Acquiring { wanted: Some(wanted), answer: Arc::default(), cancel: None }
     }
 }
 
@@ -93,24 +89,15 @@ impl Future for Acquiring {
     type Output = Result<Guard, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let shared = Arc::clone(&self.state);
-        let mut state = guarded(&shared);
-        match std::mem::replace(&mut *state, State::Over) {
-            State::New(wanted) => match begin(&shared, *wanted) {
-                Ok(cancel) => {
-                    *state = State::Waiting(context.waker().clone());
-                    self.cancel = Some(cancel);
-                    Poll::Pending
-                }
-                Err(error) => Poll::Ready(Err(error)),
-            },
-            State::Waiting(_) => {
-                *state = State::Waiting(context.waker().clone());
-                Poll::Pending
+        if let Some(wanted) = self.wanted.take() {
+            match begin(&self.answer, wanted) {
+                Ok(cancel) => self.cancel = Some(cancel),
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            State::Done(result) => Poll::Ready(*result),
-            State::Over => Poll::Ready(Err(Error::Cancelled)),
         }
+        let mut answer = guarded(&self.answer);
+        answer.waker = Some(context.waker().clone());
+        answer.result.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -122,19 +109,20 @@ impl Drop for Acquiring {
     }
 }
 
-fn begin(state: &Arc<Mutex<State>>, wanted: Wanted) -> Result<Cancel, Error> {
+fn begin(answer: &Arc<Mutex<Answer>>, wanted: Wanted) -> Result<Cancel, Error> {
     // Its own, as dropping the future ends nothing but this wait.
     let cancel = wanted.cancel.as_ref().map_or_else(Cancel::new, Cancel::follower)?;
-    let (ended, state) = (cancel.clone(), Arc::clone(state));
+    let (ended, answer) = (cancel.clone(), Arc::clone(answer));
     let wait = move || {
         let Wanted { semaphore, tag, timeout, sharing, cancel: _ } = &wanted;
         let (tag, timeout, sharing) = (tag.as_deref(), *timeout, *sharing);
         let result = Request { semaphore, tag, timeout, cancel: Some(&ended), sharing }.acquire();
-        // If the future was dropped, the guard is not needed: it is dropped with the state.
-        let before = std::mem::replace(&mut *guarded(&state), State::Done(Box::new(result)));
-        if let State::Waiting(waker) = before {
-            waker.wake();
-        }
+        let mut answer = guarded(&answer);
+        // If the future was dropped, the guard is not needed: it is dropped with the answer.
+        answer.result = Some(result);
+        let waker = answer.waker.take();
+        drop(answer);
+        waker.into_iter().for_each(Waker::wake);
     };
     let thread = std::thread::Builder::new().name("file-semaphore".to_owned()).spawn(wait);
     thread.map_err(|_| Error::Process { message: "no thread can be started" })?;

@@ -58,9 +58,6 @@ pub const MOST_LINKS: usize = 40;
 /// means that somebody else made progress.
 pub const MOST_LOOKS: usize = 64;
 
-/// The longest time span an option takes, in seconds: a thousand years.
-pub const LONGEST_SPAN_SECONDS: u64 = 31_557_600_000;
-
 /// Stands in `pidns=` for Windows, which knows no pid namespaces: on Linux they are counted from
 /// 0xF0000000, so that no process there takes a process number of Windows for one of its own. Start times are tenths
 /// of microseconds since 1601 there, over all boots.

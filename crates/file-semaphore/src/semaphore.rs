@@ -108,8 +108,7 @@ impl Semaphore {
     /// A release wakes the next waiter at once (inotify(7)). Waiters take turns, first come, first
     /// served; a waiter that is killed or stopped keeps nobody waiting.
     ///
-    /// Behind a waiter of another process this starts a thread that blocks in flock(2), as nothing else tells
-    /// of its end. A wait that is over leaves it to the next, until that waiter ends: one thread and
+    /// Behind another waiter this starts a thread that blocks in flock(2), as nothing else tells of its end. A wait that is over leaves it to the next, until that waiter ends: one thread and
     /// four descriptors for each such waiter at most.
     ///
     /// # Errors

@@ -370,36 +370,6 @@ fn symbolic_links_to_one_target_are_one_lock() {
     assert!(!path.exists() && alias.is_symlink());
 }
 
-/// Waiters of one process tell each other.
-#[cfg(target_os = "linux")]
-#[test]
-fn threads_of_one_process_wait_for_each_other_without_more_threads() {
-    use std::os::unix::fs::MetadataExt;
-
-    let (_scratch, path) = scratch();
-    let semaphore = open(&path);
-    let held = semaphore.try_acquire(None).unwrap();
-    let directory = path.parent().unwrap().to_owned();
-    std::thread::scope(|scope| {
-        let waiters: Vec<_> = (0..20)
-            .map(|_| scope.spawn(|| semaphore.acquire(None).unwrap().release().unwrap()))
-            .collect();
-        let tickets = || fs::read_dir(&directory).unwrap().count();
-        while tickets() < 21 {
-            std::thread::yield_now();
-        }
-        // A draft may go meanwhile.
-        let files = fs::read_dir(&directory).unwrap().filter_map(|file| file.ok()?.metadata().ok());
-        let named: Vec<String> = files.map(|file| format!("ticket {}", file.ino())).collect();
-        let tasks = fs::read_dir("/proc/self/task").unwrap();
-        let threads =
-            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-        assert_eq!(threads.filter(|name| named.contains(&name.trim().to_owned())).count(), 0);
-        held.release().unwrap();
-        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-    });
-}
-
 /// Waiters have time to take what is free; if they are stopped, they have had it.
 #[cfg(unix)]
 #[rstest]

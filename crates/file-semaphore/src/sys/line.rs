@@ -28,7 +28,7 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use pidlockfile::{Directory, Error, Found, Identity, Name, Pid, Rename, Status};
 
-use super::turn::{self, Turn};
+use super::turn::Turn;
 use super::{alike, flock, random};
 use crate::temporary::{QUEUE, beside, maker};
 
@@ -113,10 +113,8 @@ impl<'d> Line<'d> {
         let mode = alike::bits(self.mode & 0o666);
         let mut file = File::from(openat(self.directory, own.as_os_str(), flags, mode).ok()?);
         let identity = self.ready(&mut file, &own, mode);
-        identity.into_iter().for_each(turn::joined);
         let joined = identity.and_then(|identity| Some((identity, self.put(&own, &last)?)));
         let Some((identity, joined)) = joined else {
-            identity.into_iter().for_each(turn::left);
             self.remove(&own);
             return None;
         };
@@ -263,7 +261,6 @@ impl Standing<'_> {
             self.end_line();
         }
         flock::release(&self.file);
-        turn::left(self.identity);
         let Some(before) = self.before.take() else { return true };
         if self.is_nameless() && self.line.identity(&before.name) == Some(before.identity) {
             self.line.forget(before.name);

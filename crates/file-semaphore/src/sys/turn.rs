@@ -3,10 +3,9 @@
 //!
 //! Such a thread can only be ended by the end of what it waits for. So a wait that ends early leaves its
 //! thread behind, and the next wait for the same ticket uses it: there are never more threads than tickets
-//! that this process has waited for and that still exist. There is no thread for a ticket of this process
-//! itself; a waiter that leaves the line wakes the next one.
+//! that this process has waited for and that still exist.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,12 +28,11 @@ static TURNS: Mutex<Turns> = Mutex::new(Turns::NONE);
 struct Turns {
     /// A forked child has none of its parent's threads.
     process: Option<Pid>,
-    own: BTreeSet<Identity>,
     awaited: BTreeMap<Identity, Arc<Bell>>,
 }
 
 impl Turns {
-    const NONE: Self = Self { process: None, own: BTreeSet::new(), awaited: BTreeMap::new() };
+    const NONE: Self = Self { process: None, awaited: BTreeMap::new() };
 }
 
 fn turns() -> MutexGuard<'static, Turns> {
@@ -44,20 +42,6 @@ fn turns() -> MutexGuard<'static, Turns> {
         *turns = Turns { process: this, ..Turns::NONE };
     }
     turns
-}
-
-/// A ticket of this process, of which [`left`] will tell.
-pub(super) fn joined(ticket: Identity) {
-    turns().own.insert(ticket);
-}
-
-/// Its owner has let go of it.
-pub(super) fn left(ticket: Identity) {
-    let mut turns = turns();
-    turns.own.remove(&ticket);
-    if let Some(bell) = turns.awaited.remove(&ticket) {
-        bell.ring();
-    }
 }
 
 /// A wait for the end of a ticket.
@@ -74,7 +58,7 @@ impl Turn {
             return Self { bell: Some(Arc::clone(bell)) };
         }
         let Ok(bell) = Bell::new().map(Arc::new) else { return Self { bell: None } };
-        if !turns.own.contains(&ticket) && watch(ticket, file, &bell).is_err() {
+        if watch(ticket, file, &bell).is_err() {
             return Self { bell: None };
         }
         turns.awaited.insert(ticket, Arc::clone(&bell));

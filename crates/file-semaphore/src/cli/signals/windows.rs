@@ -7,7 +7,6 @@ use crate::sys::watch::Alarm;
 /// Nothing is caught.
 pub(super) struct Signals;
 
-#[expect(clippy::unnecessary_wraps, reason = "other systems may refuse")]
 pub(super) fn catch() -> Result<Signals, Error> {
     Ok(Signals)
 }

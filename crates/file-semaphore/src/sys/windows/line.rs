@@ -36,29 +36,24 @@ pub(crate) struct Line<'d> {
 }
 
 impl<'d> Line<'d> {
-    #[expect(clippy::unused_self, reason = "as on other systems")]
     pub(crate) fn exists(self) -> bool {
         false
     }
 
-    #[expect(clippy::unused_self, reason = "as on other systems")]
     pub(crate) fn stands(self) -> bool {
         false
     }
 
-    #[expect(clippy::unused_self, reason = "as on other systems")]
     pub(crate) fn join(self) -> Option<Ticket<'d>> {
         None
     }
 
-    #[expect(clippy::unused_self, reason = "as on other systems")]
     pub(crate) fn is_ticket(self, _content: &[u8]) -> bool {
         false
     }
 
     /// Removes the last ticket that a Unix left in a shared directory; never: the waiters there cannot
     /// be seen.
-    #[expect(clippy::unused_self, reason = "as on other systems")]
     pub(crate) fn sweep(self) -> bool {
         false
     }
