@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 
 use lfpd::log::{StandardError, catch_panics};
-use testbed::{LIMIT, Sandbox, Syslog};
+use testbed::{LIMIT, Sandbox, Syslog, run_tests};
 
 const WORDS: &str = "the line was:\n<0>lfpd[1]: all is well\u{1b}[2J";
 
@@ -13,14 +13,11 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("panic-at-the-client") => panic_with(StandardError::Clients),
         Some("panic-at-home") => panic_with(StandardError::Ours),
-        Some("--include-ignored") => {
-            told_to_syslog_alone("panic-at-the-client", false);
-            told_to_syslog_alone("panic-at-home", true);
-            println!("test result: ok. 1 passed; 0 failed; 0 ignored;");
-        }
         Some(_) | None => {
-            println!("test told_to_syslog_alone ... ignored, needs root: tests/run");
-            println!("test result: ok. 0 passed; 0 failed; 1 ignored;");
+            let at_the_client = || told_to_syslog_alone("panic-at-the-client", false);
+            let at_home = || told_to_syslog_alone("panic-at-home", true);
+            let tests: [(&str, fn()); 2] = [("at_the_client", at_the_client), ("at_home", at_home)];
+            run_tests(&tests, Some("needs root: tests/run"));
         }
     }
 }

@@ -38,7 +38,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{geteuid, setuid};
 use pidlockfile::Pid;
 use rustix::fs::FlockOperation;
-use testbed::{Holder, Lots, until};
+use testbed::{Holder, Lots, run_tests, until};
 use ttylock::{DeviceName, Layout, Outcome, Pass, Request, Table};
 
 /// The contested ports. Only the last one exists, so `flock(2)` on a node hardly matters.
@@ -117,16 +117,9 @@ fn main() {
             assert_all_is_free(PORTS_INSIDE);
             drop(zombies);
         }
-        ["--list", ..] => println!("one_holder: test"),
-        _ if !words.contains(&"--include-ignored") => {
-            println!("test one_holder_at_any_time ... ignored, needs root: tests/run");
-            println!("test result: ok. 0 passed; 0 failed; 1 ignored;");
-        }
         _ => {
-            let (programs, terminal) = (programs(), testbed::pseudo_terminal());
-            enter_own_machine(&terminal.slave);
-            one_holder_at_any_time(&programs);
-            println!("test result: ok. 1 passed; 0 failed; 0 ignored;");
+            let tests: [(&str, fn()); 1] = [("one_holder_at_any_time", one_holder_at_any_time)];
+            run_tests(&tests, Some("needs root: tests/run"));
         }
     }
 }
@@ -750,7 +743,9 @@ fn programs() -> [(&'static str, PathBuf); 3] {
     ]
 }
 
-fn one_holder_at_any_time(programs: &[(&str, PathBuf)]) {
+fn one_holder_at_any_time() {
+    let (programs, terminal) = (programs(), testbed::pseudo_terminal());
+    enter_own_machine(&terminal.slave);
     let (seconds, takes) = (number("LFPD_TORTURE_SECS", 20), number("LFPD_TORTURE_TAKES", 10_000));
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path();

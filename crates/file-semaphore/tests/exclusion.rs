@@ -26,8 +26,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use testbed::Lots;
 use testbed::local::{LIMIT, NOBODY, Scratch, pid_of, until};
+use testbed::{Lots, run_tests};
 
 const SEMA: &str = env!("CARGO_BIN_EXE_sema");
 const SEMATS: &str = env!("CARGO_BIN_EXE_semats");
@@ -50,18 +50,14 @@ fn main() {
             return part_of(way, Path::new(directory), slots.parse().unwrap());
         }
     }
-    // What `cargo test` hands to every test program: the wish for a list, or a filter.
-    let filters: Vec<&String> = words.iter().skip(1).filter(|w| !w.starts_with('-')).collect();
-    let meant = filters.is_empty() || filters.iter().any(|word| "exclusion".contains(*word));
-    if !meant || words.iter().any(|word| word == "--list") {
-        return;
-    }
     // A killed process leaves orphans. A zombie counts as alive, and another adopter may take long to reap them, so
     // this process adopts them.
     nix::sys::prctl::set_child_subreaper(true).unwrap();
-    contend("one lock", 1, &LOCK);
-    contend("three slots", 3, &SLOTS);
-    println!("test result: ok");
+    let tests: [(&str, fn()); 2] = [
+        ("one_lock", || contend("one lock", 1, &LOCK)),
+        ("three_slots", || contend("three slots", 3, &SLOTS)),
+    ];
+    run_tests(&tests, None);
 }
 
 /// How many processes of each kind: 200 together.

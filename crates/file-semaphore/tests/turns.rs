@@ -3,7 +3,7 @@
 //! hundred, to whom the kernel gives not one inotify instance.
 //!
 //! Starts itself again in every part. The process inside takes flock(2) on a separate file without waiting, which
-//! shows that two are never inside at once. `turns SECONDS` takes longer.
+//! shows that two are never inside at once. With SEMA_TURNS_SECS=300 each contest takes so many seconds.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test program")]
 
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use file_semaphore::{Config, Durability, Semaphore};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, killpg};
-use testbed::Lots;
 use testbed::local::{Scratch, pid_of, until};
+use testbed::{Lots, run_tests};
 
 const SEMA: &str = env!("CARGO_BIN_EXE_sema");
 
@@ -41,28 +41,36 @@ fn main() {
             return part_of(way, Path::new(directory));
         }
     }
-    let filters: Vec<&String> = words.iter().skip(1).filter(|w| !w.starts_with('-')).collect();
-    let seconds = filters.first().and_then(|word| word.parse().ok());
-    let meant =
-        seconds.is_some() || filters.is_empty() || filters.iter().any(|w| "turns".contains(*w));
-    if !meant || words.iter().any(|word| word == "--list") {
-        return;
-    }
-    let enough = seconds.map_or(ENOUGH, |_: u64| u64::MAX);
-    let until = (enough, Duration::from_secs(seconds.unwrap_or(SECONDS)));
     nix::sys::prctl::set_child_subreaper(true).unwrap();
-    let few = |ways, kills| Contest { ways, loops: LOOPS, kills, told: Told::Inotify };
-    contend("library", &few(&["library"], Kills::None), until);
-    contend("sema acquire and run", &few(&["acquire", "run"], Kills::None), until);
-    contend("all, with kills", &few(&["library", "acquire", "run"], Kills::Some), until);
+    let tests: [(&str, fn()); 4] = [
+        ("library", || few("library", &["library"], Kills::None)),
+        ("acquire_and_run", || few("sema acquire and run", &["acquire", "run"], Kills::None)),
+        ("all_with_kills", || few("all, with kills", &["library", "acquire", "run"], Kills::Some)),
+        ("without_inotify", without_inotify),
+    ];
+    run_tests(&tests, None);
+}
+
+/// How many turns are enough, and how much time.
+fn enough() -> (u64, Duration) {
+    let seconds = std::env::var("SEMA_TURNS_SECS").ok().map(|text| text.parse().unwrap());
+    let enough = seconds.map_or(ENOUGH, |_| u64::MAX);
+    (enough, Duration::from_secs(seconds.unwrap_or(SECONDS)))
+}
+
+fn few(title: &str, ways: &'static [&'static str], kills: Kills) {
+    contend(title, &Contest { ways, loops: LOOPS, kills, told: Told::Inotify }, enough());
+}
+
+fn without_inotify() {
     if untold(Path::new("true"), &[]).status().is_ok_and(|status| status.success()) {
         let (ways, kills) = (&["run"], Kills::None);
         let crowd = Contest { ways, loops: CROWD, kills, told: Told::Nothing };
-        contend("without inotify", &crowd, (until.0.max(FEW * CROWD as u64), until.1));
+        let (enough, time) = enough();
+        contend("without inotify", &crowd, (enough.max(FEW * CROWD as u64), time));
     } else {
         println!("without inotify: left out, as there are no user namespaces");
     }
-    println!("test result: ok");
 }
 
 /// The processes that take turns, and their ends.

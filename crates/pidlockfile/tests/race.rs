@@ -41,11 +41,25 @@ fn main() {
         ["--racer", dir] => race(Path::new(dir)),
         ["--brawler", dir, seed] => brawl(Path::new(dir), Lots(seed.parse().unwrap())),
         ["--watcher", dir] => watch(Path::new(dir)),
-        ["--list", ..] => println!("one_winner_each_round: test\none_holder_at_any_time: test"),
-        _ => {
-            one_winner_each_round();
-            one_holder_at_any_time();
-            println!("test result: ok. one_winner_each_round, one_holder_at_any_time");
+        _ => run_tests(&words),
+    }
+}
+
+/// The tests that `cargo test` or nextest asks for by name, or all.
+fn run_tests(words: &[&str]) {
+    let tests: [(&str, fn()); 2] = [
+        ("one_winner_each_round", one_winner_each_round),
+        ("one_holder_at_any_time", one_holder_at_any_time),
+    ];
+    let meant =
+        |name: &&str| words.iter().all(|word| word.starts_with('-')) || words.contains(name);
+    let (lists, none) = (words.contains(&"--list"), words.contains(&"--ignored"));
+    for (name, test) in tests.iter().filter(|(name, _)| lists || meant(name)) {
+        if !lists {
+            test();
+            println!("test {name} ... ok");
+        } else if !none {
+            println!("{name}: test");
         }
     }
 }

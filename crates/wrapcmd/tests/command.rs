@@ -18,6 +18,7 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testbed::local::{End, Running, SIGNAL_MASKS, Scratch, masks, run, start, until};
+use testbed::run_tests;
 use wrapcmd::{Form, Signals, Standby, exit, take_over};
 
 /// What this program ends with when it stood by and was never told.
@@ -35,7 +36,10 @@ fn main() -> ExitCode {
             let (file, command) = rest.split_first().unwrap();
             ExitCode::from(hold(command, Some(Path::new(file))))
         }
-        _ => all_tests(&words),
+        _ => {
+            run_tests(&TESTS, None);
+            ExitCode::SUCCESS
+        }
     }
 }
 
@@ -63,14 +67,12 @@ fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
     running.end().unwrap().code()
 }
 
-type Test = fn(&Scratch);
-
 /// Tests with their names.
 macro_rules! tests {
-    ($($name:ident)*) => { [$((stringify!($name), $name as Test)),*] };
+    ($($name:ident)*) => { [$((stringify!($name), || $name(&Scratch::new()))),*] };
 }
 
-const TESTS: [(&str, Test); 15] = tests! {
+const TESTS: [(&str, fn()); 15] = tests! {
     the_exit_code_passes
     a_command_that_cannot_run_ends_with_126_or_127
     the_command_is_the_process_that_stood_by
@@ -87,23 +89,6 @@ const TESTS: [(&str, Test); 15] = tests! {
     a_killed_standby_ends_the_wait
     another_child_ends_nothing
 };
-
-/// What `cargo test` hands to every test program: the wish for a list, or filters.
-fn all_tests(words: &[OsString]) -> ExitCode {
-    let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap()).collect();
-    let list = words.contains(&"--list");
-    let filters: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    for (name, test) in TESTS {
-        if list {
-            println!("{name}: test");
-        } else if filters.is_empty() || filters.iter().any(|filter| name.contains(**filter)) {
-            println!("test {name} ...");
-            test(&Scratch::new());
-        }
-    }
-    println!("test result: ok");
-    ExitCode::SUCCESS
-}
 
 fn command(scratch: &Scratch, program: &str, words: &[&str]) -> Command {
     let mut command = scratch.command(program);

@@ -21,6 +21,7 @@ mod console;
 mod daemon;
 pub mod dflockd;
 mod ground;
+mod harness;
 pub mod local;
 mod lots;
 mod network;
@@ -45,6 +46,7 @@ pub use daemon::{
     until_it_shows_its_words,
 };
 pub use ground::{Ground, ended};
+pub use harness::run_tests;
 pub use lots::Lots;
 pub use network::{connect_in, connect_to, in_network, network};
 pub use package::Package;
