@@ -54,14 +54,20 @@ fn a_scene_is_played(
     #[case] options: &[&str],
     #[values("sync", "async")] kind: &str,
 ) {
-    for version in versions {
-        let daemon = Daemon::start(options);
-        let mut command = scene(version, kind, name, &[&daemon]);
-        assert_played(start(command.env("SECRET", "sesame").env("AUTHORITY", pem("ca.pem"))));
-        if !["secrets", "secrecy"].contains(&name) {
-            assert_free(&daemon);
+    // At once: each has a server of its own, and most of the time is that of leases.
+    std::thread::scope(|scope| {
+        for version in versions {
+            scope.spawn(|| {
+                let daemon = Daemon::start(options);
+                let mut command = scene(version, kind, name, &[&daemon]);
+                command.env("SECRET", "sesame").env("AUTHORITY", pem("ca.pem"));
+                assert_played(start(&mut command));
+                if !["secrets", "secrecy"].contains(&name) {
+                    assert_free(&daemon);
+                }
+            });
         }
-    }
+    });
 }
 
 #[rstest]
