@@ -5,7 +5,7 @@ use leases::{Claim, Key, Request, Seconds, Ttl};
 #[path = "../../leases/src/sample_tests.rs"]
 mod engine;
 
-pub(crate) use engine::{CAPS, Counting};
+pub(crate) use engine::{CAPS, Counting, seconds};
 
 /// The lock of this name for so many seconds, without waiting.
 pub(crate) fn take(name: &[u8], lease: u64) -> Request<'_> {

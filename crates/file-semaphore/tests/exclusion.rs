@@ -26,8 +26,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use testbed::local::{LIMIT, NOBODY, Scratch, pid_of, until};
-use testbed::{Lots, run_tests};
+use testbed::local::{NOBODY, Scratch, pid_of, until};
+use testbed::{LIMIT, Lots, run_tests};
 
 const SEMA: &str = env!("CARGO_BIN_EXE_sema");
 const SEMATS: &str = env!("CARGO_BIN_EXE_semats");

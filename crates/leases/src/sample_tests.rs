@@ -22,3 +22,7 @@ pub(crate) const CAPS: Caps = Caps {
     max_entries: usize::MAX,
     max_entries_per_connection: usize::MAX,
 };
+
+pub(crate) fn seconds(count: u64) -> Seconds {
+    Seconds::new(count).unwrap()
+}

@@ -7,7 +7,7 @@ mod sample;
 
 #[cfg(test)]
 mod engine {
-    use crate::sample::{CAPS, Counting};
+    use crate::sample::{CAPS, Counting, seconds};
     use leases::journal::{Kept, Record, Recovered};
     use leases::wire::{StatsCursor, push_stats};
     use leases::{
@@ -31,10 +31,6 @@ mod engine {
 
     fn waiting(engine: &Engine) -> usize {
         engine.census().locks.waiters + engine.census().semaphores.waiters
-    }
-
-    fn seconds(count: u64) -> Seconds {
-        Seconds::new(count).unwrap()
     }
 
     fn at(millis: u64) -> Moment {

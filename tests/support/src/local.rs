@@ -15,8 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Longer than anything here should take on a busy machine.
-pub const LIMIT: Duration = Duration::from_secs(60);
+use crate::until::LIMIT;
 
 /// A number no process has: above the largest the kernel gives out (proc(5), pid_max).
 pub const NOBODY: u32 = 4_194_305;

@@ -106,7 +106,7 @@ fn readers_who_come_and_go_are_no_error() {
     };
     let parts: Vec<_> = (0..8).map(|part_of| part(if part_of < 6 { "-s" } else { "" })).collect();
     for part in parts {
-        let ran = part.end_in(5 * testbed::local::LIMIT);
+        let ran = part.end_in(5 * testbed::LIMIT);
         assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""), "{ran:?}");
     }
 }

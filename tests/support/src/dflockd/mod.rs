@@ -3,18 +3,17 @@
 pub mod etcd;
 pub mod history;
 
+pub use crate::until::LIMIT as PATIENCE;
+
 use crate::tcp::TcpSocket;
+use crate::until::comes;
 use nix::sys::signal::Signal;
-use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-
-/// Longer than anything here should take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What keeps the locks of the program under test.
 #[derive(Default)]
@@ -214,14 +213,12 @@ impl Daemon {
 
     /// Waits until `stats` contains this text.
     pub fn until_stats(&self, text: &str) {
-        let last = RefCell::new(String::new());
-        until_or(
-            || {
-                *last.borrow_mut() = self.stats();
-                last.borrow().contains(text)
-            },
-            || format!("{text:?} in the stats: {}, {:#?}", last.borrow(), self.log()),
-        );
+        let mut last = String::new();
+        let is_so = comes(|| {
+            last = self.stats();
+            last.contains(text)
+        });
+        assert!(is_so, "never {text:?} in the stats: {last}, {:#?}", self.log());
     }
 
     /// A field of its `/proc/PID/status`.
@@ -251,17 +248,9 @@ impl Drop for Daemon {
     }
 }
 
-/// Waits for a condition, with a deadline.
+/// Waits for a condition, which must come.
 pub fn until(what: &str, condition: impl FnMut() -> bool) {
-    until_or(condition, || what.to_owned());
-}
-
-fn until_or(mut condition: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {}", what());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    assert!(comes(condition), "never: {what}");
 }
 
 /// One client.

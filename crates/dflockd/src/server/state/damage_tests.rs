@@ -7,8 +7,8 @@ use super::ledger::Ledger;
 use super::load::{Damage, Found, Loaded, load};
 use super::promises::Origin;
 use super::{note_changes, resumed};
-use crate::sample::{CAPS, Counting, take};
-use leases::{Answer, ConnId, Engine, Key, Moment, Request, Seconds, Token, Verdict};
+use crate::sample::{CAPS, Counting, seconds, take};
+use leases::{Answer, ConnId, Engine, Key, Moment, Request, Token, Verdict};
 use rstest::rstest;
 use std::cell::{Cell, RefCell};
 use std::hash::RandomState;
@@ -114,10 +114,6 @@ struct Server {
     begun: u64,
     /// The doubt that is shown in the log and in /ready.
     said: Option<Doubt>,
-}
-
-fn seconds(count: u64) -> Seconds {
-    Seconds::new(count).unwrap()
 }
 
 impl Server {

@@ -1,13 +1,13 @@
 //! The record under every failure: at each write, once an error, and once half a write and the end of the process.
 
 use super::*;
-use crate::sample::{CAPS, Counting, take};
+use crate::sample::{CAPS, Counting, seconds, take};
 use crate::server::state::codec::{BootId, DirId, Doubt};
 use crate::server::state::load::{Damage, Found, load};
 use crate::server::state::promises::Origin;
 use crate::server::state::{note_changes, resumed};
 use leases::{
-    Answer, AutoRelease, ConnId, Effect, Engine, Key, Label, Request, Seconds, Token, Ttl, Verdict,
+    Answer, AutoRelease, ConnId, Effect, Engine, Key, Label, Request, Token, Ttl, Verdict,
 };
 use rstest::rstest;
 use std::cell::RefCell;
@@ -118,10 +118,6 @@ struct World {
 
 const fn boot_micros_at(now: u64) -> u64 {
     5_000_000 + now
-}
-
-fn seconds(count: u64) -> Seconds {
-    Seconds::new(count).unwrap()
 }
 
 impl World {
