@@ -3,10 +3,10 @@
 //! Never speaks to a client and never stops a session. If there is no `/dev/log`, or the syslog daemon has
 //! stalled, lines are lost. Opens nothing before the first line.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
-use std::panic::{self, PanicHookInfo};
+use std::panic;
 use std::time::Instant;
 
 use pidlockfile::ascii;
@@ -92,7 +92,10 @@ fn is_stalled(error: &io::Error) -> bool {
 /// Sends panics to syslog, and to standard error where that is not the client.
 pub fn catch_panics(facility: Facility, standard_error: StandardError) {
     panic::set_hook(Box::new(move |panic| {
-        let line = clean(&Panic(panic));
+        let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
+        let text = panic.payload().downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.payload().downcast_ref::<String>().map(String::as_str));
+        let line = clean(&format_args!("panic{place}: {}", text.unwrap_or("no text")));
         if let Some(socket) = open() {
             let _ = socket.send(message(facility, Severity::Error, &line).as_bytes());
         }
@@ -109,23 +112,6 @@ pub enum StandardError {
     Ours,
     /// It leads, or may lead, to the client.
     Clients,
-}
-
-struct Panic<'a>(&'a PanicHookInfo<'a>);
-
-impl Display for Panic<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("panic")?;
-        if let Some(location) = self.0.location() {
-            write!(f, " at {location}")?;
-        }
-        let payload = self.0.payload();
-        let text = payload.downcast_ref::<&str>().copied();
-        match text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)) {
-            Some(text) => write!(f, ": {text}"),
-            None => Ok(()),
-        }
-    }
 }
 
 fn open() -> Option<UnixDatagram> {
@@ -159,25 +145,7 @@ pub fn facility(name: &str) -> Result<Facility, &'static str> {
 /// One line of at most [`JOURNAL_CHARS`] characters: control characters, and everything else
 /// outside printable ASCII, show as `?`. Clients' text may be in it.
 fn clean(line: &dyn Display) -> String {
-    let mut cleaned = Cleaned { line: String::new(), room: JOURNAL_CHARS };
-    // Fails when the room is used up, which is what cuts the line.
-    let _ = write!(cleaned, "{line}");
-    cleaned.line
-}
-
-struct Cleaned {
-    line: String,
-    room: usize,
-}
-
-impl fmt::Write for Cleaned {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for character in text.chars() {
-            self.room = self.room.checked_sub(1).ok_or(fmt::Error)?;
-            self.line.push(ascii(character));
-        }
-        Ok(())
-    }
+    line.to_string().chars().take(JOURNAL_CHARS).map(ascii).collect()
 }
 
 impl From<Weight> for Severity {
