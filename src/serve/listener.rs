@@ -3,7 +3,7 @@
 //! Never takes a Unix socket from a daemon that is running.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,19 +18,9 @@ use super::address::Address;
 /// An open listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// How connections come.
-    pub door: Door,
+    socket: OwnedFd,
     /// Whether we made it, or it was handed over.
     pub origin: Origin,
-}
-
-/// A listening socket of either kind.
-#[derive(Debug)]
-pub(crate) enum Door {
-    /// TCP.
-    Tcp(TcpListener),
-    /// Unix.
-    Unix(UnixListener),
 }
 
 /// Where a listening socket comes from.
@@ -48,13 +38,6 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
-}
-
-fn listen_tcp(address: &SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
-    // The standard library asks for room for 128 waiting connections.
-    socket::listen(&listener, BACKLOG)?;
-    Ok(listener)
 }
 
 /// As many waiting connections as the kernel allows. The C library's `SOMAXCONN` may be less: 128 in musl.
@@ -84,7 +67,6 @@ fn listen_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let listener = UnixListener::bind(path)?;
     // All may connect. The process's umask is not touched: other threads make files and directories with it.
     fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(0o666), FchmodatFlags::NoFollowSymlink)?;
-    socket::listen(&listener, BACKLOG)?;
     let file = std::fs::symlink_metadata(path)?;
     let file = SocketFile { path: path.to_owned(), device: file.dev(), inode: file.ino() };
     Ok((listener, file))
@@ -107,42 +89,34 @@ impl Listener {
     /// # Errors
     /// The system's, or [`io::ErrorKind::AddrInUse`] when somebody listens there already.
     pub(crate) fn at(address: &Address) -> io::Result<Self> {
-        let (door, file) = match address {
-            Address::Loopback(address) => (Door::Tcp(listen_tcp(address)?), None),
+        let (socket, file) = match address {
+            Address::Loopback(address) => (OwnedFd::from(TcpListener::bind(address)?), None),
             Address::Unix(path) => {
                 let (listener, file) = listen_unix(path)?;
-                (Door::Unix(listener), Some(file))
+                (listener.into(), Some(file))
             }
         };
-        Ok(Self { door, origin: Origin::Ours(file) })
+        // The standard library asks for room for 128 waiting connections.
+        socket::listen(&socket, BACKLOG)?;
+        Ok(Self { socket, origin: Origin::Ours(file) })
     }
 
-    /// A socket that was handed over, if it is a listening TCP or Unix stream socket.
+    /// A socket that was handed over, if it is a listening stream socket.
     #[must_use]
     pub(crate) fn handed_over(socket: OwnedFd) -> Option<Self> {
-        if !is_listening(socket.as_fd()) {
-            return None;
-        }
-        let unix = UnixListener::from(socket);
-        let door = if unix.local_addr().is_ok() {
-            Door::Unix(unix)
-        } else {
-            let tcp = TcpListener::from(OwnedFd::from(unix));
-            tcp.local_addr().ok()?;
-            Door::Tcp(tcp)
-        };
-        Some(Self { door, origin: Origin::HandedOver })
+        let is_stream = socket::getsockopt(&socket, sockopt::SockType) == Ok(SockType::Stream);
+        let is_listening = socket::getsockopt(&socket, sockopt::AcceptConn) == Ok(true);
+        (is_stream && is_listening).then_some(Self { socket, origin: Origin::HandedOver })
     }
 
-    /// The next connection, without waiting.
+    /// The next connection, without waiting if [`Listener::never_wait`] was called.
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::WouldBlock`] when there is none.
+    #[cfg(target_os = "linux")]
     pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
-        match &self.door {
-            Door::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),
-            Door::Unix(listener) => listener.accept().map(|(stream, _)| stream.into()),
-        }
+        use rustix::net::{SocketFlags, accept_with};
+        Ok(accept_with(&self.socket, SocketFlags::CLOEXEC)?)
     }
 
     /// Makes [`Listener::accept`] never wait.
@@ -150,27 +124,14 @@ impl Listener {
     /// # Errors
     /// The system's.
     pub(crate) fn never_wait(&self) -> io::Result<()> {
-        match &self.door {
-            Door::Tcp(listener) => listener.set_nonblocking(true),
-            Door::Unix(listener) => listener.set_nonblocking(true),
-        }
+        Ok(rustix::io::ioctl_fionbio(&self.socket, true)?)
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.door {
-            Door::Tcp(listener) => listener.as_fd(),
-            Door::Unix(listener) => listener.as_fd(),
-        }
+        self.socket.as_fd()
     }
-}
-
-/// Whether a descriptor is a stream socket on which connections arrive.
-#[must_use]
-pub(crate) fn is_listening(socket: BorrowedFd<'_>) -> bool {
-    let stream = socket::getsockopt(&socket, sockopt::SockType) == Ok(SockType::Stream);
-    stream && socket::getsockopt(&socket, sockopt::AcceptConn) == Ok(true)
 }
 
 /// Every listening socket that systemd handed over (sd_listen_fds(3)). A connection that it
@@ -191,9 +152,7 @@ pub(crate) fn from_systemd() -> Vec<Listener> {
 /// The listening socket that inetd handed over as descriptor 0 (`wait`), if it is one.
 #[must_use]
 pub(crate) fn from_inetd() -> Option<Listener> {
-    let input = io::stdin();
-    is_listening(input.as_fd()).then_some(())?;
-    Listener::handed_over(input.as_fd().try_clone_to_owned().ok()?)
+    Listener::handed_over(io::stdin().as_fd().try_clone_to_owned().ok()?)
 }
 
 #[cfg(test)]
