@@ -38,8 +38,7 @@ pub const JOURNAL_WAIT: Duration = Duration::from_millis(250);
 /// them is answered with 550. Those of processes that exist are limited by the lock table.
 pub const FORESEEN_PER_USER: usize = 256;
 
-/// Log lines about one user in a minute; so many users are told apart. More lines are counted, and their number is logged
-/// later.
+/// Log lines about one user in a minute; so many users are told apart. One more line says that the rest is left out.
 pub const LOG_LINES: usize = 1000;
 
 /// The longest time in a WAIT and in `--idle-timeout`, in seconds: one day. More is answered with 550, or is a usage

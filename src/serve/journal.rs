@@ -1,6 +1,7 @@
 //! The service's log. Each user may cause [`LOG_LINES`] lines in a minute, so that one user cannot bury the lines about
 //! others.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -30,21 +31,16 @@ struct Budget {
 }
 
 impl Budget {
-    /// Whether one more line about this user is logged. In a new minute also whose lines were left out in the one before,
-    /// and how many.
-    fn spend(&mut self, user: User, now: Instant) -> (bool, Vec<(User, usize)>) {
-        let mut left_out = Vec::new();
+    /// One more line about this user: how many these are in this minute.
+    fn spend(&mut self, user: User, now: Instant) -> usize {
         if now.saturating_duration_since(self.began) >= MINUTE {
-            let lines = std::mem::take(&mut self.lines).into_iter();
-            left_out.extend(lines.map(|(user, lines)| (user, lines.saturating_sub(LOG_LINES))));
-            left_out.retain(|(_, lines)| *lines > 0);
-            self.began = now;
+            *self = Self { began: now, lines: HashMap::new() };
         }
         // One user may have many numbers, in user namespaces. Those beyond this many share one budget.
         let is_known = self.lines.len() < LOG_LINES || self.lines.contains_key(&user);
         let lines = self.lines.entry(user.filter(|_| is_known)).or_default();
         *lines = lines.saturating_add(1);
-        (*lines <= LOG_LINES, left_out)
+        *lines
     }
 }
 
@@ -58,16 +54,14 @@ impl Journal {
         if !self.log.wants(severity) {
             return;
         }
-        let (is_logged, left_out) = self.budget.spend(user, Instant::now());
-        for (user, lines) in left_out {
-            let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
-            self.log.record(
-                Severity::Warning,
-                &format_args!("{lines} lines about {uid} were left out"),
-            );
-        }
-        if is_logged {
-            self.log.record(severity, &line);
+        match self.budget.spend(user, Instant::now()).cmp(&(LOG_LINES + 1)) {
+            Ordering::Less => self.log.record(severity, &line),
+            Ordering::Equal => {
+                let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
+                let text = format_args!("more lines about {uid} are left out for a minute");
+                self.log.record(Severity::Warning, &text);
+            }
+            Ordering::Greater => {}
         }
     }
 
@@ -92,29 +86,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_so_many_lines_and_what_is_left_out_is_counted() {
+    fn each_user_has_so_many_lines_in_a_minute() {
         let now = Instant::now();
         let mut budget = Budget { began: now, lines: HashMap::new() };
-        let logged = (true, vec![]);
-        for _ in 0..LOG_LINES {
-            assert_eq!(budget.spend(Some(1), now), logged);
+        for line in 1..=LOG_LINES + 3 {
+            assert_eq!(budget.spend(Some(1), now), line);
         }
-        for _ in 0..3 {
-            assert_eq!(budget.spend(Some(1), now), (false, vec![]));
-        }
-        assert_eq!(budget.spend(Some(2), now), logged);
-        assert_eq!(budget.spend(None, now), logged);
+        assert_eq!((budget.spend(Some(2), now), budget.spend(None, now)), (1, 1));
         let later = now + MINUTE;
-        assert_eq!(budget.spend(Some(2), later), (true, vec![(Some(1), 3)]));
-        assert_eq!(budget.spend(Some(1), later), logged);
-        // A minute without a line too much is not mentioned.
-        assert_eq!(budget.spend(None, later + MINUTE), logged);
-        assert_eq!(budget.lines.len(), 1);
-        for uid in (0..).take(2 * LOG_LINES) {
-            budget.spend(Some(uid), later + MINUTE);
+        assert_eq!(budget.spend(Some(1), later), 1);
+        for uid in (2..).take(2 * LOG_LINES) {
+            budget.spend(Some(uid), later);
         }
-        assert_eq!(budget.lines.len(), LOG_LINES);
-        assert_eq!(budget.spend(Some(u32::MAX), later + MINUTE), (false, vec![]));
-        assert_eq!(budget.spend(Some(0), later + MINUTE), logged);
+        assert!(budget.lines.len() <= LOG_LINES + 1, "those beyond share one budget");
+        assert!(budget.spend(Some(u32::MAX), later) > LOG_LINES);
+        assert_eq!(budget.spend(Some(1), later), 2);
     }
 }
