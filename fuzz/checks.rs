@@ -2,9 +2,9 @@
 //! replays their corpus. A violation panics.
 
 use lfpd::limits::{ECHO_CHARS, LINE_BYTES, REPLY_BYTES};
-use lfpd::protocol::command::{self, Command, Demand, Waiting};
+use lfpd::protocol::command::{self, Command};
 use lfpd::protocol::line::{Framer, Line};
-use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
+use lfpd::protocol::reply::{Identity, Reply, Version, Waiting};
 use ttylock::DeviceName;
 
 fn lines<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Line> {
@@ -38,9 +38,7 @@ pub(crate) fn line(data: &[u8]) {
 pub(crate) fn command(line: &[u8]) {
     for waiting in [Waiting::Offered, Waiting::NotOffered] {
         match command::parse(line, waiting) {
-            Ok(Command::Change(
-                Demand::Lock(request) | Demand::Unlock(request) | Demand::Wait(request, _),
-            )) => {
+            Ok(Command::Lock(request) | Command::Unlock(request) | Command::Wait(request, _)) => {
                 assert!(request.pid.as_raw() > 0);
                 below_dev(&request.device);
             }
@@ -48,8 +46,8 @@ pub(crate) fn command(line: &[u8]) {
             Ok(_) | Err(_) => {}
         }
     }
-    let reply = Reply::NotUnderstood(Echo::of(line));
-    let reply = reply.encode(&Identity::new(b"host", Version::original()));
+    let identity = Identity::new(b"host", Version::original());
+    let reply = Reply::NotUnderstood.encode(&identity, line);
     let text = reply.strip_suffix("\r\n");
     assert!(reply.len() < REPLY_BYTES);
     assert!(text.is_some_and(|text| text.bytes().all(|byte| (b' '..=b'~').contains(&byte))));

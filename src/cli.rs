@@ -188,7 +188,7 @@ impl Options {
             }
             Ok(()) if listeners.is_empty() => {
                 stdio::serve(&mut service, descriptors, idle_timeout);
-                service.sweep();
+                service.table.sweep();
                 service.log_events();
                 // The kernel closes everything at once, and faster.
                 std::mem::forget(service);

@@ -6,17 +6,31 @@
 //! It is made of fixed sentences, the host's name, the version, at most [`ECHO_CHARS`] cleaned characters of
 //! the client's line, and the text of `status` about holders.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use pidlockfile::ascii;
+use ttylock::Outcome;
 
-use super::command::{self, Waiting};
 use super::status::Report;
 use crate::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
 
-/// How the service names itself. All sessions share one.
+/// How the service names itself, and whether it offers WAIT. All sessions share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity(Arc<(String, Version)>);
+pub struct Identity {
+    names: Arc<(String, Version)>,
+    pub(super) waiting: Waiting,
+}
+
+/// Whether a session can wait for a device. A process with a single client could not keep order
+/// among the waiters, so there WAIT is a verb without use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// WAIT is a command.
+    Offered,
+    /// WAIT is answered like a verb without use.
+    NotOffered,
+}
 
 /// The version in the greeting: printable ASCII, at most [`VERSION_CHARS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,21 +49,33 @@ pub enum Reply {
     Goodbye,
     /// 450: another process has it, or it is not the client's to release.
     Busy,
-    /// 500, the line is no command.
-    NotUnderstood(Echo),
+    /// 500, the line is no command. The reply repeats it: cut, and clean.
+    NotUnderstood,
     /// 550, the asker may not.
     Denied,
     /// 421, the service ends the session.
     Closing,
     /// 214, the commands there are.
-    Help(Waiting),
+    Help,
     /// 211 for all devices, 213 for one: the holders.
     Status(Report),
 }
 
-/// What a 500 reply repeats of a line: cut, and clean.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Echo(String);
+/// The one verb that not every session offers.
+pub(super) const WAIT: &str = "WAIT";
+
+/// Every command with its arguments, as HELP shows them.
+const COMMANDS: [&str; 9] = [
+    "LOCK device pid",
+    "UNLOCK device pid",
+    "WAIT device pid seconds",
+    "PASS device from-pid to-pid",
+    "FORCE device pid",
+    "STAT [device]",
+    "HELP",
+    "NOOP",
+    "QUIT",
+];
 
 impl Version {
     /// The only version a client has ever seen.
@@ -78,15 +104,23 @@ impl Identity {
         if host.is_empty() {
             "localhost".clone_into(&mut host);
         }
-        Self(Arc::new((host, version)))
+        Self { names: Arc::new((host, version)), waiting: Waiting::NotOffered }
+    }
+
+    /// The same with WAIT among its commands, for a service that can keep the order among several who wait.
+    #[must_use]
+    pub fn offering_to_wait(self) -> Self {
+        Self { waiting: Waiting::Offered, ..self }
     }
 }
 
-impl Echo {
-    /// Cuts and cleans a line.
-    #[must_use]
-    pub fn of(line: &[u8]) -> Self {
-        Self(clean(line, ECHO_CHARS))
+impl From<Outcome> for Reply {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::Okay,
+            Outcome::Busy => Self::Busy,
+            Outcome::Denied => Self::Denied,
+        }
     }
 }
 
@@ -98,45 +132,55 @@ impl Reply {
             Self::Okay => 200,
             Self::NotImplemented => 202,
             Self::Status(report) => report.code,
-            Self::Help(_) => 214,
+            Self::Help => 214,
             Self::Greeting => 220,
             Self::Goodbye => 221,
             Self::Closing => 421,
             Self::Busy => 450,
-            Self::NotUnderstood(_) => 500,
+            Self::NotUnderstood => 500,
             Self::Denied => 550,
         }
     }
 
-    /// The line as it is sent, with its end.
+    /// The reply to this line of the client, as it is sent, with its end.
     #[must_use]
-    pub fn encode(&self, identity: &Identity) -> String {
-        let (host, Version(version)) = &*identity.0;
+    pub fn encode(&self, identity: &Identity, line: &[u8]) -> String {
+        let (host, Version(version)) = &*identity.names;
         let code = self.code();
         let one = |text: &str| format!("{code} {text}\r\n");
-        let line = match self {
+        let reply = match self {
             Self::Greeting => one(&format!("{host} Lock File Server (Version {version}) ready")),
             Self::Okay => one("Command okay."),
             Self::NotImplemented => one("Command not implemented"),
             Self::Goodbye => one(&format!("Thank you for using the Lock File service on {host}")),
             Self::Closing => one("Service not available, closing control connection"),
             Self::Busy => one(": File busy"),
-            Self::NotUnderstood(Echo(line)) => one(&format!("'{line}': command not understood")),
-            Self::Denied => one(": Permission denied."),
-            Self::Help(waiting) => {
-                let first = "The following commands are recognized.";
-                lines(code, first, command::synopses(*waiting), "End of help.")
+            Self::NotUnderstood => {
+                one(&format!("'{}': command not understood", clean(line, ECHO_CHARS)))
             }
-            Self::Status(report) => lines(code, &report.count(), report.lines(), "End of status."),
+            Self::Denied => one(": Permission denied."),
+            Self::Help => {
+                let first = "The following commands are recognized.";
+                let is_there =
+                    |it: &&str| identity.waiting == Waiting::Offered || !it.starts_with(WAIT);
+                let commands = COMMANDS.into_iter().filter(is_there);
+                lines(code, first, commands, "End of help.")
+            }
+            Self::Status(report) => lines(code, &report.count, &report.lines, "End of status."),
         };
-        debug_assert!(line.split_inclusive('\n').all(|line| line.len() < REPLY_BYTES));
-        line
+        debug_assert!(reply.split_inclusive('\n').all(|line| line.len() < REPLY_BYTES));
+        reply
     }
 }
 
 /// A reply of several lines.
-fn lines(code: u16, first: &str, between: impl Iterator<Item = String>, last: &str) -> String {
-    let between: String = between.map(|line| format!(" {line}\r\n")).collect();
+fn lines<L: Display>(
+    code: u16,
+    first: &str,
+    between: impl IntoIterator<Item = L>,
+    last: &str,
+) -> String {
+    let between: String = between.into_iter().map(|line| format!(" {line}\r\n")).collect();
     format!("{code}-{first}\r\n{between}{code} {last}\r\n")
 }
 

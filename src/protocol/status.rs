@@ -43,11 +43,10 @@ use crate::limits::{ECHO_CHARS, REPLY_BYTES, STATUS_HOLDERS, STATUS_WAITERS};
 pub struct Report {
     /// 213 or 211, as RFC 959 has it for a file and for the service.
     pub code: u16,
-    holders: usize,
-    shown: usize,
-    waiters: usize,
-    is_complete: bool,
-    lines: Vec<String>,
+    /// The text of the first line.
+    pub count: String,
+    /// The lines between the first and the last, without indentation and end.
+    pub lines: Vec<String>,
 }
 
 /// A waiter for a device: as long as it waits, no other client's LOCK gets the device.
@@ -81,36 +80,17 @@ impl Report {
         let shown = lines.len();
         let line = |it: &Waiter| begin(&it.device, "waiting", "alive", Some(it.pid), it.user).0;
         lines.extend(waiters.iter().take(STATUS_WAITERS).map(line));
-        Self {
-            code: if scope == Scope::Device { 213 } else { 211 },
-            holders: holders.len(),
-            shown,
-            waiters: waiters.len(),
-            is_complete: true,
-            lines,
+        let mut count = format!("holders={} shown={shown}", holders.len());
+        if !waiters.is_empty() {
+            count += &format!(" waiting={}", waiters.len());
         }
+        Self { code: if scope == Scope::Device { 213 } else { 211 }, count, lines }
     }
 
     /// The same of a search that ended before its time: there may be further holders.
     #[must_use]
     pub fn incomplete(self) -> Self {
-        Self { is_complete: false, ..self }
-    }
-
-    /// The text of the first line.
-    #[must_use]
-    pub fn count(&self) -> String {
-        let waiting = match self.waiters {
-            0 => String::new(),
-            some => format!(" waiting={some}"),
-        };
-        let incomplete = if self.is_complete { "" } else { " incomplete=yes" };
-        format!("holders={} shown={}{waiting}{incomplete}", self.holders, self.shown)
-    }
-
-    /// The lines between the first and the last, without indentation and end.
-    pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.lines.iter().cloned()
+        Self { count: self.count + " incomplete=yes", ..self }
     }
 }
 
@@ -200,7 +180,7 @@ mod tests {
 
     fn said(holder: Holder) -> String {
         let report = Report::new(Scope::Device, &[holder], &[]);
-        report.lines().next().unwrap()
+        report.lines.first().unwrap().clone()
     }
 
     #[rstest]
@@ -268,8 +248,8 @@ mod tests {
         let pid = Pid::new(7).unwrap();
         let waiter = Waiter { device: "ttyUSB0".to_owned(), pid, user: Some(1000) };
         let report = Report::new(Scope::Device, &[holder()], &vec![waiter; STATUS_WAITERS + 1]);
-        assert_eq!(report.count(), format!("holders=1 shown=1 waiting={}", STATUS_WAITERS + 1));
-        let lines: Vec<String> = report.lines().collect();
+        assert_eq!(report.count, format!("holders=1 shown=1 waiting={}", STATUS_WAITERS + 1));
+        let lines = report.lines;
         assert_eq!(lines.len(), 1 + STATUS_WAITERS);
         let line = "device=\"ttyUSB0\" scheme=waiting standing=alive pid=7 uid=1000";
         assert!(lines.iter().skip(1).all(|shown| shown == line), "{lines:?}");

@@ -7,7 +7,7 @@ use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use pidlockfile::{Pid, process};
-use ttylock::{Answer, Request, ResolvedDevice, Table};
+use ttylock::{Answer, Event, Outcome, Request, ResolvedDevice, Table, Weight};
 
 use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule, Status};
 
@@ -49,34 +49,36 @@ impl Granted {
     }
 }
 
-/// Why a demand is refused.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// For which process, and why.
-    Process(Pid, Refusal),
-    /// Nothing can be locked by this name.
-    Device(Answer),
+/// The answer to a client without the right, with a line for the log that says why.
+pub(super) fn denied(why: Option<String>) -> Answer {
+    let events = why.map(|text| Event { weight: Weight::Notice, text }).into_iter().collect();
+    Answer { outcome: Outcome::Denied, blocker: None, released: None, events }
+}
+
+fn refused(Request { device, pid }: &Request, why: Refusal) -> Answer {
+    let device = device.as_str();
+    denied(Some(format!("refused to name process {pid} for {device}: {why}")))
 }
 
 impl Authority {
     /// The process that a peer means by a number, as it is numbered here.
-    pub(super) fn meant(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
-        peer.meant(pid, self.rule).map_err(|refusal| Refused::Process(pid, refusal))
+    pub(super) fn meant(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
+        peer.meant(request.pid, self.rule).map_err(|why| refused(request, why))
     }
 
     /// The process that a peer means by a number, if it may release what that one has.
-    pub(super) fn released(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
-        let pid = self.meant(peer, pid)?;
+    pub(super) fn released(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
+        let pid = self.meant(peer, request)?;
         let (owner, alive) = (|| process::owner(pid), || process::lives(pid));
         let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
-        named.map(|()| pid).map_err(|refusal| Refused::Process(pid, refusal))
+        named.map(|()| pid).map_err(|why| refused(request, why))
     }
 
     /// The process that a peer means by a number, if it may release what anybody has.
-    pub(super) fn forced(&self, peer: &Peer, pid: Pid) -> Result<Pid, Refused> {
-        let pid = self.meant(peer, pid)?;
+    pub(super) fn forced(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
+        let pid = self.meant(peer, request)?;
         let may = peer.is_root() || self.force_group.is_some_and(|group| peer.is_in(group));
-        may.then_some(pid).ok_or(Refused::Process(pid, Refusal::NoForce))
+        may.then_some(pid).ok_or_else(|| refused(request, Refusal::NoForce))
     }
 
     /// The right to a device of a process that is named as it is numbered here: for the first attempt
@@ -87,7 +89,7 @@ impl Authority {
         peer: &Peer,
         request: Request,
         table: &mut Table,
-    ) -> Result<Granted, Refused> {
+    ) -> Result<Granted, Answer> {
         let pid = request.pid;
         // Its user and what it may open are read of one process at one time.
         let status = LazyCell::new(|| Status::of(pid));
@@ -97,12 +99,12 @@ impl Authority {
         // One that tells its status has not ended.
         let alive = || status.is_some() || process::lives(pid);
         peer.may_name(owner, alive, Purpose::Take, self.rule)
-            .map_err(|refusal| Refused::Process(pid, refusal))?;
-        let device = table.resolve(&request.device).map_err(Refused::Device)?;
+            .map_err(|why| refused(&request, why))?;
+        let device = table.resolve(&request.device)?;
         match self.may_hold(pid, &device, || LazyCell::force(&status).as_ref()) {
             // Root may do so for any process, also for a hidden one.
             Err(Refusal::RightsUnknown) if peer.is_root() => {}
-            may_hold => may_hold.map_err(|refusal| Refused::Process(pid, refusal))?,
+            may_hold => may_hold.map_err(|why| refused(&request, why))?,
         }
         let is_foreseen = !alive();
         Ok(Granted { request, device, is_foreseen })

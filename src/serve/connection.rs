@@ -8,19 +8,23 @@ use nix::poll::PollFlags;
 use nix::sys::socket::{self, sockopt};
 
 use super::admission::User;
+use super::authority::denied;
 use super::queue::WaiterId;
 use super::service::Service;
 use super::wire::Wire;
-use crate::peer::{Peer, Stranger};
+use crate::peer::Peer;
+use crate::protocol::command::Command;
+use crate::protocol::reply::Reply;
 use crate::protocol::session::{Session, Step};
 use pidlockfile::process::ProcessIdentity;
-use ttylock::{Backoff, DeviceName, Outcome};
+use ttylock::{Answer, Backoff, DeviceName};
 
 /// One client: its session and its user.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(super) session: Session,
-    pub(super) peer: Result<Peer, Stranger>,
+    /// A stranger is none, and has a session in which nothing is asked.
+    pub(super) peer: Option<Peer>,
     pub(super) id: WaiterId,
     /// The attempts at the request that is being answered.
     pub(super) backoff: Option<Backoff>,
@@ -31,12 +35,16 @@ pub(crate) struct Client {
 impl Client {
     /// The user at the other end, if the kernel tells it.
     pub(super) fn user(&self) -> User {
-        self.peer.as_ref().ok().and_then(Peer::uid)
+        self.peer.as_ref().and_then(Peer::uid)
     }
 
-    pub(super) fn answer(&mut self, outcome: Outcome) {
+    pub(super) fn peer(&self) -> Result<&Peer, Answer> {
+        self.peer.as_ref().ok_or_else(|| denied(None))
+    }
+
+    pub(super) fn answer(&mut self, reply: Reply) {
         self.backoff = None;
-        self.session.answer(outcome);
+        self.session.answer(&reply);
     }
 
     /// The attempts at its request. If there was none yet, the first begins now.
@@ -50,7 +58,7 @@ impl Client {
     }
 
     pub(super) fn is_on_tcp(&self) -> bool {
-        self.peer.as_ref().is_ok_and(Peer::is_on_tcp)
+        self.peer.as_ref().is_some_and(Peer::is_on_tcp)
     }
 
     /// The client is gone. Gives up a STAT or a LOCK that is being answered; false for other requests.
@@ -165,8 +173,11 @@ impl Connection {
                         return Some(Phase::Pausing(now));
                     }
                 }
-                Step::Change(demand) => {
-                    let phase = service.change(&mut self.client, demand, now);
+                Step::Ask(Command::Status(_)) if !self.hears => {
+                    self.client.give_up_request();
+                }
+                Step::Ask(command) => {
+                    let phase = service.answer(&mut self.client, command, now);
                     if phase.is_some() {
                         // A client in a line has made its request, and is not to lose its place to
                         // clients that have not.
@@ -174,11 +185,6 @@ impl Connection {
                         return phase;
                     }
                 }
-                Step::Status(_) if !self.hears => {
-                    self.client.give_up_request();
-                }
-                Step::Status(device) => return Some(Phase::Asking(device)),
-                Step::Http => service.dismiss_a_browser(&mut self.client),
             }
         }
     }

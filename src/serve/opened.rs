@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{ProcessIdentity, owner};
-use ttylock::{Answer, Backoff, Contended, DeviceName, Node, Outcome, Request};
+use ttylock::{Answer, Backoff, Cause, Contended, DeviceName, Node, Outcome, Request};
 
-use super::ports::{Verdict, Wish};
+use super::ports::Wish;
 use super::service::Service;
 
 /// Programs that hold a port open and wait, without keeping others from it: they take a lock
@@ -22,9 +22,9 @@ pub(super) fn serve_openers(service: &mut Service) {
     match ports.next_wish() {
         Some(Wish::Release { port, pid }) => release(service, &port, pid),
         Some(Wish::Lock { port, who, node, backoff }) => {
-            let verdict = lock(service, &port, &who, node, backoff);
-            let is_open = ports.openers().settle(&port, &who, verdict, Instant::now());
-            if !is_open && verdict == Verdict::Locked {
+            let outcome = lock(service, &port, &who, node, backoff);
+            let is_open = ports.openers().settle(&port, &who, outcome, Instant::now());
+            if !is_open && outcome == Ok(Outcome::Done) {
                 release(service, &port, who.pid);
             }
         }
@@ -42,32 +42,31 @@ fn release(service: &mut Service, port: &str, pid: Pid) {
     }
 }
 
+/// Denied if the process has a lock, or is to have none.
 fn lock(
     service: &mut Service,
     port: &str,
     who: &ProcessIdentity,
     node: Node,
     backoff: Option<Backoff>,
-) -> Verdict {
+) -> Result<Outcome, Cause> {
     let pid = who.pid;
-    let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Verdict::Left };
+    let Ok(device) = DeviceName::parse(port.as_bytes()) else { return Ok(Outcome::Denied) };
     // The node that was examined is the one that is locked.
     let resolved = service.table.resolve(&device).ok().filter(|it| it.node == Some(node));
-    let Some(resolved) = resolved else { return Verdict::Later };
+    let Some(resolved) = resolved else { return Ok(Outcome::Busy) };
     let request = Request { device, pid };
     let granted = service.authority.grant_opener(request, resolved);
-    let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Verdict::Left };
+    let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Ok(Outcome::Denied) };
     let backoff = backoff.unwrap_or_else(|| Backoff::since(Instant::now()));
-    match service.take(None, granted, backoff) {
-        Err(Contended { cause, .. }) => Verdict::Pending(cause),
-        Ok(Answer { outcome: Outcome::Busy, blocker: Some(it), .. }) if it == *who => Verdict::Left,
-        Ok(Answer { outcome: Outcome::Busy, .. }) => Verdict::Later,
-        Ok(answer) => {
-            let is_locked = answer.outcome == Outcome::Done;
-            log(service, pid, answer);
-            if is_locked { Verdict::Locked } else { Verdict::Left }
-        }
+    let answer = service.take(None, granted, backoff).map_err(|Contended { cause, .. }| cause)?;
+    let outcome = answer.outcome;
+    if outcome == Outcome::Busy {
+        let is_its_own = answer.blocker.as_ref() == Some(who);
+        return Ok(if is_its_own { Outcome::Denied } else { Outcome::Busy });
     }
+    log(service, pid, answer);
+    Ok(outcome)
 }
 
 fn log(service: &mut Service, pid: Pid, answer: Answer) {

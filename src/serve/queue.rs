@@ -21,6 +21,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 
 use crate::limits::{CHECK_EVERY, CHECK_GAP, HEADS};
+use crate::protocol::status;
 use ttylock::{Names, Outcome, Request};
 
 /// Names one waiter: unique in the life of the service.
@@ -66,9 +67,6 @@ struct Device {
     files: HashSet<String>,
     /// The process that keeps it busy.
     blocker: Option<ProcessIdentity>,
-    /// The process that was known to have ended when it kept the device busy: one that inherited its descriptor has
-    /// the `flock(2)` now.
-    gone: Option<ProcessIdentity>,
 }
 
 /// One try to take a device for the first of its line.
@@ -146,7 +144,7 @@ impl Queue {
             known.map_or((None, first_look), |known| (known.last_look, known.look_at));
         // The latest names count: links come and go.
         let files = names.files.iter().map(|name| name.as_str().to_owned()).collect();
-        let device = Device { last_look, look_at, files, blocker: None, gone: None };
+        let device = Device { last_look, look_at, files, blocker: None };
         self.devices.insert(Arc::clone(&waiter.device), device);
         self.waiters.push(waiter);
     }
@@ -210,13 +208,6 @@ impl Queue {
         self.devices.get(device)?.blocker.as_ref()
     }
 
-    /// Notes that the process that keeps the device busy has ended. False if that was known: then the device is as busy
-    /// as before, and no event will tell when it is free.
-    pub(super) fn note_gone(&mut self, device: &str, who: &ProcessIdentity) -> bool {
-        let device = self.devices.get_mut(device);
-        device.is_some_and(|device| device.gone.replace(who.clone()).as_ref() != Some(who))
-    }
-
     fn line<'q>(&'q self, device: &'q str) -> impl Iterator<Item = &'q Waiter> {
         self.waiters.iter().filter(move |waiter| *waiter.device == *device)
     }
@@ -258,13 +249,13 @@ impl Queue {
     }
 
     /// The waiters for a device, or for any, each line in its order.
-    pub(super) fn waiters(
-        &self,
-        device: Option<&str>,
-    ) -> impl Iterator<Item = (&str, &Request, Option<u32>)> {
-        let wanted =
-            self.waiters.iter().filter(move |it| device.is_none_or(|of| of == &*it.device));
-        wanted.map(|waiter| (&*waiter.device, &waiter.request, waiter.user))
+    pub(super) fn waiters(&self, device: Option<&str>) -> Vec<status::Waiter> {
+        let wanted = self.waiters.iter().filter(|it| device.is_none_or(|of| of == &*it.device));
+        let shown = |it: &Waiter| {
+            let device = it.device.to_string();
+            status::Waiter { device, pid: it.request.pid, user: it.user }
+        };
+        wanted.map(shown).collect()
     }
 
     /// What came of an attempt, and which process keeps the device busy. Unless the device was busy, the waiter has its
@@ -428,8 +419,8 @@ mod tests {
         // The waiter that got it is gone from the middle of the line.
         scene.queue.tried(&first, Outcome::Busy, None, scene.now);
         scene.queue.tried(&second, Outcome::Done, None, scene.now);
-        let left: Vec<i32> =
-            scene.queue.waiters(Some("a")).map(|(_, request, _)| request.pid.as_raw()).collect();
+        let left = scene.queue.waiters(Some("a"));
+        let left: Vec<i32> = left.iter().map(|it| it.pid.as_raw()).collect();
         assert_eq!(left, [1, 2, 4]);
     }
 
@@ -462,7 +453,7 @@ mod tests {
         scene.queue.change(WaiterId(9), names("b"), scene.now);
         let in_line = |scene: &Scene, device| -> Vec<i32> {
             let waiters = scene.queue.waiters(Some(device));
-            waiters.map(|(_, request, _)| request.pid.as_raw()).collect()
+            waiters.iter().map(|it| it.pid.as_raw()).collect()
         };
         assert_eq!((in_line(&scene, "a"), in_line(&scene, "b")), (vec![2], vec![3, 1]));
         // To and fro, without end: it is tried only now and then.

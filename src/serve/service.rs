@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use ttylock::limits::STATUS_SEARCH;
 use ttylock::{
-    Answer, Backoff, Cause, Contended, DeviceName, Event, Names, Outcome, Pass, Request,
-    ResolvedDevice, Survey, Table, Weight,
+    Answer, Backoff, Cause, Contended, DeviceName, Event, Outcome, Pass, Request, ResolvedDevice,
+    Survey, Table, Weight,
 };
 
 use super::admission::User;
-use super::authority::{Authority, Granted, Refused};
+use super::authority::{Authority, Granted, denied};
 use super::connection::{Client, Phase};
 use super::journal::Journal;
 use super::ports::PortThreads;
@@ -20,10 +20,10 @@ use super::queue::{Attempt, Queue, WaiterId};
 use crate::limits::FORESEEN_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer};
-use crate::protocol::command::Demand;
+use crate::protocol::command::Command;
 use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::Session;
-use crate::protocol::status::{Report, Scope, Waiter};
+use crate::protocol::status::{Report, Scope};
 
 /// A lock of this device for a process number that no process had, as the memo takes one over telnet.
 #[derive(Debug)]
@@ -34,12 +34,15 @@ pub(super) struct Foreseen {
     device: ResolvedDevice,
 }
 
+/// An attempt at a request that the client may make.
+type Attempted = Result<Answer, Contended>;
+
 /// What all clients of one process share.
 #[derive(Debug)]
 pub(crate) struct Service {
     identity: Identity,
     pub(super) authority: Authority,
-    pub(super) table: Table,
+    pub(crate) table: Table,
     pub(super) journal: Journal,
     inquiry: Inquiry,
     /// The clients that wait for a device.
@@ -70,11 +73,6 @@ impl Service {
         self.journal.of_nobody(self.table.take_events());
     }
 
-    /// For the end of a session.
-    pub(crate) fn sweep(&self) {
-        self.table.sweep();
-    }
-
     /// Tells the log why nothing can be served.
     pub(crate) fn complain(&mut self, complaint: &str) {
         self.log_events();
@@ -84,173 +82,145 @@ impl Service {
     /// Looks at a new connection, before anything is said on it. A client with a number may wait for a device.
     pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: Option<WaiterId>) -> Client {
         let peer = Peer::told_by(&mut self.inquiry, stream);
-        let mut session = match &peer {
-            Ok(_) => Session::admit(self.identity.clone()),
+        let mut identity = self.identity.clone();
+        if id.is_some() {
+            identity = identity.offering_to_wait();
+        }
+        let session = match &peer {
+            Ok(_) => Session::admit(identity),
             Err(stranger) => {
                 let weight = Severity::Warning;
                 self.journal.of_user(None, weight, format_args!("connection refused: {stranger}"));
-                Session::refuse(self.identity.clone())
+                Session::refuse(identity)
             }
         };
-        if id.is_some() {
-            session = session.offering_to_wait();
-        }
         let id = id.unwrap_or(WaiterId(0));
-        Client { session, peer, id, backoff: None, holder: None }
+        Client { session, peer: peer.ok(), id, backoff: None, holder: None }
     }
 
     /// What is said to those there is no room or time for.
     pub(super) fn farewell(&self) -> String {
-        Reply::Closing.encode(&self.identity)
+        Reply::Closing.encode(&self.identity, b"")
     }
 
-    /// Ends the session of a web browser: a web page can make it say anything.
-    pub(super) fn dismiss_a_browser(&mut self, client: &mut Client) {
-        let said = format_args!("the client is a web browser: session ended");
-        self.journal.of_user(client.user(), Severity::Warning, said);
-        client.session.dismiss();
-    }
-
-    /// Serves a demand, if the client may make it. None if the client has its answer.
-    pub(super) fn change(
+    /// Does what a client asks for. None if the client has its answer.
+    pub(super) fn answer(
         &mut self,
         client: &mut Client,
-        demand: Demand,
+        command: Command,
         now: Instant,
     ) -> Option<Phase> {
-        let outcome = match demand {
-            Demand::Lock(request) => {
-                self.grant_taking(client, request).map(|granted| self.lock(client, granted))
+        let attempted = match command {
+            Command::Status(device) => return Some(Phase::Asking(device)),
+            Command::Wait(request, seconds) => match self.wait(client, request, seconds) {
+                Ok(()) => return Some(Phase::Waiting),
+                Err(denied) => Err(denied),
+            },
+            // A web page can make a browser say anything.
+            Command::Http => {
+                let said = format_args!("the client is a web browser: session ended");
+                self.journal.of_user(client.user(), Severity::Warning, said);
+                client.session.dismiss();
+                return None;
             }
-            Demand::Wait(request, seconds) => {
-                let granted = self.grant_taking(client, request);
-                if let Some((granted, names)) = granted.and_then(|it| self.named(it)) {
-                    let (request, _) = granted.into_parts();
-                    let time = Duration::from_secs(seconds.into());
-                    client.holder = Some(self.table.machine().identify(request.pid));
-                    let (user, now) = (client.user(), Instant::now());
-                    self.queue.enter(client.id, names, request, user, time, now);
-                    return Some(Phase::Waiting);
-                }
-                None
-            }
-            Demand::Unlock(Request { device, pid }) => self
-                .grant(client, &device, |authority, peer, _| authority.released(peer, pid))
-                .map(|pid| self.unlock(client, &Request { device, pid })),
-            Demand::Force(Request { device, pid }) => self
-                .grant(client, &device, |authority, peer, _| authority.forced(peer, pid))
-                .map(|pid| self.force(client, &Request { device, pid })),
-            Demand::Pass(Pass { device, from, to }) => {
-                let right =
-                    |authority: &Authority, peer: &Peer, _: &mut _| authority.released(peer, from);
-                let from = self.grant(client, &device, right);
-                let to = from.and_then(|_| self.grant_taking(client, Request { device, pid: to }));
-                to.zip(from).map(|(granted, from)| self.pass(client, granted, from))
-            }
+            Command::Lock(request) => self.lock(client, request),
+            Command::Unlock(request) => self.unlock(client, request),
+            Command::Force(request) => self.force(client, request),
+            Command::Pass(pass) => self.pass(client, pass),
         };
-        match outcome.unwrap_or(Ok(Outcome::Denied)) {
-            Ok(outcome) => {
-                client.answer(outcome);
+        match attempted.unwrap_or_else(Ok) {
+            Ok(Answer { outcome, events, .. }) => {
+                self.log(client, events);
+                client.answer(outcome.into());
                 None
             }
-            Err(cause) => {
+            Err(Contended { cause, events }) => {
+                self.log(client, events);
                 let pause = client.under_way().pause(cause, now);
                 Some(Phase::Retrying(now.checked_add(pause).unwrap_or(now)))
             }
         }
     }
 
-    /// A right of the client's; the log says why it has none.
-    fn grant<R>(
-        &mut self,
-        client: &Client,
-        device: &DeviceName,
-        right: impl FnOnce(&Authority, &Peer, &mut Table) -> Result<R, Refused>,
-    ) -> Option<R> {
-        let peer = client.peer.as_ref().ok()?;
-        let granted = right(&self.authority, peer, &mut self.table);
-        granted.map_err(|refused| self.tell_refused(peer, device, refused)).ok()
-    }
-
     /// The right to a device of the process that the client names.
-    fn grant_taking(&mut self, client: &Client, request: Request) -> Option<Granted> {
-        let Request { device, pid } = request;
-        self.grant(client, &device.clone(), |authority, peer, table| {
-            let request = Request { device, pid: authority.meant(peer, pid)? };
-            authority.grant_taking(peer, request, table)
-        })
+    fn grant_taking(&mut self, client: &Client, request: Request) -> Result<Granted, Answer> {
+        let pid = self.authority.meant(client.peer()?, &request)?;
+        self.authority.grant_taking(client.peer()?, Request { pid, ..request }, &mut self.table)
     }
 
-    fn named(&self, granted: Granted) -> Option<(Granted, Names)> {
-        self.table.names_of(granted.device()).map(|names| (granted, names))
+    /// Puts the client into the line for a device.
+    fn wait(&mut self, client: &mut Client, request: Request, secs: u32) -> Result<(), Answer> {
+        let granted = self.grant_taking(client, request)?;
+        let names = self.table.names_of(granted.device()).ok_or_else(|| denied(None))?;
+        let (request, _) = granted.into_parts();
+        client.holder = Some(self.table.machine().identify(request.pid));
+        let (time, now) = (Duration::from_secs(secs.into()), Instant::now());
+        self.queue.enter(client.id, names, request, client.user(), time, now);
+        Ok(())
     }
 
     /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
-    fn lock(&mut self, client: &mut Client, granted: Granted) -> Result<Outcome, Cause> {
+    fn lock(&mut self, client: &mut Client, request: Request) -> Result<Attempted, Answer> {
+        let granted = self.grant_taking(client, request)?;
         let backoff = *client.under_way();
         let (real, now) = (granted.device().real(), Instant::now());
-        if !self.queue.was_busy_since(real, backoff.asked(), now) {
-            self.queue.wake(real, now);
-            if !backoff.decides() {
-                // The attempt for the waiter ends when the kernel's list has been read.
-                let is_reading = self.queue.has_attempt_without_answer(real);
-                return Err(if is_reading { Cause::Reading } else { Cause::Breaking });
-            }
-            self.journal.of_user(
-                client.user(),
-                Severity::Info,
-                format_args!("{real} is busy: a client waits for it"),
-            );
-            return Ok(Outcome::Busy);
+        if self.queue.was_busy_since(real, backoff.asked(), now) {
+            return Ok(self.take(client.user(), granted, backoff));
         }
-        let answer = self.take(client.user(), granted, backoff);
-        self.report_to_log(client, answer)
+        self.queue.wake(real, now);
+        if backoff.decides() {
+            let text = format!("{real} is busy: a client waits for it");
+            let events = vec![Event { weight: Weight::Info, text }];
+            return Err(Answer { outcome: Outcome::Busy, events, ..denied(None) });
+        }
+        // The attempt for the waiter ends when the kernel's list has been read.
+        let is_reading = self.queue.has_attempt_without_answer(real);
+        let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
+        Ok(Err(Contended { events: Vec::new(), cause }))
     }
 
-    fn pass(&mut self, client: &mut Client, granted: Granted, from: Pid) -> Result<Outcome, Cause> {
-        let (Request { pid: to, device: name }, device) = granted.into_parts();
-        let kept = device.clone();
-        let pass = Pass { device: name, from, to };
-        let answer = self.table.attempt_pass(&pass, Some(device), *client.under_way());
-        let outcome = self.report_to_log(client, answer);
-        if matches!(outcome, Ok(Outcome::Done)) {
+    fn pass(&mut self, client: &mut Client, pass: Pass) -> Result<Attempted, Answer> {
+        let Pass { device, from, to } = pass;
+        let given = Request { device: device.clone(), pid: from };
+        let from = self.authority.released(client.peer()?, &given)?;
+        let granted = self.grant_taking(client, Request { device, pid: to })?;
+        let (Request { device, pid: to }, resolved) = granted.into_parts();
+        let kept = resolved.clone();
+        let pass = Pass { device, from, to };
+        let answer = self.table.attempt_pass(&pass, Some(resolved), *client.under_way());
+        if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
             self.ports.released(kept.real(), from);
             self.ports.locked(&kept, || self.table.machine().identify(to));
         }
-        outcome
+        Ok(answer)
     }
 
-    fn unlock(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Cause> {
-        let answer = self.release(request, *client.under_way());
-        self.report_to_log(client, answer)
+    fn unlock(&mut self, client: &mut Client, request: Request) -> Result<Attempted, Answer> {
+        let pid = self.authority.released(client.peer()?, &request)?;
+        Ok(self.release(&Request { pid, ..request }, *client.under_way()))
     }
 
     /// The log names both users and the lock.
-    fn force(&mut self, client: &mut Client, request: &Request) -> Result<Outcome, Cause> {
-        let owner = pidlockfile::process::owner(request.pid);
-        let outcome = self.unlock(client, request);
-        if let (Ok(Outcome::Done), Ok(peer)) = (&outcome, &client.peer) {
+    fn force(&mut self, client: &mut Client, request: Request) -> Result<Attempted, Answer> {
+        let pid = self.authority.forced(client.peer()?, &request)?;
+        let (request, owner) = (Request { pid, ..request }, pidlockfile::process::owner(pid));
+        let answer = self.release(&request, *client.under_way());
+        if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
             let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
-            let (device, pid) = (request.device.as_str(), request.pid);
+            let (peer, device) = (client.peer()?, request.device.as_str());
             self.journal.log.record(
                 Severity::Warning,
                 &format_args!("{peer}: took {device} from pid {pid}{from} by force"),
             );
         }
-        outcome
+        Ok(answer)
     }
 
     /// Takes what was granted, at the very device that was judged.
-    pub(super) fn take(
-        &mut self,
-        user: User,
-        granted: Granted,
-        backoff: Backoff,
-    ) -> Result<Answer, Contended> {
+    pub(super) fn take(&mut self, user: User, granted: Granted, backoff: Backoff) -> Attempted {
         if self.is_one_too_many(user, &granted) {
-            let text = "refused: too many locks of this user for processes that do not exist";
-            let events = vec![Event { weight: Weight::Notice, text: text.to_owned() }];
-            return Ok(Answer { outcome: Outcome::Denied, blocker: None, released: None, events });
+            let why = "refused: too many locks of this user for processes that do not exist";
+            return Ok(denied(Some(why.to_owned())));
         }
         let is_foreseen = granted.is_foreseen();
         let (request, device) = granted.into_parts();
@@ -279,11 +249,7 @@ impl Service {
         has_too_many(&self.foreseen)
     }
 
-    pub(super) fn release(
-        &mut self,
-        request: &Request,
-        backoff: Backoff,
-    ) -> Result<Answer, Contended> {
+    pub(super) fn release(&mut self, request: &Request, backoff: Backoff) -> Attempted {
         self.ports.before_release(request, &mut self.table);
         let answer = self.table.attempt_unlock(request, backoff);
         if let Ok(Answer { released: Some(real), .. }) = &answer {
@@ -300,13 +266,19 @@ impl Service {
         // A day may have gone by since it was asked.
         let has_ended =
             client.holder.as_ref().is_some_and(|who| self.table.machine().has_ended(who));
-        let granted = self.grant(client, &attempt.request.device, |authority, peer, table| {
-            authority.grant_taking(peer, attempt.request.clone(), table)
-        });
-        let granted = granted.filter(|_| !has_ended);
-        let Some((granted, names)) = granted.and_then(|it| self.named(it)) else {
+        let Service { authority, table, .. } = &mut *self;
+        let request = attempt.request.clone();
+        let granted = client.peer().and_then(|peer| authority.grant_taking(peer, request, table));
+        let named = match granted {
+            Ok(granted) => table.names_of(granted.device()).map(|names| (granted, names)),
+            Err(Answer { events, .. }) => {
+                self.log(client, events);
+                None
+            }
+        };
+        let Some((granted, names)) = named.filter(|_| !has_ended) else {
             self.queue.tried(attempt, Outcome::Denied, None, Instant::now());
-            client.answer(Outcome::Denied);
+            client.answer(Reply::Denied);
             return Outcome::Denied;
         };
         if names.real != *attempt.device {
@@ -329,40 +301,16 @@ impl Service {
         let outcome = answer.outcome;
         // Asked again and again, a busy one would fill the log.
         if outcome != Outcome::Busy {
-            let _ = self.report_to_log(client, Ok(answer));
-            client.answer(outcome);
+            self.log(client, answer.events);
+            client.answer(outcome.into());
         }
         outcome
     }
 
-    fn tell_refused(&mut self, peer: &Peer, device: &DeviceName, refused: Refused) {
-        match refused {
-            Refused::Process(pid, refusal) => {
-                let device = device.as_str();
-                self.journal.of_user(
-                    peer.uid(),
-                    Severity::Notice,
-                    format_args!("{peer}: refused to name process {pid} for {device}: {refusal}"),
-                );
-            }
-            Refused::Device(answer) => self.journal.of_peer(peer, answer.events),
-        }
-    }
-
-    /// Logs what happened, and returns what the client is told.
-    fn report_to_log(
-        &mut self,
-        client: &Client,
-        answer: Result<Answer, Contended>,
-    ) -> Result<Outcome, Cause> {
-        let (outcome, events) = match answer {
-            Ok(Answer { outcome, events, .. }) => (Ok(outcome), events),
-            Err(Contended { events, cause }) => (Err(cause), events),
-        };
-        if let Ok(peer) = &client.peer {
+    fn log(&mut self, client: &Client, events: Vec<Event>) {
+        if let Some(peer) = &client.peer {
             self.journal.of_peer(peer, events);
         }
-        outcome
     }
 
     /// A process is gone: what it held is for everybody.
@@ -407,17 +355,11 @@ impl Service {
     /// Answers STAT.
     pub(super) fn report(&mut self, client: &mut Client, survey: Option<Survey>) {
         let Some(Survey { port, mut holders, is_complete }) = survey else {
-            return client.session.report(None);
+            return client.answer(Reply::Denied);
         };
         self.ports.add_openers(&mut holders, port.as_deref());
         let scope = if port.is_some() { Scope::Device } else { Scope::All };
-        let waiter = |(device, request, user): (&str, &Request, Option<u32>)| Waiter {
-            device: device.to_owned(),
-            pid: request.pid,
-            user,
-        };
-        let waiters: Vec<_> = self.queue.waiters(port.as_deref()).map(waiter).collect();
-        let report = Report::new(scope, &holders, &waiters);
-        client.session.report(Some(if is_complete { report } else { report.incomplete() }));
+        let report = Report::new(scope, &holders, &self.queue.waiters(port.as_deref()));
+        client.answer(Reply::Status(if is_complete { report } else { report.incomplete() }));
     }
 }

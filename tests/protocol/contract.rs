@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use lfpd::limits::{ECHO_CHARS, HOST_CHARS, LINE_BYTES, REPLY_BYTES, VERSION_CHARS};
-use lfpd::protocol::command::Demand;
-use lfpd::protocol::reply::{Echo, Identity, Reply, Version};
+use lfpd::protocol::command::Command;
+use lfpd::protocol::reply::{Identity, Reply, Version};
 use lfpd::protocol::session::{Session, Step};
 use lfpd::protocol::status::{Report, Scope};
 use pidlockfile::Pid;
@@ -26,6 +26,21 @@ struct Model {
 }
 
 impl Model {
+    fn answer(&mut self, command: &Command) -> Outcome {
+        match command {
+            Command::Lock(request) | Command::Unlock(request)
+                if self.others.contains(&request.pid.as_raw()) =>
+            {
+                Outcome::Denied
+            }
+            Command::Lock(it) => self.lock(it.device.as_str(), it.pid.as_raw()),
+            Command::Unlock(it) => self.unlock(it.device.as_str(), it.pid.as_raw()),
+            Command::Status(_) => Outcome::Denied,
+            // The extensions have tests of their own.
+            _ => Outcome::Busy,
+        }
+    }
+
     fn lock(&mut self, device: &str, pid: i32) -> Outcome {
         match self.holders.get(device) {
             Some(holder) if *holder != GONE => Outcome::Busy,
@@ -60,21 +75,8 @@ fn converse(session: &mut Session, model: &mut Model, packets: &[&[u8]]) -> (Vec
                 Some(packet) => input = packet,
                 None => return (said, false),
             },
-            Step::Change(Demand::Lock(request) | Demand::Unlock(request))
-                if model.others.contains(&request.pid.as_raw()) =>
-            {
-                session.answer(Outcome::Denied);
-            }
-            Step::Change(Demand::Lock(r)) => {
-                session.answer(model.lock(r.device.as_str(), r.pid.as_raw()));
-            }
-            Step::Change(Demand::Unlock(r)) => {
-                session.answer(model.unlock(r.device.as_str(), r.pid.as_raw()));
-            }
-            // The extensions have tests of their own.
-            Step::Change(_) => session.answer(Outcome::Busy),
-            Step::Status(_) => session.report(None),
-            Step::Http => session.dismiss(),
+            Step::Ask(Command::Http) => session.dismiss(),
+            Step::Ask(command) => session.answer(&model.answer(&command).into()),
         }
     }
 }
@@ -112,12 +114,12 @@ fn transcripts_cut_at_every_byte() {
     "221 Thank you for using the Lock File service on host.example\r\n"
 )]
 #[case::busy(Reply::Busy, "450 : File busy\r\n")]
-#[case::unknown(Reply::NotUnderstood(Echo::of(b"helo")), "500 'helo': command not understood\r\n")]
+#[case::unknown(Reply::NotUnderstood, "500 'helo': command not understood\r\n")]
 #[case::denied(Reply::Denied, "550 : Permission denied.\r\n")]
 #[case::closing(Reply::Closing, "421 Service not available, closing control connection\r\n")]
 fn replies(#[case] reply: Reply, #[case] line: &str) {
     let identity = Identity::new(b"host.example", Version::original());
-    assert_eq!(reply.encode(&identity), line);
+    assert_eq!(reply.encode(&identity, b"helo"), line);
     assert_eq!(reply.code().to_string(), line[..3]);
 }
 
@@ -126,7 +128,7 @@ fn replies(#[case] reply: Reply, #[case] line: &str) {
 #[case::at(ECHO_CHARS, ECHO_CHARS)]
 #[case::above(ECHO_CHARS + 1, ECHO_CHARS)]
 fn an_echo_is_cut(#[case] length: usize, #[case] kept: usize) {
-    let line = Reply::NotUnderstood(Echo::of(&vec![b'z'; length])).encode(&identity());
+    let line = Reply::NotUnderstood.encode(&identity(), &vec![b'z'; length]);
     assert_eq!(line, format!("500 '{}': command not understood\r\n", "z".repeat(kept)));
 }
 
@@ -134,7 +136,7 @@ fn an_echo_is_cut(#[case] length: usize, #[case] kept: usize) {
 fn an_echo_shows_every_other_byte_as_a_question_mark() {
     for byte in 0..=u8::MAX {
         let shown = if (b' '..=b'~').contains(&byte) { char::from(byte) } else { '?' };
-        let line = Reply::NotUnderstood(Echo::of(&[byte])).encode(&identity());
+        let line = Reply::NotUnderstood.encode(&identity(), &[byte]);
         assert_eq!(line, format!("500 '{shown}': command not understood\r\n"));
     }
 }
@@ -143,9 +145,8 @@ fn an_echo_shows_every_other_byte_as_a_question_mark() {
 fn the_longest_replies_are_short_enough() {
     let version = Version::parse(&"v".repeat(VERSION_CHARS)).unwrap();
     let identity = Identity::new(&vec![b'h'; 10 * HOST_CHARS], version);
-    let echo = Echo::of(&[b'x'; 4096]);
-    for reply in [Reply::Greeting, Reply::Goodbye, Reply::NotUnderstood(echo)] {
-        assert!(reply.encode(&identity).len() < REPLY_BYTES);
+    for reply in [Reply::Greeting, Reply::Goodbye, Reply::NotUnderstood] {
+        assert!(reply.encode(&identity, &[b'x'; 4096]).len() < REPLY_BYTES);
     }
 }
 
@@ -154,7 +155,7 @@ fn the_longest_replies_are_short_enough() {
 #[case::hostile(b"ho\r\n200 st\x1b", "ho??200 st?")]
 #[case::none(b"", "localhost")]
 fn a_host_name_is_cleaned(#[case] host: &[u8], #[case] shown: &str) {
-    let line = Reply::Goodbye.encode(&Identity::new(host, Version::original()));
+    let line = Reply::Goodbye.encode(&Identity::new(host, Version::original()), b"quit");
     assert_eq!(line, format!("221 Thank you for using the Lock File service on {shown}\r\n"));
 }
 
@@ -194,7 +195,7 @@ fn faults_have_an_order(#[case] line: &str, #[case] code: &str) {
 
 /// What a line leads to.
 fn led_to(line: &str) -> Step {
-    let mut session = Session::admit(identity()).offering_to_wait();
+    let mut session = Session::admit(identity().offering_to_wait());
     let line = format!("{line}\n");
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
@@ -216,12 +217,12 @@ fn request() -> Request {
 }
 
 #[rstest]
-#[case::wait("wait ttyS1 5 86400", Step::Change(Demand::Wait(request(), 86_400)))]
-#[case::wait_no_time("WAIT /dev/ttyS1 5 0", Step::Change(Demand::Wait(request(), 0)))]
-#[case::pass("pass ttyS1 5 6", Step::Change(Demand::Pass(Pass { device: device(), from: pid(5), to: pid(6) })))]
-#[case::force("force ttyS1 5", Step::Change(Demand::Force(request())))]
-#[case::stat("stat ttyS1", Step::Status(Some(device())))]
-#[case::stat_all("stat", Step::Status(None))]
+#[case::wait("wait ttyS1 5 86400", Step::Ask(Command::Wait(request(), 86_400)))]
+#[case::wait_no_time("WAIT /dev/ttyS1 5 0", Step::Ask(Command::Wait(request(), 0)))]
+#[case::pass("pass ttyS1 5 6", Step::Ask(Command::Pass(Pass { device: device(), from: pid(5), to: pid(6) })))]
+#[case::force("force ttyS1 5", Step::Ask(Command::Force(request())))]
+#[case::stat("stat ttyS1", Step::Ask(Command::Status(Some(device()))))]
+#[case::stat_all("stat", Step::Ask(Command::Status(None)))]
 fn extensions_are_read(#[case] line: &str, #[case] step: Step) {
     assert_eq!(led_to(line), step);
 }
@@ -236,12 +237,12 @@ fn stat_is_answered(#[case] report: Option<Report>, #[case] reply: &str) {
     let mut session = Session::admit(identity());
     let mut input: &[u8] = b"stat ttyS1\n";
     assert!(matches!(session.next(&mut input), Step::Send(_)));
-    // An answer to another question is none.
-    session.answer(Outcome::Done);
-    assert_eq!(session.next(&mut input), Step::Status(Some(device())));
-    session.report(report.clone());
+    assert_eq!(session.next(&mut input), Step::Ask(Command::Status(Some(device()))));
+    let report = report.map_or(Reply::Denied, Reply::Status);
+    session.answer(&report);
     assert_eq!(session.next(&mut input), Step::Send(reply.to_owned()));
-    session.report(report);
+    // An answer that nobody asked for is none.
+    session.answer(&report);
     assert_eq!(session.next(&mut input), Step::Receive);
 }
 
@@ -272,7 +273,7 @@ fn faults_of_extensions_have_an_order(#[case] line: &str, #[case] code: &str) {
 
 /// WAIT is there for those who can wait only.
 #[rstest]
-#[case::offered(Session::admit(identity()).offering_to_wait(), true)]
+#[case::offered(Session::admit(identity().offering_to_wait()), true)]
 #[case::not_offered(Session::admit(identity()), false)]
 fn help_shows_every_command_there_is(#[case] mut session: Session, #[case] waits: bool) {
     let (said, _) = converse(&mut session, &mut Model::default(), &[b"wait ttyS1 5\nhelp\n"]);
@@ -313,7 +314,7 @@ fn a_line_of_http_is_known(
     #[case] is_http: bool,
 ) {
     let step = led_to(&format!("{line}{}", filler.repeat(600)));
-    assert_eq!(step == Step::Http, is_http, "{step:?}");
+    assert_eq!(step == Step::Ask(Command::Http), is_http, "{step:?}");
     assert_eq!(matches!(&step, Step::Send(said) if said.starts_with("500 ")), !is_http);
 }
 
@@ -351,17 +352,16 @@ fn outcomes_have_codes(
     let line = format!("{verb} ttyS1 5\nquit\n");
     let mut input = line.as_bytes();
     assert!(matches!(session.next(&mut input), Step::Send(_)));
-    // A question is asked until it is answered, and an answer to another one changes nothing.
+    // A question is asked until it is answered.
     for _ in 0..2 {
         let step = session.next(&mut input);
         assert!(
-            matches!(&step, Step::Change(Demand::Lock(r) | Demand::Unlock(r)) if r.pid.as_raw() == 5),
+            matches!(&step, Step::Ask(Command::Lock(r) | Command::Unlock(r)) if r.pid.as_raw() == 5),
             "{step:?}"
         );
-        assert_eq!(matches!(step, Step::Change(Demand::Lock(_))), verb == "lock");
-        session.report(None);
+        assert_eq!(matches!(step, Step::Ask(Command::Lock(_))), verb == "lock");
     }
-    session.answer(outcome);
+    session.answer(&outcome.into());
     assert_eq!(session.next(&mut input), Step::Send(reply.to_owned()));
     assert!(matches!(session.next(&mut input), Step::Send(line) if line.starts_with("221 ")));
     assert_eq!(session.next(&mut input), Step::Close);

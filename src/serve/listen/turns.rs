@@ -15,6 +15,7 @@ use super::super::queue::{Attempt, Change, WaiterId};
 use super::super::service::Service;
 use super::{CHANGES, Daemon, PROCESSES};
 use crate::limits::{CHECK_EVERY, READ_BYTES};
+use crate::protocol::reply::Reply;
 
 /// The client has ended its side of the connection (poll(2)).
 const ENDS_INPUT: PollFlags = PollFlags::from_bits_retain(nix::libc::POLLRDHUP);
@@ -40,7 +41,7 @@ impl Daemon<'_> {
                     return self.after(token);
                 }
                 self.service.queue.leave(connection.client.id, now);
-                connection.client.answer(Outcome::Busy);
+                connection.client.answer(Reply::Busy);
             }
             // It has a turn in any case, when it is due.
             Phase::Pausing(_) => return,
@@ -165,7 +166,7 @@ impl Daemon<'_> {
         }
         for WaiterId(token) in self.service.queue.expire(now) {
             if let Some(connection) = self.clients.members.get_mut(&token) {
-                connection.client.answer(Outcome::Busy);
+                connection.client.answer(Reply::Busy);
                 self.turn(token, now);
             }
         }
@@ -208,10 +209,9 @@ impl Daemon<'_> {
     }
 
     fn watch_blocker(&mut self, device: &str) {
-        let Some(who) = self.service.queue.blocker(device).cloned() else { return };
-        // An end that was known is no event: the device is looked at once a second.
-        if !self.watch_end(&who) && self.service.queue.note_gone(device, &who) {
-            self.process_gone(who.pid);
+        if let Some(who) = self.service.queue.blocker(device).cloned() {
+            // If it has ended by now, there is no event: the device is looked at once a second.
+            let _ = self.watch_end(&who);
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
-use ttylock::{Backoff, Cause, Node};
+use ttylock::{Backoff, Cause, Node, Outcome};
 
 use super::events::Deed;
 use crate::limits::{CHECK_GAP, OPEN_CHECK_EVERY, OPEN_FOR, OPENERS_OF_PORT, WATCHED_PORTS};
@@ -66,19 +66,6 @@ pub(in crate::serve) enum Wish {
     Lock { port: String, who: ProcessIdentity, node: Node, backoff: Option<Backoff> },
     /// Release the lock that was taken for the process.
     Release { port: String, pid: Pid },
-}
-
-/// What became of the wish for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::serve) enum Verdict {
-    /// The lock was taken in its name.
-    Locked,
-    /// Somebody else has the lock.
-    Later,
-    /// It is not known yet whether somebody else has it.
-    Pending(Cause),
-    /// It has a lock, or is to have none.
-    Left,
 }
 
 impl Opener {
@@ -239,28 +226,29 @@ impl Openers {
         Some(Wish::Release { port, pid: who.pid })
     }
 
-    /// What became of the wish for a lock. False if the process has closed the port meanwhile.
+    /// What became of the wish for a lock: done, busy because another process has it, denied because this one has a lock
+    /// or is to have none; or why it is not known yet. False if the process has closed the port meanwhile.
     #[must_use]
     pub(in crate::serve) fn settle(
         &mut self,
         port: &str,
         who: &ProcessIdentity,
-        verdict: Verdict,
+        outcome: Result<Outcome, Cause>,
         now: Instant,
     ) -> bool {
         let Some(opener) = self.find(port, who) else { return false };
         let before = opener.backoff.take();
-        match (verdict, opener.standing) {
-            (Verdict::Locked, _) => opener.standing = Standing::Locked,
-            (Verdict::Left, Standing::Wanted(..)) => opener.standing = Standing::Left,
-            (Verdict::Pending(cause), Standing::Wanted(node, _)) => {
+        match (outcome, opener.standing) {
+            (Ok(Outcome::Done), _) => opener.standing = Standing::Locked,
+            (Ok(Outcome::Denied), Standing::Wanted(..)) => opener.standing = Standing::Left,
+            (Ok(Outcome::Busy), Standing::Wanted(..)) => opener.refuse(now),
+            (Err(cause), Standing::Wanted(node, _)) => {
                 opener.backoff.insert(before.unwrap_or(Backoff::since(now))).pause(cause, now);
                 let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
                 opener.standing = Standing::Wanted(node, soon);
             }
-            (Verdict::Later, Standing::Wanted(..)) => opener.refuse(now),
             // It has closed the port and opened it again meanwhile.
-            (Verdict::Left | Verdict::Pending(_) | Verdict::Later, _) => {}
+            (Ok(Outcome::Denied | Outcome::Busy) | Err(_), _) => {}
         }
         true
     }
@@ -339,8 +327,8 @@ mod tests {
         Some(Wish::Release { port: PORT.to_owned(), pid: pid(number) })
     }
 
-    fn settle(openers: &mut Openers, number: i64, verdict: Verdict, now: Instant) {
-        assert!(openers.settle(PORT, &who(number), verdict, now));
+    fn settle(openers: &mut Openers, number: i64, outcome: Outcome, now: Instant) {
+        assert!(openers.settle(PORT, &who(number), Ok(outcome), now));
     }
 
     /// A process has the port open and a lock in its name.
@@ -349,7 +337,7 @@ mod tests {
         saw(&mut openers, number, Deed::Opened, now);
         assert_eq!(examine(&mut openers, Some(true), now + OPEN_FOR), Some(pid(number)));
         assert_eq!(openers.next_wish(now + OPEN_FOR), wish(number));
-        settle(&mut openers, number, Verdict::Locked, now);
+        settle(&mut openers, number, Outcome::Done, now);
         assert_eq!((openers.next_wish(now), openers.next_moment(now)), (None, None));
         openers
     }
@@ -371,12 +359,12 @@ mod tests {
                 panic!("no wish")
             };
             assert_eq!(backoff.map(Backoff::asked), Some(first).filter(|_| attempt > 0));
-            settle(&mut openers, 5, Verdict::Pending(Cause::Reading), now);
+            assert!(openers.settle(PORT, &who(5), Err(Cause::Reading), now));
             assert!(!openers.has_wishes(now));
             assert_eq!(openers.next_moment(now), now.checked_add(CHECK_GAP));
             now += CHECK_GAP;
         }
-        settle(&mut openers, 5, Verdict::Later, now);
+        settle(&mut openers, 5, Outcome::Busy, now);
         assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
     }
 
@@ -409,7 +397,7 @@ mod tests {
         let now = Instant::now();
         let mut openers = locked(5, now);
         let later = ProcessIdentity { start: Start::At(9), ..who(5) };
-        assert!(!openers.settle(PORT, &later, Verdict::Locked, now));
+        assert!(!openers.settle(PORT, &later, Ok(Outcome::Done), now));
         openers.gone(|opener| *opener == later);
         assert_eq!(pids(&openers), [5]);
         openers.opened(PORT, &later, now);
@@ -423,16 +411,16 @@ mod tests {
         now += OPEN_FOR;
         for _ in 0..3 {
             assert!(examine(&mut openers, Some(true), now).is_some());
-            settle(&mut openers, 5, Verdict::Later, now);
+            settle(&mut openers, 5, Outcome::Busy, now);
             assert_eq!(openers.next_moment(now), Some(now + OPEN_CHECK_EVERY));
             now += OPEN_CHECK_EVERY;
         }
         assert!(examine(&mut openers, Some(true), now).is_some());
-        settle(&mut openers, 5, Verdict::Later, now);
+        settle(&mut openers, 5, Outcome::Busy, now);
         saw(&mut openers, 6, Deed::Opened, now);
         openers.retry(now);
         assert_eq!(examine(&mut openers, Some(true), now), Some(pid(5)));
-        settle(&mut openers, 5, Verdict::Left, now);
+        settle(&mut openers, 5, Outcome::Denied, now);
         assert_eq!(openers.next(now), None, "the other has it open for no time");
         // It may be another program later.
         saw(&mut openers, 5, Deed::Opened, now);
@@ -465,7 +453,7 @@ mod tests {
         assert_eq!(openers.next_wish(now + OPEN_FOR), wish(5));
         saw(&mut openers, 5, Deed::Closed, now);
         examine(&mut openers, Some(false), now);
-        assert!(!openers.settle(PORT, &who(5), Verdict::Locked, now));
+        assert!(!openers.settle(PORT, &who(5), Ok(Outcome::Done), now));
     }
 
     /// One that was handed the port open is known by its first close.

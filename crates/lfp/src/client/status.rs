@@ -189,7 +189,7 @@ mod tests {
             let pid = Pid::new(pid.into());
             let holder = Holder { device, command: Some(command), pid, ..full() };
             let report = Report::new(Scope::Device, std::slice::from_ref(&holder), &[]);
-            let lines: Vec<_> = report.lines().map(|line| format!(" {line}")).collect();
+            let lines: Vec<_> = report.lines.iter().map(|line| format!(" {line}")).collect();
             let lines: Vec<_> = lines.iter().map(String::as_str).collect();
             prop_assert_eq!(holders(&reply(&lines)), Some(vec![holder]));
         }
