@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{CommandFactory, Parser};
 use syslog::Facility;
 
@@ -70,14 +71,14 @@ struct Options {
     listen: Vec<Address>,
 
     /// When listening: at most this many connections in all
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS as u64,
-          value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
-    max_connections: u64,
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=CONNECTIONS_MAX))]
+    max_connections: usize,
 
     /// When listening: at most this many connections of one user
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_PER_USER as u64,
-          value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
-    max_per_user: u64,
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_PER_USER,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=CONNECTIONS_MAX))]
+    max_per_user: usize,
 
     /// The version in the greeting
     #[arg(long, value_name = "TEXT", default_value = Version::ORIGINAL, value_parser = version)]
@@ -162,11 +163,10 @@ impl Options {
         let authority = self.authority();
         let idle_timeout = Duration::from_secs(self.idle_timeout);
         let version = self.banner_version.clone();
-        let limit = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let mut settings = Settings {
             idle_timeout,
-            limit: limit(self.max_connections),
-            limit_per_user: limit(self.max_per_user),
+            limit: self.max_connections,
+            limit_per_user: self.max_per_user,
             ends_when_idle: false,
             watch_opens: self.watch_opens,
             exclusive_except: self.exclusive.then(|| self.exclusive_except.clone()),
@@ -180,11 +180,9 @@ impl Options {
         let opened = open(&self.listen, &mut listeners);
         let mut service = Service::new(version, authority, Table::new(self.layout()), log);
         let served = match opened {
-            Ok(()) if listeners.is_empty() && settings.watch_opens => {
-                Err("--watch-opens is for a daemon: it needs --listen".to_owned())
-            }
+            Ok(()) if listeners.is_empty() && settings.watch_opens => daemon_only("--watch-opens"),
             Ok(()) if listeners.is_empty() && settings.exclusive_except.is_some() => {
-                Err("--exclusive is for a daemon: it needs --listen".to_owned())
+                daemon_only("--exclusive")
             }
             Ok(()) if listeners.is_empty() => {
                 stdio::serve(&mut service, descriptors, idle_timeout);
@@ -243,6 +241,10 @@ fn open(addresses: &[Address], listeners: &mut Vec<Listener>) -> Result<(), Stri
         listeners.push(listener.map_err(|error| format!("cannot listen on {address}: {error}"))?);
     }
     Ok(())
+}
+
+fn daemon_only(option: &str) -> Result<(), String> {
+    Err(format!("{option} is for a daemon: it needs --listen"))
 }
 
 fn system(name: &str) -> Result<&'static Dialect, String> {

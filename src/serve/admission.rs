@@ -49,31 +49,19 @@ pub(crate) enum Decision {
 impl Caps {
     /// Whether one more connection of this user may come in, beside those that are there.
     pub(crate) fn judge(self, user: User, present: &[Occupant]) -> Decision {
-        let own = present.iter().filter(|it| it.user == user).count();
+        let mut counts: HashMap<User, usize> = HashMap::new();
+        present.iter().for_each(|it| *counts.entry(it.user).or_default() += 1);
+        let own = counts.get(&user).copied().unwrap_or(0);
         if own < self.per_user && present.len() < self.all {
             return Decision::Welcome;
         }
-        let largest = counts(present).into_iter().max_by_key(|(_, count)| *count);
-        let payer = match largest {
+        let payer = match counts.into_iter().max_by_key(|(_, count)| *count) {
             Some((other, count)) if own < self.per_user && count > own => other,
             Some(_) | None => user,
         };
-        oldest_silent(present, payer).map_or(Decision::TurnedAway, Decision::Instead)
+        let silent = present.iter().filter(|it| it.is_silent && it.user == payer);
+        silent.map(|it| it.token).min().map_or(Decision::TurnedAway, Decision::Instead)
     }
-}
-
-fn counts(present: &[Occupant]) -> HashMap<User, usize> {
-    let mut counts = HashMap::new();
-    for occupant in present {
-        let count: &mut usize = counts.entry(occupant.user).or_default();
-        *count = count.saturating_add(1);
-    }
-    counts
-}
-
-fn oldest_silent(present: &[Occupant], user: User) -> Option<Token> {
-    let silent = present.iter().filter(|it| it.is_silent && it.user == user);
-    silent.map(|it| it.token).min()
 }
 
 #[cfg(test)]

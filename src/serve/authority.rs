@@ -30,15 +30,11 @@ pub(crate) struct Authority {
 pub(super) struct Granted {
     request: Request,
     device: ResolvedDevice,
-    is_foreseen: bool,
+    /// There was no such process when that was judged.
+    pub(super) is_foreseen: bool,
 }
 
 impl Granted {
-    /// Whether there was no such process when that was judged.
-    pub(super) fn is_foreseen(&self) -> bool {
-        self.is_foreseen
-    }
-
     /// What was looked at.
     pub(super) fn device(&self) -> &ResolvedDevice {
         &self.device

@@ -7,9 +7,8 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::{self, sockopt};
 
-use super::admission::User;
+use super::admission::{Token, User};
 use super::authority::denied;
-use super::queue::WaiterId;
 use super::service::Service;
 use super::wire::Wire;
 use crate::peer::Peer;
@@ -25,7 +24,7 @@ pub(crate) struct Client {
     pub(super) session: Session,
     /// A stranger is none, and has a session in which nothing is asked.
     pub(super) peer: Option<Peer>,
-    pub(super) id: WaiterId,
+    pub(super) id: Token,
     /// The attempts at the request that is being answered.
     pub(super) backoff: Option<Backoff>,
     /// The process that it waits for.

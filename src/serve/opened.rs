@@ -35,9 +35,7 @@ pub(super) fn serve_openers(service: &mut Service) {
 
 fn release(service: &mut Service, port: &str, pid: Pid) {
     let Ok(device) = DeviceName::parse(port.as_bytes()) else { return };
-    let now = Instant::now();
-    let backoff = Backoff::since(now).used_up(now);
-    if let Ok(answer) = service.release(&Request { device, pid }, backoff) {
+    if let Ok(answer) = service.release_now(&Request { device, pid }) {
         log(service, pid, answer);
     }
 }

@@ -20,13 +20,10 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 
+use super::admission::Token;
 use crate::limits::{CHECK_EVERY, CHECK_GAP, HEADS};
 use crate::protocol::status;
 use ttylock::{Names, Outcome, Request};
-
-/// Names one waiter: unique in the life of the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct WaiterId(pub(super) u64);
 
 /// All waiters.
 ///
@@ -50,7 +47,7 @@ pub(super) struct Queue {
 
 #[derive(Clone, Debug)]
 struct Waiter {
-    id: WaiterId,
+    id: Token,
     device: Arc<str>,
     request: Request,
     user: Option<u32>,
@@ -73,7 +70,7 @@ struct Device {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attempt {
     /// The waiter that was tried.
-    pub(super) waiter: WaiterId,
+    pub(super) waiter: Token,
     /// The real device.
     pub(super) device: Arc<str>,
     /// What the waiter asked for.
@@ -112,7 +109,7 @@ impl Queue {
     /// Puts a waiter at the end of the line for a device. It is tried at once if it is the first.
     pub(super) fn enter(
         &mut self,
-        id: WaiterId,
+        id: Token,
         names: Names,
         request: Request,
         user: Option<u32>,
@@ -127,7 +124,7 @@ impl Queue {
     }
 
     /// The waiter's name leads to another device by now: there it is the last.
-    pub(super) fn change(&mut self, id: WaiterId, names: Names, now: Instant) {
+    pub(super) fn change(&mut self, id: Token, names: Names, now: Instant) {
         let Some(waiter) = self.waiters.iter().find(|waiter| waiter.id == id).cloned() else {
             return;
         };
@@ -150,7 +147,7 @@ impl Queue {
     }
 
     /// Removes a waiter. False when it does not wait.
-    pub(super) fn leave(&mut self, id: WaiterId, now: Instant) -> bool {
+    pub(super) fn leave(&mut self, id: Token, now: Instant) -> bool {
         let Some(place) = self.waiters.iter().position(|waiter| waiter.id == id) else {
             return false;
         };
@@ -306,7 +303,7 @@ impl Queue {
 
     /// Removes and names the waiters that have run out of time. The first of a line that is due to be looked
     /// at stays until then, and one whose attempt has no answer yet until that comes.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<WaiterId> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Token> {
         let is_due = |waiter: &Waiter| {
             let device = self.devices.get(&waiter.device);
             device.is_some_and(|device| device.look_at <= now)
@@ -316,7 +313,7 @@ impl Queue {
         let over = self.waiters.iter().filter(|waiter| waiter.deadline <= now && !stays(waiter));
         let mut over: Vec<_> = over.map(|waiter| (waiter.deadline, waiter.id)).collect();
         over.sort_unstable();
-        let over: Vec<WaiterId> = over.into_iter().map(|(_, id)| id).collect();
+        let over: Vec<Token> = over.into_iter().map(|(_, id)| id).collect();
         for id in &over {
             self.leave(*id, now);
         }
@@ -368,7 +365,7 @@ mod tests {
         }
 
         fn enter_for(&mut self, user: Option<u32>, id: u64, device: &str, seconds: u64) {
-            let (waiter, time) = (WaiterId(id), secs(seconds));
+            let (waiter, time) = (id, secs(seconds));
             self.queue.enter(waiter, names(device), request(id), user, time, self.now);
         }
 
@@ -376,8 +373,8 @@ mod tests {
         fn look(&mut self, outcome: Outcome) -> Vec<u64> {
             let mut tried = Vec::new();
             while let Some(attempt) = self.queue.due(self.now) {
-                assert_eq!(attempt.request, request(attempt.waiter.0));
-                tried.push(attempt.waiter.0);
+                assert_eq!(attempt.request, request(attempt.waiter));
+                tried.push(attempt.waiter);
                 self.queue.tried(&attempt, outcome, None, self.now);
                 assert!(tried.len() < 1000, "an endless look");
             }
@@ -385,7 +382,7 @@ mod tests {
         }
 
         fn expire(&mut self) -> Vec<u64> {
-            self.queue.expire(self.now).into_iter().map(|id| id.0).collect()
+            self.queue.expire(self.now).into_iter().collect()
         }
     }
 
@@ -413,7 +410,7 @@ mod tests {
         let first = scene.queue.due(scene.now).unwrap();
         let second = scene.queue.next_head(&first).unwrap();
         let third = scene.queue.next_head(&second).unwrap();
-        let heads = [&first, &second, &third].map(|attempt| attempt.waiter.0);
+        let heads = [&first, &second, &third].map(|attempt| attempt.waiter);
         assert_eq!(heads, [1, 3, 4]);
         assert_eq!(scene.queue.next_head(&third), None);
         // The waiter that got it is gone from the middle of the line.
@@ -438,7 +435,7 @@ mod tests {
         scene.now += CHECK_GAP;
         assert_eq!(scene.queue.due(scene.now), Some(first.clone()));
         scene.queue.tried(&first, Outcome::Busy, None, scene.now);
-        assert_eq!(scene.queue.next_head(&first).unwrap().waiter, WaiterId(2));
+        assert_eq!(scene.queue.next_head(&first).unwrap().waiter, 2);
     }
 
     /// As when a link leads to another device than at the beginning of the wait.
@@ -449,18 +446,18 @@ mod tests {
         scene.enter(2, "a", 100);
         scene.enter(3, "b", 100);
         scene.look(Outcome::Busy);
-        scene.queue.change(WaiterId(1), names("b"), scene.now);
-        scene.queue.change(WaiterId(9), names("b"), scene.now);
+        scene.queue.change(1, names("b"), scene.now);
+        scene.queue.change(9, names("b"), scene.now);
         let in_line = |scene: &Scene, device| -> Vec<i32> {
             let waiters = scene.queue.waiters(Some(device));
             waiters.iter().map(|it| it.pid.as_raw()).collect()
         };
         assert_eq!((in_line(&scene, "a"), in_line(&scene, "b")), (vec![2], vec![3, 1]));
         // To and fro, without end: it is tried only now and then.
-        scene.queue.change(WaiterId(2), names("c"), scene.now);
+        scene.queue.change(2, names("c"), scene.now);
         assert_eq!(scene.queue.due(scene.now), None);
         scene.now += CHECK_GAP;
-        assert_eq!(scene.queue.due(scene.now).unwrap().waiter, WaiterId(2));
+        assert_eq!(scene.queue.due(scene.now).unwrap().waiter, 2);
         // Its time is the one that it asked for.
         scene.now += secs(100);
         scene.look(Outcome::Busy);
@@ -521,8 +518,8 @@ mod tests {
         scene.enter(1, "a", 100);
         scene.enter(2, "a", 100);
         scene.look(Outcome::Busy);
-        assert!(scene.queue.leave(WaiterId(1), scene.now));
-        assert!(!scene.queue.leave(WaiterId(1), scene.now));
+        assert!(scene.queue.leave(1, scene.now));
+        assert!(!scene.queue.leave(1, scene.now));
         scene.now += CHECK_GAP;
         assert_eq!(scene.look(Outcome::Busy), [2]);
     }
@@ -648,7 +645,7 @@ mod tests {
                     }
                     Move::Leave(id) => {
                         let waited = lines.values().flatten().any(|(other, _)| *other == u64::from(id));
-                        prop_assert_eq!(scene.queue.leave(WaiterId(id.into()), scene.now), waited);
+                        prop_assert_eq!(scene.queue.leave(id.into(), scene.now), waited);
                         lines.values_mut().for_each(|line| line.retain(|(o, _)| *o != u64::from(id)));
                     }
                     Move::Wake(device) => scene.queue.wake(&device.to_string(), scene.now),
@@ -663,7 +660,7 @@ mod tests {
                     looks += 1;
                     prop_assert!(looks < 100);
                     let line = lines.get_mut(&*attempt.device).unwrap();
-                    prop_assert_eq!(line[0].0, attempt.waiter.0, "only the first is tried");
+                    prop_assert_eq!(line[0].0, attempt.waiter, "only the first is tried");
                     let is_free = free.insert(attempt.device.to_string(), false).unwrap_or(false);
                     let outcome = if is_free { Outcome::Done } else { Outcome::Busy };
                     if is_free {

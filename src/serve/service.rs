@@ -11,12 +11,12 @@ use ttylock::{
     Survey, Table, Weight,
 };
 
-use super::admission::User;
+use super::admission::{Token, User};
 use super::authority::{Authority, Granted, denied};
 use super::connection::{Client, Phase};
 use super::journal::Journal;
 use super::ports::PortThreads;
-use super::queue::{Attempt, Queue, WaiterId};
+use super::queue::{Attempt, Queue};
 use crate::limits::FORESEEN_PER_USER;
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer};
@@ -79,13 +79,15 @@ impl Service {
         self.journal.log.record(Severity::Error, &format_args!("{complaint}"));
     }
 
-    /// Looks at a new connection, before anything is said on it. A client with a number may wait for a device.
-    pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: Option<WaiterId>) -> Client {
+    /// From now on, a client may wait for a device, by its token.
+    pub(super) fn offer_to_wait(&mut self) {
+        self.identity = self.identity.clone().offering_to_wait();
+    }
+
+    /// Looks at a new connection, before anything is said on it.
+    pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: Token) -> Client {
         let peer = Peer::told_by(&mut self.inquiry, stream);
-        let mut identity = self.identity.clone();
-        if id.is_some() {
-            identity = identity.offering_to_wait();
-        }
+        let identity = self.identity.clone();
         let session = match &peer {
             Ok(_) => Session::admit(identity),
             Err(stranger) => {
@@ -94,7 +96,6 @@ impl Service {
                 Session::refuse(identity)
             }
         };
-        let id = id.unwrap_or(WaiterId(0));
         Client { session, peer: peer.ok(), id, backoff: None, holder: None }
     }
 
@@ -222,7 +223,7 @@ impl Service {
             let why = "refused: too many locks of this user for processes that do not exist";
             return Ok(denied(Some(why.to_owned())));
         }
-        let is_foreseen = granted.is_foreseen();
+        let is_foreseen = granted.is_foreseen;
         let (request, device) = granted.into_parts();
         let kept = device.clone();
         let answer = self.table.attempt_lock(&request, Some(device), backoff);
@@ -241,7 +242,7 @@ impl Service {
         let has_too_many = |foreseen: &[Foreseen]| {
             foreseen.iter().filter(|it| it.user == user).count() >= FORESEEN_PER_USER
         };
-        if !granted.is_foreseen() || user == Some(0) || !has_too_many(&self.foreseen) {
+        if !granted.is_foreseen || user == Some(0) || !has_too_many(&self.foreseen) {
             return false;
         }
         // Those that are gone by now do not count.
@@ -258,6 +259,12 @@ impl Service {
             self.queue.wake(real, Instant::now());
         }
         answer
+    }
+
+    /// A release that is not tried again.
+    pub(super) fn release_now(&mut self, request: &Request) -> Attempted {
+        let now = Instant::now();
+        self.release(request, Backoff::since(now).used_up(now))
     }
 
     /// Tries to take a device for one who waits for it. The client has its answer unless the
@@ -332,8 +339,7 @@ impl Service {
             }
             let right = self.authority.grant_opener(request.clone(), device);
             let Err(refusal) = right else { continue };
-            let now = Instant::now();
-            if self.release(&request, Backoff::since(now).used_up(now)).is_ok() {
+            if self.release_now(&request).is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
                 self.journal.of_user(
                     user,

@@ -12,7 +12,7 @@ use crate::limits::{CHECK_EVERY, READ_BYTES};
 pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Duration) {
     let mut opened = Instant::now();
     let wire = Wire::Standard(descriptors);
-    let client = service.welcome(wire.as_fd(), None);
+    let client = service.welcome(wire.as_fd(), 0);
     let mut connection = Connection::new(wire, client, opened);
     connection.greet(service, opened);
     let mut buffer = [0; READ_BYTES];

@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, MsgFlags, Shutdown};
 use nix::sys::stat::{Mode, umask};
 use rustix::fs::{FileType, Stat, fstat};
+use rustix::stdio::{stderr, stdin, stdout};
 
 use crate::log::StandardError;
 use crate::sys::QUIETLY;
@@ -91,14 +92,14 @@ impl Wire {
     fn input(&self) -> (BorrowedFd<'_>, Kind) {
         match self {
             Self::Socket(socket) => (socket.as_fd(), Kind::Socket),
-            Self::Standard(descriptors) => (input(), descriptors.input),
+            Self::Standard(descriptors) => (stdin(), descriptors.input),
         }
     }
 
     fn output(&self) -> (BorrowedFd<'_>, Kind) {
         match self {
             Self::Socket(socket) => (socket.as_fd(), Kind::Socket),
-            Self::Standard(descriptors) => (output(), descriptors.output),
+            Self::Standard(descriptors) => (stdout(), descriptors.output),
         }
     }
 }
@@ -134,8 +135,7 @@ pub(super) fn timeout_until(moment: Option<Instant>) -> PollTimeout {
 #[must_use]
 pub(crate) fn make_safe() -> Descriptors {
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    let [input, output, error] =
-        [io::stdin().as_fd(), io::stdout().as_fd(), io::stderr().as_fd()].map(|fd| fstat(fd).ok());
+    let [input, output, error] = [stdin(), stdout(), stderr()].map(|fd| fstat(fd).ok());
     let standard_error = leads_to(&error, &[&input, &output]);
     if standard_error == StandardError::Clients {
         if let Ok(null) = File::options().write(true).open("/dev/null") {
@@ -190,18 +190,8 @@ impl Descriptors {
     /// The descriptor that shows the client's user: the socket among the two, if there is one.
     fn identity(&self) -> BorrowedFd<'static> {
         match (self.input, self.output) {
-            (Kind::Other, Kind::Socket) => output(),
-            (Kind::Socket | Kind::Other, _) => input(),
+            (Kind::Other, Kind::Socket) => stdout(),
+            (Kind::Socket | Kind::Other, _) => stdin(),
         }
     }
-}
-
-fn input() -> BorrowedFd<'static> {
-    static INPUT: std::sync::LazyLock<io::Stdin> = std::sync::LazyLock::new(io::stdin);
-    INPUT.as_fd()
-}
-
-fn output() -> BorrowedFd<'static> {
-    static OUTPUT: std::sync::LazyLock<io::Stdout> = std::sync::LazyLock::new(io::stdout);
-    OUTPUT.as_fd()
 }

@@ -26,7 +26,6 @@ use super::listener::{Listener, Origin};
 use super::notify::Notify;
 use super::opened::serve_openers;
 use super::ports::{ExclusivePorts, OpenPorts};
-use super::queue::WaiterId;
 use super::service::Service;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
@@ -85,6 +84,7 @@ impl<'s> Daemon<'s> {
         listeners: Vec<Listener>,
         settings: Settings,
     ) -> io::Result<Self> {
+        service.offer_to_wait();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let handled = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
         handled.thread_block()?;
@@ -227,7 +227,6 @@ impl<'s> Daemon<'s> {
 
     /// Accepts one connection; the next one after those that have something to do.
     fn accept(&mut self, number: usize, now: Instant) {
-        self.refresh(now);
         let Some(listener) = self.listeners.get(number) else { return };
         let error = match listener.accept() {
             Ok(stream) => return self.enter(stream, now),
@@ -255,7 +254,7 @@ impl<'s> Daemon<'s> {
 
     fn enter(&mut self, stream: OwnedFd, now: Instant) {
         let token = self.clients.token();
-        let client = self.service.welcome(stream.as_fd(), Some(WaiterId(token)));
+        let client = self.service.welcome(stream.as_fd(), token);
         let user = client.user();
         let mut connection = Connection::new(Wire::Socket(stream), client, now);
         let decision = self.clients.judge(user);
@@ -334,7 +333,7 @@ impl<'s> Daemon<'s> {
             }
             for _ in 0..CONNECTIONS {
                 let Ok(stream) = listener.accept() else { break };
-                let client = self.service.welcome(stream.as_fd(), None);
+                let client = self.service.welcome(stream.as_fd(), self.clients.token());
                 let connection = Connection::new(Wire::Socket(stream), client, Instant::now());
                 connection.end(&self.service.farewell());
             }

@@ -11,7 +11,7 @@ use ttylock::{Backoff, Outcome};
 
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase};
-use super::super::queue::{Attempt, Change, WaiterId};
+use super::super::queue::{Attempt, Change};
 use super::super::service::Service;
 use super::{CHANGES, Daemon, PROCESSES};
 use crate::limits::{CHECK_EVERY, READ_BYTES};
@@ -164,7 +164,7 @@ impl Daemon<'_> {
         if let Some(attempt) = self.service.queue.due(now) {
             self.try_heads(attempt, now);
         }
-        for WaiterId(token) in self.service.queue.expire(now) {
+        for token in self.service.queue.expire(now) {
             if let Some(connection) = self.clients.members.get_mut(&token) {
                 connection.client.answer(Reply::Busy);
                 self.turn(token, now);
@@ -185,7 +185,7 @@ impl Daemon<'_> {
     fn try_heads(&mut self, first: Attempt, now: Instant) {
         let (mut next, mut asked) = (Some(first), now);
         while let Some(attempt) = next {
-            let token = attempt.waiter.0;
+            let token = attempt.waiter;
             let Some(connection) = self.clients.members.get_mut(&token) else {
                 self.service.queue.leave(attempt.waiter, now);
                 return;

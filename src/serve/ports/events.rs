@@ -124,12 +124,8 @@ fn mark(line: &str) -> Option<(Marked, Handle)> {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    let pair = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(high)? << 4 | digit(low)?),
-        _ => None,
-    };
-    text.as_bytes().chunks(2).map(pair).collect()
+    let pair = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(pair).collect()
 }
 
 #[cfg(test)]
