@@ -67,14 +67,6 @@ fn the_idle_are_sent_away(#[values("", "loc")] begun: &str) {
     assert_eq!(busy.ask("noop"), DONE);
 }
 
-/// Single bytes do not prolong a session.
-#[test]
-fn dribbling_is_idling() {
-    let daemon = Daemon::start(&["--idle-timeout", "1"]);
-    let mut client = daemon.on_tcp().greeted();
-    assert!(comes(|| client.stream.get_mut().write_all(b"x").is_err()), "the end");
-}
-
 /// A line without end does not prolong a session, however much of it is unread when the idle time is over.
 #[test]
 fn a_line_without_end_is_idling() {
