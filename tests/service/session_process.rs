@@ -2,7 +2,7 @@
 //! gone, that do not read, that say nothing, and descriptors and environments of every kind.
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -14,12 +14,9 @@ use nix::libc::linger;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use rstest::rstest;
-use testbed::{GONE, Ground, LIMIT, TcpSocket, Transcript, comes, ended, host, own, signal, until};
+use testbed::{GONE, Ground, LIMIT, TcpSocket, Transcript, comes, ended, host, own, signal};
 
 use crate::wire::{BUSY, DONE, Wire, locked, on_connection, on_stream, peak_memory, tcp};
-
-/// Descriptors that a session of one client may have open at one time.
-const FEW: usize = 64;
 
 const CLOSING: &str = "421 Service not available, closing control connection\r\n";
 
@@ -455,58 +452,6 @@ fn the_banner_version_is_selectable() {
     let wire = Wire::start(with(&ground, &["--banner-version", "my own 7"]));
     let greeting = format!("220 {} Lock File Server (Version my own 7) ready\r\n", host());
     assert_eq!(wire.receive(), greeting);
-}
-
-/// However much is said without a pause.
-#[test]
-fn a_flood_of_locks_needs_few_descriptors_and_little_memory() {
-    const PAIRS: usize = 10_000;
-    let ground = Ground::new();
-    let (ours, child) = on_stream(ground.command());
-    let hear = ours.try_clone().unwrap();
-    let answers =
-        std::thread::spawn(move || BufReader::new(hear).lines().map_while(Result::ok).count());
-    let pair = format!("lock x {0}\nunlock x {0}\n", own());
-    let (mut open, process) = (0, format!("/proc/{}", child.id()));
-    for _ in 0..PAIRS / 100 {
-        (&ours).write_all(pair.repeat(100).as_bytes()).unwrap();
-        // While other programs have thousands of kernel locks, threads wait at descriptors of their own.
-        let waits = |link: &std::path::Path| link.to_string_lossy().contains("memfd:lfpd-locks");
-        let descriptors = fs::read_dir(format!("{process}/fd")).unwrap().flatten();
-        let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-        open = open.max(links.filter(|link| !waits(link)).count());
-    }
-    let kib = peak_memory(child.id());
-    ours.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(answers.join().unwrap(), 1 + 2 * PAIRS);
-    assert_eq!(ended(child).code(), Some(0));
-    assert!(open < FEW, "{open} descriptors");
-    assert!(kib < 16 * 1024, "peak memory {kib} KiB");
-}
-
-/// Also that of a client that never pauses, and of one that takes no answers.
-#[rstest]
-#[case::never_pausing(true)]
-#[case::not_reading(false)]
-fn a_lock_is_recorded_soon_whatever_its_client_does(#[case] reads: bool) {
-    let ground = Ground::new();
-    let (ours, mut child) = on_stream(ground.command());
-    let talk = ours.try_clone().unwrap();
-    let talking = std::thread::spawn(move || {
-        let _ = (&talk).write_all(format!("lock ttyS1 {}\n", own()).as_bytes());
-        while (&talk).write_all(&b"noop\n".repeat(100)).is_ok() {}
-    });
-    let hear = ours.try_clone().unwrap();
-    let hearing = std::thread::spawn(move || {
-        while reads && (&hear).read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
-    });
-    let recorded = until(LIMIT, || fs::read_link(ground.path("state/LCK..ttyS1")).ok());
-    child.kill().unwrap();
-    child.wait().unwrap();
-    ours.shutdown(std::net::Shutdown::Both).unwrap();
-    talking.join().unwrap();
-    hearing.join().unwrap();
-    assert!(recorded.is_some());
 }
 
 /// A session may last: a directory that came after its beginning is searched as well.
