@@ -136,10 +136,9 @@ fn message(facility: Facility, severity: Severity, line: &str) -> String {
 pub fn facility(name: &str) -> Result<Facility, &'static str> {
     let name = name.to_ascii_lowercase();
     let name = name.strip_prefix("log_").unwrap_or(&name);
+    let is_it = |facility: &Facility| facility.to_string().eq_ignore_ascii_case(name);
     let mut known = (0..=23).filter_map(|number| Facility::try_from(number).ok());
-    known
-        .find(|facility: &Facility| facility.to_string().eq_ignore_ascii_case(name))
-        .ok_or("no such syslog facility")
+    known.find(is_it).ok_or("no such syslog facility")
 }
 
 /// One line of at most [`JOURNAL_CHARS`] characters: control characters, and everything else

@@ -56,10 +56,6 @@ impl Client {
         self.backoff = Some(self.under_way().used_up(Instant::now()));
     }
 
-    pub(super) fn is_on_tcp(&self) -> bool {
-        self.peer.as_ref().is_some_and(Peer::is_on_tcp)
-    }
-
     /// The client is gone. Gives up a STAT or a LOCK that is being answered; false for other requests.
     pub(super) fn give_up_request(&mut self) -> bool {
         let gives_up = self.session.give_up();
@@ -109,7 +105,7 @@ pub(super) enum Phase {
 impl Connection {
     pub(super) fn new(wire: Wire, client: Client, now: Instant) -> Self {
         // Interrupts of telnet clients stay where they belong in the stream. Fails on Unix sockets.
-        if client.is_on_tcp() {
+        if client.peer.as_ref().is_some_and(Peer::is_on_tcp) {
             let _ = socket::setsockopt(&wire, sockopt::OobInline, &true);
         }
         Self {
