@@ -37,7 +37,9 @@ impl Model {
             Command::Unlock(it) => self.unlock(it.device.as_str(), it.pid.as_raw()),
             Command::Status(_) => Outcome::Denied,
             // The extensions have tests of their own.
-            _ => Outcome::Busy,
+            Command::Wait(..) | Command::Pass(_) | Command::Force(_) | Command::Http => {
+                Outcome::Busy
+            }
         }
     }
 
