@@ -6,6 +6,10 @@ use ttylock::{Numbers, has_serial_driver};
 /// USB, USB converters, and the ports of small machines.
 const MAJORS: [u32; 3] = [166, 188, 204];
 
+/// The majors of what programs open most and what is never a serial port (the same source): memory and `/dev/null`, the
+/// terminal of the process, input, sound, pseudo-terminals, graphics.
+const OTHER_MAJORS: [u32; 6] = [1, 5, 13, 116, 136, 226];
+
 /// The first minor of `/dev/ttyS0`; those of the same major below are consoles.
 const TTY_MAJOR: u32 = 4;
 const FIRST_PORT: u32 = 64;
@@ -13,6 +17,11 @@ const FIRST_PORT: u32 = 64;
 /// Whether it is a serial port by its number alone.
 pub(crate) fn is_port(major: u32, minor: u32) -> bool {
     MAJORS.contains(&major) || major == TTY_MAJOR && minor >= FIRST_PORT
+}
+
+/// Whether it is no serial port, by its number alone: the list of drivers takes longer than to open the device.
+pub(crate) fn is_other(major: u32) -> bool {
+    OTHER_MAJORS.contains(&major)
 }
 
 /// Whether a driver of serial ports has the number, by the content of `/proc/tty/drivers`.

@@ -172,7 +172,7 @@ fn take(path: &[u8], lock: &Lock<'_>, pid: Pid, errno: Errno) -> Option<Outcome>
         return None;
     }
     let outcome = Service::reach().ok()?.lock(&name, pid).ok();
-    let is_known = || holder == Some(Pid::this()) || locks::is(number, State::File);
+    let is_known = || holder == Some(Pid::this()) || locks::is(number, &[State::File]);
     match outcome {
         // The service may have come to it all the same, or may come to it later.
         None if is_for_us && !is_known() => {
@@ -276,11 +276,11 @@ pub(crate) fn look(name: Name<'_>) -> Look {
 
 fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
     let own = Pid::this();
-    let is = |state| device.is_some_and(|it| locks::is(it.number, state));
+    let is = |states: &[State]| device.is_some_and(|it| locks::is(it.number, states));
     if is_run(holder) {
-        return holder != own || !is(State::Adopted);
+        return holder != own || !is(&[State::Adopted]);
     }
-    holder == own && [State::Open, State::Closed, State::InDoubt].into_iter().any(is)
+    holder == own && is(&[State::Open, State::Closed, State::InDoubt])
 }
 
 /// access(2) has failed, for writing. Behind a busy service the directory counts as writable, too: QtSerialPort would put its lock

@@ -72,14 +72,14 @@ pub(crate) fn none() -> bool {
     !ANY.load(Ordering::Acquire)
 }
 
-/// Whether the device is in this state.
-pub(crate) fn is(number: u64, state: State) -> bool {
-    !none() && TABLE.find(key(number), &[state]).is_some()
+/// Whether the device is in one of these states.
+pub(crate) fn is(number: u64, states: &[State]) -> bool {
+    !none() && TABLE.find(key(number), states).is_some()
 }
 
 /// Whether the device is to be released.
 pub(crate) fn is_to_be_released(number: u64) -> bool {
-    !none() && TABLE.find(key(number), &TO_BE_RELEASED).is_some()
+    is(number, &TO_BE_RELEASED)
 }
 
 /// Notes a state, whatever was known before.

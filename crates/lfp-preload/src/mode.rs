@@ -16,20 +16,6 @@ use crate::real::{program, variable};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
-/// Before the library is started: it does nothing.
-static UNSET: Settings = Settings {
-    is_lfp: false,
-    run: None,
-    whom: Whom::Nobody,
-    timeout: PATIENCE,
-    wait: None,
-    ports: Ports::Left,
-    is_exclusive: false,
-    devices: Vec::new(),
-    names_holder: false,
-    runtime: None,
-};
-
 /// The longest `LFP_TIMEOUT`, in seconds.
 const TIMEOUT_MAX_SECS: u64 = 60;
 
@@ -80,12 +66,16 @@ pub(crate) enum Ports {
 }
 
 /// To be called when the library has been loaded, before any call of the program.
-pub(crate) fn start() {
+pub(crate) fn settings() -> &'static Settings {
+    SETTINGS.get_or_init(read)
+}
+
+fn read() -> Settings {
     let ports = variable(c"LFP_PORTS").unwrap_or_default();
     let is_on = |name| variable(name).is_some_and(|text| text == b"1");
     let seconds = |name, most| Some(Duration::from_secs(seconds_in(&variable(name)?, most)?));
     let runtime = variable(c"XDG_RUNTIME_DIR").map(OsString::from_vec).map(PathBuf::from);
-    let _ = SETTINGS.set(Settings {
+    Settings {
         is_lfp: program() == Some(c"lfp"),
         run: variable(c"LFP_RUN_PID").and_then(|text| Pid::parse(&text).ok()),
         whom: variable(c"LFP_SERVER").map_or(Whom::Usual, |text| whom_in(&text)),
@@ -96,11 +86,7 @@ pub(crate) fn start() {
         devices: ports,
         names_holder: is_on(c"LFP_TELL"),
         runtime: runtime.filter(|path| path.is_absolute()),
-    });
-}
-
-pub(crate) fn settings() -> &'static Settings {
-    SETTINGS.get().unwrap_or(&UNSET)
+    }
 }
 
 impl Settings {
@@ -160,7 +146,6 @@ mod tests {
     #[case::odd("11", Ports::Left)]
     fn ports_are_asked_for(#[case] value: &str, #[case] expected: Ports) {
         assert_eq!(ports_in(value.as_bytes()), expected);
-        start();
     }
 
     #[rstest]

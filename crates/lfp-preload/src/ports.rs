@@ -47,7 +47,7 @@ const SCANNED: u64 = 1 << 20;
 
 /// A character device is about to be opened.
 pub(crate) fn opening(dir: RawFd, path: &CStr, number: u64) -> Opening {
-    if !is_port(number) || locks::is(number, State::Open) {
+    if !is_port(number) || locks::is(number, &[State::Open]) {
         return Opening::Plain;
     }
     let Some(name) = device(dir, path) else {
@@ -191,7 +191,7 @@ pub(crate) fn leaving(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
         false => devices(),
     };
     let leaving = devices.into_iter().filter(|(fd, _)| closed.contains(fd)).map(|it| it.1);
-    leaving.filter(|number| locks::is(*number, State::Open)).collect()
+    leaving.filter(|number| locks::is(*number, &[State::Open])).collect()
 }
 
 /// They are closed: the ports of which no descriptor is left are released.
@@ -240,7 +240,7 @@ fn is_port(number: u64) -> bool {
         let drivers = contents::of("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
         drivers::is_listed(&String::from_utf8_lossy(&drivers), major, minor)
     };
-    drivers::is_port(major, minor) || listed() || is_further(number)
+    drivers::is_port(major, minor) || !drivers::is_other(major) && listed() || is_further(number)
 }
 
 /// Whether it is one of the devices that `LFP_PORTS` names besides.

@@ -20,7 +20,7 @@ use std::ffi::{CStr, c_char, c_int};
 use rustix::io::Errno;
 
 use crate::files::{Instead, Look, Name, look, may_be_lock, may_change};
-use crate::mode;
+use crate::mode::settings;
 use crate::real;
 
 /// Defines the calls, exported by their names, except in the tests of this library itself: there they
@@ -44,7 +44,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     real::look_up();
-    mode::start();
+    settings();
 }
 
 /// A path that the kernel has just read for the same call.

@@ -71,15 +71,8 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
     // SAFETY: the caller's promise.
     let call = || unsafe { real::openat(dir, path, flags, mode) };
     // SAFETY: the caller's promise.
-    let opening = unsafe { announce(dir, path, flags) };
-    if let Opening::Refused(errno) = opening {
-        return settle(Some(Err(errno)), errno);
-    }
-    let fd = call();
+    let Some(fd) = (unsafe { locked(dir, path, flags, call, |fd| *fd) }) else { return -1 };
     if fd >= 0 {
-        if let Opening::Locked(port) = opening {
-            ports::opened(port, fd);
-        }
         if flags & (O_ACCMODE | O_CREAT | O_PATH) != 0 {
             return fd;
         }
@@ -91,9 +84,6 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
         return unsafe { looked(dir, path, fd, forget, call) };
     }
     let errno = failure();
-    if let Opening::Locked(port) = opening {
-        ports::failed(port);
-    }
     // SAFETY: the caller's promise.
     let instead = unsafe { failed(dir, path, errno) }.and_then(|name| {
         let flags = open_flags(flags);
@@ -102,11 +92,42 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
     settle(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
 }
 
+/// Makes a call that opens, in ports mode under the lock of a port. `descriptor` is that of the result, or negative where
+/// the call has failed. None: the call was not made, and errno says why.
+///
+/// # Safety
+/// `path` is what the real call gets.
+pub(super) unsafe fn locked<R>(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    call: impl FnOnce() -> R,
+    descriptor: impl FnOnce(&R) -> c_int,
+) -> Option<R> {
+    // SAFETY: the caller's promise.
+    let port = match unsafe { announce(dir, path, flags) } {
+        Opening::Plain => return Some(call()),
+        Opening::Locked(port) => port,
+        Opening::Refused(errno) => {
+            settle(Some(Err(errno)), errno);
+            return None;
+        }
+    };
+    let result = call();
+    let errno = real::errno();
+    match descriptor(&result) {
+        fd @ 0.. => ports::opened(port, fd),
+        _ => ports::failed(port),
+    }
+    real::set_errno(errno);
+    Some(result)
+}
+
 /// Before a call that opens: in ports mode, the lock of a port.
 ///
 /// # Safety
 /// `path` is what the real call gets.
-pub(super) unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
+unsafe fn announce(dir: c_int, path: *const c_char, flags: c_int) -> Opening {
     const NEW: c_int = O_CREAT | O_EXCL;
     let opens_no_device = flags & (O_PATH | O_DIRECTORY) != 0 || flags & NEW == NEW;
     if settings().ports == Ports::Left || opens_no_device {

@@ -7,11 +7,10 @@ use std::ptr::null_mut;
 use libc::FILE;
 use rustix::fs::{Mode, OFlags};
 
-use super::opening::announce;
+use super::opening::locked;
 use super::{calls, failed, failure, looked, settle};
 use crate::files;
 use crate::locks;
-use crate::ports::{self, Opening};
 use crate::real::{self, HERE};
 
 calls! {
@@ -26,12 +25,7 @@ calls! {
         unsafe { reopened(path, mode, stream) }
     }
     fn [fclose](stream: *mut FILE) -> c_int {
-        if locks::none() || stream.is_null() {
-            // SAFETY: the caller's promise, handed on.
-            return unsafe { real::fclose(stream) };
-        }
-        // SAFETY: an open stream, which is not null.
-        let fd = unsafe { libc::fileno(stream) };
+        let fd = if locks::none() { -1 } else { descriptor(&stream) };
         // SAFETY: the caller's promise, handed on.
         super::closing::closed(fd, fd, || unsafe { real::fclose(stream) })
     }
@@ -43,29 +37,19 @@ unsafe fn streamed(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the caller's promise.
     let call = || unsafe { real::fopen(path, mode) };
     // SAFETY: the caller's promise.
-    let opening = unsafe { announce(HERE, path, 0) };
-    if let Opening::Refused(errno) = opening {
-        settle(Some(Err(errno)), errno);
+    let Some(stream) = (unsafe { locked(HERE, path, 0, call, descriptor) }) else {
         return null_mut();
-    }
-    let stream = call();
+    };
     if mode.is_null() {
         return stream;
     }
     // SAFETY: not null, so a C string, which the real call has read.
     let flags = flags(unsafe { CStr::from_ptr(mode) }.to_bytes());
     if !stream.is_null() {
-        if let Opening::Locked(port) = opening {
-            // SAFETY: an open stream, which is not null.
-            ports::opened(port, unsafe { libc::fileno(stream) });
-        }
         // SAFETY: the caller's promise; the stream is ours until we return it.
         return unsafe { shown(path, stream, flags, call) };
     }
     let errno = failure();
-    if let Opening::Locked(port) = opening {
-        ports::failed(port);
-    }
     // SAFETY: the caller's promise.
     let name = unsafe { failed(HERE, path, errno) };
     let instead =
@@ -99,32 +83,26 @@ unsafe fn reopened(path: *const c_char, mode: *const c_char, stream: *mut FILE) 
     if path.is_null() || stream.is_null() {
         return call();
     }
-    // SAFETY: the caller's promise.
-    let opening = unsafe { announce(HERE, path, 0) };
-    // SAFETY: an open stream, which is not null.
-    let fd = unsafe { libc::fileno(stream) };
-    let mut result = null_mut();
+    let (fd, mut result) = (descriptor(&stream), null_mut());
     super::closing::closed(fd, fd, || {
-        if let Opening::Refused(errno) = opening {
-            // As where the file cannot be opened: the stream is closed all the same.
-            // SAFETY: the caller's promise; it is not used again.
-            unsafe { real::fclose(stream) };
-            return settle(Some(Err(errno)), errno);
+        // SAFETY: the caller's promise.
+        if let Some(opened) = unsafe { locked(HERE, path, 0, call, descriptor) } {
+            result = opened;
+            return descriptor(&result);
         }
-        result = call();
-        if result.is_null() { -1 } else { 0 }
+        let errno = failure();
+        // As where the file cannot be opened: the stream is closed all the same.
+        // SAFETY: the caller's promise; it is not used again.
+        unsafe { real::fclose(stream) };
+        settle(None, errno)
     });
-    match opening {
-        Opening::Locked(port) if result.is_null() => {
-            let errno = failure();
-            ports::failed(port);
-            settle(None, errno);
-        }
-        // SAFETY: an open stream, which is not null.
-        Opening::Locked(port) => ports::opened(port, unsafe { libc::fileno(result) }),
-        Opening::Plain | Opening::Refused(_) => {}
-    }
     result
+}
+
+/// -1 for no stream.
+fn descriptor(stream: &*mut FILE) -> c_int {
+    // SAFETY: an open stream, where it is not null.
+    if stream.is_null() { -1 } else { unsafe { libc::fileno(*stream) } }
 }
 
 /// # Safety
