@@ -191,7 +191,7 @@ fn a_shell_does_not_wait_for_itself() {
 /// keeps what it has.
 #[rstest]
 #[case::whole_seconds("1")]
-#[case::a_fraction("0.3")]
+#[case::a_fraction("0.9")]
 #[ignore = "needs namespaces: tests/run"]
 fn a_wait_in_vain_releases_no_earlier_lock(#[case] time: &str) {
     let bench = Bench::closed();

@@ -51,8 +51,14 @@ const AGREEING: usize = 3;
 /// and if these vanish before the next read, the first piece looks like all of the list.
 const WHOLE_READINGS: usize = 2;
 
-/// After this time, no other reading begins: a stranger's tens of thousands of locks must not delay an answer much.
-const AGAIN_WITHIN: Duration = Duration::from_millis(500);
+/// After this time, no other reading of a list begins that has been read often enough ([`LEAST`], [`LEAST_LONG`]): a
+/// stranger's locks must not delay an answer much.
+const AGAIN_WITHIN: Duration = Duration::from_secs(2);
+
+/// The number of readings that are made however long they take. Where 5,000 of 25,000 locks came and went on a busy
+/// machine, one reading missed a standing lock in 22 of 311 tries.
+const LEAST: usize = AGREEING;
+const LEAST_LONG: usize = 2;
 
 /// The most processes whose users are looked up, those with most locks first.
 const OWNERS_LOOKED_UP: usize = 256;
@@ -180,7 +186,8 @@ fn read(source: &mut impl Source, by: Option<Instant>) -> io::Result<Listing> {
         };
         number += 1;
         agreeing = if list == before { agreeing + 1 } else { 1 };
-        let is_late = (is_long || number >= AGREEING) && began.elapsed() >= AGAIN_WITHIN;
+        let least = if is_long { LEAST_LONG } else { LEAST };
+        let is_late = number >= least && began.elapsed() >= AGAIN_WITHIN;
         if number >= enough || agreeing >= AGREEING || is_late {
             return Ok(Listing { completeness: Completeness::Whole, ..listing });
         }
@@ -386,7 +393,7 @@ mod tests {
     /// Locks that come and go in step with the readings, and a machine on which each piece takes long.
     #[rstest]
     #[case::quickly(Duration::ZERO)]
-    #[case::slowly(AGAIN_WITHIN / 3)]
+    #[case::slowly(AGAIN_WITHIN / 12)]
     fn two_readings_that_miss_a_lock_are_not_enough(#[case] pause: Duration) {
         let listing = read_while_it_slides(2, |_, _| {
             let end = Instant::now() + pause;
