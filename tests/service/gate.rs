@@ -1,12 +1,15 @@
 //! Services that break locks of one directory at once: nobody is kept out of a free port, no stale lock goes to two, and
 //! no live one is broken, whatever becomes of the state directory, which has the gate and the records.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use nix::fcntl::{Flock, FlockArg};
 use rstest::rstest;
 use testbed::{Client, Daemon, GONE, Ground, Holder, comes, own, program};
 
@@ -272,4 +275,78 @@ fn a_container_that_shares_the_lock_directory_alone_breaks_no_lock_and_loses_non
     let mut locks = ground.locks();
     locks.retain(|name| name.starts_with("LCK.."));
     assert_eq!(locks, ["LCK..ttyInside", "LCK..ttyOutside"]);
+}
+
+/// The answer of a session to one line, under strace with this fault at the calls that open something in the state
+/// directory.
+fn asked_with(ground: &Ground, fault: &str, line: &str) -> String {
+    let command = ground.command();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-P"]).arg(ground.path("state"));
+    strace.args(["-e", &format!("inject=open,openat,openat2:{fault}")]);
+    strace.arg(command.get_program()).args(command.get_args());
+    strace.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = strace.spawn().expect("strace");
+    child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+    let said = child.wait_with_output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
+    said.lines().nth(1).unwrap_or_default().get(..3).unwrap_or_default().to_owned()
+}
+
+/// Somebody is in the gate, and a service cannot open it, or the directory: it does not go on without it. Each call that
+/// opens something there fails in turn.
+#[rstest]
+#[ignore = "needs programs: tests/run"]
+fn a_service_that_cannot_open_the_gate_breaks_nothing(
+    #[values("EMFILE", "ENFILE", "ENOMEM", "EIO")] error: &str,
+) {
+    let ground = Ground::new();
+    let file = ground.path("lock/LCK..ttyS1");
+    let stale = format!("{GONE:>10}\n");
+    let plant = || fs::write(&file, &stale).unwrap();
+    // The first one that breaks a lock makes the gate.
+    plant();
+    let (lock, unlock) = (format!("lock ttyS1 {}\n", own()), format!("unlock ttyS1 {}\n", own()));
+    assert_eq!(asked_with(&ground, "delay_enter=1", &lock), "200");
+    assert_eq!(asked_with(&ground, "delay_enter=1", &unlock), "200");
+    let gates = fs::read_dir(ground.path("state")).unwrap().map(|entry| entry.unwrap().path());
+    let gates: Vec<_> = gates.map(|gate| File::open(gate).unwrap()).collect();
+    assert!(!gates.is_empty());
+    let _inside: Vec<_> = gates
+        .into_iter()
+        .map(|gate| Flock::lock(gate, FlockArg::LockExclusiveNonblock).unwrap())
+        .collect();
+    plant();
+    for time in 1..=8 {
+        let answer = asked_with(&ground, &format!("error={error}:when={time}"), &lock);
+        assert_ne!(answer, "200", "{time}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), stale, "{time}");
+    }
+    assert_ne!(asked_with(&ground, &format!("error={error}"), &lock), "200", "each time");
+    assert_eq!(ground.locks(), ["LCK..ttyS1"]);
+}
+
+/// What has the name of the gate is not one: another user's file, or no file at all.
+#[rstest]
+#[case::a_strangers(|gate: &Path| std::os::unix::fs::chown(gate, Some(STRANGER), None).unwrap())]
+#[case::open_to_others(|gate: &Path| fs::set_permissions(gate, Permissions::from_mode(0o666)).unwrap())]
+#[case::a_directory(|gate: &Path| {
+    fs::remove_file(gate).unwrap();
+    fs::create_dir(gate).unwrap();
+})]
+#[ignore = "needs root: tests/run"]
+fn what_is_no_gate_is_not_passed_by(#[case] spoil: fn(&Path)) {
+    let ground = Ground::new();
+    let file = ground.path("lock/LCK..ttyS1");
+    let plant = || fs::write(&file, format!("{GONE:>10}\n")).unwrap();
+    let mut session = Asked::Session(Wire::greeted(&ground));
+    plant();
+    assert_eq!(session.ask("lock", "ttyS1"), DONE);
+    assert_eq!(session.ask("unlock", "ttyS1"), DONE);
+    for entry in fs::read_dir(ground.path("state")).unwrap() {
+        spoil(&entry.unwrap().path());
+    }
+    plant();
+    assert_eq!(session.ask("lock", "ttyS1"), BUSY);
+    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{GONE:>10}\n"));
 }

@@ -15,6 +15,7 @@ use crate::flocked::Flocked;
 #[cfg(unix)]
 use crate::forced;
 use crate::found::{Found, Judged};
+use crate::gate::Entry;
 use crate::name::Name;
 use crate::status::Status;
 use crate::sys;
@@ -79,7 +80,7 @@ impl Directory {
         if judged.identity() != held.identity {
             return Ok(Attempt::Changed);
         }
-        if !self.enter(&mut judged) {
+        if !self.enter(name, &mut judged)? {
             return Ok(Attempt::Contended);
         }
         let lock = sys::try_lock_created(self, name.as_os_str(), &held.file);
@@ -180,7 +181,7 @@ impl Directory {
     /// [`Step::Exclude`] with the system's reason.
     pub fn hold(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         let failed = Error::at(Step::Exclude, name);
-        if !self.enter(judged) {
+        if !self.enter(name, judged)? {
             return Ok(Attempt::Contended);
         }
         let is_ours = match judged.try_lock() {
@@ -233,15 +234,15 @@ impl Directory {
     }
 
     /// Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone.
-    fn enter(&self, judged: &mut Judged) -> bool {
+    fn enter(&self, name: &Name, judged: &mut Judged) -> Result<bool, Error> {
         if let (None, Some(gate)) = (&judged.passage, &self.gate) {
-            match gate.try_enter(judged.identity()) {
-                Ok(Some(passage)) => judged.passage = Some(passage),
-                Ok(None) => return false,
-                Err(_) => {}
+            match gate.try_enter(judged.identity()).map_err(Error::at(Step::Exclude, name))? {
+                Entry::Inside(passage) => judged.passage = Some(passage),
+                Entry::Occupied => return Ok(false),
+                Entry::NoGate => {}
             }
         }
-        true
+        Ok(true)
     }
 }
 

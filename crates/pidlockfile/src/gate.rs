@@ -32,32 +32,51 @@ pub struct Gate {
     owner: u32,
 }
 
+/// What came of trying to enter.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// We are inside for as long as the lane is kept.
+    Inside(Flocked),
+    /// Another process is inside.
+    Occupied,
+    /// This process may not enter, or the directory is gone: for it, there is no gate.
+    NoGate,
+}
+
 impl Gate {
     pub(crate) fn of(handle: sys::Handle, owner: u32) -> Self {
         Self { handle: Arc::new(handle), owner }
     }
 
-    /// Enters on account of a file, without waiting, for as long as the lane is kept; `None` while another is inside.
-    pub(crate) fn try_enter(&self, file: Identity) -> Result<Option<Flocked>, Errno> {
+    /// Enters on account of a file, without waiting.
+    ///
+    /// # Errors
+    /// The lane cannot be opened now, or is not a file of our own: the caller must not go on without the gate.
+    pub(crate) fn try_enter(&self, file: Identity) -> Result<Entry, Errno> {
         let name = OsString::from(format!("gate.{}", file.inode % LANES));
         for _ in 0..TRIES {
-            let lane = match sys::open_to_write(&*self.handle, &name) {
-                Err(Errno::ENOENT) => {
-                    self.make(&name)?;
-                    continue;
+            let opened = match sys::open_to_write(&*self.handle, &name) {
+                Err(Errno::ENOENT) => self.make(&name).map(|()| None),
+                opened => opened.map(Some),
+            };
+            let lane = match opened {
+                Ok(Some(lane)) => lane,
+                Ok(None) => continue,
+                Err(Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENOENT) => {
+                    return Ok(Entry::NoGate);
                 }
-                lane => lane?,
+                Err(errno) => return Err(errno),
             };
             if !self.is_ours(&lane)? {
                 return Err(Errno::EPERM);
             }
             let lane = Flocked::writable(lane);
             if !lane.try_lock()? {
-                return Ok(None);
+                return Ok(Entry::Occupied);
             }
             // It may have been cleaned up: then others are at another one.
             if sys::stat_open(&lane.file)?.links > 0 {
-                return Ok(Some(lane));
+                return Ok(Entry::Inside(lane));
             }
         }
         Err(Errno::EAGAIN)

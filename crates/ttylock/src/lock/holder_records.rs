@@ -13,6 +13,7 @@
 //! device and inode of the lock file in front.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::str::FromStr;
@@ -192,13 +193,20 @@ impl Written {
 }
 
 impl HolderRecords {
-    /// Opens the state directory, if there is one, for the records of locks in this directory.
-    #[must_use]
-    pub(crate) fn open(path: &Path, locks: Identity) -> Self {
+    /// Opens the state directory, if there is one for this process, for the records of locks in this directory.
+    ///
+    /// # Errors
+    /// There is one, and it cannot be opened now.
+    pub(crate) fn open(path: &Path, locks: Identity) -> io::Result<Self> {
         let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let handle = nix::fcntl::open(path, flags, Mode::empty()).ok();
-        let directory = handle.and_then(|handle| Directory::from_handle(handle).ok());
-        Self { directory: directory.map(Directory::guarding), locks }
+        let handle = match nix::fcntl::open(path, flags, Mode::empty()) {
+            Ok(handle) => handle,
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES | Errno::EPERM) => {
+                return Ok(Self { directory: None, locks });
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(Self { directory: Some(Directory::from_handle(handle)?.guarding()), locks })
     }
 
     /// Without a state directory: nothing is recorded.
@@ -243,11 +251,14 @@ impl HolderRecords {
         self.directory.is_some() && self.directory().is_none()
     }
 
-    /// The gate for breaking and removing locks: other users cannot lock a file in the state directory.
-    #[must_use]
-    pub(crate) fn gate(&self) -> Option<Gate> {
-        let handle = self.directory()?.as_fd().try_clone_to_owned().ok()?;
-        Directory::from_handle(handle).ok()?.into_gate()
+    /// The gate for breaking and removing locks: other users cannot lock a file in the state directory. `None` without
+    /// such a directory.
+    ///
+    /// # Errors
+    /// No descriptor is left for it.
+    pub(crate) fn gate(&self) -> io::Result<Option<Gate>> {
+        let Some(directory) = self.directory() else { return Ok(None) };
+        Ok(Directory::from_handle(directory.as_fd().try_clone_to_owned()?)?.into_gate())
     }
 
     /// Remembers a lock under the name of each of its files: when its holder started, and all
@@ -555,7 +566,7 @@ mod tests {
     impl Ground {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let state = HolderRecords::open(dir.path(), LOCKS);
+            let state = HolderRecords::open(dir.path(), LOCKS).unwrap();
             let file = Identity { device: 1, inode: 2 };
             let name = Name::new("LCK..ttyS0").unwrap();
             Self { dir, state, lock: Written { name, file, at: SystemTime::now() } }
@@ -742,7 +753,7 @@ mod tests {
         for (mode, is_everybodys) in [(0o1777, true), (0o775, false)] {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(ground.dir.path(), mode).unwrap();
-            ground.state = HolderRecords::open(ground.dir.path(), LOCKS);
+            ground.state = HolderRecords::open(ground.dir.path(), LOCKS).unwrap();
             assert_eq!(ground.state.is_everybodys(), is_everybodys);
             assert_eq!(ground.state.directory().is_none(), is_everybodys);
             let fate = (!is_everybodys).then_some(Fate::Same);
@@ -753,7 +764,7 @@ mod tests {
     #[test]
     fn without_a_state_directory_nothing_is_guessed() {
         let mut ground = Ground::new();
-        ground.state = HolderRecords::open(Path::new("/nonexistent/state"), LOCKS);
+        ground.state = HolderRecords::open(Path::new("/nonexistent/state"), LOCKS).unwrap();
         let files = [ground.lock.clone()];
         let remembered = ground.state.remember(&claimant(Pid::this()), &files, |_| true);
         assert_eq!((remembered, ground.fate(&ground.lock)), (Ok(false), None));

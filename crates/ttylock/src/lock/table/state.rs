@@ -91,8 +91,9 @@ impl State {
         let Layout { lock_dir, search_dirs, state_dir, .. } = self.layout.clone();
         let open = Directories::all(&lock_dir, &search_dirs);
         let mut open = open.map_err(|error| self.cannot_write(&error))?;
-        self.records = HolderRecords::open(&state_dir, open.own.directory.identity());
         let dir = state_dir.display();
+        let records = HolderRecords::open(&state_dir, open.own.directory.identity());
+        self.records = records.map_err(|error| self.without_state(&dir, &error))?;
         if self.records.is_everybodys() {
             let text = format!("no notes are kept in {dir}: every user may write there");
             self.say(Weight::Warning, text);
@@ -106,7 +107,15 @@ impl State {
                 self.records = HolderRecords::none();
             }
         }
-        Ok(open.gated(self.records.gate()))
+        let gate = self.records.gate().map_err(|error| self.without_state(&dir, &error))?;
+        Ok(open.gated(gate))
+    }
+
+    /// The state directory is there and cannot be used now: without its records and its gate, a living lock might be
+    /// broken.
+    fn without_state(&mut self, dir: &std::path::Display<'_>, error: &std::io::Error) -> Stop {
+        self.say(Weight::Warning, format!("busy: {dir} cannot be opened: {error}"));
+        Stop::Busy(None)
     }
 
     pub(super) fn say(&mut self, weight: Weight, text: String) {

@@ -229,8 +229,11 @@ fn take_one(state: &mut State, file: LockFile<'_>, claim: &Claim<'_>) -> Result<
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => return Err(state.stop_contended(file, Some(seen))),
             Err(error) => {
-                let help = "run lfpd as the owner of the locks, or give it CAP_FOWNER";
-                let text = format!("busy: {file} is stale ({stale}) but {error}; {help}");
+                let help = match error.is_not_permitted() {
+                    true => "; run lfpd as the owner of the locks, or give it CAP_FOWNER",
+                    false => "",
+                };
+                let text = format!("busy: {file} is stale ({stale}) but {error}{help}");
                 state.say(Weight::Warning, text);
                 return Err(Stop::Busy(None));
             }
