@@ -3,23 +3,22 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, dup2_stdin};
 
-use crate::command::inherited;
 use crate::exit::End;
 use crate::signals::{Sender, Signals, Woken, let_through, stop_here};
 use crate::standby::{end_of, once_more};
-use crate::sys::{self, Began};
+use crate::sys;
 
 /// The first argument of the process in the background. No program's command may be called so.
 const IN_BACKGROUND: &str = "run-in-background";
 
-/// The process in the background, as the one that started it sees it. It reads nothing (`/dev/null`).
+/// The process in the background, as the one that started it sees it.
 #[derive(Debug)]
 #[must_use]
 pub struct Background {
@@ -35,10 +34,8 @@ impl Background {
     /// No pipe or no process can be had.
     pub fn start(program: &str, words: &[OsString], signals: &Signals) -> io::Result<Self> {
         let (told, tell) = sys::line()?;
-        let child = once_more(program, IN_BACKGROUND, &tell, signals)?
-            .args(words)
-            .stdin(Stdio::null())
-            .spawn()?;
+        let mut child = once_more(program, IN_BACKGROUND)?;
+        let child = child.arg(signals.newly_held()).args(words).stdin(tell).spawn()?;
         Ok(Self { told: told.into(), child })
     }
 
@@ -68,16 +65,31 @@ impl Background {
 }
 
 /// Whether this process is one in the background ([`Background`]), by the arguments behind the program's name:
-/// then its own arguments, and what it tells when its command begins. Undoes what it inherited.
+/// then its own arguments, and what it tells when its command begins. Undoes what it inherited: standard input leads to
+/// its caller, and to nothing (`/dev/null`) from here on.
 #[must_use]
 pub fn in_background<S: AsRef<OsStr>>(
     mut words: impl Iterator<Item = S>,
 ) -> Option<(Vec<OsString>, Began)> {
     words.next().filter(|word| word.as_ref() == IN_BACKGROUND)?;
-    let (descriptor, held) = (words.next()?, words.next()?);
-    let number = inherited(descriptor.as_ref().to_str()?)?;
-    held.as_ref().to_str().and_then(let_through)?;
-    let began = Began::by(number)?;
+    words.next()?.as_ref().to_str().and_then(let_through)?;
+    let began = Began(io::stdin().as_fd().try_clone_to_owned().ok()?.into());
+    dup2_stdin(File::open("/dev/null").ok()?).ok()?;
     sys::path_is_handed_on();
     Some((words.map(|word| word.as_ref().to_owned()).collect(), began))
+}
+
+/// What tells a waiting caller that the command begins: one byte.
+#[derive(Debug)]
+#[must_use]
+pub struct Began(File);
+
+impl Began {
+    /// Tells it.
+    ///
+    /// # Errors
+    /// The caller that was to be told is gone.
+    pub fn tell(mut self) -> io::Result<()> {
+        self.0.write_all(b"1")
+    }
 }

@@ -83,26 +83,16 @@ pub(crate) fn word(additions: &[(&str, impl AsRef<str>)]) -> Vec<u8> {
 
 /// Reads [`word`]. `None`: the other side was gone before it had said it all.
 fn heard(text: &str) -> Option<Vec<(String, String)>> {
-    let text = text.strip_suffix('\0')?;
-    if text.is_empty() {
-        return Some(Vec::new());
-    }
-    let addition = |item: &str| {
-        let (name, value) = item.split_once('=')?;
-        Some((name.to_owned(), value.to_owned()))
-    };
-    text.strip_suffix('\0')?.split('\0').map(addition).collect()
+    let all = text.strip_suffix('\0').filter(|all| all.is_empty() || all.ends_with('\0'))?;
+    let additions = all.split_terminator('\0').map(|item| item.split_once('='));
+    additions.map(|it| it.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
-/// Waits for the word. Nothing at all means that the wrapper is gone, so nothing is held.
+/// Waits for the word. Nothing at all means that the wrapper is gone, so nothing is held. The descriptor was inherited
+/// for us alone, so it is none of the standard ones.
 fn listen(descriptor: &str) -> Option<Vec<(String, String)>> {
-    heard(&sys::hear(inherited(descriptor)?)?)
-}
-
-/// The number of a descriptor that was inherited for us alone, so none of the standard ones.
-pub(crate) fn inherited(descriptor: &str) -> Option<i32> {
     let digits = descriptor.bytes().all(|byte| byte.is_ascii_digit());
-    descriptor.parse().ok().filter(|number| digits && *number > 2)
+    heard(&sys::hear(descriptor.parse().ok().filter(|number| digits && *number > 2)?)?)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ mod sys;
 pub mod usage;
 
 #[cfg(unix)]
-pub use background::{Background, in_background};
+pub use background::{Background, Began, in_background};
 #[cfg(unix)]
 pub use command::{execute, take_over};
 pub use completions::{Shell, completions};
@@ -74,5 +74,3 @@ pub use refusal::Refusal;
 pub use signals::{Arrived, Sender, Signals, Woken, hold_off, is_ignored, pause, wait_while_read};
 #[cfg(unix)]
 pub use standby::{Beside, Running, Standby};
-#[cfg(unix)]
-pub use sys::Began;

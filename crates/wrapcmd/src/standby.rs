@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -52,9 +52,11 @@ impl Standby {
         signals: &Signals,
     ) -> io::Result<Self> {
         let (listen, tell) = sys::line()?;
-        let mut child = once_more(program, role(form), &listen, signals)?;
         // The child closes its end before it becomes the command.
-        let running = Running(child.args(command).spawn()?);
+        fcntl(&listen, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let mut child = once_more(program, role(form))?;
+        child.arg(listen.as_raw_fd().to_string()).arg(signals.newly_held()).args(command);
+        let running = Running(child.spawn()?);
         running.number().into_iter().for_each(|child| signals.expect(child));
         Ok(Self { tell, running })
     }
@@ -155,23 +157,12 @@ impl Drop for Running {
     }
 }
 
-/// This very program, to be started again under the name `program`, with the arguments that tell it
-/// its role and what it inherits: this descriptor, the only one besides those that were ours, and
-/// the signals that `signals` holds off. Its end can be waited for ([`end_of`]).
-pub(crate) fn once_more(
-    program: &str,
-    role: &str,
-    inherited: &OwnedFd,
-    signals: &Signals,
-) -> io::Result<Command> {
+/// This very program, to be started again under the name `program`, with the argument that tells it its role. Its end
+/// can be waited for ([`end_of`]).
+pub(crate) fn once_more(program: &str, role: &str) -> io::Result<Command> {
     reap_children();
-    fcntl(inherited.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
     let mut command = sys::itself()?;
-    command
-        .arg0(program)
-        .arg(role)
-        .arg(inherited.as_raw_fd().to_string())
-        .arg(signals.newly_held());
+    command.arg0(program).arg(role);
     Ok(command)
 }
 

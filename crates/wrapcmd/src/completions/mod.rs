@@ -28,7 +28,7 @@ pub fn completions(shell: Shell, command: &Command) -> String {
     let mut command = command.clone();
     command.build();
     let name = command.get_name();
-    let rows: Vec<String> = rows(&command).iter().map(|row| row.text(shell)).collect();
+    let rows: Vec<String> = rows(&command).iter().map(|row| text(row, shell)).collect();
     let table = rows.join("\n");
     let head = format!("# Completions of {name}, made from its command line.\n");
     match shell {
@@ -47,36 +47,28 @@ pub fn completions(shell: Shell, command: &Command) -> String {
     }
 }
 
-/// A line of the table: what is in a place of a command line.
-struct Row {
-    /// The command; `-` before it, `*` everywhere.
-    command: String,
-    /// The names of an option, the name of a command, or the number of a word; `+` for all further words.
-    names: String,
-    /// What the value is; see [`kind`]. `VERB` for a command, `-` for an option without a value, `FIRST` for an option that
-    /// takes the place of the first operand.
-    kind: String,
-    /// For people.
-    help: String,
+/// A line of the table, for a place of a command line:
+/// - the command; `-` before it, `*` everywhere;
+/// - the names of an option, the name of a command, or the number of a word; `+` for all further words;
+/// - what the value is, see [`kind`]; `VERB` for a command, `-` for an option without a value, `FIRST` for an option that
+///   takes the place of the first operand;
+/// - help for people.
+type Row = [String; 4];
+
+fn row_of(command: &str, names: &str, kind: String, help: Option<&StyledStr>) -> Row {
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    [command.to_owned(), names.to_owned(), kind, help]
 }
 
-impl Row {
-    fn new(command: &str, names: &str, kind: String, help: Option<&StyledStr>) -> Self {
-        let help = help.map(ToString::to_string).unwrap_or_default();
-        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        Self { command: command.to_owned(), names: names.to_owned(), kind, help }
-    }
-
-    fn text(&self, shell: Shell) -> String {
-        let Self { command, names, kind, help } = self;
-        match shell {
-            // It shows no help.
-            Shell::Bash => format!("{command} {names} {kind}"),
-            Shell::Zsh => format!("{command} {names} {kind} {help}").replace('\'', r"'\''"),
-            Shell::Fish => {
-                let text = format!("{command} {names} {kind} {help}");
-                format!("    '{}' \\", text.replace('\\', r"\\").replace('\'', r"\'"))
-            }
+fn text(row: &Row, shell: Shell) -> String {
+    let [command, names, kind, _] = row;
+    match shell {
+        // It shows no help.
+        Shell::Bash => format!("{command} {names} {kind}"),
+        Shell::Zsh => row.join(" ").replace('\'', r"'\''"),
+        Shell::Fish => {
+            format!("    '{}' \\", row.join(" ").replace('\\', r"\\").replace('\'', r"\'"))
         }
     }
 }
@@ -89,11 +81,11 @@ fn rows(program: &Command) -> Vec<Row> {
             row(command, it, kind(it))
         })
         .collect();
-    let verb = |it: &&Command| Row::new("-", it.get_name(), "VERB".to_owned(), it.get_about());
+    let verb = |it: &&Command| row_of("-", it.get_name(), "VERB".to_owned(), it.get_about());
     rows.extend(verbs.iter().map(verb));
     if verbs.iter().any(|it| it.get_name() == "help") {
         let names: Vec<&str> = verbs.iter().map(|it| it.get_name()).collect();
-        rows.push(Row::new("help", "1", format!("={}", names.join(",")), None));
+        rows.push(row_of("help", "1", format!("={}", names.join(",")), None));
     }
     for verb in &verbs {
         let own = arguments(verb).filter(|it| !it.is_global_set() && it.get_id() != "help");
@@ -123,7 +115,7 @@ fn row(command: &str, argument: &Arg, kind: String) -> Row {
             short.into_iter().chain(long).collect::<Vec<_>>().join(",")
         }
     };
-    Row::new(command, &names, kind, argument.get_help())
+    row_of(command, &names, kind, argument.get_help())
 }
 
 /// What to offer for a value: the ports of this machine, files, directories, a command with its arguments, a list of

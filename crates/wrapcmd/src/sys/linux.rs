@@ -1,15 +1,13 @@
 //! Linux: signalfd(2), proc(5).
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
 
-use nix::fcntl::OFlag;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::{Arrived, Sender, WORD_BYTES, hand_on_path};
+use super::{Arrived, Sender, hand_on_path};
 
 /// Signals that are held off, readable.
 #[derive(Debug)]
@@ -49,42 +47,6 @@ pub(crate) fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-/// What passes the word: the end that a child reads, and the other.
-pub(crate) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(nix::unistd::pipe2(OFlag::O_CLOEXEC)?)
-}
-
-/// In the child: all that comes through an inherited descriptor, which is closed.
-pub(crate) fn hear(number: i32) -> Option<String> {
-    let pipe = File::open(format!("/proc/self/fd/{number}")).ok()?;
-    nix::unistd::close(number).ok()?;
-    let mut text = String::new();
-    pipe.take(WORD_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
-}
-
-/// What tells a waiting caller that the command begins: one byte.
-#[derive(Debug)]
-#[must_use]
-pub struct Began(File);
-
-impl Began {
-    /// By an inherited descriptor, which nobody else inherits then.
-    pub(crate) fn by(number: i32) -> Option<Self> {
-        let pipe = File::options().write(true).open(format!("/proc/self/fd/{number}")).ok()?;
-        nix::unistd::close(number).ok()?;
-        Some(Self(pipe))
-    }
-
-    /// Tells it.
-    ///
-    /// # Errors
-    /// The caller that was to be told is gone.
-    pub fn tell(mut self) -> io::Result<()> {
-        self.0.write_all(b"1")
-    }
 }
 
 /// This very program, to be started with fork(2) and execvp(3): posix_spawn(3), which the standard

@@ -1,9 +1,13 @@
 //! What a wrapper asks of the operating system: one file for each kind of system.
 
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
+use nix::sys::socket::{MsgFlags, recv};
 #[cfg(not(target_os = "openbsd"))]
 use nix::unistd::Pid;
 #[cfg(not(target_os = "openbsd"))]
@@ -15,12 +19,11 @@ use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
 #[cfg_attr(not(target_os = "linux"), path = "unix.rs")]
 mod own;
 
-pub use own::Began;
 #[cfg(target_os = "openbsd")]
 pub(crate) use own::has_ended;
 #[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
 pub(crate) use own::was_stopped;
-pub(crate) use own::{Caught, hear, ignored, itself, line};
+pub(crate) use own::{Caught, ignored, itself};
 
 /// Where a process that was started by [`itself`] finds the PATH that is not its own.
 pub(crate) const REAL_PATH: &str = "WRAPCMD_PATH";
@@ -63,7 +66,27 @@ pub enum Sender {
 /// As much is read of what passes from the wrapper to the process that stands by: more than execve(2)
 /// takes of one variable (`MAX_ARG_STRLEN`, 128 KiB), so that whatever is too long is refused there,
 /// with words.
-const WORD_BYTES: u64 = 1 << 18;
+const WORD_BYTES: usize = 1 << 18;
+
+/// What passes the word: the end that a child inherits, and the other. A socket, which can be read by its number.
+pub(crate) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
+    UnixStream::pair().map(|(inherited, other)| (inherited.into(), other.into()))
+}
+
+/// In the child: all that comes through an inherited descriptor, which is closed.
+pub(crate) fn hear(number: i32) -> Option<String> {
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    while text.len() < WORD_BYTES {
+        match recv(number, &mut piece, MsgFlags::empty()) {
+            Ok(0) => break,
+            Ok(length) => text.extend_from_slice(piece.get(..length)?),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+    }
+    nix::unistd::close(number).ok()?;
+    String::from_utf8(text).ok()
+}
 
 /// Whether a terminal, or a program that acts like one, has stopped a child since this was asked last. SIGSTOP is not a
 /// request to stop the wrapper as well.

@@ -1,7 +1,7 @@
 //! Other systems than Linux, by functions that most of them have. Type-checked, never run so far.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
@@ -9,11 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::socket::{MsgFlags, recv, send};
 #[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
 use nix::unistd::Pid;
 
-use super::{Arrived, Sender, WORD_BYTES, hand_on_path};
+use super::{Arrived, Sender, hand_on_path};
 
 /// Signals that are held off, readable: a thread waits for them (sigwait(2)) and passes them on.
 #[derive(Debug)]
@@ -92,51 +91,6 @@ pub(crate) fn has_ended(child: Pid) -> bool {
             let refused = |event: &KEvent| i32::try_from(event.data()) == Ok(Errno::ESRCH as i32);
             told.iter().take(count).any(refused)
         }
-    }
-}
-
-/// What passes the word: the end that a child reads, and the other. A socket, which can be read by
-/// its number.
-pub(crate) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (listen, tell) = UnixStream::pair()?;
-    Ok((listen.into(), tell.into()))
-}
-
-/// In the child: all that comes through an inherited descriptor, which is closed.
-pub(crate) fn hear(number: i32) -> Option<String> {
-    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
-        match recv(number, &mut piece, MsgFlags::empty()) {
-            Ok(0) => break,
-            Ok(length) => text.extend_from_slice(piece.get(..length)?),
-            Err(Errno::EINTR) => {}
-            Err(_) => return None,
-        }
-        if u64::try_from(text.len()).ok()? >= WORD_BYTES {
-            break;
-        }
-    }
-    nix::unistd::close(number).ok()?;
-    String::from_utf8(text).ok()
-}
-
-/// What tells a waiting caller that the command begins: one byte, by an inherited descriptor.
-#[derive(Debug)]
-#[must_use]
-pub struct Began(i32);
-
-impl Began {
-    pub(crate) fn by(number: i32) -> Option<Self> {
-        Some(Self(number))
-    }
-
-    /// Tells it.
-    ///
-    /// # Errors
-    /// The caller that was to be told is gone.
-    pub fn tell(self) -> io::Result<()> {
-        send(self.0, b"1", MsgFlags::empty())?;
-        Ok(nix::unistd::close(self.0)?)
     }
 }
 
