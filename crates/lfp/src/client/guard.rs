@@ -47,6 +47,7 @@ pub fn lock_at(
 /// A serial port that belongs to this process until the value is dropped, or until the process ends.
 ///
 /// A child that was forked does not have the lock, and does not release it.
+#[derive(Debug)]
 #[must_use = "the port is released at once"]
 pub struct PortLock {
     request: Request,
@@ -86,12 +87,6 @@ pub enum LockError {
         /// What went wrong.
         error: Error,
     },
-}
-
-impl fmt::Debug for PortLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PortLock").field("request", &self.request).finish_non_exhaustive()
-    }
 }
 
 impl PortLock {

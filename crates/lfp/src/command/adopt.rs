@@ -2,14 +2,16 @@
 //! same name that comes first in `PATH`; and `--undo`.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
 use super::arguments::Adopt;
+use super::executable::in_path;
 use super::outcome::Failure;
 use super::output::Output;
 use super::shim;
@@ -79,13 +81,9 @@ fn undo(program: &str, wrapper: &Path) -> Result<(), Failure> {
 
 /// The program that is found without us.
 fn original(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    let found =
-        env::split_paths(&path).filter(|place| place.is_absolute() && place != Path::new(PLACE));
-    found.map(|place| place.join(name)).find(|path| {
-        let is_program = |it: fs::Metadata| it.is_file() && it.mode() & 0o111 != 0;
-        path.metadata().is_ok_and(is_program) && !is_ours(path)
-    })
+    let is_place = |path: &PathBuf| path.parent() == Some(Path::new(PLACE));
+    let mut found = in_path(OsStr::new(name)).into_iter();
+    found.find(|path| path.is_absolute() && !is_place(path) && !is_ours(path))
 }
 
 fn is_ours(path: &Path) -> bool {

@@ -153,8 +153,9 @@ pub(super) struct Who {
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) devices: Vec<DeviceName>,
 
-    #[command(flatten)]
-    pub(super) times: Times,
+    /// Show the table again whenever it changes
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(super) watch: bool,
 }
 
 #[derive(Args, Debug)]
@@ -163,13 +164,6 @@ pub(super) struct List {
     #[arg(short, long)]
     pub(super) all: bool,
 
-    #[command(flatten)]
-    pub(super) times: Times,
-}
-
-/// How often to show it.
-#[derive(Args, Clone, Copy, Debug)]
-pub(super) struct Times {
     /// Show the table again whenever it changes
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) watch: bool,

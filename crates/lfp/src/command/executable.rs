@@ -28,18 +28,12 @@ use crate::sys::{gains_nothing, has_capabilities};
 /// header of ELF is shorter.
 const HEAD_BYTES: usize = 256;
 
-/// The longest path of a loader (`PATH_MAX`).
-const PATH_BYTES: u64 = 4096;
-
-/// The kernel starts no program with more bytes of program headers (`load_elf_phdrs`), and none whose count stands in a
-/// section header (`PN_XNUM`).
-const HEADERS_BYTES: u64 = 65536;
-
 /// The length of a program header of 64 bits, which the kernel insists on.
 const SEGMENT_BYTES: usize = 56;
 
-/// A table for the loader has a few dozen entries of 16 bytes.
-const DYNAMIC_BYTES: u64 = 65536;
+/// The kernel starts no program with more bytes of program headers (`load_elf_phdrs`), so with none whose count stands in
+/// a section header (`PN_XNUM`). The path of a loader and its table, of a few dozen entries, are shorter.
+const PART_BYTES: u64 = 65536;
 
 /// This processor in `e_machine`: those that the preloaded library is made for.
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
@@ -123,12 +117,15 @@ impl Executable {
 }
 
 fn find(name: &OsStr) -> Option<PathBuf> {
-    if name.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(name));
-    }
+    let is_path = name.as_bytes().contains(&b'/');
+    if is_path { Some(PathBuf::from(name)) } else { in_path(name).into_iter().next() }
+}
+
+/// The programs of this name in `PATH`, in their order.
+pub(super) fn in_path(name: &OsStr) -> Vec<PathBuf> {
     let places = env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
-    let mut paths = env::split_paths(&places).map(|place| place.join(name));
-    paths.find(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
+    let is_program = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    env::split_paths(&places).map(|place| place.join(name)).filter(is_program).collect()
 }
 
 /// Nothing but a regular file, and without waiting for anybody.
@@ -177,18 +174,18 @@ fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
     if header.e_phnum != 0 && usize::from(header.e_phentsize) != SEGMENT_BYTES {
         return None;
     }
-    let headers = read(file, header.e_phoff, size, HEADERS_BYTES)?;
+    let headers = read(file, header.e_phoff, size)?;
     let segments: SegmentTable<'_, _> = ParsingTable::new(LittleEndian, Class::ELF64, &headers);
     let segments: Vec<ProgramHeader> = segments.iter().collect();
     let of_type = |kind| segments.iter().find(|it| it.p_type == kind);
     let Some(loader) = of_type(abi::PT_INTERP) else { return Some(Obstacle::Static) };
-    let path = read(file, loader.p_offset, loader.p_filesz, PATH_BYTES).filter(|it| !it.is_empty());
+    let path = read(file, loader.p_offset, loader.p_filesz).filter(|it| !it.is_empty());
     if !is_ours(&path?) {
         return Some(Obstacle::OtherLibrary);
     }
     // AddressSanitizer is in it, or is to be loaded for it: then it ends at once where another library comes first.
     let dynamic = of_type(abi::PT_DYNAMIC)?;
-    let dynamic = read(file, dynamic.p_offset, dynamic.p_filesz, DYNAMIC_BYTES)?;
+    let dynamic = read(file, dynamic.p_offset, dynamic.p_filesz)?;
     let dynamic: DynamicTable<'_, _> = ParsingTable::new(LittleEndian, Class::ELF64, &dynamic);
     let entry = |tag| dynamic.iter().find(|it| it.d_tag == tag).map(|it: Dyn| it.d_val());
     let (address, size) = (entry(abi::DT_STRTAB)?, entry(abi::DT_STRSZ)?);
@@ -196,9 +193,9 @@ fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
     contains(file, names, size, &[b"__asan_init"]).then_some(Obstacle::Sanitizer)
 }
 
-/// The bytes of a part of a file that is there as a whole and is no longer than `most`.
-fn read(file: &File, offset: u64, size: u64, most: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= most)?];
+/// The bytes of a part of a file that is there as a whole and is not too long.
+fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= PART_BYTES)?];
     file.read_exact_at(&mut bytes, offset).ok()?;
     Some(bytes)
 }

@@ -50,6 +50,9 @@ pub(super) fn wait(
         Wait { request, deadline, signals, news, reached: false, absences: 0, pause: FIRST_PAUSE };
     let patient = !wait.is_over();
     let waited = loop {
+        if let Some(signal) = signals.and_then(Signals::ending) {
+            break Waited::Interrupted(signal);
+        }
         broker.be_patient(patience(wait.deadline));
         let step = match broker {
             Broker::Service(service) if patient && service.has_queue => wait.queue(service),
@@ -157,9 +160,6 @@ impl Wait<'_, '_> {
 
     /// Waits in the service's queue. `None`: not decided yet.
     fn queue(&mut self, service: &mut Service) -> Option<Waited> {
-        if let Some(signal) = self.signals.and_then(Signals::ending) {
-            return Some(Waited::Interrupted(signal));
-        }
         let time = left(self.deadline).unwrap_or(Duration::MAX);
         let Request { device, pid } = self.request;
         if let Err(trouble) = service.ask(|client| client.begin_wait(device, *pid, time)) {
@@ -245,14 +245,12 @@ impl Wait<'_, '_> {
         if self.absences > ABSENCES {
             return Some(Waited::Answered(Err(trouble)));
         }
-        self.rest(ABSENCE_PAUSE)
+        self.rest(ABSENCE_PAUSE);
+        None
     }
 
     /// Asks once, and rests a while if it was in vain.
     fn try_again(&mut self, broker: &mut Broker) -> Option<Waited> {
-        if let Some(signal) = self.signals.and_then(Signals::ending) {
-            return Some(Waited::Interrupted(signal));
-        }
         match broker.lock(self.request) {
             Ok(Outcome::Busy) => {
                 self.reached = true;
@@ -266,14 +264,14 @@ impl Wait<'_, '_> {
         }
         let pause = self.pause;
         self.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
-        self.rest(pause)
+        self.rest(pause);
+        None
     }
 
     /// A pause that a signal ends.
-    fn rest(&mut self, pause: Duration) -> Option<Waited> {
+    fn rest(&mut self, pause: Duration) {
         self.news.tell_if_due();
         let pause = left(self.deadline).map_or(pause, |left| left.min(pause));
         wrapcmd::pause(self.signals, None, Some(pause));
-        self.signals.and_then(Signals::ending).map(Waited::Interrupted)
     }
 }
