@@ -31,7 +31,8 @@ pub struct Session {
 pub enum Step {
     /// Send these bytes, in one write.
     Send(String),
-    /// Do this, if the peer may ask for it, then [`Session::answer`]; or [`Session::dismiss`] a web browser.
+    /// The client asks for this. Do it if the peer may, then call [`Session::answer`]. For a web browser, call
+    /// [`Session::dismiss`].
     Ask(Command),
     /// Bring more bytes.
     Receive,

@@ -67,14 +67,15 @@ impl Authority {
         let pid = self.meant(peer, request)?;
         let (owner, alive) = (|| process::owner(pid), || process::lives(pid));
         let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
-        named.map(|()| pid).map_err(|why| refused(request, why))
+        named.map(|()| pid).map_err(|why| refused(&Request { pid, ..request.clone() }, why))
     }
 
     /// The process that a peer means by a number, if it may release what anybody has.
     pub(super) fn forced(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
         let pid = self.meant(peer, request)?;
         let may = peer.is_root() || self.force_group.is_some_and(|group| peer.is_in(group));
-        may.then_some(pid).ok_or_else(|| refused(request, Refusal::NoForce))
+        let refusal = || refused(&Request { pid, ..request.clone() }, Refusal::NoForce);
+        may.then_some(pid).ok_or_else(refusal)
     }
 
     /// The right to a device of a process that is named as it is numbered here: for the first attempt

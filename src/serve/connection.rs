@@ -22,7 +22,7 @@ use ttylock::{Answer, Backoff, DeviceName};
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(super) session: Session,
-    /// A stranger is none, and has a session in which nothing is asked.
+    /// `None` for a stranger, whose session is one refusal.
     pub(super) peer: Option<Peer>,
     pub(super) id: Token,
     /// The attempts at the request that is being answered.

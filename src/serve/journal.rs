@@ -58,7 +58,8 @@ impl Journal {
             Ordering::Less => self.log.record(severity, &line),
             Ordering::Equal => {
                 let uid = user.map_or_else(|| "an unknown user".to_owned(), |u| format!("uid {u}"));
-                let text = format_args!("more lines about {uid} are left out for a minute");
+                let text =
+                    format!("further lines about {uid} are left out until this minute is over");
                 self.log.record(Severity::Warning, &text);
             }
             Ordering::Greater => {}

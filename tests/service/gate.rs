@@ -326,7 +326,8 @@ fn a_service_that_cannot_open_the_gate_breaks_nothing(
     assert_eq!(ground.locks(), ["LCK..ttyS1"]);
 }
 
-/// What has the name of the gate is not one: another user's file, or no file at all.
+/// What has the name of the gate is not one: another user's file, or no file at all. Nothing is broken then, neither a
+/// lock that is going to be written nor one in a searched directory, which only its maker's `flock(2)` shows to be alive.
 #[rstest]
 #[case::a_strangers(|gate: &Path| std::os::unix::fs::chown(gate, Some(STRANGER), None).unwrap())]
 #[case::open_to_others(|gate: &Path| fs::set_permissions(gate, Permissions::from_mode(0o666)).unwrap())]
@@ -335,18 +336,28 @@ fn a_service_that_cannot_open_the_gate_breaks_nothing(
     fs::create_dir(gate).unwrap();
 })]
 #[ignore = "needs root: tests/run"]
-fn what_is_no_gate_is_not_passed_by(#[case] spoil: fn(&Path)) {
+fn what_is_no_gate_is_not_passed_by(
+    #[case] spoil: fn(&Path),
+    #[values("lock", "other")] directory: &str,
+) {
     let ground = Ground::new();
-    let file = ground.path("lock/LCK..ttyS1");
-    let plant = || fs::write(&file, format!("{GONE:>10}\n")).unwrap();
+    let file = ground.path(directory).join("LCK..ttyS1");
+    let stale = format!("{GONE:>10}\n");
+    let plant = || fs::write(&file, &stale).unwrap();
     let mut session = Asked::Session(Wire::greeted(&ground));
     plant();
     assert_eq!(session.ask("lock", "ttyS1"), DONE);
     assert_eq!(session.ask("unlock", "ttyS1"), DONE);
-    for entry in fs::read_dir(ground.path("state")).unwrap() {
-        spoil(&entry.unwrap().path());
+    for lane in 0..8 {
+        let gate = ground.path(&format!("state/gate.{lane}"));
+        File::create(&gate).unwrap().set_permissions(Permissions::from_mode(0o600)).unwrap();
+        spoil(&gate);
     }
     plant();
+    let made = File::open(&file).unwrap();
+    let _maker =
+        (directory == "other").then(|| Flock::lock(made, FlockArg::LockExclusiveNonblock).unwrap());
     assert_eq!(session.ask("lock", "ttyS1"), BUSY);
-    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{GONE:>10}\n"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), stale);
+    assert_eq!(ground.locks().len(), usize::from(directory == "lock"));
 }

@@ -1,5 +1,6 @@
 //! A future that waits for a semaphore, for any async runtime. A thread does the waiting; it ends when the
-//! future is dropped.
+//! future is dropped. The thread that it may have started for a waiter in front ([`Semaphore::acquire`]) ends with
+//! that waiter.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -108,8 +108,9 @@ impl Semaphore {
     /// A release wakes the next waiter at once (inotify(7)). Waiters take turns, first come, first
     /// served; a waiter that is killed or stopped keeps nobody waiting.
     ///
-    /// Behind another waiter this starts a thread that blocks in flock(2), as nothing else tells of its end. A wait that is over leaves it to the next, until that waiter ends: one thread and
-    /// four descriptors for each such waiter at most.
+    /// Behind another waiter, this starts a thread that blocks in flock(2), because nothing else tells when that waiter
+    /// ends. If this wait is over first, the thread stays for the next wait. So there are at most one thread and four
+    /// descriptors for each such waiter.
     ///
     /// # Errors
     /// [`Error::Timeout`]; otherwise as [`try_acquire`](Self::try_acquire).

@@ -65,7 +65,7 @@ pub(crate) enum Ports {
     Must,
 }
 
-/// To be called when the library has been loaded, before any call of the program.
+/// The settings. They are read when the library is loaded, or by an earlier call.
 pub(crate) fn settings() -> &'static Settings {
     SETTINGS.get_or_init(read)
 }

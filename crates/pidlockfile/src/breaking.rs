@@ -178,7 +178,8 @@ impl Directory {
     /// in the gate, and the caller may [`Judged::go_past`] it.
     ///
     /// # Errors
-    /// [`Step::Exclude`] with the system's reason.
+    /// [`Step::Enter`] or [`Step::Exclude`] with the system's reason. After the first, the caller must not break or
+    /// remove the file: another process may be at it.
     pub fn hold(&self, name: &Name, judged: &mut Judged) -> Result<Attempt, Error> {
         let failed = Error::at(Step::Exclude, name);
         if !self.enter(name, judged)? {
@@ -236,7 +237,7 @@ impl Directory {
     /// Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone.
     fn enter(&self, name: &Name, judged: &mut Judged) -> Result<bool, Error> {
         if let (None, Some(gate)) = (&judged.passage, &self.gate) {
-            match gate.try_enter(judged.identity()).map_err(Error::at(Step::Exclude, name))? {
+            match gate.try_enter(judged.identity()).map_err(Error::at(Step::Enter, name))? {
                 Entry::Inside(passage) => judged.passage = Some(passage),
                 Entry::Occupied => return Ok(false),
                 Entry::NoGate => {}

@@ -31,6 +31,8 @@ pub enum Step {
     Prepare,
     /// Giving the lock its name.
     Publish,
+    /// Entering the gate.
+    Enter,
     /// Excluding other breakers of the same file.
     Exclude,
     /// Taking a stale lock out of its place.
@@ -80,6 +82,7 @@ impl Step {
                 ("preparing a temporary file for", temporary)
             }
             Self::Publish => ("publishing", "cannot be published"),
+            Self::Enter => ("entering the gate for", "the gate cannot be entered"),
             Self::Exclude => ("excluding other breakers of", "other breakers cannot be excluded"),
             Self::Break => ("breaking", "cannot be broken"),
             Self::Remove => ("removing", "cannot be removed"),

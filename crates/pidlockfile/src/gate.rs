@@ -39,7 +39,7 @@ pub(crate) enum Entry {
     Inside(Flocked),
     /// Another process is inside.
     Occupied,
-    /// This process may not enter, or the directory is gone: for it, there is no gate.
+    /// This process may not enter the gate, or the gate's directory is gone. It goes on without the gate.
     NoGate,
 }
 

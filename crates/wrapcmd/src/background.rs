@@ -31,7 +31,7 @@ impl Background {
     /// with [`crate::take_over`] and then ask [`in_background`].
     ///
     /// # Errors
-    /// No pipe or no process can be had.
+    /// No socket or no process can be had.
     pub fn start(program: &str, words: &[OsString], signals: &Signals) -> io::Result<Self> {
         let (told, tell) = sys::line()?;
         let mut child = once_more(program, IN_BACKGROUND)?;

@@ -4,8 +4,8 @@
 //! wrapper is killed: the command is at work, and the lock is stale the moment it ends. For that
 //! the process must exist before the lock does. So the wrapper starts itself again as a process
 //! that stands by ([`Standby`]), takes the lock in that process's name, and gives the word over a
-//! pipe; the process then becomes the command (execve(2) keeps the number and the start time). If
-//! the wrapper dies first, the pipe closes and the command never runs.
+//! socket; the process then becomes the command (execve(2) keeps the number and the start time). If
+//! the wrapper dies first, the socket closes and the command never runs.
 //!
 //! Meanwhile the wrapper's signals are something to wait for ([`Signals`]), so that none arrives
 //! between taking a lock and knowing that it was taken, and all that arrive are handed on.
@@ -13,7 +13,7 @@
 //! A wrapper can go on in the background ([`Background`]): it takes what is to be taken and minds the command, while
 //! the process that was started first returns.
 //!
-//! This crate holds nothing itself, writes nothing to any descriptor but its pipe, and never
+//! This crate holds nothing itself, writes nothing to any descriptor but its socket, and never
 //! starts a command by way of a shell.
 //!
 //! On Windows a process cannot become another program; of this crate there is what concerns words and exit codes.

@@ -23,7 +23,7 @@ use crate::sys;
 /// A process that waits for the word to become a command. Without the word it ends by itself and
 /// the command never runs.
 ///
-/// Fields drop in this order: the pipe closes, which ends the process, and only then is it waited
+/// Fields drop in this order: the socket closes, which ends the process, and only then is it waited
 /// for.
 #[derive(Debug)]
 #[must_use]
@@ -44,7 +44,7 @@ impl Standby {
     /// the command cannot be executed.
     ///
     /// # Errors
-    /// No pipe or no process can be had.
+    /// No socket or no process can be had.
     pub fn start(
         program: &str,
         command: &[OsString],

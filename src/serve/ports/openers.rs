@@ -226,8 +226,8 @@ impl Openers {
         Some(Wish::Release { port, pid: who.pid })
     }
 
-    /// What became of the wish for a lock: done, busy because another process has it, denied because this one has a lock
-    /// or is to have none; or why it is not known yet. False if the process has closed the port meanwhile.
+    /// Notes the outcome of a wish for a lock. Done: the process has it. Busy: another process has it. Denied: this one
+    /// has a lock already, or gets none. Err: it is not known yet, and why. False if it has closed the port meanwhile.
     #[must_use]
     pub(in crate::serve) fn settle(
         &mut self,

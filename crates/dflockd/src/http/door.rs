@@ -23,8 +23,8 @@ use tokio_rustls::TlsAcceptor;
 const MAX_CONNECTIONS: usize = 64;
 /// The time for the TLS handshake, for the head of one request, and for silence between requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The time in which the peer must accept some of an answer (tcp(7), `TCP_USER_TIMEOUT`). Other systems have no such
-/// limit: there, a connection that accepts nothing stays until it must make room.
+/// The kernel ends a connection whose peer accepts no part of an answer for so long (`TCP_USER_TIMEOUT`, tcp(7)). Linux
+/// only: elsewhere such a connection stays until a new one needs its seat.
 #[cfg(target_os = "linux")]
 const WRITE_TIME: Duration = Duration::from_secs(10);
 /// The longest head of a request, and the size of the buffer for an answer.

@@ -112,7 +112,8 @@ impl Listener {
 }
 
 impl Door {
-    /// A Unix socket is one like others: recv(2), send(2), shutdown(2) and epoll(7) are the same for both families.
+    /// The rest of the server treats a Unix socket as a `TcpStream`: recv(2), send(2), shutdown(2) and epoll(7) work alike
+    /// for both.
     async fn next(&self) -> io::Result<(TcpStream, Peer)> {
         match self {
             Self::Tcp(listener) => {

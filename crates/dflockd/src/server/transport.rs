@@ -246,7 +246,7 @@ impl Transport {
     pub(super) fn probe(&mut self) {
         let was_probed = std::mem::replace(&mut self.probed, true);
         if let (Stream::Socket(socket), false) = (&self.stream, was_probed) {
-            // The peer of a Unix socket has no such address.
+            // On a Unix socket this fails: urgent data would be ordinary data there.
             if socket.peer_addr().is_ok() {
                 // A failure shows itself as readiness, which is watched.
                 let _ = SockRef::from(socket).send_out_of_band(b"\n");

@@ -1,5 +1,5 @@
-//! Wall clocks that are a minute fast or slow, and step, for servers that run under libfaketime. Like anybody who sets a
-//! clock, this leaves alone the clock that measures how much time has passed.
+//! Wall clocks that are a minute fast or slow, and step, for servers that run under libfaketime. The
+//! clock that measures elapsed time stays right, as when an administrator sets the time.
 
 use std::cell::Cell;
 use std::os::unix::fs::FileExt;

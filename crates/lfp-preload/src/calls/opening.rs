@@ -92,8 +92,8 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
     settle(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
 }
 
-/// Makes a call that opens, in ports mode under the lock of a port. `descriptor` is that of the result, or negative where
-/// the call has failed. None: the call was not made, and errno says why.
+/// Makes a call that opens; in ports mode, takes the lock of the port first. `descriptor` tells the descriptor of the
+/// result, negative if the call has failed. `None`: the call was not made, and errno says why.
 ///
 /// # Safety
 /// `path` is what the real call gets.

@@ -82,7 +82,7 @@ fn undo(program: &str, wrapper: &Path) -> Result<(), Failure> {
 /// The program that is found without us.
 fn original(name: &str) -> Option<PathBuf> {
     let is_place = |path: &PathBuf| path.parent() == Some(Path::new(PLACE));
-    let mut found = in_path(OsStr::new(name)).into_iter();
+    let mut found = in_path(OsStr::new(name));
     found.find(|path| path.is_absolute() && !is_place(path) && !is_ours(path))
 }
 

@@ -118,14 +118,15 @@ impl Executable {
 
 fn find(name: &OsStr) -> Option<PathBuf> {
     let is_path = name.as_bytes().contains(&b'/');
-    if is_path { Some(PathBuf::from(name)) } else { in_path(name).into_iter().next() }
+    if is_path { Some(PathBuf::from(name)) } else { in_path(name).next() }
 }
 
-/// The programs of this name in `PATH`, in their order.
-pub(super) fn in_path(name: &OsStr) -> Vec<PathBuf> {
+/// The programs of this name in `PATH`, in their order. A directory is looked at when its turn comes.
+pub(super) fn in_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
     let places = env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     let is_program = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
-    env::split_paths(&places).map(|place| place.join(name)).filter(is_program).collect()
+    let paths: Vec<PathBuf> = env::split_paths(&places).map(|place| place.join(name)).collect();
+    paths.into_iter().filter(is_program)
 }
 
 /// Nothing but a regular file, and without waiting for anybody.

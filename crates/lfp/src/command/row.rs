@@ -1,5 +1,6 @@
 //! A holder as it is shown to people and programs.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,6 +27,8 @@ pub(super) struct Row {
 /// Holders as they are shown, with the names of users.
 pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
     let now = SystemTime::now();
+    let mut names: HashMap<u32, Option<String>> = HashMap::new();
+    let mut name = |uid: u32| names.entry(uid).or_insert_with(|| user_name(uid)).clone();
     holders
         .iter()
         .map(|holder| Row {
@@ -35,11 +38,11 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
                 ..holder.clone()
             },
             file: holder.scheme.file().map(|path| printable(&path.to_string_lossy())),
-            user: holder.user.and_then(user_name),
+            user: holder.user.and_then(&mut name),
             owner: holder
                 .owner
                 .filter(|_| holder.user.is_none())
-                .map(|uid| user_name(uid).unwrap_or_else(|| uid.to_string())),
+                .map(|uid| name(uid).unwrap_or_else(|| uid.to_string())),
             age: holder.since.and_then(|since| now.duration_since(since).ok()),
             remedy: None,
         })

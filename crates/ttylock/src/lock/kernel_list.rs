@@ -51,8 +51,8 @@ const AGREEING: usize = 3;
 /// and if these vanish before the next read, the first piece looks like all of the list.
 const WHOLE_READINGS: usize = 2;
 
-/// After this time, no other reading of a list begins that has been read often enough ([`LEAST`], [`LEAST_LONG`]): a
-/// stranger's locks must not delay an answer much.
+/// A list that has been read often enough ([`LEAST`], [`LEAST_LONG`]) is not read again after this time: a stranger's
+/// locks must not delay an answer much.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 /// The number of readings that are made however long they take. Where 5,000 of 25,000 locks came and went on a busy

@@ -305,8 +305,11 @@ impl Table {
         guards.forget_the_gone(pid, machine);
         let mut gone = watched.of_number(pid);
         gone.retain(|who| machine.fate(who).is_over());
-        if let (false, Ok(open)) = (gone.is_empty(), self.state.open()) {
-            gone.iter().for_each(|who| daemon::remove_dead(&open.own, &mut self.state, who));
+        for who in &gone {
+            match self.state.open() {
+                Ok(open) => daemon::remove_dead(&open.own, &mut self.state, who),
+                Err(_) => self.state.watched.clear(who, Instant::now(), |_, _| true),
+            }
         }
         self.take_events()
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status};
+use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status, Step};
 
 use super::handover;
 use super::state::{State, TEMPORARY};
@@ -96,6 +96,11 @@ impl State {
         #[cfg(test)]
         meanwhile::comes(Moment::BeforeHold);
         match file.place.directory.hold(file.name, judged) {
+            Err(error) if error.step == Step::Enter => {
+                let dir = self.layout.state_dir.display();
+                self.say(Weight::Warning, format!("busy: {file}: {error}; see gate.* in {dir}"));
+                return Err(Busy::Changing(None));
+            }
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
             Ok(Attempt::Contended) if decides => {}
@@ -214,7 +219,7 @@ impl State {
             Ok(other) => other,
             Err(error) => {
                 self.say(Weight::Warning, format!("ignored {file}: {stale}; {error}"));
-                Attempt::Done(())
+                if error.step == Step::Enter { Attempt::Contended } else { Attempt::Done(()) }
             }
         }
     }

@@ -131,7 +131,7 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
         state.backoff = backoff;
         match state.examine(file) {
             Ok(None) => false,
-            Err(busy) => matches!(busy, Busy::NotYet(_)),
+            Err(busy) => matches!(busy, Busy::NotYet(_) | Busy::Changing(None)),
             Ok(Some((judged, stale))) => state.remove(file, judged, stale) != Attempt::Done(()),
         }
     });

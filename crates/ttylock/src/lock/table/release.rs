@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
+use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status, Step};
 
 use super::classify::{Busy, Classification, Stale};
 use super::state::State;
@@ -186,7 +186,9 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
             }
             Err(error) => {
                 state.say(Weight::Warning, format!("left {file}: {error}"));
-                return came_to(is_own, Err(Stop::Denied));
+                let is_for_now = error.step == Step::Enter;
+                let stop = if is_for_now { Stop::Busy(None) } else { Stop::Denied };
+                return came_to(is_own, Err(stop));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use pidlockfile::process::{Fate, ProcessIdentity, Start};
 use pidlockfile::{Found, Pid, process};
 
+use super::Stop;
 use super::classify::{Busy, pid_in};
 use super::resolve;
 use super::state::State;
@@ -78,9 +79,10 @@ fn survey_lock_files(
     let (resolved, lock_names) = names_of(state, device)?;
     let real = resolved.real().to_owned();
     let mut holders = Vec::new();
-    let is_complete = Instant::now() < by;
     // Without lock directories, holders of other kinds are found.
-    let open = state.open().ok().filter(|_| is_complete);
+    let open = state.open();
+    let is_complete = Instant::now() < by && !matches!(open, Err(Stop::Busy(_)));
+    let open = open.ok().filter(|_| is_complete);
     for place in open.iter().flat_map(|open| open.each()) {
         for name in lock_names.all() {
             holders.extend(holders_by_file(state, place.file(name), &real));
@@ -94,8 +96,9 @@ fn survey_lock_files(
 
 /// See [`super::Table::all_lock_files`].
 pub(super) fn all_lock_files(state: &mut State, devices: &[(String, Node)], by: Instant) -> Survey {
-    let (mut holders, mut is_complete) = (Vec::new(), true);
-    let open = state.open().ok();
+    let mut holders = Vec::new();
+    let open = state.open();
+    let mut is_complete = !matches!(open, Err(Stop::Busy(_)));
     for place in open.iter().flat_map(|open| open.each()) {
         for name in place.lock_names() {
             let device = names::device_of(state.layout.dialect, name.as_str(), devices);

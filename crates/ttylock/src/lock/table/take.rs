@@ -2,7 +2,7 @@
 //! too many locks.
 
 use nix::errno::Errno;
-use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, process};
+use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, Step, process};
 
 use super::classify::{Busy, Stale};
 use super::daemon::room;
@@ -229,7 +229,7 @@ fn take_one(state: &mut State, file: LockFile<'_>, claim: &Claim<'_>) -> Result<
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => return Err(state.stop_contended(file, Some(seen))),
             Err(error) => {
-                let help = match error.is_not_permitted() {
+                let help = match error.is_not_permitted() && error.step != Step::Enter {
                     true => "; run lfpd as the owner of the locks, or give it CAP_FOWNER",
                     false => "",
                 };
