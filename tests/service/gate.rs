@@ -5,7 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -293,6 +293,16 @@ fn asked_with(ground: &Ground, fault: &str, line: &str) -> String {
     said.lines().nth(1).unwrap_or_default().get(..3).unwrap_or_default().to_owned()
 }
 
+/// All files of the gate; which one counts depends on the inode of the lock file.
+fn gate(ground: &Ground) -> Vec<PathBuf> {
+    let made = (0..8).map(|lane| {
+        let path = ground.path(&format!("state/gate.{lane}"));
+        File::create(&path).unwrap().set_permissions(Permissions::from_mode(0o600)).unwrap();
+        path
+    });
+    made.collect()
+}
+
 /// Somebody is in the gate, and a service cannot open it, or the directory: it does not go on without it. Each call that
 /// opens something there fails in turn.
 #[rstest]
@@ -303,20 +313,10 @@ fn a_service_that_cannot_open_the_gate_breaks_nothing(
     let ground = Ground::new();
     let file = ground.path("lock/LCK..ttyS1");
     let stale = format!("{GONE:>10}\n");
-    let plant = || fs::write(&file, &stale).unwrap();
-    // The first one that breaks a lock makes the gate.
-    plant();
-    let (lock, unlock) = (format!("lock ttyS1 {}\n", own()), format!("unlock ttyS1 {}\n", own()));
-    assert_eq!(asked_with(&ground, "delay_enter=1", &lock), "200");
-    assert_eq!(asked_with(&ground, "delay_enter=1", &unlock), "200");
-    let gates = fs::read_dir(ground.path("state")).unwrap().map(|entry| entry.unwrap().path());
-    let gates: Vec<_> = gates.map(|gate| File::open(gate).unwrap()).collect();
-    assert!(!gates.is_empty());
-    let _inside: Vec<_> = gates
-        .into_iter()
-        .map(|gate| Flock::lock(gate, FlockArg::LockExclusiveNonblock).unwrap())
-        .collect();
-    plant();
+    fs::write(&file, &stale).unwrap();
+    let lock = format!("lock ttyS1 {}\n", own());
+    let hold = |path| Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusiveNonblock);
+    let inside: Vec<_> = gate(&ground).into_iter().map(|path| hold(path).unwrap()).collect();
     for time in 1..=8 {
         let answer = asked_with(&ground, &format!("error={error}:when={time}"), &lock);
         assert_ne!(answer, "200", "{time}");
@@ -324,6 +324,8 @@ fn a_service_that_cannot_open_the_gate_breaks_nothing(
     }
     assert_ne!(asked_with(&ground, &format!("error={error}"), &lock), "200", "each time");
     assert_eq!(ground.locks(), ["LCK..ttyS1"]);
+    drop(inside);
+    assert_eq!(asked_with(&ground, "delay_enter=1", &lock), "200", "without a fault");
 }
 
 /// What has the name of the gate is not one: another user's file, or no file at all. Nothing is broken then, neither a
@@ -348,11 +350,7 @@ fn what_is_no_gate_is_not_passed_by(
     plant();
     assert_eq!(session.ask("lock", "ttyS1"), DONE);
     assert_eq!(session.ask("unlock", "ttyS1"), DONE);
-    for lane in 0..8 {
-        let gate = ground.path(&format!("state/gate.{lane}"));
-        File::create(&gate).unwrap().set_permissions(Permissions::from_mode(0o600)).unwrap();
-        spoil(&gate);
-    }
+    gate(&ground).iter().for_each(|file| spoil(file));
     plant();
     let made = File::open(&file).unwrap();
     let _maker =
