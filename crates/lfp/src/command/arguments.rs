@@ -153,9 +153,8 @@ pub(super) struct Who {
     #[arg(value_name = "DEVICE", value_parser = device)]
     pub(super) devices: Vec<DeviceName>,
 
-    /// Show the table again whenever it changes
-    #[arg(short, long, conflicts_with = "quiet")]
-    pub(super) watch: bool,
+    #[command(flatten)]
+    pub(super) times: Times,
 }
 
 #[derive(Args, Debug)]
@@ -164,6 +163,13 @@ pub(super) struct List {
     #[arg(short, long)]
     pub(super) all: bool,
 
+    #[command(flatten)]
+    pub(super) times: Times,
+}
+
+/// How often to show it.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Times {
     /// Show the table again whenever it changes
     #[arg(short, long, conflicts_with = "quiet")]
     pub(super) watch: bool,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wrapcmd::{Form, Value};
 
-use super::arguments::{List, Who};
+use super::arguments::{List, Times, Who};
 use super::devices::{Device, Names, serial_names, suggestion};
 use super::exit;
 use super::outcome::Failure;
@@ -46,17 +46,17 @@ pub(super) fn who(asked: &Who, route: &Route, output: &Output) -> Result<u8, Fai
         let held = Picture::take(question, route)?.devices.iter().any(Device::is_held);
         return Ok(if held { exit::DONE } else { exit::BUSY });
     }
-    show(question, asked.watch, route, output)
+    show(question, asked.times, route, output)
 }
 
 pub(super) fn list(asked: &List, route: &Route, output: &Output) -> Result<u8, Failure> {
     let question = if asked.all { Question::All } else { Question::Held };
-    show(question, asked.watch, route, output)
+    show(question, asked.times, route, output)
 }
 
 fn show(
     question: Question<'_>,
-    watch: bool,
+    times: Times,
     route: &Route,
     output: &Output,
 ) -> Result<u8, Failure> {
@@ -64,13 +64,13 @@ fn show(
     loop {
         let picture = Picture::take(question, route)?;
         if shown.as_ref() != Some(&picture) {
-            if watch {
+            if times.watch {
                 output.begin_anew();
             }
             output.answer(|| picture.text(question), || picture.to_json());
             picture.remarks(question, output);
         }
-        if !watch {
+        if !times.watch {
             return Ok(picture.code(question));
         }
         if !wrapcmd::wait_while_read(LOOK_AGAIN) {

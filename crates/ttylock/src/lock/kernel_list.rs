@@ -51,14 +51,13 @@ const AGREEING: usize = 3;
 /// and if these vanish before the next read, the first piece looks like all of the list.
 const WHOLE_READINGS: usize = 2;
 
-/// A list that has been read often enough ([`LEAST`], [`LEAST_LONG`]) is not read again after this time: a stranger's
+/// A list that has been read often enough ([`AGREEING`], [`LONG_LEAST`]) is not read again after this time: a stranger's
 /// locks must not delay an answer much.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// The number of readings that are made however long they take. Where 5,000 of 25,000 locks came and went on a busy
-/// machine, one reading missed a standing lock in 22 of 311 tries.
-const LEAST: usize = AGREEING;
-const LEAST_LONG: usize = 2;
+/// The number of readings of a long list that are made however long they take. Where 5,000 of 25,000 locks came and went
+/// on a busy machine, one reading missed a standing lock in 22 of 311 tries.
+const LONG_LEAST: usize = 2;
 
 /// The most processes whose users are looked up, those with most locks first.
 const OWNERS_LOOKED_UP: usize = 256;
@@ -186,7 +185,7 @@ fn read(source: &mut impl Source, by: Option<Instant>) -> io::Result<Listing> {
         };
         number += 1;
         agreeing = if list == before { agreeing + 1 } else { 1 };
-        let least = if is_long { LEAST_LONG } else { LEAST };
+        let least = if is_long { LONG_LEAST } else { AGREEING };
         let is_late = number >= least && began.elapsed() >= AGAIN_WITHIN;
         if number >= enough || agreeing >= AGREEING || is_late {
             return Ok(Listing { completeness: Completeness::Whole, ..listing });

@@ -91,9 +91,9 @@ impl State {
         let Layout { lock_dir, search_dirs, state_dir, .. } = self.layout.clone();
         let open = Directories::all(&lock_dir, &search_dirs);
         let mut open = open.map_err(|error| self.cannot_write(&error))?;
-        let dir = state_dir.display();
         let records = HolderRecords::open(&state_dir, open.own.directory.identity());
-        self.records = records.map_err(|error| self.without_state(&dir, &error))?;
+        self.records = records.map_err(|error| self.without_state(&error))?;
+        let dir = state_dir.display();
         if self.records.is_everybodys() {
             let text = format!("no notes are kept in {dir}: every user may write there");
             self.say(Weight::Warning, text);
@@ -107,13 +107,14 @@ impl State {
                 self.records = HolderRecords::none();
             }
         }
-        let gate = self.records.gate().map_err(|error| self.without_state(&dir, &error))?;
+        let gate = self.records.gate().map_err(|error| self.without_state(&error))?;
         Ok(open.gated(gate))
     }
 
     /// The state directory is there and cannot be used now: without its records and its gate, a living lock might be
     /// broken.
-    fn without_state(&mut self, dir: &std::path::Display<'_>, error: &std::io::Error) -> Stop {
+    fn without_state(&mut self, error: &std::io::Error) -> Stop {
+        let dir = self.layout.state_dir.display();
         self.say(Weight::Warning, format!("busy: {dir} cannot be opened: {error}"));
         Stop::Busy(None)
     }
