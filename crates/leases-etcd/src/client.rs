@@ -13,9 +13,10 @@ use super::rpc::{
 use super::settings::{CONNECT, Settings, chain};
 use crate::EtcdUser;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, IntoRequest, Request, Response, Status};
@@ -28,6 +29,11 @@ const CALL: Duration = Duration::from_millis(1000);
 const CALL_AFTER_LOSS: Duration = Duration::from_millis(250);
 /// How long the short deadline applies: somewhat longer than an election.
 const ELECTION: Duration = Duration::from_secs(3);
+/// The pause after the first attempt without a clear answer, and by how much each further one makes it longer. If it
+/// doubled, the end of an election would be noticed late.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The deadline of a login. Members check passwords with bcrypt, which is slow on purpose, and one after another.
 const LOGIN: Duration = Duration::from_secs(5);
@@ -94,6 +100,8 @@ pub(crate) struct Client {
     link: Mutex<Link>,
     calls: AtomicU64,
     unclear: AtomicU64,
+    /// Attempts since the last clear answer.
+    failed: AtomicU32,
     /// etcd has raised the alarm that its members have no more space.
     full: AtomicBool,
 }
@@ -130,6 +138,7 @@ impl Client {
             link: Mutex::new(Link::default()),
             calls: AtomicU64::new(0),
             unclear: AtomicU64::new(0),
+            failed: AtomicU32::new(0),
             full: AtomicBool::new(false),
         }
     }
@@ -212,8 +221,22 @@ impl Client {
         self.call(once).await.map(|answer| answer.ttl)
     }
 
-    /// One attempt at one member.
+    /// One attempt at one member, and after an unclear one the pause before the next. So callers may try again at once.
     async fn call<T, F>(&self, send: impl FnOnce(Line) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let outcome = self.attempt(send).await;
+        if matches!(outcome, Err(Failure::Unclear)) {
+            let before = self.failed.fetch_add(1, Ordering::Relaxed);
+            sleep(pause(before.saturating_add(1))).await;
+        } else {
+            self.failed.store(0, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    async fn attempt<T, F>(&self, send: impl FnOnce(Line) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
@@ -345,6 +368,11 @@ impl Client {
     }
 }
 
+/// The pause after so many attempts without a clear answer.
+fn pause(failed: u32) -> Duration {
+    PAUSE.saturating_mul(failed).min(LONGEST_PAUSE)
+}
+
 async fn connect(member: &Endpoint) -> Option<Channel> {
     let made = tokio::time::timeout(CONNECT, member.connect()).await.ok()?;
     made.inspect_err(|err| {
@@ -415,18 +443,45 @@ mod tests {
         assert_eq!((link.limit(begun + ELECTION), link.at), (CALL_AFTER_LOSS, 3));
     }
 
+    /// Of a member that refuses connections.
+    fn client() -> Client {
+        let members = vec![Endpoint::from_static("http://127.0.0.1:1")];
+        Client::new(Settings { members, prefix: String::new(), user: None })
+    }
+
+    /// As if the member had accepted the connection.
+    async fn link(client: &Client) {
+        client.link.lock().await.channel = Some(client.members[0].connect_lazy());
+    }
+
     /// An answer from before a pause of this process says nothing about the present.
     #[tokio::test]
     async fn an_answer_that_is_too_old_counts_as_none() {
-        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        let settings = Settings { members: Vec::new(), prefix: String::new(), user: None };
-        let client = Client::new(settings);
-        client.link.lock().await.channel = Some(channel);
-        let late = async |_| {
-            std::thread::sleep(CALL);
-            Ok(Response::new(()))
-        };
-        assert_eq!(client.call(late).await, Err(Failure::Unclear));
+        let client = client();
+        for (lasts, want) in [(Duration::ZERO, Ok(())), (CALL, Err(Failure::Unclear))] {
+            link(&client).await;
+            let answer = async |_| {
+                std::thread::sleep(lasts);
+                Ok(Response::new(()))
+            };
+            assert_eq!(client.call(answer).await, want);
+        }
+    }
+
+    /// A server whose etcd is away costs next to nothing, and one that misses an answer loses no time.
+    #[tokio::test]
+    async fn attempts_become_rarer_until_etcd_answers() {
+        let client = client();
+        for failed in 1..=8 {
+            let begun = Instant::now();
+            assert_eq!(client.revoke(1).await, Err(Failure::Unclear));
+            assert!(begun.elapsed() >= pause(failed));
+        }
+        link(&client).await;
+        assert_eq!(client.call(async |_| Ok(Response::new(()))).await, Ok(()));
+        assert_eq!(client.failed.load(Ordering::Relaxed), 0);
+        let pauses = [1, 2, 10, 100, 101, u32::MAX].map(|failed| pause(failed).as_millis());
+        assert_eq!(pauses, [10, 20, 100, 1000, 1000, 1000]);
     }
 
     #[rstest]

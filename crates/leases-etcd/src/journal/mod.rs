@@ -33,8 +33,6 @@ use tokio::time::timeout;
 const MAX_RECORDS: usize = 126;
 /// How long one call is repeated before the term ends.
 const BUDGET: Duration = Duration::from_secs(6);
-/// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(50);
 /// How often a server that does not lead checks whether there is a leader.
 const CHECK: Duration = Duration::from_millis(200);
 /// The pause after a lead that could not be used.
@@ -258,23 +256,11 @@ impl EtcdJournal {
 
     /// Sends the same bytes until they are answered.
     async fn send(&self, request: TxnRequest) -> Result<TxnResponse, Failed> {
-        let until = Instant::now() + BUDGET;
-        loop {
-            match self.client.txn(request.clone()).await {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => pause(failure, until).await?,
-            }
-        }
+        repeat(|| self.client.txn(request.clone())).await
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failed> {
-        let until = Instant::now() + BUDGET;
-        loop {
-            match self.client.range(request.clone()).await {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => pause(failure, until).await?,
-            }
-        }
+        repeat(|| self.client.range(request.clone())).await
     }
 
     /// Takes the term, if this server leads. A call that succeeds puts it back, so any failure ends it.
@@ -390,13 +376,19 @@ impl Journal for EtcdJournal {
     }
 }
 
-/// Waits before the next attempt, if there is to be one.
-async fn pause(failure: Failure, until: Instant) -> Result<(), Failed> {
-    if failure == Failure::Refused || Instant::now() >= until {
-        return Err(Failed);
+/// Repeats a call until it has an answer, or the term is to end.
+async fn repeat<T, F>(call: impl Fn() -> F) -> Result<T, Failed>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let until = Instant::now() + BUDGET;
+    loop {
+        match call().await {
+            Ok(answer) => return Ok(answer),
+            Err(Failure::Unclear) if Instant::now() < until => {}
+            Err(Failure::Unclear | Failure::Refused) => return Err(Failed),
+        }
     }
-    tokio::time::sleep(PAUSE).await;
-    Ok(())
 }
 
 impl Told {
