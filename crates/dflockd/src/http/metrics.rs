@@ -1,9 +1,9 @@
 //! The metrics in Prometheus' text format.
 
-use crate::server::Numbers;
+use crate::server::{Numbers, Tallies};
 use leases::wire::refusal_status;
-use leases::{Refusal, WAIT_BOUNDS_MICROS};
-use std::fmt::{Display, Write as _};
+use leases::{Census, Counters, Histogram, Refusal, WAIT_BOUNDS_MICROS};
+use std::fmt::Display;
 
 /// The content type of version 0.0.4 of the format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -21,155 +21,123 @@ pub(super) struct HttpNumbers {
     pub(super) answers: Vec<(u16, u64)>,
 }
 
-/// All metrics, in their order: kind, name, and what it says.
-const TABLE: &str = "\
-gauge build_info The version, as a label.
-gauge uptime_seconds Seconds since the start.
-gauge draining 1 after the signal to end.
-gauge ready 1 until the signal to end.
-gauge keys Keys in the table; an idle key has neither holders nor waiters.
-gauge locks_held Holders of locks; each reader of a shared lock is one.
-gauge lock_readers Holders that share a lock.
-gauge lock_waiters Places in queues of locks.
-gauge semaphore_holders Slots of semaphores that are held.
-gauge semaphore_waiters Places in queues of semaphores.
-counter grants_total Slots granted.
-counter renewals_total Leases renewed by token.
-counter releases_total Slots released, by cause.
-counter log_lines_dropped_total Log lines dropped: queue full, or rate limit.
-counter lease_expiries_total Leases that ran out.
-counter wait_timeouts_total Requests that timed out without a grant.
-counter refusals_total Requests refused, by status.
-histogram grant_wait_seconds From request to grant, immediate ones included.
-gauge connections Connections of lock clients.
-gauge watchers Clients that wait for changes of keys.
-counter connections_accepted_total Connections accepted.
-counter connections_turned_away_total Connections closed at once because of a cap.
-counter protocol_errors_total Frames refused and connections ended, by the code in the log.
-counter auth_failures_total Lock clients that did not show the secret.
-counter tls_failures_total TLS handshakes of lock clients that failed.
-counter write_timeouts_total Connections dropped because they did not read.
-counter gone_while_waiting_total Waiting connections whose peer went away.
-gauge etcd_session 1 while etcd answers this server.
-gauge etcd_leader 1 while this server leads; the others pass their clients on to it.
-counter etcd_calls_total Calls to etcd.
-counter etcd_unclear_total Calls to etcd that did not get a clear answer.
-gauge etcd_no_space 1 while etcd has no space and nothing new is granted.
-gauge http_connections Connections of the HTTP side.
-counter http_connections_accepted_total Connections of the HTTP side accepted.
-counter http_connections_pushed_out_total Connections of the HTTP side closed to make room for others.
-counter http_responses_total Answers of the HTTP side, by status.
-";
+/// Appends metrics: kind, name, what it says, and its samples.
+macro_rules! push {
+    ($text:ident: $($kind:ident $name:ident $help:literal $samples:expr;)*) => {
+        $(push(&mut $text, [stringify!($kind), stringify!($name), $help], $samples);)*
+    };
+}
 
 /// All metrics as text. One without a value is left out.
 pub(super) fn text(numbers: &Numbers, http: &HttpNumbers) -> String {
+    let Numbers { engine, census, connections: tallies, etcd, .. } = numbers;
+    let Census { locks, semaphores, .. } = census;
+    let version = label("version", env!("CARGO_PKG_VERSION"));
+    let answers = http.answers.iter().map(|(status, count)| (label("code", status), count));
     let mut text = String::new();
-    for row in TABLE.lines() {
-        let mut words = row.splitn(3, ' ');
-        let [kind, name, help] = std::array::from_fn(|_| words.next().unwrap_or_default());
-        let samples = samples(name, numbers, http);
-        if samples.is_empty() {
-            continue;
-        }
-        // Writing to a String cannot fail.
-        let _ = write!(text, "# HELP dflockd_{name} {help}\n# TYPE dflockd_{name} {kind}\n");
-        for sample in samples {
-            let _ = writeln!(text, "dflockd_{name}{sample}");
-        }
+    push! { text:
+        gauge build_info "The version, as a label." [(version, 1)];
+        gauge uptime_seconds "Seconds since the start." one(numbers.uptime.as_secs_f64());
+        gauge draining "1 after the signal to end." one(u8::from(numbers.draining));
+        gauge ready "1 until the signal to end." one(u8::from(!numbers.draining));
+        gauge keys "Keys in the table; an idle key has neither holders nor waiters." keys(census);
+        gauge locks_held "Holders of locks; each reader of a shared lock is one." one(locks.holders);
+        gauge lock_readers "Holders that share a lock." one(census.lock_readers);
+        gauge lock_waiters "Places in queues of locks." one(locks.waiters);
+        gauge semaphore_holders "Slots of semaphores that are held." one(semaphores.holders);
+        gauge semaphore_waiters "Places in queues of semaphores." one(semaphores.waiters);
+        counter grants_total "Slots granted." one(engine.grants);
+        counter renewals_total "Leases renewed by token." one(engine.renewals);
+        counter releases_total "Slots released, by cause." releases(engine);
+        counter log_lines_dropped_total "Log lines dropped: queue full, or rate limit." one(crate::log::dropped());
+        counter lease_expiries_total "Leases that ran out." one(engine.expiries);
+        counter wait_timeouts_total "Requests that timed out without a grant." one(engine.timeouts);
+        counter refusals_total "Requests refused, by status." refusals(engine);
+        histogram grant_wait_seconds "From request to grant, immediate ones included." waits(&engine.waits);
+        gauge connections "Connections of lock clients." one(numbers.open_connections);
+        gauge watchers "Clients that wait for changes of keys." one(numbers.watchers);
+        counter connections_accepted_total "Connections accepted." one(tallies.accepted);
+        counter connections_turned_away_total "Connections closed at once because of a cap." one(tallies.turned_away);
+        counter protocol_errors_total "Frames refused and connections ended, by the code in the log." faults(tallies);
+        counter auth_failures_total "Lock clients that did not show the secret." one(tallies.auth_failures);
+        counter tls_failures_total "TLS handshakes of lock clients that failed." one(tallies.tls_failures);
+        counter write_timeouts_total "Connections dropped because they did not read." one(tallies.write_timeouts);
+        counter gone_while_waiting_total "Waiting connections whose peer went away." one(tallies.gone_while_waiting);
+        gauge etcd_session "1 while etcd answers this server." etcd.map(|it| ("", u8::from(it.session)));
+        gauge etcd_leader "1 while this server leads; the others pass their clients on to it." etcd.map(|it| ("", u8::from(it.leads)));
+        counter etcd_calls_total "Calls to etcd." etcd.map(|it| ("", it.calls));
+        counter etcd_unclear_total "Calls to etcd that did not get a clear answer." etcd.map(|it| ("", it.unclear));
+        gauge etcd_no_space "1 while etcd has no space and nothing new is granted." etcd.map(|it| ("", u8::from(it.full)));
+        gauge http_connections "Connections of the HTTP side." one(http.connections);
+        counter http_connections_accepted_total "Connections of the HTTP side accepted." one(http.accepted);
+        counter http_connections_pushed_out_total "Connections of the HTTP side closed to make room for others." one(http.pushed_out);
+        counter http_responses_total "Answers of the HTTP side, by status." answers;
     }
     text
 }
 
-/// The samples of a metric: what follows its name, labels and a value. The values of labels are our own and need no
-/// quoting.
-fn samples(name: &str, numbers: &Numbers, http: &HttpNumbers) -> Vec<String> {
-    let Numbers { engine, census, .. } = numbers;
-    let mut samples = Vec::new();
-    let mut add = |labels: &str, value: &dyn Display| samples.push(format!("{labels} {value}"));
-    match name {
-        "build_info" => add(concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), &1),
-        "keys" => {
-            for (kind, state, count) in [
-                ("lock", "in_use", census.locks.in_use),
-                ("semaphore", "in_use", census.semaphores.in_use),
-                ("lock", "idle", census.locks.idle),
-                ("semaphore", "idle", census.semaphores.idle),
-            ] {
-                add(&format!("{{kind=\"{kind}\",state=\"{state}\"}}"), &count);
-            }
-        }
-        "releases_total" => {
-            add("{cause=\"token\"}", &engine.releases);
-            add("{cause=\"disconnect\"}", &engine.disconnect_releases);
-        }
-        "refusals_total" => {
-            for refusal in Refusal::ALL {
-                let status = refusal_status(refusal);
-                // Two refusals have the same word in the protocol; a label tells them apart.
-                let cause = if refusal == Refusal::NoSpace { ",cause=\"space\"" } else { "" };
-                add(&format!("{{status=\"{status}\"{cause}}}"), &engine.refused(refusal));
-            }
-        }
-        "grant_wait_seconds" => {
-            let bounds = WAIT_BOUNDS_MICROS.iter().map(|&bound| seconds(bound).to_string());
-            let mut total = 0;
-            for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(engine.waits.buckets) {
-                total += count;
-                add(&format!("_bucket{{le=\"{bound}\"}}"), &total);
-            }
-            add("_sum", &seconds(engine.waits.sum_micros));
-            add("_count", &engine.waits.count);
-        }
-        "protocol_errors_total" => {
-            for (code, count) in numbers.connections.faults.iter().enumerate().skip(3) {
-                add(&format!("{{code=\"{code}\"}}"), count);
-            }
-        }
-        "http_responses_total" => {
-            for (status, count) in &http.answers {
-                add(&format!("{{code=\"{status}\"}}"), count);
-            }
-        }
-        _ => plain(name, numbers, http).iter().for_each(|value| add("", value)),
+/// A sample is what follows the name, and a value.
+fn push<L: Display, V: Display>(
+    text: &mut String,
+    [kind, name, help]: [&str; 3],
+    samples: impl IntoIterator<Item = (L, V)>,
+) {
+    let mut head = format!("# HELP dflockd_{name} {help}\n# TYPE dflockd_{name} {kind}\n");
+    for (labels, value) in samples {
+        head.push_str(&format!("dflockd_{name}{labels} {value}\n"));
+        text.push_str(&std::mem::take(&mut head));
     }
-    samples
 }
 
-/// The value of a metric without labels.
-fn plain(name: &str, numbers: &Numbers, http: &HttpNumbers) -> Option<String> {
-    let Numbers { engine, census, connections: tallies, etcd, .. } = *numbers;
-    Some(match name {
-        "uptime_seconds" => numbers.uptime.as_secs_f64().to_string(),
-        "draining" => u8::from(numbers.draining).to_string(),
-        "ready" => u8::from(!numbers.draining).to_string(),
-        "locks_held" => census.locks.holders.to_string(),
-        "lock_readers" => census.lock_readers.to_string(),
-        "lock_waiters" => census.locks.waiters.to_string(),
-        "semaphore_holders" => census.semaphores.holders.to_string(),
-        "semaphore_waiters" => census.semaphores.waiters.to_string(),
-        "grants_total" => engine.grants.to_string(),
-        "renewals_total" => engine.renewals.to_string(),
-        "log_lines_dropped_total" => crate::log::dropped().to_string(),
-        "lease_expiries_total" => engine.expiries.to_string(),
-        "wait_timeouts_total" => engine.timeouts.to_string(),
-        "connections" => numbers.open_connections.to_string(),
-        "watchers" => numbers.watchers.to_string(),
-        "connections_accepted_total" => tallies.accepted.to_string(),
-        "connections_turned_away_total" => tallies.turned_away.to_string(),
-        "auth_failures_total" => tallies.auth_failures.to_string(),
-        "tls_failures_total" => tallies.tls_failures.to_string(),
-        "write_timeouts_total" => tallies.write_timeouts.to_string(),
-        "gone_while_waiting_total" => tallies.gone_while_waiting.to_string(),
-        "etcd_session" => u8::from(etcd?.session).to_string(),
-        "etcd_leader" => u8::from(etcd?.leads).to_string(),
-        "etcd_calls_total" => etcd?.calls.to_string(),
-        "etcd_unclear_total" => etcd?.unclear.to_string(),
-        "etcd_no_space" => u8::from(etcd?.full).to_string(),
-        "http_connections" => http.connections.to_string(),
-        "http_connections_accepted_total" => http.accepted.to_string(),
-        "http_connections_pushed_out_total" => http.pushed_out.to_string(),
-        _ => return None,
+fn one<V>(value: V) -> [(&'static str, V); 1] {
+    [("", value)]
+}
+
+/// The values of labels are our own and need no quoting.
+fn label(name: &str, value: impl Display) -> String {
+    format!("{{{name}=\"{value}\"}}")
+}
+
+fn keys(census: &Census) -> [(&'static str, usize); 4] {
+    [
+        ("{kind=\"lock\",state=\"in_use\"}", census.locks.in_use),
+        ("{kind=\"semaphore\",state=\"in_use\"}", census.semaphores.in_use),
+        ("{kind=\"lock\",state=\"idle\"}", census.locks.idle),
+        ("{kind=\"semaphore\",state=\"idle\"}", census.semaphores.idle),
+    ]
+}
+
+fn releases(engine: &Counters) -> [(String, u64); 2] {
+    [("token", engine.releases), ("disconnect", engine.disconnect_releases)]
+        .map(|(cause, count)| (label("cause", cause), count))
+}
+
+fn refusals(engine: &Counters) -> impl Iterator<Item = (String, u64)> {
+    Refusal::ALL.into_iter().map(|refusal| {
+        // Two refusals have the same word in the protocol; a label tells them apart.
+        let cause = if refusal == Refusal::NoSpace { "\",cause=\"space" } else { "" };
+        let status = format!("{}{cause}", refusal_status(refusal));
+        (label("status", status), engine.refused(refusal))
     })
+}
+
+fn faults(tallies: &Tallies) -> impl Iterator<Item = (String, u64)> {
+    tallies.faults.into_iter().enumerate().skip(3).map(|(code, count)| (label("code", code), count))
+}
+
+fn waits(waits: &Histogram) -> Vec<(String, f64)> {
+    let bounds = WAIT_BOUNDS_MICROS.iter().map(|&bound| seconds(bound).to_string());
+    let mut total = 0;
+    let cumulated = waits.buckets.iter().map(|count| {
+        total += count;
+        total as f64
+    });
+    let buckets = bounds.chain(["+Inf".to_owned()]).map(|bound| label("le", bound));
+    let mut samples: Vec<_> =
+        buckets.map(|labels| format!("_bucket{labels}")).zip(cumulated).collect();
+    samples.push(("_sum".to_owned(), seconds(waits.sum_micros)));
+    samples.push(("_count".to_owned(), waits.count as f64));
+    samples
 }
 
 /// Exact up to 285 years.
@@ -180,8 +148,7 @@ fn seconds(micros: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Tallies;
-    use leases::{Census, Counters, Histogram, Population};
+    use leases::Population;
     use leases_etcd::EtcdNumbers;
     use rstest::rstest;
     use std::time::Duration;
@@ -277,7 +244,7 @@ mod tests {
         let mut names: Vec<_> = helps.iter().map(|l| l.split(' ').nth(2).unwrap()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), names.len()), (helps.len(), TABLE.lines().count()));
+        assert_eq!((names.len(), names.len()), (helps.len(), 36));
         assert!(text.ends_with('\n'));
     }
 }

@@ -19,8 +19,7 @@ mod state;
 mod tls;
 mod transport;
 
-pub(crate) use self::core::Shared;
-pub(crate) use self::core::{Numbers, Readiness};
+pub(crate) use self::core::{Numbers, Readiness, Shared, Tallies};
 pub(crate) use access::{Access, AuthToken};
 pub(crate) use key_json::push_key;
 pub(crate) use listener::Listener;
@@ -32,9 +31,6 @@ pub(crate) use state::{StateDir, Synced};
 pub(crate) use tls::Tls;
 #[cfg(feature = "etcd")]
 pub(crate) use transport::Transport;
-
-#[cfg(test)]
-pub(crate) use self::core::Tallies;
 
 use leases::Seconds;
 use std::io;
