@@ -191,27 +191,15 @@ pub(super) fn number(text: &str) -> Option<i64> {
         _ => (false, text),
     };
     let lower = digits.to_ascii_lowercase();
-    let (base, digits) = if let Some(hex) = lower.strip_prefix("0x") {
-        (16, hex)
-    } else if let Some(binary) = lower.strip_prefix("0b") {
-        (2, binary)
-    } else if let Some(octal) = lower.strip_prefix("0o") {
-        (8, octal)
-    } else if lower.len() > 1 && lower.starts_with('0') {
-        (8, lower.get(1..)?)
-    } else {
-        (10, lower.as_str())
+    let prefixed = |(prefix, base)| {
+        let rest = lower.strip_prefix(prefix).filter(|rest| !rest.is_empty());
+        rest.map(|rest| (rest, base))
     };
-    unsigned(digits, base)
-        .and_then(|value| if negative { value.checked_neg() } else { Some(value) })
-}
-
-/// Digits only: Rust's own parser would take another sign.
-fn unsigned(digits: &str, base: u32) -> Option<i64> {
-    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(base)) {
-        return None;
-    }
-    i64::from_str_radix(digits, base).ok()
+    let prefixes = [("0x", 16), ("0b", 2), ("0o", 8), ("0", 8)];
+    let (digits, base) = prefixes.into_iter().find_map(prefixed).unwrap_or((&lower, 10));
+    // Rust's own parser would take another sign.
+    let value = i64::from_str_radix(digits, base).ok().filter(|_| !digits.starts_with(['-', '+']));
+    value.and_then(|value| if negative { value.checked_neg() } else { Some(value) })
 }
 
 /// The words that Go's flag package accepts.
