@@ -26,7 +26,6 @@ pub(crate) use listener::Listener;
 pub(crate) use pace::Pace;
 pub(crate) use roster::{Roster, Wanted};
 pub(crate) use settings::Settings;
-pub use state::check as check_state;
 pub(crate) use state::{StateDir, Synced};
 pub(crate) use tls::Tls;
 #[cfg(feature = "etcd")]
@@ -37,6 +36,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
+
+/// For the fuzz target.
+#[cfg(fuzzing)]
+pub fn check_state(bytes: &[u8]) {
+    state::corpus_tests::check(bytes);
+}
 
 /// Serves these sockets until [`Shared::drain`] has been called and the last connection has left, or `shutdown_timeout`
 /// is over.

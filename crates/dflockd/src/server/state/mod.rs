@@ -17,26 +17,8 @@ pub(crate) use dir::StateDir;
 pub(crate) use disk::Synced;
 pub(super) use journal::DiskJournal;
 
-/// For the fuzz target: reads any three files.
-pub fn check(bytes: &[u8]) {
-    let Some((lengths, rest)) = bytes.split_first_chunk::<4>() else { return };
-    let [a, b, c, d] = *lengths;
-    let cut =
-        |rest: &'_ [u8], length: [u8; 2]| usize::from(u16::from_be_bytes(length)).min(rest.len());
-    let (index, rest) = rest.split_at(cut(rest, [a, b]));
-    let (one, two) = rest.split_at(cut(rest, [c, d]));
-    let loaded = load::load(load::Found { index, holds: [one, two] }, &[0; 16], 1);
-    assert!(loaded.next_slot < 2 && loaded.generation <= loaded.last_generation);
-    assert!(
-        loaded
-            .holds
-            .iter()
-            .all(|hold| hold.left_micros > 0 && leases::Key::new(&hold.key).is_some())
-    );
-    let waits = loaded.wait(leases::Seconds::ZERO).is_some();
-    assert_eq!(waits, loaded.doubt.is_some() || loaded.closing.is_some());
-}
-
+#[cfg(any(test, fuzzing))]
+pub(super) mod corpus_tests;
 #[cfg(test)]
 mod damage_tests;
 
