@@ -18,7 +18,7 @@ use pidlockfile::Pid;
 use rstest::rstest;
 use testbed::{Holder, LIMIT, own, until};
 use ttylock::{
-    Answer, Content, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table, Weight,
+    Content, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table, Weight,
     for_tests::{KEPT_WITHOUT_DEVICE, NAMES_OF_A_LOCK},
     limits::{KEPT_FILES, LOCKS_FOR_INVENTED},
 };
@@ -67,11 +67,11 @@ impl Machine {
     }
 
     fn lock(&self, device: &str, pid: u32) -> Outcome {
-        self.table().lock(&request(device, pid)).outcome
+        self.table().lock(&request(device, pid)).outcome()
     }
 
     fn unlock(&self, device: &str, pid: u32) -> Outcome {
-        self.table().unlock(&request(device, pid)).outcome
+        self.table().unlock(&request(device, pid)).outcome()
     }
 
     fn names(&self) -> Vec<String> {
@@ -352,15 +352,15 @@ fn links_known_to_udev_are_taken_with_the_device() {
     let foreign = machine.lock_file("LCK..serial_by-id_usb-Y");
     let holder = Holder::new();
     fs::write(&foreign, decimal(holder.pid())).unwrap();
-    assert_eq!(table().lock(&request("null", own())).outcome, Outcome::Busy);
+    assert_eq!(table().lock(&request("null", own())).outcome(), Outcome::Busy);
     assert_eq!(machine.names(), ["LCK..serial_by-id_usb-Y"]);
     drop(holder);
-    assert_eq!(table().lock(&request("null", own())).outcome, Outcome::Done);
+    assert_eq!(table().lock(&request("null", own())).outcome(), Outcome::Done);
     let names = ["LCK..null", "LCK..serial:by-id:usb-Y", "LCK..serial_by-id_usb-Y", "LCK..usb-Y"];
     assert_eq!(machine.names(), names);
     // Unplugged, udev has forgotten it as well.
     fs::remove_file(machine.path("udev/c1:3")).unwrap();
-    assert_eq!(table().unlock(&request("null", own())).outcome, Outcome::Done);
+    assert_eq!(table().unlock(&request("null", own())).outcome(), Outcome::Done);
     assert_eq!(machine.names(), [""; 0]);
 }
 
@@ -368,9 +368,9 @@ fn links_known_to_udev_are_taken_with_the_device() {
 fn a_lock_directory_that_is_not_there_is_denied() {
     let machine = Machine::new();
     fs::remove_dir(machine.path("lock")).unwrap();
-    let Answer { outcome, events, .. } = machine.table().lock(&request("ttyS0", own()));
-    assert_eq!(outcome, Outcome::Denied);
-    assert_eq!(events.len(), 1);
+    let answer = machine.table().lock(&request("ttyS0", own()));
+    assert_eq!(answer.outcome(), Outcome::Denied);
+    assert_eq!(answer.events.len(), 1);
     assert_eq!(machine.unlock("ttyS0", own()), Outcome::Denied);
 }
 
@@ -481,7 +481,7 @@ fn a_mount_where_others_may_write_is_not_searched(#[case] mounted: bool, #[case]
         if mounted {
             nix::mount::umount(&below).unwrap();
         }
-        answer.outcome
+        answer.outcome()
     };
     assert_eq!(with_own_mounts(test), outcome);
 }
@@ -554,7 +554,7 @@ fn the_record_of_a_lock_with_many_long_names_fits() {
     }
     let holder = Holder::new();
     let answer = machine.table().lock(&request("ttyS1", holder.pid()));
-    assert_eq!(answer.outcome, Outcome::Done);
+    assert_eq!(answer.outcome(), Outcome::Done);
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
     let names = machine.names();
     assert!(names.len() <= NAMES_OF_A_LOCK, "{}", names.len());
@@ -576,7 +576,7 @@ fn a_long_name_is_locked_with_its_record_or_refused(
     let holder = Holder::new();
     let device = "x".repeat(length);
     let answer = machine.table().lock(&request(&device, holder.pid()));
-    assert_eq!(answer.outcome, outcome, "{answer:?}");
+    assert_eq!(answer.outcome(), outcome, "{answer:?}");
     let of_a_lock = [format!("LCK..{device}")];
     let expected = if outcome == Outcome::Done { &of_a_lock[..] } else { &[] };
     assert_eq!(machine.names(), expected);
@@ -632,7 +632,7 @@ fn an_outsiders_flock_on_a_stale_lock_decides_nothing(
     }
     let request = request("ttyS1", own());
     let answer = if unlock { table.unlock(&request) } else { table.lock(&request) };
-    assert_eq!(answer.outcome, Outcome::Done, "{answer:?}");
+    assert_eq!(answer.outcome(), Outcome::Done, "{answer:?}");
     let named = format!("flock(2) of pid {}", outsider.pid());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     assert_eq!(machine.names().len(), usize::from(!unlock), "{:?}", machine.names());
@@ -654,8 +654,8 @@ fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[c
     let taker = Some(pid(entitled.pid()));
     let mut table = machine.table();
     let answer = table.lock(&request("ttyS1", own()));
-    assert_eq!(answer.outcome, Outcome::Busy, "{answer:?}");
-    assert_eq!(answer.blocker.as_ref().map(|who| who.pid), taker);
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    assert_eq!(answer.blocker().map(|who| who.pid), taker);
     let named = format!("flock(2) on it is held by pid {}", entitled.pid());
     assert!(answer.events.iter().any(|event| event.text.contains(&named)), "{answer:?}");
     let found = table.holders(Some(&device("ttyS1")), LIMIT).holders;
@@ -671,9 +671,9 @@ fn a_flock_of_the_service_or_the_owner_counts_and_is_named(#[case] uid: u32, #[c
 fn an_outsiders_flock_stops_no_owner() {
     let machine = Machine::new();
     let mut table = machine.table();
-    assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("ttyS1", own())).outcome(), Outcome::Done);
     let _outsider = flocker(&machine, &machine.lock_file("LCK..ttyS1"), 65_534);
-    assert_eq!(table.unlock(&request("ttyS1", own())).outcome, Outcome::Done);
+    assert_eq!(table.unlock(&request("ttyS1", own())).outcome(), Outcome::Done);
     machine.assert_free();
 }
 
@@ -746,10 +746,10 @@ fn as_nobody_in_a_sticky_directory() {
     setuid(65534.into()).unwrap();
     let mut table = Table::new(layout_below(&root));
     let over = table.lock(&request("ttyS0", own()));
-    assert_eq!(over.outcome, Outcome::Done, "{over:?}");
+    assert_eq!(over.outcome(), Outcome::Done, "{over:?}");
     assert!(over.events.iter().any(|event| event.text.contains("ignored")), "{over:?}");
     let stuck = table.lock(&request("ttyS1", own()));
-    assert_eq!(stuck.outcome, Outcome::Busy, "{stuck:?}");
+    assert_eq!(stuck.outcome(), Outcome::Busy, "{stuck:?}");
     assert!(stuck.events.iter().any(|event| event.text.contains("CAP_FOWNER")), "{stuck:?}");
 }
 
@@ -759,20 +759,20 @@ fn a_lock_has_its_record_from_the_first_moment_to_the_last() {
     let records = || records(&machine);
     let mut table = machine.table();
     for settled in [false, true] {
-        assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Done);
+        assert_eq!(table.lock(&request("modem", own())).outcome(), Outcome::Done);
         assert_eq!(records(), ["LCK..modem", "LCK..ttyS0"]);
         if settled {
             table.take_events();
         }
         // The names it was written under are known.
         fs::remove_file(machine.path("dev/modem")).unwrap();
-        assert_eq!(table.unlock(&request("ttyS0", own())).outcome, Outcome::Done);
+        assert_eq!(table.unlock(&request("ttyS0", own())).outcome(), Outcome::Done);
         machine.assert_free();
         table.take_events();
         assert_eq!(records(), [""; 0]);
         symlink("ttyS0", machine.path("dev/modem")).unwrap();
     }
-    assert_eq!(table.lock(&request("ttyS1", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("ttyS1", own())).outcome(), Outcome::Done);
     drop(table);
     assert_eq!(records(), ["LCK..ttyS1"]);
 }
@@ -790,14 +790,14 @@ fn invented_names_leave_room_for_devices() {
     for number in 1..LOCKS_FOR_INVENTED {
         fs::write(machine.lock_file(&format!("LCK..x{number}")), decimal(own())).unwrap();
     }
-    assert_eq!(table.lock(&request("invented1", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("invented1", own())).outcome(), Outcome::Done);
     let answer = table.lock(&request("invented2", own()));
-    assert_eq!(answer.outcome, Outcome::Denied);
+    assert_eq!(answer.outcome(), Outcome::Denied);
     assert!(answer.events.iter().any(|event| event.text.contains("full of locks")));
-    assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
-    assert_eq!(table.unlock(&request("invented1", own())).outcome, Outcome::Done);
-    assert_eq!(table.unlock(&request("null", own())).outcome, Outcome::Done);
-    assert_eq!(table.lock(&request("invented2", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("null", own())).outcome(), Outcome::Done);
+    assert_eq!(table.unlock(&request("invented1", own())).outcome(), Outcome::Done);
+    assert_eq!(table.unlock(&request("null", own())).outcome(), Outcome::Done);
+    assert_eq!(table.lock(&request("invented2", own())).outcome(), Outcome::Done);
 }
 
 /// Whether a daemon holds flock on a lock file.
@@ -812,11 +812,11 @@ fn invented_names_are_kept_in_half_the_room() {
     table.keep_open(KEPT_FILES);
     for number in 0..=KEPT_WITHOUT_DEVICE {
         let device = format!("x{number}");
-        assert_eq!(table.lock(&request(&device, own())).outcome, Outcome::Done);
+        assert_eq!(table.lock(&request(&device, own())).outcome(), Outcome::Done);
         let name = format!("LCK..{device}");
         assert_eq!(is_kept(&machine, &name), number < KEPT_WITHOUT_DEVICE);
     }
-    assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("null", own())).outcome(), Outcome::Done);
     assert!(is_kept(&machine, "LCK..null"));
 }
 
@@ -830,7 +830,7 @@ fn a_daemon_that_comes_after_keeps_room_for_devices() {
         fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
     }
     table.keep_open(KEPT_FILES);
-    assert_eq!(table.lock(&request("null", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("null", own())).outcome(), Outcome::Done);
     let names = listing(&machine.path("lock"));
     let kept = names.iter().filter(|name| is_kept(&machine, name)).count();
     assert_eq!(kept, KEPT_WITHOUT_DEVICE + 1);
@@ -847,13 +847,13 @@ fn records_are_kept_out_of_lock_directories(#[case] state_dir: &str) {
     layout.state_dir.clone_from(&state_dir);
     let mut table = Table::new(layout);
     let answer = table.lock(&request("modem", own()));
-    assert_eq!(answer.outcome, Outcome::Done);
+    assert_eq!(answer.outcome(), Outcome::Done);
     assert!(answer.events.iter().any(|event| event.text.contains("is a directory of locks")));
     table.take_events();
     let is_link = |name: &String| fs::symlink_metadata(state_dir.join(name)).unwrap().is_symlink();
     assert_eq!(listing(&state_dir).iter().filter(|name| is_link(name)).count(), 0);
-    assert_eq!(table.lock(&request("modem", own())).outcome, Outcome::Busy);
-    assert_eq!(table.unlock(&request("modem", own())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("modem", own())).outcome(), Outcome::Busy);
+    assert_eq!(table.unlock(&request("modem", own())).outcome(), Outcome::Done);
     assert_eq!(listing(&state_dir), [""; 0]);
 }
 
@@ -862,7 +862,7 @@ fn records_are_kept_out_of_lock_directories(#[case] state_dir: &str) {
 fn a_lock_that_another_service_released_leaves_no_record() {
     let machine = Machine::new();
     let mut first = machine.table();
-    assert_eq!(first.lock(&request("modem", own())).outcome, Outcome::Done);
+    assert_eq!(first.lock(&request("modem", own())).outcome(), Outcome::Done);
     assert_eq!(machine.unlock("modem", own()), Outcome::Done);
     first.take_events();
     assert_eq!(records(&machine), [""; 0]);
@@ -879,15 +879,15 @@ fn a_lock_that_was_written_to_since_is_its_writers(#[case] kept: usize) {
     if kept > 0 {
         table.keep_open(kept);
     }
-    assert_eq!(table.lock(&request("ttyS1", first.pid())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("ttyS1", first.pid())).outcome(), Outcome::Done);
     let file = machine.path("lock/LCK..ttyS1");
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     fs::write(&file, decimal(second.pid())).unwrap();
     // File systems keep time in steps.
     age(&file, 1);
-    assert_eq!(table.unlock(&request("ttyS1", first.pid())).outcome, Outcome::Busy);
+    assert_eq!(table.unlock(&request("ttyS1", first.pid())).outcome(), Outcome::Busy);
     assert_eq!(fs::read(&file).unwrap(), decimal(second.pid()));
-    assert_eq!(table.unlock(&request("ttyS1", second.pid())).outcome, Outcome::Done);
+    assert_eq!(table.unlock(&request("ttyS1", second.pid())).outcome(), Outcome::Done);
     assert!(!file.exists());
 }
 
@@ -923,7 +923,7 @@ fn a_link_to_the_records_does_not_turn_them_off() {
     symlink(machine.path("state"), machine.path("lock/modem")).unwrap();
     let layout = Layout { search_dirs: vec![machine.path("lock/modem")], ..layout_of(&machine) };
     let answer = Table::new(layout).lock(&request("ttyS1", own()));
-    assert_eq!(answer.outcome, Outcome::Done);
+    assert_eq!(answer.outcome(), Outcome::Done);
     assert!(answer.events.iter().all(|event| event.weight == Weight::Info), "{answer:?}");
     assert_eq!(records(&machine), ["LCK..ttyS1"]);
 }
@@ -966,7 +966,7 @@ fn planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
     let left = left.iter().filter(|file| file.exists()).count();
     let holder = Holder::new();
     let ended = pid(holder.pid());
-    assert_eq!(table.lock(&request("null", holder.pid())).outcome, Outcome::Done);
+    assert_eq!(table.lock(&request("null", holder.pid())).outcome(), Outcome::Done);
     drop(holder);
     table.gone(ended);
     assert_eq!((left, machine.lock_file("LCK..null").exists()), (0, false));
@@ -979,12 +979,12 @@ fn without_its_other_names_a_device_is_not_locked() {
     let layout = Layout { dev_dir: "/dev".into(), ..layout_of(&machine) };
     let lock = || Table::new(layout.clone()).lock(&request("null", own()));
     fs::create_dir(machine.path("udev")).unwrap();
-    assert_eq!(lock().outcome, Outcome::Done);
+    assert_eq!(lock().outcome(), Outcome::Done);
     machine.unlock("null", own());
     // What cannot be read as a file stands for what cannot be read just now.
     fs::create_dir(machine.path("udev/c1:3")).unwrap();
     let refused = lock();
-    assert_eq!(refused.outcome, Outcome::Denied);
+    assert_eq!(refused.outcome(), Outcome::Denied);
     assert!(refused.events.iter().any(|event| event.text.contains("other names of null")));
     assert!(machine.names().is_empty(), "{:?}", machine.names());
 }
@@ -1062,7 +1062,7 @@ fn one_deed() {
         "lock" => table.lock(&request("ttyS0", pids[0])),
         _ => table.unlock(&request("ttyS0", pids[0])),
     };
-    fs::write(root.join("said"), format!("{:?}", answer.outcome)).unwrap();
+    fs::write(root.join("said"), format!("{:?}", answer.outcome())).unwrap();
 }
 
 /// PASS, LOCK and UNLOCK of five files, where any call fails, or is the last one before the process is
@@ -1254,7 +1254,7 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
     let pids = [0, 1].map(|which: usize| processes[which].as_ref().unwrap().pid());
     let third = Holder::new();
     let mut session = machine.table();
-    assert_eq!(session.lock(&request("ttyS0", pids[0])).outcome, Outcome::Done);
+    assert_eq!(session.lock(&request("ttyS0", pids[0])).outcome(), Outcome::Done);
     let mut daemon = machine.table();
     // Its flock(2) would keep others from passing.
     daemon.keep_open(0);
@@ -1268,9 +1268,9 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
     let outcome = match comer {
         Comer::Receiver => machine.unlock("ttyS0", pids[1]),
         Comer::Giver => machine.unlock("ttyS0", pids[0]),
-        Comer::GiversSession => session.unlock(&request("ttyS0", pids[0])).outcome,
+        Comer::GiversSession => session.unlock(&request("ttyS0", pids[0])).outcome(),
         Comer::Third => machine.lock("ttyS0", third.pid()),
-        Comer::Passer => machine.table().pass(&pass("ttyS0", pids[0], third.pid())).outcome,
+        Comer::Passer => machine.table().pass(&pass("ttyS0", pids[0], third.pid())).outcome(),
         Comer::Daemon => {
             for it in pids {
                 daemon.gone(pid(it));
@@ -1342,7 +1342,7 @@ fn a_flock_on_one_of_five_files_passes_all_or_none(
     assert_eq!(machine.lock("ttyS0", giver.pid()), Outcome::Done);
     let flocker = flocker(&machine, &machine.lock_file(file), uid);
     let answer = machine.table().pass(&pass("ttyS0", giver.pid(), receiver.pid()));
-    assert_eq!(answer.outcome, outcome, "{answer:?}");
+    assert_eq!(answer.outcome(), outcome, "{answer:?}");
     drop(flocker);
     let (holder, other) =
         if outcome == Outcome::Done { (&receiver, &giver) } else { (&giver, &receiver) };

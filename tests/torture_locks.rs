@@ -399,7 +399,7 @@ impl Taker {
             _ => {
                 let Request { device, pid: from } = request(&port, pid);
                 let to = Pid::new(child.id().into()).unwrap();
-                Some(self.table.pass(&Pass { device, from, to }).outcome == Outcome::Done)
+                Some(self.table.pass(&Pass { device, from, to }).outcome() == Outcome::Done)
             }
         };
         drop(witnesses);
@@ -456,7 +456,7 @@ impl Taker {
             "file" => self.make_file(),
             "open" => self.open_port(),
             "foreign" => Some(foreign::take(&self.port)),
-            _ => Some(self.table.lock(&request(&port, pid)).outcome == Outcome::Done),
+            _ => Some(self.table.lock(&request(&port, pid)).outcome() == Outcome::Done),
         }
     }
 
@@ -472,7 +472,7 @@ impl Taker {
             "open" => Some(self.opened.take().is_some()),
             "foreign" => Some(foreign::release(&port)),
             "force" => self.at_daemon(&format!("FORCE {port} {pid}")),
-            _ => Some(self.table.unlock(&request(&port, pid)).outcome == Outcome::Done),
+            _ => Some(self.table.unlock(&request(&port, pid)).outcome() == Outcome::Done),
         }
     }
 
@@ -714,9 +714,9 @@ fn assert_all_is_free(ports: u64) -> Table {
     for port in 0..ports {
         let request = request(&port_of(port), std::process::id());
         // The receiver of a lock from a killed process may not have ended yet.
-        let free = || (table.lock(&request).outcome == Outcome::Done).then_some(());
+        let free = || (table.lock(&request).outcome() == Outcome::Done).then_some(());
         assert_eq!(until(Duration::from_secs(60), free), Some(()), "{request:?} stays taken");
-        assert_eq!(table.unlock(&request).outcome, Outcome::Done);
+        assert_eq!(table.unlock(&request).outcome(), Outcome::Done);
     }
     table
 }

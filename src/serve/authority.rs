@@ -7,7 +7,7 @@ use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use pidlockfile::{Pid, process};
-use ttylock::{Answer, Event, Outcome, Request, ResolvedDevice, Table, Weight};
+use ttylock::{Answer, Event, Request, ResolvedDevice, Stop, Table, Weight};
 
 use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule, Status};
 
@@ -48,7 +48,7 @@ impl Granted {
 /// The answer to a client without the right, with a line for the log that says why.
 pub(super) fn denied(why: Option<String>) -> Answer {
     let events = why.map(|text| Event { weight: Weight::Notice, text }).into_iter().collect();
-    Answer { outcome: Outcome::Denied, blocker: None, released: None, events }
+    Answer { result: Err(Stop::Denied), events }
 }
 
 fn refused(Request { device, pid }: &Request, why: Refusal) -> Answer {

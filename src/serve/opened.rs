@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pidlockfile::Pid;
 use pidlockfile::process::{ProcessIdentity, owner};
-use ttylock::{Answer, Backoff, Cause, Contended, DeviceName, Node, Outcome, Request};
+use ttylock::{Answer, Backoff, Cause, DeviceName, Node, Outcome, Request, Stop};
 
 use super::ports::Wish;
 use super::service::Service;
@@ -35,9 +35,8 @@ pub(super) fn serve_openers(service: &mut Service) {
 
 fn release(service: &mut Service, port: &str, pid: Pid) {
     let Ok(device) = DeviceName::parse(port.as_bytes()) else { return };
-    if let Ok(answer) = service.release_now(&Request { device, pid }) {
-        log(service, pid, answer);
-    }
+    let answer = service.release_now(&Request { device, pid });
+    log(service, pid, answer);
 }
 
 /// Denied if the process has a lock, or is to have none.
@@ -57,13 +56,14 @@ fn lock(
     let granted = service.authority.grant_opener(request, resolved);
     let Some(granted) = granted.ok().filter(|_| !waits(pid)) else { return Ok(Outcome::Denied) };
     let backoff = backoff.unwrap_or_else(|| Backoff::since(Instant::now()));
-    let answer = service.take(None, granted, backoff).map_err(|Contended { cause, .. }| cause)?;
-    let outcome = answer.outcome;
-    if outcome == Outcome::Busy {
-        let is_its_own = answer.blocker.as_ref() == Some(who);
-        return Ok(if is_its_own { Outcome::Denied } else { Outcome::Busy });
+    let answer = service.take(None, granted, backoff);
+    let outcome = answer.outcome();
+    match answer.result {
+        Err(Stop::NotYet(cause)) => return Err(cause),
+        Err(Stop::Busy(Some(blocker))) if blocker == *who => return Ok(Outcome::Denied),
+        Err(Stop::Busy(_)) => {}
+        Ok(_) | Err(Stop::Denied) => log(service, pid, answer),
     }
-    log(service, pid, answer);
     Ok(outcome)
 }
 

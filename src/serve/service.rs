@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pidlockfile::Pid;
 use ttylock::limits::STATUS_SEARCH;
 use ttylock::{
-    Answer, Backoff, Cause, Contended, DeviceName, Event, Outcome, Pass, Request, ResolvedDevice,
+    Answer, Backoff, Cause, DeviceName, Event, Outcome, Pass, Request, ResolvedDevice, Stop,
     Survey, Table, Weight,
 };
 
@@ -33,9 +33,6 @@ pub(super) struct Foreseen {
     request: Request,
     device: ResolvedDevice,
 }
-
-/// An attempt at a request that the client may make.
-type Attempted = Result<Answer, Contended>;
 
 /// What all clients of one process share.
 #[derive(Debug)]
@@ -129,18 +126,15 @@ impl Service {
             Command::Force(request) => self.force(client, request),
             Command::Pass(pass) => self.pass(client, pass),
         };
-        match attempted.unwrap_or_else(Ok) {
-            Ok(Answer { outcome, events, .. }) => {
-                self.log(client, events);
-                client.answer(outcome.into());
-                None
-            }
-            Err(Contended { cause, events }) => {
-                self.log(client, events);
-                let pause = client.under_way().pause(cause, now);
-                Some(Phase::Retrying(now.checked_add(pause).unwrap_or(now)))
-            }
+        let (Ok(answer) | Err(answer)) = attempted;
+        let outcome = answer.outcome();
+        self.log(client, answer.events);
+        if let Err(Stop::NotYet(cause)) = answer.result {
+            let pause = client.under_way().pause(cause, now);
+            return Some(Phase::Retrying(now.checked_add(pause).unwrap_or(now)));
         }
+        client.answer(outcome.into());
+        None
     }
 
     /// The right to a device of the process that the client names.
@@ -161,7 +155,7 @@ impl Service {
     }
 
     /// No LOCK overtakes a waiter that could have the device now: waiters are tried before.
-    fn lock(&mut self, client: &mut Client, request: Request) -> Result<Attempted, Answer> {
+    fn lock(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
         let granted = self.grant_taking(client, request)?;
         let backoff = *client.under_way();
         let (real, now) = (granted.device().real(), Instant::now());
@@ -172,15 +166,15 @@ impl Service {
         if backoff.decides() {
             let text = format!("{real} is busy: a client waits for it");
             let events = vec![Event { weight: Weight::Info, text }];
-            return Err(Answer { outcome: Outcome::Busy, events, ..denied(None) });
+            return Ok(Answer { result: Err(Stop::Busy(None)), events });
         }
         // The attempt for the waiter ends when the kernel's list has been read.
         let is_reading = self.queue.has_attempt_without_answer(real);
         let cause = if is_reading { Cause::Reading } else { Cause::Breaking };
-        Ok(Err(Contended { events: Vec::new(), cause }))
+        Ok(Answer { result: Err(Stop::NotYet(cause)), events: Vec::new() })
     }
 
-    fn pass(&mut self, client: &mut Client, pass: Pass) -> Result<Attempted, Answer> {
+    fn pass(&mut self, client: &mut Client, pass: Pass) -> Result<Answer, Answer> {
         let Pass { device, from, to } = pass;
         let given = Request { device: device.clone(), pid: from };
         let from = self.authority.released(client.peer()?, &given)?;
@@ -189,24 +183,24 @@ impl Service {
         let kept = resolved.clone();
         let pass = Pass { device, from, to };
         let answer = self.table.attempt_pass(&pass, Some(resolved), *client.under_way());
-        if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
+        if answer.result.is_ok() {
             self.ports.released(kept.real(), from);
             self.ports.locked(&kept, || self.table.machine().identify(to));
         }
         Ok(answer)
     }
 
-    fn unlock(&mut self, client: &mut Client, request: Request) -> Result<Attempted, Answer> {
+    fn unlock(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
         let pid = self.authority.released(client.peer()?, &request)?;
         Ok(self.release(&Request { pid, ..request }, *client.under_way()))
     }
 
     /// The log names both users and the lock.
-    fn force(&mut self, client: &mut Client, request: Request) -> Result<Attempted, Answer> {
+    fn force(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
         let pid = self.authority.forced(client.peer()?, &request)?;
         let (request, owner) = (Request { pid, ..request }, pidlockfile::process::owner(pid));
         let answer = self.release(&request, *client.under_way());
-        if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
+        if answer.result.is_ok() {
             let from = owner.map(|uid| format!(" of uid {uid}")).unwrap_or_default();
             let (peer, device) = (client.peer()?, request.device.as_str());
             self.journal.log.record(
@@ -218,16 +212,16 @@ impl Service {
     }
 
     /// Takes what was granted, at the very device that was judged.
-    pub(super) fn take(&mut self, user: User, granted: Granted, backoff: Backoff) -> Attempted {
+    pub(super) fn take(&mut self, user: User, granted: Granted, backoff: Backoff) -> Answer {
         if self.is_one_too_many(user, &granted) {
             let why = "refused: too many locks of this user for processes that do not exist";
-            return Ok(denied(Some(why.to_owned())));
+            return denied(Some(why.to_owned()));
         }
         let is_foreseen = granted.is_foreseen;
         let (request, device) = granted.into_parts();
         let kept = device.clone();
         let answer = self.table.attempt_lock(&request, Some(device), backoff);
-        if matches!(answer, Ok(Answer { outcome: Outcome::Done, .. })) {
+        if answer.result.is_ok() {
             self.ports.locked(&kept, || self.table.machine().identify(request.pid));
             self.foreseen.retain(|it| it.device.real() != kept.real());
             if is_foreseen {
@@ -250,10 +244,10 @@ impl Service {
         has_too_many(&self.foreseen)
     }
 
-    pub(super) fn release(&mut self, request: &Request, backoff: Backoff) -> Attempted {
+    pub(super) fn release(&mut self, request: &Request, backoff: Backoff) -> Answer {
         self.ports.before_release(request, &mut self.table);
         let answer = self.table.attempt_unlock(request, backoff);
-        if let Ok(Answer { released: Some(real), .. }) = &answer {
+        if let Ok(real) = &answer.result {
             self.ports.released(real, request.pid);
             self.foreseen.retain(|it| it.device.real() != real);
             self.queue.wake(real, Instant::now());
@@ -262,7 +256,7 @@ impl Service {
     }
 
     /// A release that is not tried again.
-    pub(super) fn release_now(&mut self, request: &Request) -> Attempted {
+    pub(super) fn release_now(&mut self, request: &Request) -> Answer {
         let now = Instant::now();
         self.release(request, Backoff::since(now).used_up(now))
     }
@@ -293,19 +287,16 @@ impl Service {
             self.queue.change(attempt.waiter, names, Instant::now());
             return Outcome::Busy;
         }
-        let answer = match self.take(client.user(), granted, *client.under_way()) {
-            Ok(answer) => answer,
-            Err(Contended { cause, .. }) => {
-                client.under_way().pause(cause, Instant::now());
-                self.queue.tried(attempt, Outcome::Busy, None, Instant::now());
-                self.queue.has_no_answer_yet(attempt, Instant::now());
-                return Outcome::Busy;
-            }
-        };
+        let answer = self.take(client.user(), granted, *client.under_way());
+        let outcome = answer.outcome();
+        self.queue.tried(attempt, outcome, answer.blocker().cloned(), Instant::now());
+        if let Err(Stop::NotYet(cause)) = answer.result {
+            client.under_way().pause(cause, Instant::now());
+            self.queue.has_no_answer_yet(attempt, Instant::now());
+            return outcome;
+        }
         // The next look is the next attempt.
         client.backoff = None;
-        self.queue.tried(attempt, answer.outcome, answer.blocker.clone(), Instant::now());
-        let outcome = answer.outcome;
         // Asked again and again, a busy one would fill the log.
         if outcome != Outcome::Busy {
             self.log(client, answer.events);
@@ -339,7 +330,7 @@ impl Service {
             }
             let right = self.authority.grant_opener(request.clone(), device);
             let Err(refusal) = right else { continue };
-            if self.release_now(&request).is_ok() {
+            if self.release_now(&request).result.is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
                 self.journal.of_user(
                     user,

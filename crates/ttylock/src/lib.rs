@@ -13,7 +13,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut table = Table::new(Layout::native());
 //! let request = Request { device: "/dev/ttyUSB0".parse()?, pid: Pid::this() };
-//! match table.lock(&request).outcome {
+//! match table.lock(&request).outcome() {
 //!     Outcome::Done => { /* The port is this process's. */ }
 //!     Outcome::Busy => {
 //!         let survey = table.holders(Some(&request.device), Duration::from_secs(1));
@@ -55,7 +55,7 @@ pub use lock::names::is_lock_file;
 pub use lock::port_watch::{Examined, PortWatch, Trigger};
 pub use lock::table::{Names, Survey, Table};
 pub use lock::watched::Watched;
-pub use lock::{Answer, Cause, Contended, Event, Outcome, Pass, Request, Weight};
+pub use lock::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};
 pub use pidlockfile::Pid;
 
 /// What tests of other crates need.

@@ -200,10 +200,11 @@ impl Files {
 
     /// Keeps the events that say why a lock was denied.
     pub(crate) fn outcome_of(&mut self, answer: Answer) -> Outcome {
+        let outcome = answer.outcome();
         let is_weighty = |event: &Event| matches!(event.weight, Weight::Notice | Weight::Warning);
         let events = answer.events.into_iter().filter(is_weighty);
         self.reasons = events.map(|event| event.text).collect();
-        answer.outcome
+        outcome
     }
 }
 

@@ -186,7 +186,7 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
                 let said = format!("{}: {}", row.name, file.display());
                 fs::write(&file, row.content.write(holder.pid())).unwrap();
                 let mut table = machine.table(system);
-                assert_eq!(table.lock(&request).outcome, Outcome::Busy, "{said}");
+                assert_eq!(table.lock(&request).outcome(), Outcome::Busy, "{said}");
                 let is_shown = |it: &crate::Holder| it.scheme.file() == Some(&file);
                 assert!(table.holders(Some(&device), LONG).holders.iter().any(is_shown), "{said}");
 
@@ -197,8 +197,8 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
                 assert!(!file.exists(), "{said}");
 
                 fs::write(&file, row.content.write(ended())).unwrap();
-                assert_eq!(table.lock(&request).outcome, Outcome::Done, "{said}");
-                assert_eq!(table.unlock(&request).outcome, Outcome::Done, "{said}");
+                assert_eq!(table.lock(&request).outcome(), Outcome::Done, "{said}");
+                assert_eq!(table.unlock(&request).outcome(), Outcome::Done, "{said}");
                 assert!(!file.exists(), "{said}");
             }
         }

@@ -24,5 +24,4 @@ pub(crate) mod room;
 pub(crate) mod table;
 pub(crate) mod watched;
 
-pub use model::{Cause, Contended, Event, Outcome, Pass, Request, Weight};
-pub use table::Answer;
+pub use model::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};

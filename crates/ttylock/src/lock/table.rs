@@ -12,7 +12,7 @@ use super::backoff::Backoff;
 use super::directories::Directories;
 use super::flock_guards::{FlockGuards, Kept};
 use super::watched::Watched;
-use super::{Cause, Contended, Event, Outcome, Pass, Request};
+use super::{Answer, Event, Pass, Request, Stop};
 use crate::device::name::DeviceName;
 use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
@@ -44,29 +44,6 @@ pub use survey::Survey;
 #[derive(Debug)]
 pub struct Table {
     state: State,
-}
-
-/// The answer to one LOCK, UNLOCK or PASS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The result for the client.
-    pub outcome: Outcome,
-    /// With [`Outcome::Busy`]: the process that has the lock, where one is known.
-    pub blocker: Option<ProcessIdentity>,
-    /// The real name below `/dev` of the device that was released.
-    pub released: Option<String>,
-    /// The events for the log, in order.
-    pub events: Vec<Event>,
-}
-
-/// Why a lock or a release has stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Stop {
-    /// This process has the lock, if it is known.
-    Busy(Option<ProcessIdentity>),
-    Denied,
-    /// There will be an answer a moment later; the caller comes back for it.
-    NotYet(Cause),
 }
 
 impl Table {
@@ -119,85 +96,57 @@ impl Table {
 
     /// Each attempt has the time of the first one. Otherwise a reading of the kernel's list that takes longer than
     /// the pause between two attempts would always have begun too early.
-    fn with_pauses(
-        &mut self,
-        mut attempt: impl FnMut(&mut Self, Backoff) -> Result<Answer, Contended>,
-    ) -> Answer {
+    fn with_pauses(&mut self, mut attempt: impl FnMut(&mut Self, Backoff) -> Answer) -> Answer {
         let mut backoff = Backoff::since(Instant::now());
         let mut events = Vec::new();
         loop {
-            match attempt(self, backoff) {
-                Ok(answer) => {
-                    events.extend(answer.events);
-                    return Answer { events, ..answer };
+            let answer = attempt(self, backoff);
+            events.extend(answer.events);
+            match answer.result {
+                Err(Stop::NotYet(cause)) => {
+                    std::thread::sleep(backoff.pause(cause, Instant::now()));
                 }
-                Err(contended) => {
-                    events.extend(contended.events);
-                    std::thread::sleep(backoff.pause(contended.cause, Instant::now()));
-                }
+                result => return Answer { result, events },
             }
         }
     }
 
     /// One attempt at [`Table::lock`]. If the device comes from [`Table::resolve`], exactly that node is locked. Never
-    /// sleeps: the caller comes back as [`Backoff`] says.
-    ///
-    /// # Errors
-    /// [`Contended`], only before the last attempt or while the kernel's list of locks is being
-    /// read: nothing was taken.
+    /// sleeps: if there is no answer yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last
+    /// attempt has an answer, unless the kernel's list of locks is being read.
     pub fn attempt_lock(
         &mut self,
         request: &Request,
         resolved: Option<ResolvedDevice>,
         backoff: Backoff,
-    ) -> Result<Answer, Contended> {
-        self.attempt(backoff, |state| take::take(state, request, resolved).map(|()| None))
+    ) -> Answer {
+        self.attempt(backoff, |state| take::take(state, request, resolved))
     }
 
     /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
-    ///
-    /// # Errors
-    /// [`Contended`], only before the last attempt or while the kernel's list of locks is being
-    /// read: nothing of the asker's was there.
-    pub fn attempt_unlock(
-        &mut self,
-        request: &Request,
-        backoff: Backoff,
-    ) -> Result<Answer, Contended> {
-        self.attempt(backoff, |state| release::release(state, request).map(Some))
+    pub fn attempt_unlock(&mut self, request: &Request, backoff: Backoff) -> Answer {
+        self.attempt(backoff, |state| release::release(state, request))
     }
 
     /// One attempt at [`Table::pass`], of a device from [`Table::resolve`] or of the one that is named. Busy unless
     /// the giver is alive and holds every lock file of the device; denied if there is no such receiver.
-    ///
-    /// # Errors
-    /// [`Contended`], only before the last attempt or while the kernel's list of locks is being read: nothing was
-    /// passed.
     pub fn attempt_pass(
         &mut self,
         pass: &Pass,
         resolved: Option<ResolvedDevice>,
         backoff: Backoff,
-    ) -> Result<Answer, Contended> {
-        self.attempt(backoff, |state| pass::pass(state, pass, resolved).map(|()| None))
+    ) -> Answer {
+        self.attempt(backoff, |state| pass::pass(state, pass, resolved))
     }
 
-    /// What was done may have released a device.
     fn attempt(
         &mut self,
         backoff: Backoff,
-        deed: impl FnOnce(&mut State) -> Result<Option<String>, Stop>,
-    ) -> Result<Answer, Contended> {
+        deed: impl FnOnce(&mut State) -> Result<String, Stop>,
+    ) -> Answer {
         self.state.backoff = backoff;
-        let done = deed(&mut self.state);
-        let events = self.take_events();
-        let (outcome, blocker, released) = match done {
-            Ok(released) => (Outcome::Done, None, released),
-            Err(Stop::Busy(blocker)) => (Outcome::Busy, blocker, None),
-            Err(Stop::Denied) => (Outcome::Denied, None, None),
-            Err(Stop::NotYet(cause)) => return Err(Contended { events, cause }),
-        };
-        Ok(Answer { outcome, blocker, released, events })
+        let result = deed(&mut self.state);
+        Answer { result, events: self.take_events() }
     }
 
     /// Resolves a name once: its node, and every other name of that device. The same result is judged and then locked
@@ -207,12 +156,7 @@ impl Table {
     /// The answer, if nothing can be locked by this name.
     pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
         let resolved = resolve::resolve(&mut self.state, device);
-        resolved.map_err(|_| Answer {
-            outcome: Outcome::Denied,
-            blocker: None,
-            released: None,
-            events: self.take_events(),
-        })
+        resolved.map_err(|stop| Answer { result: Err(stop), events: self.take_events() })
     }
 
     /// The real name of a resolved device, and the files that may keep it busy.

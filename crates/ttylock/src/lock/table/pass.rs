@@ -14,12 +14,12 @@ use crate::lock::directories::{LockFile, Place};
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::{Pass, Weight};
 
-/// PASS: names, files of the giver, note, files of the receiver, record.
+/// PASS: names, files of the giver, note, files of the receiver, record. Returns the real name of the device.
 pub(super) fn pass(
     state: &mut State,
     pass: &Pass,
     resolved: Option<ResolvedDevice>,
-) -> Result<(), Stop> {
+) -> Result<String, Stop> {
     let (open, Pass { device, from, to }) = (state.open()?, pass);
     let own = &open.own;
     let mut receiver = Claimant::of(&mut state.machine, *to);
@@ -51,8 +51,9 @@ pub(super) fn pass(
         state.watched.forget(std::slice::from_ref(&name), *from);
         state.keep(&name, &receiver, published, room);
     }
-    state.say(Weight::Info, format!("passed {} from pid {from} to pid {to}", resolved.real()));
-    Ok(())
+    let device = resolved.real();
+    state.say(Weight::Info, format!("passed {device} from pid {from} to pid {to}"));
+    Ok(device.to_owned())
 }
 
 /// The files that are going to be passed: all are examined before one is changed. A written name to which no link

@@ -23,12 +23,12 @@ pub(super) type Taken = (Name, Published);
 /// The most records that are read to count those of one user.
 const RECORDS_COUNTED: usize = 4096;
 
-/// LOCK: names, reasons to refuse it, files, record.
+/// LOCK: names, reasons to refuse it, files, record. Returns the real name of the device.
 pub(super) fn take(
     state: &mut State,
     request: &Request,
     resolved: Option<ResolvedDevice>,
-) -> Result<(), Stop> {
+) -> Result<String, Stop> {
     let (open, pid) = (state.open()?, request.pid);
     let own = &open.own;
     let claimant = Claimant::of(&mut state.machine, pid);
@@ -50,8 +50,9 @@ pub(super) fn take(
     for (name, published) in taken {
         state.keep(&name, &claimant, published, room);
     }
-    state.say(Weight::Info, format!("locked {} for pid {pid}", resolved.real()));
-    Ok(())
+    let device = resolved.real();
+    state.say(Weight::Info, format!("locked {device} for pid {pid}"));
+    Ok(device.to_owned())
 }
 
 /// A missing device may be locked, just as an unplugged one may be unlocked. But there is a limit, because users
