@@ -234,13 +234,19 @@ impl Directory {
         }
     }
 
-    /// Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone.
-    fn enter(&self, name: &Name, judged: &mut Judged) -> Result<bool, Error> {
-        if let (None, Some(gate)) = (&judged.passage, &self.gate) {
+    /// Goes through this directory's gate ([`Directory::gated`]) on account of a judged file, for as long as that is
+    /// kept. Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone. Everything
+    /// that breaks or removes a file enters by itself, once.
+    ///
+    /// # Errors
+    /// [`Step::Enter`] with the system's reason. The caller must not break or remove the file: another process may be at
+    /// it.
+    pub fn enter(&self, name: &Name, judged: &mut Judged) -> Result<bool, Error> {
+        if let (None, false, Some(gate)) = (&judged.passage, judged.is_ungated, &self.gate) {
             match gate.try_enter(judged.identity()).map_err(Error::at(Step::Enter, name))? {
                 Entry::Inside(passage) => judged.passage = Some(passage),
                 Entry::Occupied => return Ok(false),
-                Entry::NoGate => {}
+                Entry::NoGate => judged.is_ungated = true,
             }
         }
         Ok(true)

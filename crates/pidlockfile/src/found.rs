@@ -35,6 +35,8 @@ pub struct Judged {
     limit: usize,
     /// Being in the gate on its account.
     pub(crate) passage: Option<Flocked>,
+    /// There is no gate that we may enter.
+    pub(crate) is_ungated: bool,
     /// Where `flock(2)` on it asks for another opening.
     pub(crate) writable: Option<Flocked>,
     /// Whether another's `flock(2)` on it is nothing to us.
@@ -54,6 +56,7 @@ impl Judged {
             content,
             limit,
             passage: None,
+            is_ungated: false,
             writable: None,
             past: false,
         }))

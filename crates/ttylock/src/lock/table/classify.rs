@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status, Step};
+use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status};
 
 use super::handover;
 use super::state::{State, TEMPORARY};
@@ -32,6 +32,8 @@ pub(super) enum Busy {
     Held(ProcessIdentity),
     BeingWritten,
     Obstacle(Obstacle),
+    /// It may be broken or removed only in the gate, and that cannot be entered now: an event says why.
+    Shut,
     /// It is stale, but this process holds it by a `flock(2)` that counts; or it is being changed, or cannot be read.
     Changing(Option<FlockHolder>),
     /// Another process holds it by `flock(2)`, because it makes, breaks or releases the lock now; or the list that
@@ -81,6 +83,20 @@ impl State {
         self.classify(file.name, judged).map(Some)
     }
 
+    /// Goes through the gate on account of a file. Whatever breaks or removes a file comes here first, so no other code
+    /// meets an error of the gate. Such an error lasts for a while only, as when no descriptor is left.
+    ///
+    /// # Errors
+    /// [`Busy::Shut`].
+    pub(super) fn enter(&mut self, file: LockFile<'_>, judged: &mut Judged) -> Result<(), Busy> {
+        let entered = file.place.directory.enter(file.name, judged);
+        entered.map(|_| ()).map_err(|error| {
+            let dir = self.layout.state_dir.display();
+            self.say(Weight::Warning, format!("busy: {file}: {error}; see gate.* in {dir}"));
+            Busy::Shut
+        })
+    }
+
     /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
     /// to break it, without our gate. So a caller that can comes back later, and only then the right of that process
     /// is checked.
@@ -95,12 +111,8 @@ impl State {
     ) -> Result<(), Busy> {
         #[cfg(test)]
         meanwhile::comes(Moment::BeforeHold);
+        self.enter(file, judged)?;
         match file.place.directory.hold(file.name, judged) {
-            Err(error) if error.step == Step::Enter => {
-                let dir = self.layout.state_dir.display();
-                self.say(Weight::Warning, format!("busy: {file}: {error}; see gate.* in {dir}"));
-                return Err(Busy::Changing(None));
-            }
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
             Ok(Attempt::Contended) if decides => {}
@@ -219,7 +231,7 @@ impl State {
             Ok(other) => other,
             Err(error) => {
                 self.say(Weight::Warning, format!("ignored {file}: {stale}; {error}"));
-                if error.step == Step::Enter { Attempt::Contended } else { Attempt::Done(()) }
+                Attempt::Done(())
             }
         }
     }
@@ -228,10 +240,14 @@ impl State {
     /// if another process holds it by `flock(2)`.
     pub(super) fn take_away(
         &mut self,
-        LockFile { place, name }: LockFile<'_>,
+        file: LockFile<'_>,
         mut judged: Judged,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
+        if self.enter(file, &mut judged).is_err() {
+            return Ok(Attempt::Contended);
+        }
+        let LockFile { place, name } = file;
         if by_force {
             judged.go_past();
         }
@@ -276,7 +292,9 @@ impl std::fmt::Display for Busy {
             Self::Changing(Some(holder)) => {
                 write!(f, "is stale, but flock(2) on it is held by {holder}")
             }
-            Self::Changing(None) | Self::NotYet(_) => f.write_str("is being changed by others"),
+            Self::Changing(None) | Self::Shut | Self::NotYet(_) => {
+                f.write_str("is being changed by others")
+            }
         }
     }
 }

@@ -131,7 +131,7 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
         state.backoff = backoff;
         match state.examine(file) {
             Ok(None) => false,
-            Err(busy) => matches!(busy, Busy::NotYet(_) | Busy::Changing(None)),
+            Err(busy) => matches!(busy, Busy::NotYet(_) | Busy::Changing(None) | Busy::Shut),
             Ok(Some((judged, stale))) => state.remove(file, judged, stale) != Attempt::Done(()),
         }
     });
@@ -151,6 +151,9 @@ pub(super) fn clear_away(state: &mut State, seen: &Holder) -> Result<(), String>
             Err(Busy::Changing(holder)) => {
                 let by = holder.map(|holder| format!(": {holder}")).unwrap_or_default();
                 return Err(format!("another process is removing it, or keeps it locked{by}"));
+            }
+            Err(Busy::Shut) => {
+                return Err("the gate for removing locks cannot be entered".to_owned());
             }
             // It may be a lock again.
             Ok(()) | Err(Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_)) => return Ok(()),

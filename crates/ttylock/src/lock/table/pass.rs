@@ -125,6 +125,7 @@ fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Publis
         // Another process has removed the file meanwhile: then none is passed.
         let Some(mut judged) = passable(state, file, pass)? else { break };
         let seen = judged.status();
+        state.enter(file, &mut judged).map_err(|busy| state.busy(file, busy))?;
         let broken = match state.guards.take(name, pass.from, state.machine.here()) {
             // It is protected by our `flock(2)`.
             Some(held) => {

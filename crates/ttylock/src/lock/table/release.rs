@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status, Step};
+use pidlockfile::{Attempt, Found, Judged, Name, Pid, Status};
 
 use super::classify::{Busy, Classification, Stale};
 use super::state::State;
@@ -186,9 +186,7 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
             }
             Err(error) => {
                 state.say(Weight::Warning, format!("left {file}: {error}"));
-                let is_for_now = error.step == Step::Enter;
-                let stop = if is_for_now { Stop::Busy(None) } else { Stop::Denied };
-                return came_to(is_own, Err(stop));
+                return came_to(is_own, Err(Stop::Denied));
             }
         }
     }
@@ -200,7 +198,7 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
 fn not_released(state: &mut State, file: LockFile<'_>, busy: Busy) -> Stop {
     match busy {
         Busy::NotYet(_) | Busy::Changing(_) => state.busy(file, busy),
-        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) => Stop::Busy(None),
+        Busy::Held(_) | Busy::BeingWritten | Busy::Obstacle(_) | Busy::Shut => Stop::Busy(None),
     }
 }
 
@@ -219,6 +217,7 @@ fn hold_own(
     is_living: bool,
 ) -> Classification {
     let held = match state.hold(file, &mut judged, state.backoff.decides()) {
+        Err(Busy::Shut) => Err(Busy::Shut),
         // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
         // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
         Err(_) if is_living && state.is_settled(file.name, &judged) => Ok(()),

@@ -171,7 +171,7 @@ impl State {
         Stop::Busy(match busy {
             Busy::Held(who) => Some(who),
             Busy::Changing(holder) => holder.and_then(|holder| self.process_of(holder)),
-            Busy::BeingWritten | Busy::Obstacle(_) | Busy::NotYet(_) => None,
+            Busy::BeingWritten | Busy::Obstacle(_) | Busy::Shut | Busy::NotYet(_) => None,
         })
     }
 

@@ -2,7 +2,7 @@
 //! too many locks.
 
 use nix::errno::Errno;
-use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, Step, process};
+use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, process};
 
 use super::classify::{Busy, Stale};
 use super::daemon::room;
@@ -205,7 +205,9 @@ fn stale(
     found: Result<Found, pidlockfile::Error>,
 ) -> Result<Option<(Judged, Stale)>, Stop> {
     match state.examine_found(file, found) {
-        Err(Busy::Changing(_) | Busy::NotYet(_)) if file.place.is_open_to_all() => Ok(None),
+        Err(Busy::Changing(_) | Busy::Shut | Busy::NotYet(_)) if file.place.is_open_to_all() => {
+            Ok(None)
+        }
         Err(busy) => Err(state.busy(file, busy)),
         Ok(stale) => Ok(stale),
     }
@@ -230,7 +232,7 @@ fn take_one(state: &mut State, file: LockFile<'_>, claim: &Claim<'_>) -> Result<
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) => return Err(state.stop_contended(file, Some(seen))),
             Err(error) => {
-                let help = match error.is_not_permitted() && error.step != Step::Enter {
+                let help = match error.is_not_permitted() {
                     true => "; run lfpd as the owner of the locks, or give it CAP_FOWNER",
                     false => "",
                 };

@@ -568,3 +568,31 @@ fn a_lock_that_is_removed_while_it_is_passed_is_not_passed() {
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     shared.assert_nothing_is_left();
 }
+
+/// Another process may be in the gate: no lock is broken, released or passed without it, and the port is busy until the
+/// gate can be entered. A daemon releases what it keeps without the gate.
+#[rstest]
+fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    if is_daemon {
+        table.keep_open(8);
+    }
+    let receiver = Sleeper::new();
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let lanes = || (0..8).map(|lane| shared.0.path().join(format!("state/gate.{lane}")));
+    lanes().for_each(|lane| std::fs::create_dir(lane).unwrap());
+    let busy_for_the_gate = |answer: Answer| {
+        let says_why = answer.events.iter().any(|event| event.text.contains("see gate.* in "));
+        answer.outcome() == Outcome::Busy && says_why
+    };
+    let pass = Pass { device: own.device.clone(), from: own.pid, to: receiver.pid() };
+    assert!(busy_for_the_gate(table.pass(&pass)));
+    if !is_daemon {
+        assert!(busy_for_the_gate(table.unlock(&own)));
+        lanes().for_each(|lane| std::fs::remove_dir(lane).unwrap());
+    }
+    assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+    shared.assert_nothing_is_left();
+}
