@@ -13,11 +13,11 @@ use clap::{CommandFactory, Parser};
 use syslog::Facility;
 
 use crate::limits::{
-    CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, VERSION_CHARS, WAIT_MAX_SECS,
+    CONNECTIONS, CONNECTIONS_MAX, CONNECTIONS_PER_USER, IDLE_TIMEOUT, WAIT_MAX_SECS,
 };
 use crate::log::{self, Log, Severity};
 use crate::peer::{Access, Rule};
-use crate::protocol::reply::Version;
+use crate::protocol::reply::{VERSION_CHARS, Version};
 use crate::serve::address::Address;
 use crate::serve::authority::Authority;
 use crate::serve::listener::{self, Listener};

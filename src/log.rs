@@ -7,14 +7,22 @@ use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::panic;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pidlockfile::ascii;
 use syslog::Facility;
 
-use crate::limits::{JOURNAL_CHARS, JOURNAL_WAIT, REOPEN_EVERY};
 use crate::sys::SYSLOG;
 use ttylock::Weight;
+
+/// A line in the log, in characters. The rest is left out.
+const LINE_CHARS: usize = 1024;
+
+/// Time for a stalled syslog to take a line. Then the session goes on without the log.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Time after syslog has stalled in which no line waits for it: those that it does not take at once are lost.
+const HURRY: Duration = Duration::from_secs(30);
 
 /// How grave a line is, the gravest first. Source: syslog(3), without the three above error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -76,7 +84,7 @@ impl Log {
                     return;
                 }
                 Err(error) if is_stalled(&error) && !hurries => {
-                    self.hurries_until = Instant::now().checked_add(REOPEN_EVERY);
+                    self.hurries_until = Instant::now().checked_add(HURRY);
                     return;
                 }
                 Err(_) => {}
@@ -119,7 +127,7 @@ fn open() -> Option<UnixDatagram> {
     std::fs::symlink_metadata(SYSLOG).ok()?;
     let socket = UnixDatagram::unbound().ok()?;
     socket.connect(SYSLOG).ok()?;
-    socket.set_write_timeout(Some(JOURNAL_WAIT)).ok()?;
+    socket.set_write_timeout(Some(PATIENCE)).ok()?;
     Some(socket)
 }
 
@@ -141,10 +149,10 @@ pub fn facility(name: &str) -> Result<Facility, &'static str> {
     known.find(is_it).ok_or("no such syslog facility")
 }
 
-/// One line of at most [`JOURNAL_CHARS`] characters: control characters, and everything else
+/// One line of at most [`LINE_CHARS`] characters: control characters, and everything else
 /// outside printable ASCII, show as `?`. Clients' text may be in it.
 fn clean(line: &dyn Display) -> String {
-    line.to_string().chars().take(JOURNAL_CHARS).map(ascii).collect()
+    line.to_string().chars().take(LINE_CHARS).map(ascii).collect()
 }
 
 impl From<Weight> for Severity {
@@ -181,10 +189,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case::below(JOURNAL_CHARS - 1, JOURNAL_CHARS - 1)]
-    #[case::at(JOURNAL_CHARS, JOURNAL_CHARS)]
-    #[case::above(JOURNAL_CHARS + 1, JOURNAL_CHARS)]
-    #[case::far_above(100 * JOURNAL_CHARS, JOURNAL_CHARS)]
+    #[case::below(LINE_CHARS - 1, LINE_CHARS - 1)]
+    #[case::at(LINE_CHARS, LINE_CHARS)]
+    #[case::above(LINE_CHARS + 1, LINE_CHARS)]
+    #[case::far_above(100 * LINE_CHARS, LINE_CHARS)]
     fn lines_are_cut(#[case] length: usize, #[case] kept: usize) {
         assert_eq!(clean(&"x".repeat(length)).len(), kept);
     }

@@ -19,8 +19,7 @@ use rstest::rstest;
 use testbed::{Holder, LIMIT, own, until};
 use ttylock::{
     Content, DeviceName, Dialect, Layout, Outcome, Pass, Request, Table, Weight,
-    for_tests::{KEPT_WITHOUT_DEVICE, NAMES_OF_A_LOCK},
-    limits::{KEPT_FILES, LOCKS_FOR_INVENTED},
+    limits::{KEPT_FILES, KEPT_WITHOUT_DEVICE, LOCKS_FOR_INVENTED, NAMES_OF_A_LOCK},
 };
 
 /// A private machine: `/dev` with a node and links to it, a lock directory and another one.

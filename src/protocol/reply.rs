@@ -13,7 +13,13 @@ use pidlockfile::ascii;
 use ttylock::Outcome;
 
 use super::status::Report;
-use crate::limits::{ECHO_CHARS, HOST_CHARS, REPLY_BYTES, VERSION_CHARS};
+use crate::limits::{ECHO_CHARS, REPLY_BYTES};
+
+/// The host's name in replies, in characters (Linux allows 64). The rest is left out.
+pub const HOST_CHARS: usize = 255;
+
+/// The text of `--banner-version`, in characters. A longer one is a usage error.
+pub const VERSION_CHARS: usize = 64;
 
 /// How the service names itself, and whether it offers WAIT. All sessions share one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,11 @@
 //! How many descriptors a daemon may have, and how they are divided.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use ttylock::limits::{CLOSINGS, KEPT_FILES};
 
-use crate::limits::WATCHED_PROCESSES;
+use crate::limits::{CLOSINGS, KEPT_FILES};
+
+/// Processes whose end the kernel reports to a daemon. The ends of others are looked for once a second.
+const WATCHED_PROCESSES: usize = 512;
 
 /// Descriptors for the files of one request and of the thread that answers STAT, and for sockets.
 const IN_PASSING: usize = 10;

@@ -21,9 +21,13 @@ use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 
 use super::admission::Token;
-use crate::limits::{CHECK_EVERY, CHECK_GAP, HEADS};
+use super::{CHECK_EVERY, CHECK_GAP};
 use crate::protocol::status;
 use ttylock::{Names, Outcome, Request};
+
+/// Users whose first waiter is tried when a device may be free: a lock under a name of his own may refuse the first one
+/// alone. Others are tried when the line has moved.
+const HEADS: usize = 4;
 
 /// All waiters.
 ///

@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
-use ttylock::limits::STATUS_SEARCH;
 use ttylock::{
     Answer, Backoff, Cause, DeviceName, Event, Outcome, Pass, Request, ResolvedDevice, Stop,
     Survey, Table, Weight,
@@ -17,7 +16,7 @@ use super::connection::{Client, Phase};
 use super::journal::Journal;
 use super::ports::PortThreads;
 use super::queue::{Attempt, Queue};
-use crate::limits::FORESEEN_PER_USER;
+use crate::limits::{LOCKS_OF_A_USER, STATUS_SEARCH};
 use crate::log::{Log, Severity};
 use crate::peer::{Inquiry, Peer};
 use crate::protocol::command::Command;
@@ -234,7 +233,7 @@ impl Service {
     /// Locks of processes that exist are counted by their records. Those of others have no user but the one who asks.
     fn is_one_too_many(&mut self, user: User, granted: &Granted) -> bool {
         let has_too_many = |foreseen: &[Foreseen]| {
-            foreseen.iter().filter(|it| it.user == user).count() >= FORESEEN_PER_USER
+            foreseen.iter().filter(|it| it.user == user).count() >= LOCKS_OF_A_USER
         };
         if !granted.is_foreseen || user == Some(0) || !has_too_many(&self.foreseen) {
             return false;

@@ -7,14 +7,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ttylock::limits::{STATUS_SEARCH, THREAD_STACK};
 use ttylock::{DeviceName, Layout, Survey, Table};
 
 use super::admission::Token;
 use super::bell::Bell;
-use crate::limits::STATUS_PAUSE;
+use crate::limits::STATUS_SEARCH;
+
+/// The longest pause between two searches for holders. A pause is three times as long as the search before it, up to
+/// this.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection, and the device that it asks about; `None` asks for all devices.
 type Question = (Token, Option<DeviceName>);
@@ -47,8 +50,7 @@ impl StatusWorker {
         let (answer, answers) = channel();
         let (asked, rings) = (Arc::clone(&questions), bell.clone());
         let survey = move || answer_questions(Table::new(layout), &asked, &answer, &rings);
-        let thread = thread::Builder::new().name("lfpd-stat".to_owned());
-        let thread = thread.stack_size(THREAD_STACK).spawn(survey)?.thread().clone();
+        let thread = ttylock::thread::start("lfpd-stat", survey)?.thread().clone();
         Ok(Self { questions, thread, answers, bell })
     }
 
@@ -105,6 +107,6 @@ fn answer_questions(
         }
         bell.ring();
         // Clients that ask all the time have a part of the machine's time.
-        thread::sleep(began.elapsed().saturating_mul(3).min(STATUS_PAUSE));
+        thread::sleep(began.elapsed().saturating_mul(3).min(PAUSE));
     }
 }

@@ -3,10 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use super::CHECK_EVERY;
 use super::connection::{Connection, Phase};
 use super::service::Service;
 use super::wire::{Descriptors, Wire};
-use crate::limits::{CHECK_EVERY, READ_BYTES};
+use crate::limits::READ_BYTES;
 
 /// Serves the one client until it or the service ends the session.
 pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeout: Duration) {

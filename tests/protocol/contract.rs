@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use lfpd::limits::{ECHO_CHARS, HOST_CHARS, LINE_BYTES, REPLY_BYTES, VERSION_CHARS};
+use lfpd::limits::{ECHO_CHARS, LINE_BYTES, REPLY_BYTES};
 use lfpd::protocol::command::Command;
-use lfpd::protocol::reply::{Identity, Reply, Version};
+use lfpd::protocol::reply::{HOST_CHARS, Identity, Reply, VERSION_CHARS, Version};
 use lfpd::protocol::session::{Session, Step};
 use lfpd::protocol::status::{Report, Scope};
 use pidlockfile::Pid;

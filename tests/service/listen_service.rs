@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lfpd::limits::READ_BYTES;
+use lfpd::limits::{LOCKS_OF_A_USER, READ_BYTES};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
@@ -16,7 +16,6 @@ use testbed::{
     CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, TRANSCRIPTS, Transcript, comes,
     ended, flock_is_held, many_descriptors, own, pause, receive, until,
 };
-use ttylock::for_tests::LOCKS_OF_A_USER;
 
 use crate::wire::{BUSY, DONE, Wire, hold};
 

@@ -50,6 +50,49 @@ fn every_line_of_the_threat_table_has_its_test() {
     assert!(counted > 40, "{counted} tests are named");
 }
 
+/// The name, the value and the description of each limit in a file of limits.
+fn limits(file: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let (mut limits, mut words) = (Vec::new(), Vec::new());
+    for line in text.lines().take_while(|line| *line != "#[cfg(test)]") {
+        if let Some(part) = line.strip_prefix("/// ") {
+            words.push(part);
+        } else if let Some((name, value)) =
+            line.strip_prefix("pub const ").and_then(|it| it.split_once(" = "))
+        {
+            let (name, value) = (name.split(':').next().unwrap(), value.trim_end_matches(';'));
+            let value = match value.trim_end_matches(')').split_once("Duration::from_") {
+                Some((_, time)) => {
+                    time.replace("millis(", "").replace("secs(", "")
+                        + if time.starts_with("millis") { " ms" } else { " s" }
+                }
+                None => value.replace('_', ","),
+            };
+            limits.push(format!("- `{name}`, {value}: {}", words.join(" ")));
+            words.clear();
+        } else {
+            words.clear();
+        }
+    }
+    limits
+}
+
+/// Each limit of the serial service says what happens at it, and administrators find all of them in one list.
+#[test]
+fn the_limits_of_the_service_are_few_and_listed() {
+    let limits = ["src/limits.rs", "crates/ttylock/src/limits.rs"].map(limits).concat();
+    assert!(limits.len() <= 30, "{}", limits.len());
+    let document = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let (_, rest) = document.split_once("\n## Limits of lfpd\n").unwrap();
+    let (list, _) = rest.split_once("\n## ").unwrap();
+    let listed: Vec<String> = list
+        .split("\n- ")
+        .skip(1)
+        .map(|it| format!("- {}", it.split_whitespace().collect::<Vec<_>>().join(" ")))
+        .collect();
+    assert_eq!(listed, limits);
+}
+
 /// A program that wants the client alone is not made to build a command line.
 #[test]
 fn the_client_library_brings_little() {

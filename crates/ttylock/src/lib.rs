@@ -33,17 +33,19 @@ pub mod limits;
 mod lock;
 mod sys;
 pub mod tcp;
+pub mod thread;
 
 pub use age::age;
 pub use device::links::Links;
 pub use device::model::{Access, Node, Numbers, ResolveError, ResolvedDevice, has_serial_driver};
-pub use device::name::{DeviceName, NAME_BYTES, NotADevice};
+pub use device::name::{DeviceName, NotADevice};
 pub use device::node::follow;
 pub use device::udev::links as udev_links;
 pub use dialects::Dialect;
 pub use dialects::content::{Content, READ_LIMIT, Unreadable};
 pub use dialects::forms::{BEGINNING, SLASH_SIGNS};
 pub use layout::Layout;
+pub use limits::NAME_BYTES;
 pub use lock::backoff::Backoff;
 pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};
 pub use lock::holders::{
@@ -52,7 +54,7 @@ pub use lock::holders::{
 };
 pub use lock::names::is_lock_file;
 #[cfg(target_os = "linux")]
-pub use lock::port_watch::{Examined, PortWatch, Trigger};
+pub use lock::port_watch::{Examined, PortWatch, Trigger, rest_after};
 pub use lock::table::{Names, Survey, Table};
 pub use lock::watched::Watched;
 pub use lock::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};
@@ -61,7 +63,6 @@ pub use pidlockfile::Pid;
 /// What tests of other crates need.
 #[doc(hidden)]
 pub mod for_tests {
-    pub use crate::limits::{KEPT_WITHOUT_DEVICE, LOCKS_OF_A_USER, NAMES_OF_A_LOCK};
     #[cfg(target_os = "linux")]
     pub use crate::lock::room::widen;
 }

@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::limits::PROC_NET_BYTES;
+/// Bytes read of `/proc/net/tcp` and of `/proc/net/tcp6`. A connection that is listed behind them has no known user.
+pub const PROC_NET_BYTES: u64 = 64 << 20;
 
 /// States of a connection between two living programs: neither listening, nor half open, nor
 /// what the kernel keeps of a closed one (whose uid it shows as 0). Source: `net/tcp_states.h`.

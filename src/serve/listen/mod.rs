@@ -9,7 +9,7 @@ mod turns;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -17,7 +17,6 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
 
-use super::Settings;
 use super::admission::{Caps, Decision};
 use super::clients::Clients;
 use super::connection::Connection;
@@ -30,8 +29,12 @@ use super::service::Service;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use super::wire::{Wire, timeout_until};
-use crate::limits::{CHECK_EVERY, CONNECTIONS, READ_BYTES, REOPEN_EVERY};
+use super::{CHECK_EVERY, Settings};
+use crate::limits::{CONNECTIONS, READ_BYTES};
 use crate::log::Severity;
+
+/// Age at which the lock directories are opened anew, because others may be there by now.
+const REOPEN_EVERY: Duration = Duration::from_secs(30);
 
 /// Events that are not about a connection have the highest bit; the rest is their kind.
 const SPECIAL: u64 = 1 << 63;

@@ -9,12 +9,13 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use pidlockfile::process::ProcessIdentity;
 use ttylock::{Backoff, Outcome};
 
+use super::super::CHECK_EVERY;
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase};
 use super::super::queue::{Attempt, Change};
 use super::super::service::Service;
 use super::{CHANGES, Daemon, PROCESSES};
-use crate::limits::{CHECK_EVERY, READ_BYTES};
+use crate::limits::READ_BYTES;
 use crate::protocol::reply::Reply;
 
 /// The client has ended its side of the connection (poll(2)).

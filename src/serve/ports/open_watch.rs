@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
@@ -20,7 +20,11 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use ttylock::{Node, Numbers, serial_devices};
 
 use super::events::{self, Deed, Handle, Happening};
-use crate::limits::{PORTS_AFTER, WATCHED_PORTS};
+use crate::limits::WATCHED_PORTS;
+
+/// Delay before `/dev` is searched for ports after a node has come or changed. Further changes within it cause no other
+/// search.
+const PORTS_AFTER: Duration = Duration::from_millis(250);
 
 /// Bytes of events that are read at once.
 const EVENT_BYTES: usize = 4096;

@@ -6,14 +6,21 @@
 //! times.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 use ttylock::{Backoff, Cause, Node, Outcome};
 
 use super::events::Deed;
-use crate::limits::{CHECK_GAP, OPEN_CHECK_EVERY, OPEN_FOR, OPENERS_OF_PORT, WATCHED_PORTS};
+use crate::limits::{OPENERS_OF_PORT, WATCHED_PORTS};
+use crate::serve::CHECK_GAP;
+
+/// How long a port is held open without a lock before one is taken for the process that does.
+const OPEN_FOR: Duration = Duration::from_secs(1);
+
+/// Time after which a process that could not have the lock of its open port is examined again, if no lock ends before.
+const OPEN_CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// The processes that have ports open.
 #[derive(Debug, Default)]

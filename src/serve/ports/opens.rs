@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use pidlockfile::process::{Fate, Machine, ProcessIdentity};
-use ttylock::limits::{PORT_EXAMINATION_SHARE, PORT_SCAN_EVERY};
-use ttylock::{DeviceName, Node, all_openers, follow, has_open};
+use ttylock::{DeviceName, Node, all_openers, follow, has_open, rest_after};
 
 use super::open_watch::OpenWatch;
 use super::openers::{Openers, Question, Wish};
 use super::worker::{self, Work};
 use crate::log::{Log, Severity};
+use crate::serve::CHECK_EVERY;
 use crate::serve::bell::Bell;
 
 /// The processes that have ports open, for the service.
@@ -153,8 +153,7 @@ impl Examiner {
         let is_open = node.map_or(Ok(None), |node| self.is_open(&question.who, &node));
         let now = Instant::now();
         let spent = now.saturating_duration_since(began);
-        let rest = spent.saturating_mul(PORT_EXAMINATION_SHARE).min(PORT_SCAN_EVERY);
-        let rest = if is_open.is_err() { PORT_SCAN_EVERY } else { rest };
+        let rest = if is_open.is_err() { CHECK_EVERY } else { rest_after(spent) };
         self.rests_until = now.checked_add(rest).unwrap_or(now);
         if let Ok(is_open) = is_open {
             self.shared.openers().answered(question, node, is_open, now);

@@ -2,11 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::thread;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, poll};
-use ttylock::limits::THREAD_STACK;
+use ttylock::thread;
 
 use crate::serve::bell::Bell;
 use crate::serve::wire::timeout_until;
@@ -35,8 +34,7 @@ pub(super) fn start<W: Work>(
             turn(&mut work, &wakes);
         }
     };
-    thread::Builder::new().name(name.to_owned()).stack_size(THREAD_STACK).spawn(run)?;
-    Ok(())
+    thread::start(name, run).map(drop)
 }
 
 fn turn(work: &mut impl Work, wakes: &Bell) {

@@ -14,8 +14,11 @@ use pidlockfile::Pid;
 use pidlockfile::process::numbers_in;
 
 use super::status;
-use crate::limits::RELATIVES;
 use crate::sys::values::Numbers;
+
+/// Ancestors, and descendants, of a peer that are examined to learn which process it means by a number. It cannot name
+/// others.
+const RELATIVES: usize = 64;
 
 /// What the kernel tells of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat};
-use ttylock::limits::COMPLAINT_SEARCH;
 use ttylock::{Answer, DeviceName, Event, Holder, Layout, Outcome, Request, Table, Weight, follow};
 
 use super::{Address, Client, Error, PATIENCE};
+use crate::limits::COMPLAINT_SEARCH;
 
 /// Character device 1:3. Source: null(4).
 const NULL: u64 = 0x103;

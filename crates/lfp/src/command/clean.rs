@@ -13,7 +13,7 @@ use super::output::Output;
 use super::printable::printable;
 use super::row::{self, Row, remedy};
 use crate::client::broker::{Broker, Route};
-use ttylock::limits::COMMAND_SEARCH;
+use crate::limits::COMMAND_SEARCH;
 use ttylock::{
     DeviceName, Holder, Layout, Request, Standing, Survey, Table,
     limits::LOCKS_FOR_INVENTED as LOCKS_LISTED,

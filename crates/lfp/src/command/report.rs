@@ -14,7 +14,7 @@ use super::row::{Row, device_path, remedy, rows, user_name};
 use super::table::{Cell, HEADING, PLAIN, WARNING, aligned};
 use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
-use ttylock::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
+use crate::limits::{COMMAND_SEARCH, COMPLAINT_SEARCH};
 use ttylock::{
     DeviceName, Holder, Layout, Standing, Survey, Table, age, openers_of, tell_exclusive,
 };

@@ -24,7 +24,7 @@ use super::taking::Yielding;
 use super::waiting::{self, News};
 use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
-use ttylock::limits::COMMAND_SEARCH;
+use crate::limits::COMMAND_SEARCH;
 use ttylock::{DeviceName, Layout, Outcome, Request, Standing, Table, follow};
 
 /// How long the service may take for the first answer where we can wait for the lock.

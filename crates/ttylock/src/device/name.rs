@@ -6,8 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The longest device name a client may send, in bytes, with its `/dev/` if it has one.
-pub const NAME_BYTES: usize = 255;
+use crate::limits::NAME_BYTES;
 
 /// A device name that has passed every check: relative to `/dev`, printable ASCII without
 /// blanks, without empty, `.` or `..` components.

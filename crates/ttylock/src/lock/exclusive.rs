@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use pidlockfile::{Pid, process};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -18,8 +17,9 @@ use rustix::termios::{ioctl_tiocexcl, ioctl_tiocnxcl, isatty};
 
 use super::open::{Descriptors, LOOKS, has_gone, is_of, openers};
 use crate::device::node::{Node, Numbers};
-use crate::limits::{CLOSINGS, CLOSINGS_OF_A_USER, THREAD_STACK};
+use crate::limits::{CLOSINGS, CLOSINGS_OF_A_USER};
 use crate::sys::{self, ProcessHandle};
+use crate::thread;
 
 /// A duplicate of another process's descriptor: the same opening of the device. The device stays open as long as the
 /// duplicate is kept.
@@ -256,8 +256,7 @@ impl Closing {
             drop(descriptor);
             count(user, -1);
         };
-        let thread = thread::Builder::new().name("lfpd-close".to_owned());
-        if thread.stack_size(THREAD_STACK).spawn(close).is_err() {
+        if thread::start("lfpd-close", close).is_err() {
             // No thread could be started: the descriptor was closed in this one.
             count(user, -1);
         }
@@ -280,6 +279,7 @@ mod tests {
     use std::fs::{self, File};
     use std::os::fd::AsFd;
     use std::process::{Child, Command};
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};

@@ -6,11 +6,10 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::kernel_list::{Listing, read_list};
-use crate::limits::THREAD_STACK;
+use crate::thread;
 
 /// A reading that began at most this long ago is good enough for a question now: reading costs as much as all the
 /// rest of a LOCK. A flock that is taken within that time could also have come after the lock.
@@ -85,10 +84,7 @@ impl ListThread {
     pub(super) fn begin() -> io::Result<Self> {
         let board = Arc::new(Shared::default());
         let shared = Arc::clone(&board);
-        thread::Builder::new()
-            .name("lfpd-locks".to_owned())
-            .stack_size(THREAD_STACK)
-            .spawn(move || keep_reading(&shared))?;
+        thread::start("lfpd-locks", move || keep_reading(&shared))?;
         Ok(Self { board })
     }
 
@@ -160,9 +156,12 @@ fn keep_reading(shared: &Shared) {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use rstest::rstest;
 
     use super::*;
+
     /// Times are in milliseconds. A reading is good if it began after the question or a moment before it, and is not
     /// too old.
     #[rstest]

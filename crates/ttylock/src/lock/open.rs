@@ -14,6 +14,7 @@ use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
 use super::flock::FlockHolder;
 use crate::device::node::{Node, Numbers};
+use crate::limits::DESCRIPTORS_OF_A_PROCESS;
 use crate::sys::{self, SHOWS_DESCRIPTORS, Seen};
 
 /// The most processes and descriptors that are examined for people.
@@ -21,9 +22,6 @@ pub(super) const LOOKS: usize = 1 << 17;
 
 /// The same for a lock, because a client waits for it.
 pub(super) const LOOKS_FOR_A_LOCK: usize = 1 << 14;
-
-/// The most descriptors of one process that are examined before the search is given up.
-const LOOKS_AT_A_PROCESS: usize = 1 << 16;
 
 /// The most threads of a process that are asked for its descriptors.
 const THREADS: usize = 64;
@@ -76,7 +74,7 @@ impl Descriptors {
         }
         let path = format!("/proc/{pid}/fd");
         let directory = openat(CWD, Path::new(&path), DIRECTORY, Mode::empty())?;
-        let (links, left) = (Dir::new(directory)?, LOOKS_AT_A_PROCESS);
+        let (links, left) = (Dir::new(directory)?, DESCRIPTORS_OF_A_PROCESS);
         Ok(Self { links, is_bare: true, thread: None, is_complete: true, left })
     }
 

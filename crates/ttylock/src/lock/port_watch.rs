@@ -8,11 +8,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
-use crate::limits::{PORT_EXAMINATION_GAP, PORT_EXAMINATION_SHARE, PORT_SCAN_EVERY};
+/// The least pause between two examinations of a port, and between two readings of its events.
+const EXAMINATION_GAP: Duration = Duration::from_millis(10);
+
+/// After the examination of a port, or of a process that has one open, there is none for this many times as long.
+const EXAMINATION_SHARE: u32 = 9;
+
+/// Interval of the examinations without an event, and the longest rest.
+const SCAN_EVERY: Duration = Duration::from_secs(1);
 
 /// The events of a node.
 const OF_NODE: AddWatchFlags = AddWatchFlags::IN_OPEN.union(AddWatchFlags::IN_CLOSE);
@@ -60,6 +67,12 @@ pub enum Examined {
     Changed,
     /// Nothing has changed.
     Unchanged,
+}
+
+/// How long there is no other examination after one that has taken so long: examining takes a tenth of the time.
+#[must_use]
+pub fn rest_after(spent: Duration) -> Duration {
+    spent.saturating_mul(EXAMINATION_SHARE).min(SCAN_EVERY)
 }
 
 impl PortWatch {
@@ -115,7 +128,7 @@ impl PortWatch {
         self.rests_until = None;
         for _ in 0..READS {
             let Ok(events) = self.events.read_events() else { return };
-            self.rests_until = now.checked_add(PORT_EXAMINATION_GAP);
+            self.rests_until = now.checked_add(EXAMINATION_GAP);
             events.iter().for_each(|event| self.handle(event, now));
         }
     }
@@ -163,11 +176,11 @@ impl PortWatch {
         let Some(port) = self.ports.get_mut(port) else { return };
         let spent = now.saturating_duration_since(began);
         // Whoever changes something does it once, and may do the next thing at once.
-        let share = if result == Examined::Changed { 1 } else { PORT_EXAMINATION_SHARE };
-        let rest = spent.saturating_mul(share).clamp(PORT_EXAMINATION_GAP, PORT_SCAN_EVERY);
+        let rest = if result == Examined::Changed { spent } else { rest_after(spent) };
+        let rest = rest.clamp(EXAMINATION_GAP, SCAN_EVERY);
         *port = Port {
             happened: false,
-            due: now.checked_add(PORT_SCAN_EVERY),
+            due: now.checked_add(SCAN_EVERY),
             rests_until: now.checked_add(rest),
         };
     }
@@ -188,7 +201,6 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
-    use std::time::Duration;
 
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use tempfile::TempDir;
@@ -228,14 +240,14 @@ mod tests {
         assert!(rings(&watch));
         watch.read_events(now);
         open();
-        assert!(!rings(&watch) && watch.next_moment() == now.checked_add(PORT_EXAMINATION_GAP));
+        assert!(!rings(&watch) && watch.next_moment() == now.checked_add(EXAMINATION_GAP));
         watch.read_events(now);
         assert!(!rings(&watch), "events rest still");
-        let later = now + PORT_EXAMINATION_GAP;
+        let later = now + EXAMINATION_GAP;
         assert_eq!(examine(&mut watch, later), Some(Trigger::Event));
         watch.read_events(later);
         assert_eq!(examine(&mut watch, later), None, "the port rests");
-        let later = later + PORT_EXAMINATION_GAP;
+        let later = later + EXAMINATION_GAP;
         assert_eq!(examine(&mut watch, later), Some(Trigger::Event), "nothing is lost");
     }
 
@@ -249,11 +261,11 @@ mod tests {
             watch.happened(PORT, now + took);
             watch.next_moment().unwrap() - (now + took)
         };
-        assert_eq!(rest_after(Duration::ZERO, Examined::Unchanged), PORT_EXAMINATION_GAP);
+        assert_eq!(rest_after(Duration::ZERO, Examined::Unchanged), EXAMINATION_GAP);
         assert_eq!(rest_after(took, Examined::Unchanged), 9 * took);
         assert_eq!(rest_after(took, Examined::Changed), took, "a change is followed by others");
         // As if the machine had been suspended meanwhile.
-        assert_eq!(rest_after(1000 * took, Examined::Unchanged), PORT_SCAN_EVERY);
+        assert_eq!(rest_after(1000 * took, Examined::Unchanged), SCAN_EVERY);
     }
 
     /// No event is reported for another node of the same number.
@@ -263,12 +275,12 @@ mod tests {
         let mut now = Instant::now();
         assert_eq!(examine(&mut watch, now), Some(Trigger::Event));
         for _ in 0..2 {
-            assert_eq!(watch.due(now + PORT_SCAN_EVERY / 2), None);
-            now += PORT_SCAN_EVERY;
+            assert_eq!(watch.due(now + SCAN_EVERY / 2), None);
+            now += SCAN_EVERY;
             assert_eq!(examine(&mut watch, now), Some(Trigger::Timer));
         }
         watch.keep_only(|_| false);
-        assert_eq!(watch.due(now + PORT_SCAN_EVERY), None);
+        assert_eq!(watch.due(now + SCAN_EVERY), None);
     }
 
     #[test]
@@ -280,7 +292,7 @@ mod tests {
         assert!(examine(&mut watch, now).is_some());
         let mut happens = |watch: &mut PortWatch, what: &dyn Fn()| {
             what();
-            now += 2 * PORT_EXAMINATION_GAP;
+            now += 2 * EXAMINATION_GAP;
             watch.read_events(now);
             examine(watch, now) == Some(Trigger::Event)
         };
