@@ -1,5 +1,5 @@
 //! One client, from its first byte to its end: read a frame, ask, answer, with a deadline for each step. It decides
-//! nothing about locks. `frames` has what needs no waiting.
+//! nothing about locks. `frames` has what each request does.
 
 mod frames;
 
@@ -8,10 +8,10 @@ use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
 use super::transport::{Peer, Transport};
-use frames::Next;
+use frames::Rest;
 use leases::journal::{Failed, Mark};
-use leases::wire::{self, Fault, StatsCursor};
-use leases::{Answer, AutoRelease, ConnId, Key, Moment, Progress, Refusal, Seconds, Token};
+use leases::wire::{self, Fault, StatsCursor, Watch};
+use leases::{Answer, AutoRelease, ConnId, Moment, Progress, Refusal, Seconds, Token};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ const READ_AHEAD_BYTES: usize = 4 * 1024;
 const REPLY_BYTES: usize = 16 * 1024;
 /// A connection that waits for its client keeps buffers up to this size.
 const IDLE_BYTES: usize = 256;
-/// Steps without waiting before other connections get their turn.
+/// How often a connection sends without waiting before others get their turn.
 const STEPS: u32 = 4;
 /// The pause between two looks whether a standby runs that a client's bytes may wait for.
 const LOOK_EVERY: Seconds = Seconds::new(1).unwrap();
@@ -102,7 +102,7 @@ struct Connection {
     auto: AutoRelease,
     /// A part of a `stats` body has been sent.
     is_in_body: bool,
-    /// Steps since the connection waited for something.
+    /// How often it has sent since it waited for something.
     steps: u32,
 }
 
@@ -155,36 +155,19 @@ impl Connection {
     /// Serves frame after frame.
     async fn converse(&mut self) -> Result<Infallible, End> {
         loop {
-            match self.serve_input() {
-                Next::Receive => {
-                    self.send().await?;
-                    self.receive().await?;
-                }
-                Next::Send => self.send().await?,
-                Next::Answer => {
-                    // Answers to earlier frames do not wait for this one.
-                    self.send().await?;
-                    let answer = self.wait_for_answer().await?;
-                    wire::push_answer(&mut self.output, &answer);
-                    self.send().await?;
-                }
-                Next::Watch { key, last, until } => {
-                    self.send().await?;
-                    self.watch(&key, last, until).await?;
-                    self.send().await?;
-                }
-                Next::Report(cursor) => self.report(cursor).await?,
-                Next::SkipLine => {
-                    self.send().await?;
+            let mut input = std::mem::take(&mut self.input);
+            let (used, rest) = self.serve_frames(&input).await?;
+            input.drain(..used);
+            // What was received while a request waited.
+            input.append(&mut self.input);
+            self.input = input;
+            self.send().await?;
+            match rest {
+                Rest::Partial => self.receive().await?,
+                Rest::TooLong => {
                     self.skip_line().await?;
                     return Err(End::Fault(Fault::LineTooLong));
                 }
-                Next::End(end) => return Err(end),
-            }
-            self.steps += 1;
-            if self.steps >= STEPS {
-                self.steps = 0;
-                yield_now().await;
             }
         }
     }
@@ -350,6 +333,11 @@ impl Connection {
 
     /// Sends the answers, when the changes on which they depend are saved.
     async fn send(&mut self) -> Result<(), End> {
+        self.steps += 1;
+        if self.steps >= STEPS {
+            self.steps = 0;
+            yield_now().await;
+        }
         while let Some(mark) = self.rests_on {
             let poll =
                 |this: &mut Self, cx: &mut Context<'_>| this.shared.core().recording.poll(mark, cx);
@@ -410,7 +398,9 @@ impl Connection {
     }
 
     /// Waits for the answer of the engine, or the end of the peer.
-    async fn wait_for_answer(&mut self) -> Result<Answer, End> {
+    async fn wait_for_answer(&mut self) -> Result<(), End> {
+        // Answers to earlier frames do not wait for this one.
+        self.send().await?;
         let poll = |this: &mut Self, cx: &mut Context<'_>| {
             let now = this.shared.now();
             let mut core = this.shared.core();
@@ -428,9 +418,10 @@ impl Connection {
             this.poll_peer(cx).map(|()| None)
         };
         match self.wait_until(Moment::NEVER, poll).await? {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) | Err(Late) => Err(gone_waiting(&self.shared)),
+            Ok(Some(answer)) => wire::push_answer(&mut self.output, &answer),
+            Ok(None) | Err(Late) => return Err(gone_waiting(&self.shared)),
         }
+        self.send().await
     }
 
     /// Ready when the peer of a waiting connection is gone, or has left the line, even if it sent more requests before.
@@ -455,21 +446,30 @@ impl Connection {
         self.transport.poll_gone(cx)
     }
 
-    /// Waits until the state of a key is not the one that the client saw last, and appends the answer.
-    async fn watch(&mut self, key: &[u8], last: Option<u64>, until: Moment) -> Result<(), End> {
-        let Some(key) = Key::new(key) else { return Ok(()) };
-        let poll = |this: &mut Self, cx: &mut Context<'_>| match this.sight(key, last, until) {
+    /// Waits until the state of a key is not the one that the client saw last, and sends the answer.
+    async fn watch(&mut self, watch: &Watch<'_>) -> Result<(), End> {
+        let until = self.shared.now().after(watch.timeout.min(LONGEST_WATCH));
+        let most = self.shared.settings.max_watchers;
+        let begun = self.shared.core().begin_watch(self.id, watch.key, most);
+        if let Err(refusal) = begun {
+            wire::push_answer(&mut self.output, &Answer::Refused(refusal));
+            self.restart_reading(self.shared.now());
+            return Ok(());
+        }
+        self.send().await?;
+        let poll = |this: &mut Self, cx: &mut Context<'_>| match this.sight(watch, until) {
             Some(sight) => Poll::Ready(Some(sight)),
             None => this.poll_peer(cx).map(|()| None),
         };
         match self.wait_until(until, poll).await? {
-            Ok(Some(sight)) => sight,
-            Ok(None) | Err(Late) => Err(gone_waiting(&self.shared)),
+            Ok(Some(sight)) => sight?,
+            Ok(None) | Err(Late) => return Err(gone_waiting(&self.shared)),
         }
+        self.send().await
     }
 
     /// Appends the state of a key if it is to be told now.
-    fn sight(&mut self, key: Key<'_>, last: Option<u64>, until: Moment) -> Option<Result<(), End>> {
+    fn sight(&mut self, watch: &Watch<'_>, until: Moment) -> Option<Result<(), End>> {
         let now = self.shared.now();
         let mut core = self.shared.core();
         if !core.is_available() {
@@ -477,8 +477,9 @@ impl Connection {
             return Some(Err(self.send_away()));
         }
         let is_draining = core.draining || self.transport.is_draining();
-        let sight = core.engine.sight(now, key);
-        if now < until && last == Some(wire::tag_of(sight.as_ref())) && !is_draining {
+        let sight = core.engine.sight(now, watch.key);
+        let is_known = watch.last == Some(wire::tag_of(sight.as_ref()));
+        if now < until && is_known && !is_draining {
             return None;
         }
         core.end_watch(self.id);

@@ -1,35 +1,25 @@
-//! Handles received bytes: frames → requests → engine → answers. Waits for nothing.
+//! Handles received bytes: frames → requests → engine → answers.
 
-use super::{Connection, End, LONGEST_WATCH, REPLY_BYTES};
+use super::{Connection, End, REPLY_BYTES};
 use crate::server::access::Scope;
 use crate::server::core::{STATS_PIECE_BYTES, view};
 use crate::server::key_json::{Clients, push_key};
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
-use leases::wire::{self, Caps, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, Watch, status};
-use leases::{Answer, AutoRelease, Key, KeyView, Moment, Progress, Refusal, Seconds, Verdict};
+use leases::wire::{self, Caps, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
+use leases::{Answer, AutoRelease, Key, KeyView, Progress, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
 /// The most holders, and the most waiters, that `stats` shows of one key.
 const MOST_PARTIES: usize = 1000;
 
-/// What a connection does next.
-pub(super) enum Next {
-    /// Receives more bytes, if there is no whole frame.
-    Receive,
-    /// Sends the answers that were collected.
-    Send,
-    /// Waits for the answer of the engine.
-    Answer,
-    /// Waits for a change of a key.
-    Watch { key: Box<[u8]>, last: Option<u64>, until: Moment },
-    /// Sends a `stats` body.
-    Report(StatsCursor),
-    /// Throws the rest of a line away.
-    SkipLine,
-    /// Ends.
-    End(End),
+/// What follows the whole frames.
+pub(super) enum Rest {
+    /// Nothing, or a part of a frame.
+    Partial,
+    /// A line that is too long.
+    TooLong,
 }
 
 /// What is asked for a client whose server is shutting down; `None` for a new hold. What is granted already may still
@@ -47,13 +37,12 @@ const fn of_draining(request: leases::Request<'_>) -> Option<leases::Request<'_>
 }
 
 impl Connection {
-    /// Serves whole frames until one of them needs more than an answer.
-    pub(super) fn serve_input(&mut self) -> Next {
-        let mut input = std::mem::take(&mut self.input);
+    /// Serves all whole frames. Returns the number of their bytes, and what follows them.
+    pub(super) async fn serve_frames(&mut self, input: &[u8]) -> Result<(usize, Rest), End> {
         let mut at = 0;
-        let next = loop {
+        loop {
             if self.output.len() >= REPLY_BYTES {
-                break Next::Send;
+                self.send().await?;
             }
             let caps = match self.scope {
                 Some(_) => Caps::Usual,
@@ -64,41 +53,36 @@ impl Connection {
                 Scan::Frame { lines, used } => {
                     at += used;
                     self.lines = 0;
-                    if let Some(next) = self.serve_frame(lines) {
-                        break next;
-                    }
+                    self.serve_frame(lines).await?;
                 }
                 Scan::Partial { lines } => {
                     if lines > self.lines {
                         self.restart_reading(self.shared.now());
                     }
                     self.lines = lines;
-                    break Next::Receive;
+                    return Ok((at, Rest::Partial));
                 }
-                Scan::TooLong { at: start } => {
-                    at += start;
-                    break Next::SkipLine;
-                }
+                Scan::TooLong { at: start } => return Ok((at + start, Rest::TooLong)),
             }
-        };
-        input.drain(..at);
-        self.input = input;
-        next
+        }
     }
 
-    /// Serves one frame; `None` if it is answered.
-    fn serve_frame(&mut self, lines: [&[u8]; 3]) -> Option<Next> {
+    /// Serves one frame. What may take long is in a box, so that an idle connection needs no room for it.
+    async fn serve_frame(&mut self, lines: [&[u8]; 3]) -> Result<(), End> {
         // A standby that knows the secret of this leader. Any other peer gets the usual answer.
         #[cfg(feature = "etcd")]
         if lines[0] == COMMAND {
             if let Some(shown) = self.shared.standby().greet(&self.transport, lines[1]) {
-                return Some(Next::End(End::Link(shown)));
+                return Err(End::Link(shown));
             }
         }
         let Some(scope) = &self.scope else { return self.authenticate(lines) };
         let request = match wire::parse(lines) {
             Ok(request) => request,
-            Err(fault) => return self.refuse_frame(fault),
+            Err(fault) => {
+                self.refuse_frame(fault);
+                return Ok(());
+            }
         };
         match request {
             Request::Lock(request) if !request.keys().iter().all(|key| scope.has(key.bytes())) => {
@@ -112,7 +96,7 @@ impl Connection {
                     conn_id = self.serial,
                     "request"
                 );
-                return self.ask(request);
+                return self.ask(request).await;
             }
             Request::Ping
             | Request::Hello { .. }
@@ -120,7 +104,7 @@ impl Connection {
             | Request::KeyStats(_)
                 if !self.shared.core().is_available() =>
             {
-                return Some(Next::End(self.send_away()));
+                return Err(self.send_away());
             }
             Request::Ping => self.say(status::OK),
             Request::Hello { hears_lost, leaves } => {
@@ -129,7 +113,7 @@ impl Connection {
                 self.say(status::HELLO);
             }
             Request::Stats { has_names } => {
-                return Some(Next::Report(StatsCursor::new(has_names)));
+                return Box::pin(self.report(StatsCursor::new(has_names))).await;
             }
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
             Request::KeyStats(key) => self.push_key_stats(key),
@@ -143,7 +127,7 @@ impl Connection {
                 self.say(status::OK);
             }
             Request::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
-            Request::Watch(watch) => return self.begin_watch(&watch),
+            Request::Watch(watch) => return Box::pin(self.watch(&watch)).await,
             Request::Grace => {
                 let settings = &self.shared.settings;
                 let grace = match settings.auto_release {
@@ -153,9 +137,9 @@ impl Connection {
                 wire::push_grace(&mut self.output, grace);
             }
             // A second `auth`, or one that this server does not require: unknown, as in the reference.
-            Request::Auth(_) => return self.refuse_frame(Fault::UnknownCommand),
+            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
         }
-        None
+        Ok(())
     }
 
     fn say(&mut self, answer: &[u8]) {
@@ -164,69 +148,52 @@ impl Connection {
     }
 
     /// Passes a request to the engine; the answer comes at once or later.
-    fn ask(&mut self, request: leases::Request<'_>) -> Option<Next> {
+    async fn ask(&mut self, request: leases::Request<'_>) -> Result<(), End> {
         let now = self.shared.now();
         let is_draining = self.transport.is_draining();
         let Some(request) = (if is_draining { of_draining(request) } else { Some(request) }) else {
             self.say(status::ERROR_DRAINING);
-            return None;
+            return Ok(());
         };
-        let mut core = self.shared.core();
-        match core.ask(now, self.id, request) {
+        let verdict = {
+            let mut core = self.shared.core();
+            let verdict = core.ask(now, self.id, request);
+            if let Ok(Verdict::Now(_)) = verdict {
+                self.rests_on = core.recording.mark();
+            }
+            verdict
+        };
+        match verdict {
             Ok(Verdict::Now(answer)) => {
                 let has_ended = is_draining && matches!(answer, Answer::TimedOut);
                 let answer = if has_ended { Answer::Refused(Refusal::Draining) } else { answer };
-                self.rests_on = core.recording.mark();
-                drop(core);
                 self.restart_reading(now);
                 wire::push_answer(&mut self.output, &answer);
-                None
+                Ok(())
             }
-            Ok(Verdict::Later) => Some(Next::Answer),
-            Err(Failed) => {
-                drop(core);
-                Some(Next::End(self.send_away()))
-            }
-        }
-    }
-
-    fn begin_watch(&mut self, watch: &Watch<'_>) -> Option<Next> {
-        let now = self.shared.now();
-        let most = self.shared.settings.max_watchers;
-        let begun = self.shared.core().begin_watch(self.id, watch.key, most);
-        match begun {
-            Ok(()) => Some(Next::Watch {
-                key: watch.key.bytes().into(),
-                last: watch.last,
-                until: now.after(watch.timeout.min(LONGEST_WATCH)),
-            }),
-            Err(refusal) => {
-                self.restart_reading(now);
-                wire::push_answer(&mut self.output, &Answer::Refused(refusal));
-                None
-            }
+            Ok(Verdict::Later) => Box::pin(self.wait_for_answer()).await,
+            Err(Failed) => Err(self.send_away()),
         }
     }
 
     /// The first frame of a connection that must show a secret: only a valid secret is accepted.
-    fn authenticate(&mut self, lines: [&[u8]; 3]) -> Option<Next> {
+    fn authenticate(&mut self, lines: [&[u8]; 3]) -> Result<(), End> {
         let shown = match wire::parse(lines) {
             Ok(Request::Auth(shown)) => Some(shown),
             Ok(_) | Err(_) => None,
         };
         self.scope = shown.and_then(|shown| self.shared.access().scope(shown));
         if self.scope.is_none() {
-            return Some(Next::End(End::Refused));
+            return Err(End::Refused);
         }
         self.say(status::OK);
-        None
+        Ok(())
     }
 
     /// Refuses a frame. The connection goes on with the next one.
-    fn refuse_frame(&mut self, fault: Fault) -> Option<Next> {
+    fn refuse_frame(&mut self, fault: Fault) {
         self.note_fault(fault);
         self.say(status::ERROR);
-        None
     }
 
     /// Counts and logs a fault of the peer. One that leaves in the middle of a frame is nothing to worry about.
