@@ -95,8 +95,9 @@ fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
     let mut done = 0;
     let mut wrong = Vec::new();
     while !stop.load(Ordering::SeqCst) {
-        let words = ["run", "hot", "--ttl", "30", "--any-of", list, "--", "sh", "-c", &script];
-        let end = run(&mut bare(&words));
+        let mut command = bare(&["run", "hot", "--ttl", "30", "--any-of", list]);
+        // On a busy machine the next leader may need more than the usual ten seconds.
+        let end = run(command.args(["--patience", "60", "--", "sh", "-c", &script]));
         done += 1;
         if end.code != 0 {
             wrong.push(end);
