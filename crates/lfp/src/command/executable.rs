@@ -6,18 +6,17 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek};
 use std::iter::successors;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use elf::abi;
-use elf::dynamic::{Dyn, DynamicTable};
 use elf::endian::LittleEndian;
 use elf::file::{Class, FileHeader, parse_ident};
 use elf::parse::ParsingTable;
-use elf::segment::{ProgramHeader, SegmentTable};
+use elf::segment::SegmentTable;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, getgid, getuid};
@@ -32,7 +31,7 @@ const HEAD_BYTES: usize = 256;
 const SEGMENT_BYTES: usize = 56;
 
 /// The kernel starts no program with more bytes of program headers (`load_elf_phdrs`), so with none whose count stands in
-/// a section header (`PN_XNUM`). The path of a loader and its table, of a few dozen entries, are shorter.
+/// a section header (`PN_XNUM`). The path of a loader is shorter.
 const PART_BYTES: u64 = 65536;
 
 /// This processor in `e_machine`: those that the preloaded library is made for.
@@ -52,7 +51,7 @@ const SCRIPTS: usize = 5;
 /// Where execvp(3) looks without `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// As much of a program is read and searched for the names of lock files, or of its symbols.
+/// As much of a program is read and searched for the names of lock files.
 const SEARCHED_BYTES: u64 = 16 << 20;
 
 /// Why the library cannot be loaded into a program.
@@ -62,7 +61,6 @@ pub(super) enum Obstacle {
     OtherLibrary,
     OtherProcessor,
     MoreRights,
-    Sanitizer,
 }
 
 /// The users that are going to start a program.
@@ -80,7 +78,6 @@ impl fmt::Display for Obstacle {
             Self::OtherLibrary => "it uses another C library",
             Self::OtherProcessor => "it is made for another processor",
             Self::MoreRights => "it runs with more rights than its user",
-            Self::Sanitizer => "it is made with AddressSanitizer, which must be loaded first",
         })
     }
 }
@@ -177,21 +174,10 @@ fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
     }
     let headers = read(file, header.e_phoff, size)?;
     let segments: SegmentTable<'_, _> = ParsingTable::new(LittleEndian, Class::ELF64, &headers);
-    let segments: Vec<ProgramHeader> = segments.iter().collect();
-    let of_type = |kind| segments.iter().find(|it| it.p_type == kind);
-    let Some(loader) = of_type(abi::PT_INTERP) else { return Some(Obstacle::Static) };
-    let path = read(file, loader.p_offset, loader.p_filesz).filter(|it| !it.is_empty());
-    if !is_ours(&path?) {
-        return Some(Obstacle::OtherLibrary);
-    }
-    // AddressSanitizer is in it, or is to be loaded for it: then it ends at once where another library comes first.
-    let dynamic = of_type(abi::PT_DYNAMIC)?;
-    let dynamic = read(file, dynamic.p_offset, dynamic.p_filesz)?;
-    let dynamic: DynamicTable<'_, _> = ParsingTable::new(LittleEndian, Class::ELF64, &dynamic);
-    let entry = |tag| dynamic.iter().find(|it| it.d_tag == tag).map(|it: Dyn| it.d_val());
-    let (address, size) = (entry(abi::DT_STRTAB)?, entry(abi::DT_STRSZ)?);
-    let names = offset_of(&segments, address)?;
-    contains(file, names, size, &[b"__asan_init"]).then_some(Obstacle::Sanitizer)
+    let loader = segments.iter().find(|it| it.p_type == abi::PT_INTERP);
+    let Some(loader) = loader else { return Some(Obstacle::Static) };
+    let path = read(file, loader.p_offset, loader.p_filesz).filter(|it| !it.is_empty())?;
+    (!is_ours(&path)).then_some(Obstacle::OtherLibrary)
 }
 
 /// The bytes of a part of a file that is there as a whole and is not too long.
@@ -199,14 +185,6 @@ fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= PART_BYTES)?];
     file.read_exact_at(&mut bytes, offset).ok()?;
     Some(bytes)
-}
-
-/// Where in the file the byte is that is loaded to this address.
-fn offset_of(segments: &[ProgramHeader], address: u64) -> Option<u64> {
-    segments.iter().filter(|it| it.p_type == abi::PT_LOAD).find_map(|it| {
-        let further = address.checked_sub(it.p_vaddr).filter(|further| *further < it.p_filesz)?;
-        it.p_offset.checked_add(further)
-    })
 }
 
 /// Whether the loader of this path is the one of the C library that the preloaded library is for:
@@ -243,16 +221,10 @@ fn is_this_program(file: &File) -> bool {
 
 /// Whether a program's file holds what programs that make lock files hold: how those are called
 /// (FHS 3.0, 5.9), or where they are.
-fn names_locks(file: &File) -> bool {
-    contains(file, 0, u64::MAX, &[b"LCK..", b"/var/lock"])
-}
-
-/// Whether one of the signs is among these bytes of a file, of which no more than [`SEARCHED_BYTES`] are searched.
-fn contains(mut file: &File, start: u64, size: u64, signs: &[&[u8]]) -> bool {
+fn names_locks(mut file: &File) -> bool {
     let mut bytes = Vec::new();
-    let read = file
-        .seek(SeekFrom::Start(start))
-        .and_then(|_| file.take(size.min(SEARCHED_BYTES)).read_to_end(&mut bytes));
+    let read = file.rewind().and_then(|()| file.take(SEARCHED_BYTES).read_to_end(&mut bytes));
+    let signs: [&[u8]; 2] = [b"LCK..", b"/var/lock"];
     read.is_ok() && signs.iter().any(|sign| bytes.windows(sign.len()).any(|it| it == *sign))
 }
 
@@ -367,7 +339,6 @@ mod tests {
     }, None)]
     #[case::headers(|it: &mut Vec<u8>| it[56..58].fill(0xff), None)]
     #[case::loader(|it: &mut Vec<u8>| it[152 + 4] = 0x10, None)]
-    #[case::names(|it: &mut Vec<u8>| *it = linked(b"\0main\0", 1 << 42), None)]
     fn a_sparse_file_costs_no_memory(
         #[case] change: fn(&mut Vec<u8>),
         #[case] expected: Option<Obstacle>,
@@ -375,43 +346,6 @@ mod tests {
         let mut bytes = program();
         change(&mut bytes);
         assert_eq!(obstacle_of(&bytes, 1 << 43), expected);
-    }
-
-    /// A program without sections: the loader finds these names by the program headers alone.
-    fn linked(names: &[u8], size: u64) -> Vec<u8> {
-        let mut bytes = program();
-        bytes[56] = 3;
-        // The path and the table move behind the third header.
-        bytes.truncate(176);
-        bytes[128] = 232;
-        bytes.resize(232, 0);
-        bytes.extend_from_slice(b"/lib64/ld-linux-x86-64.so.2\0\0\0\0\0");
-        for (at, value) in [(64 + 16, 0x1000), (64 + 32, 4096)] {
-            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
-        }
-        bytes[176] = 2;
-        for (at, value) in [(176 + 8, 264), (176 + 32, 48)] {
-            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
-        }
-        for word in [5, 0x1000 + 264 + 48, 10, size, 0, 0] {
-            bytes.extend_from_slice(&u64::to_le_bytes(word));
-        }
-        bytes.extend_from_slice(names);
-        bytes
-    }
-
-    #[cfg(target_env = "gnu")]
-    #[rstest]
-    #[case::usual(b"\0libc.so.6\0main\0", 16, None)]
-    #[case::needs_it(b"\0libasan.so.8\0__asan_init\0", 26, Some(Obstacle::Sanitizer))]
-    #[case::of_a_version(b"\0__asan_init_v4\0", 16, Some(Obstacle::Sanitizer))]
-    #[case::behind_the_end(b"\0main\0\0__asan_init\0", 7, None)]
-    fn a_program_with_a_sanitizer_is_known_without_sections(
-        #[case] names: &[u8],
-        #[case] size: u64,
-        #[case] expected: Option<Obstacle>,
-    ) {
-        assert_eq!(obstacle_of(&linked(names, size), 4096), expected);
     }
 
     proptest! {

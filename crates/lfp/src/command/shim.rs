@@ -18,6 +18,10 @@ use super::output::{Output, warn};
 /// The library, as the package installs it.
 const LIBRARY: &str = "liblfp_preload.so";
 
+/// Without this, a program that is made with AddressSanitizer ends at once where a library is loaded before the
+/// sanitizer's own. The user's own options follow, and win.
+const ANY_ORDER: &str = "verify_asan_link_order=0";
+
 /// Variables for the command.
 pub(super) type Additions = Vec<(&'static str, String)>;
 
@@ -27,7 +31,7 @@ pub(super) type Additions = Vec<(&'static str, String)>;
 /// The library was asked for and is not installed, or cannot be loaded into the command.
 pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Additions, Failure> {
     let library = if asked.shim {
-        wanted(program(asked))?
+        Some(wanted(program(asked))?)
     } else {
         library().filter(|_| !asked.no_shim && obstacle(program(asked)).is_none())
     };
@@ -56,8 +60,11 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
     let mut words = asked.command.words.into_iter();
     let program = words.next().unwrap_or_default();
     let library = match wanted(&program) {
-        Err(failure) if asked.or_plain => left_out(&failure),
-        wanted => wanted?,
+        Err(failure) if asked.or_plain => {
+            warn(&format!("{failure}\n  it is started without the library"));
+            None
+        }
+        wanted => Some(wanted?),
     };
     let mut variables = library.map_or_else(without, |library| usual(&library, route));
     if asked.ports {
@@ -75,22 +82,12 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
     Ok(output.refused(wrapcmd::execute(program, words, &variables)))
 }
 
-/// The library for a program that is to have it. None: it runs without, which is said.
+/// The library for a program that is to have it.
 ///
 /// # Errors
 /// It is not installed, or cannot be loaded into the program.
-fn wanted(program: &OsStr) -> Result<Option<String>, Failure> {
-    let obstacle = obstacle(program);
-    match judged(program, obstacle) {
-        // Somebody looks for faults in it, and wants it to start.
-        Err(failure) if obstacle == Some(Obstacle::Sanitizer) => Ok(left_out(&failure)),
-        judged => judged.map(Some),
-    }
-}
-
-fn left_out(failure: &Failure) -> Option<String> {
-    warn(&format!("{failure}\n  it is started without the library"));
-    None
+fn wanted(program: &OsStr) -> Result<String, Failure> {
+    judged(program, obstacle(program))
 }
 
 /// The library for a program that everybody is going to start.
@@ -148,7 +145,11 @@ fn program(asked: &Run) -> &OsStr {
 
 fn usual(library: &str, route: &Route) -> Additions {
     let others = others(&env::var("LD_PRELOAD").unwrap_or_default());
-    let mut variables = vec![("LD_PRELOAD", before(&others, library))];
+    let sanitizer = env::var("ASAN_OPTIONS").unwrap_or_default();
+    let mut variables = vec![
+        ("LD_PRELOAD", before(&others, library)),
+        ("ASAN_OPTIONS", before(&sanitizer, ANY_ORDER)),
+    ];
     if let Route::Server(address) = route {
         variables.push(("LFP_SERVER", address.to_string()));
     }
@@ -180,9 +181,9 @@ fn others(all: &str) -> String {
     paths().filter(|path| !is_ours(path)).collect::<Vec<_>>().join(":")
 }
 
-/// The library before whatever else is to be preloaded.
-fn before(others: &str, library: &str) -> String {
-    if others.is_empty() { library.to_owned() } else { format!("{library}:{others}") }
+/// The word before the others of a list.
+fn before(others: &str, word: &str) -> String {
+    if others.is_empty() { word.to_owned() } else { format!("{word}:{others}") }
 }
 
 /// The path of the library, if it is installed: seen from the directory of `lfp` itself, in one for this architecture
