@@ -8,20 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, recv};
-#[cfg(not(target_os = "openbsd"))]
 use nix::unistd::Pid;
-#[cfg(not(target_os = "openbsd"))]
 use rustix::io::Errno;
-#[cfg(not(target_os = "openbsd"))]
 use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "unix.rs")]
 mod own;
 
-#[cfg(target_os = "openbsd")]
-pub(crate) use own::has_ended;
-#[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
+#[cfg(target_os = "netbsd")]
 pub(crate) use own::was_stopped;
 pub(crate) use own::{Caught, ignored, itself};
 
@@ -90,7 +85,7 @@ pub(crate) fn hear(number: i32) -> Option<String> {
 
 /// Whether a terminal, or a program that acts like one, has stopped a child since this was asked last. SIGSTOP is not a
 /// request to stop the wrapper as well.
-#[cfg(not(any(target_os = "netbsd", target_os = "openbsd")))]
+#[cfg(not(target_os = "netbsd"))]
 pub(crate) fn was_stopped(child: Pid) -> bool {
     let status = status(child, WaitIdOptions::STOPPED).ok().flatten();
     let signal = status.and_then(|status| Signal::try_from(status.stopping_signal()?).ok());
@@ -98,13 +93,11 @@ pub(crate) fn was_stopped(child: Pid) -> bool {
 }
 
 /// Whether a child has ended, without taking note of it: it stays a zombie, its number its own.
-#[cfg(not(target_os = "openbsd"))]
 pub(crate) fn has_ended(child: Pid) -> bool {
     let status = status(child, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     !matches!(status, Ok(None) | Err(Errno::INTR))
 }
 
-#[cfg(not(target_os = "openbsd"))]
 fn status(child: Pid, news: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
     let child = rustix::process::Pid::from_raw(child.as_raw()).ok_or(Errno::CHILD)?;
     waitid(WaitId::Pid(child), news | WaitIdOptions::NOHANG)

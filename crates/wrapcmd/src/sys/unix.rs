@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
-#[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
+#[cfg(target_os = "netbsd")]
 use nix::unistd::Pid;
 
 use super::{Arrived, Sender, hand_on_path};
@@ -68,30 +68,9 @@ pub(crate) fn ignored() -> u64 {
 
 /// By which signal a child was stopped cannot be seen, so the wrapper never stops with it: the child
 /// waits to be continued, and the wrapper waits on.
-#[cfg(any(target_os = "netbsd", target_os = "openbsd"))]
+#[cfg(target_os = "netbsd")]
 pub(crate) fn was_stopped(_child: Pid) -> bool {
     false
-}
-
-/// Whether a child has ended, without taking note of it: it stays a zombie, its number its own. Here
-/// the kernel is asked to tell of the end (kqueue(2)), and there is none that it could still tell.
-#[cfg(target_os = "openbsd")]
-pub(crate) fn has_ended(child: Pid) -> bool {
-    use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
-
-    let Ok(number) = usize::try_from(child.as_raw()) else { return true };
-    let (flags, fflags) = (EvFlags::EV_ADD | EvFlags::EV_RECEIPT, FilterFlag::NOTE_EXIT);
-    let change = KEvent::new(number, EventFilter::EVFILT_PROC, flags, fflags, 0, 0);
-    let mut told = [change];
-    let no_time = nix::libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let Ok(queue) = Kqueue::new() else { return false };
-    match queue.kevent(&[change], &mut told, Some(no_time)) {
-        Err(errno) => errno == Errno::ESRCH,
-        Ok(count) => {
-            let refused = |event: &KEvent| i32::try_from(event.data()) == Ok(Errno::ESRCH as i32);
-            told.iter().take(count).any(refused)
-        }
-    }
 }
 
 /// This very program, to be started; the real PATH is handed on.
