@@ -1,9 +1,10 @@
-//! Writes JSON (RFC 8259). Values in, text out. Our JSON is flat and small, so this is a page of code instead
-//! of a dependency.
+//! JSON: the values that our programs print, and the form of what they say.
 //!
 //! Pure.
 
 use std::fmt::Write;
+
+use serde::{Serialize, Serializer};
 
 /// The form of what a program says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub enum Form {
 }
 
 /// A JSON value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Value {
     /// `null`: not known.
     Null,
@@ -30,7 +32,7 @@ pub enum Value {
     /// An array.
     List(Vec<Value>),
     /// An object, its members in this order.
-    Object(Vec<(&'static str, Value)>),
+    Object(#[serde(serialize_with = "in_order")] Vec<(&'static str, Value)>),
 }
 
 impl From<&str> for Value {
@@ -43,75 +45,35 @@ impl Value {
     /// On one line, without blanks.
     #[must_use]
     pub fn compact(&self) -> String {
-        let mut text = String::new();
-        self.write(&mut text, None);
-        text
+        harmless(serde_json::to_string(self))
     }
 
     /// Indented by two blanks a level, as JavaScript's `JSON.stringify(value, null, 2)`.
     #[must_use]
     pub fn indented(&self) -> String {
-        let mut text = String::new();
-        self.write(&mut text, Some(0));
-        text
-    }
-
-    /// Values nest as deep as the code that makes them writes them down, so calling itself is safe.
-    fn write(&self, text: &mut String, level: Option<usize>) {
-        let ([open, close], items): (_, Vec<(Option<&str>, &Self)>) = match self {
-            Self::Null => return text.push_str("null"),
-            Self::Bool(value) => return text.push_str(if *value { "true" } else { "false" }),
-            Self::Number(value) => return text.push_str(&value.to_string()),
-            Self::Text(value) => return quote(text, value),
-            Self::List(values) => (['[', ']'], values.iter().map(|value| (None, value)).collect()),
-            Self::Object(members) => {
-                (['{', '}'], members.iter().map(|(key, value)| (Some(*key), value)).collect())
-            }
-        };
-        text.push(open);
-        let inner = level.map(|level| level + 1);
-        for (index, (key, value)) in items.iter().enumerate() {
-            if index > 0 {
-                text.push(',');
-            }
-            new_line(text, inner);
-            if let Some(key) = key {
-                quote(text, key);
-                text.push_str(if level.is_some() { ": " } else { ":" });
-            }
-            value.write(text, inner);
-        }
-        if !items.is_empty() {
-            new_line(text, level);
-        }
-        text.push(close);
+        harmless(serde_json::to_string_pretty(self))
     }
 }
 
-fn new_line(text: &mut String, level: Option<usize>) {
-    if let Some(level) = level {
-        text.push('\n');
-        text.push_str(&"  ".repeat(level));
-    }
+fn in_order<S: Serializer>(
+    members: &[(&'static str, Value)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(members.iter().map(|(key, value)| (key, value)))
 }
 
-fn quote(text: &mut String, value: &str) {
-    text.push('"');
-    for c in value.chars() {
-        match c {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            // RFC 8259 asks for the first 32; the others move terminals as well.
-            c if c.is_control() => {
-                let _ = write!(text, "\\u{:04x}", u32::from(c));
-            }
-            c => text.push(c),
+/// RFC 8259 asks to escape the first 32 control characters; the others move terminals as well.
+#[expect(clippy::expect_used, reason = "every key is text, and memory takes every byte")]
+fn harmless(written: serde_json::Result<String>) -> String {
+    let mut text = String::new();
+    for c in written.expect("JSON in memory").chars() {
+        if c.is_control() && c != '\n' {
+            let _ = write!(text, "\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
         }
     }
-    text.push('"');
+    text
 }
 
 #[cfg(test)]
