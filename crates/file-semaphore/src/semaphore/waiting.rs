@@ -132,10 +132,10 @@ impl<'a> Waiting<'a> {
     fn stand_in_line(&self, ticket: &mut Ticket<'_>) -> Result<(), Error> {
         let interval = self.files.config.retry_interval.max(LINE_INTERVAL);
         let mut missed = 0;
-        while !ticket.is_first() {
-            let Some(turn) = ticket.turn() else { return Ok(()) };
+        loop {
             let time = self.left().map_or(interval, |left| left.min(interval));
-            if self.woken(turn.wait(time, self.patience.alarm))? != Woken::Time {
+            let Some(woken) = ticket.wait(time, self.patience.alarm) else { return Ok(()) };
+            if self.woken(woken)? != Woken::Time {
                 continue;
             }
             self.files.check_place()?;
@@ -150,7 +150,6 @@ impl<'a> Waiting<'a> {
                 Ok(()) | Err(_) => {}
             }
         }
-        Ok(())
     }
 
     /// Looks, and while somebody holds on, waits and looks again: as often as `unreported` says where nobody

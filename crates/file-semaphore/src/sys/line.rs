@@ -22,14 +22,15 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use pidlockfile::{Directory, Error, Found, Identity, Name, Pid, Rename, Status};
 
-use super::turn::Turn;
-use super::{alike, flock, random};
+use super::watch::Alarm;
+use super::{Woken, alike, flock, random, turn};
 use crate::temporary::{QUEUE, beside, maker};
 
 /// How many tickets of the dead are passed over at once: more than can be there by accident.
@@ -234,10 +235,13 @@ impl Ticket<'_> {
         self.0.is_first()
     }
 
-    /// A wait for the end of the one before. `None`: there is none.
-    pub(crate) fn turn(&self) -> Option<Turn> {
+    /// Waits until the waiter before is gone (`Change`), the time is over, or the alarm rings. `None`: this is the first.
+    pub(crate) fn wait(&mut self, time: Duration, alarm: Option<&dyn Alarm>) -> Option<Woken> {
+        if self.is_first() {
+            return None;
+        }
         let before = self.0.before.as_ref()?;
-        Some(Turn::after(before.identity, &before.file))
+        Some(turn::wait(before.identity, &before.file, time, alarm))
     }
 }
 

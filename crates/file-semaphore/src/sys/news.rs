@@ -1,11 +1,13 @@
 //! Linux: inotify(7).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use pidlockfile::{Directory, Name, Pid};
+
+use crate::semaphore::files::guarded;
 
 /// Of the waits that are over, for those that come: closing an instance waits for the kernel to sweep up
 /// behind it, which takes longer than everything else between a release and the next holder. The
@@ -71,7 +73,7 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         let Some((inotify, watch)) = self.0.take() else { return };
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = guarded(&KEPT);
         if kept.len() < MOST_KEPT && inotify.rm_watch(watch).is_ok() {
             kept.push((Pid::this(), inotify));
         }
@@ -79,7 +81,7 @@ impl Drop for Watching {
 }
 
 fn kept() -> Option<Inotify> {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = guarded(&KEPT);
     kept.retain(|(owner, _)| *owner == Pid::this());
     kept.pop().map(|(_, inotify)| inotify)
 }

@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
@@ -18,67 +19,47 @@ use super::Woken;
 use super::bell::Bell;
 use super::flock;
 use super::watch::{Alarm, sleep};
+use crate::semaphore::files::guarded;
 
 /// Enough for a thread that calls flock(2) and writes a byte.
 const STACK: usize = 64 * 1024;
 
-static TURNS: Mutex<Turns> = Mutex::new(Turns::NONE);
+/// What rings for the tickets that this process has waited for. A forked child has none of its parent's threads.
+static AWAITED: Mutex<BTreeMap<Identity, (Pid, Arc<Bell>)>> = Mutex::new(BTreeMap::new());
 
-/// What a process has of all its lines.
-struct Turns {
-    /// A forked child has none of its parent's threads.
-    process: Option<Pid>,
-    awaited: BTreeMap<Identity, Arc<Bell>>,
+/// Waits until the ticket's owner has let go of it (`Change`), the time is over, or the alarm rings.
+pub(super) fn wait(
+    ticket: Identity,
+    file: &Arc<File>,
+    time: Duration,
+    alarm: Option<&dyn Alarm>,
+) -> Woken {
+    let bell = bell(ticket, file).ok();
+    sleep(bell.as_ref().map(|bell| bell.as_fd()), time, alarm).unwrap_or(Woken::Change)
 }
 
-impl Turns {
-    const NONE: Self = Self { process: None, awaited: BTreeMap::new() };
-}
-
-fn turns() -> MutexGuard<'static, Turns> {
-    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-    let this = Some(Pid::this());
-    if turns.process != this {
-        *turns = Turns { process: this, ..Turns::NONE };
+/// What rings then.
+///
+/// # Errors
+/// Neither descriptor nor thread can be had.
+fn bell(ticket: Identity, file: &Arc<File>) -> io::Result<Arc<Bell>> {
+    let (this, mut awaited) = (Pid::this(), guarded(&AWAITED));
+    awaited.retain(|_, (process, _)| *process == this);
+    if let Some((_, bell)) = awaited.get(&ticket) {
+        return Ok(Arc::clone(bell));
     }
-    turns
-}
-
-/// A wait for the end of a ticket.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    /// Rings then. None where neither descriptor nor thread can be had.
-    bell: Option<Arc<Bell>>,
-}
-
-impl Turn {
-    pub(super) fn after(ticket: Identity, file: &Arc<File>) -> Self {
-        let mut turns = turns();
-        if let Some(bell) = turns.awaited.get(&ticket) {
-            return Self { bell: Some(Arc::clone(bell)) };
-        }
-        let Ok(bell) = Bell::new().map(Arc::new) else { return Self { bell: None } };
-        if watch(ticket, file, &bell).is_err() {
-            return Self { bell: None };
-        }
-        turns.awaited.insert(ticket, Arc::clone(&bell));
-        Self { bell: Some(bell) }
-    }
-
-    /// Until the ticket's owner has let go of it (`Change`), the time is over, or the alarm rings.
-    pub(crate) fn wait(&self, time: Duration, alarm: Option<&dyn Alarm>) -> Woken {
-        sleep(self.bell.as_ref().map(|bell| bell.as_fd()), time, alarm).unwrap_or(Woken::Change)
-    }
+    let bell = Arc::new(Bell::new()?);
+    watch(ticket, file, &bell)?;
+    awaited.insert(ticket, (this, Arc::clone(&bell)));
+    Ok(bell)
 }
 
 /// Starts the thread. It hears no signals: those are the program's, and its stack is small.
-fn watch(ticket: Identity, file: &Arc<File>, bell: &Arc<Bell>) -> std::io::Result<()> {
+fn watch(ticket: Identity, file: &Arc<File>, bell: &Arc<Bell>) -> io::Result<()> {
     let (file, bell) = (Arc::clone(file), Arc::clone(bell));
     let body = move || {
         let gone = flock::wait_until_free(&file);
-        let mut turns = turns();
-        turns.awaited.retain(|_, other| !Arc::ptr_eq(other, &bell));
-        drop(turns);
+        guarded(&AWAITED).retain(|_, (_, other)| !Arc::ptr_eq(other, &bell));
         // Where flock(2) fails, waiters look from time to time.
         if gone {
             bell.ring();

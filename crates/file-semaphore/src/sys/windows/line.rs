@@ -16,16 +16,6 @@ pub(crate) struct Ticket<'d> {
     _line: PhantomData<Line<'d>>,
 }
 
-/// A wait for the ticket before: there is none.
-#[derive(Debug)]
-pub(crate) enum Turn {}
-
-impl Turn {
-    pub(crate) fn wait(&self, _time: Duration, _alarm: Option<&dyn Alarm>) -> Woken {
-        match *self {}
-    }
-}
-
 /// The line of one lock.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "as on other systems")]
@@ -60,11 +50,7 @@ impl<'d> Line<'d> {
 }
 
 impl Ticket<'_> {
-    pub(crate) fn is_first(&mut self) -> bool {
-        match self.never {}
-    }
-
-    pub(crate) fn turn(&self) -> Option<Turn> {
+    pub(crate) fn wait(&mut self, _time: Duration, _alarm: Option<&dyn Alarm>) -> Option<Woken> {
         match self.never {}
     }
 }
