@@ -210,9 +210,10 @@ impl Daemon<'_> {
     }
 
     fn watch_blocker(&mut self, device: &str) {
-        if let Some(who) = self.service.queue.blocker(device).cloned() {
-            // If it has ended by now, there is no event: the device is looked at once a second.
-            let _ = self.watch_end(&who);
+        let who = self.service.queue.blocker(device).cloned();
+        // If it has ended by now, there is no event.
+        if let Some(who) = who.filter(|who| !self.watch_end(who)) {
+            self.service.queue.process_gone(who.pid, Instant::now());
         }
     }
 
