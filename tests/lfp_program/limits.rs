@@ -65,6 +65,35 @@ fn a_lock_is_not_taken_after_the_timeout(#[case] words: &[&str]) {
     shell.end_input();
 }
 
+/// In a container with another lock directory, only the service knows an earlier lock of the shell. This service answers
+/// no WAIT.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn an_earlier_lock_outlives_a_wait_that_is_not_answered() {
+    let bench = Bench::closed();
+    let script = "
+import os, socket, threading
+def serve(client):
+    client.sendall(b'220 ready\\r\\n')
+    for line in client.makefile():
+        print(line.split()[0], flush=True)
+        if line.startswith('STAT'):
+            holder = ' device=ttyW0 scheme=uucp standing=alive pid=%d file=LCK..ttyW0' % os.getppid()
+            client.sendall(b'213-holders=1 shown=1\\r\\n%s\\r\\n213 End of status.\\r\\n' % holder.encode())
+listener = socket.socket(socket.AF_UNIX)
+listener.bind('/tmp/service')
+listener.listen()
+open('/tmp/ready', 'w')
+while True: threading.Thread(target=serve, args=[listener.accept()[0]]).start()
+";
+    let line = format!(
+        "python3 -c \"$1\" & until [ -e /tmp/ready ]; do sleep 0.05; done
+         /run/test/lfp --server /tmp/service wait --timeout 0.2 {PORT}; echo code $?; kill -9 $!"
+    );
+    let end = bench.sandbox.command("sh").args(["-c", &line, "sh", script]).run();
+    assert!(end.said("STAT\nWAIT\n") && end.said("code 75") && !end.said("UNLOCK"), "{end}");
+}
+
 /// `ulimit -f 0`, without a service: a refusal, no end by SIGXFSZ, and nothing half-written. A command
 /// that is run has the signal's default again.
 #[test]

@@ -53,13 +53,20 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
 pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Result<u8, Failure> {
     let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
     let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
+    broker.be_patient(waiting::patience(deadline));
     let rows = in_the_way(&request.device);
     if rows.iter().any(|row| row.is_lock_of(request.pid)) {
         // It would be waited for without end: nobody else can release it meanwhile.
         return Err(busy(&mut broker, &request, Failure::busy));
     }
+    // In a container, only the service may see the lock files.
+    let seen = living(broker.holders(&request.device));
+    let is_new = broker.has_answered() && !seen.iter().any(|row| row.is_lock_of(request.pid));
     let mut news = News::begin(&request, || rows, output);
     let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
+    if is_new {
+        broker.give_back_unanswered(&request);
+    }
     came_of(waited, &mut broker, &request).map(|()| locked(&request, output))
 }
 

@@ -20,8 +20,13 @@ impl Broker {
         }
     }
 
-    /// Releases what the service may have taken for a request that it has not answered. Only for a process that did not
-    /// have the device before, and not after a refusal: the process may have got the lock by another request.
+    /// Whether the service has answered the last question.
+    pub(super) fn has_answered(&self) -> bool {
+        matches!(self, Self::Service(service) if service.client.is_some())
+    }
+
+    /// Releases what the service may have taken for a request that it has not answered. Only for a process that surely
+    /// did not have the device before, and not after a refusal: the process may have got the lock by another request.
     pub(super) fn give_back_unanswered(&mut self, request: &Request) {
         if matches!(self, Self::Service(service) if service.may_have_taken) {
             self.hang_up();

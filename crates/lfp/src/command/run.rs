@@ -154,6 +154,7 @@ fn take_all(
             Some(_) if !is_taken => {
                 let mut news = News::begin(&request, || in_the_way(&request.device), output);
                 let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
+                broker.give_back_unanswered(&request);
                 came_of(waited, broker, &request)
             }
             _ => done_or_why(outcome, broker, &request, Failure::busy),

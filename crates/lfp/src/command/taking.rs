@@ -123,7 +123,9 @@ pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8
         output.remark(&remark);
     }
     let mut news = News::none(&request, output);
-    match wait(&mut broker, &request, deadline, None, &mut news) {
+    let waited = wait(&mut broker, &request, deadline, None, &mut news);
+    broker.give_back_unanswered(&request);
+    match waited {
         Waited::TimedOut(_) => Err(busy(&mut broker, &request, Failure::busy)),
         waited @ (Waited::Answered(_) | Waited::Interrupted(_)) => {
             came_of(waited, &mut broker, &request)?;

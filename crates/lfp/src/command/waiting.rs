@@ -49,9 +49,9 @@ pub(super) fn wait(
     let mut wait =
         Wait { request, deadline, signals, news, reached: false, absences: 0, pause: FIRST_PAUSE };
     let patient = !wait.is_over();
-    let waited = loop {
+    loop {
         if let Some(signal) = signals.and_then(Signals::ending) {
-            break Waited::Interrupted(signal);
+            return Waited::Interrupted(signal);
         }
         broker.be_patient(patience(wait.deadline));
         let step = match broker {
@@ -59,11 +59,9 @@ pub(super) fn wait(
             Broker::Service(_) | Broker::Files(_) => wait.try_again(broker),
         };
         if let Some(waited) = step {
-            break waited;
+            return waited;
         }
-    };
-    broker.give_back_unanswered(request);
-    waited
+    }
 }
 
 /// How long the service may take for its next answer.
