@@ -54,7 +54,3 @@ pub const WATCHED_PORTS: usize = 256;
 
 /// Processes that are known to have one port open without a lock (`--watch-opens`). Others get no lock.
 pub const OPENERS_OF_PORT: usize = 16;
-
-/// The kernel's tables of connections must be read whole, to find the user of each connection. A line has 150 bytes,
-/// and a connection within this host has two lines.
-const _: () = assert!(2 * 150 * CONNECTIONS_MAX <= ttylock::tcp::PROC_NET_BYTES);

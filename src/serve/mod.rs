@@ -23,6 +23,7 @@ pub(crate) mod listener;
 mod notify;
 #[cfg(target_os = "linux")]
 mod opened;
+mod pace;
 #[cfg_attr(not(target_os = "linux"), path = "ports/elsewhere.rs")]
 mod ports;
 mod queue;
@@ -39,14 +40,6 @@ use std::time::Duration;
 use ttylock::DeviceName;
 
 pub(crate) use service::Service;
-
-/// Interval of checks that no event causes: for the waiters of a device (the end of a `flock(2)` is no event), for ended
-/// holders that the kernel does not report, for lock directories that came during a session of one client, and for new
-/// connections after the system had no descriptor or memory left.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
-
-/// The shortest time between two attempts for the waiters of a device. Events within it cause one attempt.
-const CHECK_GAP: Duration = Duration::from_millis(10);
 
 /// How a daemon behaves.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use pidlockfile::Pid;
 use pidlockfile::process::ProcessIdentity;
 
 use super::admission::Token;
-use super::{CHECK_EVERY, CHECK_GAP};
+use super::pace::{CHECK_EVERY, CHECK_GAP};
 use crate::protocol::status;
 use ttylock::{Names, Outcome, Request};
 

@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::CHECK_EVERY;
 use super::connection::{Connection, Phase};
+use super::pace::CHECK_EVERY;
 use super::service::Service;
 use super::wire::{Descriptors, Wire};
 use crate::limits::READ_BYTES;

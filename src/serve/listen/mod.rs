@@ -17,6 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
 
+use super::Settings;
 use super::admission::{Caps, Decision};
 use super::clients::Clients;
 use super::connection::Connection;
@@ -24,12 +25,12 @@ use super::descriptors::{Shares, descriptors, own};
 use super::listener::{Listener, Origin};
 use super::notify::Notify;
 use super::opened::serve_openers;
+use super::pace::CHECK_EVERY;
 use super::ports::{ExclusivePorts, OpenPorts};
 use super::service::Service;
 use super::status_worker::StatusWorker;
 use super::watches::Watches;
 use super::wire::{Wire, timeout_until};
-use super::{CHECK_EVERY, Settings};
 use crate::limits::{CONNECTIONS, READ_BYTES};
 use crate::log::Severity;
 

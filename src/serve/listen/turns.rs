@@ -9,9 +9,9 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use pidlockfile::process::ProcessIdentity;
 use ttylock::{Backoff, Outcome};
 
-use super::super::CHECK_EVERY;
 use super::super::admission::Token;
 use super::super::connection::{Connection, Phase};
+use super::super::pace::CHECK_EVERY;
 use super::super::queue::{Attempt, Change};
 use super::super::service::Service;
 use super::{CHANGES, Daemon, PROCESSES};

@@ -15,8 +15,8 @@ use super::open_watch::OpenWatch;
 use super::openers::{Openers, Question, Wish};
 use super::worker::{self, Work};
 use crate::log::{Log, Severity};
-use crate::serve::CHECK_EVERY;
 use crate::serve::bell::Bell;
+use crate::serve::pace::CHECK_EVERY;
 
 /// The processes that have ports open, for the service.
 #[derive(Clone, Debug)]

@@ -11,7 +11,12 @@ use nix::sys::socket::{
 use nix::unistd::Uid;
 
 use super::sock_diag::{self, Told};
+use crate::limits::CONNECTIONS_MAX;
 use crate::sys::values::Connection;
+
+/// The kernel's tables of connections must be read whole, to find the user of each connection. A line has 150 bytes,
+/// and a connection within this host has two lines.
+const _: () = assert!(2 * 150 * CONNECTIONS_MAX <= ttylock::tcp::PROC_NET_BYTES);
 
 /// Any but 0.
 const UNLIKELY_UID: u32 = 65_534;

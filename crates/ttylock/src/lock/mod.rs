@@ -2,6 +2,7 @@
 //!
 //! `names` turns a device into the file names of every dialect, and only `table` combines them with the disk.
 
+mod answer;
 pub(crate) mod backoff;
 pub(crate) mod directories;
 pub(crate) mod exclusive;
@@ -24,4 +25,5 @@ pub(crate) mod room;
 pub(crate) mod table;
 pub(crate) mod watched;
 
-pub use model::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};
+pub use answer::{Answer, Stop};
+pub use model::{Cause, Event, Outcome, Pass, Request, Weight};

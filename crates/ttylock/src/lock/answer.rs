@@ -1,0 +1,46 @@
+//! The answer of the lock table to one request.
+
+use pidlockfile::process::ProcessIdentity;
+
+use super::model::{Cause, Event, Outcome};
+
+/// The answer to one LOCK, UNLOCK or PASS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The real name below `/dev` of the device that was taken, released or passed, or why it was not.
+    pub result: Result<String, Stop>,
+    /// The events for the log, in order.
+    pub events: Vec<Event>,
+}
+
+/// Why a device was not taken, released or passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// See [`Outcome::Busy`]. This process has the lock, if it is known.
+    Busy(Option<ProcessIdentity>),
+    /// See [`Outcome::Denied`].
+    Denied,
+    /// There will be an answer a moment later; the caller comes back for it.
+    NotYet(Cause),
+}
+
+impl Answer {
+    /// The result for the client. Busy if there is no answer yet.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self.result {
+            Ok(_) => Outcome::Done,
+            Err(Stop::Busy(_) | Stop::NotYet(_)) => Outcome::Busy,
+            Err(Stop::Denied) => Outcome::Denied,
+        }
+    }
+
+    /// The process that has the lock, if it is known.
+    #[must_use]
+    pub fn blocker(&self) -> Option<&ProcessIdentity> {
+        match &self.result {
+            Err(Stop::Busy(blocker)) => blocker.as_ref(),
+            Ok(_) | Err(Stop::Denied | Stop::NotYet(_)) => None,
+        }
+    }
+}
