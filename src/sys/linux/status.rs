@@ -1,9 +1,15 @@
 //! Parses `/proc/PID/status`: the user of a process, and its capabilities and groups.
 
+use std::fs::File;
+use std::io::Read;
+
 use pidlockfile::Pid;
 use pidlockfile::process;
 
 use crate::sys::values::Credentials;
+
+/// More than the status of most processes: it is read in one piece.
+const STATUS_BYTES: usize = 4096;
 
 /// `/proc/PID/status` of one process at one time.
 #[derive(Debug)]
@@ -12,7 +18,10 @@ pub(crate) struct Status(String);
 /// The whole file, as it was at one time: the kernel keeps the text until it has been read to its end. A process that
 /// has ended has one until somebody takes note.
 pub(super) fn read(pid: Pid) -> Option<String> {
-    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    let mut status = Vec::with_capacity(STATUS_BYTES);
+    let file = File::open(format!("/proc/{pid}/status")).ok()?;
+    // The file has no size that it could be asked for.
+    file.take(u64::MAX).read_to_end(&mut status).ok()?;
     // Names of programs may be any bytes.
     Some(String::from_utf8_lossy(&status).into_owned())
 }

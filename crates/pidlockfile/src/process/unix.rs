@@ -24,14 +24,12 @@ const STAT_BYTES: usize = 2048;
 
 /// What is seen of a process number of this pid namespace. "Not permitted" means that it is there.
 pub(super) fn look(pid: Pid) -> Start {
-    let ended = has_ended(pid);
-    if ended == Some(true) {
-        return Start::Nobody;
-    }
     match stat(pid) {
-        // A number that was given out again meanwhile belongs to another process, which lives.
-        Some(stat) if ended.is_none() && stat.has_ended() => Start::Nobody,
-        stat => stat.map_or(Start::Untold, |stat| Start::At(stat.start)),
+        Some(stat) if stat.has_ended() => Start::Nobody,
+        Some(stat) => Start::At(stat.start),
+        // Nobody's, or hidden.
+        None if has_ended(pid) == Some(true) => Start::Nobody,
+        None => Start::Untold,
     }
 }
 

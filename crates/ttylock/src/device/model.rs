@@ -69,9 +69,8 @@ impl Numbers {
 }
 
 /// The name of a device by the content of `/proc/tty/drivers`. By the line `usbserial /dev/ttyUSB 188 0-511 serial`,
-/// the device 188:3 is `ttyUSB3`. `None` if no driver has the device, and `Some(None)` for a pseudo-terminal, which has
-/// no name.
-pub(super) fn named_by(drivers: &str, device: Numbers) -> Option<Option<String>> {
+/// the device 188:3 is `ttyUSB3`. `None` if no driver of serial ports has the device.
+pub(super) fn named_by(drivers: &str, device: Numbers) -> Option<String> {
     drivers.lines().find_map(|line| {
         // The name of a driver may have blanks.
         let mut words = line.split_ascii_whitespace().rev();
@@ -79,20 +78,16 @@ pub(super) fn named_by(drivers: &str, device: Numbers) -> Option<Option<String>>
         let (first, last) = minors?.split_once('-').unwrap_or((minors?, minors?));
         let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
         let unit = device.minor.checked_sub(first).filter(|_| device.minor <= last)?;
-        let (name, kind) = (path?.strip_prefix("/dev/")?, kind?);
-        let is_it = major?.parse() == Ok(device.major);
-        match kind {
-            "serial" if is_it => Some(Some(format!("{name}{unit}"))),
-            _ if is_it && kind.starts_with("pty:") => Some(None),
-            _ => None,
-        }
+        let name = path?.strip_prefix("/dev/")?;
+        let is_it = kind? == "serial" && major?.parse() == Ok(device.major);
+        is_it.then(|| format!("{name}{unit}"))
     })
 }
 
 /// Whether a driver of serial ports has this device, by the content of `/proc/tty/drivers`.
 #[must_use]
 pub fn has_serial_driver(drivers: &str, device: Numbers) -> bool {
-    matches!(named_by(drivers, device), Some(Some(_)))
+    named_by(drivers, device).is_some()
 }
 
 /// Why a name leads to no device below `/dev`.

@@ -89,7 +89,8 @@ impl Directories {
         let own = Place::open(own)?;
         let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
         let mut open = Self { own, others: Vec::new() };
-        for place in others.iter().filter_map(|path| open_searched(path, trusted)) {
+        let others = others.iter().filter(|path| **path != open.own.path);
+        for place in others.filter_map(|path| open_searched(path, trusted)) {
             let identity = place.directory.identity();
             if open.each().all(|known| known.directory.identity() != identity) {
                 open.others.push(place);

@@ -213,7 +213,7 @@ fn read_once(
 ) -> io::Result<(String, Extent)> {
     let (room, most) = if is_long { (PIECE_BYTES, LIST_BYTES) } else { (PAGE_BYTES, LONG_BYTES) };
     let (mut list, mut pieces) = (String::new(), 0_usize);
-    let mut buffer = vec![0; PIECE_BYTES];
+    let mut buffer = vec![0; room];
     let extent = loop {
         let place = u64::try_from(list.len()).unwrap_or(u64::MAX);
         let piece = match source.read_at(&mut buffer, place) {

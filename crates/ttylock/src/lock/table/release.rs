@@ -165,24 +165,24 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
         // it. But one that releases it, too, gets time to finish: if it removes the name later, that may be another lock's
         // by then. A dead owner's lock may be broken at this moment, which can take long on a busy machine, and then it
         // belongs to the process that breaks it.
-        let is_living = is_own && lives(pid);
+        let is_living = || is_own && lives(pid);
         let classification = match is_own {
-            true => hold_own(state, file, judged, pid, is_living),
+            true => hold_own(state, file, judged, pid),
             false => state.examine_found(file, Ok(Found::File(judged))),
         };
         let judged = match classification {
             Ok(None) => return None,
             Ok(Some((judged, _))) => judged,
-            Err(busy) => return came_to(is_living, Err(not_released(state, file, busy))),
+            Err(busy) => return came_to(is_living(), Err(not_released(state, file, busy))),
         };
         let seen = judged.status();
-        match state.take_away(file, judged, is_living && is_contended) {
+        match state.take_away(file, judged, is_contended && is_living()) {
             Ok(Attempt::Done(())) => return came_to(is_own, Ok(())),
             Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) if is_living && state.backoff.decides() => is_contended = true,
+            Ok(Attempt::Contended) if state.backoff.decides() && is_living() => is_contended = true,
             Ok(Attempt::Contended) => {
                 let busy = state.contended(file.place, Some(seen));
-                return came_to(is_living, Err(not_released(state, file, busy)));
+                return came_to(is_living(), Err(not_released(state, file, busy)));
             }
             Err(error) => {
                 state.say(Weight::Warning, format!("left {file}: {error}"));
@@ -209,19 +209,15 @@ fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
 }
 
 /// Holds a lock with the caller's number. If it is the caller's, it is classified as stale.
-fn hold_own(
-    state: &mut State,
-    file: LockFile<'_>,
-    mut judged: Judged,
-    pid: Pid,
-    is_living: bool,
-) -> Classification {
+fn hold_own(state: &mut State, file: LockFile<'_>, mut judged: Judged, pid: Pid) -> Classification {
     let held = match state.hold(file, &mut judged, state.backoff.decides()) {
         Err(Busy::Shut) => Err(Busy::Shut),
         // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
         // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
-        Err(_) if is_living && state.is_settled(file.name, &judged) => Ok(()),
-        Err(Busy::Changing(maker)) if is_living && maker.is_none_or(FlockHolder::is_here) => Ok(()),
+        Err(_) if lives(pid) && state.is_settled(file.name, &judged) => Ok(()),
+        Err(Busy::Changing(maker)) if lives(pid) && maker.is_none_or(FlockHolder::is_here) => {
+            Ok(())
+        }
         held => held,
     };
     // We hold the file after its maker did, so the record exists.
