@@ -79,10 +79,7 @@ impl Connection {
         let Some(scope) = &self.scope else { return self.authenticate(lines) };
         let request = match wire::parse(lines) {
             Ok(request) => request,
-            Err(fault) => {
-                self.refuse_frame(fault);
-                return Ok(());
-            }
+            Err(fault) => return self.refuse_frame(fault),
         };
         match request {
             Request::Lock(request) if !request.keys().iter().all(|key| scope.has(key.bytes())) => {
@@ -137,7 +134,7 @@ impl Connection {
                 wire::push_grace(&mut self.output, grace);
             }
             // A second `auth`, or one that this server does not require: unknown, as in the reference.
-            Request::Auth(_) => self.refuse_frame(Fault::UnknownCommand),
+            Request::Auth(_) => return self.refuse_frame(Fault::UnknownCommand),
         }
         Ok(())
     }
@@ -191,9 +188,10 @@ impl Connection {
     }
 
     /// Refuses a frame. The connection goes on with the next one.
-    fn refuse_frame(&mut self, fault: Fault) {
+    fn refuse_frame(&mut self, fault: Fault) -> Result<(), End> {
         self.note_fault(fault);
         self.say(status::ERROR);
+        Ok(())
     }
 
     /// Counts and logs a fault of the peer. One that leaves in the middle of a frame is nothing to worry about.
