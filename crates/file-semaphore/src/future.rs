@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::semaphore::files::guarded;
 use crate::semaphore::{Cancel, Guard, Request, Semaphore, Sharing};
+use crate::sys::guarded;
 
 /// A semaphore that is about to be taken. Dropping this ends the wait; what was taken in that moment
 /// is released.

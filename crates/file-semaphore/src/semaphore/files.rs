@@ -2,7 +2,7 @@
 //! and judge a moment ago, and never waits.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pidlockfile::{Attempt, Claim, Directory, Found, Name, Obstacle, Pid, Published, Status, Step};
 
@@ -214,11 +214,6 @@ impl Files {
     pub(crate) fn obstacle(&self) -> Error {
         Error::Obstacle { path: self.path() }
     }
-}
-
-/// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
-pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a stale lock could not be broken because it is another user's, in a sticky directory: that

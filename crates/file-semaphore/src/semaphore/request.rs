@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::semaphore::files::{Claimant, guarded};
+use crate::semaphore::files::Claimant;
 use crate::semaphore::{Guard, Patience, Semaphore, Waiting};
 use crate::sys::bell::Bell;
+use crate::sys::guarded;
 use crate::sys::watch::Alarm;
 
 /// How to take a semaphore this time. Made by [`Semaphore::request`]; ends with

@@ -32,7 +32,7 @@ use windows::system;
 pub(crate) use windows::{alike, bell, line, links, watch};
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pidlockfile::Pid;
@@ -114,6 +114,11 @@ impl Holder {
         };
         is_of_this_machine(self, here) && self.identity().is_none_or(is_ours)
     }
+}
+
+/// What a mutex of ours guards is whole at any time, also after a panic elsewhere.
+pub(crate) fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A process number as lock files write it.

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use pidlockfile::{Directory, Name, Pid};
 
-use crate::semaphore::files::guarded;
+use super::guarded;
 
 /// Of the waits that are over, for those that come: closing an instance waits for the kernel to sweep up
 /// behind it, which takes longer than everything else between a release and the next holder. The

@@ -18,8 +18,8 @@ use pidlockfile::{Identity, Pid};
 use super::Woken;
 use super::bell::Bell;
 use super::flock;
+use super::guarded;
 use super::watch::{Alarm, sleep};
-use crate::semaphore::files::guarded;
 
 /// Enough for a thread that calls flock(2) and writes a byte.
 const STACK: usize = 64 * 1024;
