@@ -26,7 +26,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use testbed::local::{NOBODY, Scratch, pid_of, until};
+use testbed::local::{NOBODY, Scratch, pid_of};
 use testbed::{LIMIT, Lots, run_tests};
 
 const SEMA: &str = env!("CARGO_BIN_EXE_sema");
@@ -130,10 +130,20 @@ fn contend(title: &str, slots: u32, crowd: &[(&'static str, usize)]) {
     pauses.end(Duration::ZERO);
     scratch.write("stop", "");
     for mut member in members {
-        let ended = until("a part's end", || member.child.try_wait().unwrap());
+        let ended = testbed::until(LIMIT, || member.child.try_wait().unwrap());
+        let ended = ended.unwrap_or_else(|| panic!("does not end: {}", all_of(&member)));
         assert!(ended.success() || ended.signal() == Some(9), "{}: {ended}", member.way);
     }
     judge(title, &scratch, slots, (killed, pauses.count), begin.elapsed());
+}
+
+/// What it is, and every process that it has started, with the place in the kernel where each waits.
+fn all_of(member: &Member) -> String {
+    let group = pid_of(&member.child).to_string();
+    let shown = Command::new("ps").args(["-eo", "pgid,pid,ppid,stat,wchan:30,args"]).output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let members = shown.lines().filter(|line| line.split_whitespace().next() == Some(&group));
+    std::iter::once(member.way).chain(members).collect::<Vec<_>>().join("\n")
 }
 
 /// One member at a time stands still, with all that it has started.
