@@ -62,7 +62,9 @@ fn there_is_one_winner(#[case] command: &[&str]) {
             "450 : File busy" => (program.pid(), false),
             other => unreachable!("{other}"),
         };
-        assert_eq!(settled, Some(program_gave_way), "round {round}, {reply}: {}", program.output());
+        let is_for = (holder.pid(), program.pid(), owner());
+        let said = format!("round {round}, {reply}, {is_for:?}: {}", program.output());
+        assert_eq!(settled, Some(program_gave_way), "{said}");
         assert_eq!(owner(), Some(winner), "round {round}");
 
         if winner == holder.pid() {
