@@ -1,4 +1,6 @@
 //! JSON: the values that our programs print, and the form of what they say.
+//!
+//! Pure.
 
 use std::fmt::Write;
 

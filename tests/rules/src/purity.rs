@@ -74,6 +74,7 @@ const OUTSIDE: &[&str] = &[
     "rustls::Error",
     "rustls::pki_types::pem",
     "prost",
+    "serde",
     "serde_json",
     "strsim",
     "subtle",
