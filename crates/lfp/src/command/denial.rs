@@ -4,7 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{AccessFlags, Group, faccessat, geteuid};
+use nix::unistd::{AccessFlags, faccessat, geteuid};
 use pidlockfile::Pid;
 use pidlockfile::process;
 
@@ -50,7 +50,8 @@ fn closed_device(device: &DeviceName) -> Option<Reason> {
     let both = AccessFlags::R_OK | AccessFlags::W_OK;
     faccessat(AT_FDCWD, &path(device), both, AtFlags::AT_EACCESS).err()?;
     let node = node(device)?;
-    let group = Group::from_gid(node.gid().into()).ok().flatten();
-    let group = group.map_or_else(|| node.gid().to_string(), |it| printable(&it.name));
+    let group = users::get_group_by_gid(node.gid());
+    let group =
+        group.map_or_else(|| node.gid().to_string(), |it| printable(&it.name().to_string_lossy()));
     Some(format!("you may not read and write it; members of its group {group} may"))
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::unistd::User;
 use pidlockfile::Pid;
 use wrapcmd::Value;
 
@@ -147,7 +146,8 @@ pub(super) fn device_path(device: &str) -> String {
 
 /// What a user is called.
 pub(super) fn user_name(uid: u32) -> Option<String> {
-    User::from_uid(uid.into()).ok()?.map(|user| printable(&user.name))
+    let user = users::get_user_by_uid(uid)?;
+    Some(printable(&user.name().to_string_lossy()))
 }
 
 /// Which user may remove the holder's lock file, and how. Empty for a holder without one.
