@@ -158,11 +158,13 @@ impl Connection {
             let mut input = std::mem::take(&mut self.input);
             let (used, rest) = self.serve_frames(&input).await?;
             input.drain(..used);
-            // What was received while a request waited.
+            // What was received while a request waited may be whole frames.
+            let has_more = !self.input.is_empty();
             input.append(&mut self.input);
             self.input = input;
             self.send().await?;
             match rest {
+                Rest::Partial if has_more => {}
                 Rest::Partial => self.receive().await?,
                 Rest::TooLong => {
                     self.skip_line().await?;

@@ -179,6 +179,14 @@ use testbed::dflockd::{Daemon, until};
     "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n b> ping|_|_ \n b~ \n stats \"waiters\":1 \n
      a> r|k|$t \n a< ok \n b< ok $u 33 \n b< ok \n b."
 )]
+#[case::a_request_that_comes_while_another_waits(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n b> ping|_|_ \n stats \"waiters\":1 \n
+     a> r|k|$t \n a< ok \n b< ok $u 33 \n b< ok"
+)]
+#[case::a_request_and_a_half_close_that_come_while_another_waits(
+    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n b> ping|_|_ \n b~ \n stats \"waiters\":1 \n
+     a> r|k|$t \n a< ok \n b< ok $u 33 \n b< ok \n b."
+)]
 #[case::pipelined_requests_are_served_in_order(
     "a> l|k|0 \n a> ping|_|_ \n a> x|| \n a> w|k|0 \n a< ok $t 33 \n a< ok \n a< error \n
      a< error_not_enqueued"
