@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pidlockfile::process::{Machine, ProcessIdentity};
+use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Claim, Durability, Name, Pid, Published, Status};
 
 use super::Stop;
@@ -175,10 +175,13 @@ impl State {
         })
     }
 
-    /// The process that holds a flock, if it is visible.
+    /// The process that holds a flock, if it is visible. One that has ended left its descriptor to another: its end says
+    /// nothing about the flock.
     pub(super) fn process_of(&mut self, holder: FlockHolder) -> Option<ProcessIdentity> {
         match holder {
-            FlockHolder::Process(pid) => Some(self.machine.identify(pid)),
+            FlockHolder::Process(pid) => {
+                Some(self.machine.identify(pid)).filter(|who| who.start != Start::Nobody)
+            }
             FlockHolder::Unseen => None,
         }
     }
