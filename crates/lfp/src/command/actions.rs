@@ -60,8 +60,7 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
         return Err(busy(&mut broker, &request, Failure::busy));
     }
     // In a container, only the service may see the lock files.
-    let seen = living(broker.holders(&request.device));
-    let is_new = broker.has_answered() && !seen.iter().any(|row| row.is_lock_of(request.pid));
+    let is_new = broker.knows_no_holder(&request.device);
     let mut news = News::begin(&request, || rows, output);
     let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
     if is_new {

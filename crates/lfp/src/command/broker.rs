@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::denial::{Reason, nobodys, supposed_reason};
 use super::outcome::Failure;
+use super::report::living;
 use crate::client::PATIENCE;
 use crate::client::broker::{Broker, Trouble, advice};
 use ttylock::{DeviceName, Outcome, Pass, Request};
@@ -20,9 +21,14 @@ impl Broker {
         }
     }
 
-    /// Whether the service has answered the last question.
-    pub(super) fn has_answered(&self) -> bool {
-        matches!(self, Self::Service(service) if service.client.is_some())
+    /// Whether the service says that no process has a lock of the device. Its numbers of processes may be those of another
+    /// container.
+    pub(super) fn knows_no_holder(&mut self, device: &DeviceName) -> bool {
+        if !matches!(self, Self::Service(_)) {
+            return false;
+        }
+        let has_none = living(self.holders(device)).iter().all(|row| row.living_holder().is_none());
+        has_none && matches!(self, Self::Service(service) if service.client.is_some())
     }
 
     /// Releases what the service may have taken for a request that it has not answered. Only for a process that surely
