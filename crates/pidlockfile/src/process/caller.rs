@@ -41,7 +41,7 @@ fn is_of_another_session(parent: Number) -> bool {
     let Ok(own) = getsid(None) else { return false };
     match getsid(Some(parent)) {
         Ok(theirs) => theirs != own && own != Number::this(),
-        // OpenBSD does not tell another session's number.
+        // Some systems do not tell another session's number.
         Err(Errno::EPERM) => own != Number::this(),
         Err(errno) => errno == Errno::ESRCH,
     }

@@ -53,6 +53,12 @@ impl Stat {
         self.flags & EXITING != 0 && self.threads == 1
     }
 
+    /// It is being waited for at this moment, or executes a program.
+    #[must_use]
+    pub fn may_have_ended(&self) -> bool {
+        self.threads == 0
+    }
+
     /// A zombie whose threads have all ended; one whose first thread alone has ended works on.
     #[must_use]
     pub fn has_ended(&self) -> bool {

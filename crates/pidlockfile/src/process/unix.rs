@@ -24,11 +24,13 @@ const STAT_BYTES: usize = 2048;
 
 /// What is seen of a process number of this pid namespace. "Not permitted" means that it is there.
 pub(super) fn look(pid: Pid) -> Start {
-    match stat(pid) {
+    let stat = stat(pid);
+    // If the file is missing or tells no end, a descriptor may.
+    let asks = stat.as_ref().is_none_or(Stat::may_have_ended);
+    match stat {
         Some(stat) if stat.has_ended() => Start::Nobody,
+        _ if asks && has_ended(pid) == Some(true) => Start::Nobody,
         Some(stat) => Start::At(stat.start),
-        // Nobody's, or hidden.
-        None if has_ended(pid) == Some(true) => Start::Nobody,
         None => Start::Untold,
     }
 }
