@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::{fs, process};
 
 use rstest::rstest;
-use testbed::{End, LFP, User};
+use testbed::{End, LFP, LIMIT, User, until};
 
 use crate::ground::{Ground, PORT};
 
@@ -178,6 +178,9 @@ fn a_program_with_address_sanitizer_has_it() {
     for way in ways {
         let end = lfp(&ground, &[way, &["/tmp/sanitized-locks"]].concat());
         assert_eq!((end.code(), end.output()), (0, "started\n"), "it makes its lock: {way:?}");
+        // The service removes it when it learns of the end.
+        let is_free = until(LIMIT, || ground.sandbox.locks().is_empty().then_some(()));
+        assert!(is_free.is_some(), "{:?}", ground.sandbox.locks());
     }
 }
 

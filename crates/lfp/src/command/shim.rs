@@ -145,11 +145,13 @@ fn program(asked: &Run) -> &OsStr {
 
 fn usual(library: &str, route: &Route) -> Additions {
     let others = others(&env::var("LD_PRELOAD").unwrap_or_default());
-    let sanitizer = env::var("ASAN_OPTIONS").unwrap_or_default();
-    let mut variables = vec![
-        ("LD_PRELOAD", before(&others, library)),
-        ("ASAN_OPTIONS", before(&sanitizer, ANY_ORDER)),
-    ];
+    let mut variables = vec![("LD_PRELOAD", before(&others, library))];
+    // Options that are no text stay as they are.
+    if let Ok(options) = env::var_os("ASAN_OPTIONS").unwrap_or_default().into_string() {
+        if !options.split(':').any(|option| option == ANY_ORDER) {
+            variables.push(("ASAN_OPTIONS", before(&options, ANY_ORDER)));
+        }
+    }
     if let Route::Server(address) = route {
         variables.push(("LFP_SERVER", address.to_string()));
     }
@@ -181,7 +183,7 @@ fn others(all: &str) -> String {
     paths().filter(|path| !is_ours(path)).collect::<Vec<_>>().join(":")
 }
 
-/// The word before the others of a list.
+/// A list with this word before the others.
 fn before(others: &str, word: &str) -> String {
     if others.is_empty() { word.to_owned() } else { format!("{word}:{others}") }
 }
