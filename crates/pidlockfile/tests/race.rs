@@ -54,13 +54,17 @@ fn run_tests(words: &[&str]) {
     let meant =
         |name: &&str| words.iter().all(|word| word.starts_with('-')) || words.contains(name);
     let (lists, none) = (words.contains(&"--list"), words.contains(&"--ignored"));
-    for (name, test) in tests.iter().filter(|(name, _)| lists || meant(name)) {
+    let tests: Vec<_> = tests.iter().filter(|(name, _)| lists || meant(name)).collect();
+    for (name, test) in &tests {
         if !lists {
             test();
             println!("test {name} ... ok");
         } else if !none {
             println!("{name}: test");
         }
+    }
+    if !lists {
+        println!("test result: ok. {} passed; 0 failed", tests.len());
     }
 }
 
