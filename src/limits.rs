@@ -1,8 +1,7 @@
 //! The limits of the serial service: what its clients and users can take of it, in which unit, and what happens at the
-//! limit. Those of the locks are the crate ttylock's. There are thirty at most, and SECURITY.md lists them all. Each is
-//! tested at, below and above. Pure.
+//! limit. Those of the locks are the crate ttylock's. There are thirty at most, and SECURITY.md lists them all. Pure.
 //!
-//! Times, sizes and numbers that belong to one mechanism, and that no client can reach, stand beside its code.
+//! Times, sizes and numbers that belong to one mechanism stand beside its code.
 
 use std::time::Duration;
 

@@ -25,8 +25,8 @@ use super::pace::{CHECK_EVERY, CHECK_GAP};
 use crate::protocol::status;
 use ttylock::{Names, Outcome, Request};
 
-/// Users whose first waiter is tried when a device may be free: a lock under a name of his own may refuse the first one
-/// alone. Others are tried when the line has moved.
+/// Users whose first waiter is tried when a device may be free: a lock under a name that only the first one asks for may
+/// refuse that one alone. Others are tried when the line has moved.
 const HEADS: usize = 4;
 
 /// All waiters.

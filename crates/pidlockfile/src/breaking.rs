@@ -236,7 +236,7 @@ impl Directory {
 
     /// Goes through this directory's gate ([`Directory::gated`]) on account of a judged file, for as long as that is
     /// kept. Whether we are in the gate, or there is none that we may enter: then `flock(2)` decides alone. Everything
-    /// that breaks or removes a file enters by itself, once.
+    /// that breaks or removes a file enters by itself, once, but [`Directory::withdraw`].
     ///
     /// # Errors
     /// [`Step::Enter`] with the system's reason. The caller must not break or remove the file: another process may be at

@@ -1,14 +1,14 @@
-//! The limits of the locks: what clients and users can take of them, in which unit, and what happens at the limit. Each
-//! is tested at, below and above. SECURITY.md lists them. Pure.
+//! The limits of the locks: what clients and users can take of them, in which unit, and what happens at the limit.
+//! SECURITY.md lists them. Pure.
 
 use std::time::Duration;
 
 /// A device name of a client, in bytes, with its `/dev/` if it has one. A longer one is answered with 550.
 pub const NAME_BYTES: usize = 255;
 
-/// Locks for the processes of one user, root's apart. For processes that do not exist there are as many: for each user
-/// who asks a daemon, and otherwise for all users together. A LOCK beyond them is answered with 550. A lock may have
-/// many files: an adapter has some ten.
+/// Locks for the processes of one user; root may have any number. A daemon allows each user as many again for processes
+/// that do not exist. Without a daemon all users share those. One more LOCK is answered with 550. A lock may have many
+/// files: an adapter has some ten.
 pub const LOCKS_OF_A_USER: usize = 256;
 
 /// Lock files of one lock. Under further names a lock is looked for and not written.
@@ -25,13 +25,13 @@ pub const LOCKS_FOR_INVENTED: usize = 1024;
 /// Lock files that a daemon keeps open. Others are not protected from programs that ask for `flock(2)` alone.
 pub const KEPT_FILES: usize = 256;
 
-/// Of these, the files of names without a device, because users can invent names.
+/// Files of names without a device that a daemon keeps open, because users can invent names. Others are not kept open.
 pub const KEPT_WITHOUT_DEVICE: usize = 128;
 
 /// Lock files that a daemon removes when their holders end. Others stay until the next LOCK.
 pub const WATCHED_FILES: usize = 4096;
 
-/// Of these, those of one user, root's apart.
+/// The same for the files of one user; root may have any number of them.
 pub const WATCHED_FILES_OF_A_USER: usize = 1024;
 
 /// Parts of all the links on the way to a device. A name behind more is answered with 550.
@@ -44,7 +44,7 @@ pub const LINK_BYTES: usize = 2048;
 /// no other port is made exclusive.
 pub const CLOSINGS: usize = 32;
 
-/// Of these, those of one user.
+/// The same for the descriptors of one user's processes.
 pub const CLOSINGS_OF_A_USER: usize = 4;
 
 /// Descriptors of one process that are examined. Whether a process with more has a port open is not known.

@@ -89,6 +89,7 @@ mod tests {
     #[case::text("a b".into(), "\"a b\"")]
     #[case::quotes("a\"b\\c".into(), r#""a\"b\\c""#)]
     #[case::control("\n\r\t\0\x1b\x7f\u{9b}".into(), r#""\n\r\t\u0000\u001b\u007f\u009b""#)]
+    #[case::control_with_a_letter("\x08\x0c".into(), r#""\b\f""#)]
     #[case::unicode("é部🦀".into(), "\"é部🦀\"")]
     #[case::empty_list(Value::List(vec![]), "[]")]
     #[case::empty_object(Value::Object(vec![]), "{}")]

@@ -57,11 +57,19 @@ fn with_tip(mut error: clap::Error, program: &Command, elsewhere: &[(&str, &str)
         let tip = format!("the command for this is '{} {command}'", program.get_name());
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         error.remove(ContextKind::SuggestedSubcommand);
-    } else if !meant.is_empty() {
+    } else if !meant.is_empty() && !are_suggested(&error, &meant) {
         // clap does not see what is near a word as short as `rnu`.
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
     }
     error
+}
+
+fn are_suggested(error: &clap::Error, commands: &[String]) -> bool {
+    match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::String(one)) => commands.contains(one),
+        Some(ContextValue::Strings(some)) => commands.iter().any(|it| some.contains(it)),
+        _ => false,
+    }
 }
 
 /// Options of `flock(1)`, `lockfile(1)`, `sem(1)`, and of our other commands; an option that a command of ours has; and

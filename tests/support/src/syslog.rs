@@ -1,6 +1,7 @@
 //! The syslog of a sandbox, read by the test.
 
 use std::fs::{Permissions, set_permissions};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -56,5 +57,12 @@ impl Syslog {
     pub fn silent(&self) -> bool {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         recv(self.0.as_raw_fd(), &mut [0; 1], flags).is_err()
+    }
+}
+
+impl Drop for Syslog {
+    /// A process that another test forks at this moment may have the socket open until it executes its program.
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 }

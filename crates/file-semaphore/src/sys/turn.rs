@@ -38,7 +38,7 @@ pub(super) fn wait(
     sleep(bell.as_ref().map(|bell| bell.as_fd()), time, alarm).unwrap_or(Woken::Change)
 }
 
-/// What rings then.
+/// The bell that rings when the awaited ticket is gone.
 ///
 /// # Errors
 /// Neither descriptor nor thread can be had.

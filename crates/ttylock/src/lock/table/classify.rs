@@ -83,8 +83,8 @@ impl State {
         self.classify(file.name, judged).map(Some)
     }
 
-    /// Goes through the gate on account of a file. Whatever breaks or removes a file comes here first, so no other code
-    /// meets an error of the gate. Such an error lasts for a while only, as when no descriptor is left.
+    /// Goes through the gate on account of a file. Whatever breaks a file, or removes one that it does not keep open, comes
+    /// here first. An error of the gate lasts for a while only, as when no descriptor is left.
     ///
     /// # Errors
     /// [`Busy::Shut`].
