@@ -91,7 +91,9 @@ while True: threading.Thread(target=serve, args=[listener.accept()[0]]).start()
          /run/test/lfp --server /tmp/service wait --timeout 0.2 {PORT}; echo code $?; kill -9 $!"
     );
     let end = bench.sandbox.command("sh").args(["-c", &line, "sh", script]).run();
-    assert!(end.said("STAT\nWAIT\n") && end.said("code 75") && !end.said("UNLOCK"), "{end}");
+    // On a busy machine the time is over when it would wait, and it asks once.
+    let asked = end.said("STAT\nWAIT\n") || end.said("STAT\nLOCK\n");
+    assert!(asked && end.said("code 75") && !end.said("UNLOCK"), "{end}");
 }
 
 /// `ulimit -f 0`, without a service: a refusal, no end by SIGXFSZ, and nothing half-written. A command

@@ -120,9 +120,9 @@ fn the_wrapper_is_killed_while_it_waits() {
 fn the_service_is_gone_at_the_end() {
     let bench = Bench::closed();
     let service = bench.serve(User::Lfpd);
-    let words = ["run", PORT, "--", "sh", "-c", "read x; exit 4"];
+    let words = ["run", PORT, "--", "sh", "-c", "echo started; read x; exit 4"];
     let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
-    bench.wait_for("the lock", || bench.locked_by().is_some());
+    lfp.expect("started");
     service.kill();
     lfp.end_input();
     let end = lfp.wait(LIMIT).expect(4);
