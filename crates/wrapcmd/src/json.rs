@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use serde::{Serialize, Serializer};
+use serde_core::{Serialize, Serializer};
 
 /// The form of what a program says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,7 @@ pub enum Form {
 }
 
 /// A JSON value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// `null`: not known.
     Null,
@@ -32,7 +31,7 @@ pub enum Value {
     /// An array.
     List(Vec<Value>),
     /// An object, its members in this order.
-    Object(#[serde(serialize_with = "in_order")] Vec<(&'static str, Value)>),
+    Object(Vec<(&'static str, Value)>),
 }
 
 impl From<&str> for Value {
@@ -55,11 +54,19 @@ impl Value {
     }
 }
 
-fn in_order<S: Serializer>(
-    members: &[(&'static str, Value)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(members.iter().map(|(key, value)| (key, value)))
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_unit(),
+            Self::Bool(value) => serializer.serialize_bool(*value),
+            Self::Number(value) => serializer.serialize_u64(*value),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::List(values) => serializer.collect_seq(values),
+            Self::Object(members) => {
+                serializer.collect_map(members.iter().map(|(key, it)| (key, it)))
+            }
+        }
+    }
 }
 
 /// RFC 8259 asks to escape the first 32 control characters; the others move terminals as well.

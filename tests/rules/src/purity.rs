@@ -74,7 +74,7 @@ const OUTSIDE: &[&str] = &[
     "rustls::Error",
     "rustls::pki_types::pem",
     "prost",
-    "serde",
+    "serde_core",
     "serde_json",
     "strsim",
     "subtle",

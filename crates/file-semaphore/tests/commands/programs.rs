@@ -503,7 +503,8 @@ fn waits_that_time_out_share_one_thread_for_each_ticket() {
     for _ in 0..20 {
         let request = semaphore.request().timeout(std::time::Duration::from_millis(5));
         assert!(matches!(request.acquire(), Err(file_semaphore::Error::Timeout { .. })));
-        assert_eq!(waiting(), 1);
+        // On a busy machine it begins later than the wait ends.
+        until("one thread", || (waiting() == 1).then_some(()));
     }
     drop(first);
     until("the thread's end", || (waiting() == 0).then_some(()));
