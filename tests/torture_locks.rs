@@ -131,8 +131,9 @@ fn number(variable: &str, usual: u64) -> u64 {
 /// A machine of its own, as far as locks are concerned. One port is this terminal.
 fn enter_own_machine(terminal: &OwnedFd) {
     assert!(geteuid().is_root(), "torture_locks makes mount namespaces: run it as root");
-    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    // Asked before: afterwards nobody may be left in the namespace in which it has a path.
     let terminal = fs::read_link(format!("/proc/self/fd/{}", terminal.as_raw_fd())).unwrap();
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let script = "
         mount --make-rprivate /
         mount -t tmpfs -o mode=755 none /run
