@@ -6,6 +6,7 @@
 //! On a lock file, only the `flock(2)` of root, of the service and of the owner of the file counts, where there is a
 //! gate. Every user who may read the file can hold it, and such a user must not be able to block the port.
 
+use std::fs::File;
 use std::io;
 use std::time::Instant;
 
@@ -64,6 +65,8 @@ pub(crate) fn sees_all() -> bool {
 pub(crate) struct Flocks {
     /// The moment at which a reading by this process itself ends.
     by: Option<Instant>,
+    /// What it keeps between two readings.
+    kept: Option<File>,
     /// The thread that reads it, if there is one.
     thread: Option<ListThread>,
     /// The answers of a test, each once and then from the first again.
@@ -101,7 +104,7 @@ impl Flocks {
             return Ok(sight);
         }
         match &self.thread {
-            None => Ok(Some(sight_in(&read_list(self.by)?, node))),
+            None => Ok(Some(sight_in(&read_list(&mut self.kept, self.by)?, node))),
             Some(thread) => {
                 let listing = thread.listing(asked)?;
                 Ok(listing.map(|listing| sight_in(&listing, node)))

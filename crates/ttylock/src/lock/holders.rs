@@ -152,7 +152,7 @@ pub(super) fn without_lock_files(devices: &[(String, Node)], by: Instant) -> (Ve
     let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
     // The processes first: their number is bounded, that of the locks is not.
     let openers = openers(&nodes, LOOKS, Some(by));
-    let listing = read_list(Some(by)).unwrap_or_default();
+    let listing = read_list(&mut None, Some(by)).unwrap_or_default();
     let is_whole = listing.completeness == Completeness::Whole;
     let by_flock = |(number, (name, node)): (usize, &(String, Node))| {
         by_flock(name, node, &listing, openers.opener(number, None).is_some())

@@ -2,9 +2,9 @@
 //!
 //! One `read(2)` returns about a page of locks, and the next one continues at a *position*: if locks before that
 //! position have vanished in between, others move below it and are not seen. A port that picocom holds would look free.
-//! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read again
-//! until three readings are equal, and a lock that any reading shows counts. A long list is read in larger pieces
-//! (`room.rs`): for each piece, the kernel goes through the list from its beginning.
+//! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read three
+//! times, and a lock that any reading shows counts. If it is long, or two readings differ, it is read in larger pieces
+//! (`room.rs`), and most lists are then one piece. A daemon keeps the opening with the large pieces.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,36 +28,37 @@ const PIECE_BYTES: usize = 256 << 10;
 /// processes wait for it. The buffer has at least this size.
 const PAGE_BYTES: usize = 4096;
 
-/// A list with more bytes than this, about 2,000 locks, is long.
+/// A list with more bytes than this, about 2,000 locks, is long: for each piece, the kernel goes through the list from
+/// its beginning.
 const LONG_BYTES: usize = 128 << 10;
 
 /// The most bytes of a list that are read: about 130,000 locks.
 const LIST_BYTES: usize = 8 << 20;
 
-/// The number of readings in several pieces, if no [`AGREEING`] in a row are equal. Beside five hundred locks that come and
-/// go all the time, on a busy machine, one of them missed a standing lock once in ten times, and three in a row once in
-/// 1,400.
-const READINGS: usize = 10;
-
-/// The same of a long list. Its pieces are so large that locks are skipped at few places: once in a hundred readings at
-/// worst.
-const LONG_READINGS: usize = 3;
-
-/// So many equal readings in a row are enough. Two may miss the same lock, if others come and go in step with them. A list
-/// that is not long is read so often in any case: on a very busy machine, one piece may take a tenth of a second.
+/// So many equal readings in a row are enough. Two may miss the same lock, if others come and go in step with them.
 const AGREEING: usize = 3;
 
 /// The number of readings in one piece. One alone may be wrong: a lock with many waiters does not fit behind the others,
 /// and if these vanish before the next read, the first piece looks like all of the list.
 const WHOLE_READINGS: usize = 2;
 
-/// A list that has been read often enough ([`AGREEING`], [`LONG_LEAST`]) is not read again after this time: a stranger's
-/// locks must not delay an answer much.
+/// The number of readings in several large pieces. Locks are skipped at few places: once in a hundred readings at worst.
+const WIDE_READINGS: usize = 3;
+
+/// The number of readings in small pieces of a list that changes, where the pieces cannot be made larger. Beside five
+/// hundred locks that come and go all the time, on a busy machine, one of them missed a standing lock once in ten times.
+const NARROW_READINGS: usize = 10;
+
+/// The number of readings that are made however long they take. Where 5,000 of 25,000 locks came and went on a busy
+/// machine, one reading missed a standing lock in 22 of 311 tries.
+const LEAST_READINGS: usize = 2;
+
+/// After this time, a list is not read more often than it must be: a stranger's locks must not delay an answer much.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// The number of readings of a long list that are made however long they take. Where 5,000 of 25,000 locks came and went
-/// on a busy machine, one reading missed a standing lock in 22 of 311 tries.
-const LONG_LEAST: usize = 2;
+/// So many pieces in a row, each with room in the one before, are new locks that move the last ones behind the end again
+/// and again. One such piece may also be a lock that lost its many waiters after it had not fitted.
+const LATE_PIECES: usize = 3;
 
 /// The most processes whose users are looked up, those with most locks first.
 const OWNERS_LOOKED_UP: usize = 256;
@@ -120,13 +121,20 @@ fn flock_in(line: &str) -> Option<(Place, FlockHolder)> {
     Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
 }
 
-/// The kernel's list, as far as it can be read until the moment `by`.
+/// The kernel's list, as far as it can be read until the moment `by`; the time to make its pieces larger comes on top. An
+/// opening with large pieces is kept for the next time.
 ///
 /// # Errors
 /// This machine has no such list, or does not show it to this process.
-pub(super) fn read_list(by: Option<Instant>) -> io::Result<Listing> {
+pub(super) fn read_list(kept: &mut Option<File>, by: Option<Instant>) -> io::Result<Listing> {
     let by = by.or_else(|| Instant::now().checked_add(LOCK_SEARCH));
-    let mut listing = match File::open(LIST).and_then(|mut list| read(&mut list, by)) {
+    let mut is_wide = kept.is_some();
+    let opening = kept.take().map_or_else(|| File::open(LIST), Ok);
+    let mut listing = match opening.and_then(|mut list| {
+        let listing = read(&mut list, &mut is_wide, by)?;
+        *kept = is_wide.then_some(list);
+        Ok(listing)
+    }) {
         Err(error) if !is_hidden(&error) => Listing::default(),
         listing => listing?,
     };
@@ -162,32 +170,46 @@ impl Source for File {
 
 /// Reads the list several times. A reading that takes too long is the last one, and counts only as an addition to an
 /// earlier one that came to its end.
-fn read(source: &mut impl Source, by: Option<Instant>) -> io::Result<Listing> {
-    let (mut listing, mut before, began) = (Listing::default(), String::new(), Instant::now());
-    let (mut number, mut agreeing, mut is_long) = (0, 0, false);
+fn read(
+    source: &mut impl Source,
+    is_wide: &mut bool,
+    mut by: Option<Instant>,
+) -> io::Result<Listing> {
+    let (mut listing, mut before, mut began) = (Listing::default(), String::new(), Instant::now());
+    let (mut number, mut agreeing) = (0, 0);
     loop {
-        let (list, extent) = read_once(source, is_long, by)?;
+        let (list, extent) = read_once(source, *is_wide, by)?;
         listing.add(&list);
-        let enough = match extent {
-            Extent::OnePiece => WHOLE_READINGS,
-            Extent::Pieces if is_long => LONG_READINGS,
-            Extent::Pieces => READINGS,
-            Extent::Cut if !is_long => {
-                source.widen();
-                is_long = true;
-                continue;
-            }
+        let differs = number > 0 && list != before;
+        let needs_room = match extent {
+            Extent::OnePiece => false,
+            Extent::WidePieces | Extent::NarrowPieces => differs,
+            Extent::Cut => by.is_none_or(|by| Instant::now() < by),
+        };
+        if !*is_wide && needs_room {
+            let start = Instant::now();
+            source.widen();
+            *is_wide = true;
+            by = by.and_then(|by| by.checked_add(start.elapsed()));
+            (number, agreeing, began) = (0, 0, Instant::now());
+            continue;
+        }
+        let (least, enough) = match extent {
+            Extent::OnePiece => (WHOLE_READINGS, WHOLE_READINGS),
+            Extent::WidePieces => (LEAST_READINGS, WIDE_READINGS),
+            Extent::NarrowPieces => (AGREEING, NARROW_READINGS),
             Extent::Cut if number == 0 => {
                 let completeness = Completeness::Partial(owner_of_most(&list));
                 return Ok(Listing { completeness, ..listing });
             }
-            Extent::Cut => number,
+            Extent::Cut => (number, number),
         };
         number += 1;
-        agreeing = if list == before { agreeing + 1 } else { 1 };
-        let least = if is_long { LONG_LEAST } else { AGREEING };
+        agreeing = if differs { 1 } else { agreeing + 1 };
         let is_late = number >= least && began.elapsed() >= AGAIN_WITHIN;
         if number >= enough || agreeing >= AGREEING || is_late {
+            // Without the means to make them larger now, there may be some the next time.
+            *is_wide &= extent != Extent::NarrowPieces;
             return Ok(Listing { completeness: Completeness::Whole, ..listing });
         }
         before = list;
@@ -200,7 +222,9 @@ enum Extent {
     /// All of it, as it was at one moment.
     OnePiece,
     /// It came to the end of the list, and may have skipped locks between two pieces.
-    Pieces,
+    WidePieces,
+    /// The same, with pieces of one page each.
+    NarrowPieces,
     /// The list has more bytes, or takes longer than there is time.
     Cut,
 }
@@ -208,11 +232,12 @@ enum Extent {
 /// The lines that one reading shows.
 fn read_once(
     source: &mut impl Source,
-    is_long: bool,
+    is_wide: bool,
     by: Option<Instant>,
 ) -> io::Result<(String, Extent)> {
-    let (room, most) = if is_long { (PIECE_BYTES, LIST_BYTES) } else { (PAGE_BYTES, LONG_BYTES) };
-    let (mut list, mut pieces) = (String::new(), 0_usize);
+    let (room, most) = if is_wide { (PIECE_BYTES, LIST_BYTES) } else { (PAGE_BYTES, LONG_BYTES) };
+    let (mut list, mut pieces, mut largest) = (String::new(), 0_usize, 0);
+    let (mut room_left, mut late) = (0, 0);
     let mut buffer = vec![0; room];
     let extent = loop {
         let place = u64::try_from(list.len()).unwrap_or(u64::MAX);
@@ -221,12 +246,18 @@ fn read_once(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if piece.is_empty() {
-            let is_complete = pieces <= 1 && list.len() <= room / 4 * 3;
-            break if is_complete { Extent::OnePiece } else { Extent::Pieces };
+        late = if piece.len() <= room_left { late + 1 } else { 0 };
+        list.extend(piece.iter().map(|byte| char::from(*byte)));
+        if piece.is_empty() || late == LATE_PIECES {
+            break match largest {
+                _ if pieces <= 1 && list.len() <= room / 4 * 3 => Extent::OnePiece,
+                0..=PAGE_BYTES => Extent::NarrowPieces,
+                _ => Extent::WidePieces,
+            };
         }
         pieces = pieces.saturating_add(1);
-        list.extend(piece.iter().map(|byte| char::from(*byte)));
+        largest = largest.max(piece.len());
+        room_left = largest.saturating_sub(piece.len());
         if list.len() >= most || by.is_some_and(|by| Instant::now() >= by) {
             break Extent::Cut;
         }
@@ -271,6 +302,14 @@ mod tests {
         left: Vec<u8>,
         /// The size of the kernel's buffer.
         room: usize,
+        widened: usize,
+    }
+
+    impl<F: FnMut(&mut Vec<String>)> Kernel<F> {
+        fn of(list: Vec<String>, meanwhile: F) -> Self {
+            let (reads, next, left, room, widened) = (0, 0, Vec::new(), PAGE_BYTES, 0);
+            Self { list, reads, meanwhile, next, left, room, widened }
+        }
     }
 
     impl<F: FnMut(&mut Vec<String>)> Source for Kernel<F> {
@@ -297,6 +336,7 @@ mod tests {
 
         fn widen(&mut self) {
             self.room = PIECE_BYTES;
+            self.widened += 1;
         }
     }
 
@@ -322,9 +362,8 @@ mod tests {
         by: Option<Instant>,
         meanwhile: impl FnMut(&mut Vec<String>),
     ) -> (Listing, usize) {
-        let (reads, next, left, room) = (0, 0, Vec::new(), PAGE_BYTES);
-        let mut kernel = Kernel { list, reads, meanwhile, next, left, room };
-        (read(&mut kernel, by).unwrap(), kernel.reads)
+        let mut kernel = Kernel::of(list, meanwhile);
+        (read(&mut kernel, &mut false, by).unwrap(), kernel.reads)
     }
 
     #[rstest]
@@ -383,10 +422,52 @@ mod tests {
     #[case::never(0)]
     #[case::once(1)]
     #[case::often(5)]
-    #[case::in_all_but_one(READINGS - 1)]
+    #[case::in_all_but_one(NARROW_READINGS - 1)]
     fn a_lock_that_slides_is_seen_in_another_reading(#[case] hiding: usize) {
         let listing = read_while_it_slides(hiding, |list, reading| list[0] = lock(1000 + reading));
         assert_eq!(listing.flocks, [held()]);
+    }
+
+    /// Before each piece, four hundred locks come or go, so that a reading in small pieces skips many of the others, and a
+    /// long list may look short. More such readings would only take time.
+    #[rstest]
+    fn a_lock_beside_hundreds_that_come_and_go_is_seen(
+        #[values(400, 1000, 2000, 2990)] before: usize,
+    ) {
+        let (mut come, standing) = (list(before + 400, 2990 - before), list(before, 2990 - before));
+        let flap = |list: &mut Vec<String>| std::mem::swap(list, &mut come);
+        let (listing, reads) = read_while(standing, None, flap);
+        assert_eq!(listing.flocks, [held()]);
+        assert!(reads < 100, "{reads}");
+    }
+
+    /// Each new lock moves the last one behind the end of what was read.
+    #[rstest]
+    #[case::short(100, 40)]
+    #[case::long(20_000, 70)]
+    fn locks_that_come_do_not_lengthen_a_reading(#[case] standing: usize, #[case] most: usize) {
+        let mut new = 1_000_000;
+        let come = |list: &mut Vec<String>| {
+            new += 1;
+            list.insert(0, lock(new));
+        };
+        let by = Instant::now().checked_add(Duration::from_secs(60));
+        let (listing, reads) = read_while(list(standing, 0), by, come);
+        assert_eq!((listing.completeness, listing.flocks), (Completeness::Whole, vec![held()]));
+        assert!(reads <= most, "{reads}");
+    }
+
+    /// An opening with large pieces is used again as it is.
+    #[test]
+    fn an_opening_is_widened_once() {
+        let (mut is_wide, mut kernel) = (false, Kernel::of(list(2000, 2000), |_| ()));
+        let mut reads = [0; 2];
+        for reads in &mut reads {
+            assert_eq!(read(&mut kernel, &mut is_wide, None).unwrap().flocks, [held()]);
+            *reads = std::mem::take(&mut kernel.reads);
+        }
+        assert_eq!(kernel.widened, 1);
+        assert!(reads[1] < 10 && reads[1] < reads[0], "{reads:?}");
     }
 
     /// Locks that come and go in step with the readings, and a machine on which each piece takes long.
@@ -451,7 +532,7 @@ mod tests {
         #[case] kind: io::ErrorKind,
         #[case] error: Option<io::ErrorKind>,
     ) {
-        match read(&mut Failing(Some(kind)), None) {
+        match read(&mut Failing(Some(kind)), &mut false, None) {
             Ok(listing) => {
                 assert_eq!((error, listing.flocks), (None, vec![held()]));
             }

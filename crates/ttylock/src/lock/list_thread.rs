@@ -131,6 +131,7 @@ impl Drop for ListThread {
 
 /// Reads until there are no more questions.
 fn keep_reading(shared: &Shared) {
+    let mut kept = None;
     loop {
         let mut board = shared.board();
         while !board.is_asked && !board.is_over {
@@ -144,7 +145,7 @@ fn keep_reading(shared: &Shared) {
         board.under_way = Some(began);
         drop(board);
 
-        let listing = read_list(None).map(Arc::new).map_err(|error| error.kind());
+        let listing = read_list(&mut kept, None).map(Arc::new).map_err(|error| error.kind());
         let ended = Instant::now();
 
         let mut board = shared.board();
