@@ -1,10 +1,7 @@
 //! Replays the fuzzers' corpus, and every golden conversation cut and flipped, in ordinary tests.
 
-use std::fs;
-use std::path::Path;
-
 use rstest::rstest;
-use testbed::{TRANSCRIPTS, Transcript};
+use testbed::{TRANSCRIPTS, Transcript, corpus};
 
 use crate::checks;
 
@@ -12,13 +9,7 @@ use crate::checks;
 #[case::line("line", checks::line)]
 #[case::command("command", checks::command)]
 fn the_fuzz_corpus_passes(#[case] target: &str, #[case] check: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    let mut replayed = 0;
-    for entry in fs::read_dir(corpus).unwrap() {
-        check(&fs::read(entry.unwrap().path()).unwrap());
-        replayed += 1;
-    }
-    assert!(replayed >= 10, "{replayed} files");
+    corpus(env!("CARGO_MANIFEST_DIR"), target).for_each(|bytes| check(&bytes));
 }
 
 /// Each line of each conversation with one byte flipped, and cut short, at every place.

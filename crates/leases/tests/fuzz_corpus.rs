@@ -4,24 +4,21 @@
 #[path = "../fuzz/checks.rs"]
 mod checks;
 #[cfg(test)]
-mod corpus;
-#[cfg(test)]
 #[path = "model/mod.rs"]
 mod model;
 
 #[cfg(test)]
 mod replay {
-    use crate::{checks, corpus};
+    use crate::checks;
+    use testbed::corpus;
 
     #[test]
     fn the_fuzz_corpus_of_requests_passes() {
-        corpus::inputs(env!("CARGO_MANIFEST_DIR"), "requests")
-            .for_each(|bytes| checks::requests(&bytes));
+        corpus(env!("CARGO_MANIFEST_DIR"), "requests").for_each(|bytes| checks::requests(&bytes));
     }
 
     #[test]
     fn events() {
-        corpus::inputs(env!("CARGO_MANIFEST_DIR"), "events")
-            .for_each(|bytes| checks::events(&bytes));
+        corpus(env!("CARGO_MANIFEST_DIR"), "events").for_each(|bytes| checks::events(&bytes));
     }
 }

@@ -27,6 +27,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Judged, Name, Pid, Published};
+use testbed::{Lots, run_tests};
 
 const RACERS: usize = 104;
 const WATCHERS: usize = 3;
@@ -41,41 +42,13 @@ fn main() {
         ["--racer", dir] => race(Path::new(dir)),
         ["--brawler", dir, seed] => brawl(Path::new(dir), Lots(seed.parse().unwrap())),
         ["--watcher", dir] => watch(Path::new(dir)),
-        _ => run_tests(&words),
-    }
-}
-
-/// The tests that `cargo test` or nextest asks for by name, or all.
-fn run_tests(words: &[&str]) {
-    let tests: [(&str, fn()); 2] = [
-        ("one_winner_each_round", one_winner_each_round),
-        ("one_holder_at_any_time", one_holder_at_any_time),
-    ];
-    let meant =
-        |name: &&str| words.iter().all(|word| word.starts_with('-')) || words.contains(name);
-    let (lists, none) = (words.contains(&"--list"), words.contains(&"--ignored"));
-    let tests: Vec<_> = tests.iter().filter(|(name, _)| lists || meant(name)).collect();
-    for (name, test) in &tests {
-        if !lists {
-            test();
-            println!("test {name} ... ok");
-        } else if !none {
-            println!("{name}: test");
-        }
-    }
-    if !lists {
-        println!("test result: ok. {} passed; 0 failed", tests.len());
-    }
-}
-
-/// Lots from a seed, so that a run can be repeated as far as the kernel lets it.
-struct Lots(u64);
-
-impl Lots {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
+        _ => run_tests(
+            &[
+                ("one_winner_each_round", one_winner_each_round),
+                ("one_holder_at_any_time", one_holder_at_any_time),
+            ],
+            None,
+        ),
     }
 }
 
@@ -231,7 +204,7 @@ fn one_holder_at_any_time() {
         }
         fighters = fighting;
         if killed < KILLS && !fighters.is_empty() {
-            let victim = usize::try_from(lots.below(fighters.len() as u64)).unwrap();
+            let victim = lots.index(fighters.len());
             fighters[victim].kill().unwrap();
             killed += 1;
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::until::LIMIT;
 
@@ -26,7 +26,7 @@ impl Client {
     pub fn new(connection: impl Into<OwnedFd>) -> Self {
         let connection = connection.into();
         let limit = i64::try_from(LIMIT.as_secs()).expect("a short time");
-        let limit = TimeVal::new(limit, 0);
+        let limit = TimeVal::seconds(limit);
         setsockopt(&connection, sockopt::ReceiveTimeout, &limit).expect("a time limit");
         setsockopt(&connection, sockopt::SendTimeout, &limit).expect("a time limit");
         Self { stream: BufReader::new(connection.into()) }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::Signal;
 
 use crate::client::Client;
@@ -312,7 +312,7 @@ impl Drop for OtherUser {
     }
 }
 
-const MANY: u64 = 16_384;
+const MANY: rlim_t = 16_384;
 
 /// As many descriptors for this test as it needs for a flood.
 ///

@@ -18,6 +18,7 @@
 
 mod client;
 mod console;
+mod corpus;
 mod daemon;
 pub mod dflockd;
 mod ground;
@@ -41,6 +42,7 @@ mod until;
 
 pub use client::Client;
 pub use console::{Console, can_open};
+pub use corpus::corpus;
 pub use daemon::{
     CLOSING, Daemon, Holder, OtherUser, flock_is_held, many_descriptors, own, pause,
     until_it_shows_its_words,

@@ -23,11 +23,7 @@ pub(in crate::server) fn check(bytes: &[u8]) {
     assert_eq!(waits, loaded.doubt.is_some() || loaded.closing.is_some());
 }
 
-#[cfg(test)]
-#[path = "../../../../leases/tests/corpus/mod.rs"]
-mod corpus;
-
 #[test]
 fn the_fuzz_corpus_of_state_files_passes() {
-    corpus::inputs(env!("CARGO_MANIFEST_DIR"), "state").for_each(|bytes| check(&bytes));
+    testbed::corpus(env!("CARGO_MANIFEST_DIR"), "state").for_each(|bytes| check(&bytes));
 }

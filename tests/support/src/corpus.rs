@@ -1,7 +1,7 @@
-//! What the fuzz targets start from, and variants of it; for this crate's and dflockd's replay.
+//! What fuzz targets start from, and variants of it, for ordinary tests.
 
 /// Each seed of `DIR/fuzz/corpus/NAME`, cut at up to 200 places, and with one bit flipped at as many.
-pub(crate) fn inputs(dir: &str, name: &str) -> impl Iterator<Item = Vec<u8>> {
+pub fn corpus(dir: &str, name: &str) -> impl Iterator<Item = Vec<u8>> {
     let dir = format!("{dir}/fuzz/corpus/{name}");
     let files = std::fs::read_dir(&dir).expect(&dir);
     let seeds: Vec<Vec<u8>> =
