@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -30,17 +31,23 @@ const FLAGS: [&str; 12] = [
     "--window-size=1280,900",
 ];
 
+/// One browser at a time. Of eight that start side by side on two busy processors, one may not have started yet when
+/// chromedriver gives up.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// One browser with one window and a profile of its own.
 pub(crate) struct Browser {
     driver: Child,
     port: u16,
     session: String,
     _profile: TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Browser {
     pub(crate) fn start() -> Self {
         assert!(Path::new(CHROMIUM).exists(), "{ADVICE}");
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let profile = tempfile::tempdir().unwrap();
         let (driver, port) = start_driver(profile.path());
         let data = format!("--user-data-dir={}", profile.path().display());
@@ -50,7 +57,8 @@ impl Browser {
             "goog:loggingPrefs": {"browser": "ALL"},
             "goog:chromeOptions": {"binary": CHROMIUM, "args": flags},
         }}});
-        let mut browser = Self { driver, port, session: String::new(), _profile: profile };
+        let session = String::new();
+        let mut browser = Self { driver, port, session, _profile: profile, _turn: turn };
         let session = browser.call("POST", "/session", &wishes);
         browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
         browser
