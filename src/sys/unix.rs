@@ -14,15 +14,9 @@ use ttylock::{Node, Numbers as Device};
 
 use super::values::{Connection, Credentials, Numbers, PeerFacts};
 
-/// Where syslog listens. Source: syslogd(8) of each. On illumos that is no socket, and what is
-/// logged is lost.
-pub(crate) const SYSLOG: &str = if cfg!(any(target_os = "freebsd", target_os = "netbsd")) {
-    "/var/run/log"
-} else if cfg!(target_os = "macos") {
-    "/var/run/syslog"
-} else {
-    "/dev/log"
-};
+/// Where syslog listens. Source: syslogd(8) of FreeBSD and macOS.
+pub(crate) const SYSLOG: &str =
+    if cfg!(target_os = "macos") { "/var/run/syslog" } else { "/var/run/log" };
 
 /// Where records are kept unless an option says otherwise.
 pub(crate) const STATE_DIR: &str = "/var/run/lfpd";
@@ -67,17 +61,10 @@ impl Status {
 
 /// The peer at the other end of a Unix socket: its user (getpeereid(3)), but not its process. Every
 /// process of these systems has one number, in jails too.
-#[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
     let ids = nix::unistd::getpeereid(stream).ok();
     let groups = ids.iter().map(|(_, group)| group.as_raw()).collect();
     PeerFacts { uid: ids.map(|(user, _)| user.as_raw()), numbers: Numbers::Ours, groups }
-}
-
-/// That cannot be seen.
-#[cfg(any(target_os = "illumos", target_os = "solaris"))]
-pub(crate) fn unix_peer(_stream: BorrowedFd<'_>) -> PeerFacts {
-    PeerFacts { uid: None, numbers: Numbers::Unknown, groups: Vec::new() }
 }
 
 /// Nobody counts in another way, as far as is known.

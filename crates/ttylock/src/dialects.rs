@@ -31,25 +31,18 @@ pub struct Dialect {
     /// Groups of name beginnings that mean one line: `tty` and `cu` on macOS. What follows them is
     /// the unit.
     pub(crate) families: &'static [&'static [&'static str]],
-    met: Met,
 }
 
 /// The owner of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// A system, whose locks can be written.
+    /// A system, whose locks can be written. They may exist on any machine: programs are ported, and directories shared.
     System,
+    /// A system whose locks exist there alone. The row gives the reason: a form that is looked for costs calls with
+    /// every lock.
+    SystemAtHome,
     /// A program. Its locks are looked for, whatever the system.
     Program,
-}
-
-/// Where a dialect's lock files may exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Met {
-    /// On any machine: programs are ported, and directories shared.
-    Anywhere,
-    /// On its own system alone. It must have a reason: each form costs calls with every lock.
-    AtHome,
 }
 
 /// The values that a row leaves out. As a row, it would be incomplete in every respect.
@@ -62,7 +55,6 @@ const BLANK: Dialect = Dialect {
     by_number: &[],
     content: ContentForm::Decimal,
     families: &[],
-    met: Met::Anywhere,
 };
 
 const FHS_FORMS: &[&NameForm] = &[&forms::BASE, &forms::UNDERSCORES, &forms::COLONS];
@@ -173,12 +165,12 @@ static DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "qnx",
+        // Nodes are those of QNX's own network, and its programs run nowhere else.
+        of: Of::SystemAtHome,
         source: "Taylor UUCP's lock.c",
         directories: &["/usr/spool/uucp"],
         forms: &[&forms::QNX_NODE],
         content: ContentForm::DecimalAndNode,
-        // Nodes are those of QNX's own network, and its programs run nowhere else.
-        met: Met::AtHome,
         ..BLANK
     },
     GENERIC,
@@ -264,7 +256,7 @@ static DIALECTS: &[Dialect] = &[
 impl Dialect {
     /// The systems, in the order in which `--help` names them.
     pub fn systems() -> impl Iterator<Item = &'static Self> {
-        DIALECTS.iter().filter(|dialect| dialect.of == Of::System)
+        DIALECTS.iter().filter(|dialect| dialect.of != Of::Program)
     }
 
     /// The dialect for an unknown system.
@@ -320,7 +312,7 @@ impl Dialect {
     /// The forms of the names under which a lock may be met on this system, its own first.
     pub(crate) fn forms_met(&self) -> Vec<&'static NameForm> {
         let mut met: Vec<&NameForm> = Vec::new();
-        let abroad = DIALECTS.iter().filter(|dialect| dialect.met == Met::Anywhere);
+        let abroad = DIALECTS.iter().filter(|dialect| dialect.of != Of::SystemAtHome);
         for form in std::iter::once(self).chain(abroad).flat_map(Self::all_forms) {
             if !met.iter().any(|known| std::ptr::eq(*known, form)) {
                 met.push(form);

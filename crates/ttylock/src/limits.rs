@@ -37,9 +37,6 @@ pub const WATCHED_FILES_OF_A_USER: usize = 1024;
 /// Parts of all the links on the way to a device. A name behind more is answered with 550.
 pub const LINK_PARTS: usize = 256;
 
-/// Bytes of all these links. A name behind more is answered with 550.
-pub const LINK_BYTES: usize = 2048;
-
 /// Descriptors of other processes' openings that threads of their own are closing (`--exclusive`). Until one of them ends,
 /// no other port is made exclusive.
 pub const CLOSINGS: usize = 32;

@@ -18,16 +18,9 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 
 /// The user at the other end of a Unix socket: the one that called listen(2) (getpeereid(3)).
-#[cfg(not(any(target_os = "illumos", target_os = "solaris")))]
 pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Option<u32>> {
     let (user, _) = nix::unistd::getpeereid(socket)?;
     Ok(Some(user.as_raw()))
-}
-
-/// That cannot be seen.
-#[cfg(any(target_os = "illumos", target_os = "solaris"))]
-pub(crate) fn peer(_: &OwnedFd) -> io::Result<Option<u32>> {
-    Ok(None)
 }
 
 /// A Unix socket that is not connected yet, and that no program started from here inherits: not

@@ -47,7 +47,7 @@ fn name_in(form: &NameForm, device: &str) -> Option<String> {
 
 /// Where a lock of this dialect is met: on every system, or on its own.
 fn systems_of(row: &Dialect) -> impl Iterator<Item = &'static Dialect> {
-    let (at_home, name) = (row.met == Met::AtHome, row.name);
+    let (at_home, name) = (row.of == Of::SystemAtHome, row.name);
     Dialect::systems().filter(move |system| !at_home || system.name == name)
 }
 
@@ -103,7 +103,7 @@ fn lacks(row: &Dialect) -> Vec<String> {
             }
         }
     }
-    if row.of == Of::System {
+    if row.of != Of::Program {
         let written = lock_names(row, &resolved("ttyS0")).unwrap().written;
         for name in written {
             let is_its_own = row.all_forms().any(|form| form.told(name.as_str()).is_some());

@@ -23,10 +23,6 @@ use crate::sys;
 const LISTED: usize = 65_536;
 const LOCKS_LISTED: usize = LOCKS_FOR_INVENTED;
 
-/// A directory with a smaller size than this surely has room: a file adds 20 bytes to the size on tmpfs, twice its
-/// name on btrfs, and one byte on ZFS.
-const UNCROWDED: u64 = 512;
-
 /// A directory with more files than this, of any kind, counts as full and is read no further: any user may fill a
 /// directory that is open to all, and ask again and again.
 const FILES_COUNTED: usize = 4096;
@@ -170,8 +166,7 @@ impl Place {
 
     /// Whether it contains so many locks that there is no room for invented names.
     pub(super) fn is_crowded(&self) -> bool {
-        let small = Status::of_open(&self.directory).is_ok_and(|stat| stat.size < UNCROWDED);
-        let Some(mut listing) = listing(&self.directory).filter(|_| !small) else { return false };
+        let Some(mut listing) = listing(&self.directory) else { return false };
         let (mut files, mut locks) = (0_usize, 0_usize);
         for entry in listing.iter().flatten() {
             files = files.saturating_add(1);

@@ -16,8 +16,6 @@ use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
 #[cfg_attr(not(target_os = "linux"), path = "unix.rs")]
 mod own;
 
-#[cfg(target_os = "netbsd")]
-pub(crate) use own::was_stopped;
 pub(crate) use own::{Caught, ignored, itself};
 
 /// Where a process that was started by [`itself`] finds the PATH that is not its own.
@@ -85,7 +83,6 @@ pub(crate) fn hear(number: i32) -> Option<String> {
 
 /// Whether a terminal, or a program that acts like one, has stopped a child since this was asked last. SIGSTOP is not a
 /// request to stop the wrapper as well.
-#[cfg(not(target_os = "netbsd"))]
 pub(crate) fn was_stopped(child: Pid) -> bool {
     let status = status(child, WaitIdOptions::STOPPED).ok().flatten();
     let signal = status.and_then(|status| Signal::try_from(status.stopping_signal()?).ok());

@@ -9,8 +9,6 @@ use std::sync::atomic::AtomicBool;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
-#[cfg(target_os = "netbsd")]
-use nix::unistd::Pid;
 
 use super::{Arrived, Sender, hand_on_path};
 
@@ -64,13 +62,6 @@ impl AsFd for Caught {
 /// is lost by it.
 pub(crate) fn ignored() -> u64 {
     0
-}
-
-/// By which signal a child was stopped cannot be seen, so the wrapper never stops with it: the child
-/// waits to be continued, and the wrapper waits on.
-#[cfg(target_os = "netbsd")]
-pub(crate) fn was_stopped(_child: Pid) -> bool {
-    false
 }
 
 /// This very program, to be started; the real PATH is handed on.
