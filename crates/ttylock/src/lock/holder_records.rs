@@ -79,6 +79,11 @@ fn beside(name: &Name, file: Identity) -> Option<Name> {
 }
 
 impl HolderRecord {
+    /// Whether its lock file was written at that moment.
+    pub(crate) fn is_of(&self, written: SystemTime) -> bool {
+        self.written == nanoseconds(written)
+    }
+
     /// The lock of the record that has this name.
     fn lock_of<'n>(&'n self, entry: &'n Name) -> &'n Name {
         let is_it = |name: &&Name| beside(name, self.file).as_ref() == Some(entry);
@@ -465,7 +470,7 @@ impl HolderRecords {
         written: SystemTime,
     ) -> Option<HolderRecord> {
         let (.., record) = self.of_file(name, file)?;
-        let is_it = record.holder.pid == pid && record.written == nanoseconds(written);
+        let is_it = record.holder.pid == pid && record.is_of(written);
         is_it.then_some(record)
     }
 }

@@ -164,7 +164,8 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
         && Status::of_name(directory, note.as_str())
             .is_ok_and(|seen| seen.identity == judged.identity());
     if !is_ours {
-        return false;
+        // On a busy machine, that process may take long to clear up after a lock that is gone.
+        return handover.is_some_and(|it| is_of_an_earlier_lock(state, own, &it));
     }
     let whole = match handover {
         Some(handover) if !has_come_to_its_end(state, own, &handover) => {
@@ -185,10 +186,30 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
 
 /// Whether the lock of the first name is on record as the receiver's.
 fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> bool {
-    let Some(first) = handover.giver.names.first() else { return true };
-    let seen = Status::of_name(&own.directory, first.as_str()).ok();
-    let record = seen.and_then(|seen| state.records.of_file(first, seen.identity));
-    record.is_some_and(|(.., record)| record.holder.pid == handover.to)
+    handover.giver.names.is_empty()
+        || first_on_record(state, own, handover)
+            .is_some_and(|(_, record)| record.holder.pid == handover.to)
+}
+
+/// Whether the first file is not the one that was to be passed, and is on record. That record is written last, so the
+/// hand-over is complete, or given back, or a later holder has taken the name: no file of that lock is half passed.
+fn is_of_an_earlier_lock(state: &State, own: &Place, handover: &Handover) -> bool {
+    let Handover { giver, .. } = handover;
+    first_on_record(state, own, handover).is_some_and(|(seen, record)| {
+        record.is_of(seen.modified) && (record.file, record.written) != (giver.file, giver.written)
+    })
+}
+
+/// The file that has the first name now, and its record.
+fn first_on_record(
+    state: &State,
+    own: &Place,
+    handover: &Handover,
+) -> Option<(Status, HolderRecord)> {
+    let first = handover.giver.names.first()?;
+    let seen = Status::of_name(&own.directory, first.as_str()).ok()?;
+    let (.., record) = state.records.of_file(first, seen.identity)?;
+    Some((seen, record))
 }
 
 /// Returns whether every file is the giver's again, and recorded.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, FlockOperation};
 
 use super::classify::Busy;
 use super::{Answer, Layout, Stop, Table};
@@ -334,7 +334,7 @@ fn stale_and_held_in(directory: &Path) -> (PathBuf, File) {
 
 fn flocked(path: &Path) -> File {
     let file = File::open(path).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
     file
 }
 
@@ -595,4 +595,34 @@ fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) 
     }
     assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
+}
+
+/// A process that was killed during a PASS has left its note, and another process is at it. That is in the way of the lock
+/// that was to be passed. It is not in the way of the receiver's, or of a later holder's.
+#[rstest]
+#[case::the_giver(0, Outcome::Busy)]
+#[case::the_receiver(1, Outcome::Done)]
+#[case::a_later_holder(2, Outcome::Done)]
+fn the_note_of_a_past_hand_over_stops_no_release(#[case] holder: usize, #[case] expected: Outcome) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(listing)]);
+    let processes = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
+    let [giver, receiver, _] = processes.each_ref().map(Sleeper::pid);
+    let asking = request(processes[holder].pid());
+    assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
+    let record = std::fs::read_link(shared.0.path().join("state/LCK..ttyS0")).unwrap();
+    // No later file is this one.
+    let _passed = File::open(shared.lock_file()).unwrap();
+    if holder > 0 {
+        assert_eq!(table.unlock(&request(giver)).outcome(), Outcome::Done);
+        assert_eq!(table.lock(&asking).outcome(), Outcome::Done);
+    }
+    let note = shared.0.path().join("state/pass.LCK..ttyS0");
+    std::fs::write(&note, format!("to={receiver} {}", record.to_str().unwrap())).unwrap();
+    let other = File::open(&note).unwrap();
+    rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(table.attempt_unlock(&asking, last()).outcome(), expected);
+    assert_eq!(shared.lock_file().exists(), expected == Outcome::Busy);
 }
