@@ -216,21 +216,25 @@ impl Scene {
             let is_over = matches!(released, Err(ClientError::Refused(_)));
             assert!(released.is_ok() || is_over, "{released:?} after {:#?}", self.told);
         }
+        let may_stay = self.keeps || self.has_swallowed;
+        let stays = |key: &String| may_stay && self.cut_off.contains(key);
         let began = Instant::now();
         loop {
             let stats = self.daemon.stats();
-            let body: serde_json::Value =
-                serde_json::from_str(stats.strip_prefix("ok ").unwrap()).unwrap();
-            let mut held =
-                body["locks"].as_array().unwrap().iter().map(|lock| lock["key"].as_str());
-            let may_stay = self.keeps || self.has_swallowed;
-            if held.all(|key| may_stay && self.cut_off.iter().any(|cut| Some(&**cut) == key)) {
+            if held_keys(&stats).is_some_and(|held| held.iter().all(stays)) {
                 return;
             }
             assert!(began.elapsed() < LIMIT, "{stats} after {:#?}", self.told);
             sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+/// Nothing if the server cannot answer just now, as one on etcd while no server leads.
+fn held_keys(stats: &str) -> Option<Vec<String>> {
+    let body: serde_json::Value = serde_json::from_str(stats.strip_prefix("ok ")?).unwrap();
+    let locks = body["locks"].as_array().unwrap().iter();
+    Some(locks.map(|lock| lock["key"].as_str().unwrap().to_owned()).collect())
 }
 
 async fn play(keeps: bool, number: u64) {
