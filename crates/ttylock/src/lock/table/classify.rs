@@ -84,13 +84,14 @@ impl State {
     }
 
     /// Goes through the gate on account of a file. Whatever breaks a file, or removes one that it does not keep open, comes
-    /// here first. An error of the gate lasts for a while only, as when no descriptor is left.
+    /// here first. An error of the gate lasts for a while only, as when no descriptor is left. False while another process
+    /// is inside.
     ///
     /// # Errors
     /// [`Busy::Shut`].
-    pub(super) fn enter(&mut self, file: LockFile<'_>, judged: &mut Judged) -> Result<(), Busy> {
+    pub(super) fn enter(&mut self, file: LockFile<'_>, judged: &mut Judged) -> Result<bool, Busy> {
         let entered = file.place.directory.enter(file.name, judged);
-        entered.map(|_| ()).map_err(|error| {
+        entered.map_err(|error| {
             let dir = self.layout.state_dir.display();
             self.say(Weight::Warning, format!("busy: {file}: {error}; see gate.* in {dir}"));
             Busy::Shut
@@ -111,8 +112,12 @@ impl State {
     ) -> Result<(), Busy> {
         #[cfg(test)]
         meanwhile::comes(Moment::BeforeHold);
-        self.enter(file, judged)?;
-        match file.place.directory.hold(file.name, judged) {
+        let held = match self.enter(file, judged)? {
+            true => file.place.directory.hold(file.name, judged),
+            // It would enter once more, and an error of the gate would count as one of the file.
+            false => Ok(Attempt::Contended),
+        };
+        match held {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
             Ok(Attempt::Contended) if decides => {}
@@ -244,8 +249,10 @@ impl State {
         mut judged: Judged,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
-        if self.enter(file, &mut judged).is_err() {
-            return Ok(Attempt::Contended);
+        match self.enter(file, &mut judged) {
+            Ok(true) => {}
+            Ok(false) if by_force || judged.goes_past() => {}
+            Ok(false) | Err(_) => return Ok(Attempt::Contended),
         }
         let LockFile { place, name } = file;
         if by_force {

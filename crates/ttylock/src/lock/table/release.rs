@@ -61,7 +61,8 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     match outcome(&files) {
         Ok(()) => Ok(unlocked(state, device, pid)),
         Err(stop) => {
-            if stop == Stop::Busy(None) {
+            // Why a file of its own is still there has been said.
+            if stop == Stop::Busy(None) && !files.iter().any(|it| it.is_own) {
                 state.say(Weight::Info, format!("{device} is not pid {pid}'s to unlock"));
             }
             Err(stop)
