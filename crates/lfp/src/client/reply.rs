@@ -63,10 +63,9 @@ pub(super) fn take(bytes: &mut Vec<u8>) -> Result<Option<Reply>, Malformed> {
 /// Three digits and a blank or the end of the line, which show the last line, or a hyphen.
 fn head(line: &[u8]) -> Option<(u16, bool, &[u8])> {
     let (digits, rest) = line.split_at_checked(3)?;
-    let code = digits.iter().try_fold(0_u16, |code, byte| {
-        let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
-        code.checked_mul(10)?.checked_add(digit)
-    })?;
+    // The standard library's parser takes a leading plus.
+    let digits = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_digit));
+    let code = digits?.parse().ok()?;
     match rest.split_first() {
         None => Some((code, true, rest)),
         Some((b' ', text)) => Some((code, true, text)),

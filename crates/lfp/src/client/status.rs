@@ -39,21 +39,14 @@ fn waiter(words: &Words) -> Option<Waiter> {
 }
 
 fn holder(words: &Words) -> Option<Holder> {
-    let file = || PathBuf::from(words.value("file").unwrap_or_default());
-    let scheme = match words.value("scheme")? {
-        "uucp" => Scheme::Uucp(file()),
-        "svr4" => Scheme::Svr4(file()),
-        "flock" => Scheme::Flock,
-        "open" => Scheme::Open,
-        "exclusive" => Scheme::Exclusive,
-        _ => return None,
-    };
-    let standing = match words.value("standing")? {
-        "alive" => Standing::Alive,
-        "stale" => Standing::Stale,
-        "claim" => Standing::Claim,
-        _ => Standing::Unknown,
-    };
+    let file = PathBuf::from(words.value("file").unwrap_or_default());
+    let files = [Scheme::Uucp(file.clone()), Scheme::Svr4(file)];
+    let schemes = files.into_iter().chain([Scheme::Flock, Scheme::Open, Scheme::Exclusive]);
+    let word = words.value("scheme")?;
+    let scheme = schemes.into_iter().find(|it| it.word() == word)?;
+    let word = words.value("standing")?;
+    let known = [Standing::Alive, Standing::Stale, Standing::Claim];
+    let standing = known.into_iter().find(|it| it.word() == word).unwrap_or(Standing::Unknown);
     let since = words.value("since").and_then(|seconds| seconds.parse().ok());
     Some(Holder {
         device: words.value("device").unwrap_or_default().to_owned(),

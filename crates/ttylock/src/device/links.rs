@@ -6,10 +6,6 @@
 use std::io;
 use std::path::Path;
 
-use nix::dir::{Dir, Type};
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
-
 use super::name::DeviceName;
 use super::node::{ResolvedDevice, follow};
 use super::udev::absent;
@@ -31,18 +27,17 @@ impl Links {
     /// # Errors
     /// An error of the system, if the directory cannot be read.
     pub fn of(dev_dir: &Path) -> io::Result<Self> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut dir = Dir::open(dev_dir, flags, Mode::empty())?;
         let mut links = Vec::new();
-        for entry in dir.iter() {
+        for entry in std::fs::read_dir(dev_dir)? {
             let entry = entry?;
-            if entry.file_type() != Some(Type::Symlink) || links.len() == LINKS {
+            if links.len() == LINKS || !entry.file_type().is_ok_and(|it| it.is_symlink()) {
                 continue;
             }
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            let target = std::fs::read_link(dev_dir.join(name)).unwrap_or_default();
-            let Some(target) = target.to_str().map(str::to_owned) else { continue };
-            links.push((name.to_owned(), target));
+            let target = std::fs::read_link(entry.path()).unwrap_or_default();
+            let texts = (entry.file_name().into_string(), target.into_os_string().into_string());
+            if let (Ok(name), Ok(target)) = texts {
+                links.push((name, target));
+            }
         }
         Ok(Self(links))
     }
