@@ -278,22 +278,6 @@ mod engine {
         names
     }
 
-    /// The limit of a key in use is fixed; that of one merely remembered is not.
-    #[test]
-    fn a_remembered_limit_can_be_changed() {
-        let mut engine = engine();
-        let conn = engine.connect(1);
-        let grant = granted(acquire(&mut engine, at(0), conn, "k", 3, 5));
-        let mismatch = Verdict::Now(Answer::Refused(Refusal::LimitMismatch));
-        assert_eq!(acquire(&mut engine, at(0), conn, "k", 2, 5), mismatch);
-        release(&mut engine, at(0), conn, "k", grant.token);
-        let grant = granted(acquire(&mut engine, at(1), conn, "k", 1, 5));
-        assert_eq!((engine.census().locks.in_use, engine.census().semaphores.in_use), (1, 0));
-        release(&mut engine, at(1), conn, "k", grant.token);
-        granted(acquire(&mut engine, at(2), conn, "k", 2, 5));
-        assert_eq!((engine.census().locks.in_use, engine.census().semaphores.in_use), (0, 1));
-    }
-
     /// One connection, and all of them together, can have so much and no more.
     #[test]
     fn holds_and_waits_are_bounded() {
@@ -544,22 +528,9 @@ mod engine {
         answer
     }
 
-    /// A try for several keys that fails has taken no fence, told nobody anything and recorded nothing.
+    /// A try for several keys that fails has taken no fence, told nobody anything and recorded nothing. Keys that are in use
+    /// are the model's (`engine_model`).
     #[rstest]
-    #[case::one_is_held(|engine: &mut Engine| {
-        let conn = engine.connect(9);
-        granted(acquire(engine, at(0), conn, "c", 1, 50));
-    }, Answer::TimedOut)]
-    #[case::one_is_shared(|engine: &mut Engine| {
-        let conn = engine.connect(9);
-        let (key, claim) = (Key::new(b"c").unwrap(), Claim::Shared);
-        let request = Request::Acquire { key, claim, timeout: seconds(0), ttl: None };
-        granted(engine.ask(at(0), conn, request));
-    }, Answer::TimedOut)]
-    #[case::one_has_a_slot_left(|engine: &mut Engine| {
-        let conn = engine.connect(9);
-        granted(acquire(engine, at(0), conn, "c", 3, 50));
-    }, Answer::TimedOut)]
     #[case::closed(|engine: &mut Engine| engine.close(at(9_000)), Answer::TimedOut)]
     #[case::draining(|engine: &mut Engine| engine.drain(at(0)), Answer::Refused(Refusal::Draining))]
     #[case::no_space(
@@ -616,21 +587,6 @@ mod engine {
         assert_eq!(held(&engine), 1);
         gone(&mut engine, at(0), conn);
         assert_eq!((held(&engine), engine.counters().disconnect_releases), (0, 1));
-    }
-
-    /// What is idle makes room, but none of the keys that are asked for does.
-    #[test]
-    fn idle_keys_make_room_for_several() {
-        let mut engine = engine_with(|caps| caps.max_locks = 3);
-        let conn = engine.connect(1);
-        for key in ["c", "x", "y"] {
-            let grant = granted(acquire(&mut engine, at(0), conn, key, 1, 5));
-            release(&mut engine, at(0), conn, key, grant.token);
-        }
-        assert_eq!(acquire_all(&mut engine, at(1), conn, "a b c").grants().len(), 3);
-        assert_eq!((known(&engine), held(&engine)), (3, 3));
-        let full = Answer::Refused(Refusal::MaxLocks);
-        assert_eq!(acquire_all(&mut engine, at(1), conn, "d"), full);
     }
 
     fn label(name: &str, value: &str) -> Arc<Label> {
