@@ -1,5 +1,4 @@
-//! The settings of the journal and its counters. Both exist without the journal, so the options and numbers of a server
-//! always have the same form.
+//! The options of the journal and its counters.
 
 use std::path::PathBuf;
 

@@ -18,7 +18,6 @@
 mod door;
 mod gate;
 mod holders;
-#[cfg(feature = "etcd")]
 mod leader;
 mod metrics;
 mod query;
@@ -28,5 +27,4 @@ mod seats;
 mod site;
 
 pub(crate) use door::serve;
-#[cfg(feature = "etcd")]
 pub(crate) use leader::serve_standbys;
