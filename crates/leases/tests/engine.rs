@@ -710,7 +710,7 @@ mod engine {
         let view = engine.view(now, busy, 10).unwrap();
         assert_eq!((view.name.as_slice(), view.limit), (b"busy".as_slice(), 1));
         assert_eq!((view.held, view.waiters), (1, 2));
-        let [holder] = view.holders[..] else { panic!("{view:?}") };
+        let [holder] = &view.holders[..] else { panic!("{view:?}") };
         assert_eq!((holder.serial, holder.since_micros), (10, 3 * SECOND));
         assert_eq!(holder.left_micros, Some(30 * SECOND));
         let waiting: Vec<_> = view.waiting.iter().map(|p| (p.serial, p.since_micros)).collect();

@@ -11,7 +11,7 @@ const MOST_BYTES: usize = 512 * 1024;
 pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
     let mut entries = String::new();
     let mut shown = 0;
-    for (view, clients) in &roster.keys {
+    for (view, addresses) in &roster.keys {
         if entries.len() >= MOST_BYTES {
             break;
         }
@@ -19,7 +19,7 @@ pub(super) fn body(numbers: &Numbers, roster: &Roster) -> String {
             entries.push(',');
         }
         shown += 1;
-        push_key(&mut entries, view, clients);
+        push_key(&mut entries, view, addresses);
     }
     let census = &numbers.census;
     format!(

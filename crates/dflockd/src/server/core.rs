@@ -7,15 +7,14 @@ mod shared;
 mod watching;
 
 use super::access::Penalties;
-use super::key_json::{Client, Clients};
 use super::mint::ServerMint;
 use super::settings::Settings;
 use connections::Connections;
 use leases::journal::Failed;
 use leases::wire::{Fault, StatsCursor, push_stats};
 use leases::{
-    AutoRelease, ConnId, Effect, Engine, Key, KeyLine, KeyView, Label, Moment, Party, Progress,
-    Refusal, Request, Seconds, Verdict,
+    AutoRelease, ConnId, Effect, Engine, Key, KeyView, Label, Moment, Party, Progress, Refusal,
+    Request, Seconds, Verdict,
 };
 use recording::Recording;
 pub(crate) use shared::{Numbers, Shared};
@@ -90,21 +89,18 @@ impl Readiness {
     }
 }
 
-/// One key, if it is in use, with at most so many holders and waiters.
+/// One key, if it is in use, with at most so many holders and waiters, and the addresses of these, first of the holders.
+/// A client of a Unix socket has none, and nothing is known of one whose connection is gone.
 pub(super) fn view(
     core: &Core,
     now: Moment,
     key: Key<'_>,
     most_parties: usize,
-) -> Option<(KeyView, Clients)> {
+) -> Option<(KeyView, Vec<Option<IpAddr>>)> {
     let view = core.engine.view(now, key, most_parties)?;
-    let client = |party: &Party| Client {
-        address: party.conn.and_then(|conn| core.connections.address(conn)),
-        label: party.conn.and_then(|conn| core.connections.label(conn)).cloned(),
-    };
-    let holders = view.holders.iter().map(client).collect();
-    let waiting = view.waiting.iter().map(client).collect();
-    Some((view, Clients { holders, waiting }))
+    let address = |party: &Party| core.connections.address(party.conn?);
+    let addresses = view.holders.iter().chain(&view.waiting).map(address).collect();
+    Some((view, addresses))
 }
 
 impl Core {
@@ -263,14 +259,8 @@ impl Core {
         out: &mut String,
         room: usize,
     ) -> Progress {
-        let names = cursor.names;
         push_stats(out, room, cursor, self.connections.len(), |place, note| {
-            self.engine.look_over(now, place, STATS_PLACES, |line| {
-                let label =
-                    line.conn.filter(|_| names).and_then(|conn| self.connections.label(conn));
-                let name = label.map(|label| &*label.name).filter(|name| !name.is_empty());
-                note(&KeyLine { owner_name: name, ..*line })
-            })
+            self.engine.look_over(now, place, STATS_PLACES, note)
         })
     }
 
@@ -286,9 +276,9 @@ impl Core {
 
     /// Changes a part of the label of a connection.
     pub(super) fn relabel(&mut self, id: ConnId, change: impl FnOnce(&mut Label)) {
-        if let Some(label) = self.connections.relabel(id, change) {
-            self.engine.introduce(id, label);
-        }
+        let mut label = self.engine.label(id).cloned().unwrap_or_default();
+        change(&mut label);
+        self.engine.introduce(id, &Arc::new(label));
     }
 
     /// From now on, a connection that watches nothing yet is woken when this key's holders change. At most `most`

@@ -144,11 +144,11 @@ pub(super) async fn accept(shared: Arc<Shared>, mut listener: Listener) {
 
 /// Serves a new connection, here or where the locks are.
 fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
-    if shared.settings.is_shared() && !shared.standby().leads() {
+    if shared.has_locks() {
+        begin_here(shared, stream, peer);
+    } else {
         tokio::spawn(place(Arc::clone(shared), stream, peer));
-        return;
     }
-    begin_here(shared, stream, peer);
 }
 
 async fn place(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {

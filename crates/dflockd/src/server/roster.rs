@@ -2,12 +2,12 @@
 //! served, so no request of a lock client waits for it.
 
 use super::core::{Shared, view};
-use super::key_json::Clients;
 use super::pace::Pace;
 use leases::{Cursor, Key, KeyLine, KeyView, Progress};
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 /// The number of places of the table that are read in one step, which takes some 10 to 50 microseconds.
@@ -29,8 +29,8 @@ pub(crate) struct Wanted {
 /// Some keys in use, those with the longest queues first. If the table is large, it does not show one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roster {
-    /// The keys shown.
-    pub keys: Vec<(KeyView, Clients)>,
+    /// The keys shown, with the addresses of their clients.
+    pub keys: Vec<(KeyView, Vec<Option<IpAddr>>)>,
     /// The number of keys in use that match, shown or not.
     pub matching: usize,
 }

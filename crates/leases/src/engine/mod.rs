@@ -61,6 +61,12 @@ impl Engine {
         state.conn_id(id)
     }
 
+    /// The label of a connection, if it has one.
+    #[must_use]
+    pub fn label(&self, conn: ConnId) -> Option<&Label> {
+        self.0.conns[self.0.conn(conn)?].label.as_deref()
+    }
+
     /// Sets the label of a connection from now on; holds that it gets carry the label.
     pub fn introduce(&mut self, conn: ConnId, label: &Arc<Label>) {
         if let Some(conn) = self.0.conn(conn) {

@@ -45,9 +45,7 @@ pub struct KeyLine<'a> {
     pub waiters: u32,
     /// The number of the connection that got it last; 0 if it has no holder.
     pub owner: u64,
-    /// That connection, if it is still there.
-    pub conn: Option<ConnId>,
-    /// The name of that connection; the server adds it if it is wanted.
+    /// The name of that connection, if it is still there and has one.
     pub owner_name: Option<&'a str>,
     /// Microseconds left of that hold's lease.
     pub left_micros: u64,
@@ -68,12 +66,14 @@ impl KeyLine<'_> {
 pub struct Cursor(u32);
 
 /// A holder or a waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
     /// The number by which `stats` and the log name its connection.
     pub serial: u64,
     /// The connection; `None` if it has ended and its hold has stayed.
     pub conn: Option<ConnId>,
+    /// What that connection is called now.
+    pub label: Option<Arc<Label>>,
     /// Microseconds since it began to hold or wait.
     pub since_micros: u64,
     /// Microseconds left of the lease; `None` for a waiter.
@@ -128,6 +128,7 @@ impl Engine {
             Party {
                 serial: holder.serial,
                 conn: holder.standing.owner.map(|conn| state.conn_id(conn)),
+                label: holder.standing.owner.and_then(|conn| state.conns[conn].label.clone()),
                 since_micros: now.micros_since(holder.since),
                 left_micros: Some(holder.left_micros(now)),
                 is_reader: entry.shared,
@@ -138,6 +139,7 @@ impl Engine {
             Party {
                 serial: state.conns[waiter.conn].serial,
                 conn: Some(state.conn_id(waiter.conn)),
+                label: state.conns[waiter.conn].label.clone(),
                 since_micros: now.micros_since(waiter.since),
                 left_micros: None,
                 is_reader: waiter.want.claim.is_shared(),
@@ -169,6 +171,7 @@ impl Engine {
 
 fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
     let latest = entry.holders.last().map(|id| &state.holders[id]);
+    let label = latest.and_then(|holder| state.conns[holder.standing.owner?].label.as_deref());
     KeyLine {
         name: &entry.name,
         limit: entry.limit.count(),
@@ -176,8 +179,7 @@ fn line<'a>(state: &'a State, now: Moment, entry: &'a KeyEntry) -> KeyLine<'a> {
         readers: if entry.shared { entry.holders.len() } else { 0 },
         waiters: entry.queue.len(),
         owner: latest.map_or(0, |holder| holder.serial),
-        conn: latest.and_then(|holder| holder.standing.owner).map(|conn| state.conn_id(conn)),
-        owner_name: None,
+        owner_name: label.map(|label| &*label.name).filter(|name| !name.is_empty()),
         left_micros: latest.map_or(0, |holder| holder.left_micros(now)),
         idle_micros: now.micros_since(entry.touched),
     }

@@ -111,7 +111,7 @@ fn push_line(out: &mut String, has_names: bool, line: &KeyLine<'_>) {
     out.push_str("{\"key\":");
     push_json_string(out, line.name);
     let is_lock = !line.is_idle() && line.limit == 1;
-    if let Some(name) = line.owner_name.filter(|_| is_lock) {
+    if let Some(name) = line.owner_name.filter(|_| is_lock && has_names) {
         out.push_str(",\"owner\":");
         push_json_string(out, name.as_bytes());
     }

@@ -3,7 +3,7 @@
 use super::{Connection, End, REPLY_BYTES};
 use crate::server::access::Scope;
 use crate::server::core::{STATS_PIECE_BYTES, view};
-use crate::server::key_json::{Clients, push_key};
+use crate::server::key_json::push_key;
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
 use leases::wire::{self, Caps, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
@@ -206,14 +206,13 @@ impl Connection {
     /// Appends the reply to `stats` for one key; a key that nobody holds or waits for is shown so.
     fn push_key_stats(&mut self, key: Key<'_>) {
         let found = view(&self.shared.core(), self.shared.now(), key, MOST_PARTIES);
-        let (view, clients) = found.unwrap_or_else(|| {
+        let (view, addresses) = found.unwrap_or_else(|| {
             let (name, limit) = (key.bytes().to_vec(), 1);
             let (holders, waiting) = (Vec::new(), Vec::new());
-            let free = KeyView { name, limit, held: 0, waiters: 0, holders, waiting };
-            (free, Clients::default())
+            (KeyView { name, limit, held: 0, waiters: 0, holders, waiting }, Vec::new())
         });
         let mut body = String::new();
-        push_key(&mut body, &view, &clients);
+        push_key(&mut body, &view, &addresses);
         self.rests_on = self.shared.core().recording.mark();
         self.output.extend_from_slice(status::OK_BODY);
         self.output.extend_from_slice(body.as_bytes());

@@ -1,10 +1,9 @@
 //! The table of connections: what the server knows of each one.
 
 use leases::journal::Mark;
-use leases::{Answer, ConnId, Label, Moment, Refusal, Token};
+use leases::{Answer, ConnId, Moment, Refusal, Token};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::task::Waker;
 
 /// What is known of one connection.
@@ -14,8 +13,6 @@ pub(super) struct Seat {
     serial: u64,
     /// The term in which it came.
     pub(super) term: u64,
-    /// The name and value that the client has sent.
-    label: Option<Arc<Label>>,
     /// An administrator has ended it.
     kicked: bool,
     /// Its client understands the line `lost`.
@@ -66,7 +63,6 @@ impl Connections {
             id,
             serial,
             term,
-            label: None,
             kicked: false,
             hears_lost: false,
             lost: Vec::new(),
@@ -112,23 +108,6 @@ impl Connections {
     /// The address of the peer; `None` for a Unix socket.
     pub(in crate::server) fn address(&self, id: ConnId) -> Option<IpAddr> {
         self.get(id)?.address
-    }
-
-    /// The description that a connection gives of itself.
-    pub(in crate::server) fn label(&self, id: ConnId) -> Option<&Arc<Label>> {
-        self.get(id)?.label.as_ref()
-    }
-
-    /// Changes a part of the label; returns the new one.
-    pub(super) fn relabel(
-        &mut self,
-        id: ConnId,
-        change: impl FnOnce(&mut Label),
-    ) -> Option<&Arc<Label>> {
-        let seat = self.get_mut(id)?;
-        let mut label = seat.label.as_deref().cloned().unwrap_or_default();
-        change(&mut label);
-        Some(seat.label.insert(Arc::new(label)))
     }
 
     /// The task to wake when something happens to this connection.
