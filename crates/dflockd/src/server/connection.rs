@@ -22,8 +22,6 @@ use tokio::task::{unconstrained, yield_now};
 use tokio::time::{Instant, Sleep, sleep};
 
 const READ_BYTES: usize = 16 * 1024;
-/// The most bytes that are read ahead while a request waits, to notice that the peer has closed the connection.
-const READ_AHEAD_BYTES: usize = 4 * 1024;
 /// Replies are collected up to about this much before they are sent.
 const REPLY_BYTES: usize = 16 * 1024;
 /// A connection that waits for its client keeps buffers up to this size.
@@ -44,7 +42,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     Open,
-    /// The peer has closed its side, but earlier bytes are still in the kernel.
+    /// The peer has closed its side. Earlier bytes may still be in the kernel.
     EndAhead,
     /// All its bytes have been received.
     Ended,
@@ -152,16 +150,13 @@ impl Connection {
     /// Serves frame after frame.
     async fn converse(&mut self) -> Result<Infallible, End> {
         loop {
+            // Nothing is received meanwhile, also if a request waits.
             let mut input = std::mem::take(&mut self.input);
             let (used, rest) = self.serve_frames(&input).await?;
             input.drain(..used);
-            // What was received while a request waited may be whole frames.
-            let has_more = !self.input.is_empty();
-            input.append(&mut self.input);
             self.input = input;
             self.send().await?;
             match rest {
-                Rest::Partial if has_more => {}
                 Rest::Partial => self.receive().await?,
                 Rest::TooLong => {
                     self.skip_line().await?;
@@ -276,8 +271,7 @@ impl Connection {
         if self.output.capacity() > IDLE_BYTES {
             self.output = Vec::new();
         }
-        let poll = |this: &mut Self, cx: &mut Context<'_>| this.poll_receive(cx, READ_BYTES);
-        match self.wait_for_client(self.read_by, poll).await? {
+        match self.wait_for_client(self.read_by, Self::poll_receive).await? {
             Ok(Ok(0)) => {
                 self.state = Input::Ended;
                 Err(self.end_of_input())
@@ -292,11 +286,10 @@ impl Connection {
         }
     }
 
-    /// Appends at most `most` received bytes to the input; 0 means that the peer will send no more.
-    fn poll_receive(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
+    /// Appends received bytes to the input; 0 means that the peer will send no more.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let buffer = scratch.get_mut(..most.min(READ_BYTES)).unwrap_or_default();
-            let count = ready!(self.transport.poll_receive(cx, buffer))?;
+            let count = ready!(self.transport.poll_receive(cx, scratch))?;
             self.input.extend_from_slice(scratch.get(..count).unwrap_or_default());
             Poll::Ready(Ok(count))
         })
@@ -424,17 +417,11 @@ impl Connection {
 
     /// Ready when the peer of a waiting connection is gone, or has left the line, even if it sent more requests before.
     fn poll_peer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.state == Input::Open {
-            let room = READ_AHEAD_BYTES.saturating_sub(self.input.len());
-            let result = if room > 0 {
-                ready!(self.poll_receive(cx, room))
-                    .map(|count| (count == 0).then_some(Input::Ended))
-            } else {
-                ready!(self.transport.poll_end(cx)).map(|()| Some(Input::EndAhead))
-            };
-            match result {
-                Ok(state) => self.state = state.unwrap_or(Input::Open),
-                Err(_) => return Poll::Ready(()),
+        if self.state == Input::Open {
+            let is_broken = ready!(self.transport.poll_end(cx)).is_err();
+            self.state = Input::EndAhead;
+            if is_broken {
+                return Poll::Ready(());
             }
         }
         if self.leaves {
