@@ -38,4 +38,4 @@ mod service;
 /// Tests and fuzzers have the usual one: nobody interrupts them.
 #[cfg(not(any(test, fuzzing)))]
 #[global_allocator]
-static MEMORY: memory::Memory = memory::Memory;
+static MEMORY: memory::Memory = memory::Memory::new();
