@@ -1,6 +1,7 @@
 //! The program `dflockd`: arguments → sockets → server, until a signal ends it.
 
 use crate::config::{Config, ConfigError, Secret, Wish, check_secret, usage};
+#[cfg(feature = "http")]
 use crate::http;
 use crate::log;
 use crate::server::{self, Access, AuthToken, Listener, Settings, Shared, StateDir, Tls};
@@ -10,6 +11,7 @@ use nix::sys::signal::SigSet;
 use std::error::Error;
 use std::fmt;
 use std::io::{self, ErrorKind};
+#[cfg(feature = "etcd")]
 use std::net::UdpSocket;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt;
@@ -81,6 +83,7 @@ fn run(config: Config) -> Result<(), Box<dyn Error>> {
         // Before anybody can know of the server and send a signal.
         let signals = Signals::catch()?;
         let listeners = listeners(&config)?;
+        #[cfg(feature = "http")]
         let door = config.http.as_ref().map(|(host, port)| listen(host, *port)).transpose()?;
         for listener in &listeners {
             tracing::info!(addr = listener.name(), "listening");
@@ -88,14 +91,20 @@ fn run(config: Config) -> Result<(), Box<dyn Error>> {
         if has_tls {
             tracing::info!("TLS enabled");
         }
+        #[cfg(feature = "http")]
         let http_address = door.as_ref().and_then(Listener::address);
+        #[cfg(not(feature = "http"))]
+        let http_address = None;
         let addresses = listeners.iter().filter_map(Listener::address).chain(http_address);
         warn_of_strangers(&settings.access, addresses);
+        #[cfg(feature = "etcd")]
         if let Some(etcd) = config.etcd.as_ref().filter(|_| settings.advertise.is_empty()) {
             settings.advertise = reachable_address(&listeners, &etcd.endpoints);
         }
         let shared = Arc::new(Shared::new(settings));
+        #[cfg(feature = "etcd")]
         tokio::spawn(http::serve_standbys(Arc::clone(&shared)));
+        #[cfg(feature = "http")]
         if let Some(door) = door {
             tracing::info!(addr = door.name(), "HTTP listening");
             tokio::spawn(http::serve(door, Arc::clone(&shared)));
@@ -109,6 +118,7 @@ fn run(config: Config) -> Result<(), Box<dyn Error>> {
 }
 
 /// Where other servers reach this one: where it listens, or, if it listens everywhere, its address on the way to etcd.
+#[cfg(feature = "etcd")]
 fn reachable_address(listeners: &[Listener], members: &[String]) -> String {
     let Some(listens) = listeners.iter().find_map(Listener::address) else {
         tracing::warn!("no TCP socket: the other servers cannot pass their clients on to this one");
@@ -241,6 +251,7 @@ fn settings(config: &Config) -> Result<Settings, ConfigError> {
     let mut settings = config.settings.clone();
     settings.access = access(config)?;
     settings.tls = tls(config)?;
+    #[cfg(feature = "etcd")]
     if let Some(etcd) = &config.etcd {
         settings.etcd = Some(leases_etcd::Settings::open(etcd).map_err(cannot("etcd"))?);
         // The unit may name a state directory, which is not used with etcd.

@@ -2,17 +2,25 @@
 //! [`Journal`](leases::journal::Journal) for the engine of [`leases`](https://docs.rs/leases): it takes the lead, reads
 //! the holds, and records each change of them, unless another server has taken the lead meanwhile.
 
+#[cfg(feature = "journal")]
 mod client;
+#[cfg(feature = "journal")]
 mod journal;
 mod options;
+#[cfg(feature = "journal")]
 mod rpc;
+#[cfg(feature = "journal")]
 mod settings;
 
-pub use journal::{Contact, EtcdJournal, Observer, Seen};
 pub use options::{EtcdNumbers, EtcdOptions, EtcdTls, EtcdUser};
-pub use settings::Settings;
+#[cfg(feature = "journal")]
+pub use {
+    journal::{Contact, EtcdJournal, Observer, Seen},
+    settings::Settings,
+};
 
 /// A number that nobody can guess as long as the system has any randomness.
+#[cfg(feature = "journal")]
 #[must_use]
 pub fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,5 @@
-//! The options of the journal and its counters.
+//! The settings of the journal and its counters. Both exist without the journal, so the options and numbers of a server
+//! always have the same form.
 
 use std::path::PathBuf;
 

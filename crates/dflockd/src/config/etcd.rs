@@ -11,6 +11,9 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             "etcd" => {}
             other => return wrong(format!("--store must be memory or etcd, not {other:?}")),
         }
+        if !cfg!(feature = "etcd") {
+            return wrong("--store etcd: this program was built without etcd");
+        }
         let text = self.text(Name::EtcdEndpoints);
         let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
         let endpoints: Vec<String> =

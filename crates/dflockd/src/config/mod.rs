@@ -141,6 +141,9 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
     fn http(&self) -> Result<Option<(String, u16)>, ConfigError> {
         let host = unbracket(&self.text(Name::HttpHost)).to_owned();
         let port = self.port(Name::HttpPort)?;
+        if port > 0 && !cfg!(feature = "http") {
+            return wrong("--http-port: this program was built without HTTP");
+        }
         Ok((port > 0).then_some((host, port)))
     }
 
@@ -178,6 +181,7 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             tls: None,
             state: None,
             max_descriptors: 0,
+            #[cfg(feature = "etcd")]
             etcd: None,
         })
     }

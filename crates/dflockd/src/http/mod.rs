@@ -18,6 +18,7 @@
 mod door;
 mod gate;
 mod holders;
+#[cfg(feature = "etcd")]
 mod leader;
 mod metrics;
 mod query;
@@ -27,4 +28,5 @@ mod seats;
 mod site;
 
 pub(crate) use door::serve;
+#[cfg(feature = "etcd")]
 pub(crate) use leader::serve_standbys;

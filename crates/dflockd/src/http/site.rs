@@ -66,6 +66,7 @@ impl Site {
 
     async fn serve(&self, head: &Parts, has_body: bool) -> Result<Response<ReplyBody>, Fault> {
         let route = self.judge(head, has_body)?;
+        #[cfg(feature = "etcd")]
         if route.is_about_locks() && !self.handle.has_locks() {
             let stream = self.handle.standby().open_http().await.ok_or(Fault::StoreAway)?;
             return super::leader::ask(stream, head, self.handle.is_draining()).await;

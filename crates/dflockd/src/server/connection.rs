@@ -5,6 +5,7 @@ mod frames;
 
 use super::access::Scope;
 use super::core::Shared;
+#[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
 use super::transport::{Peer, Transport};
 use frames::Rest;
@@ -60,6 +61,7 @@ enum End {
     /// A wrong secret.
     Refused,
     /// It is a standby: what it is shown.
+    #[cfg(feature = "etcd")]
     Link(String),
 }
 
@@ -139,6 +141,7 @@ pub(super) async fn serve(
     })
     .await;
     let Err(end) = connection.converse().await;
+    #[cfg(feature = "etcd")]
     if let End::Link(shown) = end {
         return connection.become_link(shown);
     }
@@ -239,6 +242,7 @@ impl Connection {
     }
 
     /// Serves a standby over this connection, which is no client's.
+    #[cfg(feature = "etcd")]
     fn become_link(self, shown: String) {
         // It has no holds.
         self.shared.leave(self.id, AutoRelease::Off);
@@ -500,7 +504,9 @@ impl Connection {
     /// Tells the client why its connection ends.
     async fn finish(&mut self, end: End) {
         match end {
-            End::Gone | End::Link(_) => return,
+            End::Gone => return,
+            #[cfg(feature = "etcd")]
+            End::Link(_) => return,
             End::Orderly => {}
             End::Fault(fault) if self.scope.is_some() => {
                 self.note_fault(fault);
@@ -524,6 +530,7 @@ impl Connection {
 
     /// Removes the holds and waits of the connection.
     async fn leave(mut self) {
+        #[cfg(feature = "etcd")]
         if self.transport.link().is_some_and(LinkStream::is_lost) {
             // Nobody has said that the client is gone.
             self.auto = AutoRelease::Off;
@@ -531,7 +538,7 @@ impl Connection {
         self.shared.leave(self.id, self.auto);
         tracing::debug!(peer = %self.peer, conn_id = self.serial, "client left");
         // A peer that has closed its side first only reads what is already sent. A standby is told in any case.
-        if self.state != Input::Ended || self.transport.link().is_some() {
+        if self.state != Input::Ended || self.transport.is_link() {
             SCRATCH.with_borrow_mut(|scratch| self.transport.say_goodbye(scratch));
         }
     }

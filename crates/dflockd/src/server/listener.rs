@@ -2,6 +2,7 @@
 
 use super::connection::serve;
 use super::core::Shared;
+#[cfg(feature = "etcd")]
 use super::link::{place::Place, standby::pass};
 use super::transport::{Peer, Transport};
 use leases::{AutoRelease, ConnId};
@@ -144,13 +145,15 @@ pub(super) async fn accept(shared: Arc<Shared>, mut listener: Listener) {
 
 /// Serves a new connection, here or where the locks are.
 fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
-    if shared.has_locks() {
-        begin_here(shared, stream, peer);
-    } else {
+    #[cfg(feature = "etcd")]
+    if !shared.has_locks() {
         tokio::spawn(place(Arc::clone(shared), stream, peer));
+        return;
     }
+    begin_here(shared, stream, peer);
 }
 
+#[cfg(feature = "etcd")]
 async fn place(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
     match shared.standby().place().await {
         Place::Link(link) => {
@@ -166,6 +169,7 @@ async fn place(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
 fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
     let Some(seat) = admit(shared, peer) else {
         // It may be a standby.
+        #[cfg(feature = "etcd")]
         if let Some(transport) = secure(shared, stream, peer).filter(|_| shared.standby().leads()) {
             let shared = Arc::clone(shared);
             tokio::spawn(async move { shared.standby().admit(transport, peer).await });

@@ -7,6 +7,7 @@ mod connection;
 mod core;
 mod driver;
 mod key_json;
+#[cfg(feature = "etcd")]
 mod link;
 mod listener;
 mod mint;
@@ -27,6 +28,7 @@ pub(crate) use roster::{Roster, Wanted};
 pub(crate) use settings::Settings;
 pub(crate) use state::{StateDir, Synced};
 pub(crate) use tls::Tls;
+#[cfg(feature = "etcd")]
 pub(crate) use transport::Transport;
 
 use leases::Seconds;
@@ -49,6 +51,7 @@ pub fn check_state(bytes: &[u8]) {
 pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Result<()> {
     let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
     let recorder = recorder::start(&shared);
+    #[cfg(feature = "etcd")]
     tokio::spawn(link::leader::serve_standbys(Arc::clone(&shared)));
     let accepting: Vec<JoinHandle<()>> = listeners
         .into_iter()
@@ -61,6 +64,7 @@ pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Re
     for task in &accepting {
         task.abort();
     }
+    #[cfg(feature = "etcd")]
     shared.standby().drain().await;
     // The clients of a leader of several servers leave when its term has ended: the next leader knows their holds.
     if !shared.settings.is_shared() {

@@ -2,10 +2,12 @@
 //! meanwhile, and their answers wait for it, as [`Commits`](leases::journal::Commits) says.
 
 use super::core::Shared;
+#[cfg(feature = "etcd")]
 use super::link::standby::{follow, give_back};
 use super::state::DiskJournal;
 use leases::MAX_KEYS;
 use leases::journal::{Call, Failed, Journal, Recovered};
+#[cfg(feature = "etcd")]
 use leases_etcd::{Contact, EtcdJournal};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ const GATHER: Duration = Duration::from_millis(1);
 pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let settings = &shared.settings;
     let default_lease = settings.caps.default_ttl;
+    #[cfg(feature = "etcd")]
     if let Some(etcd) = &settings.etcd {
         let standby = shared.standby();
         let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
@@ -41,8 +44,10 @@ async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
     while let Some(recovered) = load(&shared, &mut journal).await {
         let now = shared.now();
         shared.core().begin_term(&recovered, now);
+        #[cfg(feature = "etcd")]
         shared.standby().set_leading(true);
         let served = serve_term(&shared, &mut journal).await;
+        #[cfg(feature = "etcd")]
         shared.standby().set_leading(false);
         if served.is_err() {
             tracing::error!(
@@ -94,6 +99,7 @@ async fn serve_term<J: Journal>(shared: &Arc<Shared>, journal: &mut J) -> Result
             core.end_call(outcome, &records, now);
             told
         };
+        #[cfg(feature = "etcd")]
         if outcome.is_err() && J::IS_SHARED {
             tokio::spawn(give_back(Arc::clone(shared), records));
         }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The etcd in which the servers of one service record their holds.
+    #[cfg(feature = "etcd")]
     pub etcd: Option<leases_etcd::Settings>,
     /// The engine's limits.
     pub caps: Caps,
@@ -44,7 +45,10 @@ pub(crate) struct Settings {
 impl Settings {
     /// Whether another server can continue with the holds of this one.
     pub(super) const fn is_shared(&self) -> bool {
-        self.etcd.is_some()
+        #[cfg(feature = "etcd")]
+        return self.etcd.is_some();
+        #[cfg(not(feature = "etcd"))]
+        return false;
     }
 }
 

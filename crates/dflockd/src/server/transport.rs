@@ -1,6 +1,7 @@
 //! One connected socket, plain or under TLS: receives bytes, sends bytes, and notices that the peer is gone.
 //! Knows nothing of requests.
 
+#[cfg(feature = "etcd")]
 use super::link::stream::LinkStream;
 use super::tls::Tls;
 use rustls::ServerConnection;
@@ -37,6 +38,7 @@ const TLS_READ_BYTES: usize = 4096;
 /// A socket, or a client at the other end of a link.
 enum Stream {
     Socket(TcpStream),
+    #[cfg(feature = "etcd")]
     Link(Box<LinkStream>),
 }
 
@@ -48,6 +50,7 @@ impl Stream {
                 forget_readiness(socket, Interest::WRITABLE);
                 socket.poll_write_ready(cx)
             }
+            #[cfg(feature = "etcd")]
             Self::Link(stream) => stream.poll_room(cx),
         }
     }
@@ -93,6 +96,7 @@ impl Transport {
     }
 
     /// The client at the other end of a link, if it is one.
+    #[cfg(feature = "etcd")]
     pub(super) fn link(&self) -> Option<&LinkStream> {
         match &self.stream {
             Stream::Link(stream) => Some(stream),
@@ -100,14 +104,27 @@ impl Transport {
         }
     }
 
+    /// Whether the client is at the other end of a link.
+    pub(super) const fn is_link(&self) -> bool {
+        !matches!(self.stream, Stream::Socket(_))
+    }
+
     /// How often the standby of this client has shown that it runs; `None` for a socket.
     pub(super) fn signs_of_life(&self) -> Option<u32> {
-        self.link().map(LinkStream::signs_of_life)
+        #[cfg(feature = "etcd")]
+        if let Stream::Link(stream) = &self.stream {
+            return Some(stream.signs_of_life());
+        }
+        None
     }
 
     /// Whether the server that the client named is shutting down, and passes it on to this one.
     pub(super) fn is_draining(&self) -> bool {
-        self.link().is_some_and(LinkStream::is_draining)
+        #[cfg(feature = "etcd")]
+        if let Stream::Link(stream) = &self.stream {
+            return stream.is_draining();
+        }
+        false
     }
 
     /// A key that only the two ends of this TLS connection have; `Some(None)` without TLS, `None` during the handshake.
@@ -182,6 +199,7 @@ impl Transport {
                 ready!(Pin::new(socket).poll_read(cx, &mut buffer))?;
                 Poll::Ready(Ok(buffer.filled().len()))
             }
+            #[cfg(feature = "etcd")]
             Stream::Link(stream) => stream.poll_receive(cx, buffer),
         }
     }
@@ -197,6 +215,7 @@ impl Transport {
                 self.unread = true;
                 forget_readiness(socket, Interest::READABLE);
             },
+            #[cfg(feature = "etcd")]
             Stream::Link(stream) => stream.poll_end(cx),
         }
     }
@@ -212,6 +231,7 @@ impl Transport {
                 }
                 forget_readiness(socket, Interest::WRITABLE);
             },
+            #[cfg(feature = "etcd")]
             Stream::Link(stream) => stream.poll_gone(cx),
         }
     }
@@ -298,6 +318,7 @@ impl Transport {
                     }
                 }
             }
+            #[cfg(feature = "etcd")]
             Stream::Link(stream) => stream.finish(),
         }
     }
@@ -323,6 +344,7 @@ impl io::Write for Raw<'_> {
 fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<usize> {
     let socket = match stream {
         Stream::Socket(socket) => SockRef::from(&*socket),
+        #[cfg(feature = "etcd")]
         Stream::Link(stream) => return stream.send(bytes),
     };
     loop {
@@ -343,6 +365,7 @@ fn receive(socket: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
+#[cfg(feature = "etcd")]
 impl From<LinkStream> for Transport {
     fn from(stream: LinkStream) -> Self {
         Self::plain(Stream::Link(Box::new(stream)))

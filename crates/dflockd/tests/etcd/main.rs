@@ -1,5 +1,6 @@
 //! Servers whose holds are in etcd, with three real members: what only they must bear. Other tests of the server and its
 //! clients run with it, too: `tests/run`.
+#![cfg(feature = "etcd")]
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

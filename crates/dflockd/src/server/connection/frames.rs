@@ -4,6 +4,7 @@ use super::{Connection, End, REPLY_BYTES};
 use crate::server::access::Scope;
 use crate::server::core::{STATS_PIECE_BYTES, view};
 use crate::server::key_json::push_key;
+#[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
 use leases::wire::{self, Caps, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
@@ -69,6 +70,7 @@ impl Connection {
     /// Serves one frame. What may take long is in a box, so that an idle connection needs no room for it.
     async fn serve_frame(&mut self, lines: [&[u8]; 3]) -> Result<(), End> {
         // A standby that knows the secret of this leader. Any other peer gets the usual answer.
+        #[cfg(feature = "etcd")]
         if lines[0] == COMMAND {
             if let Some(shown) = self.shared.standby().greet(&self.transport, lines[1]) {
                 return Err(End::Link(shown));

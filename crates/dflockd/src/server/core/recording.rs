@@ -6,6 +6,7 @@ use crate::server::settings::Settings;
 use crate::server::state::{DiskJournal, Doubt, StateDir};
 use leases::journal::{Call, Commits, Failed, Journal, Mark, Record, Recovered};
 use leases::{ConnId, Engine, Key, LeaseStart, Moment, Token};
+#[cfg(feature = "etcd")]
 use leases_etcd::EtcdJournal;
 use std::task::{Context, Poll, Waker};
 
@@ -29,6 +30,7 @@ pub(in crate::server) struct Recording {
 
 impl Recording {
     pub(super) fn new(settings: &Settings) -> Self {
+        #[cfg(feature = "etcd")]
         if settings.is_shared() {
             return Self::of::<EtcdJournal>();
         }
@@ -235,6 +237,7 @@ impl Core {
 }
 
 #[cfg(test)]
+#[cfg(feature = "etcd")]
 mod tests {
     use super::super::Shared;
     use super::*;

@@ -3,6 +3,7 @@
 
 use super::{Core, Readiness, STATS_PIECE_BYTES, Tallies};
 use crate::server::access::Access;
+#[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
 use crate::server::settings::Settings;
 use crate::server::tls::{self, Tls};
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     open: Mutex<(Arc<Access>, Option<Tls>)>,
     kicked: watch::Sender<bool>,
     changed: Notify,
+    #[cfg(feature = "etcd")]
     standby: Standby,
 }
 
@@ -61,22 +63,28 @@ impl Shared {
             start,
             kicked: watch::Sender::new(false),
             changed: Notify::new(),
+            #[cfg(feature = "etcd")]
             standby: Standby::new(),
         }
     }
 
     /// What this server knows of the others.
+    #[cfg(feature = "etcd")]
     pub(crate) const fn standby(&self) -> &Standby {
         &self.standby
     }
 
     /// The number of connections that are passed on to another server.
     pub(crate) fn passed(&self) -> usize {
-        self.standby.passed()
+        #[cfg(feature = "etcd")]
+        return self.standby.passed();
+        #[cfg(not(feature = "etcd"))]
+        0
     }
 
     /// Whether all clients have left.
     pub(crate) fn is_empty(&self) -> bool {
+        #[cfg(feature = "etcd")]
         if self.standby.is_busy() {
             return false;
         }
@@ -215,6 +223,7 @@ impl Shared {
     }
 
     /// Whether the locks are in this process.
+    #[cfg(feature = "etcd")]
     pub(crate) fn has_locks(&self) -> bool {
         !self.settings.is_shared() || self.standby.leads()
     }
@@ -227,6 +236,7 @@ impl Shared {
     /// Whether clients should use this server.
     pub(crate) fn readiness(&self) -> Readiness {
         let now = self.now();
+        #[cfg(feature = "etcd")]
         if self.standby.has_link() && !self.is_draining() {
             return Readiness::READY;
         }
@@ -235,7 +245,10 @@ impl Shared {
 
     /// The metrics now.
     pub(crate) fn numbers(&self) -> Numbers {
+        #[cfg(feature = "etcd")]
         let etcd = self.standby.numbers();
+        #[cfg(not(feature = "etcd"))]
+        let etcd: Option<EtcdNumbers> = None;
         let passed = self.passed();
         let core = self.core();
         Numbers {
