@@ -4,7 +4,7 @@
 //! position have vanished in between, others move below it and are not seen. A port that picocom holds would look free.
 //! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read three
 //! times, and a lock that any reading shows counts. If it is long, or two readings differ, it is read in larger pieces
-//! (`room.rs`), and most lists are then one piece. A daemon keeps the opening with the large pieces.
+//! (`room.rs`), and most lists are then one piece. Services keep the opening with the large pieces.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,7 +42,7 @@ const AGREEING: usize = 3;
 /// and if these vanish before the next read, the first piece looks like all of the list.
 const WHOLE_READINGS: usize = 2;
 
-/// The number of readings in several large pieces. Locks are skipped at few places: once in a hundred readings at worst.
+/// The number of readings in several large pieces. Locks are skipped at few places.
 const WIDE_READINGS: usize = 3;
 
 /// The number of readings in small pieces of a list that changes, where the pieces cannot be made larger. Beside five
@@ -55,10 +55,6 @@ const LEAST_READINGS: usize = 2;
 
 /// After this time, a list is not read more often than it must be: a stranger's locks must not delay an answer much.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
-
-/// So many pieces in a row, each with room in the one before, are new locks that move the last ones behind the end again
-/// and again. One such piece may also be a lock that lost its many waiters after it had not fitted.
-const LATE_PIECES: usize = 3;
 
 /// The most processes whose users are looked up, those with most locks first.
 const OWNERS_LOOKED_UP: usize = 256;
@@ -121,18 +117,20 @@ fn flock_in(line: &str) -> Option<(Place, FlockHolder)> {
     Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
 }
 
-/// The kernel's list, as far as it can be read until the moment `by`; the time to make its pieces larger comes on top. An
-/// opening with large pieces is kept for the next time.
+/// The kernel's list, as far as it can be read until the moment `by`, or in [`LOCK_SEARCH`]. An opening with large pieces
+/// is kept for the next time.
 ///
 /// # Errors
 /// This machine has no such list, or does not show it to this process.
 pub(super) fn read_list(kept: &mut Option<File>, by: Option<Instant>) -> io::Result<Listing> {
-    let by = by.or_else(|| Instant::now().checked_add(LOCK_SEARCH));
-    let mut is_wide = kept.is_some();
+    let mut room = if kept.is_some() { PIECE_BYTES } else { PAGE_BYTES };
     let opening = kept.take().map_or_else(|| File::open(LIST), Ok);
     let mut listing = match opening.and_then(|mut list| {
-        let listing = read(&mut list, &mut is_wide, by)?;
-        *kept = is_wide.then_some(list);
+        let listing = read(&mut list, &mut room, by)?;
+        // One lock with many waiters may have made the kernel's buffer larger than any list that is read.
+        if room == PIECE_BYTES && listing.completeness == Completeness::Whole {
+            *kept = Some(list);
+        }
         Ok(listing)
     }) {
         Err(error) if !is_hidden(&error) => Listing::default(),
@@ -152,8 +150,8 @@ fn is_hidden(error: &io::Error) -> bool {
 trait Source {
     fn read_at(&mut self, buffer: &mut [u8], place: u64) -> io::Result<usize>;
 
-    /// Makes the kernel's buffer grow, as far as that is possible.
-    fn widen(&mut self);
+    /// Makes the kernel's buffer grow to [`PIECE_BYTES`], if that is possible, and returns its size.
+    fn widen(&mut self) -> usize;
 }
 
 impl Source for File {
@@ -161,43 +159,44 @@ impl Source for File {
         FileExt::read_at(self, buffer, place)
     }
 
-    fn widen(&mut self) {
+    fn widen(&mut self) -> usize {
         // Without the means for it, the list is read as it is.
         #[cfg(target_os = "linux")]
-        let _ = super::room::widen(self);
+        if super::room::widen(self).is_ok() {
+            return PIECE_BYTES;
+        }
+        PAGE_BYTES
     }
 }
 
 /// Reads the list several times. A reading that takes too long is the last one, and counts only as an addition to an
-/// earlier one that came to its end.
-fn read(
-    source: &mut impl Source,
-    is_wide: &mut bool,
-    mut by: Option<Instant>,
-) -> io::Result<Listing> {
+/// earlier one that came to its end. `room` is the size of the kernel's buffer.
+fn read(source: &mut impl Source, room: &mut usize, by: Option<Instant>) -> io::Result<Listing> {
     let (mut listing, mut before, mut began) = (Listing::default(), String::new(), Instant::now());
+    let mut limit = by.or_else(|| began.checked_add(LOCK_SEARCH));
     let (mut number, mut agreeing) = (0, 0);
+    let mut most = if *room == PIECE_BYTES { LIST_BYTES } else { LONG_BYTES };
     loop {
-        let (list, extent) = read_once(source, *is_wide, by)?;
+        let (list, extent) = read_once(source, *room, most, limit)?;
         listing.add(&list);
         let differs = number > 0 && list != before;
         let needs_room = match extent {
             Extent::OnePiece => false,
-            Extent::WidePieces | Extent::NarrowPieces => differs,
-            Extent::Cut => by.is_none_or(|by| Instant::now() < by),
+            // For one who may not wait long, the pieces are made larger only if they must be.
+            Extent::Pieces => differs && by.is_none(),
+            Extent::Cut => limit.is_none_or(|limit| Instant::now() < limit),
         };
-        if !*is_wide && needs_room {
-            let start = Instant::now();
-            source.widen();
-            *is_wide = true;
-            by = by.and_then(|by| by.checked_add(start.elapsed()));
+        if needs_room && most < LIST_BYTES {
+            (*room, most) = (source.widen(), LIST_BYTES);
             (number, agreeing, began) = (0, 0, Instant::now());
+            // On a busy machine, that may have taken nearly all the time.
+            limit = limit.max(by.is_none().then(|| began.checked_add(AGAIN_WITHIN)).flatten());
             continue;
         }
         let (least, enough) = match extent {
             Extent::OnePiece => (WHOLE_READINGS, WHOLE_READINGS),
-            Extent::WidePieces => (LEAST_READINGS, WIDE_READINGS),
-            Extent::NarrowPieces => (AGREEING, NARROW_READINGS),
+            Extent::Pieces if *room == PIECE_BYTES => (LEAST_READINGS, WIDE_READINGS),
+            Extent::Pieces => (AGREEING, NARROW_READINGS),
             Extent::Cut if number == 0 => {
                 let completeness = Completeness::Partial(owner_of_most(&list));
                 return Ok(Listing { completeness, ..listing });
@@ -208,8 +207,6 @@ fn read(
         agreeing = if differs { 1 } else { agreeing + 1 };
         let is_late = number >= least && began.elapsed() >= AGAIN_WITHIN;
         if number >= enough || agreeing >= AGREEING || is_late {
-            // Without the means to make them larger now, there may be some the next time.
-            *is_wide &= extent != Extent::NarrowPieces;
             return Ok(Listing { completeness: Completeness::Whole, ..listing });
         }
         before = list;
@@ -222,9 +219,7 @@ enum Extent {
     /// All of it, as it was at one moment.
     OnePiece,
     /// It came to the end of the list, and may have skipped locks between two pieces.
-    WidePieces,
-    /// The same, with pieces of one page each.
-    NarrowPieces,
+    Pieces,
     /// The list has more bytes, or takes longer than there is time.
     Cut,
 }
@@ -232,12 +227,11 @@ enum Extent {
 /// The lines that one reading shows.
 fn read_once(
     source: &mut impl Source,
-    is_wide: bool,
+    room: usize,
+    most: usize,
     by: Option<Instant>,
 ) -> io::Result<(String, Extent)> {
-    let (room, most) = if is_wide { (PIECE_BYTES, LIST_BYTES) } else { (PAGE_BYTES, LONG_BYTES) };
-    let (mut list, mut pieces, mut largest) = (String::new(), 0_usize, 0);
-    let (mut room_left, mut late) = (0, 0);
+    let (mut list, mut pieces) = (String::new(), 0_usize);
     let mut buffer = vec![0; room];
     let extent = loop {
         let place = u64::try_from(list.len()).unwrap_or(u64::MAX);
@@ -246,18 +240,12 @@ fn read_once(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        late = if piece.len() <= room_left { late + 1 } else { 0 };
-        list.extend(piece.iter().map(|byte| char::from(*byte)));
-        if piece.is_empty() || late == LATE_PIECES {
-            break match largest {
-                _ if pieces <= 1 && list.len() <= room / 4 * 3 => Extent::OnePiece,
-                0..=PAGE_BYTES => Extent::NarrowPieces,
-                _ => Extent::WidePieces,
-            };
+        if piece.is_empty() {
+            let is_complete = pieces <= 1 && list.len() <= room / 4 * 3;
+            break if is_complete { Extent::OnePiece } else { Extent::Pieces };
         }
         pieces = pieces.saturating_add(1);
-        largest = largest.max(piece.len());
-        room_left = largest.saturating_sub(piece.len());
+        list.extend(piece.iter().map(|byte| char::from(*byte)));
         if list.len() >= most || by.is_some_and(|by| Instant::now() >= by) {
             break Extent::Cut;
         }
@@ -302,13 +290,15 @@ mod tests {
         left: Vec<u8>,
         /// The size of the kernel's buffer.
         room: usize,
+        most_room: usize,
         widened: usize,
     }
 
     impl<F: FnMut(&mut Vec<String>)> Kernel<F> {
         fn of(list: Vec<String>, meanwhile: F) -> Self {
-            let (reads, next, left, room, widened) = (0, 0, Vec::new(), PAGE_BYTES, 0);
-            Self { list, reads, meanwhile, next, left, room, widened }
+            let (reads, next, left, widened) = (0, 0, Vec::new(), 0);
+            let (room, most_room) = (PAGE_BYTES, PIECE_BYTES);
+            Self { list, reads, meanwhile, next, left, room, most_room, widened }
         }
     }
 
@@ -334,9 +324,10 @@ mod tests {
             Ok(length)
         }
 
-        fn widen(&mut self) {
-            self.room = PIECE_BYTES;
+        fn widen(&mut self) -> usize {
             self.widened += 1;
+            self.room = self.most_room;
+            self.room
         }
     }
 
@@ -363,7 +354,7 @@ mod tests {
         meanwhile: impl FnMut(&mut Vec<String>),
     ) -> (Listing, usize) {
         let mut kernel = Kernel::of(list, meanwhile);
-        (read(&mut kernel, &mut false, by).unwrap(), kernel.reads)
+        (read(&mut kernel, &mut PAGE_BYTES.clone(), by).unwrap(), kernel.reads)
     }
 
     #[rstest]
@@ -447,33 +438,38 @@ mod tests {
         assert!(reads < 100, "{reads}");
     }
 
-    /// Each new lock moves the last one behind the end of what was read.
+    /// An opening with large pieces is used again as it is. One whose pieces stayed small is not taken for such a one.
     #[rstest]
-    #[case::short(100, 40)]
-    #[case::long(20_000, 70)]
-    fn locks_that_come_do_not_lengthen_a_reading(#[case] standing: usize, #[case] most: usize) {
-        let mut new = 1_000_000;
-        let come = |list: &mut Vec<String>| {
-            new += 1;
-            list.insert(0, lock(new));
-        };
-        let by = Instant::now().checked_add(Duration::from_secs(60));
-        let (listing, reads) = read_while(list(standing, 0), by, come);
-        assert_eq!((listing.completeness, listing.flocks), (Completeness::Whole, vec![held()]));
-        assert!(reads <= most, "{reads}");
-    }
-
-    /// An opening with large pieces is used again as it is.
-    #[test]
-    fn an_opening_is_widened_once() {
-        let (mut is_wide, mut kernel) = (false, Kernel::of(list(2000, 2000), |_| ()));
+    #[case::large(PIECE_BYTES)]
+    #[case::small(PAGE_BYTES)]
+    fn an_opening_is_widened_once(#[case] most_room: usize) {
+        let mut kernel = Kernel { most_room, ..Kernel::of(list(2000, 2000), |_| ()) };
+        let mut room = PAGE_BYTES;
         let mut reads = [0; 2];
         for reads in &mut reads {
-            assert_eq!(read(&mut kernel, &mut is_wide, None).unwrap().flocks, [held()]);
+            assert_eq!(read(&mut kernel, &mut room, None).unwrap().flocks, [held()]);
             *reads = std::mem::take(&mut kernel.reads);
         }
-        assert_eq!(kernel.widened, 1);
-        assert!(reads[1] < 10 && reads[1] < reads[0], "{reads:?}");
+        let is_wide = most_room == PIECE_BYTES;
+        assert_eq!((room, kernel.widened), (most_room, if is_wide { 1 } else { 2 }));
+        assert_eq!(reads[1] < 10, is_wide, "{reads:?}");
+    }
+
+    /// Where the pieces stay small, a page is not the list, however the locks behind it move.
+    #[test]
+    fn a_page_is_not_the_list() {
+        let (whole, mut piece) = (list(300, 20), 0);
+        let hide = |list: &mut Vec<String>| {
+            list.clone_from(&whole);
+            if piece < 20 && piece % 2 == 1 {
+                list.drain(..280);
+            }
+            list[0] = lock(1000 + piece);
+            piece += 1;
+        };
+        let mut kernel = Kernel { most_room: PAGE_BYTES, ..Kernel::of(whole.clone(), hide) };
+        let listing = read(&mut kernel, &mut PAGE_BYTES.clone(), None).unwrap();
+        assert_eq!(listing.flocks, [held()]);
     }
 
     /// Locks that come and go in step with the readings, and a machine on which each piece takes long.
@@ -527,7 +523,9 @@ mod tests {
             Ok(rest.len())
         }
 
-        fn widen(&mut self) {}
+        fn widen(&mut self) -> usize {
+            PAGE_BYTES
+        }
     }
 
     /// A read that a signal interrupts is repeated.
@@ -538,7 +536,7 @@ mod tests {
         #[case] kind: io::ErrorKind,
         #[case] error: Option<io::ErrorKind>,
     ) {
-        match read(&mut Failing(Some(kind)), &mut false, None) {
+        match read(&mut Failing(Some(kind)), &mut PAGE_BYTES.clone(), None) {
             Ok(listing) => {
                 assert_eq!((error, listing.flocks), (None, vec![held()]));
             }

@@ -23,13 +23,16 @@ const WAITERS: usize = 700;
 /// The size of a thread's stack in bytes: the thread makes one system call.
 const STACK: usize = 16 << 10;
 
+/// With fewer, the buffer may stay smaller.
+const LEAST_WAITERS: usize = 480;
+
 /// A position beyond the end of any list.
 const FAR: u64 = 1 << 40;
 
-/// Makes the buffer of this opening grow, as far as threads and descriptors allow.
+/// Makes the buffer of this opening grow to 256 KiB.
 ///
 /// # Errors
-/// An error of the system, for the list or the lock that is waited for.
+/// Threads or descriptors are too few, or an error of the system, for the list or the lock that is waited for.
 pub fn widen(list: &File) -> io::Result<()> {
     let file = File::from(memfd_create("lfpd-locks", MemfdFlags::CLOEXEC)?);
     // A lock belongs to an opening.
@@ -48,6 +51,7 @@ pub fn widen(list: &File) -> io::Result<()> {
     };
     let threads: Vec<_> = (0..WAITERS.min(spare()? / 2)).map_while(|_| start()).collect();
     drop(comes);
+    let is_enough = threads.len() >= LEAST_WAITERS;
     // Until each thread is about to wait.
     let _: Result<(), _> = came.recv();
     // On the way to that position, the kernel prints every lock.
@@ -55,7 +59,8 @@ pub fn widen(list: &File) -> io::Result<()> {
     // The threads take the lock one after the other, and end.
     drop(held);
     threads.into_iter().for_each(|thread| drop(thread.join()));
-    printed.map(|_| ())
+    printed?;
+    if is_enough { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
 }
 
 /// The number of descriptors that this process may still open. Its other threads need some meanwhile.
