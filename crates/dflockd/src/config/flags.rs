@@ -136,7 +136,9 @@ pub(super) fn read(arguments: &[String]) -> Result<Option<Given>, ConfigError> {
             if let Some((_, why)) = ABSENT.iter().find(|(absent, _)| *absent == name) {
                 return Err(ConfigError::Value(format!("--{name}: {why}; leave it out")));
             }
-            return Err(ConfigError::Usage(format!("flag provided but not defined: -{name}")));
+            let tip = nearest(name).map(|it| format!("\ntip: a similar flag exists: --{it}"));
+            let message = format!("flag provided but not defined: -{name}");
+            return Err(ConfigError::Usage(message + &tip.unwrap_or_default()));
         };
         let value = match (flag.kind, value) {
             (_, Some(value)) => value,
@@ -153,6 +155,18 @@ pub(super) fn read(arguments: &[String]) -> Result<Option<Given>, ConfigError> {
         Some(word) => Err(ConfigError::Usage(format!("unexpected argument: {word}"))),
         None => Ok(Some(given)),
     }
+}
+
+/// The flag that a mistyped name may mean.
+fn nearest(name: &str) -> Option<&'static str> {
+    /// As many letters may be wrong.
+    const WRONG: usize = 2;
+    FLAGS
+        .iter()
+        .map(|flag| (strsim::damerau_levenshtein(flag.name, name), flag.name))
+        .filter(|(wrong, _)| *wrong <= WRONG)
+        .min()
+        .map(|(_, flag)| flag)
 }
 
 /// If an option is repeated, the last one counts, but each must be well-formed.
