@@ -1,6 +1,6 @@
 //! What fuzz targets start from, and variants of it, for ordinary tests.
 
-/// Each seed of `DIR/fuzz/corpus/NAME`, cut at up to 200 places, and with one bit flipped at as many.
+/// Each seed of `DIR/fuzz/corpus/NAME`, whole, cut at up to 200 places, and with one bit flipped at as many.
 pub fn corpus(dir: &str, name: &str) -> impl Iterator<Item = Vec<u8>> {
     let dir = format!("{dir}/fuzz/corpus/{name}");
     let files = std::fs::read_dir(&dir).expect(&dir);
@@ -18,5 +18,5 @@ fn variants(seed: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
         bytes[place] ^= 1 << (place % 8);
         bytes
     });
-    cuts.chain(flips)
+    cuts.chain(flips).chain([seed.to_vec()])
 }

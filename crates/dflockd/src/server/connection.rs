@@ -153,7 +153,7 @@ impl Connection {
     /// Serves frame after frame.
     async fn converse(&mut self) -> Result<Infallible, End> {
         loop {
-            // Nothing is received meanwhile, also if a request waits.
+            // Nothing is received meanwhile, not even while a request waits.
             let mut input = std::mem::take(&mut self.input);
             let (used, rest) = self.serve_frames(&input).await?;
             input.drain(..used);

@@ -107,7 +107,7 @@ fn waiters_that_vanish_leave_the_queue() {
     assert_eq!(holder.ask("r", "k", &token), "ok");
 }
 
-/// A waiter has sent more requests than the server reads ahead. The server sees the end of the connection behind them
+/// A waiter has sent many more requests. The server sees the end of the connection behind them
 /// all the same; if the client has only closed its sending side, all requests are answered.
 #[rstest]
 fn the_end_is_seen_behind_many_pipelined_requests(#[values(true, false)] leaves: bool) {

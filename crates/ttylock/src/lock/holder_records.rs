@@ -291,7 +291,8 @@ impl HolderRecords {
         };
         // In this order, because a release after the check also removes the record.
         for lock in files.iter().filter(|lock| !stands(lock)) {
-            self.sweep(&lock.name, lock.file);
+            // The file of a later lock may have the same number.
+            self.sweep_if(&lock.name, lock.file, |record| record.is_of(lock.at));
         }
         outcome
     }
@@ -323,8 +324,12 @@ impl HolderRecords {
     /// Forgets a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at this
     /// moment, and that record stays.
     pub(crate) fn sweep(&self, name: &Name, file: Identity) {
-        let found = self.directory().zip(self.of_file(name, file));
-        if let Some((handle, (name, text, _))) = found {
+        self.sweep_if(name, file, |_| true);
+    }
+
+    fn sweep_if(&self, name: &Name, file: Identity, is_it: impl Fn(&HolderRecord) -> bool) {
+        let found = self.of_file(name, file).filter(|(.., record)| is_it(record));
+        if let Some((handle, (name, text, _))) = self.directory().zip(found) {
             let _ = take_out(handle, &name, &text);
         }
     }

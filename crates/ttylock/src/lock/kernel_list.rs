@@ -2,9 +2,9 @@
 //!
 //! One `read(2)` returns about a page of locks, and the next one continues at a *position*: if locks before that
 //! position have vanished in between, others move below it and are not seen. A port that picocom holds would look free.
-//! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read three
-//! times, and a lock that any reading shows counts. If it is long, or two readings differ, it is read in larger pieces
-//! (`room.rs`), and most lists are then one piece. Services keep the opening with the large pieces.
+//! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read two
+//! or three times, and a lock that any reading shows counts. If it is long, or two readings differ, it is read in larger
+//! pieces (`room.rs`), and most lists are then one piece. Services keep the opening with the large pieces.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -233,11 +233,12 @@ impl Daemon {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
-    /// User and system time so far, in clock ticks.
+    /// User and system time so far, in clock ticks, with that of the leader if this server passes requests on to it.
     pub fn cpu_ticks(&self) -> u64 {
+        let of_leader = self.leader.as_ref().map_or(0, |leader| leader.cpu_ticks());
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        of_leader + fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     }
 }
 

@@ -165,7 +165,7 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
             .is_ok_and(|seen| seen.identity == judged.identity());
     if !is_ours {
         // On a busy machine, that process may take long to clear up after a lock that is gone.
-        return handover.is_some_and(|it| is_of_an_earlier_lock(state, own, &it));
+        return handover.is_some_and(|it| has_another_holder(state, own, &it));
     }
     let whole = match handover {
         Some(handover) if !has_come_to_its_end(state, own, &handover) => {
@@ -191,12 +191,12 @@ fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> bool 
             .is_some_and(|(_, record)| record.holder.pid == handover.to)
 }
 
-/// Whether the first file is not the one that was to be passed, and is on record. That record is written last, so the
-/// hand-over is complete, or given back, or a later holder has taken the name: no file of that lock is half passed.
-fn is_of_an_earlier_lock(state: &State, own: &Place, handover: &Handover) -> bool {
-    let Handover { giver, .. } = handover;
+/// Whether the first name is on record as the lock of a process that neither gives nor receives: it took the name after
+/// both were gone from it.
+fn has_another_holder(state: &State, own: &Place, handover: &Handover) -> bool {
+    let parties = [handover.giver.holder.pid, handover.to];
     first_on_record(state, own, handover).is_some_and(|(seen, record)| {
-        record.is_of(seen.modified) && (record.file, record.written) != (giver.file, giver.written)
+        record.is_of(seen.modified) && !parties.contains(&record.holder.pid)
     })
 }
 
@@ -230,7 +230,12 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
     }
     // Other programs may have removed files meanwhile.
     release::forget_gone(state, own, &giver.names);
-    whole && state.records.remember(&claimant, &files, |_| true).is_ok()
+    // A later holder may have taken the name, and has a record of its own then.
+    let stands = |lock: &Written| {
+        Status::of_name(&own.directory, lock.name.as_str())
+            .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
+    };
+    whole && state.records.remember(&claimant, &files, stands).is_ok()
 }
 
 /// `None` if the file belongs to neither: another process has removed it, or has put its own lock there.

@@ -174,7 +174,10 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
         let judged = match classification {
             Ok(None) => return None,
             Ok(Some((judged, _))) => judged,
-            Err(busy) => return came_to(is_living(), Err(not_released(state, file, busy))),
+            Err(busy) => {
+                let is_own = is_living() && !matches!(busy, Busy::Held(_));
+                return came_to(is_own, Err(not_released(state, file, busy)));
+            }
         };
         let seen = judged.status();
         match state.take_away(file, judged, is_contended && is_living()) {

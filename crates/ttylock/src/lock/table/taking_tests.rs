@@ -597,11 +597,11 @@ fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) 
     shared.assert_nothing_is_left();
 }
 
-/// A process that was killed during a PASS has left its note, and another process is at it. That is in the way of the lock
-/// that was to be passed. It is not in the way of the receiver's, or of a later holder's.
+/// A process that was killed during a PASS has left its note, and another process is at it. That is in the way of a lock of
+/// the giver or the receiver. It is not in the way of a later holder's.
 #[rstest]
 #[case::the_giver(0, Outcome::Busy)]
-#[case::the_receiver(1, Outcome::Done)]
+#[case::the_receiver(1, Outcome::Busy)]
 #[case::a_later_holder(2, Outcome::Done)]
 fn the_note_of_a_past_hand_over_stops_no_release(#[case] holder: usize, #[case] expected: Outcome) {
     let shared = Shared::new();
@@ -625,4 +625,31 @@ fn the_note_of_a_past_hand_over_stops_no_release(#[case] holder: usize, #[case] 
     rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
     assert_eq!(table.attempt_unlock(&asking, last()).outcome(), expected);
     assert_eq!(shared.lock_file().exists(), expected == Outcome::Busy);
+}
+
+/// A lock is given back to its giver, who gives it up to a program that knows no notes. The record of the next holder
+/// stays.
+#[test]
+fn a_lock_that_is_taken_while_the_last_is_given_back_keeps_its_record() {
+    let shared = Shared::new();
+    let (mut table, mut second) = (shared.service(), shared.service());
+    for table in [&mut table, &mut second] {
+        let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+        table.state.flocks = Flocks::answering([Some(listing)]);
+    }
+    let processes = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
+    let [giver, receiver, later] = processes.each_ref().map(Sleeper::pid);
+    assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
+    let record = shared.0.path().join("state/LCK..ttyS0");
+    let text = std::fs::read_link(&record).unwrap();
+    let note = shared.0.path().join("state/pass.LCK..ttyS0");
+    std::fs::write(&note, format!("to={receiver} {}", text.to_str().unwrap())).unwrap();
+    let lock = shared.lock_file();
+    meanwhile::at(Moment::BeforeRecord, move || {
+        std::fs::remove_file(lock).unwrap();
+        assert_eq!(second.lock(&request(later)).outcome(), Outcome::Done);
+    });
+    assert_eq!(table.unlock(&request(receiver)).outcome(), Outcome::Busy);
+    let text = std::fs::read_link(&record).unwrap();
+    assert!(text.to_str().unwrap().contains(&format!("pid={later} ")), "{text:?}");
 }
