@@ -377,7 +377,7 @@ fn sigterm_loses_no_unlock(#[case] way: Way, #[case] before: &str) {
     daemon.signal(Signal::SIGSTOP);
     let unlocks = |first| ports(first).map(|port| format!("unlock {port}\n")).collect::<String>();
     leaving.say(&(before.repeat(1000) + &unlocks(1)));
-    drop(leaving);
+    leaving.leave();
     staying.say(&unlocks(5));
     daemon.signal(Signal::SIGTERM);
     daemon.signal(Signal::SIGCONT);

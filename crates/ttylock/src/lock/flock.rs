@@ -123,6 +123,11 @@ impl Flocks {
         self.holders(&node, since.checked_add(GOOD_FOR).unwrap_or(since))
     }
 
+    /// The list, read by this process itself until that moment at the latest; an empty one if it cannot be read.
+    pub(super) fn listing(&mut self, by: Instant) -> Listing {
+        read_list(&mut self.kept, Some(by)).unwrap_or_default()
+    }
+
     /// A reading by this process itself ends at that moment at the latest, complete or not.
     pub(super) fn end_by(&mut self, by: Option<Instant>) {
         self.by = by;

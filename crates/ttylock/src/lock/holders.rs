@@ -14,8 +14,8 @@ pub use super::holder::{Holder, Scheme, Standing, held_by};
 pub use super::open::has_open;
 
 use super::exclusive::{Closing, Duplicate};
-use super::flock::{self, Completeness, FlockHolder};
-use super::kernel_list::{Listing, read_list};
+use super::flock::{self, Completeness, FlockHolder, Flocks};
+use super::kernel_list::Listing;
 use super::names;
 use super::open::{LOOKS, openers};
 use crate::device::name::DeviceName;
@@ -145,14 +145,18 @@ fn is_serial(name: &str) -> bool {
 
 /// Holders by flock of the devices, from one reading of the kernel's list, and programs that merely have one of them
 /// open, from one search. Both end at that moment at the latest. Also returns whether they came to their ends.
-pub(super) fn without_lock_files(devices: &[(String, Node)], by: Instant) -> (Vec<Holder>, bool) {
+pub(super) fn without_lock_files(
+    devices: &[(String, Node)],
+    flocks: &mut Flocks,
+    by: Instant,
+) -> (Vec<Holder>, bool) {
     if devices.is_empty() {
         return (Vec::new(), true);
     }
     let nodes: Vec<Node> = devices.iter().map(|(_, node)| *node).collect();
     // The processes first: their number is bounded, that of the locks is not.
     let openers = openers(&nodes, LOOKS, Some(by));
-    let listing = read_list(&mut None, Some(by)).unwrap_or_default();
+    let listing = flocks.listing(by);
     let is_whole = listing.completeness == Completeness::Whole;
     let by_flock = |(number, (name, node)): (usize, &(String, Node))| {
         by_flock(name, node, &listing, openers.opener(number, None).is_some())

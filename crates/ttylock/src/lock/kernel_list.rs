@@ -201,7 +201,11 @@ fn read(source: &mut impl Source, room: &mut usize, by: Option<Instant>) -> io::
                 let completeness = Completeness::Partial(owner_of_most(&list));
                 return Ok(Listing { completeness, ..listing });
             }
-            Extent::Cut => (number, number),
+            Extent::Cut => {
+                // The kernel's buffer may be too large to be kept.
+                *room = PAGE_BYTES;
+                (number, number)
+            }
         };
         number += 1;
         agreeing = if differs { 1 } else { agreeing + 1 };

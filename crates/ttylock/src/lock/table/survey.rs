@@ -44,7 +44,7 @@ pub(super) fn surveys(
         None => Some(all_lock_files(state, &serial, by)),
     };
     let mut surveys: Vec<Option<Survey>> = questions.iter().map(with_lock_files).collect();
-    let (others, is_complete) = holders::without_lock_files(&nodes, by);
+    let (others, is_complete) = holders::without_lock_files(&nodes, &mut state.flocks, by);
     for survey in surveys.iter_mut().flatten() {
         let is_asked = |device: &str| match &survey.port {
             Some(port) => device == port,

@@ -645,6 +645,8 @@ fn a_lock_that_is_taken_while_the_last_is_given_back_keeps_its_record() {
     let note = shared.0.path().join("state/pass.LCK..ttyS0");
     std::fs::write(&note, format!("to={receiver} {}", text.to_str().unwrap())).unwrap();
     let lock = shared.lock_file();
+    // No later file is this one.
+    let _given = File::open(&lock).unwrap();
     meanwhile::at(Moment::BeforeRecord, move || {
         std::fs::remove_file(lock).unwrap();
         assert_eq!(second.lock(&request(later)).outcome(), Outcome::Done);
