@@ -126,7 +126,8 @@ pub(super) fn read_list(kept: &mut Option<File>, by: Option<Instant>) -> io::Res
     let mut room = if kept.is_some() { PIECE_BYTES } else { PAGE_BYTES };
     let opening = kept.take().map_or_else(|| File::open(LIST), Ok);
     let mut listing = match opening.and_then(|mut list| {
-        let listing = read(&mut list, &mut room, by)?;
+        let limit = by.or_else(|| Instant::now().checked_add(LOCK_SEARCH));
+        let listing = read(&mut list, &mut room, limit, by.is_none())?;
         // One lock with many waiters may have made the kernel's buffer larger than any list that is read.
         if room == PIECE_BYTES && listing.completeness == Completeness::Whole {
             *kept = Some(list);
@@ -170,10 +171,14 @@ impl Source for File {
 }
 
 /// Reads the list several times. A reading that takes too long is the last one, and counts only as an addition to an
-/// earlier one that came to its end. `room` is the size of the kernel's buffer.
-fn read(source: &mut impl Source, room: &mut usize, by: Option<Instant>) -> io::Result<Listing> {
+/// earlier one that came to its end. `room` is the size of the kernel's buffer. A patient caller waits for larger pieces.
+fn read(
+    source: &mut impl Source,
+    room: &mut usize,
+    mut limit: Option<Instant>,
+    is_patient: bool,
+) -> io::Result<Listing> {
     let (mut listing, mut before, mut began) = (Listing::default(), String::new(), Instant::now());
-    let mut limit = by.or_else(|| began.checked_add(LOCK_SEARCH));
     let (mut number, mut agreeing) = (0, 0);
     let mut most = if *room == PIECE_BYTES { LIST_BYTES } else { LONG_BYTES };
     loop {
@@ -182,15 +187,15 @@ fn read(source: &mut impl Source, room: &mut usize, by: Option<Instant>) -> io::
         let differs = number > 0 && list != before;
         let needs_room = match extent {
             Extent::OnePiece => false,
-            // For one who may not wait long, the pieces are made larger only if they must be.
-            Extent::Pieces => differs && by.is_none(),
+            Extent::Pieces => differs && is_patient,
             Extent::Cut => limit.is_none_or(|limit| Instant::now() < limit),
         };
         if needs_room && most < LIST_BYTES {
             (*room, most) = (source.widen(), LIST_BYTES);
             (number, agreeing, began) = (0, 0, Instant::now());
             // On a busy machine, that may have taken nearly all the time.
-            limit = limit.max(by.is_none().then(|| began.checked_add(AGAIN_WITHIN)).flatten());
+            let least = began.checked_add(AGAIN_WITHIN).filter(|_| is_patient);
+            limit = limit.map(|limit| least.map_or(limit, |least| limit.max(least)));
             continue;
         }
         let (least, enough) = match extent {
@@ -358,7 +363,7 @@ mod tests {
         meanwhile: impl FnMut(&mut Vec<String>),
     ) -> (Listing, usize) {
         let mut kernel = Kernel::of(list, meanwhile);
-        (read(&mut kernel, &mut PAGE_BYTES.clone(), by).unwrap(), kernel.reads)
+        (read(&mut kernel, &mut PAGE_BYTES.clone(), by, by.is_none()).unwrap(), kernel.reads)
     }
 
     #[rstest]
@@ -451,7 +456,7 @@ mod tests {
         let mut room = PAGE_BYTES;
         let mut reads = [0; 2];
         for reads in &mut reads {
-            assert_eq!(read(&mut kernel, &mut room, None).unwrap().flocks, [held()]);
+            assert_eq!(read(&mut kernel, &mut room, None, true).unwrap().flocks, [held()]);
             *reads = std::mem::take(&mut kernel.reads);
         }
         let is_wide = most_room == PIECE_BYTES;
@@ -472,7 +477,7 @@ mod tests {
             piece += 1;
         };
         let mut kernel = Kernel { most_room: PAGE_BYTES, ..Kernel::of(whole.clone(), hide) };
-        let listing = read(&mut kernel, &mut PAGE_BYTES.clone(), None).unwrap();
+        let listing = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap();
         assert_eq!(listing.flocks, [held()]);
     }
 
@@ -540,7 +545,7 @@ mod tests {
         #[case] kind: io::ErrorKind,
         #[case] error: Option<io::ErrorKind>,
     ) {
-        match read(&mut Failing(Some(kind)), &mut PAGE_BYTES.clone(), None) {
+        match read(&mut Failing(Some(kind)), &mut PAGE_BYTES.clone(), None, true) {
             Ok(listing) => {
                 assert_eq!((error, listing.flocks), (None, vec![held()]));
             }
