@@ -107,8 +107,8 @@ fn waiters_that_vanish_leave_the_queue() {
     assert_eq!(holder.ask("r", "k", &token), "ok");
 }
 
-/// A waiter has sent many more requests. The server sees the end of the connection behind them
-/// all the same; if the client has only closed its sending side, all requests are answered.
+/// A client has sent many requests behind one that waits. The server sees the end of the connection behind them all the
+/// same; if the client has only closed its sending side, all requests are answered.
 #[rstest]
 fn the_end_is_seen_behind_many_pipelined_requests(#[values(true, false)] leaves: bool) {
     let daemon = Daemon::start(&[]);

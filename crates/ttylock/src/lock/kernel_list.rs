@@ -194,8 +194,10 @@ fn read(
             (*room, most) = (source.widen(), LIST_BYTES);
             (number, agreeing, began) = (0, 0, Instant::now());
             // On a busy machine, that may have taken nearly all the time.
-            let least = began.checked_add(AGAIN_WITHIN).filter(|_| is_patient);
-            limit = limit.map(|limit| least.map_or(limit, |least| limit.max(least)));
+            if is_patient {
+                let least = began.checked_add(AGAIN_WITHIN);
+                limit = limit.zip(least).map(|(limit, least)| limit.max(least));
+            }
             continue;
         }
         let (least, enough) = match extent {

@@ -29,7 +29,7 @@ const LEAST_WAITERS: usize = 480;
 /// A read of more than so many bytes shows that the buffer has grown enough: it doubles.
 const GROWN_BYTES: usize = 128 << 10;
 
-/// The threads of two at a time may be too many for the service.
+/// Two calls at a time may need more threads than the service may have.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A position beyond the end of any list.

@@ -61,7 +61,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     match outcome(&files) {
         Ok(()) => Ok(unlocked(state, device, pid)),
         Err(stop) => {
-            // Why a file of its own is still there has been said.
+            // An event already says why a file of its own is still there.
             if stop == Stop::Busy(None) && !files.iter().any(|it| it.is_own) {
                 state.say(Weight::Info, format!("{device} is not pid {pid}'s to unlock"));
             }
