@@ -165,7 +165,7 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
             .is_ok_and(|seen| seen.identity == judged.identity());
     if !is_ours {
         // On a busy machine, that process may take long to clear up after a lock that is gone.
-        return handover.is_some_and(|it| has_another_holder(state, own, &it));
+        return handover.is_some_and(|it| has_another_holder(own, &it));
     }
     let whole = match handover {
         Some(handover) if !has_come_to_its_end(state, own, &handover) => {
@@ -186,30 +186,18 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
 
 /// Whether the lock of the first name is on record as the receiver's.
 fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> bool {
-    handover.giver.names.is_empty()
-        || first_on_record(state, own, handover)
-            .is_some_and(|(_, record)| record.holder.pid == handover.to)
+    let Some(first) = handover.giver.names.first() else { return true };
+    let record_of = |seen: Status| state.records.of_file(first, seen.identity);
+    let record = Status::of_name(&own.directory, first.as_str()).ok().and_then(record_of);
+    record.is_some_and(|(.., record)| record.holder.pid == handover.to)
 }
 
-/// Whether the first name is on record as the lock of a process that neither gives nor receives: it took the name after
-/// both were gone from it.
-fn has_another_holder(state: &State, own: &Place, handover: &Handover) -> bool {
-    let parties = [handover.giver.holder.pid, handover.to];
-    first_on_record(state, own, handover).is_some_and(|(seen, record)| {
-        record.is_of(seen.modified) && !parties.contains(&record.holder.pid)
-    })
-}
-
-/// The file that has the first name now, and its record.
-fn first_on_record(
-    state: &State,
-    own: &Place,
-    handover: &Handover,
-) -> Option<(Status, HolderRecord)> {
-    let first = handover.giver.names.first()?;
-    let seen = Status::of_name(&own.directory, first.as_str()).ok()?;
-    let (.., record) = state.records.of_file(first, seen.identity)?;
-    Some((seen, record))
+/// Whether the first file names a process that neither gives nor receives: it took the name after both were gone from
+/// it. It may have no record, if a program that knows none made the file.
+fn has_another_holder(own: &Place, handover: &Handover) -> bool {
+    let Some(first) = handover.giver.names.first() else { return false };
+    let Ok(Found::File(judged)) = own.file(first).read() else { return false };
+    pid_in(&judged).is_some_and(|pid| ![handover.giver.holder.pid, handover.to].contains(&pid))
 }
 
 /// Returns whether every file is the giver's again, and recorded.
