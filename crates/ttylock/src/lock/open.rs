@@ -55,7 +55,9 @@ fn is_lack_of_room(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub(super) struct Descriptors {
     links: Dir,
-    /// None was found yet.
+    /// Nothing was listed yet, not even the directory itself.
+    is_empty: bool,
+    /// No descriptor was found yet.
     is_bare: bool,
     /// The thread with the descriptors, if the first one has ended.
     pub(super) thread: Option<i32>,
@@ -75,7 +77,7 @@ impl Descriptors {
         let path = format!("/proc/{pid}/fd");
         let directory = openat(CWD, Path::new(&path), DIRECTORY, Mode::empty())?;
         let (links, left) = (Dir::new(directory)?, DESCRIPTORS_OF_A_PROCESS);
-        Ok(Self { links, is_bare: true, thread: None, is_complete: true, left })
+        Ok(Self { links, is_empty: true, is_bare: true, thread: None, is_complete: true, left })
     }
 
     /// The number of the next descriptor by which the process has a device open; `None` if there is no further one.
@@ -143,6 +145,10 @@ impl Iterator for Descriptors {
             let link = match self.links.read() {
                 Some(Ok(link)) => link,
                 Some(Err(errno)) => return Some(Err(errno.into())),
+                // The directory of a process that has ended does not list itself. Its threads cannot be looked for: if
+                // anybody has looked at it since it ended, it is root's. (Source: `proc_readfd_common` in the kernel's
+                // fs/proc/fd.c, `task_dump_owner` in fs/proc/base.c.)
+                None if self.is_empty => return None,
                 None if std::mem::take(&mut self.is_bare) => {
                     match self.links.fd().map_err(io::Error::from).and_then(of_another_thread) {
                         Ok(other) => {
@@ -156,6 +162,7 @@ impl Iterator for Descriptors {
                 }
                 None => return None,
             };
+            self.is_empty = false;
             if let Some(number) = number(link.file_name()) {
                 self.is_bare = false;
                 return Some(self.look_through(link.file_name()).map(|seen| (number, seen)));
@@ -318,6 +325,7 @@ mod tests {
     use std::process::Command;
 
     use rstest::rstest;
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
 
     use super::*;
 
@@ -377,13 +385,19 @@ mod tests {
         assert_eq!([has_gone(&error), is_lack_of_room(&error)], why);
     }
 
-    #[test]
-    fn a_process_that_has_ended_has_nothing_open() {
+    /// Also for an ordinary user, if somebody has looked at the process between its end and its parent's wait(2).
+    #[rstest]
+    fn a_process_that_has_ended_has_nothing_open(#[values(false, true)] is_looked_at: bool) {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::new(child.id().into()).unwrap();
         let node = node_of(&tempfile::tempfile().unwrap());
         let mut found = Descriptors::of(pid).unwrap();
         child.kill().unwrap();
+        if is_looked_at {
+            let zombie = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(rustix::process::Pid::from_child(&child)), zombie).unwrap();
+            fs::metadata(format!("/proc/{pid}/fd")).unwrap();
+        }
         child.wait().unwrap();
         assert_eq!(found.next_of(&node).unwrap(), None);
         assert!(has_gone(&Descriptors::of(pid).unwrap_err()));
