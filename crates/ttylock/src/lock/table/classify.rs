@@ -74,7 +74,7 @@ impl State {
         };
         let (mut judged, _) = self.classify(file.name, judged)?;
         // Until one process has a lock that is being passed completely, none of its files is removed.
-        if file.place.role == Role::Written && !handover::settle(self, file) {
+        if file.place.role == Role::Written && !handover::settle(self, file, None) {
             return Err(self.contended(file.place, Some(judged.status())));
         }
         // Our own `flock(2)` must not count as that of another process.

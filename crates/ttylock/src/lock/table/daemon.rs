@@ -78,7 +78,7 @@ fn watch_all(own: &Place, state: &mut State) {
     for name in own.lock_names() {
         let file = own.file(&name);
         // Our flock(2) would prevent a process that passes the lock from finishing.
-        let whole = handover::settle(state, file);
+        let whole = handover::settle(state, file, None);
         match state.examine(file) {
             Err(Busy::Held(who)) => {
                 let Ok(Found::File(judged)) = file.read() else { continue };

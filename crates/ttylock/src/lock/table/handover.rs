@@ -7,6 +7,7 @@
 
 use std::time::SystemTime;
 
+use pidlockfile::process::lives;
 use pidlockfile::{Attempt, Claim, Directory, Found, Name, Pid, Published, Status};
 
 use super::classify::pid_in;
@@ -57,6 +58,11 @@ impl Handover {
         let (to, giver) = text.strip_prefix("to=")?.split_once(' ')?;
         let to = Pid::parse(to.as_bytes()).ok()?;
         Some(Self { giver: HolderRecord::from_text(giver)?, to })
+    }
+
+    /// Whether a process of this number gives or receives. A file of any other is not half passed.
+    fn concerns(&self, pid: Pid) -> bool {
+        [self.giver.holder.pid, self.to].contains(&pid)
     }
 }
 
@@ -110,14 +116,15 @@ pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[T
     }
 }
 
-/// Gives back a lock of this name that a process began to pass and did not finish. Returns whether no hand-over
-/// is left: a half passed lock must not be released or passed.
-pub(super) fn settle(state: &mut State, LockFile { place, name }: LockFile<'_>) -> bool {
-    let first = state.records.read(name).and_then(|record| record.names.into_iter().next());
-    let first = first.filter(|first| first != name);
+/// Gives back a lock of this name that a process began to pass and did not finish. Returns whether no hand-over is left
+/// that concerns the process that asks or, if that does not matter, the one that the file names: a half passed lock must
+/// not be broken, released or passed.
+pub(super) fn settle(state: &mut State, file: LockFile<'_>, asking: Option<Pid>) -> bool {
+    let first = state.records.read(file.name).and_then(|record| record.names.into_iter().next());
+    let first = first.filter(|first| first != file.name);
     // All notes are tried, even if one cannot be settled.
-    let named = settle_note(state, place, name);
-    first.is_none_or(|first| settle_note(state, place, &first)) && named
+    let named = settle_note(state, file, file.name, asking);
+    first.is_none_or(|first| settle_note(state, file, &first, asking)) && named
 }
 
 /// The same for all names of a device.
@@ -128,9 +135,10 @@ pub(super) fn settle_each<'n>(
     state: &mut State,
     own: &Place,
     names: impl IntoIterator<Item = &'n Name>,
+    asking: Option<Pid>,
 ) -> Result<(), Stop> {
     let mut files = names.into_iter().map(|name| own.file(name));
-    let unsettled = files.find(|file| !settle(state, *file));
+    let unsettled = files.find(|file| !settle(state, *file, asking));
     unsettled.map_or(Ok(()), |file| Err(state.stop_contended(file, None)))
 }
 
@@ -144,12 +152,17 @@ pub(super) fn settle_all(state: &mut State, own: &Place) {
     let names = directory.names().unwrap_or_default();
     let firsts = names.iter().filter_map(|name| Name::new(name.as_str().strip_prefix(NOTE)?));
     for first in firsts.take(NOTES) {
-        settle_note(state, own, &first);
+        settle_note(state, own.file(&first), &first, None);
     }
 }
 
-/// The same for a lock with this first name.
-pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool {
+/// The same for a file of a lock with this first name.
+pub(super) fn settle_note(
+    state: &mut State,
+    file: LockFile<'_>,
+    first: &Name,
+    asking: Option<Pid>,
+) -> bool {
     let Some((directory, note)) = state.records.directory().zip(note_of(first)) else {
         return true;
     };
@@ -165,8 +178,10 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
             .is_ok_and(|seen| seen.identity == judged.identity());
     if !is_ours {
         // On a busy machine, that process may take long to clear up after a lock that is gone.
-        return handover.is_some_and(|it| has_another_holder(own, &it));
+        let concerned = asking.or_else(|| named_by(file));
+        return handover.zip(concerned).is_some_and(|(it, pid)| !it.concerns(pid));
     }
+    let own = file.place;
     let whole = match handover {
         Some(handover) if !has_come_to_its_end(state, own, &handover) => {
             let (from, to) = (handover.giver.holder.pid, handover.to);
@@ -187,27 +202,24 @@ pub(super) fn settle_note(state: &mut State, own: &Place, first: &Name) -> bool 
 /// Whether the lock of the first name is on record as the receiver's.
 fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> bool {
     let Some(first) = handover.giver.names.first() else { return true };
-    let record_of = |seen: Status| state.records.of_file(first, seen.identity);
-    let record = Status::of_name(&own.directory, first.as_str()).ok().and_then(record_of);
-    record.is_some_and(|(.., record)| record.holder.pid == handover.to)
+    let Ok(Found::File(judged)) = own.file(first).read() else { return false };
+    state.record_of(first, &judged).is_some_and(|record| record.holder.pid == handover.to)
 }
 
-/// Whether the first file names a process that neither gives nor receives: it took the name after both were gone from
-/// it. It may have no record, if a program that knows none made the file.
-fn has_another_holder(own: &Place, handover: &Handover) -> bool {
-    let Some(first) = handover.giver.names.first() else { return false };
-    let Ok(Found::File(judged)) = own.file(first).read() else { return false };
-    pid_in(&judged).is_some_and(|pid| ![handover.giver.holder.pid, handover.to].contains(&pid))
+/// The process that a file names.
+fn named_by(file: LockFile<'_>) -> Option<Pid> {
+    let Ok(Found::File(judged)) = file.read() else { return None };
+    pid_in(&judged)
 }
 
 /// Returns whether every file is the giver's again, and recorded.
 fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
     let Handover { giver, to } = handover;
     let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
-    let mut files = Vec::new();
+    let (mut files, mut given) = (Vec::new(), Vec::new());
     let mut whole = true;
     for name in &giver.names {
-        match give_one_back(state, own.file(name), &claimant, *to) {
+        match give_one_back(state, own.file(name), &claimant, *to, &mut given) {
             Ok(file) => files.extend(file),
             Err(why) => {
                 whole = false;
@@ -216,22 +228,32 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
             }
         }
     }
-    // Other programs may have removed files meanwhile.
-    release::forget_gone(state, own, &giver.names);
     // A later holder may have taken the name, and has a record of its own then.
     let stands = |lock: &Written| {
         Status::of_name(&own.directory, lock.name.as_str())
             .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
     };
-    whole && state.records.remember(&claimant, &files, stands).is_ok()
+    let whole = whole && state.records.remember(&claimant, &files, stands).is_ok();
+    if whole {
+        // Other programs may have removed files meanwhile. Until then, each record leads to the note.
+        release::forget_gone(state, own, &giver.names);
+    }
+    // A lock of another pid namespace has a daemon of its own.
+    let room = if state.is_elsewhere(&claimant.who) { 0 } else { KEPT_WITHOUT_DEVICE };
+    for (name, published) in given {
+        state.keep(&name, &claimant, published, room);
+    }
+    whole
 }
 
-/// `None` if the file belongs to neither: another process has removed it, or has put its own lock there.
+/// `None` if the file belongs to neither: another process has removed it, or has put its own lock there. A new file is
+/// among the `given`, and held by `flock(2)` until it is recorded.
 fn give_one_back(
     state: &mut State,
     file: LockFile<'_>,
     giver: &Claimant,
     to: Pid,
+    given: &mut Vec<Taken>,
 ) -> Result<Option<Written>, String> {
     let (LockFile { place, name }, from) = (file, giver.who.pid);
     let content = state.layout.dialect.content.write(from);
@@ -252,22 +274,26 @@ fn give_one_back(
                 return Err("another process keeps it locked".to_owned());
             }
         }
-        // Its maker held it until it was recorded: without a record, its number is of a process here.
-        let Some(who) = state.holder_of(name, &judged) else { return Ok(None) };
-        if pid == from {
-            return Ok((who == giver.who).then(|| Written {
-                name: name.clone(),
-                file: identity,
-                at,
-            }));
-        }
-        if who.is_elsewhere(&giver.who.here) {
+        // Its maker held it until it was recorded, or was killed during the hand-over.
+        let is_of_the_hand_over = match state.record_of(name, &judged) {
+            Some(record) if pid == from => record.holder == giver.who,
+            Some(record) => !record.holder.is_elsewhere(&giver.who.here),
+            None if state.is_elsewhere(&giver.who) && lives(pid) => {
+                return Err(format!("a process here has the number {pid}, too"));
+            }
+            None if state.is_elsewhere(&giver.who) => true,
+            None => pid == to || state.machine.identify(pid) == giver.who,
+        };
+        if !is_of_the_hand_over {
             return Ok(None);
+        }
+        if pid == from {
+            return Ok(Some(Written { name: name.clone(), file: identity, at }));
         }
         match place.directory.replace(name, judged, &claim(&content)) {
             Ok(Attempt::Done(published)) => {
                 let written = Written::of(name, &published);
-                state.keep(name, giver, published, KEPT_WITHOUT_DEVICE);
+                given.push((name.clone(), published));
                 return Ok(Some(written));
             }
             Ok(Attempt::Changed | Attempt::Contended) => {}

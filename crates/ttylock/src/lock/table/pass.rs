@@ -36,7 +36,7 @@ pub(super) fn pass(
     for name in state.names_written(&lock_names.written, *from) {
         lock_names.write_too(name);
     }
-    handover::settle_each(state, own, &lock_names.written)?;
+    handover::settle_each(state, own, &lock_names.written, None)?;
     let held = held(state, own, &lock_names.written, pass)?;
     let giver = Claimant::of(&mut state.machine, *from);
     let begun = handover::begin(state, pass, &giver, &held)?;

@@ -39,7 +39,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     for name in written {
         lock_names.write_too(name);
     }
-    handover::settle_each(state, own, &lock_names.written)?;
+    handover::settle_each(state, own, &lock_names.written, Some(pid))?;
     // The files that were not removed are examined again.
     files.retain(|it| it.removal.is_ok());
     // In the reverse order of taking: a process that meets the first name still finds it held.
@@ -119,8 +119,8 @@ pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
 /// Releases the files that were written for this process. If all of them can be removed, no other file is
 /// searched.
 fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -> Vec<Released> {
-    let first = written.first();
-    if first.is_some_and(|first| !handover::settle_note(state, own, first)) {
+    let first = written.first().map(|name| own.file(name));
+    if first.is_some_and(|it| !handover::settle_note(state, it, it.name, Some(pid))) {
         // It is reported when all names of the device have been tried.
         return Vec::new();
     }

@@ -218,7 +218,7 @@ fn take_one(state: &mut State, file: LockFile<'_>, claim: &Claim<'_>) -> Result<
     for _ in 0..ATTEMPTS {
         match place.directory.publish(name, claim) {
             Ok(Some(published)) => return Ok(published),
-            Ok(None) => handover::settle_each(state, place, [name])?,
+            Ok(None) => handover::settle_each(state, place, [name], None)?,
             Err(error) => return Err(not_taken(state, file, &error)),
         }
         let examined = state.examine(file).map_err(|busy| state.busy(file, busy))?;

@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 use std::fs::{File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::channel;
@@ -62,6 +63,11 @@ impl Shared {
 
     fn lock_file(&self) -> PathBuf {
         self.0.path().join("lock/LCK..ttyS0")
+    }
+
+    /// The process that the lock names.
+    fn named(&self) -> String {
+        std::fs::read_to_string(self.lock_file()).unwrap().trim().to_owned()
     }
 
     fn assert_nothing_is_left(&self) {
@@ -663,4 +669,129 @@ fn a_lock_that_is_taken_while_the_last_is_given_back_keeps_its_record() {
     assert_eq!(table.unlock(&request(receiver)).outcome(), Outcome::Busy);
     let text = std::fs::read_link(&record).unwrap();
     assert!(text.to_str().unwrap().contains(&format!("pid={later} ")), "{text:?}");
+}
+
+/// A process is killed during a PASS, before the files of the receiver are recorded. Returns the receiver.
+fn kill_during_pass(mut table: Table, from: Pid) -> Sleeper {
+    let receiver = Sleeper::new();
+    let pass = Pass { device: request(from).device, from, to: receiver.pid() };
+    meanwhile::at(Moment::BeforeRecord, || panic!("killed"));
+    let pass = AssertUnwindSafe(|| table.attempt_pass(&pass, None, last()));
+    assert!(std::panic::catch_unwind(pass).is_err());
+    receiver
+}
+
+/// In another pid namespace, the number of the receiver means nothing. The lock is the giver's, and is given back from
+/// there, too. While a process there has the number, the file may be the lock of that process.
+#[test]
+fn a_half_passed_lock_of_another_pid_namespace_is_not_broken() {
+    let shared = Shared::new();
+    let (mut elsewhere, mut here) = (shared.elsewhere(), shared.here());
+    let [giver, asking] = [Sleeper::new(), Sleeper::new()];
+    assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    let receiver = kill_during_pass(elsewhere, giver.pid());
+    let to = receiver.pid();
+    assert_eq!(here.lock(&request(asking.pid())).outcome(), Outcome::Busy);
+    assert_eq!(shared.named(), to.to_string());
+    drop(receiver);
+    assert_eq!(here.lock(&request(asking.pid())).outcome(), Outcome::Busy);
+    assert_eq!(shared.named(), giver.pid().to_string());
+    drop(giver);
+    assert_eq!(here.lock(&request(asking.pid())).outcome(), Outcome::Busy);
+    assert!(!shared.0.path().join("state/pass.LCK..ttyS0").exists());
+}
+
+/// One process is about to give a half passed lock back. Meanwhile, a program that knows no notes has taken the first
+/// name, because the receiver has ended. The release of that program leaves the other names to the giver.
+#[test]
+fn a_release_that_passes_by_a_note_leaves_the_files_of_the_giver() {
+    let shared = Shared::new();
+    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
+    let [giver, later, asking] = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
+    let mut table = shared.service();
+    assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    drop(kill_during_pass(shared.service(), giver.pid()));
+    std::fs::remove_file(shared.lock_file()).unwrap();
+    std::fs::write(shared.lock_file(), format!("{:>10}\n", later.pid())).unwrap();
+    let settling = flocked(&shared.0.path().join("state/pass.LCK..ttyS0"));
+    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(listing)]);
+    let unlocked = table.attempt_unlock(&request(later.pid()), last());
+    assert_eq!((unlocked.outcome(), shared.lock_file().exists()), (Outcome::Done, false));
+    drop(settling);
+    let answer = table.attempt_lock(&request(asking.pid()), None, last());
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+}
+
+/// What was recorded of an earlier lock of the receiver, whose file had the same number, is not about this one.
+#[test]
+fn a_hand_over_comes_to_its_end_with_a_record_of_this_very_file() {
+    let shared = Shared::new();
+    let (mut table, giver) = (shared.service(), Sleeper::new());
+    assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    let record = shared.0.path().join("state/LCK..ttyS0");
+    let text = std::fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
+    let number = |path: PathBuf| std::fs::metadata(path).unwrap().ino().to_string();
+    let given = number(shared.lock_file());
+    let to = kill_during_pass(shared.service(), giver.pid()).pid();
+    let earlier = text
+        .replace(&format!(" pid={} ", giver.pid()), &format!(" pid={to} "))
+        .replace(&format!(":{given}:"), &format!(":{}:", number(shared.lock_file())));
+    std::fs::remove_file(&record).unwrap();
+    symlink(earlier, &record).unwrap();
+    let asking = Sleeper::new();
+    let answer = table.attempt_lock(&request(asking.pid()), None, last());
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    assert_eq!(shared.named(), giver.pid().to_string());
+}
+
+/// Another pid namespace knows the device only by its second name, of which there is no note. There, too, a lock that is
+/// given back is recorded before another process may break it.
+#[test]
+fn a_lock_that_is_given_back_stands_from_its_first_moment() {
+    let shared = Shared::new();
+    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
+    let dev_dir = shared.0.path().join("dev-here");
+    std::fs::create_dir(&dev_dir).unwrap();
+    std::fs::write(dev_dir.join("modem"), "").unwrap();
+    let (mut elsewhere, giver) = (shared.elsewhere(), Sleeper::new());
+    assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    drop(kill_during_pass(elsewhere, giver.pid()));
+    // From here, it cannot be seen.
+    drop(giver);
+    let mut here = Table::new(Layout { dev_dir, ..shared.layout() });
+    move_elsewhere(&mut here);
+    let taken = Request { device: DeviceName::parse(b"modem").unwrap(), pid: Pid::this() };
+    let met = Rc::new(RefCell::new(None));
+    let note = Rc::clone(&met);
+    meanwhile::at(Moment::BeforeRecord, move || {
+        *note.borrow_mut() = Some(here.attempt_lock(&taken, None, last()).outcome());
+    });
+    shared.elsewhere().unlock(&request(ended()));
+    assert_eq!(*met.borrow(), Some(Outcome::Busy));
+}
+
+/// As long as a lock cannot be given back, another pid namespace does not break the files that were given back.
+#[test]
+fn a_lock_that_is_not_given_back_whole_is_not_broken() {
+    let shared = Shared::new();
+    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
+    let dev_dir = shared.0.path().join("dev-here");
+    std::fs::create_dir(&dev_dir).unwrap();
+    std::fs::write(dev_dir.join("modem"), "").unwrap();
+    let (mut elsewhere, giver) = (shared.elsewhere(), Sleeper::new());
+    assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    drop(kill_during_pass(elsewhere, giver.pid()));
+    drop(giver);
+    let held = flocked(&shared.lock_file());
+    let listing = || Flocks::answering([Some(listing_of(&held, Pid::this()))]);
+    let (mut elsewhere, mut here) =
+        (shared.elsewhere(), Table::new(Layout { dev_dir, ..shared.layout() }));
+    move_elsewhere(&mut here);
+    (elsewhere.state.flocks, here.state.flocks) = (listing(), listing());
+    let unlocked = elsewhere.attempt_unlock(&request(ended()), last());
+    assert_eq!(unlocked.outcome(), Outcome::Busy, "{unlocked:?}");
+    let taken = Request { device: DeviceName::parse(b"modem").unwrap(), pid: Pid::this() };
+    let answer = here.attempt_lock(&taken, None, last());
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
 }
