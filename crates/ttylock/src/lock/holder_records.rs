@@ -292,7 +292,9 @@ impl HolderRecords {
         // In this order, because a release after the check also removes the record.
         for lock in files.iter().filter(|lock| !stands(lock)) {
             // The file of a later lock may have the same number.
-            self.sweep_if(&lock.name, lock.file, |record| record.is_of(lock.at));
+            let found = self.of_file(&lock.name, lock.file);
+            let found = found.filter(|(.., record)| record.is_of(lock.at));
+            found.iter().for_each(|record| self.sweep(record));
         }
         outcome
     }
@@ -321,16 +323,11 @@ impl HolderRecords {
         Ok(true)
     }
 
-    /// Forgets a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at this
-    /// moment, and that record stays.
-    pub(crate) fn sweep(&self, name: &Name, file: Identity) {
-        self.sweep_if(name, file, |_| true);
-    }
-
-    fn sweep_if(&self, name: &Name, file: Identity, is_it: impl Fn(&HolderRecord) -> bool) {
-        let found = self.of_file(name, file).filter(|(.., record)| is_it(record));
-        if let Some((handle, (name, text, _))) = self.directory().zip(found) {
-            let _ = take_out(handle, &name, &text);
+    /// Removes the record of a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at
+    /// this moment, and that record stays, even if its file has the same number.
+    pub(crate) fn sweep(&self, (entry, text, _): &Found) {
+        if let Some(handle) = self.directory() {
+            let _ = take_out(handle, entry, text);
         }
     }
 
@@ -342,7 +339,7 @@ impl HolderRecords {
         over: impl Fn(&Name, Option<&Name>) -> bool,
     ) -> usize {
         let Some(handle) = self.directory() else { return 0 };
-        let entries = self.entries(most).into_iter();
+        let entries = self.entries(most, |_| true).into_iter();
         let is_removed = |(entry, text, record): &(Name, OsString, Option<HolderRecord>)| {
             let lock = record.as_ref().map(|record| record.lock_of(entry));
             // Unless it is about another lock by now.
@@ -353,17 +350,16 @@ impl HolderRecords {
 
     /// Forgets the lock file of this name if it is gone. The next holder may have taken the name already, and be recorded.
     pub(crate) fn sweep_name(&self, name: &Name, is_there: impl FnOnce(Identity) -> bool) {
-        if let Some(record) = self.read(name).filter(|record| !is_there(record.file)) {
-            self.sweep(name, record.file);
-        }
+        let found = self.find(name).filter(|(.., record)| !is_there(record.file));
+        found.iter().for_each(|record| self.sweep(record));
     }
 
     /// Forgets a lock file that is about to go, unless the record is about another one. The caller must hold
-    /// `flock(2)` on that file. Returns the record, for [`HolderRecords::put_back`].
-    pub(crate) fn forget_lock(&self, name: &Name, file: Identity) -> Option<HolderRecord> {
-        let (name, _, record) = self.of_file(name, file)?;
-        self.forget(&name);
-        Some(record)
+    /// `flock(2)` on that file.
+    pub(crate) fn forget_lock(&self, name: &Name, file: Identity) {
+        if let Some((entry, ..)) = self.of_file(name, file) {
+            self.forget(&entry);
+        }
     }
 
     /// Restores the record of a lock that was not removed after all. A record that was made meanwhile stays.
@@ -375,7 +371,8 @@ impl HolderRecords {
         }
     }
 
-    fn forget(&self, name: &Name) {
+    /// Forgets the record with this name of its own, under the same condition.
+    pub(crate) fn forget(&self, name: &Name) {
         if let Some(handle) = self.directory() {
             // A record without its lock file is never believed, so a failure does no harm.
             let _ = unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir);
@@ -408,15 +405,19 @@ impl HolderRecords {
         let is_first_of_user = |entry: &Name, it: &HolderRecord| {
             it.uid == uid && it.names.first() == Some(it.lock_of(entry))
         };
-        let entries = self.entries(most).into_iter();
+        let entries = self.entries(most, |_| true).into_iter();
         entries
             .filter(|(entry, _, it)| it.as_ref().is_some_and(|it| is_first_of_user(entry, it)))
             .count()
     }
 
-    /// The links, up to a bound: the own name, the text, and the record. Records of other lock directories are left out;
-    /// a link without a record is no record at all.
-    fn entries(&self, most: usize) -> Vec<(Name, OsString, Option<HolderRecord>)> {
+    /// The links with these names, up to a bound: the own name, the text, and the record. Records of other lock directories
+    /// are left out; a link without a record is no record at all.
+    fn entries(
+        &self,
+        most: usize,
+        is_wanted: impl Fn(&Name) -> bool,
+    ) -> Vec<(Name, OsString, Option<HolderRecord>)> {
         let Some((handle, mut listing)) = self.directory().zip(self.listing()) else {
             return Vec::new();
         };
@@ -424,7 +425,7 @@ impl HolderRecords {
         let is_link = |entry: &nix::dir::Entry| entry.file_type() == Some(nix::dir::Type::Symlink);
         let links = listing.iter().map_while(Result::ok).take(most).filter(is_link);
         let read = |entry: nix::dir::Entry| {
-            let name = Name::new(entry.file_name().to_str().ok()?)?;
+            let name = Name::new(entry.file_name().to_str().ok()?).filter(&is_wanted)?;
             let text = readlinkat(handle, name.as_str()).ok()?;
             let record = parsed(&text);
             (!record.as_ref().is_some_and(|it| self.is_anothers(it)))
@@ -436,23 +437,29 @@ impl HolderRecords {
     /// The record of this name, whichever lock of our directory it is about.
     #[must_use]
     pub(crate) fn read(&self, name: &Name) -> Option<HolderRecord> {
-        let record = self.at(name)?;
-        if !self.is_anothers(&record) {
-            return Some(record);
+        self.find(name).map(|(.., record)| record)
+    }
+
+    /// The same, with its own name and its text.
+    fn find(&self, name: &Name) -> Option<Found> {
+        let text = readlinkat(self.directory()?, name.as_str()).ok();
+        let named = text.and_then(|text| Some((name.clone(), parsed(&text)?, text)));
+        if let Some((entry, record, text)) = named.filter(|(_, it, _)| !self.is_anothers(it)) {
+            return Some((entry, text, record));
         }
-        let beside = |(entry, _, record): (Name, OsString, Option<HolderRecord>)| {
-            record.filter(|it| entry != *name && it.lock_of(&entry) == name)
+        // The record of another lock directory that had the name may be gone by now.
+        let ending = format!(".{}", name.as_str());
+        let beside = |(entry, text, record): (Name, OsString, Option<HolderRecord>)| {
+            let record = record.filter(|it| it.lock_of(&entry) == name)?;
+            Some((entry, text, record))
         };
-        self.entries(RECORDS).into_iter().find_map(beside)
+        let entries = self.entries(RECORDS, |entry| entry.as_str().ends_with(&ending));
+        entries.into_iter().find_map(beside)
     }
 
     /// The record of a lock file: its own name, its text, and what it says.
     #[must_use]
-    pub(crate) fn of_file(
-        &self,
-        name: &Name,
-        file: Identity,
-    ) -> Option<(Name, OsString, HolderRecord)> {
+    pub(crate) fn of_file(&self, name: &Name, file: Identity) -> Option<Found> {
         let handle = self.directory()?;
         [Some(name.clone()), beside(name, file)].into_iter().flatten().find_map(|name| {
             let text = readlinkat(handle, name.as_str()).ok()?;
@@ -480,6 +487,9 @@ impl HolderRecords {
     }
 }
 
+/// A record: its own name, its text, and what it says.
+pub(crate) type Found = (Name, OsString, HolderRecord);
+
 fn parsed(text: &OsStr) -> Option<HolderRecord> {
     HolderRecord::from_text(text.to_str()?)
 }
@@ -503,14 +513,18 @@ fn write(
         if earlier.as_ref().is_ok_and(|it| parsed(it).is_some_and(|it| is_anothers(&it))) {
             return Ok(false);
         }
-        if !stands() {
+        // A record that says the same stays.
+        if earlier.as_ref().is_ok_and(|it| it == text) || !stands() {
             return Ok(true);
         }
         match earlier {
             Ok(earlier) if readlinkat(handle, name.as_str()).as_ref() == Ok(&earlier) => {
-                match unlinkat(handle, name.as_str(), UnlinkatFlags::NoRemoveDir) {
-                    Ok(()) | Err(Errno::ENOENT) => {}
-                    Err(errno) => return Err(errno),
+                let new = aside();
+                symlinkat(text, handle, new.as_str())?;
+                match renameat(handle, new.as_str(), handle, name.as_str()) {
+                    // A daemon that starts has swept it.
+                    Err(Errno::ENOENT) => {}
+                    outcome => return outcome.map(|()| true),
                 }
             }
             // Another process has removed or replaced it meanwhile.
@@ -521,11 +535,16 @@ fn write(
     Err(Errno::EEXIST)
 }
 
+/// A name that no record has. What a killed process leaves there is swept at the start of a daemon.
+fn aside() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("swept.{}.{}", Pid::this(), now.as_nanos())
+}
+
 /// Removes the record with this text. Another process may write the next record at this moment. So the record is moved
 /// aside first, read there, and put back if it is another one.
 fn take_out(handle: &Directory, name: &Name, text: &OsStr) -> Result<(), Errno> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let aside = format!("swept.{}.{}", Pid::this(), now.as_nanos());
+    let aside = aside();
     match renameat(handle, name.as_str(), handle, aside.as_str()) {
         Err(Errno::ENOENT) => return Ok(()),
         outcome => outcome?,
@@ -715,6 +734,44 @@ mod tests {
         assert_eq!((ground.fate(&next), ground.records()), (Some(Fate::Same), 1));
     }
 
+    /// The file of the next lock has the same number, and is recorded before the earlier record is swept.
+    #[test]
+    fn a_sweep_leaves_the_record_of_the_next_lock() {
+        let ground = Ground::new();
+        let who = claimant(Pid::this());
+        let next = Written { at: UNIX_EPOCH + Duration::from_secs(5), ..ground.lock.clone() };
+        ground.remember(&who, &ground.lock, true);
+        let is_there = |_| {
+            ground.remember(&who, &next, true);
+            false
+        };
+        ground.state.sweep_name(&next.name, is_there);
+        assert_eq!((ground.fate(&next), ground.records()), (Some(Fate::Same), 1));
+    }
+
+    /// While a lock of several names is passed or given back, each record leads to the note about that.
+    #[test]
+    fn a_record_that_is_replaced_is_never_absent() {
+        let ground = Ground::new();
+        let who = claimant(Pid::this());
+        ground.remember(&who, &ground.lock, true);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let is_absent = || ground.state.read(&ground.lock.name).is_none();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert!(!is_absent());
+                }
+            });
+            for inode in 0..3000 {
+                ground.remember(&who, &ground.file(inode), true);
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+        assert_eq!(ground.records(), 1);
+    }
+
     #[test]
     fn a_lock_that_is_gone_leaves_no_record() {
         let ground = Ground::new();
@@ -723,7 +780,7 @@ mod tests {
         assert_eq!(ground.records(), 0);
         ground.remember(&claimant(Pid::this()), lock, true);
         state.forget_lock(&lock.name, other);
-        state.sweep(&lock.name, other);
+        assert!(state.of_file(&lock.name, other).is_none());
         assert_eq!(ground.fate(lock), Some(Fate::Same));
         state.forget_lock(&lock.name, lock.file);
         assert_eq!(ground.records(), 0);

@@ -265,18 +265,25 @@ impl State {
         let held = judged.goes_past()
             || matches!(place.directory.hold(name, &mut judged), Ok(Attempt::Done(())));
         let seen = || Status::of_name(&place.directory, name.as_str());
-        let is_there = held && seen().is_ok_and(|seen| seen.identity == file);
-        let record = is_there.then(|| self.records.forget_lock(name, file)).flatten();
+        let is_there = || seen().is_ok_and(|seen| seen.identity == file);
+        let forgets = held && is_there();
+        let found = self.records.of_file(name, file);
+        if forgets {
+            found.iter().for_each(|(entry, ..)| self.records.forget(entry));
+        }
         let removal = if by_force {
             place.directory.release(name, judged, TEMPORARY)
         } else {
             place.directory.try_release(name, judged)
         };
-        match (&removal, record) {
+        match (&removal, found) {
             // It could not be forgotten before, because another process held the file.
-            (Ok(Attempt::Done(())), None) => self.records.sweep(name, file),
-            (Ok(Attempt::Contended) | Err(_), Some(record)) => self.records.put_back(name, &record),
-            (Ok(Attempt::Done(())), Some(_)) | (_, None) | (Ok(Attempt::Changed), _) => {}
+            (Ok(Attempt::Done(())), Some(found)) if !forgets => self.records.sweep(&found),
+            (Ok(Attempt::Done(())), _) => {}
+            // Another process may be releasing it, or have been killed at that.
+            (Ok(Attempt::Changed), _) if !is_there() => {}
+            (_, Some((.., record))) if forgets => self.records.put_back(name, &record),
+            (_, _) => {}
         }
         removal
     }

@@ -795,3 +795,47 @@ fn a_lock_that_is_not_given_back_whole_is_not_broken() {
     let answer = here.attempt_lock(&taken, None, last());
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
 }
+
+/// Two services with different lock directories share the state directory. The record of the second still has the names of
+/// its lock when the first has forgotten its own, and the links are gone.
+#[test]
+fn a_lock_is_released_whole_when_another_directory_has_forgotten_its_own() {
+    let shared = Shared::new();
+    let link = shared.0.path().join("dev/modem");
+    symlink("ttyS0", &link).unwrap();
+    let other = shared.0.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let own = request(Pid::this());
+    let mut first = shared.service();
+    let mut second = Table::new(Layout { lock_dir: other.clone(), ..shared.layout() });
+    assert_eq!(first.lock(&own).outcome(), Outcome::Done);
+    assert_eq!(second.lock(&own).outcome(), Outcome::Done);
+    assert_eq!(first.unlock(&own).outcome(), Outcome::Done);
+    std::fs::remove_file(link).unwrap();
+    assert_eq!(second.unlock(&own).outcome(), Outcome::Done);
+    assert_eq!(std::fs::read_dir(other).unwrap().count(), 0);
+    shared.assert_nothing_is_left();
+}
+
+/// A stranger holds a lock file by `flock(2)`, and a release past that is stopped. The next one is refused, and the lock
+/// keeps its record.
+#[test]
+fn a_lock_that_is_not_released_keeps_its_record() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(listing)]);
+    let path = shared.lock_file();
+    let _stranger = flocked(&path);
+    // FNV-1a, as in the names of the drafts.
+    let mark = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let mark = "LCK..ttyS0".bytes().fold(0x811c_9dc5, mark);
+    let draft = path.with_file_name(format!("lfpd.{}.{mark:08x}00000000.tmp", Pid::this()));
+    std::fs::write(&draft, "").unwrap();
+    std::fs::set_permissions(&draft, Permissions::from_mode(0o544)).unwrap();
+    let answer = table.attempt_unlock(&own, last());
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    assert!(path.exists() && shared.0.path().join("state/LCK..ttyS0").is_symlink());
+}
