@@ -49,6 +49,15 @@ pub(super) struct Begun {
     note: Option<(Name, Published)>,
 }
 
+/// What an undone hand-over still lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lack {
+    /// All files are the giver's, and one has no record.
+    Record,
+    /// A file still names the receiver.
+    File,
+}
+
 impl Handover {
     fn to_text(&self) -> Option<String> {
         Some(format!("to={} {}", self.to, self.giver.to_text()?))
@@ -111,7 +120,7 @@ pub(super) fn end(state: &mut State, begun: Begun) {
 pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[Taken]) {
     // Otherwise our own `flock(2)` would be in the way.
     passed.iter().for_each(|(_, published)| published.let_go());
-    if give_all_back(state, own, &begun.handover) {
+    if give_all_back(state, own, &begun.handover).is_ok() {
         end(state, begun);
     }
 }
@@ -139,7 +148,9 @@ pub(super) fn settle_each<'n>(
 ) -> Result<(), Stop> {
     let mut files = names.into_iter().map(|name| own.file(name));
     let unsettled = files.find(|file| !settle(state, *file, asking));
-    unsettled.map_or(Ok(()), |file| Err(state.stop_contended(file, None)))
+    let Some(file) = unsettled else { return Ok(()) };
+    let seen = Status::of_name(&own.directory, file.name.as_str()).ok();
+    Err(state.stop_contended(file, seen))
 }
 
 /// The same for every note, at the start of a daemon.
@@ -188,7 +199,14 @@ pub(super) fn settle_note(
             let text =
                 format!("a lock that was being passed from pid {from} to pid {to} is given back");
             state.say(Weight::Notice, text);
-            give_all_back(state, own, &handover)
+            match give_all_back(state, own, &handover) {
+                Ok(()) => true,
+                // A giver that releases the lock needs no record of it.
+                Err(Lack::Record) => {
+                    asking == Some(from) && !state.is_elsewhere(&handover.giver.holder)
+                }
+                Err(Lack::File) => false,
+            }
         }
         Some(_) | None => true,
     };
@@ -212,17 +230,17 @@ fn named_by(file: LockFile<'_>) -> Option<Pid> {
     pid_in(&judged)
 }
 
-/// Returns whether every file is the giver's again, and recorded.
-fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
+/// Makes every file the giver's again, and records it.
+fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> Result<(), Lack> {
     let Handover { giver, to } = handover;
     let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
     let (mut files, mut given) = (Vec::new(), Vec::new());
-    let mut whole = true;
+    let mut lack = None;
     for name in &giver.names {
         match give_one_back(state, own.file(name), &claimant, *to, &mut given) {
             Ok(file) => files.extend(file),
-            Err(why) => {
-                whole = false;
+            Err((what, why)) => {
+                lack = lack.max(Some(what));
                 let text = format!("{} is not given back: {why}", own.file(name));
                 state.say(Weight::Warning, text);
             }
@@ -233,8 +251,10 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
         Status::of_name(&own.directory, lock.name.as_str())
             .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
     };
-    let whole = whole && state.records.remember(&claimant, &files, stands).is_ok();
-    if whole {
+    if lack.is_none() && state.records.remember(&claimant, &files, stands).is_err() {
+        lack = Some(Lack::Record);
+    }
+    if lack.is_none() {
         // Other programs may have removed files meanwhile. Until then, each record leads to the note.
         release::forget_gone(state, own, &giver.names);
     }
@@ -243,7 +263,7 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
     for (name, published) in given {
         state.keep(&name, &claimant, published, room);
     }
-    whole
+    lack.map_or(Ok(()), Err)
 }
 
 /// `None` if the file belongs to neither: another process has removed it, or has put its own lock there. A new file is
@@ -254,24 +274,25 @@ fn give_one_back(
     giver: &Claimant,
     to: Pid,
     given: &mut Vec<Taken>,
-) -> Result<Option<Written>, String> {
+) -> Result<Option<Written>, (Lack, String)> {
     let (LockFile { place, name }, from) = (file, giver.who.pid);
     let content = state.layout.dialect.content.write(from);
     for _ in 0..ATTEMPTS {
         let mut judged = match file.read() {
             Ok(Found::File(judged)) => judged,
             Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err((Lack::File, error.to_string())),
         };
         let Some(pid) = pid_in(&judged).filter(|pid| [from, to].contains(pid)) else {
             return Ok(None);
         };
         let (identity, at) = (judged.identity(), judged.modified());
+        let lack = if pid == to { Lack::File } else { Lack::Record };
         if pid == to || state.record_of(name, &judged).is_none() {
             // Our own `flock(2)` must not count as that of another process.
             state.guards.let_go(name, identity);
             if state.hold(file, &mut judged, true).is_err() {
-                return Err("another process keeps it locked".to_owned());
+                return Err((lack, "another process keeps it locked".to_owned()));
             }
         }
         // Its maker held it until it was recorded, or was killed during the hand-over.
@@ -279,7 +300,7 @@ fn give_one_back(
             Some(record) if pid == from => record.holder == giver.who,
             Some(record) => !record.holder.is_elsewhere(&giver.who.here),
             None if state.is_elsewhere(&giver.who) && lives(pid) => {
-                return Err(format!("a process here has the number {pid}, too"));
+                return Err((lack, format!("a process here has the number {pid}, too")));
             }
             None if state.is_elsewhere(&giver.who) => true,
             None => pid == to || state.machine.identify(pid) == giver.who,
@@ -297,8 +318,8 @@ fn give_one_back(
                 return Ok(Some(written));
             }
             Ok(Attempt::Changed | Attempt::Contended) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err((lack, error.to_string())),
         }
     }
-    Err("it is being changed by others".to_owned())
+    Err((Lack::File, "it is being changed by others".to_owned()))
 }

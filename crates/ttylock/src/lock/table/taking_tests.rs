@@ -156,7 +156,7 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
     let (file, record) =
         ["lock", "state"].map(|it| shared.0.path().join(it).join("LCK..ttyS0")).into();
     let met = Rc::new(RefCell::new(Vec::new()));
-    let (notes, unlock) = (Rc::clone(&met), own.clone());
+    let (notes, unlock, lock) = (Rc::clone(&met), own.clone(), file.clone());
     meanwhile::at(Moment::BeforeRecord, move || {
         let note = |answer: Answer| {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -164,6 +164,9 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
             let has_none = matches!(answer.result, Err(Stop::NotYet(_)));
             notes.borrow_mut().push(((!has_none).then(|| answer.outcome()), is_as_written));
         };
+        // Its maker holds it, and cannot be seen from here.
+        let listing = listing_of(&File::open(&lock).unwrap(), FlockHolder::Unseen);
+        second.state.flocks = Flocks::answering([Some(listing)]);
         for backoff in [fresh(), last()] {
             note(second.attempt_unlock(&unlock, backoff));
             note(second.attempt_pass(&pass, None, backoff));
@@ -445,12 +448,11 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     assert!(matches!(*met.borrow(), Some(Err(Busy::NotYet(Cause::Breaking)))), "{met:?}");
 }
 
-/// The kernel's list with `flock(2)` on a file, taken by that process.
-fn listing_of(file: &File, pid: Pid) -> Listing {
+/// The kernel's list with `flock(2)` on a file.
+fn listing_of(file: &File, holder: FlockHolder) -> Listing {
     let node = Node::of(&file.metadata().unwrap());
     let place = (node.file_system.major, node.file_system.minor, node.inode);
-    let flocks = vec![(place, FlockHolder::Process(pid))];
-    Listing { flocks, completeness: Completeness::Whole }
+    Listing { flocks: vec![(place, holder)], completeness: Completeness::Whole }
 }
 
 /// Another process may hold a file just for a moment, when its holder has ended: it is tried again. A stranger that
@@ -467,7 +469,8 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     assert_eq!(table.lock(&request(pid)).outcome(), Outcome::Done);
     let path = shared.lock_file();
     let file = flocked(&path);
-    table.state.flocks = Flocks::answering([Some(listing_of(&file, ended()))]);
+    table.state.flocks =
+        Flocks::answering([Some(listing_of(&file, FlockHolder::Process(ended())))]);
     drop(holder);
     table.gone(pid);
     assert!(path.exists(), "it is held");
@@ -642,6 +645,34 @@ fn the_note_of_a_past_hand_over_stops_no_release(
     assert_eq!(shared.lock_file().exists(), expected == Outcome::Busy);
 }
 
+/// A program that knows no records has failed to pass its lock, and another process holds the lock file by `flock(2)`.
+/// The program may release its lock: only a file that names the receiver is in the way.
+#[rstest]
+#[case::nothing_was_passed(0, Outcome::Done)]
+#[case::half_of_it_was_passed(1, Outcome::Busy)]
+fn a_lock_without_a_record_can_be_released_after_a_failed_pass(
+    #[case] named: usize,
+    #[case] expected: Outcome,
+) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+    table.state.flocks = Flocks::answering([Some(listing)]);
+    let processes = [Sleeper::new(), Sleeper::new()];
+    let [giver, receiver] = processes.each_ref().map(Sleeper::pid);
+    assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
+    let record = std::fs::read_link(shared.0.path().join("state/LCK..ttyS0")).unwrap();
+    assert_eq!(table.unlock(&request(giver)).outcome(), Outcome::Done);
+    let note = shared.0.path().join("state/pass.LCK..ttyS0");
+    std::fs::write(&note, format!("to={receiver} {}", record.to_str().unwrap())).unwrap();
+    std::fs::write(shared.lock_file(), format!("{:>10}\n", processes[named].pid())).unwrap();
+    let other = File::open(shared.lock_file()).unwrap();
+    rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(table.attempt_unlock(&request(giver), last()).outcome(), expected);
+    let are_left = [shared.lock_file(), note].map(|file| file.exists());
+    assert_eq!(are_left, [expected == Outcome::Busy; 2]);
+}
+
 /// A lock is given back to its giver, who gives it up to a program that knows no notes. The record of the next holder
 /// stays.
 #[test]
@@ -784,7 +815,8 @@ fn a_lock_that_is_not_given_back_whole_is_not_broken() {
     drop(kill_during_pass(elsewhere, giver.pid()));
     drop(giver);
     let held = flocked(&shared.lock_file());
-    let listing = || Flocks::answering([Some(listing_of(&held, Pid::this()))]);
+    let listing =
+        || Flocks::answering([Some(listing_of(&held, FlockHolder::Process(Pid::this())))]);
     let (mut elsewhere, mut here) =
         (shared.elsewhere(), Table::new(Layout { dev_dir, ..shared.layout() }));
     move_elsewhere(&mut here);
