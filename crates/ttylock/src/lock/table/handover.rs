@@ -69,9 +69,14 @@ impl Handover {
         Some(Self { giver: HolderRecord::from_text(giver)?, to })
     }
 
-    /// Whether a process of this number gives or receives. A file of any other is not half passed.
-    fn concerns(&self, pid: Pid) -> bool {
-        [self.giver.holder.pid, self.to].contains(&pid)
+    /// Whether the process that asks, or else the one that a file names, need not wait until the hand-over is over. A file
+    /// of a process that neither gives nor receives is not half passed, nor is the only file of a lock while it names the
+    /// giver.
+    fn spares(&self, asking: Option<Pid>, named: Option<Pid>) -> bool {
+        let from = self.giver.holder.pid;
+        let is_givers_only_file = self.giver.names.len() == 1 && named == Some(from);
+        asking.or(named).is_some_and(|pid| ![from, self.to].contains(&pid))
+            || asking == Some(from) && is_givers_only_file
     }
 }
 
@@ -189,8 +194,7 @@ pub(super) fn settle_note(
             .is_ok_and(|seen| seen.identity == judged.identity());
     if !is_ours {
         // On a busy machine, that process may take long to clear up after a lock that is gone.
-        let concerned = asking.or_else(|| named_by(file));
-        return handover.zip(concerned).is_some_and(|(it, pid)| !it.concerns(pid));
+        return handover.is_some_and(|it| it.spares(asking, named_by(file)));
     }
     let own = file.place;
     let whole = match handover {

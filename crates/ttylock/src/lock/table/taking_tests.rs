@@ -606,16 +606,18 @@ fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) 
     shared.assert_nothing_is_left();
 }
 
-/// A process that was killed during a PASS has left its note, and another process is at it. That is in the way of a lock of
-/// the giver or the receiver. It is not in the way of a later holder's.
+/// A process that was killed during a PASS has left its note, and another process is at it. That is in the way of the
+/// receiver, and of a giver of several files: some may be half passed. It is not in the way of a later holder.
 #[rstest]
-#[case::the_giver(0, true, Outcome::Busy)]
-#[case::the_receiver(1, true, Outcome::Busy)]
-#[case::a_later_holder(2, true, Outcome::Done)]
-#[case::a_program_that_knows_no_records(2, false, Outcome::Done)]
+#[case::the_giver(0, true, "", Outcome::Done)]
+#[case::the_giver_of_several_files(0, true, "/LCK..ttyS1", Outcome::Busy)]
+#[case::the_receiver(1, true, "", Outcome::Busy)]
+#[case::a_later_holder(2, true, "/LCK..ttyS1", Outcome::Done)]
+#[case::a_program_that_knows_no_records(2, false, "", Outcome::Done)]
 fn the_note_of_a_past_hand_over_stops_no_release(
     #[case] holder: usize,
     #[case] is_recorded: bool,
+    #[case] other_names: &str,
     #[case] expected: Outcome,
 ) {
     let shared = Shared::new();
@@ -638,7 +640,8 @@ fn the_note_of_a_past_hand_over_stops_no_release(
         std::fs::write(shared.lock_file(), format!("{:>10}\n", asking.pid)).unwrap();
     }
     let note = shared.0.path().join("state/pass.LCK..ttyS0");
-    std::fs::write(&note, format!("to={receiver} {}", record.to_str().unwrap())).unwrap();
+    let text = format!("to={receiver} {}{other_names}", record.to_str().unwrap());
+    std::fs::write(&note, text).unwrap();
     let other = File::open(&note).unwrap();
     rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
     assert_eq!(table.attempt_unlock(&asking, last()).outcome(), expected);
