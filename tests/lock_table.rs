@@ -676,6 +676,30 @@ fn an_outsiders_flock_stops_no_owner() {
     machine.assert_free();
 }
 
+/// Any user may fill the file system of the lock directory, and hold a lock file by `flock(2)`, too: there is no room for
+/// the stand-in of a release past that.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn an_outsiders_flock_in_a_full_directory_stops_no_owner() {
+    let test = || {
+        let machine = Machine::new();
+        // With room for one file.
+        let options = Some("nr_inodes=2,mode=1777");
+        let locks = machine.path("lock");
+        mount(Some("t"), &locks, Some("tmpfs"), MsFlags::empty(), options).unwrap();
+        let mut table = machine.table();
+        assert_eq!(table.lock(&request("ttyS1", own())).outcome(), Outcome::Done);
+        let outsider = flocker(&machine, &machine.lock_file("LCK..ttyS1"), 65_534);
+        let answer = table.unlock(&request("ttyS1", own()));
+        drop((outsider, table));
+        let left = (machine.names(), records(&machine));
+        nix::mount::umount2(&locks, nix::mount::MntFlags::MNT_DETACH).unwrap();
+        assert_eq!(answer.outcome(), Outcome::Done, "{answer:?}");
+        left
+    };
+    assert_eq!(with_own_mounts(test), (Vec::new(), Vec::new()));
+}
+
 /// Nobody else may open the gate: it could be held as well.
 #[test]
 fn only_its_owner_may_open_the_gate() {

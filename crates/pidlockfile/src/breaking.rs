@@ -97,6 +97,7 @@ impl Directory {
     /// `prefix` is the start of the private name that is used then. As its holder might
     /// also be breaking the lock, try [`Directory::try_release`] for longer than breaking takes
     /// before this; the crate's documentation says what could happen otherwise.
+    /// If there is no room for it, a caller in the gate removes the lock without it.
     ///
     /// # Errors
     /// With the system's reason.
@@ -107,13 +108,19 @@ impl Directory {
         mut judged: Judged,
         prefix: impl AsRef<OsStr>,
     ) -> Result<Attempt, Error> {
-        match self.hold(name, &mut judged)? {
-            Attempt::Done(()) => match remove_held(self, name, &judged)? {
-                Attempt::Done(()) => Ok(Attempt::Done(())),
-                Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
-            },
+        let held = self.hold(name, &mut judged)?;
+        let remove = || match remove_held(self, name, &judged)? {
+            Attempt::Done(()) => Ok(Attempt::Done(())),
+            Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
+        };
+        match held {
+            Attempt::Done(()) => remove(),
             #[cfg(unix)]
-            Attempt::Contended => forced::release(self, name, &judged, prefix.as_ref()),
+            Attempt::Contended => match forced::release(self, name, &judged, prefix.as_ref()) {
+                // Any user may fill the file system. In the gate, nobody else replaces the file.
+                Err(error) if error.step == Step::Prepare && judged.passage.is_some() => remove(),
+                outcome => outcome,
+            },
             // A process that has the file open without sharing it keeps even the owner from removing it.
             #[cfg(windows)]
             Attempt::Contended => Err(Error::new(Step::Exclude, name, Errno::EBUSY)),
