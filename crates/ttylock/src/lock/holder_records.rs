@@ -195,6 +195,11 @@ impl Written {
     pub(crate) fn of(name: &Name, published: &Published) -> Self {
         Self { name: name.clone(), file: published.identity, at: published.modified }
     }
+
+    /// Whether that is this very file, unchanged.
+    pub(crate) fn is(&self, seen: &Status) -> bool {
+        seen.identity == self.file && seen.modified == self.at
+    }
 }
 
 impl HolderRecords {

@@ -121,11 +121,21 @@ pub(super) fn end(state: &mut State, begun: Begun) {
     }
 }
 
-/// Gives all files back. Files that cannot be given back now are given back by the process that finds the note.
-pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[Taken]) {
+/// Gives all files back, unless each is still the one that was to be passed. Files that cannot be given back now are given
+/// back by the process that finds the note.
+pub(super) fn call_off(
+    state: &mut State,
+    own: &Place,
+    begun: Begun,
+    held: &[Written],
+    passed: &[Taken],
+) {
     // Otherwise our own `flock(2)` would be in the way.
     passed.iter().for_each(|(_, published)| published.let_go());
-    if give_all_back(state, own, &begun.handover).is_ok() {
+    let is_untouched = |file: &Written| {
+        Status::of_name(&own.directory, file.name.as_str()).is_ok_and(|seen| file.is(&seen))
+    };
+    if held.iter().all(is_untouched) || give_all_back(state, own, &begun.handover).is_ok() {
         end(state, begun);
     }
 }
@@ -252,8 +262,7 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> Result<
     }
     // A later holder may have taken the name, and has a record of its own then.
     let stands = |lock: &Written| {
-        Status::of_name(&own.directory, lock.name.as_str())
-            .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
+        Status::of_name(&own.directory, lock.name.as_str()).map_or(true, |seen| lock.is(&seen))
     };
     if lack.is_none() && state.records.remember(&claimant, &files, stands).is_err() {
         lack = Some(Lack::Record);
