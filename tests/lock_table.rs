@@ -1050,7 +1050,14 @@ fn traced(machine: &Machine, deed: &str, pids: [u32; 2], fault: Option<&str>) ->
         .arg("-e")
         .arg(format!("trace={}", CHANGES.join(",")));
     if let Some(fault) = fault {
+        // Only a call that is traced can fail, and only those are counted.
+        let (fault, file) = fault.split_once('@').unwrap_or((fault, ""));
+        let call = fault.split(':').next().unwrap();
+        strace.arg("-e").arg(format!("trace={},{call}", CHANGES.join(",")));
         strace.arg("-e").arg(format!("inject={fault}"));
+        if !file.is_empty() {
+            strace.args(["-P", file]);
+        }
     }
     strace.arg(std::env::current_exe().unwrap());
     strace.args(["--exact", "one_deed"]).env("LFPD_TEST_ROOT", machine.root.path());
@@ -1154,6 +1161,35 @@ fn an_operation_that_fails_or_is_killed_leaves_one_of_two_states(
     }
     println!("{what} {fault}: {runs} calls");
     assert!(runs > 20, "{runs}");
+}
+
+/// A hand-over was completed, and its process was killed before it removed its note. A process that finds the note, and
+/// cannot read a file or a record, as without descriptors, gives nothing back.
+#[rstest]
+#[ignore = "takes minutes: tests/run"]
+fn a_complete_hand_over_is_not_undone_by_what_cannot_be_read(
+    #[values("openat:error=EMFILE", "newfstatat:error=EIO", "readlinkat:error=EIO")] fault: &str,
+) {
+    let (machine, giver, receiver) = five_files();
+    let (asking, pids) = (Holder::new(), [giver.pid(), receiver.pid()]);
+    let lock = |at: usize| {
+        assert_eq!(machine.lock("ttyS0", pids[0]), Outcome::Done);
+        let record = fs::read_link(machine.path("state/LCK..ttyS0")).unwrap();
+        let passed = machine.table().pass(&pass("ttyS0", pids[0], pids[1]));
+        assert_eq!(passed.outcome(), Outcome::Done);
+        let note = format!("to={} {}", pids[1], record.to_str().unwrap());
+        fs::write(machine.path("state/pass.LCK..ttyS0"), note).unwrap();
+        let how = format!("{fault}:when={at}@LCK..ttyS0");
+        let (said, _) = deed(&machine, "lock", [asking.pid(), 0], Some(&how));
+        assert_ne!(said.as_deref(), Some("Done"), "{how}");
+        let owners = owners(&machine);
+        assert!(owners.iter().all(|(_, owner)| *owner == pids[1]), "{how}: {owners:?}");
+        assert_eq!(machine.unlock("ttyS0", pids[1]), Outcome::Done, "{how}");
+        machine.assert_free();
+        trace(&machine)
+    };
+    let failed = (1..).take_while(|at| lock(*at).contains("INJECTED")).count();
+    assert!(failed > 0);
 }
 
 /// A hand-over was cut short, and one of its files cannot be given back just now: then the receiver's UNLOCK

@@ -297,7 +297,7 @@ impl HolderRecords {
         // In this order, because a release after the check also removes the record.
         for lock in files.iter().filter(|lock| !stands(lock)) {
             // The file of a later lock may have the same number.
-            let found = self.of_file(&lock.name, lock.file);
+            let found = self.of_file(&lock.name, lock.file).ok().flatten();
             let found = found.filter(|(.., record)| record.is_of(lock.at));
             found.iter().for_each(|record| self.sweep(record));
         }
@@ -362,7 +362,7 @@ impl HolderRecords {
     /// Forgets a lock file that is about to go, unless the record is about another one. The caller must hold
     /// `flock(2)` on that file.
     pub(crate) fn forget_lock(&self, name: &Name, file: Identity) {
-        if let Some((entry, ..)) = self.of_file(name, file) {
+        if let Ok(Some((entry, ..))) = self.of_file(name, file) {
             self.forget(&entry);
         }
     }
@@ -463,14 +463,27 @@ impl HolderRecords {
     }
 
     /// The record of a lock file: its own name, its text, and what it says.
-    #[must_use]
-    pub(crate) fn of_file(&self, name: &Name, file: Identity) -> Option<Found> {
-        let handle = self.directory()?;
-        [Some(name.clone()), beside(name, file)].into_iter().flatten().find_map(|name| {
-            let text = readlinkat(handle, name.as_str()).ok()?;
-            let record = parsed(&text).filter(|record| record.file == file)?;
-            Some((name, text, record))
-        })
+    ///
+    /// # Errors
+    /// It is not known whether there is one.
+    pub(crate) fn of_file(&self, name: &Name, file: Identity) -> Result<Option<Found>, Errno> {
+        let Some(handle) = self.directory() else { return Ok(None) };
+        for name in [Some(name.clone()), beside(name, file)].into_iter().flatten() {
+            let text = match readlinkat(handle, name.as_str()) {
+                Err(
+                    Errno::ENOENT
+                    | Errno::EINVAL
+                    | Errno::ENAMETOOLONG
+                    | Errno::EACCES
+                    | Errno::EPERM,
+                ) => continue,
+                text => text?,
+            };
+            if let Some(record) = parsed(&text).filter(|record| record.file == file) {
+                return Ok(Some((name, text, record)));
+            }
+        }
+        Ok(None)
     }
 
     fn at(&self, name: &Name) -> Option<HolderRecord> {
@@ -478,17 +491,18 @@ impl HolderRecords {
     }
 
     /// The record of the lock in `file`, which names `pid`.
-    #[must_use]
+    ///
+    /// # Errors
+    /// As [`HolderRecords::of_file`].
     pub(crate) fn of_lock(
         &self,
         name: &Name,
         pid: Pid,
         file: Identity,
         written: SystemTime,
-    ) -> Option<HolderRecord> {
-        let (.., record) = self.of_file(name, file)?;
-        let is_it = record.holder.pid == pid && record.is_of(written);
-        is_it.then_some(record)
+    ) -> Result<Option<HolderRecord>, Errno> {
+        let record = self.of_file(name, file)?.map(|(.., record)| record);
+        Ok(record.filter(|it| it.holder.pid == pid && it.is_of(written)))
     }
 }
 
@@ -617,7 +631,8 @@ mod tests {
 
         /// What has become of the holder of a recorded lock; `None` if it is not recorded.
         fn fate(&self, lock: &Written) -> Option<Fate> {
-            let record = self.state.of_lock(&lock.name, Pid::this(), lock.file, lock.at)?;
+            let record =
+                self.state.of_lock(&lock.name, Pid::this(), lock.file, lock.at).unwrap()?;
             Some(Machine::default().fate(&record.holder))
         }
 
@@ -785,7 +800,7 @@ mod tests {
         assert_eq!(ground.records(), 0);
         ground.remember(&claimant(Pid::this()), lock, true);
         state.forget_lock(&lock.name, other);
-        assert!(state.of_file(&lock.name, other).is_none());
+        assert!(state.of_file(&lock.name, other).unwrap().is_none());
         assert_eq!(ground.fate(lock), Some(Fate::Same));
         state.forget_lock(&lock.name, lock.file);
         assert_eq!(ground.records(), 0);

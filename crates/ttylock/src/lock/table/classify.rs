@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use nix::errno::Errno;
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
 use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status};
 
@@ -160,7 +161,7 @@ impl State {
         name: &Name,
         judged: Judged,
     ) -> Result<(Judged, Stale), Busy> {
-        let Some(who) = self.holder_of(name, &judged) else {
+        let Some(who) = self.holder_of(name, &judged)? else {
             let age = SystemTime::now().duration_since(judged.modified());
             return match age {
                 Ok(age) if age >= WRITER_GRACE => Ok((judged, Stale::Unreadable)),
@@ -175,20 +176,42 @@ impl State {
     }
 
     /// The process that a lock file names: the recorded one, or else the one that has the number.
-    pub(super) fn holder_of(&mut self, name: &Name, judged: &Judged) -> Option<ProcessIdentity> {
-        let recorded = self.record_of(name, judged).map(|record| record.holder);
-        // For a bare number, all that is known now, because a later process with this number is another one.
-        recorded.or_else(|| Some(self.machine.identify(pid_in(judged)?)))
+    ///
+    /// # Errors
+    /// Its record cannot be read now.
+    pub(super) fn holder_of(
+        &mut self,
+        name: &Name,
+        judged: &Judged,
+    ) -> Result<Option<ProcessIdentity>, Busy> {
+        match self.record_of(name, judged) {
+            Ok(Some(record)) => Ok(Some(record.holder)),
+            // For a bare number, all that is known now, because a later process with this number is another one.
+            Ok(None) => Ok(pid_in(judged).map(|pid| self.machine.identify(pid))),
+            Err(errno) => {
+                let text = format!("busy: the record of {} cannot be read: {errno}", name.as_str());
+                self.say(Weight::Warning, text);
+                Err(Busy::Changing(None))
+            }
+        }
     }
 
     /// The record about a lock file that was read.
-    pub(super) fn record_of(&self, name: &Name, judged: &Judged) -> Option<HolderRecord> {
-        self.records.of_lock(name, pid_in(judged)?, judged.identity(), judged.modified())
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    pub(super) fn record_of(
+        &self,
+        name: &Name,
+        judged: &Judged,
+    ) -> Result<Option<HolderRecord>, Errno> {
+        let Some(pid) = pid_in(judged) else { return Ok(None) };
+        self.records.of_lock(name, pid, judged.identity(), judged.modified())
     }
 
     /// Whether the holder of a lock file is known: by its record, or because no lock is ever recorded here.
     pub(super) fn is_settled(&self, name: &Name, judged: &Judged) -> bool {
-        self.records.directory().is_none() || self.record_of(name, judged).is_some()
+        self.records.directory().is_none() || matches!(self.record_of(name, judged), Ok(Some(_)))
     }
 
     /// Whether a process was identified in another pid namespace, where its number means another process.
@@ -267,7 +290,7 @@ impl State {
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = || seen().is_ok_and(|seen| seen.identity == file);
         let forgets = held && is_there();
-        let found = self.records.of_file(name, file);
+        let found = self.records.of_file(name, file).ok().flatten();
         if forgets {
             found.iter().for_each(|(entry, ..)| self.records.forget(entry));
         }

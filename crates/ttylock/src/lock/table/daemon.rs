@@ -83,7 +83,7 @@ fn watch_all(own: &Place, state: &mut State) {
             Err(Busy::Held(who)) => {
                 let Ok(Found::File(judged)) = file.read() else { continue };
                 // The user of a lock by our own record, or else the owner of the file, whichever process it names.
-                let noted = state.record_of(&name, &judged).and_then(|record| record.uid);
+                let noted = state.record_of(&name, &judged).ok().flatten().and_then(|it| it.uid);
                 state.watched.add(&name, &who, noted.or(Some(judged.owner())));
                 if whole && !state.is_elsewhere(&who) {
                     keep_of_earlier(state, &name, judged, &who);

@@ -207,8 +207,9 @@ pub(super) fn settle_note(
         return handover.is_some_and(|it| it.spares(asking, named_by(file)));
     }
     let own = file.place;
-    let whole = match handover {
-        Some(handover) if !has_come_to_its_end(state, own, &handover) => {
+    let whole = match handover.map(|it| (has_come_to_its_end(state, own, &it), it)) {
+        Some((None, _)) => false,
+        Some((Some(false), handover)) => {
             let (from, to) = (handover.giver.holder.pid, handover.to);
             let text =
                 format!("a lock that was being passed from pid {from} to pid {to} is given back");
@@ -222,7 +223,7 @@ pub(super) fn settle_note(
                 Err(Lack::File) => false,
             }
         }
-        Some(_) | None => true,
+        Some((Some(true), _)) | None => true,
     };
     let remove = |directory: &Directory| directory.try_release(&note, judged);
     if whole && !matches!(state.records.directory().map(remove), Some(Ok(Attempt::Done(())))) {
@@ -231,11 +232,12 @@ pub(super) fn settle_note(
     whole
 }
 
-/// Whether the lock of the first name is on record as the receiver's.
-fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> bool {
-    let Some(first) = handover.giver.names.first() else { return true };
-    let Ok(Found::File(judged)) = own.file(first).read() else { return false };
-    state.record_of(first, &judged).is_some_and(|record| record.holder.pid == handover.to)
+/// Whether the lock of the first name is on record as the receiver's. `None` if that cannot be seen now.
+fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> Option<bool> {
+    let Some(first) = handover.giver.names.first() else { return Some(true) };
+    let Found::File(judged) = own.file(first).read().ok()? else { return Some(false) };
+    let record = state.record_of(first, &judged).ok()?;
+    Some(record.is_some_and(|record| record.holder.pid == handover.to))
 }
 
 /// The process that a file names.
@@ -301,7 +303,7 @@ fn give_one_back(
         };
         let (identity, at) = (judged.identity(), judged.modified());
         let lack = if pid == to { Lack::File } else { Lack::Record };
-        if pid == to || state.record_of(name, &judged).is_none() {
+        if pid == to || state.record_of(name, &judged) == Ok(None) {
             // Our own `flock(2)` must not count as that of another process.
             state.guards.let_go(name, identity);
             if state.hold(file, &mut judged, true).is_err() {
@@ -309,7 +311,8 @@ fn give_one_back(
             }
         }
         // Its maker held it until it was recorded, or was killed during the hand-over.
-        let is_of_the_hand_over = match state.record_of(name, &judged) {
+        let record = state.record_of(name, &judged).map_err(|errno| (lack, errno.to_string()))?;
+        let is_of_the_hand_over = match record {
             Some(record) if pid == from => record.holder == giver.who,
             Some(record) => !record.holder.is_elsewhere(&giver.who.here),
             None if state.is_elsewhere(&giver.who) && lives(pid) => {

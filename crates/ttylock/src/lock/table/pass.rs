@@ -108,7 +108,7 @@ fn refuse_foreign(
     judged: &Judged,
     pass: &Pass,
 ) -> Result<(), Stop> {
-    let Some(who) = state.holder_of(file.name, judged) else {
+    let Ok(Some(who)) = state.holder_of(file.name, judged) else {
         return Err(state.busy(file, Busy::Changing(None)));
     };
     let is_its_own = [pass.from, pass.to].contains(&who.pid)
@@ -159,7 +159,7 @@ fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Publis
 fn hold(state: &mut State, file: LockFile<'_>, judged: &mut Judged) -> Result<(), Busy> {
     match state.hold(file, judged, state.backoff.decides()) {
         Err(Busy::Changing(Some(keeper)))
-            if keeper.is_here() && state.record_of(file.name, judged).is_none() =>
+            if keeper.is_here() && state.record_of(file.name, judged) == Ok(None) =>
         {
             judged.go_past_with_consent();
             Ok(())

@@ -208,7 +208,7 @@ fn not_released(state: &mut State, file: LockFile<'_>, busy: Busy) -> Stop {
 
 /// Whether a file is the lock of this process. The same number in another pid namespace is another process.
 fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
-    let who = state.holder_of(name, judged).filter(|who| who.pid == pid);
+    let who = state.holder_of(name, judged).ok().flatten().filter(|who| who.pid == pid);
     who.is_some_and(|who| !state.is_elsewhere(&who))
 }
 
@@ -225,7 +225,7 @@ fn hold_own(state: &mut State, file: LockFile<'_>, mut judged: Judged, pid: Pid)
         held => held,
     };
     // We hold the file after its maker did, so the record exists.
-    let who = state.holder_of(file.name, &judged);
+    let who = state.holder_of(file.name, &judged)?;
     match who.filter(|who| state.is_elsewhere(who)) {
         Some(who) => Err(Busy::Held(who)),
         None => held.map(|()| Some((judged, Stale::Gone(pid)))),

@@ -119,7 +119,7 @@ pub(super) fn is_foreseen_for(state: &mut State, resolved: &ResolvedDevice, pid:
     let Some(name) = names.and_then(|names| names.written.into_iter().next()) else { return false };
     let Ok(open) = state.open() else { return false };
     let Ok(Found::File(judged)) = open.own.file(&name).read() else { return false };
-    let record = state.record_of(&name, &judged);
+    let record = state.record_of(&name, &judged).ok().flatten();
     pid_in(&judged) == Some(pid) && record.is_none_or(|it| it.holder.start == Start::Nobody)
 }
 
@@ -129,7 +129,7 @@ pub(super) fn holder_on_record(state: &mut State, device: &DeviceName) -> Option
     let (_, lock_names) = names_of(state, device)?;
     lock_names.written.iter().find_map(|name| {
         let Ok(Found::File(judged)) = open.own.file(name).read() else { return None };
-        let who = state.record_of(name, &judged)?.holder;
+        let who = state.record_of(name, &judged).ok()??.holder;
         let is_ours = !state.is_elsewhere(&who) && state.machine.fate(&who) == Fate::Same;
         is_ours.then_some(who)
     })
@@ -152,7 +152,7 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     let seen = judged.status();
     holder.since = Some(seen.modified);
     holder.owner = Some(seen.owner);
-    let noted = state.record_of(name, &judged).and_then(|record| record.uid);
+    let noted = state.record_of(name, &judged).ok().flatten().and_then(|it| it.uid);
     holder.standing = match state.classify(name, judged) {
         Ok(_) => Standing::Stale,
         Err(_) if !counts => Standing::Claim,
