@@ -4,11 +4,9 @@ use std::process::{Child, Command};
 
 use pidlockfile::Pid;
 
-/// The number of a process that has ended: here no process has it.
-pub(crate) fn ended() -> Pid {
-    let mut child = Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    pid_of(&child)
+/// A number that no process has: above the largest that the kernel gives out (proc(5), `pid_max`).
+pub(crate) fn no_process() -> Pid {
+    Pid::new(4_194_305).unwrap()
 }
 
 pub(crate) fn pid_of(child: &Child) -> Pid {

@@ -12,7 +12,7 @@ use crate::device::name::DeviceName;
 use crate::device::node::{Node, follow};
 use crate::lock::names::{device_of, is_lock_file, lock_names};
 use crate::lock::{Outcome, Request};
-use crate::test_processes::{Sleeper, ended};
+use crate::test_processes::{Sleeper, no_process};
 use crate::{Layout, Table};
 use content::Content;
 use forms::{Spelling, base};
@@ -190,13 +190,13 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
                 let is_shown = |it: &crate::Holder| it.scheme.file() == Some(&file);
                 assert!(table.holders(Some(&device), LONG).holders.iter().any(is_shown), "{said}");
 
-                fs::write(&file, row.content.write(ended())).unwrap();
+                fs::write(&file, row.content.write(no_process())).unwrap();
                 let listed = table.holders(None, LONG).holders;
                 let stale = listed.iter().find(|holder| is_shown(holder)).unwrap();
                 assert_eq!(table.clear_away(stale), Ok(()), "{said}");
                 assert!(!file.exists(), "{said}");
 
-                fs::write(&file, row.content.write(ended())).unwrap();
+                fs::write(&file, row.content.write(no_process())).unwrap();
                 assert_eq!(table.lock(&request).outcome(), Outcome::Done, "{said}");
                 assert_eq!(table.unlock(&request).outcome(), Outcome::Done, "{said}");
                 assert!(!file.exists(), "{said}");

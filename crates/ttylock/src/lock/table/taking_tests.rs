@@ -23,7 +23,7 @@ use crate::lock::flock::{self, FlockHolder, Flocks};
 use crate::lock::kernel_list::{Completeness, Listing};
 use crate::lock::meanwhile::{self, Moment};
 use crate::lock::{Cause, Event, Outcome, Pass, Request};
-use crate::test_processes::{Sleeper, ended};
+use crate::test_processes::{Sleeper, no_process};
 
 /// A machine whose lock and state directories two pid namespaces share.
 struct Shared(tempfile::TempDir);
@@ -112,7 +112,7 @@ fn request(pid: Pid) -> Request {
 fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     let shared = Shared::new();
     let (mut first, mut second, mut third) = (shared.elsewhere(), shared.here(), shared.here());
-    let pid = ended();
+    let pid = no_process();
     let met = Rc::new(RefCell::new(Vec::new()));
     let notes = Rc::clone(&met);
     meanwhile::at(Moment::BeforeRecord, move || {
@@ -248,8 +248,8 @@ fn a_lock_that_is_gone_in_its_first_moment_is_taken_once_more(
 #[rstest]
 #[case::a_lock(Some(Pid::this()), false, Outcome::Busy)]
 #[case::no_file_that_can_be_read(None, false, Outcome::Busy)]
-#[case::a_lock_of_another_pid_namespace_before_its_record(Some(ended()), true, Outcome::Busy)]
-#[case::a_lock_of_a_process_that_has_ended_since(Some(ended()), false, Outcome::Done)]
+#[case::a_lock_of_another_pid_namespace_before_its_record(Some(no_process()), true, Outcome::Busy)]
+#[case::a_lock_of_a_process_that_has_ended_since(Some(no_process()), false, Outcome::Done)]
 fn two_services_with_different_directories_do_not_both_take_a_device(
     #[case] holder: Option<Pid>,
     #[case] is_held: bool,
@@ -336,7 +336,7 @@ fn stale_and_held(shared: &Shared) -> (PathBuf, File) {
 
 fn stale_and_held_in(directory: &Path) -> (PathBuf, File) {
     let path = directory.join("LCK..ttyS0");
-    std::fs::write(&path, format!("{:>10}\n", ended())).unwrap();
+    std::fs::write(&path, format!("{:>10}\n", no_process())).unwrap();
     let file = flocked(&path);
     (path, file)
 }
@@ -444,7 +444,7 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
         let name = Name::new("LCK..ttyS0").unwrap();
         *note.borrow_mut() = Some(second.state.examine(open.own.file(&name)));
     });
-    assert_eq!(first.lock(&request(ended())).outcome(), Outcome::Done);
+    assert_eq!(first.lock(&request(no_process())).outcome(), Outcome::Done);
     assert!(matches!(*met.borrow(), Some(Err(Busy::NotYet(Cause::Breaking)))), "{met:?}");
 }
 
@@ -470,7 +470,7 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     let path = shared.lock_file();
     let file = flocked(&path);
     table.state.flocks =
-        Flocks::answering([Some(listing_of(&file, FlockHolder::Process(ended())))]);
+        Flocks::answering([Some(listing_of(&file, FlockHolder::Process(no_process())))]);
     drop(holder);
     table.gone(pid);
     assert!(path.exists(), "it is held");
@@ -493,7 +493,7 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
 fn a_stale_lock_that_is_held_and_not_in_the_list_is_not_broken() {
     let shared = Shared::new();
     let mut table = shared.service();
-    assert_eq!(table.lock(&request(ended())).outcome(), Outcome::Done);
+    assert_eq!(table.lock(&request(no_process())).outcome(), Outcome::Done);
     let path = shared.lock_file();
     let file = flocked(&path);
     let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
@@ -509,7 +509,7 @@ fn a_flock_on_a_lock_file_is_judged_by_a_later_reading() {
     let shared = Shared::new();
     let mut table = shared.service();
     table.keep_open(0);
-    assert_eq!(table.lock(&request(ended())).outcome(), Outcome::Done);
+    assert_eq!(table.lock(&request(no_process())).outcome(), Outcome::Done);
     let asked = Instant::now();
     let node = Node::of(&std::fs::metadata(shared.lock_file()).unwrap());
     while table.state.flocks.holders(&node, asked).unwrap().is_none() {
@@ -819,7 +819,7 @@ fn a_lock_that_is_given_back_stands_from_its_first_moment() {
     meanwhile::at(Moment::BeforeRecord, move || {
         *note.borrow_mut() = Some(here.attempt_lock(&taken, None, last()).outcome());
     });
-    shared.elsewhere().unlock(&request(ended()));
+    shared.elsewhere().unlock(&request(no_process()));
     assert_eq!(*met.borrow(), Some(Outcome::Busy));
 }
 
@@ -842,7 +842,7 @@ fn a_lock_that_is_not_given_back_whole_is_not_broken() {
         (shared.elsewhere(), Table::new(Layout { dev_dir, ..shared.layout() }));
     move_elsewhere(&mut here);
     (elsewhere.state.flocks, here.state.flocks) = (listing(), listing());
-    let unlocked = elsewhere.attempt_unlock(&request(ended()), last());
+    let unlocked = elsewhere.attempt_unlock(&request(no_process()), last());
     assert_eq!(unlocked.outcome(), Outcome::Busy, "{unlocked:?}");
     let taken = Request { device: DeviceName::parse(b"modem").unwrap(), pid: Pid::this() };
     let answer = here.attempt_lock(&taken, None, last());
