@@ -192,7 +192,12 @@ pub(super) fn settle_note(
     let Some((directory, note)) = state.records.directory().zip(note_of(first)) else {
         return true;
     };
-    let Ok(Found::File(judged)) = directory.read(&note, NOTE_BYTES) else { return true };
+    let judged = match directory.read(&note, NOTE_BYTES) {
+        Ok(Found::File(judged)) => judged,
+        // An ordinary user may not read it.
+        Ok(Found::Nothing | Found::Obstacle(_)) => return true,
+        Err(_) => return false,
+    };
     let handover = std::str::from_utf8(judged.content()).ok().and_then(Handover::from_text);
     // Those of another lock directory are left to its services.
     if handover.as_ref().is_some_and(|it| state.records.is_anothers(&it.giver)) {
