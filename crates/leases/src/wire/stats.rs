@@ -19,7 +19,7 @@ pub const MOST_KEYS: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct StatsCursor {
     /// Whether names of connections and numbers of readers are shown.
-    pub names: bool,
+    names: bool,
     section: usize,
     place: Cursor,
     /// Whether the beginning of the body is written.

@@ -117,7 +117,10 @@ fn a_process_is_the_same_until_it_ends() {
     child.wait().unwrap();
     assert_eq!(machine.fate(&who), Fate::Gone);
     assert_eq!(machine.identify(pid).start, Start::Nobody);
-    assert_eq!((machine.fate_of_number(pid), lives(pid), owner(pid)), (Fate::Gone, false, None));
+    assert_eq!(
+        (machine.fate(&ProcessIdentity::bare(pid)), lives(pid), owner(pid)),
+        (Fate::Gone, false, None)
+    );
 }
 
 /// A parent that has not waited for its child keeps the number, and nothing else.

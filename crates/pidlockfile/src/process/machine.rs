@@ -52,11 +52,6 @@ impl Machine {
         who.start != Start::Nobody && self.fate(who).is_over()
     }
 
-    /// What has become of the process of this number, of which nothing else is known.
-    pub fn fate_of_number(&mut self, pid: Pid) -> Fate {
-        self.fate(&ProcessIdentity::bare(pid))
-    }
-
     fn look_abroad(&mut self, who: &ProcessIdentity) -> Option<Start> {
         if let Some((known, when, seen)) = &self.abroad {
             if known == who && when.elapsed() < SEEN_ABROAD {

@@ -219,36 +219,6 @@ impl State {
         who.is_elsewhere(self.machine.here())
     }
 
-    /// Whether something keeps others out, whatever its content. In a directory that is only searched, and open to
-    /// everybody (`/tmp`, where Qt programs leave locks), only a lock of root's does, or of the process that it
-    /// names. Otherwise any user could block any port for ever, without a process.
-    ///
-    /// # Errors
-    /// Why it keeps nobody out, in words.
-    pub(super) fn counts(
-        &mut self,
-        place: &Place,
-        found: &Result<Found, pidlockfile::Error>,
-    ) -> Result<(), String> {
-        if !place.is_open_to_all() {
-            return Ok(());
-        }
-        match found {
-            Ok(Found::Nothing) => Ok(()),
-            Ok(Found::File(judged)) => {
-                let (pid, owner) = (pid_in(judged), judged.owner());
-                let is_over = pid.is_some_and(|pid| self.machine.fate_of_number(pid).is_over());
-                // With `hidepid`, the user of a living process may be unknown.
-                let is_owners = |pid| process::owner(pid).is_none_or(|user| user == owner);
-                let is_its = || owner != UNMAPPED_UID && pid.is_some_and(is_owners);
-                let counts = is_over || owner == 0 || is_its();
-                counts.then_some(()).ok_or_else(|| format!("uid {owner}"))
-            }
-            Ok(Found::Obstacle(obstacle)) => Err(Busy::Obstacle(*obstacle).to_string()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
     /// Removes a stale lock whose place we do not take. A lock that may not be removed counts as removed.
     pub(super) fn remove(&mut self, file: LockFile<'_>, judged: Judged, stale: Stale) -> Attempt {
         match self.take_away(file, judged, false) {
@@ -309,6 +279,35 @@ impl State {
             (_, _) => {}
         }
         removal
+    }
+}
+
+/// Whether a file is to be taken for a lock at all. In a directory that is only searched and open to everybody (`/tmp`,
+/// where Qt programs leave locks), only these are: a file of root, a file of the user whose living process it names, and a
+/// file of a dead process, which can be removed. Otherwise any user could block any port for ever, without a process.
+///
+/// # Errors
+/// Why it is not, in words.
+pub(super) fn counts_as_lock(
+    place: &Place,
+    found: &Result<Found, pidlockfile::Error>,
+) -> Result<(), String> {
+    if !place.is_open_to_all() {
+        return Ok(());
+    }
+    match found {
+        Ok(Found::Nothing) => Ok(()),
+        Ok(Found::File(judged)) => {
+            let (pid, owner) = (pid_in(judged), judged.owner());
+            let is_over = pid.is_some_and(|pid| !lives(pid));
+            // With `hidepid`, the user of a living process may be unknown.
+            let is_owners = |pid| process::owner(pid).is_none_or(|user| user == owner);
+            let is_its = || owner != UNMAPPED_UID && pid.is_some_and(is_owners);
+            let counts = is_over || owner == 0 || is_its();
+            counts.then_some(()).ok_or_else(|| format!("uid {owner}"))
+        }
+        Ok(Found::Obstacle(obstacle)) => Err(Busy::Obstacle(*obstacle).to_string()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Passes a lock from one process to another, without a moment in which it is free.
 
-use pidlockfile::process::Fate;
+use pidlockfile::process::{Fate, lives};
 use pidlockfile::{Attempt, Found, Judged, Name, Published};
 
 use super::classify::Busy;
@@ -25,8 +25,7 @@ pub(super) fn pass(
     let mut receiver = Claimant::of(&mut state.machine, *to);
     // Another process may have had the receiver's number when its user was looked up.
     receiver.uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
-    let machine = &mut state.machine;
-    let gone = [*to, *from].into_iter().find(|pid| machine.fate_of_number(*pid).is_over());
+    let gone = [*to, *from].into_iter().find(|pid| !lives(*pid));
     if let Some(gone) = gone {
         let device = device.as_str();
         state.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));

@@ -6,7 +6,7 @@ use pidlockfile::process::{Fate, ProcessIdentity, Start};
 use pidlockfile::{Found, Pid, process};
 
 use super::Stop;
-use super::classify::{Busy, pid_in};
+use super::classify::{Busy, counts_as_lock, pid_in};
 use super::resolve;
 use super::state::State;
 use crate::device::name::DeviceName;
@@ -140,7 +140,7 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
     let LockFile { place, name } = file;
     let mut holder = Holder::unknown(device, Scheme::of_file(place.path.join(name.as_str())));
     let found = file.read();
-    let counts = state.counts(place, &found).is_ok();
+    let counts = counts_as_lock(place, &found).is_ok();
     let judged = match found {
         Ok(Found::File(judged)) => judged,
         Ok(Found::Obstacle(_)) if counts => return vec![holder],

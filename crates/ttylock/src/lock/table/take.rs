@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, process};
 
-use super::classify::{Busy, Stale};
+use super::classify::{Busy, Stale, counts_as_lock};
 use super::daemon::room;
 use super::state::{State, TEMPORARY, claim};
 use super::{ATTEMPTS, Stop, handover, resolve};
@@ -169,7 +169,7 @@ fn confirm(
     // lock.
     for file in open.searched(lock_names) {
         let found = file.read();
-        if state.counts(file.place, &found).is_ok() {
+        if counts_as_lock(file.place, &found).is_ok() {
             stale(state, file, found)?;
         }
     }
@@ -180,7 +180,7 @@ fn confirm(
 fn clear(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
     for _ in 0..ATTEMPTS {
         let found = file.read();
-        if let Err(why) = state.counts(file.place, &found) {
+        if let Err(why) = counts_as_lock(file.place, &found) {
             state.say(Weight::Notice, format!("ignored {file}, no lock: {why}"));
             return Ok(());
         }
