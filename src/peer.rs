@@ -103,12 +103,12 @@ pub(crate) enum Refusal {
 }
 
 impl Peer {
-    /// Looks at a connection. To be called before anything is sent: a client that has its
-    /// greeting may be gone the next moment, and then its user can no longer be found out.
+    /// Finds out the peer of a connection. To be called before anything is sent: a client that has its greeting may be gone
+    /// the next moment, and then its user can no longer be found out.
     ///
     /// # Errors
     /// [`Stranger`] when the peer is not surely on this host.
-    pub(crate) fn told_by(inquiry: &mut Inquiry, stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
+    pub(crate) fn of(inquiry: &mut Inquiry, stream: BorrowedFd<'_>) -> Result<Self, Stranger> {
         let raw = stream.as_raw_fd();
         let far = match socket::getpeername::<SockaddrStorage>(raw) {
             Ok(address) => address,

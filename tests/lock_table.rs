@@ -991,7 +991,7 @@ fn planted_locks_keep_no_lock_of_the_dead(#[values(0, 8)] left: usize) {
     let ended = pid(holder.pid());
     assert_eq!(table.lock(&request("null", holder.pid())).outcome(), Outcome::Done);
     drop(holder);
-    table.gone(ended);
+    table.remove_locks_of_ended(ended);
     assert_eq!((left, machine.lock_file("LCK..null").exists()), (0, false));
 }
 
@@ -1332,7 +1332,7 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
         Comer::Passer => machine.table().pass(&pass("ttyS0", pids[0], third.pid())).outcome(),
         Comer::Daemon => {
             for it in pids {
-                daemon.gone(pid(it));
+                daemon.remove_locks_of_ended(pid(it));
             }
             Outcome::Busy
         }
@@ -1343,7 +1343,7 @@ fn a_lock_that_is_being_passed_cannot_be_changed_by_others(
         Comer::Cleaner => {
             let mut table = machine.table();
             for holder in table.holders(None, LIMIT).holders {
-                let _ = table.clear_away(&holder);
+                let _ = table.remove_stale(&holder);
             }
             Outcome::Busy
         }

@@ -24,18 +24,18 @@ pub(crate) struct Authority {
     pub force_group: Option<u32>,
 }
 
-/// The right of one process to one device, good for one attempt at the very device that was judged.
-/// An attempt that is made later is judged anew, by another look.
+/// The right of one process to one device, for one attempt at the very node that was examined. A later attempt needs a new
+/// one.
 #[derive(Debug)]
 pub(super) struct Granted {
     request: Request,
     device: ResolvedDevice,
-    /// There was no such process when that was judged.
-    pub(super) is_foreseen: bool,
+    /// There was no such process at that time.
+    pub(super) is_for_missing: bool,
 }
 
 impl Granted {
-    /// What was looked at.
+    /// The node that was examined.
     pub(super) fn device(&self) -> &ResolvedDevice {
         &self.device
     }
@@ -78,9 +78,8 @@ impl Authority {
         may.then_some(pid).ok_or_else(refusal)
     }
 
-    /// The right to a device of a process that is named as it is numbered here: for the first attempt
-    /// and each that follows, as by then its number may be another process's, and its name lead
-    /// elsewhere.
+    /// The right to a device of a process by its number here. Each attempt asks again: by then, the number may be that of
+    /// another process, and the name may lead to another device.
     pub(super) fn grant_taking(
         &self,
         peer: &Peer,
@@ -88,12 +87,12 @@ impl Authority {
         table: &mut Table,
     ) -> Result<Granted, Answer> {
         let pid = request.pid;
-        // Its user and what it may open are read of one process at one time.
+        // Its user and its groups come from one reading: they are those of one process.
         let status = LazyCell::new(|| Status::of(pid));
         // Other users may see its owner, and no more; also of one that has ended.
         let seen = || process::owner(pid).filter(|_| process::lives(pid));
         let owner = || status.as_ref().and_then(Status::owner).or_else(seen);
-        // One that tells its status has not ended.
+        // A process with a status has not ended.
         let alive = || status.is_some() || process::lives(pid);
         peer.may_name(owner, alive, Purpose::Take, self.rule)
             .map_err(|why| refused(&request, why))?;
@@ -103,8 +102,8 @@ impl Authority {
             Err(Refusal::RightsUnknown) if peer.is_root() => {}
             may_hold => may_hold.map_err(|why| refused(&request, why))?,
         }
-        let is_foreseen = !alive();
-        Ok(Granted { request, device, is_foreseen })
+        let is_for_missing = !alive();
+        Ok(Granted { request, device, is_for_missing })
     }
 
     /// The right of a process to hold a device of its own accord, which nobody has asked for.
@@ -115,11 +114,11 @@ impl Authority {
     ) -> Result<Granted, Refusal> {
         let status = LazyCell::new(|| Status::of(request.pid));
         self.may_hold(request.pid, &device, || LazyCell::force(&status).as_ref())?;
-        Ok(Granted { request, device, is_foreseen: false })
+        Ok(Granted { request, device, is_for_missing: false })
     }
 
-    /// Whether a process may hold a device that was looked at. Of one that is not there, the ports
-    /// whose lock files it would have are judged.
+    /// Whether a process may hold a device that was examined. For a device that is missing, every port with one of its lock
+    /// files must be permitted.
     fn may_hold<'s>(
         &self,
         pid: Pid,

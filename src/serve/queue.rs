@@ -7,7 +7,7 @@
 //! overtakes a waiter that could have the device now. But what keeps the first waiter out may not keep out another: the
 //! `flock(2)` of a process keeps out all but that process, and a name that only one client knows may be locked. So if
 //! the first waiter is busy, the first waiter of the next user is tried ([`Queue::next_head`]). A LOCK by another
-//! client of the same service is busy until all waiters have been tried ([`Queue::was_busy_since`]);
+//! client of the same service is busy until all waiters have been tried ([`Queue::admits_lock`]);
 //! otherwise clients that ask again and again would overtake them. Other programs do not know the queue and
 //! may still be faster.
 //!
@@ -127,8 +127,8 @@ impl Queue {
         self.join(waiter, names, now, now);
     }
 
-    /// The waiter's name leads to another device by now: there it is the last.
-    pub(super) fn change(&mut self, id: Token, names: Names, now: Instant) {
+    /// Moves a waiter whose name leads to another device by now to the end of that device's line.
+    pub(super) fn move_to(&mut self, id: Token, names: Names, now: Instant) {
         let Some(waiter) = self.waiters.iter().find(|waiter| waiter.id == id).cloned() else {
             return;
         };
@@ -239,10 +239,10 @@ impl Queue {
         after.nth(1).map(Waiter::attempt)
     }
 
-    /// Whether the device was looked at since that moment, for the next in line, and nothing
-    /// has told of a change since.
+    /// Whether a LOCK that came at that moment may be tried now: nobody waits for the device, or it was busy for its
+    /// waiters since then, and nothing has changed that would be a reason to try them again.
     #[must_use]
-    pub(super) fn was_busy_since(&self, device: &str, moment: Instant, now: Instant) -> bool {
+    pub(super) fn admits_lock(&self, device: &str, moment: Instant, now: Instant) -> bool {
         self.devices.get(device).is_none_or(|device| {
             let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
             device.last_look.is_some_and(|last| last >= moment) && device.look_at > soon
@@ -450,15 +450,15 @@ mod tests {
         scene.enter(2, "a", 100);
         scene.enter(3, "b", 100);
         scene.look(Outcome::Busy);
-        scene.queue.change(1, names("b"), scene.now);
-        scene.queue.change(9, names("b"), scene.now);
+        scene.queue.move_to(1, names("b"), scene.now);
+        scene.queue.move_to(9, names("b"), scene.now);
         let in_line = |scene: &Scene, device| -> Vec<i32> {
             let waiters = scene.queue.waiters(Some(device));
             waiters.iter().map(|it| it.pid.as_raw()).collect()
         };
         assert_eq!((in_line(&scene, "a"), in_line(&scene, "b")), (vec![2], vec![3, 1]));
         // To and fro, without end: it is tried only now and then.
-        scene.queue.change(2, names("c"), scene.now);
+        scene.queue.move_to(2, names("c"), scene.now);
         assert_eq!(scene.queue.due(scene.now), None);
         scene.now += CHECK_GAP;
         assert_eq!(scene.queue.due(scene.now).unwrap().waiter, 2);
@@ -487,23 +487,23 @@ mod tests {
     fn a_lock_waits_until_the_waiters_were_tried() {
         let mut scene = Scene::new();
         let asked = scene.now;
-        assert!(scene.queue.was_busy_since("a", asked, scene.now));
+        assert!(scene.queue.admits_lock("a", asked, scene.now));
         scene.enter(1, "a", 100);
-        assert!(!scene.queue.was_busy_since("a", asked, scene.now));
+        assert!(!scene.queue.admits_lock("a", asked, scene.now));
         scene.look(Outcome::Busy);
-        assert!(scene.queue.was_busy_since("a", asked, scene.now));
+        assert!(scene.queue.admits_lock("a", asked, scene.now));
         // Told of a change at once, though the look has to wait for a moment.
         let (mut told, now) = (Scene::new(), scene.now);
         told.now = now;
         told.enter(1, "a", 100);
         told.look(Outcome::Busy);
         told.queue.wake("a", now);
-        assert!(!told.queue.was_busy_since("a", asked, now));
+        assert!(!told.queue.admits_lock("a", asked, now));
         scene.now += CHECK_GAP;
-        assert!(!scene.queue.was_busy_since("a", scene.now, scene.now));
+        assert!(!scene.queue.admits_lock("a", scene.now, scene.now));
         // Something has told of a change since.
         scene.queue.wake("a", scene.now);
-        assert!(!scene.queue.was_busy_since("a", asked, scene.now));
+        assert!(!scene.queue.admits_lock("a", asked, scene.now));
     }
 
     #[test]

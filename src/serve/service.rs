@@ -24,9 +24,10 @@ use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::Session;
 use crate::protocol::status::{Report, Scope};
 
-/// A lock of this device for a process number that no process had, as the memo takes one over telnet.
+/// A lock for a process number that no process had, as the memo takes one over telnet. It is stale, so that it keeps out
+/// no program that knows its record. Other programs take a later process of that number for the holder.
 #[derive(Debug)]
-pub(super) struct Foreseen {
+pub(super) struct LockForMissing {
     /// The user that asked for it.
     user: User,
     request: Request,
@@ -43,7 +44,7 @@ pub(crate) struct Service {
     inquiry: Inquiry,
     /// The clients that wait for a device.
     pub(super) queue: Queue,
-    pub(super) foreseen: Vec<Foreseen>,
+    pub(super) for_missing: Vec<LockForMissing>,
     pub(super) ports: PortThreads,
 }
 
@@ -59,7 +60,7 @@ impl Service {
             journal: Journal::of(log),
             inquiry: Inquiry::default(),
             queue: Queue::default(),
-            foreseen: Vec::new(),
+            for_missing: Vec::new(),
             ports: PortThreads::default(),
         }
     }
@@ -80,9 +81,9 @@ impl Service {
         self.identity = self.identity.clone().offering_to_wait();
     }
 
-    /// Looks at a new connection, before anything is said on it.
+    /// Identifies the peer of a new connection, before anything is said on it.
     pub(super) fn welcome(&mut self, stream: BorrowedFd<'_>, id: Token) -> Client {
-        let peer = Peer::told_by(&mut self.inquiry, stream);
+        let peer = Peer::of(&mut self.inquiry, stream);
         let identity = self.identity.clone();
         let session = match &peer {
             Ok(_) => Session::admit(identity),
@@ -95,7 +96,7 @@ impl Service {
         Client { session, peer: peer.ok(), id, backoff: None, holder: None }
     }
 
-    /// What is said to those there is no room or time for.
+    /// The last line for a client for which there is no room or time.
     pub(super) fn farewell(&self) -> String {
         Reply::Closing.encode(&self.identity, b"")
     }
@@ -136,7 +137,7 @@ impl Service {
         None
     }
 
-    /// The right to a device of the process that the client names.
+    /// The right of the process that the client names to a device.
     fn grant_taking(&mut self, client: &Client, request: Request) -> Result<Granted, Answer> {
         let pid = self.authority.meant(client.peer()?, &request)?;
         self.authority.grant_taking(client.peer()?, Request { pid, ..request }, &mut self.table)
@@ -158,7 +159,7 @@ impl Service {
         let granted = self.grant_taking(client, request)?;
         let backoff = *client.under_way();
         let (real, now) = (granted.device().real(), Instant::now());
-        if self.queue.was_busy_since(real, backoff.asked(), now) {
+        if self.queue.admits_lock(real, backoff.asked(), now) {
             return Ok(self.take(client.user(), granted, backoff));
         }
         self.queue.wake(real, now);
@@ -212,35 +213,36 @@ impl Service {
 
     /// Takes what was granted, at the very device that was judged.
     pub(super) fn take(&mut self, user: User, granted: Granted, backoff: Backoff) -> Answer {
-        if self.is_one_too_many(user, &granted) {
+        if self.has_too_many_for_missing(user, &granted) {
             let why = "refused: too many locks of this user for processes that do not exist";
             return denied(Some(why.to_owned()));
         }
-        let is_foreseen = granted.is_foreseen;
+        let is_for_missing = granted.is_for_missing;
         let (request, device) = granted.into_parts();
         let kept = device.clone();
         let answer = self.table.attempt_lock(&request, Some(device), backoff);
         if answer.result.is_ok() {
             self.ports.locked(&kept, || self.table.machine().identify(request.pid));
-            self.foreseen.retain(|it| it.device.real() != kept.real());
-            if is_foreseen {
-                self.foreseen.push(Foreseen { user, request, device: kept });
+            self.for_missing.retain(|it| it.device.real() != kept.real());
+            if is_for_missing {
+                self.for_missing.push(LockForMissing { user, request, device: kept });
             }
         }
         answer
     }
 
-    /// Locks of processes that exist are counted by their records. Those of others have no user but the one who asks.
-    fn is_one_too_many(&mut self, user: User, granted: &Granted) -> bool {
-        let has_too_many = |foreseen: &[Foreseen]| {
-            foreseen.iter().filter(|it| it.user == user).count() >= LOCKS_OF_A_USER
+    /// Locks of processes that exist are counted by the table: their records have the user. Only the service knows which
+    /// user has asked for a process that does not exist.
+    fn has_too_many_for_missing(&mut self, user: User, granted: &Granted) -> bool {
+        let has_too_many = |locks: &[LockForMissing]| {
+            locks.iter().filter(|it| it.user == user).count() >= LOCKS_OF_A_USER
         };
-        if !granted.is_foreseen || user == Some(0) || !has_too_many(&self.foreseen) {
+        if !granted.is_for_missing || user == Some(0) || !has_too_many(&self.for_missing) {
             return false;
         }
         // Those that are gone by now do not count.
-        self.foreseen.retain(|it| self.table.is_foreseen_for(&it.device, it.request.pid));
-        has_too_many(&self.foreseen)
+        self.for_missing.retain(|it| self.table.is_locked_for_missing(&it.device, it.request.pid));
+        has_too_many(&self.for_missing)
     }
 
     pub(super) fn release(&mut self, request: &Request, backoff: Backoff) -> Answer {
@@ -248,7 +250,7 @@ impl Service {
         let answer = self.table.attempt_unlock(request, backoff);
         if let Ok(real) = &answer.result {
             self.ports.released(real, request.pid);
-            self.foreseen.retain(|it| it.device.real() != real);
+            self.for_missing.retain(|it| it.device.real() != real);
             self.queue.wake(real, Instant::now());
         }
         answer
@@ -260,8 +262,7 @@ impl Service {
         self.release(request, Backoff::since(now).used_up(now))
     }
 
-    /// Tries to take a device for one who waits for it. The client has its answer unless the
-    /// outcome is busy.
+    /// Tries to take a device for a client that waits for it. The client has its answer unless the outcome is busy.
     pub(super) fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
         // A day may have gone by since it was asked.
         let has_ended =
@@ -283,7 +284,7 @@ impl Service {
         };
         if names.real != *attempt.device {
             // The name that it waited for is another device now, and others wait for that.
-            self.queue.change(attempt.waiter, names, Instant::now());
+            self.queue.move_to(attempt.waiter, names, Instant::now());
             return Outcome::Busy;
         }
         let answer = self.take(client.user(), granted, *client.under_way());
@@ -294,9 +295,9 @@ impl Service {
             self.queue.has_no_answer_yet(attempt, Instant::now());
             return outcome;
         }
-        // The next look is the next attempt.
+        // The attempt at the next look begins anew.
         client.backoff = None;
-        // Asked again and again, a busy one would fill the log.
+        // An event for each busy attempt would fill the log.
         if outcome != Outcome::Busy {
             self.log(client, answer.events);
             client.answer(outcome.into());
@@ -310,21 +311,21 @@ impl Service {
         }
     }
 
-    /// A process is gone: what it held is for everybody.
+    /// A process is gone: removes its locks, and wakes the waiters that it kept out.
     pub(super) fn process_gone(&mut self, pid: Pid) {
         self.ports.process_gone(pid, &mut self.table);
-        self.journal.of_nobody(self.table.gone(pid));
+        self.journal.of_nobody(self.table.remove_locks_of_ended(pid));
         self.queue.process_gone(pid, Instant::now());
     }
 
-    /// A process that has got a number with a lock keeps the lock if it may hold the port. A lock that it has taken
-    /// itself is its own.
-    pub(super) fn judge_the_newcomers(&mut self) {
-        let lives = |lock: &Foreseen| pidlockfile::process::lives(lock.request.pid);
-        let (came, absent) = std::mem::take(&mut self.foreseen).into_iter().partition(lives);
-        self.foreseen = absent;
-        for Foreseen { user, request, device } in came {
-            if !self.table.is_foreseen_for(&device, request.pid) {
+    /// Releases the locks for missing processes whose numbers other processes have by now, unless they may hold the port.
+    pub(super) fn check_newcomers(&mut self) {
+        let lives = |lock: &LockForMissing| pidlockfile::process::lives(lock.request.pid);
+        let (came, absent) = std::mem::take(&mut self.for_missing).into_iter().partition(lives);
+        self.for_missing = absent;
+        for LockForMissing { user, request, device } in came {
+            // A lock that the process has taken itself is its own.
+            if !self.table.is_locked_for_missing(&device, request.pid) {
                 continue;
             }
             let right = self.authority.grant_opener(request.clone(), device);

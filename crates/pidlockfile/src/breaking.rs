@@ -56,7 +56,7 @@ impl Directory {
         match self.hold(name, &mut judged)? {
             Attempt::Done(()) => {}
             // What comes out is looked at in any case.
-            Attempt::Contended if judged.goes_past() => {}
+            Attempt::Contended if judged.ignores_flock() => {}
             Attempt::Contended => return Ok(Attempt::Contended),
             Attempt::Changed => return Ok(Attempt::Changed),
         }
@@ -182,7 +182,7 @@ impl Directory {
     /// Goes through this directory's gate ([`Directory::gated`]), and asks for `flock(2)` on a judged file, both for
     /// as long as it is kept: no maker of it is still at work then ([`Directory::guarding`]), and nobody breaks or
     /// releases it by this crate. Contended while another process has one of them; if that is the `flock(2)`, we are
-    /// in the gate, and the caller may [`Judged::go_past`] it.
+    /// in the gate, and the caller may [`Judged::ignore_flock`] it.
     ///
     /// # Errors
     /// [`Step::Enter`] or [`Step::Exclude`] with the system's reason. After the first, the caller must not break or

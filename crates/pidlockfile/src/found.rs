@@ -39,8 +39,8 @@ pub struct Judged {
     pub(crate) is_ungated: bool,
     /// Where `flock(2)` on it asks for another opening.
     pub(crate) writable: Option<Flocked>,
-    /// Whether another's `flock(2)` on it is nothing to us.
-    past: bool,
+    /// Whether the `flock(2)` of another process on it is ignored.
+    ignores_flock: bool,
 }
 
 impl Judged {
@@ -58,7 +58,7 @@ impl Judged {
             passage: None,
             is_ungated: false,
             writable: None,
-            past: false,
+            ignores_flock: false,
         }))
     }
 
@@ -96,23 +96,22 @@ impl Judged {
         if self.writable.is_some() { Ok(true) } else { self.file.try_lock() }
     }
 
-    /// Another's `flock(2)` on the file decides nothing from now on: its holder has no say in it. Only
-    /// in the gate, and after its holder had the time to break or release the file, if it was doing that. Returns
-    /// whether we are in the gate.
-    pub fn go_past(&mut self) -> bool {
-        self.past = self.passage.is_some();
-        self.past
+    /// Ignores the `flock(2)` of another process on the file from now on. Only in the gate, and for a caller that has given
+    /// that process time to break or release the file. Returns whether we are in the gate.
+    pub fn ignore_flock(&mut self) -> bool {
+        self.ignores_flock = self.passage.is_some();
+        self.ignores_flock
     }
 
-    /// The same without a gate, for a holder of `flock(2)` that agrees: it keeps breakers away meanwhile.
-    pub fn go_past_with_consent(&mut self) {
-        self.past = true;
+    /// The same without a gate, if the holder of the `flock(2)` agrees: it keeps breakers away meanwhile.
+    pub fn ignore_flock_with_consent(&mut self) {
+        self.ignores_flock = true;
     }
 
-    /// Whether it was said so.
+    /// Whether the `flock(2)` of another process on it is ignored.
     #[must_use]
-    pub fn goes_past(&self) -> bool {
-        self.past
+    pub fn ignores_flock(&self) -> bool {
+        self.ignores_flock
     }
 
     /// What the file says, up to the limit it was read with.

@@ -69,7 +69,7 @@
 //! In this way a hostile local user can keep a stale lock from being broken, but cannot get it.
 //! Callers with a directory that only they may write go through a [`Gate`] ([`Directory::gated`]):
 //! files in it that no other user may open exclude them from each other, so they may ignore the
-//! `flock(2)` of other users ([`Judged::go_past`]). With [`Directory::guarding`], the maker of a
+//! `flock(2)` of other users ([`Judged::ignore_flock`]). With [`Directory::guarding`], the maker of a
 //! new file locks it before it has its name, and before others may open it.
 //!
 //! # What is not promised

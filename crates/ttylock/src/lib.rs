@@ -64,7 +64,7 @@ pub use pidlockfile::Pid;
 #[doc(hidden)]
 pub mod for_tests {
     #[cfg(target_os = "linux")]
-    pub use crate::lock::room::widen;
+    pub use crate::lock::kernel_buffer::widen;
 }
 /// The README's examples are tests, too.
 #[cfg(doctest)]

@@ -292,7 +292,7 @@ impl<'s> Daemon<'s> {
     /// A process is gone. Files of its locks that could not be removed are tried again a second later.
     fn process_gone(&mut self, pid: Pid) {
         self.service.process_gone(pid);
-        if self.service.table.watched().has_remains() {
+        if self.service.table.watched().has_leftovers() {
             self.search_within(CHECK_EVERY);
         }
     }
@@ -303,15 +303,15 @@ impl<'s> Daemon<'s> {
         if self.search_at.take_if(|moment| *moment <= now).is_none() {
             return;
         }
-        if self.watches.polls_for_ends || self.service.table.watched().has_remains() {
-            for pid in self.service.table.the_gone() {
+        if self.watches.polls_for_ends || self.service.table.watched().has_leftovers() {
+            for pid in self.service.table.ended_holders() {
                 self.service.process_gone(pid);
             }
             self.watches.polls_for_ends &= !self.service.table.watched().is_empty();
         }
-        self.service.judge_the_newcomers();
-        let has_remains = self.service.table.watched().has_remains();
-        if self.watches.polls_for_ends || has_remains || !self.service.foreseen.is_empty() {
+        self.service.check_newcomers();
+        let has_leftovers = self.service.table.watched().has_leftovers();
+        if self.watches.polls_for_ends || has_leftovers || !self.service.for_missing.is_empty() {
             self.search_at = now.checked_add(CHECK_EVERY);
         }
     }

@@ -219,7 +219,7 @@ impl Daemon<'_> {
 
     /// The holders of locks: these are removed when they end.
     pub(super) fn watch_holders(&mut self) {
-        if !self.service.foreseen.is_empty() {
+        if !self.service.for_missing.is_empty() {
             self.search_within(CHECK_EVERY);
         }
         for who in self.service.table.watched().take_fresh() {

@@ -10,7 +10,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::Uid;
 
-use super::sock_diag::{self, Told};
+use super::sock_diag::{self, SocketUser};
 use crate::limits::CONNECTIONS_MAX;
 use crate::sys::values::Connection;
 
@@ -41,12 +41,12 @@ impl Inquiry {
     /// make us read through all sockets of the machine.
     pub(crate) fn uid_of(&mut self, socket: &Connection) -> Option<u32> {
         match self.ask_kernel(socket) {
-            Ok(Some(Told::Open(uid))) => {
+            Ok(Some(SocketUser::Open(uid))) => {
                 self.proven = true;
                 return Some(uid);
             }
             // Kernels that forget which user closed a socket say that it was root.
-            Ok(Some(Told::Closed(uid))) => return self.remembers().then_some(uid),
+            Ok(Some(SocketUser::Closed(uid))) => return self.remembers().then_some(uid),
             Ok(None) => {}
             // Whatever is left in it, the next question gets a fresh one.
             Err(_) => self.netlink = None,
@@ -78,10 +78,10 @@ impl Inquiry {
         }
         let socket = Connection { near: stream.local_addr()?, far: stream.peer_addr()? };
         drop(stream);
-        Ok(self.ask_kernel(&socket)? == Some(Told::Closed(uid.as_raw())))
+        Ok(self.ask_kernel(&socket)? == Some(SocketUser::Closed(uid.as_raw())))
     }
 
-    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<Told>, Errno> {
+    fn ask_kernel(&mut self, socket: &Connection) -> Result<Option<SocketUser>, Errno> {
         let netlink = match self.netlink.take() {
             Some(netlink) => netlink,
             None => socket::socket(
@@ -102,6 +102,6 @@ impl Inquiry {
         self.netlink = Some(netlink);
         let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
         let bytes = buffer.get(..length).filter(|_| from_kernel);
-        Ok(bytes.and_then(|bytes| sock_diag::told(bytes, socket, self.sequence)))
+        Ok(bytes.and_then(|bytes| sock_diag::parse_answer(bytes, socket, self.sequence)))
     }
 }

@@ -47,13 +47,12 @@ pub(super) fn question(socket: &Connection, sequence: u32) -> Vec<u8> {
     bytes
 }
 
-/// What the kernel says of a socket.
+/// The user of a socket, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    /// Somebody of this uid holds it open.
+pub(super) enum SocketUser {
+    /// A process of this uid holds it open.
     Open(u32),
-    /// It was closed with bytes under way; the uid that closed it, where the kernel keeps that in
-    /// mind (Linux since 6.17), else 0.
+    /// It was closed with bytes under way, by this uid; 0 if the kernel does not remember it (Linux before 6.17).
     Closed(u32),
 }
 
@@ -61,8 +60,8 @@ pub(super) enum Told {
 /// stands for it, which is nobody's, and which the kernel shows with uid 0.
 const CLOSING: [u8; 3] = [4, 9, 11];
 
-/// The kernel's answer, when it is about that very socket.
-pub(super) fn told(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<Told> {
+/// Parses the kernel's answer. `None` if it is not about this very socket.
+pub(super) fn parse_answer(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<SocketUser> {
     let length = usize::try_from(word(bytes, 0)?).ok()?;
     let bytes = bytes.get(..length).filter(|b| b.len() >= HEADER_BYTES + ANSWER_BYTES)?;
     let kind = u16::from_ne_bytes(field(bytes, 4)?);
@@ -78,8 +77,8 @@ pub(super) fn told(bytes: &[u8], socket: &Connection, sequence: u32) -> Option<T
         return None;
     }
     match inode {
-        0 => CLOSING.contains(&state).then_some(Told::Closed(uid)),
-        _ => ttylock::tcp::is_connected(state).then_some(Told::Open(uid)),
+        0 => CLOSING.contains(&state).then_some(SocketUser::Closed(uid)),
+        _ => ttylock::tcp::is_connected(state).then_some(SocketUser::Open(uid)),
     }
 }
 
@@ -148,15 +147,15 @@ pub(super) mod tests {
 
     /// A closed socket is believed only in the states in which the kernel shows the socket itself.
     #[rstest]
-    #[case::established(1, 1000, 99, Some(Told::Open(1000)))]
-    #[case::root(1, 0, 99, Some(Told::Open(0)))]
-    #[case::client_shut_its_half(5, 1000, 99, Some(Told::Open(1000)))]
+    #[case::established(1, 1000, 99, Some(SocketUser::Open(1000)))]
+    #[case::root(1, 0, 99, Some(SocketUser::Open(0)))]
+    #[case::client_shut_its_half(5, 1000, 99, Some(SocketUser::Open(1000)))]
     #[case::listener_on_that_port(10, 0, 99, None)]
     #[case::still_connecting(2, 0, 99, None)]
     #[case::closed_just_now_shows_root(5, 0, 0, None)]
-    #[case::closed_with_bytes_under_way(4, 1000, 0, Some(Told::Closed(1000)))]
-    #[case::last_ack(9, 1000, 0, Some(Told::Closed(1000)))]
-    #[case::both_at_once(11, 1000, 0, Some(Told::Closed(1000)))]
+    #[case::closed_with_bytes_under_way(4, 1000, 0, Some(SocketUser::Closed(1000)))]
+    #[case::last_ack(9, 1000, 0, Some(SocketUser::Closed(1000)))]
+    #[case::both_at_once(11, 1000, 0, Some(SocketUser::Closed(1000)))]
     #[case::closed_and_established(1, 1000, 0, None)]
     #[case::closed_and_half_closed(5, 1000, 0, None)]
     #[case::time_wait(6, 1000, 0, None)]
@@ -165,40 +164,52 @@ pub(super) mod tests {
         #[case] state: u8,
         #[case] uid: u32,
         #[case] inode: u32,
-        #[case] believed: Option<Told>,
+        #[case] believed: Option<SocketUser>,
     ) {
-        assert_eq!(told(&said(&v4(), state, uid, inode), &v4(), 7), believed);
+        assert_eq!(parse_answer(&said(&v4(), state, uid, inode), &v4(), 7), believed);
     }
 
     #[test]
     fn believes_only_what_is_about_that_socket() {
         let bytes = said(&v4(), 1, 1000, 99);
-        assert_eq!(told(&bytes, &connection("127.0.0.1:40001", "127.0.0.1:50001"), 7), None);
-        assert_eq!(told(&bytes, &connection("127.0.0.1:50001", "127.0.0.1:40000"), 7), None);
-        assert_eq!(told(&bytes, &v4(), 8), None);
+        assert_eq!(
+            parse_answer(&bytes, &connection("127.0.0.1:40001", "127.0.0.1:50001"), 7),
+            None
+        );
+        assert_eq!(
+            parse_answer(&bytes, &connection("127.0.0.1:50001", "127.0.0.1:40000"), 7),
+            None
+        );
+        assert_eq!(parse_answer(&bytes, &v4(), 8), None);
     }
 
     #[test]
     fn a_dual_stack_socket_is_the_same_socket() {
         let mapped = connection("[::ffff:127.0.0.1]:40000", "[::ffff:127.0.0.1]:50001");
-        assert_eq!(told(&said(&mapped, 1, 1000, 99), &v4(), 7), Some(Told::Open(1000)));
+        assert_eq!(
+            parse_answer(&said(&mapped, 1, 1000, 99), &v4(), 7),
+            Some(SocketUser::Open(1000))
+        );
     }
 
     #[test]
     fn cut_or_garbled_answers_say_nothing_and_never_panic() {
         let whole = said(&connection("[::1]:40000", "[::1]:50001"), 1, 1000, 99);
         for end in 0..whole.len() {
-            assert_eq!(told(&whole[..end], &connection("[::1]:40000", "[::1]:50001"), 7), None);
+            assert_eq!(
+                parse_answer(&whole[..end], &connection("[::1]:40000", "[::1]:50001"), 7),
+                None
+            );
         }
         for at in 0..whole.len() {
             let mut garbled = whole.clone();
             garbled[at] ^= 0xff;
-            let _ = told(&garbled, &v4(), 7);
+            let _ = parse_answer(&garbled, &v4(), 7);
         }
         let mut refused = Vec::new();
         refused.extend(36_u32.to_ne_bytes());
         refused.extend(2_u16.to_ne_bytes());
         refused.resize(36, 0);
-        assert_eq!(told(&refused, &v4(), 7), None);
+        assert_eq!(parse_answer(&refused, &v4(), 7), None);
     }
 }

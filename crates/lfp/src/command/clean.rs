@@ -47,7 +47,7 @@ pub(super) fn clean(route: &Route, output: &Output) -> Result<u8, Failure> {
             break;
         }
     }
-    report.records = Table::new(Layout::native()).forget_gone();
+    report.records = Table::new(Layout::native()).forget_missing();
     let failure = (!report.left.is_empty() || report.cut_off).then(Failure::left);
     report.tell(output, failure.as_ref());
     match failure {
@@ -65,7 +65,7 @@ fn round(report: &mut Report, route: &Route) -> bool {
     let mut table = Table::new(Layout::native());
     let mut refused = Vec::new();
     for holder in stale {
-        match table.clear_away(&holder) {
+        match table.remove_stale(&holder) {
             Ok(()) => report.removed.push(holder),
             Err(why) => refused.push((holder, why)),
         }
@@ -73,7 +73,7 @@ fn round(report: &mut Report, route: &Route) -> bool {
     ask_service(&refused, route);
     (report.left, report.cut_off) = (Vec::new(), cut_off);
     for (holder, why) in refused {
-        if table.clear_away(&holder).is_ok() {
+        if table.remove_stale(&holder).is_ok() {
             report.removed.push(holder);
         } else if let Some(row) = row::rows(std::slice::from_ref(&holder)).pop() {
             report.left.push(Left { row, why: printable(&why), help: remedy(&holder) });
@@ -208,7 +208,7 @@ mod tests {
             udev_dir: nowhere,
             ..Layout::native()
         });
-        assert_eq!(table.clear_away(&holder), Ok(()));
+        assert_eq!(table.remove_stale(&holder), Ok(()));
         assert_eq!(path.exists(), stays);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), usize::from(stays));
     }

@@ -147,7 +147,7 @@ fn hold_stale(world: &World, directory: &Directory, mut judged: Judged) -> Optio
         }
         let inode = judged.identity().inode;
         if foreign("list locks", || world.outsiders.lock().unwrap().contains(&inode))? {
-            judged.go_past();
+            judged.ignore_flock();
             return Some(judged);
         }
     }
@@ -211,7 +211,7 @@ fn play(role: Role, me: usize, world: &World, owned: Option<Published>) {
             let directory = gated(world);
             let stale = seen(&directory).filter(|judged| is_stale(judged.content()));
             if let Some(judged) = stale.and_then(|judged| hold_stale(world, &directory, judged)) {
-                let _ = if judged.goes_past() {
+                let _ = if judged.ignores_flock() {
                     directory.release(&name(), judged, "t")
                 } else {
                     directory.try_release(&name(), judged)

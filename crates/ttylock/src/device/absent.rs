@@ -10,8 +10,8 @@ use super::links::BY_UDEV;
 use super::name::DeviceName;
 use super::node::{Access, ResolvedDevice, follow};
 use crate::dialects::Dialect;
-use crate::dialects::forms::Told;
-use crate::lock::names::{lock_names, told_by};
+use crate::dialects::forms::NamedDevice;
+use crate::lock::names::{lock_names, named_by};
 use crate::sys;
 
 /// The most directories below `/dev` that are read.
@@ -48,7 +48,7 @@ pub(crate) fn namesakes(
 ) -> Vec<ResolvedDevice> {
     let mut found: Vec<ResolvedDevice> = Vec::new();
     let Some(lock_names) = lock_names(dialect, absent) else { return found };
-    for name in candidates(dev_dir, &told_by(dialect, &lock_names)) {
+    for name in candidates(dev_dir, &named_by(dialect, &lock_names)) {
         let Ok(name) = DeviceName::parse(name.as_bytes()) else { continue };
         let Ok(port) = follow(dev_dir, &name) else { continue };
         let is_port = port.access.as_ref().is_some_and(Access::is_character_device);
@@ -60,11 +60,11 @@ pub(crate) fn namesakes(
 }
 
 /// The names that devices with these lock files would have, in every directory.
-fn candidates(dev_dir: &Path, told: &[Told<'_>]) -> Vec<String> {
+fn candidates(dev_dir: &Path, named: &[NamedDevice<'_>]) -> Vec<String> {
     let mut names = Vec::new();
     for directory in directories(dev_dir) {
         let Some(directory) = directory.to_str() else { continue };
-        for name in told.iter().filter_map(|told| told.device_in(directory)) {
+        for name in named.iter().filter_map(|named| named.device_in(directory)) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -146,7 +146,7 @@ mod tests {
         let linux = Dialect::by_name("linux").unwrap();
         let absent = resolve(absent);
         let lock_names = lock_names(linux, &absent).unwrap();
-        let asked = candidates(dev.path(), &told_by(linux, &lock_names));
+        let asked = candidates(dev.path(), &named_by(linux, &lock_names));
         assert!(asked.iter().any(|name| name == port), "{asked:?}");
         symlink("ttyS2", dev.path().join("unrelated")).unwrap();
         assert!(namesakes(linux, dev.path(), &absent).is_empty());

@@ -18,7 +18,7 @@ pub(crate) struct NameForm {
     /// The rest of the name, for one name of a device; `None` if this form has no name for it.
     pub(crate) write: fn(&Spelling<'_>) -> Option<String>,
     /// The device that the rest of a name means; `None` if the name is not of this form.
-    pub(crate) read: fn(&str) -> Option<Told<'_>>,
+    pub(crate) read: fn(&str) -> Option<NamedDevice<'_>>,
 }
 
 /// One of the names of a device.
@@ -30,9 +30,9 @@ pub(crate) struct Spelling<'d> {
     pub(crate) numbers: Option<(Numbers, Numbers)>,
 }
 
-/// The facts about a device in the name of a lock file.
+/// A device as the name of a lock file gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told<'n> {
+pub(crate) enum NamedDevice<'n> {
     /// The last part of the device's name.
     Base(&'n str),
     /// The device's name, in which this sign stands for each slash. Which of these characters are slashes is unknown.
@@ -95,16 +95,16 @@ fn base_of(device: &Spelling<'_>) -> Option<String> {
     Some(base(device.path).to_owned())
 }
 
-fn base_in(rest: &str) -> Option<Told<'_>> {
-    (!rest.is_empty()).then_some(Told::Base(rest))
+fn base_in(rest: &str) -> Option<NamedDevice<'_>> {
+    (!rest.is_empty()).then_some(NamedDevice::Base(rest))
 }
 
 fn path_of(device: &Spelling<'_>, sign: char) -> Option<String> {
     Some(device.path.replace('/', sign.encode_utf8(&mut [0; 4])))
 }
 
-fn path_in(rest: &str, sign: char) -> Option<Told<'_>> {
-    (!rest.is_empty()).then_some(Told::Path(rest, sign))
+fn path_in(rest: &str, sign: char) -> Option<NamedDevice<'_>> {
+    (!rest.is_empty()).then_some(NamedDevice::Path(rest, sign))
 }
 
 fn numbers_of(device: &Spelling<'_>) -> Option<String> {
@@ -112,9 +112,9 @@ fn numbers_of(device: &Spelling<'_>) -> Option<String> {
     Some(format!("{:03}.{:03}", device.major, device.minor))
 }
 
-fn numbers_in(rest: &str) -> Option<Told<'static>> {
+fn numbers_in(rest: &str) -> Option<NamedDevice<'static>> {
     let (major, minor) = rest.split_once('.')?;
-    Some(Told::Numbers(Numbers { major: number(major)?, minor: number(minor)? }))
+    Some(NamedDevice::Numbers(Numbers { major: number(major)?, minor: number(minor)? }))
 }
 
 /// A number of at least three digits, as all forms have them.
@@ -129,13 +129,13 @@ pub(crate) fn base(path: &str) -> &str {
 }
 
 impl NameForm {
-    /// The facts in a file's name, if it is of this form.
-    pub(crate) fn told<'n>(&self, file: &'n str) -> Option<Told<'n>> {
+    /// The device that a file's name means, if it is of this form.
+    pub(crate) fn parse<'n>(&self, file: &'n str) -> Option<NamedDevice<'n>> {
         file.strip_prefix(self.beginning).and_then(self.read)
     }
 }
 
-impl Told<'_> {
+impl NamedDevice<'_> {
     /// The device in this directory below `/dev` (`""`: `/dev` itself) that may be meant.
     pub(crate) fn device_in(self, directory: &str) -> Option<String> {
         let rest = match self {

@@ -80,17 +80,17 @@ fn lacks(row: &Dialect) -> Vec<String> {
                 continue;
             };
             let file = file.as_str();
-            let told = form.told(file);
-            let back = match told {
-                Some(forms::Told::Base(name)) => name == base(device),
-                Some(told @ forms::Told::Path(..)) => {
+            let named = form.parse(file);
+            let back = match named {
+                Some(forms::NamedDevice::Base(name)) => name == base(device),
+                Some(named @ forms::NamedDevice::Path(..)) => {
                     let directory = device.rsplit_once('/').map_or("", |(directory, _)| directory);
-                    told.device_in(directory).as_deref() == Some(device)
+                    named.device_in(directory).as_deref() == Some(device)
                 }
-                Some(forms::Told::Numbers(numbers)) => Some(numbers) == NODE.device,
+                Some(forms::NamedDevice::Numbers(numbers)) => Some(numbers) == NODE.device,
                 None => false,
             };
-            want(back, format!("the way back from {file} to {device}: it tells {told:?}"));
+            want(back, format!("the way back from {file} to {device}: it tells {named:?}"));
             want(is_lock_file(file), format!("{file} in the listing of a directory"));
             let devices = [(device.to_owned(), NODE)];
             for system in systems_of(row) {
@@ -106,7 +106,7 @@ fn lacks(row: &Dialect) -> Vec<String> {
     if row.of != Of::Program {
         let written = lock_names(row, &resolved("ttyS0")).unwrap().written;
         for name in written {
-            let is_its_own = row.all_forms().any(|form| form.told(name.as_str()).is_some());
+            let is_its_own = row.all_forms().any(|form| form.parse(name.as_str()).is_some());
             want(is_its_own, format!("a form that {name} has, which it writes"));
         }
         let found = Dialect::by_name(row.name).map(|found| found.name);
@@ -193,7 +193,7 @@ fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
                 fs::write(&file, row.content.write(no_process())).unwrap();
                 let listed = table.holders(None, LONG).holders;
                 let stale = listed.iter().find(|holder| is_shown(holder)).unwrap();
-                assert_eq!(table.clear_away(stale), Ok(()), "{said}");
+                assert_eq!(table.remove_stale(stale), Ok(()), "{said}");
                 assert!(!file.exists(), "{said}");
 
                 fs::write(&file, row.content.write(no_process())).unwrap();

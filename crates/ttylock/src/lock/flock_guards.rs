@@ -50,20 +50,20 @@ impl FlockGuards {
         matches!(self.kept, Kept::UpTo(_))
     }
 
-    /// Keeps a lock that was just written, if fewer than `room` are kept. A daemon does not keep a lock without a
+    /// Keeps a lock that was just written, if fewer than `most` are kept. A daemon does not keep a lock without a
     /// living holder: it is stale already.
     pub(super) fn keep(
         &mut self,
         name: &Name,
         who: &ProcessIdentity,
         published: Published,
-        room: usize,
+        most: usize,
     ) {
         let has_room = match self.kept {
             Kept::Nothing => false,
             // Without a limit: a lock that is not kept looks dead elsewhere.
-            Kept::Unrecorded => room > 0,
-            Kept::UpTo(limit) => self.files.len() < limit.min(room),
+            Kept::Unrecorded => most > 0,
+            Kept::UpTo(limit) => self.files.len() < limit.min(most),
         };
         let is_wanted = who.start != Start::Nobody && (has_room || self.files.contains_key(name));
         // If another process holds it already, it is breaking or reading the file, and the guard is not needed.
@@ -75,21 +75,21 @@ impl FlockGuards {
     }
 
     /// Keeps a lock of a living holder that an earlier daemon of this user has written: a file of this user, with our
-    /// mode and form, if fewer than `room` are kept.
+    /// mode and form, if fewer than `most` are kept.
     pub(super) fn adopt(
         &mut self,
         name: &Name,
         judged: &Judged,
         who: &ProcessIdentity,
         (mode, form): (u32, &[u8]),
-        room: impl FnOnce(&Name) -> usize,
+        most: impl FnOnce(&Name) -> usize,
     ) {
         let ours = judged.status().owner == nix::unistd::geteuid().as_raw()
             && judged.status().mode & 0o777 == mode
             && judged.content() == form;
         let (identity, modified) = (judged.identity(), judged.modified());
         if let Some(file) = ours.then(|| judged.try_clone().ok()).flatten() {
-            self.keep(name, who, Published { file, identity, modified }, room(name));
+            self.keep(name, who, Published { file, identity, modified }, most(name));
         }
     }
 
@@ -109,8 +109,8 @@ impl FlockGuards {
         self.files.remove(name).map(|held| held.published)
     }
 
-    /// Lets go of all files of processes that had this number and have ended.
-    pub(super) fn forget_the_gone(&mut self, pid: Pid, machine: &mut Machine) {
+    /// Lets go of all files of the processes that had this number and have ended.
+    pub(super) fn let_go_of_ended(&mut self, pid: Pid, machine: &mut Machine) {
         self.files.retain(|_, held| {
             let is_over = held.who.pid == pid && machine.fate(&held.who).is_over();
             if is_over {
@@ -157,7 +157,7 @@ mod tests {
         let mut guards = FlockGuards::of(Kept::UpTo(limit));
         guards.keep(&name, &who, published, limit);
         match start {
-            Start::At(_) => guards.forget_the_gone(Pid::this(), &mut Machine::default()),
+            Start::At(_) => guards.let_go_of_ended(Pid::this(), &mut Machine::default()),
             Start::Untold => guards.let_go(&name, identity),
             Start::Nobody => {}
         }

@@ -4,7 +4,7 @@
 //! position have vanished in between, others move below it and are not seen. A port that picocom holds would look free.
 //! (Source: `seq_read_iter` in the kernel's fs/seq_file.c, `locks_start` in fs/locks.c.) So the list is read two
 //! or three times, and a lock that any reading shows counts. If it is long, or two readings differ, it is read in larger
-//! pieces (`room.rs`), and most lists are then one piece. Services keep the opening with the large pieces.
+//! pieces (`kernel_buffer.rs`), and most lists are then one piece. Services keep the opening with the large pieces.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -163,7 +163,7 @@ impl Source for File {
     fn widen(&mut self) -> usize {
         // Without the means for it, the list is read as it is.
         #[cfg(target_os = "linux")]
-        if super::room::widen(self).is_ok() {
+        if super::kernel_buffer::widen(self).is_ok() {
             return PIECE_BYTES;
         }
         PAGE_BYTES

@@ -11,6 +11,8 @@ mod flock_guards;
 mod holder;
 pub(crate) mod holder_records;
 pub(crate) mod holders;
+#[cfg(target_os = "linux")]
+pub(crate) mod kernel_buffer;
 mod kernel_list;
 mod list_thread;
 #[cfg(test)]
@@ -20,8 +22,6 @@ pub(crate) mod names;
 mod open;
 #[cfg(target_os = "linux")]
 pub(crate) mod port_watch;
-#[cfg(target_os = "linux")]
-pub(crate) mod room;
 pub(crate) mod table;
 pub(crate) mod watched;
 

@@ -5,7 +5,7 @@ use pidlockfile::Name;
 
 use crate::device::model::{Node, Numbers, ResolvedDevice};
 use crate::dialects::Dialect;
-use crate::dialects::forms::{self, NameForm, Spelling, Told, base};
+use crate::dialects::forms::{self, NameForm, NamedDevice, Spelling, base};
 use crate::limits::{NAME_BYTES_OF_A_LOCK, NAMES_OF_A_LOCK};
 
 /// The lock file names of one device.
@@ -100,13 +100,13 @@ fn add(names: &mut Vec<Name>, name: Name) {
 }
 
 /// The devices that these lock files may be about: their own, and every other that shares one of them.
-pub(crate) fn told_by<'n>(dialect: &Dialect, lock_names: &'n LockNames) -> Vec<Told<'n>> {
+pub(crate) fn named_by<'n>(dialect: &Dialect, lock_names: &'n LockNames) -> Vec<NamedDevice<'n>> {
     let mut all = Vec::new();
     let forms = dialect.forms_met();
     for file in lock_names.all() {
-        for (_, told) in told(forms.iter().copied(), file.as_str()) {
-            if !all.contains(&told) {
-                all.push(told);
+        for (_, named) in readings(forms.iter().copied(), file.as_str()) {
+            if !all.contains(&named) {
+                all.push(named);
             }
         }
     }
@@ -129,12 +129,12 @@ fn aliases<'a>(dialect: &'a Dialect, path: &'a str) -> impl Iterator<Item = Stri
 }
 
 /// The meaning of a file's name in each form, with the form.
-fn told<'n>(
+fn readings<'n>(
     forms: impl Iterator<Item = &'static NameForm>,
     file: &'n str,
-) -> impl Iterator<Item = (&'static NameForm, Told<'n>)> {
+) -> impl Iterator<Item = (&'static NameForm, NamedDevice<'n>)> {
     let is_lock = !is_on_the_way(file);
-    forms.filter(move |_| is_lock).filter_map(move |form| Some((form, form.told(file)?)))
+    forms.filter(move |_| is_lock).filter_map(move |form| Some((form, form.parse(file)?)))
 }
 
 /// Files of other programs that have names like locks but are none: those in which mgetty (`LCK..TM.a1b2c3`) and
@@ -148,13 +148,13 @@ fn is_on_the_way(file: &str) -> bool {
 /// Whether a file of this name is a lock of any dialect.
 #[must_use]
 pub fn is_lock_file(file: &str) -> bool {
-    told(Dialect::forms_anywhere(), file).next().is_some()
+    readings(Dialect::forms_anywhere(), file).next().is_some()
 }
 
 /// Whether a lock file of this name is about a device by its numbers.
 pub(super) fn is_by_number(file: &str) -> bool {
-    let mut told = told(Dialect::forms_anywhere(), file);
-    told.any(|(_, told)| matches!(told, Told::Numbers(_)))
+    let mut readings = readings(Dialect::forms_anywhere(), file);
+    readings.any(|(_, named)| matches!(named, NamedDevice::Numbers(_)))
 }
 
 /// The device that a lock file is about, by its name alone; numbers are looked up among the devices. If several forms
@@ -164,19 +164,19 @@ pub(crate) fn device_of(
     file: &str,
     devices: &[(String, Node)],
 ) -> Option<String> {
-    let named = |told: Told<'_>| match told {
-        Told::Numbers(numbers) => by_numbers(numbers, devices),
-        Told::Base(_) | Told::Path(..) => {
-            let is_meant = |name: &str| told.device_in("").as_deref() == Some(name);
+    let existing = |named: NamedDevice<'_>| match named {
+        NamedDevice::Numbers(numbers) => by_numbers(numbers, devices),
+        NamedDevice::Base(_) | NamedDevice::Path(..) => {
+            let is_meant = |name: &str| named.device_in("").as_deref() == Some(name);
             devices.iter().map(|(name, _)| name.as_str()).find(|name| is_meant(name))
         }
     };
-    let weight = |(form, told): &(&NameForm, Told<'_>)| {
-        let is_number = matches!(told, Told::Numbers(_));
-        (is_number, named(*told).is_some(), told.has_slashes(), form.beginning.len())
+    let weight = |(form, named): &(&NameForm, NamedDevice<'_>)| {
+        let is_number = matches!(named, NamedDevice::Numbers(_));
+        (is_number, existing(*named).is_some(), named.has_slashes(), form.beginning.len())
     };
-    let (_, most) = told(dialect.forms_met().into_iter(), file).max_by_key(weight)?;
-    Some(named(most).map_or_else(|| most.likely_device(), str::to_owned))
+    let (_, most) = readings(dialect.forms_met().into_iter(), file).max_by_key(weight)?;
+    Some(existing(most).map_or_else(|| most.likely_device(), str::to_owned))
 }
 
 fn by_numbers(numbers: Numbers, devices: &[(String, Node)]) -> Option<&str> {

@@ -167,8 +167,8 @@ impl Table {
 
     /// Whether a resolved device is locked for this number by a lock that was taken before any process had it. By the
     /// first lock file and its record.
-    pub fn is_foreseen_for(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
-        survey::is_foreseen_for(&mut self.state, resolved, pid)
+    pub fn is_locked_for_missing(&mut self, resolved: &ResolvedDevice, pid: Pid) -> bool {
+        survey::is_locked_for_missing(&mut self.state, resolved, pid)
     }
 
     /// The holders of a device, also those that have ended, under any scheme that is visible without opening it; without
@@ -217,7 +217,7 @@ impl Table {
 
     /// For a process that lives longer than one session. From now on, up to `limit` lock files stay open with
     /// `flock(2)` on them: those that it writes, and those that an earlier daemon wrote. Every lock in the directory
-    /// for writing is examined, and those of dead processes are removed. Call [`Table::gone`] when a holder has
+    /// for writing is examined, and those of dead processes are removed. Call [`Table::remove_locks_of_ended`] when a holder has
     /// ended.
     pub fn keep_open(&mut self, limit: usize) {
         if daemon::start(&mut self.state, limit).is_err() {
@@ -242,24 +242,24 @@ impl Table {
         own.filter(|own| !own.is_crowded()).into_iter().for_each(daemon::sweep);
     }
 
-    /// A process of this number has ended: its locks are removed, even if another process has the number by now. Call it
-    /// again a second later as long as [`Watched::has_remains`].
-    pub fn gone(&mut self, pid: Pid) -> Vec<Event> {
+    /// Removes the locks of a process of this number that has ended, even if another process has the number by now. Call it
+    /// again a second later as long as [`Watched::has_leftovers`].
+    pub fn remove_locks_of_ended(&mut self, pid: Pid) -> Vec<Event> {
         let State { guards, watched, machine, .. } = &mut self.state;
-        guards.forget_the_gone(pid, machine);
-        let mut gone = watched.of_number(pid);
-        gone.retain(|who| machine.fate(who).is_over());
-        for who in &gone {
+        guards.let_go_of_ended(pid, machine);
+        let mut ended = watched.of_number(pid);
+        ended.retain(|who| machine.fate(who).is_over());
+        for who in &ended {
             match self.state.open() {
                 Ok(open) => daemon::remove_dead(&open.own, &mut self.state, who),
-                Err(_) => self.state.watched.clear(who, Instant::now(), |_, _| true),
+                Err(_) => self.state.watched.remove_each(who, Instant::now(), |_, _| true),
             }
         }
         self.take_events()
     }
 
     /// The numbers of watched processes that have ended, perhaps without an event.
-    pub fn the_gone(&mut self) -> Vec<Pid> {
+    pub fn ended_holders(&mut self) -> Vec<Pid> {
         let State { machine, watched, .. } = &mut self.state;
         watched.holders().filter(|who| machine.fate(who).is_over()).map(|who| who.pid).collect()
     }
@@ -269,13 +269,13 @@ impl Table {
     ///
     /// # Errors
     /// Why it is still there, in words.
-    pub fn clear_away(&mut self, seen: &Holder) -> Result<(), String> {
-        daemon::clear_away(&mut self.state, seen)
+    pub fn remove_stale(&mut self, seen: &Holder) -> Result<(), String> {
+        daemon::remove_stale(&mut self.state, seen)
     }
 
     /// Removes the records of locks of this lock directory that are gone, where we may. Returns how many were removed.
-    pub fn forget_gone(&mut self) -> usize {
-        daemon::forget_gone(&mut self.state)
+    pub fn forget_missing(&mut self) -> usize {
+        daemon::forget_missing(&mut self.state)
     }
 
     /// The processes with locks whose ends matter.

@@ -61,9 +61,9 @@ impl Watched {
         });
     }
 
-    /// Passes the files of a process that has ended to `is_left`. Those of which that is true stay listed, for another
-    /// attempt.
-    pub(super) fn clear(
+    /// Calls `is_left` for each file of a process that has ended. It removes the file, or returns true if another attempt
+    /// is needed: only then the file stays listed.
+    pub(super) fn remove_each(
         &mut self,
         who: &ProcessIdentity,
         now: Instant,
@@ -81,7 +81,7 @@ impl Watched {
 
     /// Whether files of ended processes are listed that could not be removed yet.
     #[must_use]
-    pub fn has_remains(&self) -> bool {
+    pub fn has_leftovers(&self) -> bool {
         self.holders.values().any(|held| held.attempts.is_some())
     }
 
@@ -138,7 +138,7 @@ mod tests {
     /// The files of a process, which all can be removed.
     fn take(watched: &mut Watched, who: &ProcessIdentity) -> BTreeSet<Name> {
         let mut files = BTreeSet::new();
-        watched.clear(who, Instant::now(), |name, _| !files.insert(name.clone()));
+        watched.remove_each(who, Instant::now(), |name, _| !files.insert(name.clone()));
         files
     }
 

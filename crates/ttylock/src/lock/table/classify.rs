@@ -125,7 +125,7 @@ impl State {
             Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
         }
         match self.flocker(file.place, judged.status()).map_err(Busy::NotYet)? {
-            Flocker::Ignored(by) if judged.go_past() => {
+            Flocker::Ignored(by) if judged.ignore_flock() => {
                 self.say(Weight::Notice, format!("ignored flock(2) of {by} on {file}"));
                 Ok(())
             }
@@ -244,18 +244,18 @@ impl State {
     ) -> Result<Attempt, pidlockfile::Error> {
         match self.enter(file, &mut judged) {
             Ok(true) => {}
-            Ok(false) if by_force || judged.goes_past() => {}
+            Ok(false) if by_force || judged.ignores_flock() => {}
             Ok(false) | Err(_) => return Ok(Attempt::Contended),
         }
         let LockFile { place, name } = file;
         if by_force {
-            judged.go_past();
+            judged.ignore_flock();
         }
-        let by_force = by_force || judged.goes_past();
+        let by_force = by_force || judged.ignores_flock();
         let file = judged.identity();
         // The record goes first, while no other process can put another lock there: afterwards, the record of the next
         // lock might be removed instead.
-        let held = judged.goes_past()
+        let held = judged.ignores_flock()
             || matches!(place.directory.hold(name, &mut judged), Ok(Attempt::Done(())));
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = || seen().is_ok_and(|seen| seen.identity == file);

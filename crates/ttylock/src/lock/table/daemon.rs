@@ -57,8 +57,8 @@ pub(super) fn sweep(own: &Place) {
     let _ = own.directory.sweep(TEMPORARY, SystemTime::now());
 }
 
-/// See [`super::Table::forget_gone`]. Young records stay: their locks may be just being taken.
-pub(super) fn forget_gone(state: &mut State) -> usize {
+/// See [`super::Table::forget_missing`]. Young records stay: their locks may be just being taken.
+pub(super) fn forget_missing(state: &mut State) -> usize {
     let open = state.open().ok();
     let Some((open, directory)) = open.zip(state.records.directory()) else { return 0 };
     let is_old = |entry: &Name| {
@@ -102,8 +102,8 @@ fn watch_all(own: &Place, state: &mut State) {
 fn keep_of_earlier(state: &mut State, name: &Name, judged: Judged, who: &ProcessIdentity) {
     let Layout { dialect, dev_dir, .. } = &state.layout;
     let (file, form) = (judged.identity(), dialect.content.write(who.pid));
-    let room = |name: &Name| room(trail_of(dialect, dev_dir, name).as_ref());
-    state.guards.adopt(name, &judged, who, (LOCK_MODE, &form), room);
+    let most = |name: &Name| most_kept(device_of_file(dialect, dev_dir, name).as_ref());
+    state.guards.adopt(name, &judged, who, (LOCK_MODE, &form), most);
     // Before we held it, its maker may have recorded another holder.
     let seen = state.classify(name, judged);
     if !matches!(seen, Err(Busy::Held(now)) if now == *who) {
@@ -111,13 +111,13 @@ fn keep_of_earlier(state: &mut State, name: &Name, judged: Judged, who: &Process
     }
 }
 
-/// The number of kept lock files above which another one is not kept open; it depends on the device.
-pub(super) fn room(resolved: Option<&ResolvedDevice>) -> usize {
+/// The number of kept lock files at which one of this device is not kept open any more.
+pub(super) fn most_kept(resolved: Option<&ResolvedDevice>) -> usize {
     resolved.filter(|resolved| resolved.is_device()).map_or(KEPT_WITHOUT_DEVICE, |_| KEPT_FILES)
 }
 
 /// The device that a lock file is named after.
-fn trail_of(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
+fn device_of_file(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDevice> {
     let device =
         DeviceName::parse(names::device_of(dialect, name.as_str(), &[])?.as_bytes()).ok()?;
     follow(dev_dir, &device).ok()
@@ -126,7 +126,7 @@ fn trail_of(dialect: &Dialect, dev_dir: &Path, name: &Name) -> Option<ResolvedDe
 /// Removes the locks of a process that has ended. Those that another process holds now stay listed for another attempt.
 pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity) {
     let mut watched = std::mem::take(&mut state.watched);
-    watched.clear(who, Instant::now(), |name, backoff| {
+    watched.remove_each(who, Instant::now(), |name, backoff| {
         let file = own.file(name);
         state.backoff = backoff;
         match state.examine(file) {
@@ -138,15 +138,15 @@ pub(super) fn remove_dead(own: &Place, state: &mut State, who: &ProcessIdentity)
     state.watched = watched;
 }
 
-/// See [`super::Table::clear_away`].
-pub(super) fn clear_away(state: &mut State, seen: &Holder) -> Result<(), String> {
+/// See [`super::Table::remove_stale`].
+pub(super) fn remove_stale(state: &mut State, seen: &Holder) -> Result<(), String> {
     let open = state.open().map_err(|_| "its directory cannot be opened".to_owned())?;
     let Some((path, name)) = seen.scheme.file().and_then(split) else { return Ok(()) };
     let Some(place) = open.each().find(|place| place.path == path) else { return Ok(()) };
     let mut backoff = Backoff::since(Instant::now());
     loop {
         state.backoff = backoff;
-        match try_clear(state, place.file(&name), seen)? {
+        match try_remove_stale(state, place.file(&name), seen)? {
             Err(Busy::NotYet(cause)) => std::thread::sleep(backoff.pause(cause, Instant::now())),
             Err(Busy::Changing(holder)) => {
                 let by = holder.map(|holder| format!(": {holder}")).unwrap_or_default();
@@ -162,7 +162,7 @@ pub(super) fn clear_away(state: &mut State, seen: &Holder) -> Result<(), String>
 }
 
 /// One attempt: whether the file is gone, or why it keeps others out.
-fn try_clear(
+fn try_remove_stale(
     state: &mut State,
     file: LockFile<'_>,
     seen: &Holder,

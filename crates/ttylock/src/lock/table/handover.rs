@@ -2,8 +2,9 @@
 //!
 //! A lock consists of several files, and the holder of each changes separately. Before the first change, a note in
 //! the state directory names the giver, and the names of the lock. The record of the first name is written last.
-//! Until that record names the receiver, the whole lock belongs to the giver, and a process that finds a note without
-//! its maker gives everything back. From then on it belongs to the receiver, and the note means nothing.
+//! Until that record names the receiver, the whole lock belongs to the giver. From then on it belongs to the receiver,
+//! and the note means nothing. A process that finds a note without its maker *settles* the hand-over: it gives everything
+//! back, or removes the note.
 
 use std::time::SystemTime;
 
@@ -85,7 +86,7 @@ fn note_of(first: &Name) -> Option<Name> {
     Name::new(format!("{NOTE}{first}"))
 }
 
-/// Notes the lock that is going to be passed: from now on, it is given back unless it is passed completely.
+/// Begins a hand-over by writing its note: from now on, the lock is given back unless it is passed completely.
 pub(super) fn begin(
     state: &mut State,
     pass: &Pass,
@@ -113,7 +114,8 @@ pub(super) fn begin(
     Ok(begun)
 }
 
-/// All files are one process's, and recorded. A note that cannot be removed means nothing any more.
+/// Ends a hand-over by removing its note, when all files are recorded for one process. A note that cannot be removed means
+/// nothing any more.
 pub(super) fn end(state: &mut State, begun: Begun) {
     let Some(((name, note), directory)) = begun.note.zip(state.records.directory()) else { return };
     if let Err(error) = directory.withdraw(&name, &note) {
@@ -121,8 +123,8 @@ pub(super) fn end(state: &mut State, begun: Begun) {
     }
 }
 
-/// Gives all files back, unless each is still the one that was to be passed. Files that cannot be given back now are given
-/// back by the process that finds the note.
+/// Calls a hand-over off: gives all files back, unless each is still the one that was to be passed. If that fails now, the
+/// next process that finds the note does it.
 pub(super) fn call_off(
     state: &mut State,
     own: &Place,
@@ -140,21 +142,20 @@ pub(super) fn call_off(
     }
 }
 
-/// Gives back a lock of this name that a process began to pass and did not finish. Returns whether no hand-over is left
-/// that concerns the process that asks or, if that does not matter, the one that the file names: a half passed lock must
-/// not be broken, released or passed.
+/// Settles the hand-over of a lock by one of its files. Returns whether no hand-over is left that concerns the process that
+/// asks or, if that does not matter, the one that the file names: a half passed lock must not be broken, released or passed.
 pub(super) fn settle(state: &mut State, file: LockFile<'_>, asking: Option<Pid>) -> bool {
     let first = state.records.read(file.name).and_then(|record| record.names.into_iter().next());
     let first = first.filter(|first| first != file.name);
     // All notes are tried, even if one cannot be settled.
-    let named = settle_note(state, file, file.name, asking);
-    first.is_none_or(|first| settle_note(state, file, &first, asking)) && named
+    let is_settled = settle_note(state, file, file.name, asking);
+    first.is_none_or(|first| settle_note(state, file, &first, asking)) && is_settled
 }
 
-/// The same for all names of a device.
+/// Settles the hand-overs of the locks with these names.
 ///
 /// # Errors
-/// Another process is passing the lock.
+/// Another process is passing such a lock.
 pub(super) fn settle_each<'n>(
     state: &mut State,
     own: &Place,
@@ -168,7 +169,7 @@ pub(super) fn settle_each<'n>(
     Err(state.stop_contended(file, seen))
 }
 
-/// The same for every note, at the start of a daemon.
+/// Settles every hand-over that was interrupted, at the start of a daemon.
 pub(super) fn settle_all(state: &mut State, own: &Place) {
     let Some(directory) = state.records.directory() else { return };
     // Files left by processes that were killed while they made a note, or a file of the gate.
@@ -182,7 +183,7 @@ pub(super) fn settle_all(state: &mut State, own: &Place) {
     }
 }
 
-/// The same for a file of a lock with this first name.
+/// Settles a hand-over by the lock's first name and one of its files. Returns as [`settle`].
 pub(super) fn settle_note(
     state: &mut State,
     file: LockFile<'_>,
@@ -204,15 +205,15 @@ pub(super) fn settle_note(
         return true;
     }
     // Its maker holds the note during the hand-over, and removes it afterwards.
-    let is_ours = judged.try_hold().is_ok_and(|held| held)
+    let is_abandoned = judged.try_hold().is_ok_and(|held| held)
         && Status::of_name(directory, note.as_str())
             .is_ok_and(|seen| seen.identity == judged.identity());
-    if !is_ours {
-        // On a busy machine, that process may take long to clear up after a lock that is gone.
+    if !is_abandoned {
+        // On a busy machine, its maker may take long to clear up after a lock that is gone.
         return handover.is_some_and(|it| it.spares(asking, named_by(file)));
     }
     let own = file.place;
-    let whole = match handover.map(|it| (has_come_to_its_end(state, own, &it), it)) {
+    let is_settled = match handover.map(|it| (has_come_to_its_end(state, own, &it), it)) {
         Some((None, _)) => false,
         Some((Some(false), handover)) => {
             let (from, to) = (handover.giver.holder.pid, handover.to);
@@ -231,10 +232,10 @@ pub(super) fn settle_note(
         Some((Some(true), _)) | None => true,
     };
     let remove = |directory: &Directory| directory.try_release(&note, judged);
-    if whole && !matches!(state.records.directory().map(remove), Some(Ok(Attempt::Done(())))) {
+    if is_settled && !matches!(state.records.directory().map(remove), Some(Ok(Attempt::Done(())))) {
         state.say(Weight::Warning, format!("left {note} behind"));
     }
-    whole
+    is_settled
 }
 
 /// Whether the lock of the first name is on record as the receiver's. `None` if that cannot be seen now.
@@ -267,27 +268,28 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> Result<
             }
         }
     }
-    // A later holder may have taken the name, and has a record of its own then.
-    let stands = |lock: &Written| {
+    // A later holder may have taken the name, and has a record of its own then. A file that cannot be seen may be aside for
+    // a moment, and keeps its record.
+    let is_unchanged = |lock: &Written| {
         Status::of_name(&own.directory, lock.name.as_str()).map_or(true, |seen| lock.is(&seen))
     };
-    if lack.is_none() && state.records.remember(&claimant, &files, stands).is_err() {
+    if lack.is_none() && state.records.remember(&claimant, &files, is_unchanged).is_err() {
         lack = Some(Lack::Record);
     }
     if lack.is_none() {
         // Other programs may have removed files meanwhile. Until then, each record leads to the note.
-        release::forget_gone(state, own, &giver.names);
+        release::forget_missing(state, own, &giver.names);
     }
     // A lock of another pid namespace has a daemon of its own.
-    let room = if state.is_elsewhere(&claimant.who) { 0 } else { KEPT_WITHOUT_DEVICE };
+    let most = if state.is_elsewhere(&claimant.who) { 0 } else { KEPT_WITHOUT_DEVICE };
     for (name, published) in given {
-        state.keep(&name, &claimant, published, room);
+        state.keep(&name, &claimant, published, most);
     }
     lack.map_or(Ok(()), Err)
 }
 
-/// `None` if the file belongs to neither: another process has removed it, or has put its own lock there. A new file is
-/// among the `given`, and held by `flock(2)` until it is recorded.
+/// Gives one file back to the giver. `None` if it belongs to neither: another process has removed it, or has put its own
+/// lock there. A new file is added to `given`, and held by `flock(2)` until it is recorded.
 fn give_one_back(
     state: &mut State,
     file: LockFile<'_>,

@@ -4,7 +4,7 @@ use pidlockfile::process::{Fate, lives};
 use pidlockfile::{Attempt, Found, Judged, Name, Published};
 
 use super::classify::Busy;
-use super::daemon::room;
+use super::daemon::most_kept;
 use super::state::{State, claim};
 use super::take::{self, Taken};
 use super::{ATTEMPTS, Stop, handover, resolve};
@@ -45,10 +45,10 @@ pub(super) fn pass(
         return Err(stop);
     }
     handover::end(state, begun);
-    let room = room(Some(&resolved));
+    let most = most_kept(Some(&resolved));
     for (name, published) in passed {
         state.watched.forget(std::slice::from_ref(&name), *from);
-        state.keep(&name, &receiver, published, room);
+        state.keep(&name, &receiver, published, most);
     }
     let device = resolved.real();
     state.say(Weight::Info, format!("passed {device} from pid {from} to pid {to}"));
@@ -160,7 +160,7 @@ fn hold(state: &mut State, file: LockFile<'_>, judged: &mut Judged) -> Result<()
         Err(Busy::Changing(Some(keeper)))
             if keeper.is_here() && state.record_of(file.name, judged) == Ok(None) =>
         {
-            judged.go_past_with_consent();
+            judged.ignore_flock_with_consent();
             Ok(())
         }
         held => held,

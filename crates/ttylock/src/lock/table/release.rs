@@ -53,7 +53,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         files.push(released);
     }
     // For files that other programs removed. When a file is removed here, its record is removed first.
-    forget_gone(state, own, &vacant);
+    forget_missing(state, own, &vacant);
     if files.iter().any(|it| it.removal.is_ok()) {
         state.watched.forget(&vacant, pid);
     }
@@ -103,8 +103,8 @@ fn outcome(files: &[Released]) -> Result<(), Stop> {
     }
 }
 
-/// Forgets files that are gone.
-pub(super) fn forget_gone(state: &State, own: &Place, names: &[Name]) {
+/// Removes the records of those files that do not exist any more.
+pub(super) fn forget_missing(state: &State, own: &Place, names: &[Name]) {
     for name in names {
         // A file that cannot be examined is not gone.
         state.records.sweep_name(name, |file| {

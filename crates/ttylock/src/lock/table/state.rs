@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) backoff: Backoff,
     pub(super) events: Vec<Event>,
     pub(super) machine: Machine,
-    /// None before the directories are open.
+    /// Without a directory until the lock directories are open.
     pub(super) records: HolderRecords,
     pub(super) guards: FlockGuards,
     /// The processes that a daemon watches for their end.
@@ -148,18 +148,18 @@ impl State {
         names.iter().filter(is_of_it).cloned().collect()
     }
 
-    /// Keeps a new lock file of this holder open and watches for the holder's end, as far as there is room.
+    /// Keeps a new lock file of this holder open if fewer than `most` are, and watches for the holder's end.
     pub(super) fn keep(
         &mut self,
         name: &Name,
         holder: &Claimant,
         published: Published,
-        room: usize,
+        most: usize,
     ) {
         if holder.was_there() {
             self.watched.add(name, &holder.who, holder.uid);
         }
-        self.guards.keep(name, &holder.who, published, room);
+        self.guards.keep(name, &holder.who, published, most);
     }
 
     /// This file keeps the caller out: the answer, and the event that says why.

@@ -113,8 +113,12 @@ pub(super) fn all_lock_files(state: &mut State, devices: &[(String, Node)], by: 
     Survey { port: None, holders, is_complete }
 }
 
-/// See [`super::Table::is_foreseen_for`].
-pub(super) fn is_foreseen_for(state: &mut State, resolved: &ResolvedDevice, pid: Pid) -> bool {
+/// See [`super::Table::is_locked_for_missing`].
+pub(super) fn is_locked_for_missing(
+    state: &mut State,
+    resolved: &ResolvedDevice,
+    pid: Pid,
+) -> bool {
     let names = lock_names(state.layout.dialect, resolved);
     let Some(name) = names.and_then(|names| names.written.into_iter().next()) else { return false };
     let Ok(open) = state.open() else { return false };

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, process};
 
 use super::classify::{Busy, Stale, counts_as_lock};
-use super::daemon::room;
+use super::daemon::most_kept;
 use super::state::{State, TEMPORARY, claim};
 use super::{ATTEMPTS, Stop, handover, resolve};
 use crate::device::node::{Node, ResolvedDevice};
@@ -36,19 +36,19 @@ pub(super) fn take(
     refuse_invented(state, &resolved, own)?;
     refuse_one_too_many(state, pid)?;
     refuse_flock(state, &resolved, pid)?;
-    // Removes the dead locks that will not be overwritten; those that may not be removed are ignored.
-    open.searched(&lock_names).try_for_each(|file| clear(state, file))?;
+    // Stale locks under names that this lock does not write. Those that may not be removed are ignored.
+    open.searched(&lock_names).try_for_each(|file| clear_searched(state, file))?;
     let mut taken = Vec::with_capacity(lock_names.written.len());
-    let done = take_written(state, own, &lock_names.written, pid, &mut taken)
-        .and_then(|()| confirm(state, &open, &lock_names, &claimant, &taken));
-    let is_recorded = done.inspect_err(|_| give_back(state, own, &taken))?;
-    // A record shows others that the lock is not stale.
-    let room = match is_recorded && !state.guards.is_a_daemons() {
+    let recorded = take_written(state, own, &lock_names.written, pid, &mut taken)
+        .and_then(|()| record_and_confirm(state, &open, &lock_names, &claimant, &taken));
+    let is_recorded = recorded.inspect_err(|_| give_back(state, own, &taken))?;
+    // A program that ends with its locks keeps only those without a record: a record shows that the lock is not stale.
+    let most = match is_recorded && !state.guards.is_a_daemons() {
         true => 0,
-        false => room(Some(&resolved)),
+        false => most_kept(Some(&resolved)),
     };
     for (name, published) in taken {
-        state.keep(&name, &claimant, published, room);
+        state.keep(&name, &claimant, published, most);
     }
     let device = resolved.real();
     state.say(Weight::Info, format!("locked {device} for pid {pid}"));
@@ -147,9 +147,9 @@ fn take_written(
     Ok(())
 }
 
-/// Records the lock, and looks at what has happened since the reasons to refuse it were checked. Returns whether it is
-/// recorded.
-fn confirm(
+/// Records the lock, and then checks again that its process exists and that no other lock of the device has appeared.
+/// Returns whether the lock is recorded.
+fn record_and_confirm(
     state: &mut State,
     open: &Directories,
     lock_names: &LockNames,
@@ -163,28 +163,28 @@ fn confirm(
         state.say(Weight::Info, format!("pid {pid} ended while its lock was taken"));
         return Err(Stop::Busy(None));
     }
-    // A service that writes another directory or other names may have looked before our files were there, and then
-    // written its own. The one that looks last meets the other. Nothing is removed here. A dead lock is ignored, unless
-    // a process whose `flock(2)` counts holds it: that process may be in another pid namespace and just be making the
-    // lock.
+    // A service that writes another directory or other names may have searched before our files were there, and then
+    // written its own. The one that searches last meets the other. Nothing is removed here. A stale lock is no obstacle,
+    // unless a process whose `flock(2)` counts holds it: that process may be in another pid namespace and just be making
+    // the lock.
     for file in open.searched(lock_names) {
         let found = file.read();
         if counts_as_lock(file.place, &found).is_ok() {
-            stale(state, file, found)?;
+            stale_searched(state, file, found)?;
         }
     }
     Ok(is_recorded)
 }
 
-/// Removes a dead lock that is not going to be written.
-fn clear(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
+/// Removes a stale lock in a place where this lock writes no file.
+fn clear_searched(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
     for _ in 0..ATTEMPTS {
         let found = file.read();
         if let Err(why) = counts_as_lock(file.place, &found) {
             state.say(Weight::Notice, format!("ignored {file}, no lock: {why}"));
             return Ok(());
         }
-        let Some((judged, why)) = stale(state, file, found)? else { return Ok(()) };
+        let Some((judged, why)) = stale_searched(state, file, found)? else { return Ok(()) };
         let seen = judged.status();
         match state.remove(file, judged, why) {
             Attempt::Changed => {}
@@ -197,9 +197,9 @@ fn clear(state: &mut State, file: LockFile<'_>) -> Result<(), Stop> {
     Err(state.busy(file, Busy::Changing(None)))
 }
 
-/// A lock that is not going to be written: the stale one, or none. In a directory open to all, any user may make a stale
-/// lock and hold it, so that one keeps nobody out.
-fn stale(
+/// The lock in such a place if it is stale; an error if it keeps the caller out. In a directory open to all, any user may
+/// make a stale lock and hold it, so that one is ignored.
+fn stale_searched(
     state: &mut State,
     file: LockFile<'_>,
     found: Result<Found, pidlockfile::Error>,

@@ -294,7 +294,7 @@ fn the_records_of_another_lock_directory_stay() {
     let hours_ago = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 0 };
     let times = rustix::fs::Timestamps { last_access: hours_ago, last_modification: hours_ago };
     let aged = rustix::fs::utimensat(CWD, &record, &times, AtFlags::SYMLINK_NOFOLLOW);
-    assert_eq!((aged, second.forget_gone()), (Ok(()), 0));
+    assert_eq!((aged, second.forget_missing()), (Ok(()), 0));
     assert!(stands());
     for _ in 0..2 {
         assert_eq!(second.lock(&own).outcome(), Outcome::Done);
@@ -472,16 +472,16 @@ fn the_lock_of_the_dead_that_was_held_is_removed_later(#[case] is_brief: bool) {
     table.state.flocks =
         Flocks::answering([Some(listing_of(&file, FlockHolder::Process(no_process())))]);
     drop(holder);
-    table.gone(pid);
+    table.remove_locks_of_ended(pid);
     assert!(path.exists(), "it is held");
     let mut held = Some(file);
     if is_brief {
         held.take();
     }
     let mut tries = 0;
-    while !table.the_gone().is_empty() {
+    while !table.ended_holders().is_empty() {
         tries += 1;
-        table.gone(pid);
+        table.remove_locks_of_ended(pid);
         assert!(tries < 100, "without an end");
     }
     // A process that is not seen may be a service.
