@@ -80,7 +80,7 @@ impl Session {
     pub fn next(&mut self, input: &mut &[u8]) -> Step {
         if matches!(self.state, State::Listening) {
             match self.framer.next_line(input) {
-                Some(line) => self.obey(&line),
+                Some(line) => self.interpret(&line),
                 None => return Step::Receive,
             }
         }
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    fn obey(&mut self, line: &Line) {
+    fn interpret(&mut self, line: &Line) {
         let (text, command) = match line {
             Line::Whole(text) => (text, command::parse(text, self.identity.waiting)),
             Line::TooLong(text) if command::is_http(text) => (text, Ok(Command::Http)),

@@ -48,7 +48,7 @@ pub(crate) enum Decision {
 
 impl Caps {
     /// Whether one more connection of this user may come in, beside those that are there.
-    pub(crate) fn judge(self, user: User, present: &[Occupant]) -> Decision {
+    pub(crate) fn decide(self, user: User, present: &[Occupant]) -> Decision {
         let mut counts: HashMap<User, usize> = HashMap::new();
         present.iter().for_each(|it| *counts.entry(it.user).or_default() += 1);
         let own = counts.get(&user).copied().unwrap_or(0);
@@ -95,6 +95,6 @@ mod tests {
         let occupant =
             |(token, it)| Occupant { token, user: user(it), is_silent: !it.is_uppercase() };
         let present: Vec<_> = (0..).zip(present.chars()).map(occupant).collect();
-        assert_eq!(Caps { all, per_user }.judge(user(newcomer), &present), decision);
+        assert_eq!(Caps { all, per_user }.decide(user(newcomer), &present), decision);
     }
 }

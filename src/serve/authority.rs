@@ -62,16 +62,16 @@ impl Authority {
         peer.meant(request.pid, self.rule).map_err(|why| refused(request, why))
     }
 
-    /// The process that a peer means by a number, if it may release what that one has.
-    pub(super) fn released(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
+    /// The process that a peer means by a number, if the peer may release the locks of that process.
+    pub(super) fn grant_release(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
         let pid = self.meant(peer, request)?;
         let (owner, alive) = (|| process::owner(pid), || process::lives(pid));
         let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
         named.map(|()| pid).map_err(|why| refused(&Request { pid, ..request.clone() }, why))
     }
 
-    /// The process that a peer means by a number, if it may release what anybody has.
-    pub(super) fn forced(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
+    /// The process that a peer means by a number, if the peer may release any lock.
+    pub(super) fn grant_force(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
         let pid = self.meant(peer, request)?;
         let may = peer.is_root() || self.force_group.is_some_and(|group| peer.is_in(group));
         let refusal = || refused(&Request { pid, ..request.clone() }, Refusal::NoForce);

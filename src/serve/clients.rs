@@ -28,13 +28,13 @@ impl Clients {
     }
 
     /// Whether a client of this user may come in.
-    pub(super) fn judge(&self, user: User) -> Decision {
+    pub(super) fn decide(&self, user: User) -> Decision {
         let occupant = |(token, connection): (&Token, &Connection)| Occupant {
             token: *token,
             user: connection.client.user(),
             is_silent: !connection.spoke,
         };
-        self.caps.judge(user, &self.members.iter().map(occupant).collect::<Vec<_>>())
+        self.caps.decide(user, &self.members.iter().map(occupant).collect::<Vec<_>>())
     }
 
     pub(super) fn tokens(&self) -> Vec<Token> {

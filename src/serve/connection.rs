@@ -27,8 +27,8 @@ pub(crate) struct Client {
     pub(super) id: Token,
     /// The attempts at the request that is being answered.
     pub(super) backoff: Option<Backoff>,
-    /// The process that it waits for.
-    pub(super) holder: Option<ProcessIdentity>,
+    /// The process for which it waits for a device.
+    pub(super) claimant: Option<ProcessIdentity>,
 }
 
 impl Client {
@@ -94,8 +94,8 @@ pub(super) enum Phase {
     Sending(Instant),
     /// The client is given the device that it waits for, or an answer without it.
     Waiting,
-    /// The holders of this device, or of any, are found.
-    Asking(Option<DeviceName>),
+    /// The search for the holders of this device, or of any, ends.
+    Searching(Option<DeviceName>),
     /// This moment comes: the request met a contended lock, and is tried again.
     Retrying(Instant),
     /// It has no other turn, and is to be closed.
@@ -248,7 +248,7 @@ impl Connection {
     /// When it needs another turn, or its time is over, if its client does nothing.
     pub(super) fn moment(&self, idle_timeout: Duration) -> Option<Instant> {
         match self.phase {
-            Phase::Waiting | Phase::Asking(_) | Phase::Over => None,
+            Phase::Waiting | Phase::Searching(_) | Phase::Over => None,
             Phase::Retrying(moment) | Phase::Pausing(moment) => Some(moment),
             Phase::Sending(since) => since.checked_add(idle_timeout),
             Phase::Reading => self.served.checked_add(idle_timeout),

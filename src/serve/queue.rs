@@ -35,10 +35,10 @@ const HEADS: usize = 4;
 /// 2. [`Queue::due`] names the waiter to try now; the answer goes to [`Queue::tried`], which removes
 ///    the waiter unless the device was busy.
 /// 3. Then [`Queue::expire`] removes and names the waiters that have run out of time. The first of a line gets
-///    a last look when its time is over, so call it after [`Queue::due`] has nothing more.
+///    a last attempt when its time is over, so call it after [`Queue::due`] has nothing more.
 /// 4. [`Queue::wake`] when a device may have become free, [`Queue::changed`] and [`Queue::process_gone`] when something
-///    has happened that may free one; without them each device is looked at every [`CHECK_EVERY`]. However often they are
-///    called, there are [`CHECK_GAP`] between two looks.
+///    has happened that may free one; without them each device is tried every [`CHECK_EVERY`]. However often they are
+///    called, there are [`CHECK_GAP`] between two attempts.
 /// 5. [`Queue::leave`] when a waiter's client is gone.
 /// 6. [`Queue::next_moment`] is when there is something to do again, all else staying as it is.
 #[derive(Debug, Default)]
@@ -62,8 +62,9 @@ struct Waiter {
 
 #[derive(Debug)]
 struct Device {
-    last_look: Option<Instant>,
-    look_at: Instant,
+    last_try: Option<Instant>,
+    /// When its first waiter is to be tried.
+    try_at: Instant,
     /// The lock files that may keep it busy.
     files: HashSet<String>,
     /// The process that keeps it busy.
@@ -99,9 +100,9 @@ impl Waiter {
 
 impl Device {
     fn wake(&mut self, now: Instant) {
-        let earliest = self.last_look.and_then(|last| last.checked_add(CHECK_GAP));
+        let earliest = self.last_try.and_then(|last| last.checked_add(CHECK_GAP));
         let moment = earliest.map_or(now, |earliest| earliest.max(now));
-        self.look_at = self.look_at.min(moment);
+        self.try_at = self.try_at.min(moment);
     }
 
     fn is_blocked_by(&self, pid: Pid) -> bool {
@@ -132,20 +133,20 @@ impl Queue {
         let Some(waiter) = self.waiters.iter().find(|waiter| waiter.id == id).cloned() else {
             return;
         };
-        // A user that changes the target of a name all the time does not cause looks all the time.
-        let first_look = now.checked_add(CHECK_GAP).unwrap_or(now);
+        // A user that changes the target of a name all the time does not cause attempts all the time.
+        let first_try = now.checked_add(CHECK_GAP).unwrap_or(now);
         let device = Arc::from(names.real.as_str());
-        self.join(Waiter { device, is_pending: false, ..waiter }, names, first_look, now);
+        self.join(Waiter { device, is_pending: false, ..waiter }, names, first_try, now);
     }
 
-    fn join(&mut self, waiter: Waiter, names: Names, first_look: Instant, now: Instant) {
+    fn join(&mut self, waiter: Waiter, names: Names, first_try: Instant, now: Instant) {
         self.leave(waiter.id, now);
         let known = self.devices.get(&waiter.device);
-        let (last_look, look_at) =
-            known.map_or((None, first_look), |known| (known.last_look, known.look_at));
+        let (last_try, try_at) =
+            known.map_or((None, first_try), |known| (known.last_try, known.try_at));
         // The latest names count: links come and go.
         let files = names.files.iter().map(|name| name.as_str().to_owned()).collect();
-        let device = Device { last_look, look_at, files, blocker: None };
+        let device = Device { last_try, try_at, files, blocker: None };
         self.devices.insert(Arc::clone(&waiter.device), device);
         self.waiters.push(waiter);
     }
@@ -159,7 +160,7 @@ impl Queue {
         let first = self.waiters.iter().position(|other| other.device == waiter.device);
         match first {
             None => drop(self.devices.remove(&waiter.device)),
-            // The next one asks for another process, so it is another question.
+            // The next one asks for another process, for which the device may be free.
             Some(first) if first >= place => self.wake(&waiter.device, now),
             Some(_) => {}
         }
@@ -216,8 +217,8 @@ impl Queue {
     /// The waiter to try now, the longest overdue first.
     #[must_use]
     pub(super) fn due(&self, now: Instant) -> Option<Attempt> {
-        let due = self.devices.iter().filter(|(_, device)| device.look_at <= now);
-        let (name, _) = due.min_by_key(|(_, device)| device.look_at)?;
+        let due = self.devices.iter().filter(|(_, device)| device.try_at <= now);
+        let (name, _) = due.min_by_key(|(_, device)| device.try_at)?;
         self.line(name).next().map(Waiter::attempt)
     }
 
@@ -245,7 +246,7 @@ impl Queue {
     pub(super) fn admits_lock(&self, device: &str, moment: Instant, now: Instant) -> bool {
         self.devices.get(device).is_none_or(|device| {
             let soon = now.checked_add(CHECK_GAP).unwrap_or(now);
-            device.last_look.is_some_and(|last| last >= moment) && device.look_at > soon
+            device.last_try.is_some_and(|last| last >= moment) && device.try_at > soon
         })
     }
 
@@ -274,7 +275,7 @@ impl Queue {
         }
         let Some(device) = self.devices.get_mut(&attempt.device) else { return };
         let next = now.checked_add(CHECK_EVERY).unwrap_or(now);
-        (device.last_look, device.look_at, device.blocker) = (Some(now), next, blocker);
+        (device.last_try, device.try_at, device.blocker) = (Some(now), next, blocker);
         if outcome != Outcome::Busy {
             self.leave(attempt.waiter, now);
         }
@@ -282,11 +283,10 @@ impl Queue {
         let Some(device) = self.devices.get_mut(&attempt.device) else { return };
         match outcome {
             Outcome::Busy => {
-                device.look_at =
-                    last.filter(|last| *last > now).map_or(next, |last| last.min(next));
+                device.try_at = last.filter(|last| *last > now).map_or(next, |last| last.min(next));
             }
-            // Just taken: there is no hurry to look again.
-            Outcome::Done => device.look_at = last.map_or(next, |last| last.max(now).min(next)),
+            // Just taken: there is no hurry to try again.
+            Outcome::Done => device.try_at = last.map_or(next, |last| last.max(now).min(next)),
             Outcome::Denied => {}
         }
     }
@@ -305,12 +305,12 @@ impl Queue {
         self.line(device).any(|waiter| waiter.is_pending)
     }
 
-    /// Removes and names the waiters that have run out of time. The first of a line that is due to be looked
-    /// at stays until then, and one whose attempt has no answer yet until that comes.
+    /// Removes and names the waiters that have run out of time. The first of a line that is due to be tried
+    /// stays until then, and one whose attempt has no answer yet until that comes.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Token> {
         let is_due = |waiter: &Waiter| {
             let device = self.devices.get(&waiter.device);
-            device.is_some_and(|device| device.look_at <= now)
+            device.is_some_and(|device| device.try_at <= now)
                 && self.line(&waiter.device).next().is_some_and(|first| first.id == waiter.id)
         };
         let stays = |waiter: &Waiter| is_due(waiter) || waiter.is_pending;
@@ -327,9 +327,9 @@ impl Queue {
     /// When there is something to do next.
     #[must_use]
     pub(super) fn next_moment(&self) -> Option<Instant> {
-        let looks = self.devices.values().map(|device| device.look_at);
+        let attempts = self.devices.values().map(|device| device.try_at);
         let answered = self.waiters.iter().filter(|waiter| !waiter.is_pending);
-        looks.chain(answered.map(|waiter| waiter.deadline)).min()
+        attempts.chain(answered.map(|waiter| waiter.deadline)).min()
     }
 }
 
@@ -374,13 +374,13 @@ mod tests {
         }
 
         /// Tries all waiters that are due, each with this outcome; returns them.
-        fn look(&mut self, outcome: Outcome) -> Vec<u64> {
+        fn try_all(&mut self, outcome: Outcome) -> Vec<u64> {
             let mut tried = Vec::new();
             while let Some(attempt) = self.queue.due(self.now) {
                 assert_eq!(attempt.request, request(attempt.waiter));
                 tried.push(attempt.waiter);
                 self.queue.tried(&attempt, outcome, None, self.now);
-                assert!(tried.len() < 1000, "an endless look");
+                assert!(tried.len() < 1000, "without an end");
             }
             tried
         }
@@ -394,14 +394,14 @@ mod tests {
     fn many_wakes_cause_few_attempts() {
         let mut scene = Scene::new();
         scene.enter(1, "a", 100);
-        assert_eq!(scene.look(Outcome::Busy), [1]);
+        assert_eq!(scene.try_all(Outcome::Busy), [1]);
         for _ in 0..100 {
             scene.queue.wake("a", scene.now);
         }
-        assert_eq!(scene.look(Outcome::Busy), []);
+        assert_eq!(scene.try_all(Outcome::Busy), []);
         assert_eq!(scene.queue.next_moment(), Some(scene.now + CHECK_GAP));
         scene.now += CHECK_GAP;
-        assert_eq!(scene.look(Outcome::Busy), [1]);
+        assert_eq!(scene.try_all(Outcome::Busy), [1]);
     }
 
     /// Waiters 1 and 2 are of one user, 3 and 4 of others.
@@ -449,7 +449,7 @@ mod tests {
         scene.enter(1, "a", 100);
         scene.enter(2, "a", 100);
         scene.enter(3, "b", 100);
-        scene.look(Outcome::Busy);
+        scene.try_all(Outcome::Busy);
         scene.queue.move_to(1, names("b"), scene.now);
         scene.queue.move_to(9, names("b"), scene.now);
         let in_line = |scene: &Scene, device| -> Vec<i32> {
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(scene.queue.due(scene.now).unwrap().waiter, 2);
         // Its time is the one that it asked for.
         scene.now += secs(100);
-        scene.look(Outcome::Busy);
+        scene.try_all(Outcome::Busy);
         assert_eq!(scene.expire(), [1, 2, 3]);
     }
 
@@ -490,15 +490,15 @@ mod tests {
         assert!(scene.queue.admits_lock("a", asked, scene.now));
         scene.enter(1, "a", 100);
         assert!(!scene.queue.admits_lock("a", asked, scene.now));
-        scene.look(Outcome::Busy);
+        scene.try_all(Outcome::Busy);
         assert!(scene.queue.admits_lock("a", asked, scene.now));
-        // Told of a change at once, though the look has to wait for a moment.
-        let (mut told, now) = (Scene::new(), scene.now);
-        told.now = now;
-        told.enter(1, "a", 100);
-        told.look(Outcome::Busy);
-        told.queue.wake("a", now);
-        assert!(!told.queue.admits_lock("a", asked, now));
+        // A change counts at once, although the attempt has to wait for a moment.
+        let (mut woken, now) = (Scene::new(), scene.now);
+        woken.now = now;
+        woken.enter(1, "a", 100);
+        woken.try_all(Outcome::Busy);
+        woken.queue.wake("a", now);
+        assert!(!woken.queue.admits_lock("a", asked, now));
         scene.now += CHECK_GAP;
         assert!(!scene.queue.admits_lock("a", scene.now, scene.now));
         // Something has told of a change since.
@@ -511,9 +511,9 @@ mod tests {
         let mut scene = Scene::new();
         scene.enter(1, "a", 100);
         scene.enter(2, "a", 100);
-        assert_eq!(scene.look(Outcome::Denied), [1]);
+        assert_eq!(scene.try_all(Outcome::Denied), [1]);
         scene.now += CHECK_GAP;
-        assert_eq!(scene.look(Outcome::Done), [2]);
+        assert_eq!(scene.try_all(Outcome::Done), [2]);
     }
 
     #[test]
@@ -521,11 +521,11 @@ mod tests {
         let mut scene = Scene::new();
         scene.enter(1, "a", 100);
         scene.enter(2, "a", 100);
-        scene.look(Outcome::Busy);
+        scene.try_all(Outcome::Busy);
         assert!(scene.queue.leave(1, scene.now));
         assert!(!scene.queue.leave(1, scene.now));
         scene.now += CHECK_GAP;
-        assert_eq!(scene.look(Outcome::Busy), [2]);
+        assert_eq!(scene.try_all(Outcome::Busy), [2]);
     }
 
     #[test]
@@ -533,16 +533,16 @@ mod tests {
         let mut scene = Scene::new();
         scene.enter(1, "a", 3);
         scene.enter(2, "a", 2);
-        assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![]));
+        assert_eq!((scene.try_all(Outcome::Busy), scene.expire()), (vec![1], vec![]));
         scene.now += secs(2) - Duration::from_millis(1);
-        scene.look(Outcome::Busy);
+        scene.try_all(Outcome::Busy);
         assert_eq!(scene.expire(), []);
         scene.now += Duration::from_millis(1);
-        // Not the first of the line: no look of its own.
+        // Not the first of the line: no attempt of its own.
         assert_eq!(scene.expire(), [2]);
         scene.now += secs(1);
-        assert_eq!(scene.expire(), [], "not before the last look");
-        assert_eq!((scene.look(Outcome::Busy), scene.expire()), (vec![1], vec![1]));
+        assert_eq!(scene.expire(), [], "not before the last attempt");
+        assert_eq!((scene.try_all(Outcome::Busy), scene.expire()), (vec![1], vec![1]));
         assert!(scene.queue.is_empty());
     }
 
@@ -561,7 +561,7 @@ mod tests {
                 scene.now += CHECK_GAP;
             }
             let over: &[u64] = if outcome == Outcome::Busy { &[1] } else { &[] };
-            assert_eq!((scene.look(outcome), &*scene.expire()), (vec![1], over));
+            assert_eq!((scene.try_all(outcome), &*scene.expire()), (vec![1], over));
             assert!(scene.queue.is_empty());
         }
     }
@@ -659,10 +659,10 @@ mod tests {
                     }
                     Move::Pass(milliseconds) => scene.now += Duration::from_millis(milliseconds),
                 }
-                let mut looks = 0;
+                let mut attempts = 0;
                 while let Some(attempt) = scene.queue.due(scene.now) {
-                    looks += 1;
-                    prop_assert!(looks < 100);
+                    attempts += 1;
+                    prop_assert!(attempts < 100);
                     let line = lines.get_mut(&*attempt.device).unwrap();
                     prop_assert_eq!(line[0].0, attempt.waiter, "only the first is tried");
                     let is_free = free.insert(attempt.device.to_string(), false).unwrap_or(false);

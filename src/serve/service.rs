@@ -93,7 +93,7 @@ impl Service {
                 Session::refuse(identity)
             }
         };
-        Client { session, peer: peer.ok(), id, backoff: None, holder: None }
+        Client { session, peer: peer.ok(), id, backoff: None, claimant: None }
     }
 
     /// The last line for a client for which there is no room or time.
@@ -109,7 +109,7 @@ impl Service {
         now: Instant,
     ) -> Option<Phase> {
         let attempted = match command {
-            Command::Status(device) => return Some(Phase::Asking(device)),
+            Command::Status(device) => return Some(Phase::Searching(device)),
             Command::Wait(request, seconds) => match self.wait(client, request, seconds) {
                 Ok(()) => return Some(Phase::Waiting),
                 Err(denied) => Err(denied),
@@ -148,7 +148,7 @@ impl Service {
         let granted = self.grant_taking(client, request)?;
         let names = self.table.names_of(granted.device()).ok_or_else(|| denied(None))?;
         let (request, _) = granted.into_parts();
-        client.holder = Some(self.table.machine().identify(request.pid));
+        client.claimant = Some(self.table.machine().identify(request.pid));
         let (time, now) = (Duration::from_secs(secs.into()), Instant::now());
         self.queue.enter(client.id, names, request, client.user(), time, now);
         Ok(())
@@ -177,7 +177,7 @@ impl Service {
     fn pass(&mut self, client: &mut Client, pass: Pass) -> Result<Answer, Answer> {
         let Pass { device, from, to } = pass;
         let given = Request { device: device.clone(), pid: from };
-        let from = self.authority.released(client.peer()?, &given)?;
+        let from = self.authority.grant_release(client.peer()?, &given)?;
         let granted = self.grant_taking(client, Request { device, pid: to })?;
         let (Request { device, pid: to }, resolved) = granted.into_parts();
         let kept = resolved.clone();
@@ -191,13 +191,13 @@ impl Service {
     }
 
     fn unlock(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
-        let pid = self.authority.released(client.peer()?, &request)?;
+        let pid = self.authority.grant_release(client.peer()?, &request)?;
         Ok(self.release(&Request { pid, ..request }, *client.under_way()))
     }
 
     /// The log names both users and the lock.
     fn force(&mut self, client: &mut Client, request: Request) -> Result<Answer, Answer> {
-        let pid = self.authority.forced(client.peer()?, &request)?;
+        let pid = self.authority.grant_force(client.peer()?, &request)?;
         let (request, owner) = (Request { pid, ..request }, pidlockfile::process::owner(pid));
         let answer = self.release(&request, *client.under_way());
         if answer.result.is_ok() {
@@ -266,7 +266,7 @@ impl Service {
     pub(super) fn attempt(&mut self, client: &mut Client, attempt: &Attempt) -> Outcome {
         // A day may have gone by since it was asked.
         let has_ended =
-            client.holder.as_ref().is_some_and(|who| self.table.machine().has_ended(who));
+            client.claimant.as_ref().is_some_and(|who| self.table.machine().has_ended(who));
         let Service { authority, table, .. } = &mut *self;
         let request = attempt.request.clone();
         let granted = client.peer().and_then(|peer| authority.grant_taking(peer, request, table));
@@ -295,7 +295,7 @@ impl Service {
             self.queue.has_no_answer_yet(attempt, Instant::now());
             return outcome;
         }
-        // The attempt at the next look begins anew.
+        // The next attempt begins anew.
         client.backoff = None;
         // An event for each busy attempt would fill the log.
         if outcome != Outcome::Busy {

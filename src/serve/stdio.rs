@@ -24,7 +24,7 @@ pub(crate) fn serve(service: &mut Service, descriptors: Descriptors, idle_timeou
                     return connection.end(&service.farewell());
                 }
             }
-            Phase::Asking(device) => {
+            Phase::Searching(device) => {
                 let survey = service.survey(device.as_ref());
                 service.report(&mut connection.client, survey);
             }

@@ -261,7 +261,7 @@ impl<'s> Daemon<'s> {
         let client = self.service.welcome(stream.as_fd(), token);
         let user = client.user();
         let mut connection = Connection::new(Wire::Socket(stream), client, now);
-        let decision = self.clients.judge(user);
+        let decision = self.clients.decide(user);
         if decision != Decision::Welcome {
             let crowded = format_args!("too many connections: one is refused or closed");
             self.service.journal.of_user(user, Severity::Warning, crowded);

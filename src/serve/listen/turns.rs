@@ -26,7 +26,7 @@ impl Daemon<'_> {
         let Some(connection) = self.clients.members.get_mut(&token) else { return };
         match connection.phase {
             // Events other than a hang-up are not of interest.
-            Phase::Asking(_) => {
+            Phase::Searching(_) => {
                 self.status_worker.forget(token);
                 connection.hang_up();
             }
@@ -75,12 +75,12 @@ impl Daemon<'_> {
                 }
                 self.turn(token, now);
             }
-            Phase::Waiting | Phase::Asking(_)
+            Phase::Waiting | Phase::Searching(_)
                 if connection.wire.wait(PollFlags::empty(), Some(now)) =>
             {
                 self.ready(token, EpollFlags::EPOLLHUP, now);
             }
-            Phase::Reading | Phase::Waiting | Phase::Asking(_) | Phase::Over => return false,
+            Phase::Reading | Phase::Waiting | Phase::Searching(_) | Phase::Over => return false,
         }
         true
     }
@@ -97,7 +97,7 @@ impl Daemon<'_> {
             Phase::Sending(_) => EpollFlags::EPOLLOUT,
             Phase::Waiting => EpollFlags::EPOLLRDHUP,
             Phase::Retrying(_) => EpollFlags::empty(),
-            Phase::Asking(device) => {
+            Phase::Searching(device) => {
                 self.status_worker.ask(token, device.clone());
                 EpollFlags::empty()
             }
@@ -147,7 +147,7 @@ impl Daemon<'_> {
     pub(super) fn answer_queries(&mut self) {
         for (token, survey) in self.status_worker.answers() {
             let connection = self.clients.members.get_mut(&token);
-            let asks = |it: &&mut Connection| matches!(it.phase, Phase::Asking(_));
+            let asks = |it: &&mut Connection| matches!(it.phase, Phase::Searching(_));
             if let Some(connection) = connection.filter(asks) {
                 self.service.report(&mut connection.client, survey);
                 self.turn(token, Instant::now());
@@ -174,10 +174,10 @@ impl Daemon<'_> {
         if self.service.queue.is_empty() || self.watches.watches_directories() {
             return;
         }
-        // Without it, each device is looked at once a second.
+        // Without it, each device is tried once a second.
         let directories = self.service.table.directories();
         if self.watches.watch_directories(&directories, &self.epoll, CHANGES).is_ok() {
-            // What went between the look and the watch.
+            // Files that went between the attempt and the watch.
             self.service.queue.changed(None, &Change::Everything, now);
         }
     }
@@ -195,7 +195,7 @@ impl Daemon<'_> {
             if connection.wire.wait(ENDS_INPUT, Some(now)) {
                 return self.ready(token, EpollFlags::EPOLLHUP, now);
             }
-            // One reading of the kernel's list is good for all that are tried in one look.
+            // One reading of the kernel's list is good for all that are tried at once.
             asked = connection.client.backoff.get_or_insert(Backoff::since(asked)).asked();
             if self.service.attempt(&mut connection.client, &attempt) != Outcome::Busy {
                 return self.turn(token, now);

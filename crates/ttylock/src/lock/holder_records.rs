@@ -168,11 +168,6 @@ impl Claimant {
         Self { who, uid }
     }
 
-    /// Whether the process still exists when the lock does. True if there was no such process.
-    pub(crate) fn is_there(&self, machine: &mut Machine) -> bool {
-        !machine.has_ended(&self.who)
-    }
-
     /// Whether there was such a process.
     #[must_use]
     pub(crate) fn was_there(&self) -> bool {
@@ -815,10 +810,10 @@ mod tests {
             assert_eq!(Claimant::of(&mut machine, pid), claimant(pid));
         }
         let before = Claimant::of(&mut machine, pid);
-        assert!(before.is_there(&mut machine));
+        assert!(!machine.has_ended(&before.who));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!before.is_there(&mut machine));
+        assert!(machine.has_ended(&before.who));
         let gone = Claimant::of(&mut machine, pid);
         assert_eq!((gone.was_there(), gone.uid), (false, None));
     }

@@ -24,14 +24,14 @@ pub(super) fn pass(
     let own = &open.own;
     let mut receiver = Claimant::of(&mut state.machine, *to);
     // Another process may have had the receiver's number when its user was looked up.
-    receiver.uid = receiver.uid.filter(|_| receiver.is_there(&mut state.machine));
+    receiver.uid = receiver.uid.filter(|_| !state.machine.has_ended(&receiver.who));
     let gone = [*to, *from].into_iter().find(|pid| !lives(*pid));
     if let Some(gone) = gone {
         let device = device.as_str();
         state.say(Weight::Info, format!("{device} cannot be passed: pid {gone} is gone"));
         return Err(if gone == *to { Stop::Denied } else { Stop::Busy(None) });
     }
-    let (resolved, mut lock_names) = resolve::names(state, device, resolved)?;
+    let (resolved, mut lock_names) = resolve::with_lock_names(state, device, resolved)?;
     for name in state.names_written(&lock_names.written, *from) {
         lock_names.write_too(name);
     }

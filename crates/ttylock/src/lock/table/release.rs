@@ -26,7 +26,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let own = &open.own;
     let mut resolved = resolve::find(state, &request.device)?;
     // If the lock is recorded, the record has all its names.
-    let mut lock_names = resolve::names_for(state, &resolved, &request.device)?;
+    let mut lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
     let written = state.names_written(&lock_names.written, pid);
     let mut files = release_written(state, own, &written, pid);
     if is_enough(&files) {
@@ -35,7 +35,7 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     }
     // The known names are released in any case.
     let _ = resolve::add_links(state, &mut resolved);
-    lock_names = resolve::names_for(state, &resolved, &request.device)?;
+    lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
     for name in written {
         lock_names.write_too(name);
     }

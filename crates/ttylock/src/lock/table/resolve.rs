@@ -47,18 +47,19 @@ pub(super) fn resolve(state: &mut State, device: &DeviceName) -> Result<Resolved
     Ok(resolved)
 }
 
-/// All names of a device, without reading a lock directory. The device is resolved unless the caller has done so.
-pub(super) fn names(
+/// A device with the names of its lock files, without reading a lock directory. It is resolved unless the caller has done
+/// so.
+pub(super) fn with_lock_names(
     state: &mut State,
     device: &DeviceName,
     resolved: Option<ResolvedDevice>,
 ) -> Result<(ResolvedDevice, LockNames), Stop> {
     let resolved = resolved.map_or_else(|| resolve(state, device), Ok)?;
-    let lock_names = names_for(state, &resolved, device)?;
+    let lock_names = lock_names_of(state, &resolved, device)?;
     Ok((resolved, lock_names))
 }
 
-/// Follows the name to its node; other names of the device are not known yet.
+/// Follows a name to its node. Other names of the device are not known yet.
 pub(super) fn find(state: &mut State, device: &DeviceName) -> Result<ResolvedDevice, Stop> {
     follow(&state.layout.dev_dir, device).map_err(|error| {
         let reason = match error {
@@ -72,7 +73,7 @@ pub(super) fn find(state: &mut State, device: &DeviceName) -> Result<ResolvedDev
     })
 }
 
-pub(super) fn names_for(
+pub(super) fn lock_names_of(
     state: &mut State,
     resolved: &ResolvedDevice,
     asked: &DeviceName,

@@ -62,7 +62,10 @@ pub(super) fn surveys(
 }
 
 /// A device and its lock files. If its links cannot be read now, fewer of them are known.
-fn names_of(state: &mut State, device: &DeviceName) -> Option<(ResolvedDevice, LockNames)> {
+fn find_with_lock_names(
+    state: &mut State,
+    device: &DeviceName,
+) -> Option<(ResolvedDevice, LockNames)> {
     let mut resolved = follow(&state.layout.dev_dir, device).ok()?;
     let _ = resolve::add_links(state, &mut resolved);
     let lock_names = lock_names(state.layout.dialect, &resolved)?;
@@ -76,7 +79,7 @@ fn survey_lock_files(
     nodes: &mut Vec<(String, Node)>,
     by: Instant,
 ) -> Option<Survey> {
-    let (resolved, lock_names) = names_of(state, device)?;
+    let (resolved, lock_names) = find_with_lock_names(state, device)?;
     let real = resolved.real().to_owned();
     let mut holders = Vec::new();
     // Without lock directories, holders of other kinds are found.
@@ -130,7 +133,7 @@ pub(super) fn is_locked_for_missing(
 /// See [`super::Table::holder_on_record`].
 pub(super) fn holder_on_record(state: &mut State, device: &DeviceName) -> Option<ProcessIdentity> {
     let open = state.open().ok()?;
-    let (_, lock_names) = names_of(state, device)?;
+    let (_, lock_names) = find_with_lock_names(state, device)?;
     lock_names.written.iter().find_map(|name| {
         let Ok(Found::File(judged)) = open.own.file(name).read() else { return None };
         let who = state.record_of(name, &judged).ok()??.holder;

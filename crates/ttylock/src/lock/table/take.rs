@@ -32,7 +32,7 @@ pub(super) fn take(
     let (open, pid) = (state.open()?, request.pid);
     let own = &open.own;
     let claimant = Claimant::of(&mut state.machine, pid);
-    let (resolved, lock_names) = resolve::names(state, &request.device, resolved)?;
+    let (resolved, lock_names) = resolve::with_lock_names(state, &request.device, resolved)?;
     refuse_invented(state, &resolved, own)?;
     refuse_one_too_many(state, pid)?;
     refuse_flock(state, &resolved, pid)?;
@@ -158,7 +158,7 @@ fn record_and_confirm(
 ) -> Result<bool, Stop> {
     let is_recorded = remember(state, &open.own, claimant, taken)?;
     // A process that ended while the lock was taken gets no lock: another process may have its number.
-    if !claimant.is_there(&mut state.machine) {
+    if state.machine.has_ended(&claimant.who) {
         let pid = claimant.who.pid;
         state.say(Weight::Info, format!("pid {pid} ended while its lock was taken"));
         return Err(Stop::Busy(None));
