@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use testbed::{
-    Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, comes, steps,
-    until,
+    Client, Console, LFP, LFPD, LIMIT, Process, SOCKET, Sandbox, User, can_open, comes, pause,
+    steps, until,
 };
 
 use crate::machine::client;
@@ -425,6 +425,30 @@ fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
     holder.kill();
     ground.wait_until_shared(PORT);
     assert!(comes(|| !ground.sandbox.path(LOCK_FILE).exists()), "the lock goes");
+}
+
+/// A killed holder leaves a child with the port. The holder leads no session, so the kernel does not hang the child up. At some
+/// moment in each second, the thread looks whether the lock is there: it may see the end at the same time as the service.
+#[rstest]
+#[ignore = "needs root: tests/run"]
+fn a_child_that_keeps_the_port_keeps_nobody_out(#[values(0, 300, 600, 900)] milliseconds: u64) {
+    let ground = Ground::new();
+    let slowly = "strace -f -qq -o /dev/null -e trace=readlinkat \
+                  -e inject=readlinkat:delay_exit=200000";
+    let slowly: Vec<&str> = slowly.split_whitespace().collect();
+    let _service = ground.serve_behind(&slowly, Server::Root, EXCLUSIVE);
+    let its = steps(&["echo shell $$,", &open(), "sleep 1000 & true"]);
+    let run = ["run", "--no-shim", PORT, "--", "bash", "-c", &its];
+    let mut shell = ground.sandbox.command(LFP).args(run).user(User::Alice).spawn();
+    shell.expect("0.");
+    shell.go_on(1);
+    ground.wait_until_exclusive(PORT);
+    shell.go_on(2);
+    pause(Duration::from_millis(milliseconds));
+    let said = shell.output();
+    let holder = said.split("shell ").nth(1).and_then(|rest| rest.split(',').next());
+    ground.sh(&format!("kill -KILL {}", holder.expect("its number")));
+    ground.wait_until_shared(PORT);
 }
 
 /// A lock that its holder removes by itself, or root, has ended as well.

@@ -180,9 +180,15 @@ impl Port {
         }
     }
 
+    /// The mode is still to be ended. The service and the thread may both see the end of the same lock: the second one finds
+    /// no mode that is set, and does not forget the one that is left.
+    fn leave_mode(&mut self) {
+        self.left = self.set.take().map(|set| set.node).or(self.left);
+    }
+
     fn release(&mut self) {
         self.end_at_once();
-        self.left = self.set.take().map(|set| set.node).or(self.left);
+        self.leave_mode();
         self.holder = None;
         self.is_new = true;
     }
@@ -247,7 +253,7 @@ impl Examiner {
         if !self.is_on_record(port, &who) {
             // Anybody who may write the lock directory can remove a lock file without a word.
             if let Some(port) = lock(&self.state).ports.get_mut(port) {
-                port.left = port.set.take().map(|set| set.node);
+                port.leave_mode();
             }
             self.end_left(port);
             return Examined::Unchanged;
@@ -363,5 +369,20 @@ impl Examiner {
         let has_warned = std::mem::replace(&mut self.has_warned, true);
         let severity = if has_warned { Severity::Debug } else { Severity::Warning };
         self.log.record(severity, &format_args!("{port} is locked, but not exclusive: {why}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_is_seen_twice_leaves_the_mode_to_be_ended() {
+        let node = Node::of(&std::fs::metadata("/dev/null").unwrap());
+        let set = Some(Set { node, number: 3, is_watched: true });
+        let mut port = Port { set, ..Port::default() };
+        port.release();
+        port.leave_mode();
+        assert!(port.set.is_none() && port.left.is_some());
     }
 }
