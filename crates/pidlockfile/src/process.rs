@@ -46,12 +46,6 @@ pub fn is_in_line(process: Pid, ancestor: Pid, parent: impl Fn(Pid) -> Option<Pi
     line.take(GENERATIONS).any(|process| process == ancestor)
 }
 
-/// Whether there is a process of this number here that has not ended, whichever it is.
-#[must_use]
-pub fn lives(pid: Pid) -> bool {
-    look(pid) != Start::Nobody
-}
-
 impl Pid {
     /// This process.
     #[must_use]

@@ -76,6 +76,12 @@ fn is_nobodys(pid: Pid) -> bool {
     kill(nix::unistd::Pid::from_raw(pid.as_raw()), None) == Err(Errno::ESRCH)
 }
 
+/// Whether there is a process of this number here that has not ended.
+#[must_use]
+pub fn lives(pid: Pid) -> bool {
+    has_ended(pid).map_or_else(|| look(pid) != Start::Nobody, |ended| !ended)
+}
+
 /// Sends a signal to that very process, and to none that has its number by now.
 ///
 /// # Errors

@@ -43,6 +43,12 @@ pub(super) fn look(pid: Pid) -> Start {
     }
 }
 
+/// Whether there is a process of this number that has not ended.
+#[must_use]
+pub fn lives(pid: Pid) -> bool {
+    look(pid) != Start::Nobody
+}
+
 /// No other system's processes are seen.
 pub(super) fn look_abroad(_who: &ProcessIdentity, _here: &Here) -> Option<Start> {
     None
