@@ -123,21 +123,11 @@ pub(super) fn end(state: &mut State, begun: Begun) {
     }
 }
 
-/// Calls a hand-over off: gives all files back, unless each is still the one that was to be passed. If that fails now, the
-/// next process that finds the note does it.
-pub(super) fn call_off(
-    state: &mut State,
-    own: &Place,
-    begun: Begun,
-    held: &[Written],
-    passed: &[Taken],
-) {
+/// Calls a hand-over off: gives all files back. If that fails now, the next process that finds the note does it.
+pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[Taken]) {
     // Otherwise our own `flock(2)` would be in the way.
     passed.iter().for_each(|(_, published)| published.let_go());
-    let is_untouched = |file: &Written| {
-        Status::of_name(&own.directory, file.name.as_str()).is_ok_and(|seen| file.is(&seen))
-    };
-    if held.iter().all(is_untouched) || give_all_back(state, own, &begun.handover).is_ok() {
+    if give_all_back(state, own, &begun.handover).is_ok() {
         end(state, begun);
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn pass(
     let begun = handover::begin(state, pass, &giver, &held)?;
     let mut passed = Vec::with_capacity(held.len());
     if let Err(stop) = pass_all(state, own, &held, pass, &receiver, &mut passed) {
-        handover::call_off(state, own, begun, &held, &passed);
+        handover::call_off(state, own, begun, &passed);
         return Err(stop);
     }
     handover::end(state, begun);

@@ -676,24 +676,6 @@ fn a_lock_without_a_record_can_be_released_after_a_failed_pass(
     assert_eq!(are_left, [expected == Outcome::Busy; 2]);
 }
 
-/// Another process holds the lock file of a program that knows no records, so that PASS fails before it changes anything.
-#[test]
-fn a_pass_that_changed_nothing_leaves_no_note() {
-    let shared = Shared::new();
-    let mut table = shared.service();
-    let [giver, receiver] = [Sleeper::new(), Sleeper::new()];
-    std::fs::write(shared.lock_file(), format!("{:>10}\n", giver.pid())).unwrap();
-    let held = flocked(&shared.lock_file());
-    table.state.flocks = Flocks::answering([Some(listing_of(&held, FlockHolder::Unseen))]);
-    let device = request(giver.pid()).device;
-    let pass = Pass { device, from: giver.pid(), to: receiver.pid() };
-    let answer = table.attempt_pass(&pass, None, last());
-    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
-    drop(held);
-    std::fs::remove_file(shared.lock_file()).unwrap();
-    shared.assert_nothing_is_left();
-}
-
 /// A lock is given back to its giver, who gives it up to a program that knows no notes. The record of the next holder
 /// stays.
 #[test]
