@@ -154,11 +154,14 @@ fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Publis
     Err(state.busy(file, Busy::Changing(None)))
 }
 
-/// Holds a lock of the giver. `lfp run` holds one without a record by `flock(2)` for its command, which may pass it.
+/// Holds a lock of the giver. `lfp run` holds one without a record by `flock(2)` for its command, which may pass it. A
+/// process in the gate may have forgotten the record, and be about to remove the file.
 fn hold(state: &mut State, file: LockFile<'_>, judged: &mut Judged) -> Result<(), Busy> {
     match state.hold(file, judged, state.backoff.decides()) {
         Err(Busy::Changing(Some(keeper)))
-            if keeper.is_here() && state.record_of(file.name, judged) == Ok(None) =>
+            if keeper.is_here()
+                && state.enter(file, judged)?
+                && state.record_of(file.name, judged) == Ok(None) =>
         {
             judged.ignore_flock_with_consent();
             Ok(())

@@ -874,3 +874,27 @@ fn a_lock_that_is_not_released_keeps_its_record() {
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     assert!(path.exists() && shared.0.path().join("state/LCK..ttyS0").is_symlink());
 }
+
+/// A process that releases the lock of the giver forgets the record first. It may be stopped then, in the gate and with
+/// `flock(2)` on the file, and remove the name later: PASS must not put the receiver's file there.
+#[test]
+fn a_lock_that_is_being_released_is_not_passed() {
+    let shared = Shared::new();
+    let (mut table, mut releasing) = (shared.service(), shared.service());
+    let [giver, receiver] = [Sleeper::new(), Sleeper::new()];
+    assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    let open = releasing.state.open().unwrap();
+    let name = Name::new("LCK..ttyS0").unwrap();
+    let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
+    let held = open.own.directory.hold(&name, &mut judged);
+    assert!(matches!(held, Ok(pidlockfile::Attempt::Done(()))), "{held:?}");
+    releasing.state.records.forget(&name);
+    let by = FlockHolder::Process(Pid::this());
+    let file = File::open(shared.lock_file()).unwrap();
+    table.state.flocks = Flocks::answering([Some(listing_of(&file, by))]);
+    let device = request(giver.pid()).device;
+    let pass = Pass { device, from: giver.pid(), to: receiver.pid() };
+    let answer = table.attempt_pass(&pass, None, last());
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    assert_eq!(shared.named(), giver.pid().to_string());
+}
