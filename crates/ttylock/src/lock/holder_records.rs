@@ -379,13 +379,6 @@ impl HolderRecords {
         }
     }
 
-    /// The names under which this pid's lock was written, if this name is one of them.
-    #[must_use]
-    pub(crate) fn names(&self, name: &Name, pid: Pid) -> Vec<Name> {
-        let record = self.read(name).filter(|record| record.holder.pid == pid);
-        record.map(|record| record.names).unwrap_or_default()
-    }
-
     /// Whether there is room for another lock, with this limit of recorded lock files of all users.
     pub(crate) fn has_room_for_all(&self, limit: usize) -> bool {
         let is_small = |handle| Status::of_open(handle).is_ok_and(|stat| stat.size < SMALL);
@@ -440,14 +433,14 @@ impl HolderRecords {
         self.find(name).map(|(.., record)| record)
     }
 
-    /// The same, with its own name and its text.
+    /// The same, with its own name and its text. All records are listed only if another lock directory's has the name: most
+    /// names that are looked up have none, and any user may ask.
     fn find(&self, name: &Name) -> Option<Found> {
-        let text = readlinkat(self.directory()?, name.as_str()).ok();
-        let named = text.and_then(|text| Some((name.clone(), parsed(&text)?, text)));
-        if let Some((entry, record, text)) = named.filter(|(_, it, _)| !self.is_anothers(it)) {
-            return Some((entry, text, record));
+        let text = readlinkat(self.directory()?, name.as_str()).ok()?;
+        let record = parsed(&text)?;
+        if !self.is_anothers(&record) {
+            return Some((name.clone(), text, record));
         }
-        // The record of another lock directory that had the name may be gone by now.
         let ending = format!(".{}", name.as_str());
         let beside = |(entry, text, record): (Name, OsString, Option<HolderRecord>)| {
             let record = record.filter(|it| it.lock_of(&entry) == name)?;
@@ -687,8 +680,10 @@ mod tests {
         let files = [lock.clone(), Written { name: other_name.clone(), ..lock.clone() }];
         state.remember(&claimant(pid), &files, |_| true).unwrap();
         state.remember(&claimant(pid), &files, |_| true).unwrap();
-        for name in [&lock.name, &other_name] {
-            assert_eq!(state.names(name, pid), [lock.name.clone(), other_name.clone()]);
+        let names = vec![lock.name.clone(), other_name.clone()];
+        for name in &names {
+            let record = state.read(name).unwrap();
+            assert_eq!((record.holder.pid, record.names), (pid, names.clone()));
         }
         assert_eq!(ground.fate(lock), Some(Fate::Same));
         let earlier = Written { at: UNIX_EPOCH + Duration::from_secs(5), ..lock.clone() };

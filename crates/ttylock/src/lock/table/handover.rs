@@ -135,7 +135,7 @@ pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[T
 /// Settles the hand-over of a lock by one of its files. Returns whether no hand-over is left that concerns the process that
 /// asks or, if that does not matter, the one that the file names: a half passed lock must not be broken, released or passed.
 pub(super) fn settle(state: &mut State, file: LockFile<'_>, asking: Option<Pid>) -> bool {
-    let first = state.records.read(file.name).and_then(|record| record.names.into_iter().next());
+    let first = state.record_at(file.name).and_then(|record| record.names.into_iter().next());
     let first = first.filter(|first| first != file.name);
     // All notes are tried, even if one cannot be settled.
     let is_settled = settle_note(state, file, file.name, asking);

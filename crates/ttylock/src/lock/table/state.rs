@@ -13,7 +13,7 @@ use crate::lock::backoff::Backoff;
 use crate::lock::directories::{Directories, LockFile, Place};
 use crate::lock::flock::{FlockHolder, Flocker, Flocks};
 use crate::lock::flock_guards::FlockGuards;
-use crate::lock::holder_records::{Claimant, HolderRecords};
+use crate::lock::holder_records::{Claimant, HolderRecord, HolderRecords};
 use crate::lock::watched::Watched;
 use crate::lock::{Cause, Event, Weight};
 
@@ -133,19 +133,30 @@ impl State {
         }
     }
 
+    /// The record of the lock file of a name, and of one that is gone. Another lock directory's record may have had the name
+    /// when this one was written, and be gone by now: then only the file leads to it.
+    pub(super) fn record_at(&self, name: &Name) -> Option<HolderRecord> {
+        self.records.read(name).or_else(|| {
+            let seen = Status::of_name(&self.opened()?.own.directory, name.as_str()).ok()?;
+            self.records.of_file(name, seen.identity).ok()?.map(|(.., record)| record)
+        })
+    }
+
     /// The names under which this pid's lock of a device was written, by its record.
     pub(super) fn names_written(&self, written: &[Name], pid: Pid) -> Vec<Name> {
+        let names_of = |name: &Name| {
+            let record = self.record_at(name).filter(|record| record.holder.pid == pid);
+            record.map(|record| record.names).unwrap_or_default()
+        };
         let Some((first, links)) = written.split_first() else { return Vec::new() };
-        let names = self.records.names(first, pid);
+        let names = names_of(first);
         if !names.is_empty() {
             return names;
         }
         // The device may have come back under another real name, with the same links. Of the names of then, those that
         // belong to that lock still have its record.
-        let mut records = links.iter().map(|name| self.records.names(name, pid));
-        let names = records.find(|names| !names.is_empty()).unwrap_or_default();
-        let is_of_it = |name: &&Name| self.records.names(name, pid) == names;
-        names.iter().filter(is_of_it).cloned().collect()
+        let names = links.iter().map(names_of).find(|names| !names.is_empty()).unwrap_or_default();
+        names.iter().filter(|name| names_of(name) == names).cloned().collect()
     }
 
     /// Keeps a new lock file of this holder open if fewer than `most` are, and watches for the holder's end.
