@@ -427,8 +427,9 @@ fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
     assert!(comes(|| !ground.sandbox.path(LOCK_FILE).exists()), "the lock goes");
 }
 
-/// A killed holder leaves a child with the port. The holder leads no session, so the kernel does not hang the child up. At some
-/// moment in each second, the thread looks whether the lock is there: it may see the end at the same time as the service.
+/// A killed holder leaves a child that has the port open. The holder leads no session, so the kernel does not hang the
+/// child up. Once a second, a thread of the service looks whether the lock is there: it may see the holder's end at the
+/// same time as the service.
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_child_that_keeps_the_port_keeps_nobody_out(#[values(0, 300, 600, 900)] milliseconds: u64) {

@@ -190,11 +190,6 @@ impl Written {
     pub(crate) fn of(name: &Name, published: &Published) -> Self {
         Self { name: name.clone(), file: published.identity, at: published.modified }
     }
-
-    /// Whether that is this very file, unchanged.
-    pub(crate) fn is(&self, seen: &Status) -> bool {
-        seen.identity == self.file && seen.modified == self.at
-    }
 }
 
 impl HolderRecords {
@@ -325,7 +320,7 @@ impl HolderRecords {
 
     /// Removes the record of a lock file that is gone, without holding `flock(2)` on it: the next lock may be recorded at
     /// this moment, and that record stays, even if its file has the same number.
-    pub(crate) fn sweep(&self, (entry, text, _): &Found) {
+    pub(crate) fn sweep(&self, (entry, text, _): &Entry) {
         if let Some(handle) = self.directory() {
             let _ = take_out(handle, entry, text);
         }
@@ -435,7 +430,7 @@ impl HolderRecords {
 
     /// The same, with its own name and its text. All records are listed only if another lock directory's has the name: most
     /// names that are looked up have none, and any user may ask.
-    fn find(&self, name: &Name) -> Option<Found> {
+    fn find(&self, name: &Name) -> Option<Entry> {
         let text = readlinkat(self.directory()?, name.as_str()).ok()?;
         let record = parsed(&text)?;
         if !self.is_anothers(&record) {
@@ -454,7 +449,7 @@ impl HolderRecords {
     ///
     /// # Errors
     /// It is not known whether there is one.
-    pub(crate) fn of_file(&self, name: &Name, file: Identity) -> Result<Option<Found>, Errno> {
+    pub(crate) fn of_file(&self, name: &Name, file: Identity) -> Result<Option<Entry>, Errno> {
         let Some(handle) = self.directory() else { return Ok(None) };
         for name in [Some(name.clone()), beside(name, file)].into_iter().flatten() {
             let text = match readlinkat(handle, name.as_str()) {
@@ -495,7 +490,7 @@ impl HolderRecords {
 }
 
 /// A record: its own name, its text, and what it says.
-pub(crate) type Found = (Name, OsString, HolderRecord);
+pub(crate) type Entry = (Name, OsString, HolderRecord);
 
 fn parsed(text: &OsStr) -> Option<HolderRecord> {
     HolderRecord::from_text(text.to_str()?)

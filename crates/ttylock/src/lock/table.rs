@@ -217,8 +217,8 @@ impl Table {
 
     /// For a process that lives longer than one session. From now on, up to `limit` lock files stay open with
     /// `flock(2)` on them: those that it writes, and those that an earlier daemon wrote. Every lock in the directory
-    /// for writing is examined, and those of dead processes are removed. Call [`Table::remove_locks_of_ended`] when a holder has
-    /// ended.
+    /// for writing is examined, and those of dead processes are removed. Call [`Table::remove_locks_of_ended`] when a
+    /// holder has ended.
     pub fn keep_open(&mut self, limit: usize) {
         if daemon::start(&mut self.state, limit).is_err() {
             // The error is reported when it matters.

@@ -261,7 +261,8 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> Result<
     // A later holder may have taken the name, and has a record of its own then. A file that cannot be seen may be aside for
     // a moment, and keeps its record.
     let is_unchanged = |lock: &Written| {
-        Status::of_name(&own.directory, lock.name.as_str()).map_or(true, |seen| lock.is(&seen))
+        Status::of_name(&own.directory, lock.name.as_str())
+            .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
     };
     if lack.is_none() && state.records.remember(&claimant, &files, is_unchanged).is_err() {
         lack = Some(Lack::Record);

@@ -65,6 +65,30 @@ impl Shared {
         self.0.path().join("lock/LCK..ttyS0")
     }
 
+    /// The record of the lock, and the note about a hand-over of it.
+    fn record(&self) -> PathBuf {
+        self.0.path().join("state/LCK..ttyS0")
+    }
+
+    fn note(&self) -> PathBuf {
+        self.0.path().join("state/pass.LCK..ttyS0")
+    }
+
+    /// Another pid namespace has passed half of a lock of two names, and cannot be seen from here. Here, the device has its
+    /// second name alone.
+    fn half_passed_elsewhere(&self) -> (Table, Request) {
+        symlink("ttyS0", self.0.path().join("dev/modem")).unwrap();
+        let dev_dir = self.0.path().join("dev-here");
+        std::fs::create_dir(&dev_dir).unwrap();
+        std::fs::write(dev_dir.join("modem"), "").unwrap();
+        let (mut elsewhere, giver) = (self.elsewhere(), Sleeper::new());
+        assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
+        drop(kill_during_pass(elsewhere, giver.pid()));
+        let mut here = Table::new(Layout { dev_dir, ..self.layout() });
+        move_elsewhere(&mut here);
+        (here, Request { device: DeviceName::parse(b"modem").unwrap(), pid: Pid::this() })
+    }
+
     /// The process that the lock names.
     fn named(&self) -> String {
         std::fs::read_to_string(self.lock_file()).unwrap().trim().to_owned()
@@ -448,6 +472,12 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     assert!(matches!(*met.borrow(), Some(Err(Busy::NotYet(Cause::Breaking)))), "{met:?}");
 }
 
+/// A kernel's list that is whole and has no `flock(2)`.
+fn without_flocks() -> Flocks {
+    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
+    Flocks::answering([Some(listing)])
+}
+
 /// The kernel's list with `flock(2)` on a file.
 fn listing_of(file: &File, holder: FlockHolder) -> Listing {
     let node = Node::of(&file.metadata().unwrap());
@@ -496,8 +526,7 @@ fn a_stale_lock_that_is_held_and_not_in_the_list_is_not_broken() {
     assert_eq!(table.lock(&request(no_process())).outcome(), Outcome::Done);
     let path = shared.lock_file();
     let file = flocked(&path);
-    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
-    table.state.flocks = Flocks::answering([Some(listing)]);
+    table.state.flocks = without_flocks();
     assert_eq!(table.lock(&request(Pid::this())).outcome(), Outcome::Busy);
     drop(file);
     assert_eq!(table.lock(&request(Pid::this())).outcome(), Outcome::Done);
@@ -622,13 +651,12 @@ fn the_note_of_a_past_hand_over_stops_no_release(
 ) {
     let shared = Shared::new();
     let mut table = shared.service();
-    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
-    table.state.flocks = Flocks::answering([Some(listing)]);
+    table.state.flocks = without_flocks();
     let processes = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
     let [giver, receiver, _] = processes.each_ref().map(Sleeper::pid);
     let asking = request(processes[holder].pid());
     assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
-    let record = std::fs::read_link(shared.0.path().join("state/LCK..ttyS0")).unwrap();
+    let record = std::fs::read_link(shared.record()).unwrap();
     // No later file is this one.
     let _passed = File::open(shared.lock_file()).unwrap();
     if holder > 0 {
@@ -639,11 +667,10 @@ fn the_note_of_a_past_hand_over_stops_no_release(
     } else if holder > 0 {
         std::fs::write(shared.lock_file(), format!("{:>10}\n", asking.pid)).unwrap();
     }
-    let note = shared.0.path().join("state/pass.LCK..ttyS0");
+    let note = shared.note();
     let text = format!("to={receiver} {}{other_names}", record.to_str().unwrap());
     std::fs::write(&note, text).unwrap();
-    let other = File::open(&note).unwrap();
-    rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let _other = flocked(&note);
     assert_eq!(table.attempt_unlock(&asking, last()).outcome(), expected);
     assert_eq!(shared.lock_file().exists(), expected == Outcome::Busy);
 }
@@ -659,18 +686,16 @@ fn a_lock_without_a_record_can_be_released_after_a_failed_pass(
 ) {
     let shared = Shared::new();
     let mut table = shared.service();
-    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
-    table.state.flocks = Flocks::answering([Some(listing)]);
+    table.state.flocks = without_flocks();
     let processes = [Sleeper::new(), Sleeper::new()];
     let [giver, receiver] = processes.each_ref().map(Sleeper::pid);
     assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
-    let record = std::fs::read_link(shared.0.path().join("state/LCK..ttyS0")).unwrap();
+    let record = std::fs::read_link(shared.record()).unwrap();
     assert_eq!(table.unlock(&request(giver)).outcome(), Outcome::Done);
-    let note = shared.0.path().join("state/pass.LCK..ttyS0");
+    let note = shared.note();
     std::fs::write(&note, format!("to={receiver} {}", record.to_str().unwrap())).unwrap();
     std::fs::write(shared.lock_file(), format!("{:>10}\n", processes[named].pid())).unwrap();
-    let other = File::open(shared.lock_file()).unwrap();
-    rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let _other = flocked(&shared.lock_file());
     assert_eq!(table.attempt_unlock(&request(giver), last()).outcome(), expected);
     let are_left = [shared.lock_file(), note].map(|file| file.exists());
     assert_eq!(are_left, [expected == Outcome::Busy; 2]);
@@ -683,15 +708,14 @@ fn a_lock_that_is_taken_while_the_last_is_given_back_keeps_its_record() {
     let shared = Shared::new();
     let (mut table, mut second) = (shared.service(), shared.service());
     for table in [&mut table, &mut second] {
-        let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
-        table.state.flocks = Flocks::answering([Some(listing)]);
+        table.state.flocks = without_flocks();
     }
     let processes = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
     let [giver, receiver, later] = processes.each_ref().map(Sleeper::pid);
     assert_eq!(table.lock(&request(giver)).outcome(), Outcome::Done);
-    let record = shared.0.path().join("state/LCK..ttyS0");
+    let record = shared.record();
     let text = std::fs::read_link(&record).unwrap();
-    let note = shared.0.path().join("state/pass.LCK..ttyS0");
+    let note = shared.note();
     std::fs::write(&note, format!("to={receiver} {}", text.to_str().unwrap())).unwrap();
     let lock = shared.lock_file();
     // No later file is this one.
@@ -732,7 +756,7 @@ fn a_half_passed_lock_of_another_pid_namespace_is_not_broken() {
     assert_eq!(shared.named(), giver.pid().to_string());
     drop(giver);
     assert_eq!(here.lock(&request(asking.pid())).outcome(), Outcome::Busy);
-    assert!(!shared.0.path().join("state/pass.LCK..ttyS0").exists());
+    assert!(!shared.note().exists());
 }
 
 /// One process is about to give a half passed lock back. Meanwhile, a program that knows no notes has taken the first
@@ -747,9 +771,8 @@ fn a_release_that_passes_by_a_note_leaves_the_files_of_the_giver() {
     drop(kill_during_pass(shared.service(), giver.pid()));
     std::fs::remove_file(shared.lock_file()).unwrap();
     std::fs::write(shared.lock_file(), format!("{:>10}\n", later.pid())).unwrap();
-    let settling = flocked(&shared.0.path().join("state/pass.LCK..ttyS0"));
-    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
-    table.state.flocks = Flocks::answering([Some(listing)]);
+    let settling = flocked(&shared.note());
+    table.state.flocks = without_flocks();
     let unlocked = table.attempt_unlock(&request(later.pid()), last());
     assert_eq!((unlocked.outcome(), shared.lock_file().exists()), (Outcome::Done, false));
     drop(settling);
@@ -763,7 +786,7 @@ fn a_hand_over_comes_to_its_end_with_a_record_of_this_very_file() {
     let shared = Shared::new();
     let (mut table, giver) = (shared.service(), Sleeper::new());
     assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
-    let record = shared.0.path().join("state/LCK..ttyS0");
+    let record = shared.record();
     let text = std::fs::read_link(&record).unwrap().into_os_string().into_string().unwrap();
     let number = |path: PathBuf| std::fs::metadata(path).unwrap().ino().to_string();
     let given = number(shared.lock_file());
@@ -784,18 +807,7 @@ fn a_hand_over_comes_to_its_end_with_a_record_of_this_very_file() {
 #[test]
 fn a_lock_that_is_given_back_stands_from_its_first_moment() {
     let shared = Shared::new();
-    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
-    let dev_dir = shared.0.path().join("dev-here");
-    std::fs::create_dir(&dev_dir).unwrap();
-    std::fs::write(dev_dir.join("modem"), "").unwrap();
-    let (mut elsewhere, giver) = (shared.elsewhere(), Sleeper::new());
-    assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
-    drop(kill_during_pass(elsewhere, giver.pid()));
-    // From here, it cannot be seen.
-    drop(giver);
-    let mut here = Table::new(Layout { dev_dir, ..shared.layout() });
-    move_elsewhere(&mut here);
-    let taken = Request { device: DeviceName::parse(b"modem").unwrap(), pid: Pid::this() };
+    let (mut here, taken) = shared.half_passed_elsewhere();
     let met = Rc::new(RefCell::new(None));
     let note = Rc::clone(&met);
     meanwhile::at(Moment::BeforeRecord, move || {
@@ -809,24 +821,14 @@ fn a_lock_that_is_given_back_stands_from_its_first_moment() {
 #[test]
 fn a_lock_that_is_not_given_back_whole_is_not_broken() {
     let shared = Shared::new();
-    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
-    let dev_dir = shared.0.path().join("dev-here");
-    std::fs::create_dir(&dev_dir).unwrap();
-    std::fs::write(dev_dir.join("modem"), "").unwrap();
-    let (mut elsewhere, giver) = (shared.elsewhere(), Sleeper::new());
-    assert_eq!(elsewhere.lock(&request(giver.pid())).outcome(), Outcome::Done);
-    drop(kill_during_pass(elsewhere, giver.pid()));
-    drop(giver);
+    let (mut here, taken) = shared.half_passed_elsewhere();
+    let mut elsewhere = shared.elsewhere();
     let held = flocked(&shared.lock_file());
     let listing =
         || Flocks::answering([Some(listing_of(&held, FlockHolder::Process(Pid::this())))]);
-    let (mut elsewhere, mut here) =
-        (shared.elsewhere(), Table::new(Layout { dev_dir, ..shared.layout() }));
-    move_elsewhere(&mut here);
     (elsewhere.state.flocks, here.state.flocks) = (listing(), listing());
     let unlocked = elsewhere.attempt_unlock(&request(no_process()), last());
     assert_eq!(unlocked.outcome(), Outcome::Busy, "{unlocked:?}");
-    let taken = Request { device: DeviceName::parse(b"modem").unwrap(), pid: Pid::this() };
     let answer = here.attempt_lock(&taken, None, last());
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
 }
@@ -860,8 +862,7 @@ fn a_lock_that_is_not_released_keeps_its_record() {
     let mut table = shared.service();
     let own = request(Pid::this());
     assert_eq!(table.lock(&own).outcome(), Outcome::Done);
-    let listing = Listing { completeness: Completeness::Whole, ..Listing::default() };
-    table.state.flocks = Flocks::answering([Some(listing)]);
+    table.state.flocks = without_flocks();
     let path = shared.lock_file();
     let _stranger = flocked(&path);
     // FNV-1a, as in the names of the drafts.
@@ -872,7 +873,7 @@ fn a_lock_that_is_not_released_keeps_its_record() {
     std::fs::set_permissions(&draft, Permissions::from_mode(0o544)).unwrap();
     let answer = table.attempt_unlock(&own, last());
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
-    assert!(path.exists() && shared.0.path().join("state/LCK..ttyS0").is_symlink());
+    assert!(path.exists() && shared.record().is_symlink());
 }
 
 /// A process that releases the lock of the giver forgets the record first. It may be stopped then, in the gate and with
