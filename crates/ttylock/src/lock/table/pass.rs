@@ -1,7 +1,7 @@
 //! Passes a lock from one process to another, without a moment in which it is free.
 
-use pidlockfile::process::{Fate, lives};
-use pidlockfile::{Attempt, Found, Judged, Name, Published};
+use pidlockfile::process::{self, Fate, lives};
+use pidlockfile::{Attempt, Found, Judged, Name, Pid, Published};
 
 use super::classify::Busy;
 use super::daemon::most_kept;
@@ -11,6 +11,7 @@ use super::{ATTEMPTS, Stop, handover, resolve};
 use crate::device::node::ResolvedDevice;
 use crate::limits::KEPT_FILES;
 use crate::lock::directories::{LockFile, Place};
+use crate::lock::flock::FlockHolder;
 use crate::lock::holder_records::{Claimant, Written};
 use crate::lock::{Pass, Weight};
 
@@ -135,7 +136,7 @@ fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Publis
                 }
                 broken
             }
-            None => match hold(state, file, &mut judged) {
+            None => match hold(state, file, &mut judged, pass.from) {
                 Ok(()) => {
                     // We hold the file after its maker did, so the record exists.
                     refuse_foreign(state, file, &judged, pass)?;
@@ -154,12 +155,17 @@ fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Publis
     Err(state.busy(file, Busy::Changing(None)))
 }
 
-/// Holds a lock of the giver. `lfp run` holds one without a record by `flock(2)` for its command, which may pass it. A
-/// process in the gate may have forgotten the record, and be about to remove the file.
-fn hold(state: &mut State, file: LockFile<'_>, judged: &mut Judged) -> Result<(), Busy> {
+/// Holds a lock of the giver. A lock without a record is held by `flock(2)` for as long as its program lives: by the giver
+/// itself, or by `lfp run` for its command, which may pass it. Any other process may be about to remove the file.
+fn hold(
+    state: &mut State,
+    file: LockFile<'_>,
+    judged: &mut Judged,
+    giver: Pid,
+) -> Result<(), Busy> {
     match state.hold(file, judged, state.backoff.decides()) {
-        Err(Busy::Changing(Some(keeper)))
-            if keeper.is_here()
+        Err(Busy::Changing(Some(FlockHolder::Process(keeper))))
+            if keeps_for(keeper, giver)
                 && state.enter(file, judged)?
                 && state.record_of(file.name, judged) == Ok(None) =>
         {
@@ -168,4 +174,9 @@ fn hold(state: &mut State, file: LockFile<'_>, judged: &mut Judged) -> Result<()
         }
         held => held,
     }
+}
+
+fn keeps_for(keeper: Pid, giver: Pid) -> bool {
+    let parent = || process::stat(giver).and_then(|stat| Pid::new(stat.parent));
+    keeper == giver || parent() == Some(keeper)
 }

@@ -899,3 +899,30 @@ fn a_lock_that_is_being_released_is_not_passed() {
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     assert_eq!(shared.named(), giver.pid().to_string());
 }
+
+/// A lock without a record is kept by its giver, or by `lfp run` for its command. Any other process that holds the file may
+/// be about to remove it.
+#[rstest]
+#[case::the_giver(Outcome::Done, |giver: Pid, _: Pid| giver)]
+#[case::the_program_that_started_the_giver(Outcome::Done, |_: Pid, _: Pid| Pid::this())]
+#[case::another_process(Outcome::Busy, |_: Pid, receiver: Pid| receiver)]
+fn an_unrecorded_lock_is_passed_if_its_giver_keeps_it(
+    #[case] expected: Outcome,
+    #[case] keeper: fn(Pid, Pid) -> Pid,
+) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let [giver, receiver] = [Sleeper::new(), Sleeper::new()];
+    let device = request(giver.pid()).device;
+    assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    std::fs::remove_file(shared.record()).unwrap();
+    let file = File::open(shared.lock_file()).unwrap();
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
+    let by = FlockHolder::Process(keeper(giver.pid(), receiver.pid()));
+    table.state.flocks = Flocks::answering([Some(listing_of(&file, by))]);
+    let pass = Pass { device, from: giver.pid(), to: receiver.pid() };
+    let answer = table.attempt_pass(&pass, None, last());
+    assert_eq!(answer.outcome(), expected, "{answer:?}");
+    let named = if expected == Outcome::Done { receiver } else { giver };
+    assert_eq!(shared.named(), named.pid().to_string());
+}
