@@ -50,15 +50,6 @@ pub(super) struct Begun {
     note: Option<(Name, Published)>,
 }
 
-/// What an undone hand-over still lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Lack {
-    /// All files are the giver's, and one has no record.
-    Record,
-    /// A file still names the receiver.
-    File,
-}
-
 impl Handover {
     fn to_text(&self) -> Option<String> {
         Some(format!("to={} {}", self.to, self.giver.to_text()?))
@@ -127,7 +118,7 @@ pub(super) fn end(state: &mut State, begun: Begun) {
 pub(super) fn call_off(state: &mut State, own: &Place, begun: Begun, passed: &[Taken]) {
     // Otherwise our own `flock(2)` would be in the way.
     passed.iter().for_each(|(_, published)| published.let_go());
-    if give_all_back(state, own, &begun.handover).is_ok() {
+    if give_all_back(state, own, &begun.handover) {
         end(state, begun);
     }
 }
@@ -210,14 +201,10 @@ pub(super) fn settle_note(
             let text =
                 format!("a lock that was being passed from pid {from} to pid {to} is given back");
             state.say(Weight::Notice, text);
-            match give_all_back(state, own, &handover) {
-                Ok(()) => true,
-                // A giver that releases the lock needs no record of it.
-                Err(Lack::Record) => {
-                    asking == Some(from) && !state.is_elsewhere(&handover.giver.holder)
-                }
-                Err(Lack::File) => false,
-            }
+            // A giver that releases the lock needs no record of it.
+            let is_released = asking == Some(from) && !state.is_elsewhere(&handover.giver.holder);
+            give_all_back(state, own, &handover)
+                || is_released && handover.giver.names.iter().all(|it| !may_name(own.file(it), to))
         }
         Some((Some(true), _)) | None => true,
     };
@@ -242,17 +229,26 @@ fn named_by(file: LockFile<'_>) -> Option<Pid> {
     pid_in(&judged)
 }
 
-/// Makes every file the giver's again, and records it.
-fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> Result<(), Lack> {
+/// Whether a file names this process, as far as it can be read.
+fn may_name(file: LockFile<'_>, pid: Pid) -> bool {
+    match file.read() {
+        Ok(Found::File(judged)) => pid_in(&judged) == Some(pid),
+        Ok(Found::Nothing | Found::Obstacle(_)) => false,
+        Err(_) => true,
+    }
+}
+
+/// Makes every file the giver's again, and records it. Returns whether all of that is done.
+fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> bool {
     let Handover { giver, to } = handover;
     let claimant = Claimant { who: giver.holder.clone(), uid: giver.uid };
     let (mut files, mut given) = (Vec::new(), Vec::new());
-    let mut lack = None;
+    let mut is_done = true;
     for name in &giver.names {
         match give_one_back(state, own.file(name), &claimant, *to, &mut given) {
             Ok(file) => files.extend(file),
-            Err((what, why)) => {
-                lack = lack.max(Some(what));
+            Err(why) => {
+                is_done = false;
                 let text = format!("{} is not given back: {why}", own.file(name));
                 state.say(Weight::Warning, text);
             }
@@ -264,10 +260,8 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> Result<
         Status::of_name(&own.directory, lock.name.as_str())
             .map_or(true, |seen| seen.identity == lock.file && seen.modified == lock.at)
     };
-    if lack.is_none() && state.records.remember(&claimant, &files, is_unchanged).is_err() {
-        lack = Some(Lack::Record);
-    }
-    if lack.is_none() {
+    is_done = is_done && state.records.remember(&claimant, &files, is_unchanged).is_ok();
+    if is_done {
         // Other programs may have removed files meanwhile. Until then, each record leads to the note.
         release::forget_missing(state, own, &giver.names);
     }
@@ -276,7 +270,7 @@ fn give_all_back(state: &mut State, own: &Place, handover: &Handover) -> Result<
     for (name, published) in given {
         state.keep(&name, &claimant, published, most);
     }
-    lack.map_or(Ok(()), Err)
+    is_done
 }
 
 /// Gives one file back to the giver. `None` if it belongs to neither: another process has removed it, or has put its own
@@ -287,34 +281,33 @@ fn give_one_back(
     giver: &Claimant,
     to: Pid,
     given: &mut Vec<Taken>,
-) -> Result<Option<Written>, (Lack, String)> {
+) -> Result<Option<Written>, String> {
     let (LockFile { place, name }, from) = (file, giver.who.pid);
     let content = state.layout.dialect.content.write(from);
     for _ in 0..ATTEMPTS {
         let mut judged = match file.read() {
             Ok(Found::File(judged)) => judged,
             Ok(Found::Nothing | Found::Obstacle(_)) => return Ok(None),
-            Err(error) => return Err((Lack::File, error.to_string())),
+            Err(error) => return Err(error.to_string()),
         };
         let Some(pid) = pid_in(&judged).filter(|pid| [from, to].contains(pid)) else {
             return Ok(None);
         };
         let (identity, at) = (judged.identity(), judged.modified());
-        let lack = if pid == to { Lack::File } else { Lack::Record };
         if pid == to || state.record_of(name, &judged) == Ok(None) {
             // Our own `flock(2)` must not count as that of another process.
             state.guards.let_go(name, identity);
             if state.hold(file, &mut judged, true).is_err() {
-                return Err((lack, "another process keeps it locked".to_owned()));
+                return Err("another process keeps it locked".to_owned());
             }
         }
         // Its maker held it until it was recorded, or was killed during the hand-over.
-        let record = state.record_of(name, &judged).map_err(|errno| (lack, errno.to_string()))?;
+        let record = state.record_of(name, &judged).map_err(|errno| errno.to_string())?;
         let is_of_the_hand_over = match record {
             Some(record) if pid == from => record.holder == giver.who,
             Some(record) => !record.holder.is_elsewhere(&giver.who.here),
             None if state.is_elsewhere(&giver.who) && lives(pid) => {
-                return Err((lack, format!("a process here has the number {pid}, too")));
+                return Err(format!("a process here has the number {pid}, too"));
             }
             None if state.is_elsewhere(&giver.who) => true,
             None => pid == to || state.machine.identify(pid) == giver.who,
@@ -332,8 +325,8 @@ fn give_one_back(
                 return Ok(Some(written));
             }
             Ok(Attempt::Changed | Attempt::Contended) => {}
-            Err(error) => return Err((lack, error.to_string())),
+            Err(error) => return Err(error.to_string()),
         }
     }
-    Err((Lack::File, "it is being changed by others".to_owned()))
+    Err("it is being changed by others".to_owned())
 }
