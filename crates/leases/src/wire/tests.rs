@@ -41,12 +41,7 @@ fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
 // Keys.
 #[case(b"l", b"", b"1", 5)]
 #[case(b"l", b"a b", b"1", 5)]
-#[case(b"l", b"a\tb", b"1", 5)]
-#[case(b"l", b"a\rb", b"1", 5)]
 #[case(b"r", b"", b"", 5)]
-#[case(b"l", b"\0", b"1", 0)]
-#[case(b"l", b"\x80\xff", b"1", 0)]
-#[case(b"l", "a\u{a0}b".as_bytes(), b"1", 0)]
 // l: timeout [lease]
 #[case(b"l", b"k", b"", 8)]
 #[case(b"l", b"k", b"1 2 3", 8)]
