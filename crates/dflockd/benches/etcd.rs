@@ -1,9 +1,8 @@
 //! Locks in etcd by dflockd beside etcd's own, in one run on the same three members: cycles of
 //! acquire and release a second, by workers with a key each and by workers that all want one.
 //!
-//! `cargo bench -p dflockd --bench etcd`. With the words `stalls COUNT`, it measures only how long nobody is served
-//! after a fault; with `several`, only what several keys cost; with `standby`, all clients are those of a second
-//! server.
+//! `cargo bench -p dflockd --bench etcd`. With the word `several`, it measures only what several keys cost; with `standby`,
+//! all clients are those of a second server.
 //!
 //! "v3lock" is etcd's lock service over gRPC. Each worker has one lease for the whole run, which is the least that it
 //! can cost, and the calls go to the members in turn, as etcd's own client spreads them; in dflockd each token has a
@@ -15,25 +14,17 @@
     reason = "a measurement that cannot be made ends"
 )]
 
-use nix::sys::signal::Signal;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testbed::dflockd::etcd::Cluster;
-use testbed::dflockd::{Daemon, Store, Talker, free_port, http, until};
+use testbed::dflockd::{Daemon, Store, free_port, http, until};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
-const STALLS: usize = 5;
 const TAKES: usize = 100;
-/// How long a quorum is lost, and how long is measured after a fault.
-const LOST: Duration = Duration::from_secs(5);
-const AFTER: Duration = Duration::from_secs(6);
-/// For one answer of etcd without a leader.
-const TRY: Duration = Duration::from_millis(200);
 
 /// Requests and answers of etcd's lock service, and of its leases.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -81,19 +72,11 @@ where
     Q: prost::Message + Send + Sync + 'static,
     A: prost::Message + Default + Send + Sync + 'static,
 {
-    attempt(channel, path, request).await.expect("etcd answers")
-}
-
-async fn attempt<Q, A>(channel: &Channel, path: &'static str, request: Q) -> Option<A>
-where
-    Q: prost::Message + Send + Sync + 'static,
-    A: prost::Message + Default + Send + Sync + 'static,
-{
     let mut grpc = tonic::client::Grpc::new(channel.clone());
-    grpc.ready().await.ok()?;
+    grpc.ready().await.expect("a connection");
     let codec = tonic_prost::ProstCodec::<Q, A>::default();
     let path = PathAndQuery::from_static(path);
-    Some(grpc.unary(tonic::Request::new(request), path, codec).await.ok()?.into_inner())
+    grpc.unary(tonic::Request::new(request), path, codec).await.expect("an answer").into_inner()
 }
 
 /// The program, and the address of its metrics.
@@ -244,161 +227,8 @@ fn etcdctl(endpoints: &str) -> f64 {
     f64::from(CALLS) / begun.elapsed().as_secs_f64()
 }
 
-/// A client of dflockd that bears the end of its connection: it connects anew.
-struct Customer {
-    address: SocketAddr,
-    talker: Option<Talker>,
-    /// So many keys were used, one a connection: what a lost one held is held for a while.
-    keys: u64,
-}
-
-impl Customer {
-    /// Takes a lock and gives it back; whether that went well.
-    fn is_served(&mut self) -> bool {
-        let talker = self.talker.get_or_insert_with(|| {
-            self.keys += 1;
-            Talker::connect(self.address)
-        });
-        let key = format!("stall-{}", self.keys);
-        let mut ask = |command: &str, arg: &str| {
-            let is_sent = talker.try_say(format!("{command}\n{key}\n{arg}\n").as_bytes());
-            if is_sent { talker.line() } else { String::new() }
-        };
-        let held = ask("l", "0");
-        let token = held.strip_prefix("ok ").and_then(|grant| grant.split(' ').next());
-        let served = token.is_some_and(|token| ask("r", token) == "ok");
-        if !served {
-            self.talker = None;
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        served
-    }
-}
-
-/// A client of the lock service of one member of etcd that only tries again, on a runtime of its own thread.
-struct Direct {
-    runtime: tokio::runtime::Runtime,
-    channel: Channel,
-    lease: i64,
-    /// So many names were used: what a call without an answer has locked stays locked.
-    names: u64,
-}
-
-impl Direct {
-    fn new(member: &str) -> Self {
-        let runtime = runtime();
-        let endpoint = Endpoint::from_shared(format!("http://{member}")).unwrap();
-        let channel = runtime.block_on(endpoint.connect()).unwrap();
-        let request = LeaseRequest { ttl: 60 };
-        let granted = call(&channel, "/etcdserverpb.Lease/LeaseGrant", request);
-        let lease: LeaseResponse = runtime.block_on(granted);
-        Self { runtime, channel, lease: lease.id, names: 0 }
-    }
-
-    /// Takes a lock and gives it back; whether that went well.
-    fn is_served(&mut self) -> bool {
-        let name = format!("stall-{}", self.names).into_bytes();
-        let cycle = async {
-            let request = LockRequest { name, lease: self.lease };
-            let held: LockResponse = attempt(&self.channel, "/v3lockpb.Lock/Lock", request).await?;
-            let request = UnlockRequest { key: held.key };
-            attempt::<_, UnlockResponse>(&self.channel, "/v3lockpb.Lock/Unlock", request).await
-        };
-        let limited = async { tokio::time::timeout(TRY, cycle).await };
-        let served = matches!(self.runtime.block_on(limited), Ok(Some(_)));
-        self.names += u64::from(!served);
-        served
-    }
-}
-
-/// The longest time without success until it is over.
-fn longest(over: &AtomicBool, mut is_served: impl FnMut() -> bool) -> Duration {
-    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
-    while !over.load(Ordering::Relaxed) {
-        if is_served() {
-            longest = longest.max(last.elapsed());
-            last = Instant::now();
-        }
-    }
-    longest.max(last.elapsed())
-}
-
-/// What fails: something of etcd, or one of two servers.
-#[derive(Clone, Copy, PartialEq)]
-enum Fault {
-    KillMember,
-    LoseQuorum,
-    Leader(Signal),
-    KillStandby,
-}
-
-const FAULTS: [(&str, Fault); 6] = [
-    ("SIGKILL of etcd's leader", Fault::KillMember),
-    ("two members stand still for 5 s", Fault::LoseQuorum),
-    ("SIGTERM of the server that leads", Fault::Leader(Signal::SIGTERM)),
-    ("SIGKILL of it", Fault::Leader(Signal::SIGKILL)),
-    ("SIGSTOP of it", Fault::Leader(Signal::SIGSTOP)),
-    ("SIGKILL of the other server", Fault::KillStandby),
-];
-
-/// The longest time without a served request: of a client of a server that stays, and of a client of a member that
-/// stays.
-fn stall(fault: Fault) -> [Duration; 2] {
-    let mut members = Cluster::start(&[]);
-    let store = members.store();
-    let servers = [(); 2].map(|()| Server::start(&store).0);
-    let leader = members.leader();
-    let survivor = members.endpoints.split(',').nth(usize::from(leader) % 3).unwrap().to_owned();
-    let address = servers[usize::from(matches!(fault, Fault::Leader(_)))].address;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let dflockd = scope.spawn(|| {
-            let mut customer = Customer { address, talker: None, keys: 0 };
-            longest(&over, || customer.is_served())
-        });
-        let etcd = scope.spawn(|| {
-            let mut direct = Direct::new(&survivor);
-            longest(&over, || direct.is_served())
-        });
-        std::thread::sleep(Duration::from_secs(1));
-        match fault {
-            Fault::KillMember => members.kill(leader),
-            Fault::LoseQuorum => {
-                let both = [leader, (leader + 1) % 3 + 1];
-                both.into_iter().for_each(|member| members.stop(member));
-                std::thread::sleep(LOST);
-                both.into_iter().for_each(|member| members.go_on(member));
-            }
-            Fault::Leader(signal) => servers[0].signal(signal),
-            Fault::KillStandby => servers[1].signal(Signal::SIGKILL),
-        }
-        std::thread::sleep(AFTER);
-        over.store(true, Ordering::Relaxed);
-        [dflockd.join().unwrap(), etcd.join().unwrap()]
-    })
-}
-
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
-}
-
-/// The median of so many stalls, each with members of its own: which one leads next, and when, is chance.
-fn stalls(count: usize) {
-    println!(
-        "nobody is served for so many seconds: median (longest of {count})    dflockd    v3lock"
-    );
-    for (what, fault) in FAULTS {
-        let mut both = [Vec::new(), Vec::new()];
-        for _ in 0..count {
-            let found = stall(fault);
-            both.iter_mut().zip(found).for_each(|(all, one)| all.push(one.as_secs_f64()));
-        }
-        let [dflockd, etcd] = both.map(|mut all| {
-            all.sort_by(f64::total_cmp);
-            format!("{:.2} ({:.2})", all[all.len() / 2], all[all.len() - 1])
-        });
-        println!("{what:<34}    {dflockd}    {etcd}");
-    }
 }
 
 /// How long it takes to get several free keys: one after another on one connection, and by one request. Medians.
@@ -434,10 +264,6 @@ fn several() {
 }
 
 fn main() {
-    let mut rest = std::env::args().skip_while(|argument| argument != "stalls");
-    if rest.next().is_some() {
-        return stalls(rest.next().and_then(|count| count.parse().ok()).unwrap_or(STALLS));
-    }
     if std::env::args().any(|argument| argument == "several") {
         return several();
     }
@@ -489,6 +315,4 @@ fn main() {
         );
     }
     println!("etcdctl lock x true, one after another: {:.0} a second", etcdctl(&members.endpoints));
-    drop((standby, server, members));
-    stalls(STALLS);
 }

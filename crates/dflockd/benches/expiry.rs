@@ -21,7 +21,7 @@ type Lateness = Vec<Duration>;
 fn main() {
     let [empty, full] = [(); 2].map(|()| roomy(env!("CARGO_BIN_EXE_dflockd"), &[]));
     let mut holder = full.talk();
-    holder.take_many(held(), 3600);
+    holder.take_many((0..HELD_KEYS).map(|number| format!("held/{number}")), 3600);
     let (mut bare, mut laden, mut plain) = (Lateness::new(), Lateness::new(), Lateness::new());
     for _ in 0..ROUNDS {
         bare.extend(round(|number| end_of_a_lease(empty.address, number)));
@@ -32,30 +32,6 @@ fn main() {
     report("no other key held", bare);
     report("1,000,000 keys held", laden);
     report("a thread's plain sleep", plain);
-    drop((holder, full));
-    storm(empty.address);
-}
-
-fn held() -> impl Iterator<Item = String> {
-    (0..HELD_KEYS).map(|number| format!("held/{number}"))
-}
-
-/// A million leases end within a second or two, and somebody else asks all the time meanwhile.
-fn storm(server: SocketAddr) {
-    let [mut holder, mut other, mut next] = [(); 3].map(|()| Talker::connect(server));
-    holder.take_many(held(), 2);
-    let last = format!("held/{}", HELD_KEYS - 1);
-    let last_is_free = std::thread::spawn(move || next.take(&last, "60"));
-    let (mut longest, mut asked) = (Duration::ZERO, 0);
-    while !last_is_free.is_finished() {
-        let began = Instant::now();
-        assert_eq!(other.ask("ping", "_", "_"), "ok");
-        longest = longest.max(began.elapsed());
-        asked += 1;
-    }
-    last_is_free.join().unwrap();
-    let millis = longest.as_secs_f64() * 1e3;
-    println!("1,000,000 leases end together: {asked} pings meanwhile, the longest {millis:.1} ms");
 }
 
 /// A hundred at once, begun a little apart.

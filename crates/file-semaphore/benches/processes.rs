@@ -4,7 +4,7 @@
 //! `cargo bench -p file-semaphore --features cli --bench processes`. Needs util-linux,
 //! liblockfile-bin and parallel.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends at the first fault")]
+#![expect(clippy::expect_used, reason = "a bench ends at the first fault")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -42,7 +42,6 @@ fn compare(directory: &Path, kind: Kind) {
         Contender { name: "sema try, sema release", cycle: sema, times: vec![] },
         Contender { name: "sema run -- true", cycle: sema_run, times: vec![] },
         Contender { name: "flock -n FILE true", cycle: flock, times: vec![] },
-        Contender { name: "flock -n 9, flock -u 9", cycle: flock_twice, times: vec![] },
         Contender { name: "dotlockfile -l, -u", cycle: dotlockfile, times: vec![] },
         Contender { name: "true, true (the floor)", cycle: nothing, times: vec![] },
         Contender { name: "sem --fg true (GNU)", cycle: gnu_sem, times: vec![] },
@@ -64,7 +63,7 @@ fn compare(directory: &Path, kind: Kind) {
     for (contender, time) in contenders.iter().zip(&times) {
         println!("  {:<26} {:>8.1} µs", contender.name, time.as_secs_f64() * 1e6);
     }
-    if let [ours, run, flock, _, dotlockfile, ..] = times[..] {
+    if let [ours, run, flock, dotlockfile, ..] = times[..] {
         let ratio = ours.as_secs_f64() / flock.min(dotlockfile).as_secs_f64();
         let verdict = match kind {
             Kind::Disk => "with fsync, which the peers leave out",
@@ -112,19 +111,6 @@ fn sema_run(directory: &Path) {
 
 fn flock(directory: &Path) {
     finish(Command::new("flock").arg("-n").arg(directory.join("flock")).arg("true"));
-}
-
-/// As a script does it on an open descriptor; here on standard input.
-fn flock_twice(directory: &Path) {
-    let path = directory.join("flock9");
-    let file = std::fs::File::create(path).unwrap();
-    for way in ["-n", "-u"] {
-        let input = Stdio::from(file.try_clone().unwrap());
-        let mut command = Command::new("flock");
-        command.env_remove("LD_LIBRARY_PATH").args([way, "0"]).stdin(input);
-        let status = command.stdout(Stdio::null()).status();
-        assert!(status.unwrap().success());
-    }
 }
 
 fn dotlockfile(directory: &Path) {
