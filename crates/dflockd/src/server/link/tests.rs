@@ -52,15 +52,25 @@ impl Pair {
         (standby, LinkStream::of_leader(sender, request.into_body(), Arc::clone(origin)))
     }
 
-    /// What the leader receives next, while the link works.
+    /// Does this while the leader serves the link.
+    async fn serve<T>(&mut self, deed: impl Future<Output = T>) -> T {
+        tokio::select! {
+            done = deed => done,
+            _ = self.leader.accept() => panic!("no stream and no end is expected"),
+        }
+    }
+
+    /// What this end of a stream receives next.
     async fn receive(&mut self, stream: &mut LinkStream) -> io::Result<Vec<u8>> {
         let mut buffer = [0; 4096];
-        let receiving = poll_fn(|cx| stream.poll_receive(cx, &mut buffer));
-        let count = tokio::select! {
-            count = receiving => count?,
-            _ = self.leader.accept() => panic!("no stream and no end is expected"),
-        };
+        let count = self.serve(poll_fn(|cx| stream.poll_receive(cx, &mut buffer))).await?;
         Ok(buffer[..count].to_vec())
+    }
+
+    /// The link ends.
+    async fn end(&mut self) {
+        self.running.abort();
+        assert!(self.leader.accept().await.is_none_or(|stream| stream.is_err()));
     }
 }
 
@@ -69,7 +79,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(async { timeout(Duration::from_secs(20), test).await.expect("the test ends") })
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Finishes,
     IsGone,
@@ -78,7 +88,7 @@ enum Ending {
     LinkEnds,
 }
 
-/// How a client ends, and whether the leader may release its holds.
+/// How a client ends: whether the leader hears an orderly end of its requests, and whether it may release its holds.
 #[rstest]
 #[case(Ending::Finishes, true, false)]
 #[case(Ending::IsGone, false, false)]
@@ -94,45 +104,46 @@ fn the_end_of_a_client_is_told_from_the_end_of_the_link(
         let mut pair = Pair::new().await;
         let (mut standby, mut leader) = pair.open().await;
         assert_eq!(standby.send(b"request").unwrap(), 7);
-        let _kept;
-        match ending {
-            Ending::Finishes => {
-                standby.finish();
-                _kept = standby;
-            }
-            Ending::IsGone => drop(tokio::spawn(standby.end_client())),
-            Ending::FinishesAndIsGone => {
-                standby.finish();
-                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"request");
-                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"");
-                tokio::spawn(standby.end_client());
-                let gone = poll_fn(|cx| leader.poll_gone(cx));
-                tokio::select! { () = gone => {}, _ = pair.leader.accept() => panic!() }
-                return assert!(!leader.is_lost());
-            }
-            Ending::IsDropped => {
-                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"request");
-                drop(standby);
-                assert!(pair.receive(&mut leader).await.is_err());
-                return assert!(leader.is_lost());
-            }
-            Ending::LinkEnds => {
-                assert_eq!(pair.receive(&mut leader).await.unwrap(), b"request");
-                pair.running.abort();
-                let mut buffer = [0; 9];
-                assert!(pair.leader.accept().await.is_none_or(|stream| stream.is_err()));
-                assert!(poll_fn(|cx| leader.poll_receive(cx, &mut buffer)).await.is_err());
-                return assert!(leader.is_lost());
-            }
+        if matches!(ending, Ending::Finishes | Ending::FinishesAndIsGone) {
+            standby.finish();
         }
-        assert_eq!(
-            pair.receive(&mut leader).await.unwrap(),
-            b"request",
-            "what was sent before arrives"
-        );
-        assert_eq!(pair.receive(&mut leader).await.is_ok(), is_orderly);
+        let mut standby = Some(standby);
+        if ending == Ending::IsGone {
+            tokio::spawn(standby.take().unwrap().end_client());
+        }
+        let before = pair.receive(&mut leader).await.unwrap();
+        assert_eq!(before, b"request", "what was sent before arrives");
+        if ending == Ending::IsDropped {
+            standby = None;
+        }
+        let mut buffer = [0; 9];
+        let received = if ending == Ending::LinkEnds {
+            pair.end().await;
+            poll_fn(|cx| leader.poll_receive(cx, &mut buffer)).await
+        } else {
+            pair.serve(poll_fn(|cx| leader.poll_receive(cx, &mut buffer))).await
+        };
+        assert_eq!(received.ok(), is_orderly.then_some(0));
+        if ending == Ending::FinishesAndIsGone {
+            tokio::spawn(standby.take().unwrap().end_client());
+            pair.serve(poll_fn(|cx| leader.poll_gone(cx))).await;
+        }
         assert_eq!(leader.is_lost(), is_lost);
     });
+}
+
+/// Sends until that fails.
+async fn send_on(stream: &mut LinkStream) {
+    let failed = poll_fn(|cx| {
+        loop {
+            match stream.send(b"answer") {
+                Ok(0) if std::task::ready!(stream.poll_room(cx)).is_ok() => {}
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return std::task::Poll::Ready(()),
+            }
+        }
+    });
+    failed.await;
 }
 
 /// A leader that notices the end of the link by an answer that it cannot send releases nothing either.
@@ -141,19 +152,8 @@ fn an_answer_that_cannot_be_sent_is_no_end_of_the_client() {
     run(async {
         let mut pair = Pair::new().await;
         let (_standby, mut leader) = pair.open().await;
-        pair.running.abort();
-        assert!(pair.leader.accept().await.is_none_or(|stream| stream.is_err()));
-        let sent = poll_fn(|cx| {
-            loop {
-                match leader.send(b"answer") {
-                    Ok(0) => std::task::ready!(leader.poll_room(cx)).unwrap_err(),
-                    Ok(_) => continue,
-                    Err(err) => err,
-                };
-                return std::task::Poll::Ready(());
-            }
-        });
-        sent.await;
+        pair.end().await;
+        send_on(&mut leader).await;
         assert!(leader.is_lost());
     });
 }
@@ -170,9 +170,7 @@ fn a_client_is_late_only_if_its_standby_is_heard_of() {
         let seat = listener::admit(&shared, Peer::Unix).unwrap();
         listener::spawn(&shared, stream.into(), seat, Peer::Unix);
         client.send(b"l\nk\n0\n").unwrap();
-        let mut buffer = [0; 4096];
-        let granted = poll_fn(|cx| client.poll_receive(cx, &mut buffer));
-        tokio::select! { count = granted => assert!(count.unwrap() > 0), _ = pair.leader.accept() => panic!() }
+        assert!(pair.receive(&mut client).await.unwrap().starts_with(b"ok "));
         // From now on nobody serves the link.
         let (begun, held) = (Instant::now(), || shared.core().engine.census().locks.holders);
         while begun.elapsed() < Duration::from_secs(9) {
@@ -200,19 +198,12 @@ fn a_client_that_does_not_read_stops_nobody_else() {
         }
         assert_eq!(sent, STREAM_WINDOW as usize);
         assert_eq!(other.send(b"answer").unwrap(), 6);
-        let mut buffer = [0; 9];
-        let received = poll_fn(|cx| reader.poll_receive(cx, &mut buffer));
-        let count = tokio::select! { count = received => count.unwrap(), _ = pair.leader.accept() => panic!() };
-        assert_eq!(&buffer[..count], b"answer");
+        assert_eq!(pair.receive(&mut reader).await.unwrap(), b"answer");
         // It reads again, and there is room again.
-        let mut received = 0;
-        let mut buffer = [0; 4096];
-        while received < sent {
-            let next = poll_fn(|cx| idle.poll_receive(cx, &mut buffer));
-            received += tokio::select! { count = next => count.unwrap(), _ = pair.leader.accept() => panic!() };
+        while sent > 0 {
+            sent -= pair.receive(&mut idle).await.unwrap().len();
         }
-        let room = poll_fn(|cx| full.poll_room(cx));
-        tokio::select! { room = room => room.unwrap(), _ = pair.leader.accept() => panic!() }
+        pair.serve(poll_fn(|cx| full.poll_room(cx))).await.unwrap();
     });
 }
 
@@ -224,8 +215,7 @@ fn unread_answers_do_not_hide_that_a_client_is_gone() {
         let (standby, mut leader) = pair.open().await;
         while let Ok(1..) = leader.send(&[b'x'; 4096]) {}
         tokio::spawn(standby.end_client());
-        let room = poll_fn(|cx| leader.poll_room(cx));
-        tokio::select! { room = room => room.unwrap(), _ = pair.leader.accept() => panic!() }
+        pair.serve(poll_fn(|cx| leader.poll_room(cx))).await.unwrap();
         assert!(pair.receive(&mut leader).await.is_err());
         assert!(!leader.is_lost());
     });
@@ -238,19 +228,7 @@ fn a_leader_that_only_sends_learns_that_a_client_is_gone() {
         let mut pair = Pair::new().await;
         let (standby, mut leader) = pair.open().await;
         tokio::spawn(standby.end_client());
-        let broken = poll_fn(|cx| {
-            loop {
-                match leader.send(&[b'x'; 4096]) {
-                    Ok(0) => match std::task::ready!(leader.poll_room(cx)) {
-                        Ok(()) => {}
-                        Err(_) => return std::task::Poll::Ready(()),
-                    },
-                    Ok(_) => {}
-                    Err(_) => return std::task::Poll::Ready(()),
-                }
-            }
-        });
-        tokio::select! { () = broken => {}, _ = pair.leader.accept() => panic!() }
+        pair.serve(send_on(&mut leader)).await;
         assert!(!leader.is_lost());
     });
 }

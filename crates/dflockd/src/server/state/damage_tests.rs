@@ -4,69 +4,20 @@
 use super::codec::{BootId, Doubt, END_BYTES, HEADER_BYTES, Read, read_entry, read_header};
 use super::disk::{Disk, Health, Synced, Times};
 use super::ledger::Ledger;
-use super::load::{Damage, Found, Loaded, load};
+use super::load::{Damage, Loaded};
+use super::memory_tests::{Fault, Files, INDEX, Memory, loaded};
 use super::promises::Origin;
 use super::{note_changes, resumed};
 use crate::sample::{CAPS, Counting, seconds, take};
 use leases::{Answer, ConnId, Engine, Key, Moment, Request, Token, Verdict};
 use rstest::rstest;
-use std::cell::{Cell, RefCell};
 use std::hash::RandomState;
-use std::io;
-use std::rc::Rc;
 
 const SECOND: u64 = 1_000_000;
 /// The longest lease that a client asked for before.
 const USUAL: u64 = 33;
 /// A longer lease.
 const LEASE: u64 = 60;
-const INDEX: usize = 2;
-
-/// Two files of holds, and the index.
-type Files = [Vec<u8>; 3];
-
-/// The content that the kernel has, and the content on the disk; and the number of writes before the server dies.
-#[derive(Clone)]
-struct Memory(Rc<RefCell<(Files, Files)>>, Rc<Cell<usize>>);
-
-impl Memory {
-    fn new(files: Files, writes: usize) -> Self {
-        Self(Rc::new(RefCell::new((files.clone(), files))), Rc::new(Cell::new(writes)))
-    }
-
-    fn live(&self) -> io::Result<()> {
-        let left = self.1.get().checked_sub(1).ok_or_else(|| io::Error::other("dead"))?;
-        self.1.set(left);
-        Ok(())
-    }
-}
-
-impl Disk for Memory {
-    fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.live()?;
-        let at = usize::try_from(at).unwrap();
-        self.0.borrow_mut().0[slot][at..at + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {
-        self.0.borrow_mut().0[slot].resize(usize::try_from(bytes).unwrap(), 0);
-        Ok(())
-    }
-
-    fn sync(&mut self, slot: usize) -> io::Result<()> {
-        let (now, durable) = &mut *self.0.borrow_mut();
-        durable[slot].clone_from(&now[slot]);
-        Ok(())
-    }
-
-    fn write_index(&mut self, bytes: &[u8], synced: Synced) -> io::Result<()> {
-        self.live()?;
-        self.0.borrow_mut().0[INDEX] = bytes.to_vec();
-        if synced == Synced::Yes { self.sync(INDEX) } else { Ok(()) }
-    }
-}
-
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -100,8 +51,7 @@ impl Machine {
     }
 
     fn load(self, files: &Files) -> Loaded {
-        let [first, second, index] = files;
-        load(Found { index, holds: [first, second] }, &self.boot(), self.boot_micros())
+        loaded(files, self.boot(), self.boot_micros())
     }
 }
 
@@ -118,12 +68,12 @@ struct Server {
 
 impl Server {
     fn start(files: Files, machine: Machine, synced: Synced) -> Self {
-        Self::start_with(files, machine, synced, usize::MAX)
+        Self::start_with(files, machine, synced, Fault::None)
     }
 
-    fn start_with(files: Files, machine: Machine, synced: Synced, writes: usize) -> Self {
+    fn start_with(files: Files, machine: Machine, synced: Synced, fault: Fault) -> Self {
         let found = machine.load(&files);
-        let disk = Memory::new(files, writes);
+        let disk = Memory::new(files, fault, u64::MAX);
         let mut engine = Engine::new(CAPS, Counting(found.fence), RandomState::new());
         let times = Times { now: Moment::default(), boot_micros: machine.boot_micros() };
         let origin = Origin { boot: machine.boot(), dir: [3; 16], synced };
@@ -171,7 +121,12 @@ impl Server {
     }
 
     fn files(&self) -> Files {
-        self.disk.0.borrow().0.clone()
+        self.disk.0.borrow().now.clone()
+    }
+
+    /// The content that the kernel has, and the content on the disk.
+    fn both(&self) -> (Files, Files) {
+        (self.files(), self.disk.0.borrow().durable.clone())
     }
 
     /// The files it leaves, and the machine a second later.
@@ -395,7 +350,7 @@ fn exchanged_files_are_seen(#[case] one: usize, #[case] two: usize) {
 #[test]
 fn a_power_cut_at_the_longest_lease() {
     let Promised { server, over, .. } = promised();
-    let (now, durable) = server.disk.0.borrow().clone();
+    let (now, durable) = server.both();
     let (_, machine) = server.end(End::OtherBoot);
     for mask in 0..8 {
         let pick = |file: usize| if mask >> file & 1 == 0 { &now } else { &durable }[file].clone();
@@ -413,7 +368,7 @@ fn a_power_cut_after_the_longest_lease() {
     let ages = 1 << 33;
     let mut server = Server::start(Files::default(), Machine::new(), Synced::No);
     server.acquire("long", LEASE).unwrap();
-    let longest = |server: &Server| server.machine.load(&server.disk.0.borrow().1).longest;
+    let longest = |server: &Server| server.machine.load(&server.disk.0.borrow().durable).longest;
     let take_ages = |server: &mut Server| {
         let (key, token) = (Key::new(b"ages").unwrap(), server.acquire("ages", ages));
         assert_eq!(longest(server), ages, "it is on the disk before the client is told");
@@ -423,7 +378,7 @@ fn a_power_cut_after_the_longest_lease() {
     };
     take_ages(&mut server);
     for mask in 0..8 {
-        let (now, durable) = server.disk.0.borrow().clone();
+        let (now, durable) = server.both();
         let pick = |file: usize| if mask >> file & 1 == 0 { &now } else { &durable }[file].clone();
         let files = [pick(0), pick(1), pick(INDEX)];
         let mut machine = server.machine;
@@ -456,7 +411,7 @@ fn a_start_that_dies_forgets_no_damage(#[case] damage: fn(&mut Files)) {
     damage(&mut files);
     let mut deaths = 0;
     for writes in 0.. {
-        let server = Server::start_with(files.clone(), machine, Synced::No, writes);
+        let server = Server::start_with(files.clone(), machine, Synced::No, Fault::Death(writes));
         assert_eq!(server.said, Some(Doubt::Damaged));
         if server.ledger.health() == Health::Good {
             break;
@@ -500,7 +455,7 @@ fn synced_files_are_believed_after_a_power_cut() {
     let over = server.machine.micros + LEASE * SECOND;
     let slot = server.ledger.slot();
     server.disk.sync(slot).unwrap();
-    let durable = server.disk.0.borrow().1.clone();
+    let durable = server.disk.0.borrow().durable.clone();
     let (_, machine) = server.end(End::OtherBoot);
     let found = machine.load(&durable);
     assert_eq!((found.doubt, found.damage), (None, None));
@@ -516,10 +471,10 @@ fn few_leases_are_noted() {
     let mut server = Server::start(Files::default(), Machine::new(), Synced::No);
     let mut notes = 0;
     for lease in 1..5000 {
-        let before = server.disk.0.borrow().1[INDEX].clone();
+        let before = server.disk.0.borrow().durable[INDEX].clone();
         server.acquire(&format!("k{}", lease % 7), lease);
         server.machine.micros += 10_000 * SECOND;
-        notes += usize::from(before != server.disk.0.borrow().1[INDEX]);
+        notes += usize::from(before != server.disk.0.borrow().durable[INDEX]);
     }
     assert!((40..80).contains(&notes), "{notes}");
 }

@@ -3,117 +3,32 @@
 use super::*;
 use crate::sample::{CAPS, Counting, seconds, take};
 use crate::server::state::codec::{BootId, DirId, Doubt};
-use crate::server::state::load::{Damage, Found, load};
+use crate::server::state::load::Damage;
+use crate::server::state::memory_tests::{Fault, Memory};
 use crate::server::state::promises::Origin;
 use crate::server::state::{note_changes, resumed};
 use leases::{
     Answer, AutoRelease, ConnId, Effect, Engine, Key, Label, Request, Token, Ttl, Verdict,
 };
 use rstest::rstest;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::hash::RandomState;
-use std::rc::Rc;
+use testbed::Lots;
 
 const BOOT: BootId = [7; 16];
 const DIR: DirId = [3; 16];
 
-/// The fault at a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// Nothing.
-    None,
-    /// Half of it is written, and the process ends.
-    Death(usize),
-    /// Half of it is written, and the system reports an error; the next write works.
-    Error(usize),
-}
-
-/// Two files of holds, and the index.
-#[derive(Clone, Default)]
-struct Image(Rc<RefCell<[Vec<u8>; 3]>>);
-
-const INDEX: usize = 2;
-
-impl Image {
-    fn load(&self, boot: BootId, now_micros: u64) -> Loaded {
-        let files = self.0.borrow();
-        let [first, second, index] = &*files;
-        load(Found { index, holds: [first, second] }, &boot, now_micros)
-    }
-}
-
-struct Faulty {
-    image: Image,
-    fault: Fault,
-    writes: usize,
-    /// The bytes that the disk has for each file.
-    size: u64,
-}
-
-impl Faulty {
-    fn is_dead(&self) -> bool {
-        matches!(self.fault, Fault::Death(at) if self.writes > at)
-    }
-}
-
-impl Disk for Faulty {
-    fn sync(&mut self, _slot: usize) -> io::Result<()> {
-        if self.is_dead() { Err(io::Error::other("dead")) } else { Ok(()) }
-    }
-
-    fn write_index(&mut self, bytes: &[u8], _synced: Synced) -> io::Result<()> {
-        self.image.0.borrow_mut()[INDEX].resize(bytes.len(), 0);
-        // Such a short write arrives whole or not at all.
-        let place = self.writes;
-        self.writes += 1;
-        if self.is_dead() {
-            return Err(io::Error::other("dead"));
-        }
-        if matches!(self.fault, Fault::Death(n) | Fault::Error(n) if n == place) {
-            return Err(io::Error::other("struck"));
-        }
-        self.image.0.borrow_mut()[INDEX].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let dead = self.is_dead();
-        let place = self.writes;
-        self.writes += 1;
-        if dead {
-            return Err(io::Error::other("dead"));
-        }
-        let strikes = matches!(self.fault, Fault::Death(n) | Fault::Error(n) if n == place);
-        let count = if strikes { bytes.len() / 2 } else { bytes.len() };
-        let file = &mut self.image.0.borrow_mut()[slot];
-        let start = usize::try_from(at).unwrap();
-        assert!(start + bytes.len() <= file.len(), "beyond what is reserved");
-        file[start..start + count].copy_from_slice(&bytes[..count]);
-        if strikes { Err(io::Error::other("struck")) } else { Ok(()) }
-    }
-
-    fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {
-        if self.is_dead() || bytes > self.size {
-            return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
-        }
-        let file = &mut self.image.0.borrow_mut()[slot];
-        file.resize(usize::try_from(bytes).unwrap().max(file.len()), 0);
-        Ok(())
-    }
-}
-
 /// An engine, its record, and what clients were told.
 struct World {
     engine: Engine,
-    ledger: Ledger<Faulty>,
+    ledger: Ledger<Memory>,
     conn: ConnId,
     /// Token → key and end, as clients were told.
     told: BTreeMap<u64, (u8, Moment)>,
     /// The same after the next write has worked.
     next: BTreeMap<u64, (u8, Moment)>,
     now: u64,
-    seed: u64,
+    lots: Lots,
 }
 
 const fn boot_micros_at(now: u64) -> u64 {
@@ -121,17 +36,17 @@ const fn boot_micros_at(now: u64) -> u64 {
 }
 
 impl World {
-    fn new(image: &Image, fault: Fault, size: u64) -> Self {
+    fn new(fault: Fault, size: u64) -> Self {
         let mut engine = Engine::new(CAPS, Counting(0), RandomState::new());
         let conn = engine.connect(1);
-        let disk = Faulty { image: image.clone(), fault, writes: 0, size };
+        let disk = Memory::new(Default::default(), fault, size);
         let (now, boot) = (0, BOOT);
         let times = Times { now: Moment::from_micros(now), boot_micros: boot_micros_at(now) };
-        let found = image.load(boot, times.boot_micros);
+        let found = disk.load(boot, times.boot_micros);
         let origin = Origin { boot, dir: DIR, synced: Synced::No };
         let ledger = resumed(disk, origin, found, &mut engine, seconds(33), times);
         let (told, next) = (BTreeMap::new(), BTreeMap::new());
-        Self { engine, ledger, conn, told, next, now, seed: 9 }
+        Self { engine, ledger, conn, told, next, now, lots: Lots(9) }
     }
 
     fn moment(&self) -> Moment {
@@ -146,28 +61,22 @@ impl World {
         boot_micros_at(self.now)
     }
 
-    /// Pseudo-random numbers, the same in each run.
-    fn random(&mut self, below: u64) -> u64 {
-        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
-        (self.seed >> 33) % below
-    }
-
     fn step(&mut self) {
-        self.now += 1 + self.random(300_000);
+        self.now += 1 + self.lots.below(300_000);
         self.engine.advance(self.moment());
         while let Some(Effect::Expired { .. }) = self.engine.take_effect() {}
         let now = self.moment();
         self.next.retain(|_, (_, end)| *end > now);
-        let name = u8::try_from(self.random(20)).unwrap();
+        let name = u8::try_from(self.lots.below(20)).unwrap();
         let bytes = [b'k', b'a' + name];
         let key = Key::new(&bytes).unwrap();
-        let ttl = Ttl::new(1 + self.random(30));
+        let ttl = Ttl::new(1 + self.lots.below(30));
         let known = self.next.iter().find(|(_, (of, _))| *of == name).map(|(token, _)| *token);
         let token = known.map(|number| Token::new(number, number));
-        let request = match self.random(3) {
+        let request = match self.lots.below(3) {
             0 => Request::Release { key, token },
             1 => Request::Renew { key, token, ttl },
-            _ => take(&bytes, 1 + self.random(30)),
+            _ => take(&bytes, 1 + self.lots.below(30)),
         };
         self.engine.set_room(self.ledger.room(now, 1));
         let Verdict::Now(answer) = self.engine.ask(now, self.conn, request) else { panic!() };
@@ -191,7 +100,7 @@ impl World {
 
     /// One turn of the server; returns whether clients may be told of its changes.
     fn turn(&mut self) -> bool {
-        for _ in 0..=self.random(3) {
+        for _ in 0..=self.lots.below(3) {
             self.step();
         }
         let times = self.times();
@@ -202,8 +111,8 @@ impl World {
         saved
     }
 
-    fn load(&self, image: &Image) -> Loaded {
-        image.load(BOOT, self.boot_micros())
+    fn load(&self) -> Loaded {
+        self.ledger.disk().load(BOOT, self.boot_micros())
     }
 
     /// Every hold that a client was told of is there, with its end; no hold is there whose end a client was told of.
@@ -231,9 +140,8 @@ impl World {
 const TURNS: usize = 400;
 const ROOMY: u64 = 1 << 30;
 
-fn run(fault: Fault) -> (World, Image, usize) {
-    let image = Image::default();
-    let mut world = World::new(&image, fault, ROOMY);
+fn run(fault: Fault) -> (World, usize) {
+    let mut world = World::new(fault, ROOMY);
     let mut lost = 0;
     for _ in 0..TURNS {
         if !world.turn() {
@@ -243,19 +151,19 @@ fn run(fault: Fault) -> (World, Image, usize) {
             break;
         }
     }
-    (world, image, lost)
+    (world, lost)
 }
 
 fn writes() -> usize {
-    run(Fault::None).0.ledger.disk().writes
+    run(Fault::None).0.ledger.disk().0.borrow().writes
 }
 
 #[test]
 fn everything_is_there_again_and_files_take_turns() {
-    let (world, image, lost) = run(Fault::None);
+    let (world, lost) = run(Fault::None);
     assert_eq!(lost, 0);
     assert!(world.ledger.last_generation > 3, "{}", world.ledger.last_generation);
-    let loaded = world.load(&image);
+    let loaded = world.load();
     world.check(&loaded, true);
     assert!(world.told.len() > 5, "too few holds to prove anything");
     assert_eq!(loaded.holds.len(), world.told.len());
@@ -267,8 +175,8 @@ fn everything_is_there_again_and_files_take_turns() {
 #[test]
 fn death_at_every_write_forgets_nothing() {
     for at in 0..writes() {
-        let (world, image, _) = run(Fault::Death(at));
-        let loaded = world.load(&image);
+        let (world, _) = run(Fault::Death(at));
+        let loaded = world.load();
         assert!(matches!(loaded.damage, None | Some(Damage::End)), "{at}: {:?}", loaded.damage);
         world.check(&loaded, false);
     }
@@ -278,11 +186,11 @@ fn death_at_every_write_forgets_nothing() {
 #[test]
 fn an_error_at_every_write_forgets_nothing_and_passes() {
     for at in 0..writes() {
-        let (mut world, image, lost) = run(Fault::Error(at));
+        let (mut world, lost) = run(Fault::Error(at));
         assert!(lost < 20, "write {at}: {lost} turns lost");
         while !world.turn() {}
         assert_eq!(world.ledger.health(), Health::Good, "write {at}");
-        let loaded = world.load(&image);
+        let loaded = world.load();
         world.check(&loaded, true);
         assert_eq!(loaded.holds.len(), world.told.len(), "write {at}");
         assert_eq!(loaded.doubt, None, "write {at}");
@@ -293,8 +201,7 @@ fn an_error_at_every_write_forgets_nothing_and_passes() {
 /// and room that becomes free is used.
 #[test]
 fn a_full_disk_refuses_new_holds_only() {
-    let image = Image::default();
-    let mut world = World::new(&image, Fault::None, FIRST_BYTES);
+    let mut world = World::new(Fault::None, FIRST_BYTES);
     let mut tokens = Vec::new();
     for number in 0..1000_u32 {
         let name = format!("key-{number}");
@@ -320,8 +227,8 @@ fn a_full_disk_refuses_new_holds_only() {
         }
         note_and_flush(&mut world);
     }
-    assert_eq!(world.load(&image).holds.len(), tokens.len());
-    world.ledger.disk.size = ROOMY;
+    assert_eq!(world.load().holds.len(), tokens.len());
+    world.ledger.disk().0.borrow_mut().size = ROOMY;
     world.now += 2_000_000;
     assert!(world.ledger.room(world.moment(), 1) > 0);
     assert_eq!(world.ledger.health(), Health::Good);
@@ -332,8 +239,7 @@ fn a_full_disk_refuses_new_holds_only() {
 #[case::locks(1)]
 #[case::many_together(leases::MAX_KEYS)]
 fn a_full_disk_has_room_for_a_whole_batch(#[case] together: usize) {
-    let image = Image::default();
-    let mut world = World::new(&image, Fault::None, FIRST_BYTES);
+    let mut world = World::new(Fault::None, FIRST_BYTES);
     let now = world.moment();
     world.engine.set_room(world.ledger.room(now, 1000));
     let mut granted = 0;
@@ -350,7 +256,7 @@ fn a_full_disk_has_room_for_a_whole_batch(#[case] together: usize) {
         }
     }
     note_and_flush(&mut world);
-    assert_eq!((world.load(&image).holds.len(), world.ledger.health()), (granted, Health::Good));
+    assert_eq!((world.load().holds.len(), world.ledger.health()), (granted, Health::Good));
     assert!(together > 1 || granted > 1);
 }
 
@@ -366,8 +272,7 @@ fn note_and_flush(world: &mut World) {
 #[case::roomy(ROOMY, true)]
 #[case::full(FIRST_BYTES, false)]
 fn labels_take_no_room_from_holds(#[case] size: u64, #[case] are_kept: bool) {
-    let image = Image::default();
-    let mut world = World::new(&image, Fault::None, size);
+    let mut world = World::new(Fault::None, size);
     let label = Label { name: "n".repeat(200).into(), value: "v".repeat(256).into() };
     world.engine.introduce(world.conn, &std::sync::Arc::new(label.clone()));
     for number in 0..10_u32 {
@@ -380,7 +285,7 @@ fn labels_take_no_room_from_holds(#[case] size: u64, #[case] are_kept: bool) {
             note_and_flush(&mut world);
         }
     }
-    let holds = world.load(&image).holds;
+    let holds = world.load().holds;
     assert_eq!(holds.len(), 10);
     assert_eq!(holds.iter().all(|hold| hold.label.as_ref() == Some(&label)), are_kept);
 }
@@ -388,8 +293,7 @@ fn labels_take_no_room_from_holds(#[case] size: u64, #[case] are_kept: bool) {
 /// A thousand holds, changed while they are copied: the next file is right when it counts.
 #[test]
 fn a_long_copy_and_changes_beside_it() {
-    let image = Image::default();
-    let mut world = World::new(&image, Fault::None, ROOMY);
+    let mut world = World::new(Fault::None, ROOMY);
     for number in 0..2000_u32 {
         let name = format!("key-{number}");
         let acquire = take(name.as_bytes(), 1_000_000);
@@ -414,11 +318,11 @@ fn a_long_copy_and_changes_beside_it() {
     let census = world.engine.census();
     let held = census.locks.holders + census.semaphores.holders;
     assert!(held > 500 && world.ledger.last_generation > 3);
-    assert_eq!(world.load(&image).holds.len(), held);
+    assert_eq!(world.load().holds.len(), held);
     // All of them go.
     world.engine.disconnect(world.moment(), world.conn, AutoRelease::On);
     note_and_flush(&mut world);
-    assert_eq!(world.load(&image).holds.len(), 0);
+    assert_eq!(world.load().holds.len(), 0);
     assert_eq!(world.ledger.live, 0);
 }
 
@@ -426,16 +330,16 @@ fn a_long_copy_and_changes_beside_it() {
 /// says so.
 #[test]
 fn a_damaged_tail_is_said() {
-    let (world, image, _) = run(Fault::None);
+    let (world, _) = run(Fault::None);
     let slot = world.ledger.slot();
     let at = usize::try_from(world.ledger.at).unwrap();
-    image.0.borrow_mut()[slot][at] = 3;
-    let loaded = world.load(&image);
+    world.ledger.disk().0.borrow_mut().now[slot][at] = 3;
+    let loaded = world.load();
     assert_eq!((loaded.doubt, loaded.damage), (Some(Doubt::Damaged), Some(Damage::End)));
     assert_eq!(loaded.holds.len(), world.told.len());
     assert!(loaded.longest >= 20);
-    image.0.borrow_mut()[slot][0] ^= 1;
-    let loaded = world.load(&image);
+    world.ledger.disk().0.borrow_mut().now[slot][0] ^= 1;
+    let loaded = world.load();
     assert_eq!((loaded.doubt, loaded.damage), (Some(Doubt::Damaged), Some(Damage::Newest)));
 }
 
@@ -445,16 +349,15 @@ fn a_damaged_tail_is_said() {
 #[case::at_the_start(1)]
 #[case::after_what_would_have_been_the_end(1 << 50)]
 fn after_a_reboot_each_lease_begins_again(#[case] now_micros: u64) {
-    let image = Image::default();
-    let mut world = World::new(&image, Fault::None, ROOMY);
+    let mut world = World::new(Fault::None, ROOMY);
     let _ = world.engine.ask(world.moment(), world.conn, take(b"k", 20));
     note_and_flush(&mut world);
-    let load = || image.load([8; 16], now_micros);
-    let loaded = load();
+    let load = |world: &World| world.ledger.disk().load([8; 16], now_micros);
+    let loaded = load(&world);
     assert_eq!(loaded.doubt, Some(Doubt::OtherBoot));
     assert_eq!((loaded.longest, loaded.holds[0].left_micros), (33, 20_000_000));
     let times = world.times();
     world.ledger.close(times).unwrap();
-    let loaded = load();
+    let loaded = load(&world);
     assert_eq!((loaded.doubt, loaded.holds[0].left_micros), (None, 20_000_000));
 }

@@ -21,6 +21,8 @@ pub(super) use journal::DiskJournal;
 pub(super) mod corpus_tests;
 #[cfg(test)]
 mod damage_tests;
+#[cfg(test)]
+mod memory_tests;
 
 /// A record that continues what was found, and an engine that continues with it.
 #[cfg(test)]
