@@ -218,10 +218,10 @@ impl Running {
         lines.unwrap_or_else(all)
     }
 
-    /// The pid that the command prints as its first line.
+    /// The process whose number the command prints as its first line.
     #[must_use]
-    pub fn command(&self) -> Pid {
-        Pid::from_raw(self.lines(1)[0].trim().parse().unwrap())
+    pub fn command(&self) -> Met {
+        Met::now(Pid::from_raw(self.lines(1)[0].trim().parse().unwrap()))
     }
 
     /// Whether it has ended.
@@ -273,16 +273,38 @@ pub fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).unwrap())
 }
 
-/// Whether a process may still do something: it is there, and is not about to die of KILL, which may take
-/// a while where others have the processors.
-#[must_use]
-pub fn lives(pid: Pid) -> bool {
-    const KILL: u64 = 1 << 8;
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let pending = |name| u64::from_str_radix(field(name).unwrap_or("0"), 16).unwrap();
-    let is_killed = (pending("SigPnd:") | pending("ShdPnd:")) & KILL != 0;
-    field("State:").is_some_and(|state| !state.starts_with(['Z', 'X'])) && !is_killed
+/// A process that a test has met. A later one with its number began at another time.
+#[derive(Clone, Copy, Debug)]
+pub struct Met {
+    /// Its number.
+    pub pid: Pid,
+    begun: Option<u64>,
+}
+
+impl Met {
+    /// The process that has this number now.
+    fn now(pid: Pid) -> Self {
+        Self { pid, begun: begun(pid) }
+    }
+
+    /// Whether it may still do something: it is there, and is not about to die of KILL, which may take a while where
+    /// others have the processors.
+    #[must_use]
+    pub fn lives(self) -> bool {
+        const KILL: u64 = 1 << 8;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let pending = |name| u64::from_str_radix(field(name).unwrap_or("0"), 16).unwrap();
+        let is_killed = (pending("SigPnd:") | pending("ShdPnd:")) & KILL != 0;
+        let is_there = field("State:").is_some_and(|state| !state.starts_with(['Z', 'X']));
+        is_there && !is_killed && self.begun.is_some() && begun(self.pid) == self.begun
+    }
+}
+
+/// When the process of this number began: proc_pid_stat(5), behind its name, which may have any characters.
+fn begun(pid: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
 /// Seconds since 1970.

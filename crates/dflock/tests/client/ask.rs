@@ -499,8 +499,10 @@ fn only_administrators_take_locks_away_and_end_connections() {
         let end = run(&mut command);
         (end.code, end.out, end.err)
     };
-    let mut holder = daemon.talk();
+    let (mut holder, mut waiter) = (daemon.talk(), daemon.talk());
     let token = holder.take("a/b&c", "0 600");
+    waiter.say(b"l\na/b&c\n600\n");
+    daemon.until_stats("\"waiters\":1");
     let wrong = ask(&["force-release", "a/b&c"], Some("guess"));
     assert_eq!((wrong.0, &*wrong.1), (77, ""), "{wrong:?}");
     assert_eq!(holder.ask("n", "a/b&c", &token), "ok 33");
@@ -508,19 +510,21 @@ fn only_administrators_take_locks_away_and_end_connections() {
     assert_eq!(none, (1, String::new(), "dflock: nobody holds it\n".to_owned()));
     let done = ask(&["force-release", "a/b&c"], Some("open sesame"));
     assert_eq!(done, (0, "released: 1\n".to_owned(), String::new()));
+    assert!(waiter.line().starts_with("ok "));
     assert_eq!(holder.ask("n", "a/b&c", &token), "error");
+    daemon.logged("released by an administrator");
 
-    holder.take("k", "0 600");
-    let stats: serde_json::Value =
-        serde_json::from_str(daemon.stats().strip_prefix("ok ").unwrap()).unwrap();
-    let connection = stats["locks"][0]["owner_conn_id"].to_string();
+    // One that waits, and one that is idle.
+    waiter.take("k", "0 600");
+    let connection = crate::loss::owner(&daemon, "k");
+    waiter.say(b"l\nk\n600\n");
+    daemon.until_stats("\"waiters\":1");
     let none = ask(&["kick", "4711"], None);
     assert_eq!(none, (1, String::new(), "dflock: there is no such connection\n".to_owned()));
     let done = ask(&["kick", &connection, "--json"], None);
     assert_eq!(done, (0, "{\"kicked\":true}\n".to_owned(), String::new()));
-    assert!(holder.is_closed());
-    let mut holder = daemon.talk();
-    holder.take("k", "0 600");
+    assert!(waiter.is_closed());
+    assert!(holder.ask("l", "k", "60 600").starts_with("ok "));
     let connection = crate::loss::owner(&daemon, "k");
     let done = ask(&["kick", &connection], None);
     assert_eq!(done, (0, format!("ended: connection {connection}\n"), String::new()));

@@ -2,7 +2,7 @@
 
 use crate::library::{client, seconds, turn};
 use crate::loss::{UNREACHABLE, assert_stopped, dawdling, held};
-use crate::program::{assert_free, lives};
+use crate::program::assert_free;
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use testbed::dflockd::{Daemon, Talker, is_on_etcd, until};
@@ -57,7 +57,7 @@ fn the_server_stands_still(#[case] wakes_early: bool) {
     if wakes_early {
         daemon.signal(Signal::SIGCONT);
         assert_turn(&daemon, &mut waiter);
-        assert!(!lives(command), "two have the lock");
+        assert!(!command.lives(), "two have the lock");
         assert_stopped(dflock, command, UNREACHABLE);
     } else {
         assert_stopped(dflock, command, UNREACHABLE);

@@ -2,14 +2,14 @@
 //! breaks, the server stands still, or the holder only drops them.
 
 use crate::library::{KEEPS, blocking as client, seconds, settings};
-use crate::program::{Running, assert_free, start};
+use crate::program::{Restarting, Running, assert_free, start};
 use dflock::blocking::{Client, Connection, Lease};
 use dflock::{ClientError, Loss, Settings, Tls, TlsRoots};
 use nix::sys::signal::{SigSet, Signal};
 use rstest::rstest;
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use testbed::dflockd::{Daemon, free_port, program_on};
+use testbed::dflockd::Daemon;
 
 fn held(client: &Client, ttl_s: u64) -> Lease {
     let lock = client.lock("k").unwrap().ttl(seconds(ttl_s)).unwrap();
@@ -90,12 +90,8 @@ fn a_lease_under_tls_is_kept_and_released() {
 
 #[test]
 fn a_lease_outlives_a_restart_and_a_place_in_the_line_is_taken_again() {
-    let state = tempfile::tempdir().unwrap();
-    let options = ["--state-dir", state.path().to_str().unwrap(), "--disconnect-grace", "60"];
-    let store = testbed::dflockd::store();
-    let port = free_port().to_string();
-    let mut daemon = Daemon::run(program_on(&store).args(["--port", &port]).args(options));
-    let client = client(&daemon);
+    let mut server = Restarting::start(&["--disconnect-grace", "60"]);
+    let client = client(&server.daemon);
     let lease = held(&client, 60);
     let lock = client.lock("k").unwrap();
     std::thread::scope(|scope| {
@@ -104,18 +100,16 @@ fn a_lease_outlives_a_restart_and_a_place_in_the_line_is_taken_again() {
             let mut told = |error: &ClientError| told.send(error.to_string()).unwrap();
             lock.acquire_persistently(None, &mut told).unwrap().unwrap()
         });
-        daemon.until_stats("\"waiters\":1");
-        daemon.signal(Signal::SIGKILL);
-        daemon.ended();
+        server.daemon.until_stats("\"waiters\":1");
+        server.end(Signal::SIGKILL);
         heard.recv_timeout(testbed::dflockd::PATIENCE).expect("the line was left");
-        let mut command = program_on(&store);
-        daemon = Daemon::run(command.args(["--port", &port]).args(options));
-        daemon.until_stats("\"waiters\":1");
+        server.start_again();
+        server.daemon.until_stats("\"waiters\":1");
         assert_eq!(lease.loss(), None);
         lease.release().unwrap();
         waiting.join().unwrap().release().unwrap();
     });
-    assert_free(&daemon);
+    assert_free(&server.daemon);
 }
 
 /// The holder is told before the lease ends, by the margin that he wants, and does not wait for the server then.

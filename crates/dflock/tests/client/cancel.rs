@@ -4,7 +4,7 @@
 //! One server gives back what a closed connection held, the other keeps it for a lease of ten minutes: there a
 //! grant that nobody has heard of would stay.
 
-use crate::library::{KEEPS, client, queued, seconds, turn};
+use crate::library::{KEEPS, client, queued, seconds, turn, until_stats};
 use dflock::{Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Stats, Token};
 use rstest::rstest;
 use std::future::{Future, poll_fn};
@@ -34,16 +34,8 @@ async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Only the one that asks is connected, and nothing is held or waited for.
-async fn until_nothing_is_left(daemon: &Daemon, step: usize) {
-    let began = Instant::now();
-    loop {
-        let stats = daemon.stats();
-        if stats.starts_with("ok {\"connections\":1,\"locks\":[],\"semaphores\":[]") {
-            return;
-        }
-        assert!(began.elapsed() < testbed::dflockd::PATIENCE / 2, "after {step} polls: {stats}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+async fn until_nothing_is_left(daemon: &Daemon) {
+    until_stats(daemon, "ok {\"connections\":1,\"locks\":[],\"semaphores\":[]").await;
 }
 
 async fn held(lock: &Claim) -> Lease {
@@ -62,9 +54,9 @@ async fn at_each_step<T, F: Future<Output = Option<T>>>(
             assert!(step > 1, "there was nothing to drop");
             return outcome;
         }
-        until_nothing_is_left(daemon, step).await;
+        until_nothing_is_left(daemon).await;
         held(lock).await.release().await.unwrap();
-        until_nothing_is_left(daemon, step).await;
+        until_nothing_is_left(daemon).await;
     }
     panic!("it is never ready");
 }
@@ -99,43 +91,42 @@ async fn while_held<T>(
     }
 }
 
-fn lock(daemon: &Daemon) -> Claim {
-    client(daemon).lock("k").unwrap().ttl(seconds(600)).unwrap()
+/// The same story of a lock at a server that gives back what a closed connection held, and at one that keeps it.
+fn on_both(story: impl AsyncFn(&Daemon, &Claim)) {
+    for options in [&[][..], KEEPS] {
+        println!("{options:?}");
+        let daemon = Daemon::start(options);
+        let lock = client(&daemon).lock("k").unwrap().ttl(seconds(600)).unwrap();
+        turn(story(&daemon, &lock));
+    }
 }
 
-#[rstest]
-fn a_cancelled_acquire_of_a_free_lock_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let lock = lock(&daemon);
-        let lease = at_each_step(&daemon, &lock, |step| polled(step, lock.try_acquire())).await;
+#[test]
+fn a_cancelled_acquire_of_a_free_lock_leaves_nothing() {
+    on_both(async |daemon, lock| {
+        let lease = at_each_step(daemon, lock, |step| polled(step, lock.try_acquire())).await;
         lease.unwrap().unwrap().release().await.unwrap();
         let long = || lock.acquire(seconds(60));
-        let lease = at_each_step(&daemon, &lock, |step| polled(step, long())).await;
+        let lease = at_each_step(daemon, lock, |step| polled(step, long())).await;
         lease.unwrap().unwrap().release().await.unwrap();
-        let entry =
-            at_each_step(&daemon, &lock, |step| polled(step, lock.enqueue())).await.unwrap();
+        let entry = at_each_step(daemon, lock, |step| polled(step, lock.enqueue())).await.unwrap();
         assert!(matches!(entry, Entry::Acquired(_)));
     });
 }
 
 /// All free, or the last of them waited for while the others are held; taken by one request, or one after another.
 #[rstest]
-fn a_cancelled_acquire_of_several_locks_leaves_nothing(
-    #[values(&[], KEEPS)] options: &[&str],
-    #[values(false, true)] go_together: bool,
-) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let one = client(&daemon);
-        let lock = one.lock("k").unwrap().ttl(seconds(600)).unwrap();
-        let other = if go_together { one } else { client(&daemon) };
+fn a_cancelled_acquire_of_several_locks_leaves_nothing(#[values(false, true)] go_together: bool) {
+    on_both(async |daemon, _| {
+        let one = client(daemon);
+        let lock = &one.lock("k").unwrap().ttl(seconds(600)).unwrap();
+        let other = if go_together { one } else { client(daemon) };
         let first = other.lock("a").unwrap().ttl(seconds(600)).unwrap();
         let both = Claims::of([lock.clone(), first]).unwrap();
-        let leases = at_each_step(&daemon, &lock, |step| polled(step, both.try_acquire())).await;
+        let leases = at_each_step(daemon, lock, |step| polled(step, both.try_acquire())).await;
         leases.unwrap().unwrap().release().await.unwrap();
-        let wait = |step| while_held(&daemon, &lock, polled(step, both.acquire(seconds(60))));
-        let leases = at_each_step(&daemon, &lock, wait).await.unwrap().unwrap();
+        let wait = |step| while_held(daemon, lock, polled(step, both.acquire(seconds(60))));
+        let leases = at_each_step(daemon, lock, wait).await.unwrap().unwrap();
         leases.release().await.unwrap();
         let release = |step| {
             let both = &both;
@@ -144,19 +135,18 @@ fn a_cancelled_acquire_of_several_locks_leaves_nothing(
                 polled(step, leases.release()).await
             }
         };
-        at_each_step(&daemon, &lock, release).await.unwrap();
+        at_each_step(daemon, lock, release).await.unwrap();
     });
 }
 
-#[rstest]
-fn a_cancelled_detached_acquire_of_several_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let client = client(&daemon);
+#[test]
+fn a_cancelled_detached_acquire_of_several_leaves_nothing() {
+    on_both(async |daemon, lock| {
+        let client = client(daemon);
         let [a, b] = ["a", "b"].map(|key| client.shared(key).unwrap().ttl(seconds(600)).unwrap());
         let both = Claims::of([a.clone(), b.clone()]).unwrap();
         let detached = || both.acquire_detached(None, |_, _| {});
-        match at_each_step(&daemon, &lock(&daemon), |step| polled(step, detached())).await {
+        match at_each_step(daemon, lock, |step| polled(step, detached())).await {
             Ok(grants) => {
                 for (claim, grant) in [a, b].iter().zip(grants.unwrap()) {
                     claim.release(&grant.token).await.unwrap();
@@ -164,75 +154,61 @@ fn a_cancelled_detached_acquire_of_several_leaves_nothing(#[values(&[], KEEPS)] 
             }
             Err(error) => assert!(matches!(error, ClientError::GivenUp { .. }), "{error}"),
         }
-        until_nothing_is_left(&daemon, 0).await;
+        until_nothing_is_left(daemon).await;
     });
 }
 
-#[rstest]
-fn a_cancelled_wait_for_a_lock_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let lock = lock(&daemon);
-        let wait = |step| while_held(&daemon, &lock, polled(step, lock.acquire(seconds(60))));
-        let lease = at_each_step(&daemon, &lock, wait).await.unwrap();
+#[test]
+fn a_cancelled_wait_for_a_lock_leaves_nothing() {
+    on_both(async |daemon, lock| {
+        let wait = |step| while_held(daemon, lock, polled(step, lock.acquire(seconds(60))));
+        let lease = at_each_step(daemon, lock, wait).await.unwrap();
         lease.unwrap().release().await.unwrap();
         let persistently = |step| {
             let wait = polled(step, lock.acquire_persistently(None, |_| {}));
-            while_held(&daemon, &lock, wait)
+            while_held(daemon, lock, wait)
         };
-        let lease = at_each_step(&daemon, &lock, persistently).await.unwrap();
+        let lease = at_each_step(daemon, lock, persistently).await.unwrap();
         lease.unwrap().release().await.unwrap();
     });
 }
 
-#[rstest]
-fn a_cancelled_enqueue_or_wait_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let lock = lock(&daemon);
-        let enqueue = |step| while_held(&daemon, &lock, polled(step, lock.enqueue()));
-        drop(queued(at_each_step(&daemon, &lock, enqueue).await.unwrap()));
-        until_nothing_is_left(&daemon, 0).await;
+#[test]
+fn a_cancelled_enqueue_or_wait_leaves_nothing() {
+    on_both(async |daemon, lock| {
+        let enqueue = |step| while_held(daemon, lock, polled(step, lock.enqueue()));
+        drop(queued(at_each_step(daemon, lock, enqueue).await.unwrap()));
+        until_nothing_is_left(daemon).await;
         let wait = |step| {
-            let lock = &lock;
             let wait = async move {
                 polled(step, queued(lock.enqueue().await.unwrap()).wait(seconds(60))).await
             };
-            while_held(&daemon, lock, wait)
+            while_held(daemon, lock, wait)
         };
-        let lease = at_each_step(&daemon, &lock, wait).await.unwrap();
+        let lease = at_each_step(daemon, lock, wait).await.unwrap();
         lease.unwrap().release().await.unwrap();
     });
 }
 
 /// A ticket that is dropped when its turn has come, which it does not know of.
-#[rstest]
-fn a_ticket_dropped_after_its_grant_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let lock = lock(&daemon);
-        let holder = held(&lock).await;
+#[test]
+fn a_ticket_dropped_after_its_grant_leaves_nothing() {
+    on_both(async |daemon, lock| {
+        let holder = held(lock).await;
         let ticket = queued(lock.enqueue().await.unwrap());
         holder.release().await.unwrap();
-        while daemon.stats().contains("\"waiters\":1") {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        until_stats(daemon, "\"waiters\":0").await;
         drop(ticket);
-        until_nothing_is_left(&daemon, 0).await;
+        until_nothing_is_left(daemon).await;
     });
 }
 
-#[rstest]
-fn a_cancelled_release_of_a_lease_leaves_nothing(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let lock = lock(&daemon);
-        let release = |step| {
-            let lock = &lock;
-            async move { polled(step, held(lock).await.release()).await }
-        };
-        at_each_step(&daemon, &lock, release).await.unwrap();
-        let mut lease = held(&lock).await;
+#[test]
+fn a_cancelled_release_of_a_lease_leaves_nothing() {
+    on_both(async |daemon, lock| {
+        let release = |step| async move { polled(step, held(lock).await.release()).await };
+        at_each_step(daemon, lock, release).await.unwrap();
+        let mut lease = held(lock).await;
         for _ in 0..3 {
             assert_eq!(polled(1, lease.lost()).await, None);
         }
@@ -244,62 +220,39 @@ fn a_cancelled_release_of_a_lease_leaves_nothing(#[values(&[], KEEPS)] options: 
 }
 
 /// With a token: it may have been done or not, and can be asked again.
-#[rstest]
-fn a_cancelled_renewal_or_release_by_token_can_be_repeated(#[values(&[], KEEPS)] options: &[&str]) {
-    let daemon = Daemon::start(options);
-    turn(async {
-        let lock = lock(&daemon);
-        let renew = |step| {
-            let lock = &lock;
-            async move {
-                let lease = held(lock).await;
-                let renewed = polled(step, lock.renew(lease.token())).await;
-                lease.release().await.unwrap();
-                renewed
-            }
+#[test]
+fn a_cancelled_renewal_or_release_by_token_can_be_repeated() {
+    on_both(async |daemon, lock| {
+        let renew = |step| async move {
+            let lease = held(lock).await;
+            let renewed = polled(step, lock.renew(lease.token())).await;
+            lease.release().await.unwrap();
+            renewed
         };
-        assert_eq!(at_each_step(&daemon, &lock, renew).await.unwrap(), seconds(600));
-        let release = |step| {
-            let lock = &lock;
-            async move {
-                let lease = held(lock).await;
-                let released = polled(step, lock.release(lease.token())).await;
-                let again = lock.release(lease.token()).await;
-                assert!(released.is_none() || again.is_err(), "{again:?}");
-                drop(lease);
-                released
-            }
+        assert_eq!(at_each_step(daemon, lock, renew).await.unwrap(), seconds(600));
+        let release = |step| async move {
+            let lease = held(lock).await;
+            let released = polled(step, lock.release(lease.token())).await;
+            let again = lock.release(lease.token()).await;
+            assert!(released.is_none() || again.is_err(), "{again:?}");
+            drop(lease);
+            released
         };
-        at_each_step(&daemon, &lock, release).await.unwrap();
+        at_each_step(daemon, lock, release).await.unwrap();
     });
 }
 
-/// What a [`Connection`] is asked.
-#[derive(Clone, Copy, Debug)]
-enum Word {
-    Acquire,
-    Enqueue,
-    Wait,
-    Release,
-    Renew,
-    Grace,
-    Ping,
-    Stats,
-    StatsWithNames,
-}
-
-async fn say(word: Word, connection: &mut Connection, token: &Token) -> Result<(), ClientError> {
+async fn say(word: &str, connection: &mut Connection, token: &Token) -> Result<(), ClientError> {
     let (key, kind) = (&Key::new("k").unwrap(), Kind::Lock);
     match word {
-        Word::Acquire => connection.acquire(key, kind, seconds(0), None).await.map(drop),
-        Word::Enqueue => connection.enqueue(key, kind, None).await.map(drop),
-        Word::Wait => connection.wait(key, kind, seconds(0)).await.map(drop),
-        Word::Release => connection.release(key, kind, token).await,
-        Word::Renew => connection.renew(key, kind, token, None).await.map(drop),
-        Word::Grace => connection.grace().await.map(drop),
-        Word::Ping => connection.ping().await,
-        Word::Stats => connection.stats(Stats::Keys).await.map(drop),
-        Word::StatsWithNames => connection.stats(Stats::KeysAndNames).await.map(drop),
+        "acquire" => connection.acquire(key, kind, seconds(0), None).await.map(drop),
+        "enqueue" => connection.enqueue(key, kind, None).await.map(drop),
+        "wait" => connection.wait(key, kind, seconds(0)).await.map(drop),
+        "release" => connection.release(key, kind, token).await,
+        "renew" => connection.renew(key, kind, token, None).await.map(drop),
+        "grace" => connection.grace().await.map(drop),
+        "stats" => connection.stats(Stats::KeysAndNames).await.map(drop),
+        _ => connection.ping().await,
     }
 }
 
@@ -307,18 +260,8 @@ async fn say(word: Word, connection: &mut Connection, token: &Token) -> Result<(
 /// had is given back when it is dropped.
 #[rstest]
 fn a_connection_with_a_cancelled_request_is_closed(
-    #[values(
-        Word::Acquire,
-        Word::Enqueue,
-        Word::Wait,
-        Word::Release,
-        Word::Renew,
-        Word::Grace,
-        Word::Ping,
-        Word::Stats,
-        Word::StatsWithNames
-    )]
-    word: Word,
+    #[values("acquire", "enqueue", "wait", "release", "renew", "grace", "stats", "ping")]
+    word: &str,
 ) {
     let daemon = Daemon::start(&[]);
     turn(async {
@@ -332,7 +275,7 @@ fn a_connection_with_a_cancelled_request_is_closed(
             if polled(step, client.connect(&key)).await.is_some() {
                 break;
             }
-            until_nothing_is_left(&daemon, step).await;
+            until_nothing_is_left(&daemon).await;
         }
         for step in 0..MOST_STEPS {
             let mut connection = opened(MOST_STEPS).await;
@@ -346,7 +289,7 @@ fn a_connection_with_a_cancelled_request_is_closed(
                 assert!(matches!(error, ClientError::Broken(_)), "{error}");
             }
             drop(connection);
-            until_nothing_is_left(&daemon, step).await;
+            until_nothing_is_left(&daemon).await;
             if said.is_some() {
                 return;
             }

@@ -2,10 +2,8 @@
 //! one side of a connection reset, a connection that swallows, a slow network, a proxy that is
 //! killed, a server that stands still, ends and is killed. With the settings that the guide calls
 //! safe their commands never run at the same time; and when all is well again, both get their turn.
-//!
-//! `FAULT_RUNS` says how many runs (15), `FAULT_SEED` where they begin (0): each is made by its number.
 
-use crate::program::{Running, bare, start};
+use crate::program::{Restarting, Running, bare, fault_runs, start};
 use crate::proxy::{Proxy, Side};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -13,7 +11,6 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use testbed::Lots;
-use testbed::dflockd::{Daemon, Store, free_port, program_on};
 
 /// Of the lease, and what the command has to end. Together they leave a busy machine a second to
 /// get round to it.
@@ -31,9 +28,7 @@ const COMMAND: &str = "exec 9>>$PLACE/alone; flock --nonblock 9 || echo $WHO >>$
 /// A server, two clients and what is between them.
 struct Scene {
     place: tempfile::TempDir,
-    options: Vec<String>,
-    store: Store,
-    daemon: Daemon,
+    server: Restarting,
     proxies: [Proxy; 2],
     holders: [Option<Running>; 2],
     /// As each of them names them.
@@ -46,13 +41,8 @@ struct Scene {
 impl Scene {
     fn new(options: &[&str], number: u64) -> Self {
         let place = tempfile::tempdir().unwrap();
-        let mut options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
-        options.extend(["--state-dir".to_owned(), format!("{}/state", place.path().display())]);
-        options.extend(["--shutdown-timeout", "1"].map(str::to_owned));
-        let store = testbed::dflockd::store();
-        let port = free_port().to_string();
-        let daemon = Daemon::run(program_on(&store).args(["--port", &port]).args(&options));
-        let proxies = [(); 2].map(|()| Proxy::to(daemon.address));
+        let server = Restarting::start(&[options, &["--shutdown-timeout", "1"]].concat());
+        let proxies = [(); 2].map(|()| Proxy::to(server.daemon.address));
         let keys: [&[&str]; 2] = match number / 3 % 2 {
             0 => [&["k"], &["k"]],
             _ => [&["-k", "a", "-k", "b"], &["-k", "b", "-k", "a"]],
@@ -60,9 +50,7 @@ impl Scene {
         let chance = Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self {
             place,
-            options,
-            store,
-            daemon,
+            server,
             proxies,
             holders: [None, None],
             keys,
@@ -132,25 +120,19 @@ impl Scene {
                 self.proxies[who].revive();
             }
             5 | 6 => {
-                self.daemon.signal(Signal::SIGSTOP);
+                self.server.daemon.signal(Signal::SIGSTOP);
                 // Sometimes for longer than a lease.
                 let is_long = self.chance.below(2) == 1;
                 self.go_on_for(if is_long { length * 4 } else { length });
-                self.daemon.signal(Signal::SIGCONT);
+                self.server.daemon.signal(Signal::SIGCONT);
             }
-            7 => self.restart(Signal::SIGTERM, length),
-            _ => self.restart(Signal::SIGKILL, length),
+            _ => {
+                self.server.end(if kind == 7 { Signal::SIGTERM } else { Signal::SIGKILL });
+                self.go_on_for(length);
+                self.server.start_again();
+            }
         }
         self.go_on_for(length);
-    }
-
-    fn restart(&mut self, signal: Signal, length: Duration) {
-        let port = self.daemon.address.port().to_string();
-        self.daemon.signal(signal);
-        self.daemon.ended();
-        self.go_on_for(length);
-        let mut command = program_on(&self.store);
-        self.daemon = Daemon::run(command.args(["--port", &port]).args(&self.options));
     }
 
     /// All is well: both get their turn. Who waits on a connection that swallows would wait for the
@@ -170,15 +152,11 @@ impl Scene {
                 "no turn after {:?}: {:?} {}",
                 self.told,
                 ends.collect::<Vec<_>>(),
-                self.daemon.stats()
+                self.server.daemon.stats()
             );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 fn play(options: &[&str], run: u64) {
@@ -200,8 +178,7 @@ const SIDE_BY_SIDE: usize = 5;
 #[case::a_grace(&["--disconnect-grace", "4"], 1)]
 #[case::a_grace_and_soon_hung_up(&["--disconnect-grace", "4", "--read-timeout", "2"], 2)]
 fn two_commands_never_run_at_once(#[case] options: &[&str], #[case] third: u64) {
-    let (first, runs) = (number("FAULT_SEED", 0), number("FAULT_RUNS", 15));
-    let mine: Vec<u64> = (first..first + runs).filter(|run| run % 3 == third).collect();
+    let mine: Vec<u64> = fault_runs(15).filter(|run| run % 3 == third).collect();
     for some in mine.chunks(SIDE_BY_SIDE) {
         std::thread::scope(|scope| {
             for &run in some {

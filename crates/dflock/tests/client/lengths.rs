@@ -3,19 +3,17 @@
 //! still, or is killed. The client takes, releases, drops and leaves keys meanwhile. No long lease is lost with a
 //! short one, a key that was released is free, and at the end nothing is held by nobody but what a dropped request may
 //! have left.
-//!
-//! `FAULT_RUNS` says how many runs (6), `FAULT_SEED` where they begin (0): each is made by its number.
 
 use crate::library::seconds;
+use crate::program::{Restarting, fault_runs};
 use crate::proxy::{Proxy, Side};
 use dflock::{Claim, Client, ClientError, Grant, Lease, Loss, Servers, Settings};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 use testbed::Lots;
-use testbed::dflockd::{Daemon, PATIENCE, Store, free_port, program_on};
+use testbed::dflockd::PATIENCE;
 use tokio::time::{sleep, timeout};
 
 /// In seconds. Faults may outlast the first, never the second.
@@ -30,9 +28,7 @@ struct Scene {
     /// A server with its default settings gives back what a connection held when it ends. It sees no end of those that
     /// only lose data.
     keeps: bool,
-    place: tempfile::TempDir,
-    store: Store,
-    daemon: Daemon,
+    server: Restarting,
     ways: [Proxy; 2],
     client: Client,
     held: BTreeMap<String, (u64, Lease)>,
@@ -48,18 +44,11 @@ struct Scene {
     told: Vec<String>,
 }
 
-fn serve(keeps: bool, place: &Path, store: &Store, port: &str) -> Daemon {
-    let mut command = program_on(store);
-    command.args(["--port", port, "--read-timeout", "600"]);
-    command.arg(format!("--auto-release-on-disconnect={}", !keeps));
-    Daemon::run(command.arg("--state-dir").arg(place.join("state")))
-}
-
 impl Scene {
     fn new(keeps: bool, number: u64) -> Self {
-        let (place, store) = (tempfile::tempdir().unwrap(), testbed::dflockd::store());
-        let daemon = serve(keeps, place.path(), &store, &free_port().to_string());
-        let ways = [(); 2].map(|()| Proxy::to(daemon.address));
+        let auto = format!("--auto-release-on-disconnect={}", !keeps);
+        let server = Restarting::start(&["--read-timeout", "600", &auto]);
+        let ways = [(); 2].map(|()| Proxy::to(server.daemon.address));
         let addresses = ways.iter().map(|way| way.address().parse().unwrap()).collect();
         let settings = Settings {
             servers: Servers::AnyOf(addresses),
@@ -69,24 +58,18 @@ impl Scene {
             ..Settings::default()
         };
         let client = Client::new(settings).unwrap();
-        let chance = Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (held, left, cut_off, taken, told) =
-            (BTreeMap::new(), Vec::new(), Vec::new(), 0, Vec::new());
-        let has_swallowed = false;
         Self {
             keeps,
-            place,
-            store,
-            daemon,
+            server,
             ways,
             client,
-            held,
-            left,
-            cut_off,
-            has_swallowed,
-            taken,
-            chance,
-            told,
+            held: BTreeMap::new(),
+            left: Vec::new(),
+            cut_off: Vec::new(),
+            has_swallowed: false,
+            taken: 0,
+            chance: Lots(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            told: Vec::new(),
         }
     }
 
@@ -170,22 +153,16 @@ impl Scene {
             3 => self.ways[way].stall_answers(),
             4 => self.ways[way].delay(length / 8),
             5 => self.ways[way].kill(),
-            6 => self.daemon.signal(Signal::SIGSTOP),
-            _ => {
-                self.daemon.signal(Signal::SIGKILL);
-                self.daemon.ended();
-            }
+            6 => self.server.daemon.signal(Signal::SIGSTOP),
+            _ => self.server.end(Signal::SIGKILL),
         }
         self.go_on_for(length).await;
         match kind {
             3 => self.ways[way].deliver_answers(),
             4 => self.ways[way].delay(Duration::ZERO),
             5 => self.ways[way].revive(),
-            6 => self.daemon.signal(Signal::SIGCONT),
-            7 => {
-                let port = self.daemon.address.port().to_string();
-                self.daemon = serve(self.keeps, self.place.path(), &self.store, &port);
-            }
+            6 => self.server.daemon.signal(Signal::SIGCONT),
+            7 => self.server.start_again(),
             _ => {}
         }
         self.go_on_for(length / 2).await;
@@ -220,7 +197,7 @@ impl Scene {
         let stays = |key: &String| may_stay && self.cut_off.contains(key);
         let began = Instant::now();
         loop {
-            let stats = self.daemon.stats();
+            let stats = self.server.daemon.stats();
             if held_keys(&stats).is_some_and(|held| held.iter().all(stays)) {
                 return;
             }
@@ -245,15 +222,10 @@ async fn play(keeps: bool, number: u64) {
     scene.end().await;
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[rstest]
 fn long_leases_outlive_faults_and_short_ones(#[values(true, false)] keeps: bool) {
-    let (first, runs) = (number("FAULT_SEED", 0), number("FAULT_RUNS", 6));
     std::thread::scope(|scope| {
-        for run in first..first + runs {
+        for run in fault_runs(6) {
             scope.spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 runtime.unwrap().block_on(play(keeps, run));

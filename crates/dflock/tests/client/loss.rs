@@ -2,13 +2,10 @@
 //! anybody else can have the lock.
 
 use crate::ask::administered;
-use crate::program::{LONG, PATH, Running, assert_free, bare, dflock, lives, run, start};
+use crate::program::{LONG, Met, Running, apart, assert_free, bare, dflock, run, start};
 use crate::proxy::Proxy;
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 use rstest::rstest;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use testbed::dflockd::{Daemon, free_port, program, until};
 
 /// A command that says its pid and token, and ends only when it must: TERM does not move it.
@@ -23,7 +20,7 @@ pub(crate) fn dawdling() -> String {
     )
 }
 
-pub(crate) fn held(daemon: &Daemon, options: &[&str], script: &str) -> (Running, Pid) {
+pub(crate) fn held(daemon: &Daemon, options: &[&str], script: &str) -> (Running, Met) {
     let words = [&["run", "k"], options, &["--", "sh", "-c", script]].concat();
     let dflock = start(&mut dflock(daemon, &words));
     let command = dflock.command();
@@ -31,11 +28,11 @@ pub(crate) fn held(daemon: &Daemon, options: &[&str], script: &str) -> (Running,
 }
 
 /// However it is lost, the code says so, and nothing runs any more.
-pub(crate) fn assert_stopped(dflock: Running, command: Pid, why: &str) {
+pub(crate) fn assert_stopped(dflock: Running, command: Met, why: &str) {
     let end = dflock.end();
     assert_eq!(end.code, 74, "{end:?}");
     assert!(end.err.contains("lease lost: ") && end.err.contains(why), "{end:?}");
-    assert!(!lives(command));
+    assert!(!command.lives());
 }
 
 const NOT_HELD: &str = "the server says the lease is over";
@@ -114,7 +111,7 @@ fn the_whole_group_goes() {
     let daemon = Daemon::run(program().args(["--port", &free_port().to_string()]));
     let script = format!("trap '' TERM; sleep {LONG} & echo $!; sh -c 'sleep {LONG}; :'");
     let (dflock_, grandchild) = held(&daemon, &["--ttl", "9", "--grace", "0"], &script);
-    assert!(lives(grandchild));
+    assert!(grandchild.lives());
     daemon.signal(Signal::SIGKILL);
     assert_stopped(dflock_, grandchild, UNREACHABLE);
 }
@@ -155,7 +152,7 @@ fn the_network_is_gone() {
     daemon.until_stats("\"waiters\":1");
     wire.cut();
     assert!(waiter.line().starts_with("ok "));
-    assert!(!lives(command), "two have the lock");
+    assert!(!command.lives(), "two have the lock");
     assert_stopped(dflock, command, UNREACHABLE);
 }
 
@@ -164,17 +161,7 @@ fn the_network_is_gone() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_machine_is_gone() {
-    let programs =
-        [PathBuf::from(env!("CARGO_BIN_EXE_dflock")), testbed::program("dflockd", "dflockd", &[])];
-    let [client, server] = programs.each_ref().map(|it| it.parent().unwrap().display());
-    let output = Command::new("timeout")
-        .args(["--signal=KILL", "120", "unshare", "--net", "--pid", "--fork", "--kill-child"])
-        .args(["--mount-proc", "sh", "-c", include_str!("gone.sh")])
-        .env_clear()
-        .env("PATH", format!("{client}:{server}:{PATH}:/usr/sbin:/sbin"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = apart(include_str!("gone.sh"), &[]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "the lock is free\nnobody waits\nholder 74\nwaiter 69\n", "{output:?}");
 }

@@ -1,30 +1,24 @@
 //! The Python clients that people use, of both generations of the protocol, as they are published,
 //! against the real server. What they do is in `python/conversation.py`.
 
-use crate::program::{PATH, Running, assert_free, start};
+use crate::program::{PATH, Restarting, Running, assert_free, start};
+use nix::sys::signal::Signal;
 use rstest::rstest;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, free_port, pem, program_on, until};
+use testbed::dflockd::{Daemon, pem, until};
 
 const FIRST: &str = "1.0.0";
 const LAST_OF_V1: &str = "1.9.0";
 const NEWEST: &str = "2.1.1";
 
-/// Where `.ci/install` puts it.
-fn client(version: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let peers = std::env::var_os("LFPD_PEERS").map_or(root.join("target/peers"), PathBuf::from);
-    let place = peers.join(format!("dflockd-client-{version}"));
-    assert!(place.join("dflockd_client").is_dir(), "no {}: run .ci/install", place.display());
-    place
-}
-
 /// Python with a client, in a scene.
 fn scene(version: &str, kind: &str, name: &str, daemons: &[&Daemon]) -> Command {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client/python/conversation.py");
     let mut command = Command::new("/usr/bin/python3");
-    command.env_clear().env("PATH", PATH).env("PYTHONPATH", client(version));
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        .env("PYTHONPATH", testbed::peer(&format!("dflockd-client-{version}"), ""));
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("LC_ALL", "C.UTF-8");
     command.args(["-W", "error", script, kind, name]);
     command.args(daemons.iter().map(|daemon| daemon.address.to_string()));
@@ -131,7 +125,7 @@ fn draining(#[values("sync", "async")] kind: &str) {
     let mut playing = start(&mut scene(NEWEST, kind, "draining", &[&daemon]));
     playing.lines(1);
     daemon.until_stats("\"waiters\":1");
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     playing.type_in(b"go on\n");
     assert_played(playing);
     assert!(daemon.ended().success());
@@ -141,18 +135,11 @@ fn draining(#[values("sync", "async")] kind: &str) {
 #[rstest]
 #[ignore = "needs programs: tests/run"]
 fn a_restart_keeps_its_lock(#[values("sync", "async")] kind: &str) {
-    let state = tempfile::tempdir().unwrap();
-    let path = state.path().to_str().unwrap();
-    let store = testbed::dflockd::store();
-    let start_on =
-        |port: &str| Daemon::run(program_on(&store).args(["--port", port, "--state-dir", path]));
-    let port = free_port().to_string();
-    let mut daemon = start_on(&port);
-    let mut playing = start(&mut scene(NEWEST, kind, "restart", &[&daemon]));
+    let mut server = Restarting::start(&[]);
+    let mut playing = start(&mut scene(NEWEST, kind, "restart", &[&server.daemon]));
     playing.lines(1);
-    daemon.signal(nix::sys::signal::Signal::SIGKILL);
-    daemon.ended();
-    let _again = start_on(&port);
+    server.end(Signal::SIGKILL);
+    server.start_again();
     playing.type_in(b"go on\n");
     assert_played(playing);
 }
@@ -165,7 +152,7 @@ fn a_killed_program_holds_nothing(#[values("sync", "async")] kind: &str) {
     let mut playing = start(&mut scene(NEWEST, kind, "waiting_in_line", &[&daemon]));
     playing.lines(1);
     daemon.until_stats("\"waiters\":1");
-    playing.signal(nix::sys::signal::Signal::SIGKILL);
+    playing.signal(Signal::SIGKILL);
     until("the end", || playing.has_ended());
     assert_free(&daemon);
 }

@@ -1,11 +1,10 @@
 //! The recipes of the guide, as they stand there, each in a network of its own, with a server on
 //! the port that clients look for.
 
-use crate::program::{End, PATH, run};
+use crate::program::{End, apart, run};
 use rstest::rstest;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// The block behind `<!-- run: NAME -->`, as one would copy it.
 pub(crate) fn recipe(name: &str) -> String {
@@ -42,20 +41,9 @@ impl Kitchen {
     /// Runs a script there, with what it starts.
     fn boil(&self, script: &str) -> End {
         let script = format!("set -u; ip link set lo up\n{script}");
-        let programs = [
-            PathBuf::from(env!("CARGO_BIN_EXE_dflock")),
-            testbed::program("dflockd", "dflockd", &[]),
-        ];
-        let [client, server] = programs.each_ref().map(|it| it.parent().unwrap().display());
-        let place = self.0.path().display();
-        let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", "60", "unshare", "--net", "--pid", "--fork"]);
-        command.args(["--kill-child", "--mount-proc", "sh", "-c", &script]);
-        command.current_dir(self.0.path()).env_clear();
-        command.env("PATH", format!("{place}:{client}:{server}:{PATH}:/usr/sbin:/sbin"));
-        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
-        let peers = std::env::var_os("LFPD_PEERS").map_or(peers, PathBuf::from);
-        run(command.env("PYTHONPATH", peers.join("dflockd-client-2.1.1")))
+        let mut command = apart(&script, &[self.0.path()]);
+        command.current_dir(self.0.path());
+        run(command.env("PYTHONPATH", testbed::peer("dflockd-client-2.1.1", "")))
     }
 
     fn lines(&self, file: &str) -> Vec<String> {

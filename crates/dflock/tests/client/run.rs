@@ -101,7 +101,7 @@ fn an_ignored_signal_stays_ignored() {
     let mut dflock = start(&mut shell(&daemon, &script));
     let command = dflock.command();
     dflock.signal(Signal::SIGHUP);
-    nix::sys::signal::kill(command, Signal::SIGHUP).unwrap();
+    nix::sys::signal::kill(command.pid, Signal::SIGHUP).unwrap();
     // Signals are handled in the order of their numbers, HUP first.
     dflock.signal(Signal::SIGTERM);
     until("the end", || dflock.has_ended());

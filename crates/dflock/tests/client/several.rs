@@ -1,9 +1,9 @@
 //! Several keys, all or none: by the command and by the libraries.
 
 use crate::ask::administered;
-use crate::library::{KEEPS, blocking, client, seconds, settings, turn};
+use crate::library::{KEEPS, blocking, client, seconds, settings, turn, until_stats};
 use crate::loss::{dawdling, owner};
-use crate::program::{LONG, assert_free, bare, dflock, lives, run, shell, start};
+use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
 use crate::proxy::{Proxy, Side};
 use dflock::{Claims, Client, ClientError, Entry, Key, Loss, Refusal, TermError};
 use nix::sys::signal::Signal;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use testbed::Lots;
@@ -130,13 +130,13 @@ fn when_one_key_is_lost_the_others_are_held_until_the_command_ends() {
     assert_eq!(run(&mut dflock(&daemon, &["release", "b", &token])).code, 0);
     until("the command is told", || dflock_.said().contains("told"));
     let is_held = daemon.stats().contains("\"key\":\"a\"");
-    assert!(is_held || !lives(command));
+    assert!(is_held || !command.lives());
     let end = dflock_.end();
     assert_eq!(end.code, 74, "{end:?}");
     // The shell may say that its sleep was ended.
     let words = "dflock: lease lost: b: the server says the lease is over\n";
     assert!(end.err.starts_with(words), "{end:?}");
-    assert!(!lives(command));
+    assert!(!command.lives());
     assert_free_at_once(&daemon);
 }
 
@@ -230,9 +230,8 @@ fn keys_of_several_servers() {
     command.env("DFLOCK_SERVERS", list.join(",")).stdin(Stdio::piped());
     let mut holding = start(&mut command);
     assert_eq!(holding.lines(1), ["123456789 a my-job"]);
-    let servers: Vec<_> = list.iter().map(|server| server.parse().unwrap()).collect();
     for key in keys {
-        let index = dflock::shard(key.as_bytes(), servers.len()).unwrap();
+        let index = dflock::shard(key.as_bytes(), list.len()).unwrap();
         assert!(daemons[index].stats().contains(&format!("\"key\":\"{key}\"")), "{key}");
     }
     let busy = run(bare(&["run", "-t", "0", "-k", "zzz", "-k", "a", "--", "true"])
@@ -248,7 +247,6 @@ fn keys_of_several_servers() {
     let end = run(&mut bare(&words));
     assert_eq!((end.code, &*end.out), (0, "it ran\n"), "{end:?}");
     assert_free(&daemons[0]);
-    let _: Vec<dflock::ServerAddress> = servers;
 }
 
 fn shuffled(lots: &mut Lots, mut names: Vec<&'static str>, count: usize) -> Vec<&'static str> {
@@ -417,152 +415,124 @@ fn a_loss_is_told_with_its_key() {
     });
 }
 
-/// What a relay does with a request for several keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relay {
-    Passes,
-    /// Like a server that does not know it: `error`, and it goes on.
-    Refuses,
-    /// The same, and it ends the connection.
-    RefusesAndEnds,
-    /// Passes the first one on, and ends the connection before the answer is there.
-    LosesTheFirst,
-    /// Passes it on. How long the server keeps holds is never answered.
-    KeepsSilentOnGrace,
-    /// Passes it on. The answer to a request for a place in the line comes when the test says so.
-    DelaysPlaces,
-    /// Passes it on. The same for the time that the server keeps holds.
-    DelaysGrace,
-    /// Passes it on. Like a server that does not know `ping`.
-    RefusesPings,
-    /// Like a server that hangs when it is asked for a lock, on an open connection.
-    KeepsSilentOnLocks,
-    /// Answers no renewal on the first connection, and ends it when the second one has sent its second renewal, whose
-    /// answer comes a little later.
-    EndsBetweenRenewals,
-    /// Answers no renewal on the first connection, and ends it when the second one has renewed one hold. No further
-    /// renewal on the second one is answered.
-    FallsSilentBetweenRenewals,
+/// What a relay does with a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    /// Passes it on.
+    Pass,
+    /// Passes it on. The answer comes when the test says so.
+    Delay,
+    /// Passes it on. The answer comes a little later, if the client is still there.
+    Dawdle,
+    /// Passes it on, and ends the connection before the answer is there.
+    Lose,
+    Answer(&'static str),
+    AnswerAndEnd(&'static str),
+    Ignore,
+    End,
 }
 
-/// What clients asked the server through a relay, but for renewals and what is no request for a key.
-#[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<String>>>, Arc<AtomicUsize>);
+/// The deed for a request, by what was relayed before and the number of the connection.
+type Rule = Arc<dyn Fn(&Relayed, usize, [&str; 3]) -> Deed + Send + Sync>;
 
-impl Asked {
+/// Does this with requests of that word, and passes on all others.
+fn on(word: &'static str, deed: Deed) -> Rule {
+    Arc::new(move |_, _, words| if words[0] == word { deed } else { Deed::Pass })
+}
+
+/// What clients asked the server through a relay.
+#[derive(Default)]
+struct Relayed {
+    /// But for renewals and what is no request for a key.
+    asked: Mutex<Vec<String>>,
+    /// The number of renewals that the server has answered.
+    renewed: AtomicUsize,
+    /// The number of pings that were refused.
+    pings: AtomicUsize,
+    /// Answers that were delayed are delivered.
+    delivers: AtomicBool,
+}
+
+impl Relayed {
     /// In the order of the words: several connections are not in step.
-    fn take(&self) -> String {
-        let mut all = std::mem::take(&mut *self.0.lock().unwrap());
+    fn asked(&self) -> String {
+        let mut all = std::mem::take(&mut *self.asked.lock().unwrap());
         all.sort_unstable();
         all.join(" ")
     }
 
-    /// The number of pings that were refused, or of renewals that were answered or are being answered.
-    fn answers(&self) -> usize {
-        self.1.load(Ordering::SeqCst)
+    fn renewed(&self) -> usize {
+        self.renewed.load(Ordering::SeqCst)
     }
 
-    /// Lets the answers through that were held back.
     fn deliver(&self) {
-        self.1.store(1, Ordering::SeqCst);
+        self.delivers.store(true, Ordering::SeqCst);
+    }
+
+    /// One connection. Nothing when one of its sides has ended it.
+    fn carry(
+        &self,
+        number: usize,
+        client: TcpStream,
+        server: SocketAddr,
+        rule: Rule,
+    ) -> Option<()> {
+        let server = TcpStream::connect(server).ok()?;
+        let (mut client, mut server) = (BufReader::new(client), BufReader::new(server));
+        loop {
+            let mut frame = String::new();
+            for _ in 0..3 {
+                client.read_line(&mut frame).ok().filter(|count| *count > 0)?;
+            }
+            let words: Vec<&str> = frame.lines().collect();
+            if ["al", "l", "rl", "sl", "r"].contains(&words[0]) {
+                let asked = format!("{}:{}", words[0], words[1].replace(' ', ","));
+                self.asked.lock().unwrap().push(asked);
+            }
+            let deed = rule(self, number, [words[0], words[1], words[2]]);
+            if let Deed::Answer(answer) | Deed::AnswerAndEnd(answer) = deed {
+                writeln!(client.get_mut(), "{answer}").ok()?;
+            }
+            match deed {
+                Deed::Ignore | Deed::Answer(_) => continue,
+                Deed::End | Deed::AnswerAndEnd(_) => return None,
+                Deed::Pass | Deed::Delay | Deed::Dawdle | Deed::Lose => {}
+            }
+            server.get_mut().write_all(frame.as_bytes()).ok()?;
+            let mut answer = String::new();
+            server.read_line(&mut answer).ok().filter(|count| *count > 0)?;
+            self.renewed.fetch_add(usize::from(words[0] == "n"), Ordering::SeqCst);
+            if deed == Deed::Lose {
+                return None;
+            }
+            until("it is delivered", || {
+                deed != Deed::Delay || self.delivers.load(Ordering::SeqCst)
+            });
+            if deed == Deed::Dawdle {
+                client.get_ref().set_read_timeout(Some(Duration::from_millis(200))).ok()?;
+                if client.fill_buf().is_ok_and(<[u8]>::is_empty) {
+                    return None;
+                }
+                client.get_ref().set_read_timeout(None).ok()?;
+            }
+            client.get_mut().write_all(answer.as_bytes()).ok()?;
+        }
     }
 }
 
 /// Listens for clients of a server.
-fn relay(daemon: &Daemon, relay: Relay) -> (dflock::ServerAddress, Asked) {
+fn relay(daemon: &Daemon, rule: Rule) -> (dflock::ServerAddress, Arc<Relayed>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, server) = (listener.local_addr().unwrap(), daemon.address);
-    let (asked, lost) = (Asked::default(), Arc::new(AtomicUsize::new(0)));
-    let noted = asked.clone();
+    let shared = (Arc::<Relayed>::default(), rule);
+    let relayed = Arc::clone(&shared.0);
     std::thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let (noted, lost) = (noted.clone(), Arc::clone(&lost));
-            std::thread::spawn(move || carry(client, server, relay, &noted, &lost));
+        for (number, client) in listener.incoming().map_while(Result::ok).enumerate() {
+            let (relayed, rule) = shared.clone();
+            std::thread::spawn(move || relayed.carry(number, client, server, rule));
         }
     });
-    (address.to_string().parse().unwrap(), asked)
-}
-
-/// One connection. Nothing when one of its sides has ended it.
-fn carry(
-    client: TcpStream,
-    server: SocketAddr,
-    relay: Relay,
-    asked: &Asked,
-    lost: &AtomicUsize,
-) -> Option<()> {
-    let server = TcpStream::connect(server).ok()?;
-    let (mut client, mut server) = (BufReader::new(client), BufReader::new(server));
-    let ends_first =
-        matches!(relay, Relay::EndsBetweenRenewals | Relay::FallsSilentBetweenRenewals);
-    let number = if ends_first { lost.fetch_add(1, Ordering::SeqCst) } else { 1 };
-    let mut renewals = 0;
-    loop {
-        let mut frame = String::new();
-        for _ in 0..3 {
-            client.read_line(&mut frame).ok().filter(|count| *count > 0)?;
-        }
-        let lines: Vec<&str> = frame.lines().collect();
-        if ["al", "l", "rl", "sl", "r"].contains(&lines[0]) {
-            asked.0.lock().unwrap().push(format!("{}:{}", lines[0], lines[1].replace(' ', ",")));
-        }
-        if lines[0] == "al" && matches!(relay, Relay::Refuses | Relay::RefusesAndEnds) {
-            client.get_mut().write_all(b"error\n").ok()?;
-            if relay == Relay::RefusesAndEnds {
-                return None;
-            }
-            continue;
-        }
-        if matches!(
-            (lines[0], relay),
-            ("grace", Relay::KeepsSilentOnGrace) | ("l", Relay::KeepsSilentOnLocks)
-        ) {
-            continue;
-        }
-        if lines[0] == "n" && number == 0 {
-            let renewals = if relay == Relay::EndsBetweenRenewals { 2 } else { 1 };
-            until("the other connection renews", || asked.answers() >= renewals);
-            return None;
-        }
-        if relay == Relay::FallsSilentBetweenRenewals && lines[0] == "n" && number == 1 {
-            renewals += 1;
-            if renewals > 1 {
-                continue;
-            }
-        }
-        if lines[0] == "ping" && relay == Relay::RefusesPings && lines[2] == "_" {
-            asked.1.fetch_add(1, Ordering::SeqCst);
-            client.get_mut().write_all(b"error\n").ok()?;
-            continue;
-        }
-        server.get_mut().write_all(frame.as_bytes()).ok()?;
-        let mut answer = String::new();
-        server.read_line(&mut answer).ok().filter(|count| *count > 0)?;
-        if matches!((lines[0], relay), ("e", Relay::DelaysPlaces) | ("grace", Relay::DelaysGrace)) {
-            until("the answer is delivered", || asked.1.load(Ordering::SeqCst) > 0);
-        }
-        if lines[0] == "n"
-            && relay == Relay::EndsBetweenRenewals
-            && asked.1.fetch_add(1, Ordering::SeqCst) == 1
-        {
-            // The end of the connection goes on to the server, too.
-            client.get_ref().set_read_timeout(Some(Duration::from_millis(200))).ok()?;
-            if client.fill_buf().is_ok_and(<[u8]>::is_empty) {
-                return None;
-            }
-            client.get_ref().set_read_timeout(None).ok()?;
-        }
-        if lines[0] == "n" && relay == Relay::FallsSilentBetweenRenewals {
-            asked.1.fetch_add(1, Ordering::SeqCst);
-        }
-        if lines[0] == "al"
-            && relay == Relay::LosesTheFirst
-            && lost.fetch_add(1, Ordering::SeqCst) == 0
-        {
-            return None;
-        }
-        client.get_mut().write_all(answer.as_bytes()).ok()?;
-    }
+    (address.to_string().parse().unwrap(), relayed)
 }
 
 const TOGETHER: &str = "al:a,b,c";
@@ -571,21 +541,21 @@ const IN_ORDER: &str = "al:a,b,c l:a l:b l:c";
 /// All keys by one request if they are free; one after another if one of them is not, or if the server does not know
 /// the request. It is sent only for several keys that can be taken so.
 #[rstest]
-#[case::free(Relay::Passes, "a b c", None, TOGETHER)]
-#[case::held(Relay::Passes, "a b c", Some("c"), IN_ORDER)]
-#[case::an_old_server(Relay::Refuses, "a b c", None, IN_ORDER)]
-#[case::another_old_server(Relay::RefusesAndEnds, "a b c", None, IN_ORDER)]
-#[case::one_key(Relay::Passes, "a", None, "l:a")]
-#[case::readers(Relay::Passes, "!a !b", None, "rl:a rl:b")]
-#[case::a_reader_among_them(Relay::Passes, "a !b", None, "l:a rl:b")]
+#[case::free(on("", Deed::Pass), "a b c", None, TOGETHER)]
+#[case::held(on("", Deed::Pass), "a b c", Some("c"), IN_ORDER)]
+#[case::an_old_server(on("al", Deed::Answer("error")), "a b c", None, IN_ORDER)]
+#[case::another_old_server(on("al", Deed::AnswerAndEnd("error")), "a b c", None, IN_ORDER)]
+#[case::one_key(on("", Deed::Pass), "a", None, "l:a")]
+#[case::readers(on("", Deed::Pass), "!a !b", None, "rl:a rl:b")]
+#[case::a_reader_among_them(on("", Deed::Pass), "a !b", None, "l:a rl:b")]
 fn free_keys_are_one_request(
-    #[case] how: Relay,
+    #[case] rule: Rule,
     #[case] keys: &str,
     #[case] held: Option<&str>,
     #[case] want: &str,
 ) {
     let daemon = Daemon::start(KEEPS);
-    let (server, asked) = relay(&daemon, how);
+    let (server, relayed) = relay(&daemon, rule);
     let mut holder = daemon.talk();
     let token = held.map(|key| holder.take(key, "0"));
     let keys: Vec<(&str, bool)> =
@@ -595,7 +565,7 @@ fn free_keys_are_one_request(
         let claim = |(key, shared)| if shared { client.shared(key) } else { client.lock(key) };
         let claims = keys.iter().map(|key| claim(*key).unwrap().ttl(LEASE).unwrap());
         let leases = Claims::of(claims).unwrap().try_acquire().await.unwrap();
-        assert_eq!(asked.take().replace(" r:a r:b", ""), want);
+        assert_eq!(relayed.asked().replace(" r:a r:b", ""), want);
         match leases {
             Some(leases) => leases.release().await.map(|()| true).unwrap(),
             None => false,
@@ -613,7 +583,7 @@ fn free_keys_are_one_request(
 #[rstest]
 fn the_answer_for_all_is_lost(#[values(false, true)] is_persistent: bool) {
     let daemon = Daemon::start(&[]);
-    let (server, asked) = relay(&daemon, Relay::LosesTheFirst);
+    let (server, relayed) = relay(&daemon, on("al", Deed::Lose));
     let outcome = turn(async {
         let client = Client::new(settings(server)).unwrap();
         let claims = Claims::of(["a", "b"].map(|key| client.lock(key).unwrap())).unwrap();
@@ -629,10 +599,10 @@ fn the_answer_for_all_is_lost(#[values(false, true)] is_persistent: bool) {
     });
     if is_persistent {
         outcome.unwrap();
-        assert_eq!(asked.take(), "al:a,b l:a l:b r:a r:b");
+        assert_eq!(relayed.asked(), "al:a,b l:a l:b r:a r:b");
     } else {
         assert!(matches!(outcome, Err(ClientError::Broken(_))), "{outcome:?}");
-        assert_eq!(asked.take(), "al:a,b");
+        assert_eq!(relayed.asked(), "al:a,b");
     }
     assert_free(&daemon);
 }
@@ -808,7 +778,7 @@ fn a_grant_that_comes_too_late_is_given_back() {
         assert!(late.unwrap().is_none());
         assert!(daemon.stats().contains("\"key\":\"late\",\"owner"));
         proxy.deliver_answers();
-        until_released(&daemon, "late").await;
+        until_stats(&daemon, "\"idle_locks\":[{\"key\":\"late\"").await;
         lease.release().await.unwrap();
     });
     assert_free_at_once(&daemon);
@@ -818,18 +788,14 @@ fn a_grant_that_comes_too_late_is_given_back() {
 #[test]
 fn a_grant_that_never_comes_is_not_waited_for_for_ever() {
     let daemon = Daemon::start(KEEPS);
-    let (server, _) = relay(&daemon, Relay::KeepsSilentOnLocks);
+    let (server, _) = relay(&daemon, on("l", Deed::Ignore));
     let (answer_limit, read_timeout) = (seconds(1), seconds(1));
     turn(async {
         let settings = dflock::Settings { answer_limit, read_timeout, ..settings(server) };
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
         let silent = lock.try_acquire().await;
         assert!(matches!(silent, Err(ClientError::Silent)), "{silent:?}");
-        let began = std::time::Instant::now();
-        while !daemon.stats().contains("{\"connections\":1,") {
-            assert!(began.elapsed() < PATIENCE / 2, "{}", daemon.stats());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until_stats(&daemon, "{\"connections\":1,").await;
     });
 }
 
@@ -838,14 +804,22 @@ fn a_grant_that_never_comes_is_not_waited_for_for_ever() {
 #[test]
 fn a_connection_that_breaks_while_another_one_renews_ends_no_lease() {
     let daemon = Daemon::start(&[]);
-    let (server, asked) = relay(&daemon, Relay::EndsBetweenRenewals);
+    let rule = |relayed: &Relayed, number, words: [&str; 3]| match (words[0], number) {
+        ("n", 0) => {
+            until("the other connection renews", || relayed.renewed() >= 2);
+            Deed::End
+        }
+        ("n", 1) if relayed.renewed() == 1 => Deed::Dawdle,
+        _ => Deed::Pass,
+    };
+    let (server, relayed) = relay(&daemon, Arc::new(rule));
     turn(async {
         let client = Client::new(settings(server)).unwrap();
         let locks = ["a", "b"].map(|key| client.lock(key).unwrap().ttl(seconds(12)).unwrap());
         let mut leases = Claims::of(locks).unwrap().try_acquire().await.unwrap().unwrap();
         let lost = tokio::time::timeout(seconds(16), leases.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
-        assert!(asked.answers() >= 2, "the second connection has renewed both");
+        assert!(relayed.renewed() >= 2, "the second connection has renewed both");
         leases.release().await.unwrap();
     });
     assert_free(&daemon);
@@ -856,7 +830,15 @@ fn a_connection_that_breaks_while_another_one_renews_ends_no_lease() {
 #[test]
 fn a_short_lease_that_ends_while_another_connection_renews_ends_no_longer_one() {
     let daemon = Daemon::start(&[]);
-    let (server, asked) = relay(&daemon, Relay::FallsSilentBetweenRenewals);
+    let rule = |relayed: &Relayed, number, words: [&str; 3]| match (words[0], number) {
+        ("n", 0) => {
+            until("the other connection renews", || relayed.renewed() >= 1);
+            Deed::End
+        }
+        ("n", 1) if relayed.renewed() >= 1 => Deed::Ignore,
+        _ => Deed::Pass,
+    };
+    let (server, relayed) = relay(&daemon, Arc::new(rule));
     turn(async {
         let client = Client::new(settings(server)).unwrap();
         let lock = |key: &str, ttl| client.lock(key).unwrap().ttl(seconds(ttl)).unwrap();
@@ -866,7 +848,7 @@ fn a_short_lease_that_ends_while_another_connection_renews_ends_no_longer_one() 
         // Longer than the long lease.
         let lost = tokio::time::timeout(seconds(14), long.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
-        assert!(asked.answers() > 2, "a third connection has renewed it");
+        assert!(relayed.renewed() > 1, "a third connection has renewed it");
         assert_eq!(short.loss(), Some(Loss::Unreachable), "it is not held again");
         long.release().await.unwrap();
     });
@@ -894,7 +876,7 @@ fn a_turn_that_comes_too_late_is_given_back() {
         // It comes later than the client waits for any answer.
         assert_eq!(daemon.talk().ask("l", "k", "3"), "timeout");
         proxy.deliver_answers();
-        until_released(&daemon, "k").await;
+        until_stats(&daemon, "\"idle_locks\":[{\"key\":\"k\"").await;
     });
     assert_free_at_once(&daemon);
 }
@@ -903,15 +885,15 @@ fn a_turn_that_comes_too_late_is_given_back() {
 #[test]
 fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
     let daemon = Daemon::start(KEEPS);
-    let (server, asked) = relay(&daemon, Relay::DelaysPlaces);
+    let (server, relayed) = relay(&daemon, on("e", Deed::Delay));
     let settings = dflock::Settings { answer_limit: seconds(1), ..settings(server) };
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap().ttl(LEASE).unwrap();
         let late = lock.enqueue().await.map(drop);
         assert!(matches!(late, Err(ClientError::Silent)), "{late:?}");
         assert_eq!(daemon.talk().ask("l", "k", "2"), "timeout");
-        asked.deliver();
-        until_released(&daemon, "k").await;
+        relayed.deliver();
+        until_stats(&daemon, "\"idle_locks\":[{\"key\":\"k\"").await;
     });
     assert_free_at_once(&daemon);
 }
@@ -932,9 +914,7 @@ fn a_turn_is_given_back_when_pings_are_not_answered() {
         proxy.stall_answers();
         assert_eq!(holder.ask("r", "k", &token), "ok");
         // Nobody has it and nobody waits for it: the turn has come, and was given back.
-        while !daemon.stats().contains("\"locks\":[],") {
-            tokio::task::yield_now().await;
-        }
+        until_stats(&daemon, "\"locks\":[],").await;
         proxy.deliver_answers();
     });
     assert_free_at_once(&daemon);
@@ -944,14 +924,21 @@ fn a_turn_is_given_back_when_pings_are_not_answered() {
 #[test]
 fn a_place_is_kept_at_a_server_that_does_not_know_pings() {
     let daemon = Daemon::start(&[]);
-    let (server, asked) = relay(&daemon, Relay::RefusesPings);
+    let rule = |relayed: &Relayed, _, words: [&str; 3]| match words {
+        ["ping", _, "_"] => {
+            relayed.pings.fetch_add(1, Ordering::SeqCst);
+            Deed::Answer("error")
+        }
+        _ => Deed::Pass,
+    };
+    let (server, relayed) = relay(&daemon, Arc::new(rule));
     let settings = dflock::Settings { read_timeout: seconds(3), ..settings(server) };
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
         let Entry::Queued(ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
-        while asked.answers() < 2 {
+        while relayed.pings.load(Ordering::SeqCst) < 2 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         assert_eq!(holder.ask("r", "k", &token), "ok");
@@ -985,7 +972,7 @@ fn locks_are_left_at_a_slow_server(#[case] delay_ms: u64) {
 #[test]
 fn a_server_falls_silent_when_a_lock_is_left() {
     let daemon = Daemon::start(KEEPS);
-    let (server, _) = relay(&daemon, Relay::KeepsSilentOnGrace);
+    let (server, _) = relay(&daemon, on("grace", Deed::Ignore));
     let settings = dflock::Settings { answer_limit: seconds(2), ..settings(server) };
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
@@ -993,9 +980,7 @@ fn a_server_falls_silent_when_a_lock_is_left() {
         let client = Client::new(settings).unwrap();
         let lock = client.lock("k").unwrap().ttl(LEASE).unwrap();
         let waiting = tokio::spawn(async move { lock.acquire_detached(None, |_| {}).await });
-        while !daemon.stats().contains("\"waiters\":1") {
-            tokio::task::yield_now().await;
-        }
+        until_stats(&daemon, "\"waiters\":1").await;
         // Long enough that the grant must be confirmed.
         assert_eq!(daemon.talk().ask("l", "k", "1"), "timeout");
         assert_eq!(holder.ask("r", "k", &token), "ok");
@@ -1009,7 +994,7 @@ fn a_server_falls_silent_when_a_lock_is_left() {
 #[test]
 fn a_lease_is_renewed_until_it_is_left() {
     let daemon = Daemon::start(KEEPS);
-    let (server, asked) = relay(&daemon, Relay::DelaysGrace);
+    let (server, relayed) = relay(&daemon, on("grace", Deed::Delay));
     let settings = dflock::Settings { answer_limit: PATIENCE, ..settings(server) };
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
@@ -1018,24 +1003,16 @@ fn a_lease_is_renewed_until_it_is_left() {
         let leaving = tokio::spawn(async move { other.acquire_detached(None, |_| {}).await });
         let waited = in_line(&daemon, "11").await;
         assert_eq!(waited, "timeout", "longer than the lease");
-        asked.deliver();
+        relayed.deliver();
         let grant = leaving.await.unwrap().unwrap().unwrap();
         lock.release(&grant.token).await.unwrap();
     });
     assert_free_at_once(&daemon);
 }
 
-async fn until_released(daemon: &Daemon, key: &str) {
-    while daemon.stats().contains(&format!("\"key\":\"{key}\",\"owner")) {
-        tokio::task::yield_now().await;
-    }
-}
-
 /// What another client hears that waits for `k` as soon as it is held.
 async fn in_line(daemon: &Daemon, timeout: &'static str) -> String {
-    while !daemon.stats().contains("\"key\":\"k\",\"owner") {
-        tokio::task::yield_now().await;
-    }
+    until_stats(daemon, "\"key\":\"k\",\"owner").await;
     let mut talker = daemon.talk();
     tokio::task::spawn_blocking(move || talker.ask("l", "k", timeout)).await.unwrap()
 }
@@ -1045,7 +1022,7 @@ async fn in_line(daemon: &Daemon, timeout: &'static str) -> String {
 #[test]
 fn a_lease_is_renewed_while_another_server_is_asked() {
     let daemons = [Daemon::start(KEEPS), Daemon::start(KEEPS)];
-    let (slow, asked) = relay(&daemons[1], Relay::DelaysGrace);
+    let (slow, relayed) = relay(&daemons[1], on("grace", Deed::Delay));
     turn(async {
         let prompt = client(&daemons[0]).lock("k").unwrap().ttl(seconds(6)).unwrap();
         let slow = Client::new(settings(slow)).unwrap().lock("slow").unwrap();
@@ -1053,7 +1030,7 @@ fn a_lease_is_renewed_while_another_server_is_asked() {
         let leaving = tokio::spawn(async move { both.acquire_detached(None, |_, _| {}).await });
         let waited = in_line(&daemons[0], "9").await;
         assert_eq!(waited, "timeout", "longer than the lease");
-        asked.deliver();
+        relayed.deliver();
         let grants = leaving.await.unwrap().unwrap().unwrap();
         for (lock, grant) in [prompt, slow].iter().zip(grants) {
             lock.release(&grant.token).await.unwrap();

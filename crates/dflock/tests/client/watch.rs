@@ -1,15 +1,14 @@
 //! Watching a key: by the command and by the libraries, whatever happens to the server.
 
 use crate::ask::another_make;
-use crate::library::{client, seconds, settings, turn};
-use crate::program::{LONG, Running, bare, dflock, patient, run, shell, start};
+use crate::library::{KEEPS, client, seconds, settings, turn};
+use crate::program::{LONG, Restarting, Running, bare, dflock, patient, run, shell, start};
 use dflock::{Client, ClientError, Holder, Settings};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::process::Stdio;
 use std::time::Duration;
-use testbed::dflockd::free_port;
-use testbed::dflockd::{Daemon, PATIENCE, Store, program_on, until};
+use testbed::dflockd::{Daemon, PATIENCE, until};
 
 /// What a line says: the value of the holder, or `free`. The last of the lines, which must be so many at least.
 fn told(running: &Running, count: usize) -> Vec<String> {
@@ -31,29 +30,6 @@ fn leader(daemon: &Daemon, value: &str) -> Running {
     let running = start(dflock(daemon, &words).stdin(Stdio::piped()));
     running.lines(1);
     running
-}
-
-/// A server that can be started again where it was, and knows then what it knew.
-struct Restarting {
-    store: Store,
-    state: tempfile::TempDir,
-    port: String,
-}
-
-impl Restarting {
-    fn new() -> Self {
-        let state = tempfile::tempdir().unwrap();
-        Self { store: testbed::dflockd::store(), state, port: free_port().to_string() }
-    }
-
-    fn start(&self, options: &[&str]) -> Daemon {
-        let mut command = program_on(&self.store);
-        command.args(["--port", &self.port]).args(options);
-        if self.store.environment.is_empty() {
-            command.arg("--state-dir").arg(self.state.path());
-        }
-        Daemon::run(&mut command)
-    }
 }
 
 #[test]
@@ -117,19 +93,16 @@ fn the_recipe_finds_the_leader() {
 #[case::without_a_holder(false)]
 #[case::with_a_holder(true)]
 fn a_server_comes_back(#[case] is_held: bool) {
-    let place = Restarting::new();
-    let options = ["--auto-release-on-disconnect=false"];
-    let mut daemon = place.start(&options);
-    let mut holder = is_held.then(|| leader(&daemon, "first"));
+    let mut server = Restarting::start(KEEPS);
+    let mut holder = is_held.then(|| leader(&server.daemon, "first"));
     let before = if is_held { "first" } else { "free" };
-    let watcher = start(&mut dflock(&daemon, &["watch", "k"]));
+    let watcher = start(&mut dflock(&server.daemon, &["watch", "k"]));
     assert_eq!(told(&watcher, 1), [before]);
-    daemon.signal(Signal::SIGKILL);
-    daemon.ended();
-    let daemon = place.start(&options);
+    server.end(Signal::SIGKILL);
+    server.start_again();
     // It has come back, and so has the holder.
     let connections = if is_held { "\"connections\":3" } else { "\"connections\":2" };
-    daemon.until_stats(connections);
+    server.daemon.until_stats(connections);
     let after = match &mut holder {
         Some(holder) => {
             holder.end_input();
@@ -137,7 +110,7 @@ fn a_server_comes_back(#[case] is_held: bool) {
         }
         None => "second",
     };
-    let _second = (!is_held).then(|| leader(&daemon, "second"));
+    let _second = (!is_held).then(|| leader(&server.daemon, "second"));
     assert_eq!(told(&watcher, 2), [before, after]);
 }
 

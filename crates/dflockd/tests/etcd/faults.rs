@@ -6,13 +6,15 @@ use crate::clocks::Clock;
 use crate::relay::{Answers, Relay};
 use nix::sys::signal::Signal;
 use rstest::rstest;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use testbed::Lots;
 use testbed::dflockd::etcd::Cluster;
 use testbed::dflockd::history::{Call, Entry, History, Mode};
-use testbed::dflockd::{Daemon, PATIENCE, Store, free_port, program_on, until};
+use testbed::dflockd::{
+    Daemon, PATIENCE, Store, Talker, fence, free_port, program_on, token_of, until,
+};
 
 const WORKERS: u64 = 16;
 const KEYS: [(&str, usize); 4] = [("a", 1), ("b", 1), ("pool", 2), (SHARED, 1)];
@@ -40,30 +42,19 @@ struct Client<'s> {
     /// The value that watchers see beside its holds.
     value: String,
     patience: Duration,
-    stream: Option<BufReader<TcpStream>>,
+    talker: Option<Talker>,
 }
 
 impl<'s> Client<'s> {
     fn new(servers: &'s [SocketAddr], at: usize, patience: Duration) -> Self {
-        Self { servers, at, value: format!("client-{at}"), patience, stream: None }
-    }
-
-    fn connect(&mut self) -> Option<&mut BufReader<TcpStream>> {
-        if self.stream.is_none() {
-            let server = self.servers[self.at % self.servers.len()];
-            let stream = TcpStream::connect_timeout(&server, Duration::from_secs(1)).ok()?;
-            stream.set_nodelay(true).unwrap();
-            stream.set_read_timeout(Some(self.patience)).unwrap();
-            self.stream = Some(BufReader::new(stream));
-        }
-        self.stream.as_mut()
+        Self { servers, at, value: format!("client-{at}"), patience, talker: None }
     }
 
     /// The answer; nothing when there is none, and then the next server is asked from now on.
     fn ask(&mut self, command: &str, key: &str, arg: &str) -> Option<String> {
         let answer = self.try_ask(command, key, arg).filter(|answer| answer != "error_draining");
         if answer.is_none() {
-            self.stream = None;
+            self.talker = None;
             self.at += 1;
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -71,28 +62,18 @@ impl<'s> Client<'s> {
     }
 
     fn try_ask(&mut self, command: &str, key: &str, arg: &str) -> Option<String> {
-        if self.stream.is_none() {
-            self.connect()?;
-            let value = self.value.clone();
-            self.try_ask("value", "_", &value).filter(|answer| answer == "ok")?;
+        if self.talker.is_none() {
+            let talker = Talker::try_connect(self.servers[self.at % self.servers.len()])?;
+            talker.socket().get_ref().set_read_timeout(Some(self.patience)).unwrap();
+            let said = self.talker.insert(talker).try_ask("value", "_", &self.value);
+            said.filter(|answer| answer == "ok")?;
         }
-        let stream = self.connect()?;
-        stream.get_mut().write_all(format!("{command}\n{key}\n{arg}\n").as_bytes()).ok()?;
-        let mut line = String::new();
-        stream.read_line(&mut line).ok()?;
-        line.strip_suffix('\n').map(str::to_owned)
+        self.talker.as_mut()?.try_ask(command, key, arg)
     }
 }
 
-fn token_of(reply: &str) -> Option<(String, u64)> {
-    tokens_of(reply)?.into_iter().next()
-}
-
-/// The tokens, each with its fence.
-fn tokens_of(reply: &str) -> Option<Vec<(String, u64)>> {
-    let words: Vec<&str> = reply.strip_prefix("ok ")?.split(' ').collect();
-    let fence = |token: &str| u64::from_str_radix(&token[..16], 16).unwrap();
-    Some(words.chunks(2).map(|grant| (grant[0].to_owned(), fence(grant[0]))).collect())
+fn tokens_of(reply: &str) -> Option<Vec<&str>> {
+    Some(reply.strip_prefix("ok ")?.split(' ').step_by(2).collect())
 }
 
 /// What a request was for, and what it means for the history of its key if there is no grant.
@@ -103,10 +84,10 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(place: usize, random: u64) -> Self {
-        let shares = KEYS[place].0 == SHARED && random >> 44 & 3 != 0;
+    fn of(place: usize, lots: &mut Lots) -> Self {
+        let shares = KEYS[place].0 == SHARED && lots.below(4) > 0;
         let mode = if shares { Mode::Shared } else { Mode::Alone };
-        let only_tries = random >> 40 & 3 == 0;
+        let only_tries = lots.below(4) == 0;
         Self { mode, unless: Some(if only_tries { Call::Failed(mode) } else { Call::GaveUp }) }
     }
 
@@ -131,11 +112,11 @@ impl Asked {
 fn look(
     client: &mut Client<'_>,
     history: &mut History,
-    (key, token, fence): (&str, &str, u64),
+    (key, token): (&str, &str),
     is_alone: bool,
     tick: &dyn Fn() -> u64,
 ) {
-    let from = tick();
+    let (from, fence) = (tick(), fence(token));
     let Some(reply) = client.ask("sn", key, &format!("{token} 30")) else {
         return history.dropped.push((fence, from));
     };
@@ -157,11 +138,11 @@ fn look(
 fn give_back(
     client: &mut Client<'_>,
     history: &mut History,
-    (key, token, fence): (&str, &str, u64),
+    (key, token): (&str, &str),
     again: bool,
     tick: &dyn Fn() -> u64,
 ) {
-    let from = tick();
+    let (from, fence) = (tick(), fence(token));
     let is_dropped = |history: &History| history.dropped.iter().any(|(it, _)| *it == fence);
     let call = loop {
         match client.ask("sr", key, token).as_deref() {
@@ -213,18 +194,16 @@ fn work(servers: &[SocketAddr], worker: u64, run: &Run) -> (Vec<History>, Vec<Du
     let tick = || run.clock.fetch_add(1, Ordering::SeqCst) + 1;
     let (mut histories, mut waits) = (vec![History::default(); KEYS.len()], Vec::new());
     let mut client = Client::new(servers, usize::try_from(worker).unwrap(), PATIENCE);
-    let mut random = worker * 7919 + 17;
+    let mut lots = Lots(worker);
     while !run.is_over() {
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let place = usize::try_from(random >> 33).unwrap() % KEYS.len();
+        let place = lots.index(KEYS.len());
         let (from, asked) = (tick(), Instant::now());
         // Every other request for one of the two plain locks is for both.
-        let both = place < PAIR.len() && random >> 46 & 1 == 0;
+        let both = place < PAIR.len() && lots.below(2) == 0;
         let (places, answer) = if both {
             (PAIR.to_vec(), Asked { mode: Mode::Alone, unless: None }.both(&mut client))
         } else {
-            (vec![place], Asked::of(place, random).one(&mut client, place))
+            (vec![place], Asked::of(place, &mut lots).one(&mut client, place))
         };
         let Some((asked_for, reply)) = answer else {
             places.iter().for_each(|place| histories[*place].lost.push(from));
@@ -239,19 +218,19 @@ fn work(servers: &[SocketAddr], worker: u64, run: &Run) -> (Vec<History>, Vec<Du
         };
         assert_eq!(tokens.len(), places.len(), "{reply}");
         let to = tick();
-        for (place, (_, fence)) in places.iter().zip(&tokens) {
-            let call = Call::Took(*fence, asked_for.mode);
+        for (place, token) in places.iter().zip(&tokens) {
+            let call = Call::Took(fence(token), asked_for.mode);
             histories[*place].entries.push(Entry { call, from, to });
         }
         run.grants.fetch_add(1, Ordering::Relaxed);
         waits.push(asked.elapsed());
-        for (place, (token, fence)) in places.iter().zip(tokens) {
+        for (place, token) in places.iter().zip(tokens) {
             let (history, (key, limit)) = (&mut histories[*place], KEYS[*place]);
-            if random >> 52 & 3 == 0 {
+            if lots.below(4) == 0 {
                 let is_alone = limit == 1 && asked_for.mode == Mode::Alone;
-                look(&mut client, history, (key, &token, fence), is_alone, &tick);
+                look(&mut client, history, (key, token), is_alone, &tick);
             }
-            give_back(&mut client, history, (key, &token, fence), random >> 50 & 3 == 0, &tick);
+            give_back(&mut client, history, (key, token), lots.below(4) == 0, &tick);
         }
     }
     (histories, waits)
@@ -274,7 +253,7 @@ fn stand_guard(servers: &[SocketAddr], number: usize, guard: Guard, run: &Run) -
     let (key, lease) = (format!("sentinel-{number}"), seconds.to_string());
     let mut renewed = Instant::now();
     let reply = first.ask("l", &key, &format!("5 {lease}")).unwrap();
-    let arg = format!("{} {lease}", token_of(&reply).unwrap().0);
+    let arg = format!("{} {lease}", token_of(&reply).unwrap());
     run.ready.fetch_add(1, Ordering::Relaxed);
     let mut second = Client::new(servers, 1, Duration::from_secs(3));
     let client = if guard == Guard::Moves { &mut second } else { &mut first };

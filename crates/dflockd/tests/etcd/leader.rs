@@ -39,14 +39,8 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
     let [mut first, second] = two();
     let mut holder = first.talk();
     let token = holder.take("k", "0 30");
-    let readers: Vec<(Talker, String)> = (0..3)
-        .map(|_| {
-            let mut reader = first.talk();
-            let reply = reader.ask("rl", "shared", "0 30");
-            let token = reply.split(' ').nth(1).expect(&reply).to_owned();
-            (reader, token)
-        })
-        .collect();
+    let mut readers = [(); 3].map(|()| first.talk());
+    let shared = readers.each_mut().map(|reader| reader.token("rl", "shared", "0 30"));
     let both = holder.ask("al", "a b", "30");
     assert!(both.starts_with("ok "), "{both}");
     let mut waiter = first.talk();
@@ -74,8 +68,8 @@ fn holds_stay_when_the_leader(#[case] signal: Signal) {
     assert_eq!(client.ask("r", "k", &token), "ok");
     let next = client.take("k", "0 30");
     assert!(next[..16] > token[..16], "fences grow");
-    for (_, token) in &readers {
-        assert_eq!(client.ask("r", "shared", token), "ok");
+    for token in shared {
+        assert_eq!(client.ask("r", "shared", &token), "ok");
     }
     client.take("shared", "0");
 

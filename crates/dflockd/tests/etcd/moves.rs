@@ -5,13 +5,12 @@ use crate::faults::{Fault, Site};
 use crate::tenure::{Ending, Line, Tenure, Time, conflict};
 use rstest::rstest;
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use testbed::Lots;
-use testbed::dflockd::PATIENCE;
 use testbed::dflockd::etcd::Cluster;
+use testbed::dflockd::{PATIENCE, Talker, fence, token_of};
 
 const FRONTS: usize = 3;
 const WORKERS: u64 = 24;
@@ -59,7 +58,7 @@ impl Tally {
 struct Worker<'r> {
     run: &'r Run,
     servers: &'r [SocketAddr],
-    lines: [Option<(Line, BufReader<TcpStream>)>; FRONTS],
+    lines: [Option<(Line, Talker)>; FRONTS],
     lots: Lots,
     tally: Tally,
     tenures: HashMap<usize, Vec<Tenure>>,
@@ -100,26 +99,26 @@ impl<'r> Worker<'r> {
 
     fn line(&mut self, front: usize) -> Line {
         if self.lines[front].is_none() {
-            let stream = TcpStream::connect(self.servers[front]).unwrap();
-            stream.set_nodelay(true).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let line = self.run.lines.fetch_add(1, Ordering::Relaxed);
-            self.lines[front] = Some((line, BufReader::new(stream)));
+            self.lines[front] = Some((line, Talker::connect(self.servers[front])));
         }
         self.lines[front].as_ref().map_or(0, |(line, _)| *line)
     }
 
     /// The answer; without one the connection is over.
-    fn ask(&mut self, front: usize, request: &str) -> Result<String, Ending> {
+    fn ask(
+        &mut self,
+        front: usize,
+        command: &str,
+        key: usize,
+        arg: &str,
+    ) -> Result<String, Ending> {
         let _it_is_there_now = self.line(front);
-        let Some((_, stream)) = &mut self.lines[front] else { return Err(Ending::Closed) };
-        let mut reply = String::new();
-        let sent = stream.get_mut().write_all(request.as_bytes());
-        let read = sent.and_then(|()| stream.read_line(&mut reply));
-        let answer = match (read, reply.trim_end()) {
-            (_, "error_draining") => Err(Ending::Unavailable),
-            (Ok(1..), reply) => Ok(reply.to_owned()),
-            (Ok(0) | Err(_), _) => Err(Ending::Closed),
+        let Some((_, talker)) = &mut self.lines[front] else { return Err(Ending::Closed) };
+        let answer = match talker.try_ask(command, &format!("move-{key}"), arg) {
+            Some(reply) if reply == "error_draining" => Err(Ending::Unavailable),
+            Some(reply) => Ok(reply),
+            None => Err(Ending::Closed),
         };
         if answer.is_err() {
             self.lines[front] = None;
@@ -134,16 +133,15 @@ impl<'r> Worker<'r> {
         let (front, key) = (self.front(), usize::try_from(self.dice(KEYS as u64)).unwrap());
         let (lease, patience) = (self.lease(), self.dice(3));
         let (line, sent) = (self.line(front), self.run.now());
-        let Ok(reply) = self.ask(front, &format!("l\nmove-{key}\n{patience} {lease}\n")) else {
+        let Ok(reply) = self.ask(front, "l", key, &format!("{patience} {lease}")) else {
             return;
         };
         let now = self.run.now();
-        let Some(token) = reply.strip_prefix("ok ").and_then(|rest| rest.split(' ').next()) else {
+        let Some(token) = token_of(&reply) else {
             return assert_eq!(reply, "timeout");
         };
-        let fence = u64::from_str_radix(&token[..16], 16).unwrap();
         // A wait that was granted late begins its lease late, too.
-        let mut it = Tenure::new(fence, line, sent, now, lease * SECOND, self.run.grace);
+        let mut it = Tenure::new(fence(token), line, sent, now, lease * SECOND, self.run.grace);
         self.tally.holds += 1;
         self.run.holds.fetch_add(1, Ordering::Relaxed);
         let mut goes_on = true;
@@ -188,7 +186,7 @@ impl<'r> Worker<'r> {
         let (front, lease) = (self.front(), self.lease());
         let (line, sent) = (self.line(front), self.run.now());
         it.pass(sent);
-        match self.ask(front, &format!("n\nmove-{key}\n{token} {lease}\n")).as_deref() {
+        match self.ask(front, "n", key, &format!("{token} {lease}")).as_deref() {
             Ok("error") => {
                 let now = self.run.now();
                 assert!(!it.stands(now), "renewal denied at {now}, sent at {sent}: {it:?}");
@@ -215,7 +213,7 @@ impl<'r> Worker<'r> {
             let (line, sent) = (self.line(front), self.run.now());
             let before = it.clone();
             it.gives_back(sent);
-            match self.ask(front, &format!("r\nmove-{key}\n{token}\n")).as_deref() {
+            match self.ask(front, "r", key, token).as_deref() {
                 Ok("ok") => return self.tally.releases += 1,
                 Ok(reply) => {
                     assert_eq!(reply, "error");

@@ -40,7 +40,7 @@ fn take_away(address: SocketAddr, key: &str) -> String {
     testbed::dflockd::http(address, &format!("{line}\r\nAuthorization: Bearer sesame"))
 }
 
-fn admin_secret() -> tempfile::NamedTempFile {
+fn secret() -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"sesame").unwrap();
     file
@@ -78,7 +78,7 @@ fn without_etcd_requests_are_refused(#[case] command: &str, #[case] arg: &str) {
 fn a_login_that_is_not_answered() {
     let member = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = member.local_addr().unwrap().to_string();
-    let password = admin_secret();
+    let password = secret();
     let mut server = program();
     server.args(["--port", "0", "--store=etcd", "--etcd-endpoints", &endpoint]);
     server.args(["--etcd-user", "dflockd", "--etcd-password-file"]).arg(password.path());
@@ -94,7 +94,7 @@ fn a_login_that_is_not_answered() {
 fn no_quorum() {
     let mut cluster = Cluster::start(&[]);
     let http_port = free_port().to_string();
-    let secret = admin_secret();
+    let secret = secret();
     let secret = secret.path().to_str().unwrap();
     let flags = ["--http-port", &http_port, "--disconnect-grace", "60"];
     let flags = [&flags[..], &["--admin-token-file", secret]].concat();
@@ -268,16 +268,14 @@ fn a_server_talks_to_the_leader() {
 #[test]
 fn etcd_with_users_needs_the_right_password() {
     let mut cluster = Cluster::start(&["--auth", "sesame"]);
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("password");
-    std::fs::write(&file, "sesame\n").unwrap();
-    let path = file.to_str().unwrap();
+    let password = secret();
+    let path = password.path().to_str().unwrap();
     let daemon = start(&cluster.store(), &["--etcd-user", "root", "--etcd-password-file", path]);
     daemon.talk().take("k", "0");
     assert!(!cluster.control("get --prefix --keys-only test").is_empty());
     let mut stranger = program();
     stranger.args(["--port", "0"]).envs(cluster.store().environment);
-    std::fs::write(&file, "simsalabim").unwrap();
+    std::fs::write(path, "simsalabim").unwrap();
     stranger.args(["--etcd-user", "root", "--etcd-password-file", path]);
     stranger.arg("--store=etcd").env_remove("DFLOCKD_STORE");
     let stranger = Daemon::run(&mut stranger);
@@ -294,8 +292,7 @@ fn with_users_a_silent_member_does_not_end_the_session() {
     let members: Vec<String> = cluster.endpoints.split(',').map(str::to_owned).collect();
     let follower = &members[usize::from(cluster.leader()) % members.len()];
     cluster.endpoints = format!("{follower},{}", silent.local_addr().unwrap());
-    let mut password = tempfile::NamedTempFile::new().unwrap();
-    password.write_all(b"sesame").unwrap();
+    let password = secret();
     let path = password.path().to_str().unwrap();
     let daemon = start(&cluster.store(), &["--etcd-user", "root", "--etcd-password-file", path]);
     let mut talker = daemon.talk();

@@ -4,7 +4,7 @@ use crate::site::Site;
 use rstest::rstest;
 use std::io::Write;
 use tempfile::NamedTempFile;
-use testbed::dflockd::until;
+use testbed::dflockd::{Daemon, in_shell};
 
 fn secret(text: &str) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -28,43 +28,6 @@ fn site() -> (Site, [NamedTempFile; 3]) {
 
 const ADMIN: &str = "Authorization: Bearer admin\r\n";
 
-#[test]
-fn an_administrator_takes_a_lock_away() {
-    let (site, _files) = site();
-    let mut holder = site.daemon.talk();
-    assert_eq!(holder.ask("auth", "_", "full"), "ok");
-    let token = holder.take("a/b", "0 600");
-    let mut waiter = site.daemon.talk();
-    assert_eq!(waiter.ask("auth", "_", "full"), "ok");
-    waiter.say(b"l\na/b\n600\n");
-    until("it waits", || holder.ask("stats", "_", "_").contains("\"waiters\":1"));
-    let answer = site.ask("POST", "/v1/admin/release?key=a%2Fb", ADMIN);
-    assert_eq!((answer.status, answer.text()), (200, "{\"released\":1}"));
-    assert!(waiter.line().starts_with("ok "));
-    assert_eq!(holder.ask("n", "a/b", &token), "error");
-    assert_eq!(site.ask("POST", "/v1/admin/release?key=nobody", ADMIN).status, 404);
-    site.daemon.logged("released by an administrator");
-}
-
-#[test]
-fn an_administrator_ends_a_connection() {
-    let (site, _files) = site();
-    let mut talkers = [site.daemon.talk(), site.daemon.talk()];
-    for talker in &mut talkers {
-        assert_eq!(talker.ask("auth", "_", "full"), "ok");
-    }
-    talkers[0].take("k", "0 600");
-    talkers[1].say(b"l\nk\n600\n");
-    // One that is idle, and one that waits.
-    let [mut holder, mut waiter] = talkers;
-    assert_eq!(site.ask("POST", "/v1/admin/kick?connection=1", ADMIN).text(), "{\"kicked\":true}");
-    assert!(holder.is_closed());
-    assert!(waiter.line().starts_with("ok "));
-    assert_eq!(site.ask("POST", "/v1/admin/kick?connection=2", ADMIN).status, 200);
-    assert!(waiter.is_closed());
-    assert_eq!(site.ask("POST", "/v1/admin/kick?connection=2", ADMIN).status, 404);
-}
-
 #[rstest]
 #[case("POST", "/v1/admin/release?key=k", "full", 401)]
 #[case("POST", "/v1/admin/release?key=k", "numbers", 401)]
@@ -75,6 +38,8 @@ fn an_administrator_ends_a_connection() {
 #[case("DELETE", "/v1/admin/kick?connection=1", "admin", 405)]
 #[case("POST", "/v1/admin/release", "admin", 400)]
 #[case("POST", "/v1/admin/kick?connection=x", "admin", 400)]
+#[case("POST", "/v1/admin/release?key=a%2Fb", "admin", 404)]
+#[case("POST", "/v1/admin/kick?connection=9", "admin", 404)]
 #[case("GET", "/metrics", "numbers", 200)]
 #[case("GET", "/metrics", "admin", 200)]
 #[case("GET", "/v1/stats", "numbers", 401)]
@@ -126,13 +91,8 @@ fn names_and_values_are_shown() {
 #[test]
 fn health_is_told_when_no_descriptor_is_left() {
     let port = crate::site::free_port();
-    let script = format!(
-        "ulimit -n 300; exec '{}' --port 0 --http-port {port}",
-        env!("CARGO_BIN_EXE_dflockd")
-    );
-    let mut command = std::process::Command::new("/bin/sh");
-    command.env_clear().args(["-c", &script]);
-    let daemon = testbed::dflockd::Daemon::run(&mut command);
+    let mut command = in_shell("ulimit -n 300; exec \"$0\" --port 0 --http-port \"$1\"");
+    let daemon = Daemon::run(command.arg(port.to_string()));
     daemon.logged("HTTP listening");
     let site = Site { daemon, http: ([127, 0, 0, 1], port).into() };
     let mut clients: Vec<_> = (0..400).map(|_| site.daemon.talk()).collect();

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
-use testbed::dflockd::{Daemon, program, until};
+use std::process::Stdio;
+use testbed::dflockd::{Daemon, in_shell, until};
 
 const JSON: &str = "application/json";
 
@@ -101,16 +101,6 @@ fn without_a_port_there_is_no_http() {
     assert!(!daemon.log().iter().any(|line| line.contains("HTTP")));
 }
 
-#[test]
-fn a_taken_http_port_ends_it_with_one() {
-    let taken = TcpListener::bind(("127.0.0.1", free_port())).unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let output = program().args(["--port", "0", "--http-port", &port]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains(&format!("listen 127.0.0.1:{port}: ")), "{stderr}");
-}
-
 #[rstest]
 #[case("::1", "[::1]:")]
 #[case("[::1]", "[::1]:")]
@@ -127,12 +117,10 @@ fn beside_a_socket_of_the_service_manager() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let port = free_port();
-    let script = format!(
-        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' --port 1 --http-port {port}",
-        env!("CARGO_BIN_EXE_dflockd")
-    );
-    let mut command = Command::new("/bin/sh");
-    command.env_clear().args(["-c", &script]).stdin(Stdio::from(OwnedFd::from(listener)));
+    let script = "exec 3<&0 </dev/null
+        LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" --port 1 --http-port \"$1\"";
+    let mut command = in_shell(script);
+    command.arg(port.to_string()).stdin(Stdio::from(OwnedFd::from(listener)));
     let daemon = Daemon::run(&mut command);
     assert_eq!(daemon.address, address);
     daemon.logged("msg=\"HTTP listening\"");
@@ -319,8 +307,7 @@ fn no_token_is_ever_shown() {
     let site = Site::start(&["--debug"]);
     let mut talker = site.daemon.talk();
     let mut tokens = vec![talker.take("lock", "0")];
-    let acquired = talker.ask("se", "pool", "2");
-    tokens.push(acquired.split(' ').nth(1).unwrap().to_owned());
+    tokens.push(talker.token("sl", "pool", "0 2"));
     for (path, ..) in PATHS {
         let answer = site.get(path);
         for token in &tokens {

@@ -17,33 +17,24 @@ fn expected(reply: &str, place: usize) -> bool {
     }
 }
 
+/// In two pieces, and in pieces of one byte.
 #[test]
 fn requests_may_be_cut_at_every_byte() {
     let daemon = Daemon::start(&["--max-locks", "10000"]);
-    for cut in 0..=REQUESTS.len() {
+    let in_two = (0..=REQUESTS.len()).map(|cut| [&REQUESTS[..cut], &REQUESTS[cut..]].to_vec());
+    for pieces in in_two.chain([REQUESTS.chunks(1).collect()]) {
         let mut talker = daemon.talk();
-        talker.say(&REQUESTS[..cut]);
-        // Something else is answered in between, so the server has seen the first part.
-        assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
-        talker.say(&REQUESTS[cut..]);
+        for piece in &pieces {
+            talker.say(piece);
+            // Something else is answered in between, so the server has seen this piece.
+            assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
+        }
         for place in 0..5 {
             let reply = talker.line();
-            assert!(expected(&reply, place), "cut {cut}, reply {place}: {reply:?}");
+            assert!(expected(&reply, place), "{pieces:?}, reply {place}: {reply:?}");
         }
         drop(talker);
         daemon.until_stats("\"connections\":1,\"locks\":[],\"semaphores\":[]");
-    }
-}
-
-#[test]
-fn requests_may_come_byte_by_byte() {
-    let daemon = Daemon::start(&[]);
-    let mut talker = daemon.talk();
-    for byte in REQUESTS {
-        talker.socket().get_ref().write_all(&[*byte]).unwrap();
-    }
-    for place in 0..5 {
-        assert!(expected(&talker.line(), place));
     }
 }
 
@@ -60,6 +51,7 @@ fn many_requests_may_come_at_once() {
     sender.join().unwrap().unwrap();
 }
 
+/// The answer to a longer one needs its end only, not the rest of the frame.
 #[rstest]
 #[case::command(0)]
 #[case::key(1)]
@@ -72,7 +64,8 @@ fn a_line_at_the_cap_is_served_and_one_over_it_ends_the_connection(#[case] place
         let mut lines = ["ping\n".to_owned(), "_\n".to_owned(), "_\n".to_owned()];
         lines[place] = "y".repeat(length) + end;
         let mut talker = daemon.talk();
-        talker.say(lines.concat().as_bytes());
+        let sent = if fits { &lines[..] } else { &lines[..=place] };
+        talker.say(sent.concat().as_bytes());
         let want = if fits && place > 0 { "ok" } else { "error" };
         assert_eq!(talker.line(), want, "{length}");
         if fits {
@@ -97,17 +90,6 @@ fn a_reply_comes_in_one_piece() {
     }
 }
 
-/// The answer needs the end of that line only, not the rest of the frame.
-#[test]
-fn a_long_command_line_is_answered_at_its_end() {
-    let daemon = Daemon::start(&[]);
-    let mut talker = daemon.talk();
-    talker.say(&[b'x'; 300]);
-    talker.say(b"\n");
-    assert_eq!(talker.line(), "error");
-    assert!(talker.is_closed());
-}
-
 /// What is drained is not kept.
 #[test]
 fn an_endless_line_needs_no_memory() {
@@ -125,14 +107,15 @@ fn an_endless_line_needs_no_memory() {
     assert_eq!(talker.line(), "error");
 }
 
+/// One inside a frame is logged, and no more answered than any other.
 #[rstest]
-#[case::between_frames(b"ping\n_\n_\n", 1)]
-#[case::inside_a_line(b"pi", 0)]
-#[case::between_lines(b"ping\n_\n", 0)]
-#[case::at_once(b"", 0)]
-#[case::while_draining(&[b'x'; 999], 0)]
-fn the_end_of_input_is_silent(#[case] bytes: &[u8], #[case] replies: usize) {
-    let daemon = Daemon::start(&[]);
+#[case::between_frames(b"ping\n_\n_\n", 1, "client")]
+#[case::inside_a_line(b"pi", 0, "code=11")]
+#[case::between_lines(b"ping\n_\n", 0, "code=11")]
+#[case::at_once(b"", 0, "client")]
+#[case::while_draining(&[b'x'; 999], 0, "client")]
+fn the_end_of_input_is_silent(#[case] bytes: &[u8], #[case] replies: usize, #[case] logged: &str) {
+    let daemon = Daemon::start(&["--debug"]);
     let mut talker = daemon.talk();
     talker.say(bytes);
     talker.half_close();
@@ -140,16 +123,7 @@ fn the_end_of_input_is_silent(#[case] bytes: &[u8], #[case] replies: usize) {
         assert_eq!(talker.line(), "ok");
     }
     assert_eq!(talker.line(), "");
-}
-
-#[test]
-fn an_end_of_input_inside_a_frame_is_logged_not_answered() {
-    let daemon = Daemon::start(&["--debug"]);
-    let mut talker = daemon.talk();
-    talker.say(b"ping\n");
-    talker.half_close();
-    assert_eq!(talker.line(), "");
-    daemon.logged("code=11");
+    daemon.logged(logged);
 }
 
 /// The deadline is per line, not per byte: a trickle is cut off.

@@ -4,30 +4,23 @@
 use rstest::rstest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use testbed::Lots;
 use testbed::dflockd::history::{Call, Entry, History, Mode};
-use testbed::dflockd::{Daemon, Talker};
+use testbed::dflockd::{Daemon, Talker, fence, token_of};
 
 const WORKERS: u64 = 20;
 const ROUNDS: u64 = 60;
 
-fn token_of(reply: &str) -> Option<(String, u64)> {
-    let token = reply.strip_prefix("ok ")?.split(' ').next()?.to_owned();
-    let fence = u64::from_str_radix(&token[..16], 16).unwrap();
-    Some((token, fence))
-}
-
 /// A worker's calls, per key.
 fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
     let mut histories = vec![History::default(); KEYS.len()];
-    let mut random = worker * 7919 + 17;
-    let mut old: Vec<Option<(String, u64)>> = vec![None; KEYS.len()];
+    let mut lots = Lots(worker);
+    let mut old: Vec<Option<String>> = vec![None; KEYS.len()];
     for _ in 0..ROUNDS {
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let place = usize::try_from(random >> 33).unwrap() % KEYS.len();
+        let place = lots.index(KEYS.len());
         let (key, limit) = KEYS[place];
-        let timeout = random >> 40 & 1;
-        let shares = key == SHARED && (random >> 41) % 4 > 0;
+        let timeout = lots.below(2);
+        let shares = key == SHARED && lots.below(4) > 0;
         let mode = if shares { Mode::Shared } else { Mode::Alone };
         let mut record = |from, call| {
             let to = clock.fetch_add(1, Ordering::SeqCst);
@@ -41,18 +34,18 @@ fn work(mut talker: Talker, worker: u64, clock: &AtomicU64) -> Vec<History> {
         match token_of(&reply) {
             None if timeout == 0 => record(from, Call::Failed(mode)),
             None => record(from, Call::GaveUp),
-            Some((token, fence)) => {
-                record(from, Call::Took(fence, mode));
+            Some(token) => {
+                record(from, Call::Took(fence(token), mode));
                 let from = clock.fetch_add(1, Ordering::SeqCst);
-                assert_eq!(talker.ask("sr", key, &token), "ok");
-                record(from, Call::Released(fence));
-                old[place] = Some((token, fence));
+                assert_eq!(talker.ask("sr", key, token), "ok");
+                record(from, Call::Released(fence(token)));
+                old[place] = Some(token.to_owned());
             }
         }
-        if let Some((token, fence)) = &old[place] {
+        if let Some(token) = &old[place] {
             let from = clock.fetch_add(1, Ordering::SeqCst);
             assert_eq!(talker.ask("sr", key, token), "error");
-            record(from, Call::Refused(*fence));
+            record(from, Call::Refused(fence(token)));
         }
     }
     histories

@@ -5,9 +5,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 use std::time::Duration;
-use testbed::dflockd::{Daemon, Talker, is_on_etcd, until};
+use testbed::dflockd::{Daemon, Talker, fence, in_shell, is_on_etcd, token_of, until};
 
 /// The test's own descriptors, for tests with thousands of clients.
 pub(crate) fn need_files(count: u64) {
@@ -75,10 +74,9 @@ fn ten_thousand_wait_for_one_key_in_order() {
     for mut stream in waiters {
         let mut reply = [0; 39];
         stream.read_exact(&mut reply).unwrap();
-        let text = std::str::from_utf8(&reply).unwrap();
-        let fence = u64::from_str_radix(&text[3..19], 16).unwrap();
-        assert!(fence > last, "out of order");
-        last = fence;
+        let next = fence(token_of(std::str::from_utf8(&reply).unwrap()).unwrap());
+        assert!(next > last, "out of order");
+        last = next;
         // Leaving hands it to the next.
     }
     daemon.until_stats("\"locks\":[],");
@@ -133,8 +131,7 @@ fn the_end_is_seen_behind_many_pipelined_requests(#[values(true, false)] leaves:
 
 #[test]
 fn without_descriptors_it_waits_instead_of_spinning() {
-    let shell = format!("ulimit -n 32; exec '{}' --port 0", env!("CARGO_BIN_EXE_dflockd"));
-    let daemon = Daemon::run(program_in_shell(&shell).stdin(Stdio::null()));
+    let daemon = Daemon::run(&mut in_shell("ulimit -n 32; exec \"$0\" --port 0"));
     let mut clients: Vec<Talker> = (0..60).map(|_| daemon.talk()).collect();
     daemon.logged("no descriptors left");
     let before = daemon.cpu_ticks();
@@ -145,13 +142,6 @@ fn without_descriptors_it_waits_instead_of_spinning() {
     let mut outside = clients.pop().unwrap();
     drop(clients);
     assert_eq!(outside.ask("ping", "_", "_"), "ok");
-}
-
-/// The program with what the shell arranges for it, and no setting of the user that runs the tests.
-fn program_in_shell(script: &str) -> Command {
-    let mut command = Command::new("/bin/sh");
-    command.env_clear().args(["-c", script]);
-    command
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Clients that watch a key over one server, whose holder is connected to another one.
 
-use crate::watch::{Watch, fence};
+use crate::watch::Watch;
 use nix::sys::signal::Signal;
 use testbed::dflockd::etcd::shared;
-use testbed::dflockd::{Daemon, Store, program_on};
+use testbed::dflockd::{Daemon, Store, fence, program_on};
 
 fn daemon(store: &Store) -> Daemon {
     Daemon::run(program_on(store).args(["--port", "0"]))

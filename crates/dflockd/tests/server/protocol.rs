@@ -3,7 +3,7 @@
 use crate::transcript::play;
 use rstest::rstest;
 use std::time::{Duration, Instant};
-use testbed::dflockd::{Daemon, until};
+use testbed::dflockd::{Daemon, fence, until};
 
 #[rstest]
 // --- the first document, command by command
@@ -255,9 +255,10 @@ fn codes_are_in_the_log(#[case] code: u8, #[case] frame: &str) {
 fn idle_time_begins_with_the_release() {
     let daemon = Daemon::start(&[]);
     let mut talker = daemon.talk();
-    let (lock, slot) = (talker.take("k", "0"), talker.ask("sl", "p", "0 2"));
-    let slot = slot.split(' ').nth(1).expect("a slot");
-    assert_eq!((talker.ask("r", "k", &lock), talker.ask("sr", "p", slot)).1, "ok");
+    for (take, key, arg) in [("l", "k", "0"), ("sl", "p", "0 2")] {
+        let token = talker.token(take, key, arg);
+        assert_eq!(talker.ask("r", key, &token), "ok");
+    }
     let begun = Instant::now();
     until("a second goes by", || begun.elapsed() > Duration::from_millis(1100));
     let stats = daemon.stats();
@@ -278,9 +279,8 @@ fn fences_grow() {
         for key in ["k", "m", "k", "n"] {
             let token = talker.take(key, "0");
             assert_eq!(talker.ask("r", key, &token), "ok");
-            let fence = u64::from_str_radix(&token[..16], 16).unwrap();
-            assert!(fence > last, "{fence} after {last}");
-            last = fence;
+            assert!(fence(&token) > last, "{token} after {last}");
+            last = fence(&token);
         }
     }
 }

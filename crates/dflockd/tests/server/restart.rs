@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testbed::dflockd::free_port;
-use testbed::dflockd::{Daemon, Talker, program, until};
+use testbed::dflockd::{Daemon, Talker, in_shell, program, token_of, until};
 
 /// What a client knows of its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +33,8 @@ fn start(state: &Path, more: &[&str]) -> Daemon {
 /// Takes, renews and releases until the server is gone; says what is known of each token.
 fn worker(mut talker: Talker, name: &str, done: &AtomicUsize) -> Story {
     let mut ask = |command: &str, key: &str, arg: &str| {
-        let is_sent = talker.try_say(format!("{command}\n{key}\n{arg}\n").as_bytes());
-        let line = if is_sent { talker.line() } else { String::new() };
         done.fetch_add(1, Ordering::Relaxed);
-        (!line.is_empty()).then_some(line)
+        talker.try_ask(command, key, arg)
     };
     let mut story = Story::new();
     for round in 0.. {
@@ -54,8 +52,7 @@ fn worker(mut talker: Talker, name: &str, done: &AtomicUsize) -> Story {
             continue;
         }
         let Some(reply) = ask("l", &key, "0 3600") else { break };
-        let token = reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply);
-        story.insert(key, (token.to_owned(), Known::Held));
+        story.insert(key, (token_of(&reply).expect(&reply).to_owned(), Known::Held));
     }
     story
 }
@@ -120,16 +117,15 @@ fn a_lease_ends_when_it_would_have() {
     let state = TempDir::new().unwrap();
     let mut daemon = start(state.path(), &[]);
     let token = daemon.talk().take("k", "0 9");
-    let pool = daemon.talk().ask("sl", "pool", "0 2 600");
-    let token_of = |reply: String| reply.split(' ').nth(1).expect(&reply).to_owned();
-    let mut readers = [(); 2].map(|()| token_of(daemon.talk().ask("rl", "read", "0 600"))).to_vec();
+    let pool = daemon.talk().token("sl", "pool", "0 2 600");
+    let mut readers = [(); 2].map(|()| daemon.talk().token("rl", "read", "0 600")).to_vec();
     daemon.signal(Signal::SIGKILL);
     daemon.ended();
     let daemon = start(state.path(), &[]);
     daemon.logged("holds=4");
     let mut rival = daemon.talk();
     assert_eq!(rival.ask("l", "k", "0"), "timeout");
-    readers.push(token_of(rival.ask("rl", "read", "0")));
+    readers.push(rival.token("rl", "read", "0"));
     for token in readers {
         assert_eq!(rival.ask("l", "read", "0"), "timeout");
         assert_eq!(rival.ask("r", "read", &token), "ok");
@@ -138,8 +134,7 @@ fn a_lease_ends_when_it_would_have() {
     assert_eq!(rival.ask("sl", "pool", "0 3"), "error_limit_mismatch");
     assert!(rival.ask("sl", "pool", "0 2").starts_with("ok "));
     assert_eq!(rival.ask("sl", "pool", "0 2"), "timeout");
-    let pool = pool.split(' ').nth(1).unwrap();
-    assert_eq!(rival.ask("sr", "pool", pool), "ok");
+    assert_eq!(rival.ask("sr", "pool", &pool), "ok");
     // In its turn, after the lease and not before.
     assert!(rival.ask("l", "k", "40").starts_with("ok "));
     assert_eq!(rival.ask("n", "k", &token), "error");
@@ -179,10 +174,8 @@ fn one_server_at_a_time() {
 #[test]
 fn a_limit_on_the_size_of_files_is_a_refusal() {
     let state = TempDir::new().unwrap();
-    let server = program();
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -f 0; exec \"$@\"", "sh"]).arg(server.get_program());
-    let output = limited.args(["--port", "0", "--state-dir"]).arg(state.path()).output().unwrap();
+    let mut limited = in_shell("ulimit -f 0; exec \"$0\" --port 0 --state-dir \"$1\"");
+    let output = limited.arg(state.path()).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("File too large"), "{stderr}");

@@ -4,7 +4,8 @@ use crate::transcript::play;
 use rstest::rstest;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use testbed::dflockd::Daemon;
+use testbed::Lots;
+use testbed::dflockd::{Daemon, fence};
 
 #[rstest]
 #[case::all_or_none(
@@ -82,20 +83,14 @@ const SIGHTINGS: usize = 10;
 pub(crate) fn race(fronts: &[Daemon]) {
     let inside = KEYS.map(|_| AtomicUsize::new(0));
     let (over, sightings) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let fence = |token: &str| u64::from_str_radix(&token[..16], 16).unwrap();
     let work = |client: usize| {
         let mut talker = fronts[client % fronts.len()].talk();
-        let (mut granted, mut random, mut together) =
-            (HashSet::new(), client as u64 * 7919 + 17, 0);
+        let (mut granted, mut together, mut lots) = (HashSet::new(), 0, Lots(client as u64));
         // Longer where those who watch have seen little.
         let little = || sightings.load(Ordering::Relaxed) < SIGHTINGS;
         while together < ROUNDS || little() && together < 100 * ROUNDS {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let first = usize::try_from(random >> 33).unwrap() % KEYS.len();
-            let many = 1 + usize::try_from(random >> 40).unwrap() % 3;
-            let places: Vec<usize> = (0..many).map(|more| (first + more) % KEYS.len()).collect();
+            let (first, many) = (lots.index(KEYS.len()), 1 + lots.index(3));
+            let places: Vec<usize> = (first..first + many).map(|it| it % KEYS.len()).collect();
             let keys: Vec<&str> = places.iter().map(|place| KEYS[*place]).collect();
             let reply = match many {
                 1 => talker.ask("l", keys[0], "1 30"),
@@ -108,12 +103,8 @@ pub(crate) fn race(fronts: &[Daemon]) {
                 reply.strip_prefix("ok ").expect(&reply).split(' ').step_by(2).collect();
             assert_eq!(tokens.len(), many, "{reply}");
             for (place, token) in places.iter().zip(&tokens) {
-                assert_eq!(
-                    inside[*place].fetch_add(1, Ordering::SeqCst),
-                    0,
-                    "{} has two",
-                    KEYS[*place]
-                );
+                let others = inside[*place].fetch_add(1, Ordering::SeqCst);
+                assert_eq!(others, 0, "{} has two", KEYS[*place]);
                 granted.insert((*place, fence(token)));
             }
             for (place, token) in places.iter().zip(tokens) {

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Output, Stdio};
-use testbed::dflockd::{Daemon, PATIENCE, program, until};
+use std::process::{Output, Stdio};
+use testbed::dflockd::{Daemon, PATIENCE, in_shell, program, until};
 
 fn output(arguments: &[&str]) -> Output {
     program().args(arguments).output().unwrap()
@@ -153,11 +153,16 @@ fn a_server_for_other_machines_warns_without_a_secret(
     assert_eq!(daemon.log().iter().filter(|line| line.contains(TEXT)).count(), lines);
 }
 
-#[test]
-fn a_taken_port_ends_it_with_one() {
-    let daemon = Daemon::start(&[]);
-    let output = output(&["--port", &daemon.address.port().to_string()]);
+#[rstest]
+#[case::of_locks(&["--port"])]
+#[case::of_http(&["--port", "0", "--http-port"])]
+fn a_taken_port_ends_it_with_one(#[case] options: &[&str]) {
+    let taken = testbed::dflockd::listen_on_free_port("127.0.0.1");
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = output(&[options, &[&port]].concat());
     assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(&format!("listen 127.0.0.1:{port}: ")), "{stderr}");
 }
 
 /// The manual page and the table of options say the same.
@@ -287,12 +292,8 @@ fn a_left_over_unix_socket_is_replaced_and_nothing_else() {
 
 /// As systemd does it: the socket is descriptor 3, and two variables say so.
 fn passed(socket: OwnedFd) -> Daemon {
-    let script = format!(
-        "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' --port 1",
-        env!("CARGO_BIN_EXE_dflockd")
-    );
-    let mut command = Command::new("/bin/sh");
-    Daemon::run(command.env_clear().args(["-c", &script]).stdin(Stdio::from(socket)))
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" --port 1";
+    Daemon::run(in_shell(script).stdin(Stdio::from(socket)))
 }
 
 #[test]
@@ -307,9 +308,7 @@ fn a_passed_unix_socket_is_used_instead_of_the_address() {
 /// The soft limit of open files is for programs that use select(2).
 #[test]
 fn the_soft_limit_of_descriptors_is_raised() {
-    let script = format!("ulimit -Sn 50; exec '{}' --port 0", env!("CARGO_BIN_EXE_dflockd"));
-    let mut command = Command::new("/bin/sh");
-    let daemon = Daemon::run(command.env_clear().args(["-c", &script]).stdin(Stdio::null()));
+    let daemon = Daemon::run(&mut in_shell("ulimit -Sn 50; exec \"$0\" --port 0"));
     let mut clients: Vec<_> = (0..80).map(|_| daemon.talk()).collect();
     until("all are served", || clients.iter_mut().all(|c| c.ask("ping", "_", "_") == "ok"));
 }

@@ -2,7 +2,7 @@
 
 use crate::transcript::play;
 use rstest::rstest;
-use testbed::dflockd::{Daemon, Talker, until};
+use testbed::dflockd::{Daemon, Talker, fence, token_of, until};
 
 /// Longer than any test.
 const LONG: &str = "60";
@@ -65,10 +65,6 @@ impl Watch for Talker {
     }
 }
 
-pub(crate) fn fence(token: &str) -> u64 {
-    u64::from_str_radix(&token[..16], 16).unwrap()
-}
-
 fn release(talker: &mut Talker, key: &str, token: &str) {
     assert_eq!(talker.ask("r", key, token), "ok");
 }
@@ -99,7 +95,7 @@ fn a_watcher_sees_each_leader_with_its_name_and_value() {
         watcher.watch(&format!("{LONG} {}", seen.tag));
         seen = watcher.seen();
     }
-    let second = second.split(' ').nth(1).unwrap();
+    let second = token_of(&second).unwrap();
     assert_eq!(seen.held, Some((fence(second), 1, "-".to_owned(), "10.0.0.2:8080".to_owned())));
     watcher.watch(&format!("{LONG} {}", seen.tag));
     drop(two);
@@ -158,9 +154,7 @@ fn watchers_of_a_shared_lock_see_its_latest_reader() {
     let (mut watcher, mut one, mut two) = (daemon.talk(), daemon.talk(), daemon.talk());
     one.value("one");
     two.value("two");
-    let token = |line: String| line.split(' ').nth(1).unwrap().to_owned();
-    let first = token(one.ask("rl", "k", "0"));
-    let second = token(two.ask("rl", "k", "0"));
+    let (first, second) = (one.token("rl", "k", "0"), two.token("rl", "k", "0"));
     let told = |talker: &mut Talker| talker.look("k").held.map(|(f, n, _, v)| (f, n, v));
     // What another connection did comes to a watcher soon.
     until("two readers", || told(&mut watcher) == Some((fence(&second), 2, "two".to_owned())));

@@ -62,6 +62,14 @@ pub fn program_on(store: &Store) -> Command {
     command
 }
 
+/// A shell script that becomes the program, its `$0`, without any setting of the user that runs the tests.
+pub fn in_shell(script: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.env_clear().args(["-c", script]).arg(crate::program("dflockd", "dflockd", &[]));
+    command.stdin(Stdio::null());
+    command
+}
+
 /// A server in memory from this program, with room for every benchmark, and with these variables in its environment.
 pub fn roomy(program: &str, settings: &[(&str, &str)]) -> Daemon {
     let mut command = Command::new(program);
@@ -262,7 +270,15 @@ pub struct Talker {
 impl Talker {
     /// A client of the server at this address.
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("connect");
+        Self::over(TcpStream::connect(address).expect("connect"))
+    }
+
+    /// A client of a server that may be gone.
+    pub fn try_connect(address: SocketAddr) -> Option<Self> {
+        TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok().map(Self::over)
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -297,10 +313,23 @@ impl Talker {
         self.line()
     }
 
+    /// The same of a server that may be gone: nothing if no whole answer comes.
+    pub fn try_ask(&mut self, command: &str, key: &str, arg: &str) -> Option<String> {
+        let mut line = String::new();
+        let is_sent = self.try_say(format!("{command}\n{key}\n{arg}\n").as_bytes());
+        is_sent.then(|| self.stream.read_line(&mut line))?.ok()?;
+        line.strip_suffix('\n').map(str::to_owned)
+    }
+
+    /// The token that is granted to a request.
+    pub fn token(&mut self, command: &str, key: &str, arg: &str) -> String {
+        let reply = self.ask(command, key, arg);
+        token_of(&reply).expect(&reply).to_owned()
+    }
+
     /// Acquires at once and returns the token.
     pub fn take(&mut self, key: &str, arg: &str) -> String {
-        let reply = self.ask("l", key, arg);
-        reply.strip_prefix("ok ").and_then(|r| r.split(' ').next()).expect(&reply).to_owned()
+        self.token("l", key, arg)
     }
 
     /// Acquires these keys with a lease of so many seconds.
@@ -336,6 +365,16 @@ impl Talker {
     pub const fn socket(&self) -> &BufReader<TcpStream> {
         &self.stream
     }
+}
+
+/// The token of a reply that grants something.
+pub fn token_of(reply: &str) -> Option<&str> {
+    reply.strip_prefix("ok ")?.split(' ').next()
+}
+
+/// The number of the grant, which is the first half of its token.
+pub fn fence(token: &str) -> u64 {
+    u64::from_str_radix(&token[..16], 16).expect("a token")
 }
 
 /// Head and body of the answer to an HTTP request. The lines are given without the blank line at the end.
