@@ -23,7 +23,7 @@ pub(super) async fn force_release(
     let door = Door { admin: &wish.admin, reach, client, form };
     let mut outcome = Err(Failure::Client(ClientError::NoServer));
     for server in client.servers_of(&key) {
-        outcome = door.post(server, &path, "nobody holds it").await;
+        outcome = door.post(server, &path, ["not_held", "nobody holds it"]).await;
         if !matches!(outcome, Err(Failure::Client(ClientError::Connect { .. }))) {
             break;
         }
@@ -46,7 +46,7 @@ pub(super) async fn kick(
     };
     let path = format!("/v1/admin/kick?connection={}", wish.connection);
     let door = Door { admin: &wish.admin, reach, client, form };
-    door.post(server, &path, "there is no such connection").await?;
+    door.post(server, &path, ["not_found", "there is no such connection"]).await?;
     let connection = wish.connection;
     answer(form, || format!("ended: connection {connection}\n"), || json!({ "kicked": true }))
 }
@@ -60,12 +60,13 @@ struct Door<'a> {
 }
 
 impl Door<'_> {
-    /// `nothing` says what 404 means. If no answer comes soon, the user is told.
+    /// A 404 with this `word` means `nothing`; another HTTP server says 404 as well. If no answer comes soon, the user is
+    /// told.
     async fn post(
         &self,
         server: &ServerAddress,
         path: &str,
-        nothing: &'static str,
+        [word, nothing]: [&'static str; 2],
     ) -> Result<Value, Failure> {
         let ServerAddress::Tcp { host, .. } = server else {
             return Err(Failure::Usage("HTTP needs a host and port, not a Unix socket".to_owned()));
@@ -83,9 +84,7 @@ impl Door<'_> {
             200 => Ok(serde_json::from_str(&body).unwrap_or(Value::Null)),
             401 => Err(ClientError::Refused(Refusal::Auth).into()),
             403 => Err(Failure::Settings("the server has no --admin-token-file".to_owned())),
-            404 if body.contains("not_held") || path.contains("kick") => {
-                Err(Failure::Nothing(nothing))
-            }
+            404 if body.contains(word) => Err(Failure::Nothing(nothing)),
             _ => Err(ClientError::strange(&format!("status {status} {body}")).into()),
         }
     }

@@ -539,6 +539,26 @@ fn only_administrators_take_locks_away_and_end_connections() {
     assert!(end.code == 76 || end.code == 69, "{end:?}");
 }
 
+/// Another HTTP server on that port knows nothing of locks, whatever their names.
+#[rstest]
+#[case(&["force-release", "k"])]
+#[case(&["force-release", "kickoff"])]
+#[case(&["kick", "1"])]
+fn an_answer_of_another_http_server_is_none(#[case] words: &[&str]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = BufReader::new(stream.try_clone().unwrap()).lines();
+        while !request.next().unwrap().unwrap().is_empty() {}
+        stream.write_all(b"HTTP/1.1 404 Not Found\r\n\r\nthere is no such page\n").unwrap();
+    });
+    let mut command = bare(&[words, &["--http-port", &port]].concat());
+    let end = run(command.env("DFLOCK_ADMIN_TOKEN", "open sesame"));
+    assert_eq!((end.code, &*end.out), (76, ""), "{end:?}");
+    server.join().unwrap();
+}
+
 /// Who holds it, also where no terminal is: in logs, in mails of cron, and for programs.
 #[test]
 fn a_user_without_the_lock_learns_who_holds_it() {
