@@ -4,9 +4,8 @@
 //! future, the connection ends.
 
 use super::address::ServerAddress;
-use super::dialogue::{self, Abilities, Grace, Grant, Place};
+use super::dialogue::{self, Abilities, Grace, Grant, Place, Sight};
 use super::error::ClientError;
-use super::observer::Sight;
 use super::settings::Settings;
 use super::terms::{Key, Kind, Token, seconds, seconds_of_lease, seconds_to_wait};
 use super::transport::{self, Stream};
@@ -216,7 +215,7 @@ impl Connection {
     ) -> Result<Sight, ClientError> {
         let timeout = seconds_to_wait(timeout)?;
         let ask = Ask::Watch { key: key.as_bytes(), timeout, last };
-        Sight::read(&self.exchange(&ask, seconds(timeout)).await?)
+        dialogue::sight(&self.exchange(&ask, seconds(timeout)).await?)
     }
 
     /// Learns what the server can do, once. Then it is also known that the other end answers.

@@ -2,7 +2,7 @@
 
 use super::error::{ClientError, Refusal};
 use super::terms::{Kind, MAX_LINE_BYTES, TermError, Token, seconds};
-use leases::wire::{self, Ask};
+use leases::wire::{self, Ask, Holder};
 use std::time::Duration;
 
 /// The first requests on every connection.
@@ -164,15 +164,25 @@ pub(super) fn stats(line: &str) -> Result<&str, ClientError> {
     wire::read_body(line).ok_or_else(|| refused(line))
 }
 
-pub(super) fn refused(line: &str) -> ClientError {
+/// An answer to `watch`: a tag, the same for the same state on every server, and the holder of a key that is not free.
+pub(super) type Sight = (String, Option<Holder>);
+
+/// Reads it.
+pub(super) fn sight(line: &str) -> Result<Sight, ClientError> {
+    let seen = wire::read_sight(line);
+    let (tag, holder) = seen.ok_or_else(|| refused(line).of_watching("watch"))?;
+    Ok((tag.to_owned(), holder))
+}
+
+fn refused(line: &str) -> ClientError {
     Refusal::from_word(line).map_or_else(|| ClientError::strange(line), ClientError::Refused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        Abilities, Ask, Grace, Place, done, grace, grant, grants, greeting, place, renewal, stats,
-        welcome,
+        Abilities, Ask, Grace, Holder, Place, done, grace, grant, grants, greeting, place, renewal,
+        sight, stats, welcome,
     };
     use crate::error::{ClientError, Refusal};
     use crate::terms::{MAX_LINE_BYTES, TermError};
@@ -321,5 +331,31 @@ mod tests {
         #[case] want: Option<Option<Grace>>,
     ) {
         assert_eq!(grace(line).ok(), want);
+    }
+
+    fn held(fence: u64, name: Option<&str>, value: Option<&str>) -> Option<Holder> {
+        let [name, value] = [name, value].map(|text| text.map(str::to_owned));
+        Some(Holder { fence, age: Duration::from_millis(1500), holders: 2, name, value })
+    }
+
+    #[rstest]
+    #[case("free 0123456789abcdef", None)]
+    #[case("held 01 7 1500 2 - -", held(7, None, None))]
+    #[case("held 01 7 1500 2 a%20b %2D", held(7, Some("a b"), Some("-")))]
+    #[case("held 01 7 1500 2 %C3%A9 [::1]:80", held(7, Some("\u{e9}"), Some("[::1]:80")))]
+    fn answers_are_parsed(#[case] line: &str, #[case] holder: Option<Holder>) {
+        assert_eq!(sight(line).unwrap().1, holder);
+    }
+
+    #[rstest]
+    #[case("error", "the server cannot be watched: it does not know the request `watch`")]
+    #[case("error_max_waiters", "too many are waiting for this key (error_max_waiters)")]
+    #[case("ok 1", "not a dflockd answer: ok 1")]
+    #[case("free", "not a dflockd answer: free")]
+    #[case("held 01 7 1500 2 -", "not a dflockd answer: held 01 7 1500 2 -")]
+    #[case("held 01 x 1500 2 - -", "not a dflockd answer: held 01 x 1500 2 - -")]
+    #[case("held 01 7 1500 2 - %2", "not a dflockd answer: held 01 7 1500 2 - %2")]
+    fn refusals_and_malformed_answers_are_errors(#[case] line: &str, #[case] words: &str) {
+        assert_eq!(sight(line).unwrap_err().to_string(), words);
     }
 }

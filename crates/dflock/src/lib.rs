@@ -28,7 +28,7 @@
 //!
 //! // Wait in line for at most 10 seconds; leases of 30 seconds, renewed in the background.
 //! let claim = client.lock("nightly-report")?.ttl(Duration::from_secs(30))?;
-//! if let Some(mut lease) = claim.acquire(Duration::from_secs(10)).await? {
+//! if let Some(lease) = claim.acquire(Duration::from_secs(10)).await? {
 //!     tokio::select! {
 //!         () = write_report(lease.fence()) => lease.release().await?,
 //!         loss = lease.lost() => eprintln!("stopped half-way: {loss}"),
@@ -78,7 +78,6 @@ mod dialogue;
 mod error;
 mod holds;
 mod lease;
-mod observer;
 mod patience;
 #[cfg(feature = "cli")]
 pub mod program;
@@ -97,7 +96,7 @@ pub use connection::{Connection, Stats};
 pub use dialogue::{Grace, Grant, Place};
 pub use error::{ClientError, Refusal};
 pub use lease::{Lease, Loss};
-pub use observer::Holder;
+pub use leases::wire::Holder;
 pub use settings::Settings;
 pub use shard::{Servers, shard};
 pub use terms::{Key, Kind, MAX_LINE_BYTES, MAX_TIME, TermError, Token};

@@ -1,15 +1,20 @@
 //! Watches a key: its holder, whenever that changes.
 
 use super::connection::Connection;
+use super::dialogue::{self, Sight};
 use super::error::ClientError;
-use super::observer::{Holder, Sight, period};
 use super::patience::Patience;
 use super::route::Route;
+use super::schedule::RENEWALS_PER_LEASE;
 use super::settings::Settings;
 use super::terms::{Key, MAX_TIME};
+use leases::wire::Holder;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// A watched server is asked again after this time at the latest, so that one that is gone is noticed.
+const MOST: Duration = Duration::from_secs(20);
 
 /// Watches a key, over whatever connections: services find their leader so. Begins with [`super::Client::watch`].
 ///
@@ -60,7 +65,7 @@ impl Watch {
             let error = match self.look().await {
                 Ok(sight) => {
                     self.patience = Some(Patience::to_return_until(Instant::now() + MAX_TIME));
-                    match sight.told_after(&mut self.last) {
+                    match news_after(&mut self.last, sight) {
                         Some(holder) => return Ok(holder),
                         None => continue,
                     }
@@ -92,6 +97,47 @@ impl Watch {
         }
         let left = self.due.saturating_duration_since(Instant::now());
         let line = connection.late_answer(left).await.ok_or(ClientError::Silent)?;
-        Sight::read(&line)
+        dialogue::sight(&line)
+    }
+}
+
+/// What is to be told, if it is another state than the last one seen.
+fn news_after(last: &mut Option<String>, (tag, holder): Sight) -> Option<Option<Holder>> {
+    let is_new = last.as_ref() != Some(&tag);
+    *last = Some(tag);
+    is_new.then_some(holder)
+}
+
+/// How long a server may wait for a change before it answers in any case.
+fn period(read_timeout: Duration) -> Duration {
+    (read_timeout / RENEWALS_PER_LEASE).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{dialogue, news_after, period};
+    use rstest::rstest;
+    use std::time::Duration;
+
+    #[test]
+    fn the_same_state_is_told_once() {
+        let mut last = None;
+        let mut sees = |line| {
+            news_after(&mut last, dialogue::sight(line).unwrap()).map(|holder| holder.is_some())
+        };
+        assert_eq!(sees("free 01"), Some(false));
+        assert_eq!(sees("free 01"), None);
+        assert_eq!(sees("held 02 7 1500 2 - -"), Some(true));
+        assert_eq!(sees("held 02 7 9500 2 - -"), None);
+        assert_eq!(sees("free 01"), Some(false));
+        assert_eq!(last.as_deref(), Some("01"));
+    }
+
+    #[rstest]
+    #[case(23_000, 7_666)]
+    #[case(600_000, 20_000)]
+    fn periods(#[case] read_timeout: u64, #[case] want: u64) {
+        let [read_timeout, want] = [read_timeout, want].map(Duration::from_millis);
+        assert_eq!(period(read_timeout).as_millis(), want.as_millis());
     }
 }

@@ -2,12 +2,12 @@
 
 use super::lease::{Lease, Leases};
 use super::runtime::wait;
+use crate::Holder;
 use crate::address::ServerAddress;
 use crate::claim::Progress;
 use crate::connection::Stats;
 use crate::dialogue::Grant;
 use crate::error::ClientError;
-use crate::observer::Holder;
 use crate::settings::Settings;
 use crate::terms::{Key, Kind, Token};
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Lines → the words of answers, for clients: the inverse of what `reply.rs` and `watch.rs` write. `None` is a line that
 //! is no such answer; it may be a refusal. Pure.
 
+use std::time::Duration;
+
 /// A grant: the token, and the seconds of its lease.
 pub type Granted<'a> = (&'a str, u32);
 
@@ -87,31 +89,31 @@ fn seconds(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| is_number)
 }
 
-/// A holder as `watch` shows it.
+/// The holder of a key, as `watch` shows it. Of several (readers, or a semaphore) the one that got it last.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Holder {
     /// The fence of its grant.
     pub fence: u64,
-    /// How long it has held the key.
-    pub age_ms: u64,
-    /// How many hold the key.
+    /// How long it had held the key when the server answered, as far as the server knew.
+    pub age: Duration,
+    /// How many hold the key: at least one.
     pub holders: u32,
-    /// What it calls itself.
+    /// What it calls itself, for people: the `name` in the settings of its client.
     pub name: Option<String>,
-    /// What it tells programs.
+    /// What it tells programs, such as its address: the `value` there.
     pub value: Option<String>,
 }
 
 /// The answer to `watch`: the tag of the state, and the holder.
 #[must_use]
-pub fn read_sight(line: &str) -> Option<(&str, Option<Seen>)> {
+pub fn read_sight(line: &str) -> Option<(&str, Option<Holder>)> {
     let words: Vec<&str> = line.split(' ').collect();
     match *words {
         ["free", tag] => Some((tag, None)),
         ["held", tag, fence, age_ms, holders, name, value] => {
-            let (fence, age_ms) = (fence.parse().ok()?, age_ms.parse().ok()?);
+            let (fence, age) = (fence.parse().ok()?, Duration::from_millis(age_ms.parse().ok()?));
             let (holders, name, value) = (holders.parse().ok()?, word(name)?, word(value)?);
-            Some((tag, Some(Seen { fence, age_ms, holders, name, value })))
+            Some((tag, Some(Holder { fence, age, holders, name, value })))
         }
         _ => None,
     }
@@ -176,7 +178,8 @@ mod tests {
         let (tag, seen) = read_sight(&written).unwrap();
         assert_eq!(tag, format!("{:016x}", tag_of(Some(&sight))));
         let (name, value) = (Some("a% b".to_owned()), Some("-".to_owned()));
-        assert_eq!(seen, Some(Seen { fence: 7, age_ms: 1999, holders: 2, name, value }));
+        let age = Duration::from_millis(1999);
+        assert_eq!(seen, Some(Holder { fence: 7, age, holders: 2, name, value }));
         assert_eq!(read_sight(&line(|out| push_sight(out, None))).unwrap().1, None);
     }
 

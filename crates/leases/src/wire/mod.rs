@@ -11,7 +11,7 @@ mod stats;
 mod watch;
 
 pub use answer::{
-    Granted, Seen, is_ok, read_body, read_grace, read_grants, read_hello, read_lost, read_place,
+    Granted, Holder, is_ok, read_body, read_grace, read_grants, read_hello, read_lost, read_place,
     read_renewal, read_sight,
 };
 pub use ask::{Ask, Kind};
