@@ -31,7 +31,7 @@ async fn stand_by(settings: Settings, key: &str) -> Result<(), Box<dyn Error>> {
             lease = claim.acquire_persistently(None, told) => lease?,
             _ = &mut told_to_end => return Ok(()),
         };
-        let Some(mut lease) = lease else { continue };
+        let Some(lease) = lease else { continue };
         tokio::select! {
             () = lead(lease.fence()) => {}
             loss = lease.lost() => eprintln!("leads no longer: {loss}"),

@@ -3,6 +3,7 @@
 //! Text in, value out. Never resolves a name and never opens a socket.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -81,58 +82,39 @@ impl FromStr for ServerAddress {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return unix_address(path);
+            return match path {
+                "" => Err(AddressError::Empty),
+                _ if path.contains('\0') => Err(AddressError::Character),
+                _ => Ok(Self::Unix(PathBuf::from(path))),
+            };
         }
         if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
             return Err(AddressError::Character);
         }
-        let (host, port) = split_host(text)?;
+        let (host, port) = match text.strip_prefix('[') {
+            Some(inside) => inside.split_once(']').ok_or(AddressError::Bracket)?,
+            None if text.contains(['[', ']']) => return Err(AddressError::Bracket),
+            None => match text.find(':').filter(|first| text.rfind(':') == Some(*first)) {
+                Some(colon) => text.split_at(colon),
+                // A bare IPv6 address has many colons and therefore no port.
+                None => (text, ""),
+            },
+        };
         if host.is_empty() {
             return Err(AddressError::Empty);
         }
-        let port = port.map_or(Ok(DEFAULT_PORT), parse_port)?;
+        let port = match port.strip_prefix(':') {
+            Some(port) => parse_port(port)?,
+            None if port.is_empty() => DEFAULT_PORT,
+            None => return Err(AddressError::Bracket),
+        };
         Ok(Self::Tcp { host: host.to_owned(), port })
     }
 }
 
-fn unix_address(path: &str) -> Result<ServerAddress, AddressError> {
-    if path.is_empty() {
-        return Err(AddressError::Empty);
-    }
-    if path.contains('\0') {
-        return Err(AddressError::Character);
-    }
-    Ok(ServerAddress::Unix(PathBuf::from(path)))
-}
-
-/// Host and optional port. A bare IPv6 address has many colons and therefore no port.
-fn split_host(text: &str) -> Result<(&str, Option<&str>), AddressError> {
-    if let Some(inside) = text.strip_prefix('[') {
-        let (host, rest) = inside.split_once(']').ok_or(AddressError::Bracket)?;
-        return match rest.strip_prefix(':') {
-            Some(port) => Ok((host, Some(port))),
-            None if rest.is_empty() => Ok((host, None)),
-            None => Err(AddressError::Bracket),
-        };
-    }
-    if text.contains('[') || text.contains(']') {
-        return Err(AddressError::Bracket);
-    }
-    match text.split_once(':') {
-        Some((_, rest)) if rest.contains(':') => Ok((text, None)),
-        Some((host, port)) => Ok((host, Some(port))),
-        None => Ok((text, None)),
-    }
-}
-
 fn parse_port(text: &str) -> Result<u16, AddressError> {
-    if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(AddressError::Port);
-    }
-    match text.parse() {
-        Ok(0) | Err(_) => Err(AddressError::Port),
-        Ok(port) => Ok(port),
-    }
+    let port = text.parse::<NonZeroU16>().ok().filter(|_| !text.starts_with('+'));
+    port.map(NonZeroU16::get).ok_or(AddressError::Port)
 }
 
 #[cfg(test)]

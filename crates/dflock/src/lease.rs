@@ -157,13 +157,10 @@ impl Lease {
     }
 
     /// Waits until the lease is lost; for ever, as long as it is not. May be dropped and called again.
-    pub async fn lost(&mut self) -> Loss {
-        loss_of(&mut self.state).await
-    }
-
-    /// The same for a holder that shares the lease with others.
-    pub(super) async fn loss_to_come(&self) -> Loss {
-        loss_of(&mut self.state.clone()).await
+    pub async fn lost(&self) -> Loss {
+        let mut state = self.state.clone();
+        let lost = state.wait_for(|state| matches!(state, State::Lost(_))).await;
+        lost.ok().and_then(|state| state.loss()).unwrap_or(Loss::Unreachable)
     }
 
     /// Asks the session to renew soon, unless it has renewed since `time`.
@@ -242,11 +239,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         drop(self.order_release());
     }
-}
-
-async fn loss_of(state: &mut watch::Receiver<State>) -> Loss {
-    let lost = state.wait_for(|state| matches!(state, State::Lost(_))).await;
-    lost.ok().and_then(|state| state.loss()).unwrap_or(Loss::Unreachable)
 }
 
 pub(super) fn one_of(leases: Option<Vec<Lease>>) -> Option<Lease> {

@@ -603,7 +603,7 @@ mod tests {
         play(async {
             let listener = listener().await;
             let client = client(&listener, Settings::default());
-            let (mut lease, mut peer) = first(&listener, &client, 1).await;
+            let (lease, mut peer) = first(&listener, &client, 1).await;
             let key = Key::new("b").unwrap();
             let wanted = vec![Wanted { key, kind: Kind::Lock, ttl: None }];
             let (outcome, taken) = oneshot::channel();
@@ -627,7 +627,7 @@ mod tests {
             let listener = listener().await;
             let settings = Settings { margin: Duration::from_millis(400), ..Settings::default() };
             let client = client(&listener, settings);
-            let (mut short, mut peer) = first(&listener, &client, 2).await;
+            let (short, mut peer) = first(&listener, &client, 2).await;
             let lock = client.lock("b").unwrap();
             let (long, request) = tokio::join!(lock.try_acquire(), async {
                 let request = peer.request().await;

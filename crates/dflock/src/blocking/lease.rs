@@ -30,7 +30,7 @@ impl Lease {
     /// Waits at most so long until the lease is lost; `None` if it is not lost by then.
     #[must_use]
     pub fn lost_within(&self, time: Duration) -> Option<Loss> {
-        wait(async { Ok(timeout(time, self.held.loss_to_come()).await.ok()) }).ok()?
+        wait(async { Ok(timeout(time, self.held.lost()).await.ok()) }).ok()?
     }
 
     /// Releases the hold, and closes the connection; if that has broken, releases over another one, for about

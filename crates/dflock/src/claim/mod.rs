@@ -7,7 +7,6 @@ pub use several::{Claims, Leases, Progress};
 
 use crate::address::ServerAddress;
 use crate::connection::Connection;
-use crate::dialogue::Grant;
 use crate::error::ClientError;
 use crate::lease::{Lease, Turn, answer, one_of};
 use crate::route::Route;
@@ -202,28 +201,6 @@ impl Claim {
         mut told: impl FnMut(&ClientError),
     ) -> Result<Option<Lease>, ClientError> {
         self.obtain(timeout.unwrap_or(MAX_TIME), Some(&mut told)).await
-    }
-
-    /// Takes it, waiting like [`Self::acquire_persistently`], and leaves it alone then: the caller must renew and release
-    /// it by its token. If the server would end it before the end of the lease because no connection holds it, it is
-    /// released at once.
-    ///
-    /// Dropping the future gives up, as for [`Self::acquire`].
-    ///
-    /// # Errors
-    /// [`ClientError::GivenUp`], a refusal, or a server that cannot be reached.
-    pub async fn acquire_detached(
-        &self,
-        timeout: Option<Duration>,
-        mut told: impl FnMut(&ClientError),
-    ) -> Result<Option<Grant>, ClientError> {
-        let told = |_: &Key, progress: Progress<'_>| {
-            if let Progress::Left(error) = progress {
-                told(error);
-            }
-        };
-        let grants = Claims::of([self.clone()])?.acquire_detached(timeout, told).await?;
-        Ok(grants.and_then(|mut grants| grants.pop()))
     }
 
     /// Waits in line for at most `timeout`. If the server goes away meanwhile, tells it, and joins the line again; or

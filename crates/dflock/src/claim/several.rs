@@ -28,7 +28,7 @@ use tokio::time::Instant;
 /// ```no_run
 /// # async fn example(client: dflock::Client) -> Result<(), dflock::ClientError> {
 /// let claims = dflock::Claims::of([client.lock("stock")?, client.shared("prices")?])?;
-/// if let Some(mut leases) = claims.acquire(std::time::Duration::from_secs(10)).await? {
+/// if let Some(leases) = claims.acquire(std::time::Duration::from_secs(10)).await? {
 ///     tokio::select! {
 ///         () = work() => leases.release().await?,
 ///         (key, loss) = leases.lost() => eprintln!("stopped half-way: {key}: {loss}"),
@@ -294,12 +294,6 @@ impl Claims {
     }
 }
 
-/// The loss of a lease, with its key.
-async fn loss_of(lease: &mut Lease) -> (Key, Loss) {
-    let loss = lease.lost().await;
-    (lease.key().clone(), loss)
-}
-
 /// Leases of several keys, each renewed in the background; see [`Lease`].
 ///
 /// Dropping them releases them.
@@ -346,9 +340,9 @@ impl Leases {
 
     /// Waits until one of the leases is lost, for ever if none is. The future may be dropped and the method called
     /// again.
-    pub async fn lost(&mut self) -> (Key, Loss) {
-        let mut losses: Vec<_> =
-            self.leases.iter_mut().map(|lease| Box::pin(loss_of(lease))).collect();
+    pub async fn lost(&self) -> (Key, Loss) {
+        let loss_of = async |lease: &Lease| (lease.key().clone(), lease.lost().await);
+        let mut losses: Vec<_> = self.leases.iter().map(|lease| Box::pin(loss_of(lease))).collect();
         poll_fn(|context| {
             let polls = losses.iter_mut().map(|loss| loss.as_mut().poll(context));
             polls.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)

@@ -69,7 +69,7 @@ fn row(key: &Key, grant: &Grant) -> Value {
 }
 
 /// Until standard input ends, somebody asks for an end, or a lease is lost.
-async fn hold(mut leases: Leases, keys: &Keys, form: Form) -> Result<(), Failure> {
+async fn hold(leases: Leases, keys: &Keys, form: Form) -> Result<(), Failure> {
     let mut endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
     let is_one = leases.as_slice().len() == 1;
     let granted: Vec<_> = leases.as_slice().iter().map(|it| (it.key(), &it.grant)).collect();

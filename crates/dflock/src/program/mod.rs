@@ -23,8 +23,8 @@ mod sys;
 mod wanted;
 mod watch;
 
-use crate::Client;
 use crate::terms::seconds;
+use crate::{Client, Settings};
 use args::{Arguments, Command};
 use clap::CommandFactory;
 use outcome::Failure;
@@ -83,19 +83,20 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
     let form = arguments.form();
     let Arguments { reach, command: wanted, .. } = arguments;
     let client = || -> Result<Client, Failure> { Ok(Client::new(reach::settings(&reach)?)?) };
+    let holder = |terms: &args::Terms, command: &str| -> Result<Settings, Failure> {
+        let name = terms.name.clone().unwrap_or_else(|| name::of_this_process(command));
+        let value = terms.value.clone();
+        Ok(Settings { name: Some(name), value, ..reach::settings(&reach)? })
+    };
     match wanted {
         Command::Run(run) => {
-            let mut settings = reach::settings(&reach)?;
+            let mut settings = holder(&run.terms, &name::of_command(&run.command))?;
             settings.margin = run::margin(&run);
             settings.reclaim = run.reclaim.map(seconds);
-            settings.name = Some(named(&run.terms, &name::of_command(&run.command)));
-            settings.value.clone_from(&run.terms.value);
             return run::run(&run, Client::new(settings)?, form).await;
         }
         Command::Acquire(acquire) => {
-            let mut settings = reach::settings(&reach)?;
-            settings.name = Some(named(&acquire.terms, "dflock acquire"));
-            settings.value.clone_from(&acquire.terms.value);
+            let settings = holder(&acquire.terms, "dflock acquire")?;
             return ask::acquire(&acquire, &Client::new(settings)?, form).await;
         }
         Command::Release(held) => ask::release(&held, &client()?, form).await?,
@@ -112,10 +113,6 @@ async fn converse(arguments: Arguments) -> Result<u8, Failure> {
         Command::Completions { shell } => print(&wrapcmd::completions(shell, &command()))?,
     }
     Ok(0)
-}
-
-fn named(terms: &args::Terms, command: &str) -> String {
-    terms.name.clone().unwrap_or_else(|| name::of_this_process(command))
 }
 
 /// Prints an answer in the form that was asked for.

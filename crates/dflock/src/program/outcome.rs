@@ -77,7 +77,9 @@ impl Failure {
 fn of_client(error: &ClientError) -> (u8, &'static str) {
     match error {
         ClientError::Refused(Refusal::Error) => (1, "not_held"),
-        ClientError::Refused(refusal) => (of_refusal(*refusal), refusal.word()),
+        ClientError::Refused(Refusal::LimitMismatch) => (64, Refusal::LimitMismatch.word()),
+        ClientError::Refused(Refusal::Auth) => (77, Refusal::Auth.word()),
+        ClientError::Refused(refusal) => (69, refusal.word()),
         ClientError::Term(_) | ClientError::NoServer => (64, "usage"),
         ClientError::Connect { .. } | ClientError::Broken(_) | ClientError::Silent => {
             (69, "unreachable")
@@ -87,20 +89,6 @@ fn of_client(error: &ClientError) -> (u8, &'static str) {
         ClientError::NotWatched(_) => (76, "not_watched"),
         ClientError::Tls(_) => (78, "settings"),
         ClientError::GivenUp { .. } => (78, "released_on_disconnect"),
-    }
-}
-
-fn of_refusal(refusal: Refusal) -> u8 {
-    match refusal {
-        Refusal::Error => 1,
-        Refusal::LimitMismatch => 64,
-        Refusal::Auth => 77,
-        Refusal::MaxLocks
-        | Refusal::MaxWaiters
-        | Refusal::NotEnqueued
-        | Refusal::AlreadyEnqueued
-        | Refusal::LeaseExpired
-        | Refusal::Draining => 69,
     }
 }
 

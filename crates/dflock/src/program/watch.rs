@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use std::io::{self, ErrorKind};
 use std::pin::pin;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 use wrapcmd::Form;
 
 pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result<u8, Failure> {
@@ -63,9 +63,7 @@ fn line(key: &str, holder: Option<&Holder>, now: SystemTime) -> String {
 
 /// RFC 3339, in UTC, to the second.
 fn date(time: SystemTime) -> Option<String> {
-    let seconds = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
-    let time = Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?;
-    Some(format!("{time:.0}"))
+    Timestamp::try_from(time).ok().map(|time| format!("{time:.0}"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use testbed::dflockd::{Daemon, Talker, is_on_etcd, until};
 fn a_holder_that_blocks_the_runtime_loses_its_lease() {
     let daemon = Daemon::start(&[]);
     turn(async {
-        let mut lease = client(&daemon)
+        let lease = client(&daemon)
             .lock("k")
             .unwrap()
             .ttl(seconds(1))

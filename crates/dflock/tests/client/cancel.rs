@@ -208,7 +208,7 @@ fn a_cancelled_release_of_a_lease_leaves_nothing() {
     on_both(async |daemon, lock| {
         let release = |step| async move { polled(step, held(lock).await.release()).await };
         at_each_step(daemon, lock, release).await.unwrap();
-        let mut lease = held(lock).await;
+        let lease = held(lock).await;
         for _ in 0..3 {
             assert_eq!(polled(1, lease.lost()).await, None);
         }
@@ -304,7 +304,7 @@ fn a_loss_is_told_after_an_earlier_wait_for_it_was_cancelled() {
     let daemon = Daemon::start(&[]);
     turn(async {
         let lock = client(&daemon).lock("k").unwrap().ttl(seconds(9)).unwrap();
-        let mut lease = held(&lock).await;
+        let lease = held(&lock).await;
         assert_eq!(polled(1, lease.lost()).await, None);
         lock.release(lease.token()).await.unwrap();
         assert_eq!(polled(MOST_STEPS, lease.lost()).await, Some(Loss::NotHeld));

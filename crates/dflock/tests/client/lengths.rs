@@ -7,7 +7,7 @@
 use crate::library::seconds;
 use crate::program::{Restarting, fault_runs};
 use crate::proxy::{Proxy, Side};
-use dflock::{Claim, Client, ClientError, Grant, Lease, Loss, Servers, Settings};
+use dflock::{Claim, Claims, Client, ClientError, Grant, Lease, Loss, Servers, Settings};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::BTreeMap;
@@ -98,8 +98,10 @@ impl Scene {
             }
             5 => {
                 self.taken += 1;
-                let left = lock.acquire_detached(Some(seconds(5)), |_| {});
+                let one = Claims::of([lock.clone()]).expect("a key");
+                let left = one.acquire_detached(Some(seconds(5)), |_, _| {});
                 let left = timeout(LIMIT, left).await.expect("it ends");
+                let left = left.map(|grants| grants.and_then(|mut grants| grants.pop()));
                 self.told.push(format!("took {key} for {length} s, and left it: {left:?}"));
                 if let Ok(Some(grant)) = left {
                     self.left.push((lock, grant));

@@ -160,7 +160,7 @@ fn a_loss_is_told() {
     turn(async {
         let client = client(&daemon);
         let lock = client.lock("k").unwrap().ttl(seconds(9)).unwrap();
-        let mut lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
+        let lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
         assert_eq!(lock.renew(lease.token()).await.unwrap(), seconds(9));
         lock.release(lease.token()).await.unwrap();
         assert_eq!(lease.lost().await, Loss::NotHeld);

@@ -5,7 +5,7 @@ use crate::library::{KEEPS, blocking, client, seconds, settings, turn, until_sta
 use crate::loss::{dawdling, owner};
 use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
 use crate::proxy::{Proxy, Side};
-use dflock::{Claims, Client, ClientError, Entry, Key, Loss, Refusal, TermError};
+use dflock::{Claim, Claims, Client, ClientError, Entry, Grant, Key, Loss, Refusal, TermError};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::collections::BTreeMap;
@@ -402,7 +402,7 @@ fn a_loss_is_told_with_its_key() {
     turn(async {
         let client = client(&daemon);
         let lock = |key| client.lock(key).unwrap().ttl(seconds(9)).unwrap();
-        let mut leases =
+        let leases =
             Claims::of([lock("a"), lock("b")]).unwrap().try_acquire().await.unwrap().unwrap();
         lock("b").release(leases.as_slice()[1].token()).await.unwrap();
         let (key, loss) = leases.lost().await;
@@ -816,7 +816,7 @@ fn a_connection_that_breaks_while_another_one_renews_ends_no_lease() {
     turn(async {
         let client = Client::new(settings(server)).unwrap();
         let locks = ["a", "b"].map(|key| client.lock(key).unwrap().ttl(seconds(12)).unwrap());
-        let mut leases = Claims::of(locks).unwrap().try_acquire().await.unwrap().unwrap();
+        let leases = Claims::of(locks).unwrap().try_acquire().await.unwrap().unwrap();
         let lost = tokio::time::timeout(seconds(16), leases.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
         assert!(relayed.renewed() >= 2, "the second connection has renewed both");
@@ -842,8 +842,8 @@ fn a_short_lease_that_ends_while_another_connection_renews_ends_no_longer_one() 
     turn(async {
         let client = Client::new(settings(server)).unwrap();
         let lock = |key: &str, ttl| client.lock(key).unwrap().ttl(seconds(ttl)).unwrap();
-        let mut long = lock("long", 12).try_acquire().await.unwrap().unwrap();
-        let mut short = lock("short", 5).try_acquire().await.unwrap().unwrap();
+        let long = lock("long", 12).try_acquire().await.unwrap().unwrap();
+        let short = lock("short", 5).try_acquire().await.unwrap().unwrap();
         assert_eq!(short.lost().await, Loss::Unreachable);
         // Longer than the long lease.
         let lost = tokio::time::timeout(seconds(14), long.lost()).await;
@@ -968,6 +968,12 @@ fn locks_are_left_at_a_slow_server(#[case] delay_ms: u64) {
     assert_free_at_once(&daemon);
 }
 
+/// One lock, left at its server.
+async fn left(lock: &Claim) -> Result<Option<Grant>, ClientError> {
+    let grants = Claims::of([lock.clone()])?.acquire_detached(None, |_, _| {}).await?;
+    Ok(grants.and_then(|mut grants| grants.pop()))
+}
+
 /// The server stops answering when a lock that was waited for is left there: that is a failure, not a wait without end.
 #[test]
 fn a_server_falls_silent_when_a_lock_is_left() {
@@ -979,7 +985,7 @@ fn a_server_falls_silent_when_a_lock_is_left() {
     turn(async {
         let client = Client::new(settings).unwrap();
         let lock = client.lock("k").unwrap().ttl(LEASE).unwrap();
-        let waiting = tokio::spawn(async move { lock.acquire_detached(None, |_| {}).await });
+        let waiting = tokio::spawn(async move { left(&lock).await });
         until_stats(&daemon, "\"waiters\":1").await;
         // Long enough that the grant must be confirmed.
         assert_eq!(daemon.talk().ask("l", "k", "1"), "timeout");
@@ -1000,7 +1006,7 @@ fn a_lease_is_renewed_until_it_is_left() {
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
         let lock = lock.ttl(seconds(9)).unwrap();
         let other = lock.clone();
-        let leaving = tokio::spawn(async move { other.acquire_detached(None, |_| {}).await });
+        let leaving = tokio::spawn(async move { left(&other).await });
         let waited = in_line(&daemon, "11").await;
         assert_eq!(waited, "timeout", "longer than the lease");
         relayed.deliver();
@@ -1046,7 +1052,7 @@ fn a_busy_connection_renews_its_leases() {
     turn(async {
         let client = client(&daemon);
         let lock = client.lock("k").unwrap().ttl(seconds(9)).unwrap();
-        let mut lease = lock.try_acquire().await.unwrap().unwrap();
+        let lease = lock.try_acquire().await.unwrap().unwrap();
         let mut askers = tokio::task::JoinSet::new();
         for number in 0..20 {
             let lock = client.lock(format!("k{number}")).unwrap();
@@ -1072,7 +1078,7 @@ fn a_lease_that_is_taken_away_ends_no_other_of_its_connection() {
         let settings = dflock::Settings { read_timeout: LEASE, ..settings(daemon.address) };
         let client = Client::new(settings).unwrap();
         let leases = claims(&client, &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
-        let [a, mut b, c] = leases.into_vec().try_into().unwrap();
+        let [a, b, c] = leases.into_vec().try_into().unwrap();
         let before = owner(&daemon, "a");
         let words = ["force-release", "b", "--http-port", &port];
         let mut command = dflock(&daemon, &words);

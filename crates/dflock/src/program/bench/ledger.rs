@@ -4,6 +4,7 @@
 //! the count is never too high, and a count above the limit is an error of the server. Pure.
 
 /// Per key: holders now, and the fencing number of the last grant.
+#[derive(Clone, Default)]
 pub(super) struct Ledger {
     keys: Vec<Entry>,
     limit: u32,

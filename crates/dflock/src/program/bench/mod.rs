@@ -22,5 +22,5 @@ pub(super) async fn bench(bench: Bench, reach: &Reach, form: Form) -> Result<u8,
     }
     let report = run::run(bench, server, &settings).await?;
     answer(form, || report.to_string(), || report.to_json())?;
-    Ok(u8::from(report.overlaps > 0))
+    Ok(u8::from(report.ledger.overlaps > 0))
 }

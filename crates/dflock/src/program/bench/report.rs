@@ -1,6 +1,7 @@
 //! The results of a load run, as a table for people and as JSON for programs. Pure.
 
 use super::histogram::Histogram;
+use super::ledger::Ledger;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -27,15 +28,11 @@ pub(super) struct Report {
     pub(super) refusals: BTreeMap<String, u64>,
     /// Connections the server closed.
     pub(super) closed: u64,
-    /// Grants beyond the limit of a key: each one is a fault of the server.
-    pub(super) overlaps: u64,
-    /// Grants whose fencing number did not grow (servers without such numbers show many).
-    pub(super) fence_regressions: u64,
+    /// The holders of each key.
+    pub(super) ledger: Ledger,
     /// User and system time this process spent in the measured time.
     pub(super) client_cpu: Duration,
 }
-
-const QUANTILES: [(&str, u32); 4] = [("p50", 500), ("p90", 900), ("p99", 990), ("p999", 999)];
 
 impl Report {
     /// Completed pairs per second of measured time.
@@ -59,26 +56,28 @@ impl Report {
             "acquire_us": latencies(&self.acquire),
             "refusals": refusals,
             "closed": self.closed,
-            "overlaps": self.overlaps,
-            "fence_regressions": self.fence_regressions,
+            "overlaps": self.ledger.overlaps,
+            "fence_regressions": self.ledger.fence_regressions,
             "client_cpu_s": self.client_cpu.as_secs_f64(),
         })
     }
 }
 
 fn latencies(row: &Histogram) -> serde_json::Value {
-    let mut object = serde_json::Map::new();
-    object.insert("mean".into(), micros(row.mean()).into());
-    for (name, per_mille) in QUANTILES {
-        object.insert(name.into(), micros(row.quantile(per_mille)).into());
-    }
-    object.insert("max".into(), micros(row.max()).into());
-    object.into()
+    columns(row).into_iter().map(|(name, micros)| (name.to_owned(), micros)).collect()
 }
 
-/// To a tenth of a microsecond, which is below what a clock reading costs.
-fn micros(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e7).round() / 10.0
+/// In microseconds, to a tenth of one, which is below what a clock reading costs.
+fn columns(row: &Histogram) -> [(&'static str, f64); 6] {
+    [
+        ("mean", row.mean()),
+        ("p50", row.quantile(500)),
+        ("p90", row.quantile(900)),
+        ("p99", row.quantile(990)),
+        ("p999", row.quantile(999)),
+        ("max", row.max()),
+    ]
+    .map(|(name, time)| (name, (time.as_secs_f64() * 1e7).round() / 10.0))
 }
 
 impl fmt::Display for Report {
@@ -106,20 +105,20 @@ impl fmt::Display for Report {
         if self.closed > 0 {
             writeln!(f, "closed by the server: {} connections", self.closed)?;
         }
-        if self.overlaps > 0 {
-            writeln!(f, "FAULT: {} grants beyond the limit", self.overlaps)?;
+        let Ledger { overlaps, fence_regressions, .. } = self.ledger;
+        if overlaps > 0 {
+            writeln!(f, "FAULT: {overlaps} grants beyond the limit")?;
         }
-        if self.fence_regressions > 0 {
-            writeln!(f, "fencing numbers that did not grow: {}", self.fence_regressions)?;
+        if fence_regressions > 0 {
+            writeln!(f, "fencing numbers that did not grow: {fence_regressions}")?;
         }
         Ok(())
     }
 }
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, row: &Histogram) -> fmt::Result {
-    write!(f, "{name:>10}{:>10.1}", micros(row.mean()))?;
-    for (_, per_mille) in QUANTILES {
-        write!(f, "{:>10.1}", micros(row.quantile(per_mille)))?;
-    }
-    writeln!(f, "{:>11.1}", micros(row.max()))
+    let [times @ .., (_, max)] = columns(row);
+    write!(f, "{name:>10}")?;
+    times.iter().try_for_each(|(_, time)| write!(f, "{time:>10.1}"))?;
+    writeln!(f, "{max:>11.1}")
 }

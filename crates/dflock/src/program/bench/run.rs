@@ -60,10 +60,8 @@ pub(super) async fn run(
     tasks.shutdown().await;
     course.stop();
     let mut tally = course.tally();
-    let (overlaps, fence_regressions) = (tally.ledger.overlaps, tally.ledger.fence_regressions);
-    let client_cpu = cpu_time().saturating_sub(cpu_before);
-    let report = std::mem::take(&mut tally.report);
-    Ok(Report { overlaps, fence_regressions, client_cpu, ..report })
+    tally.report.client_cpu = cpu_time().saturating_sub(cpu_before);
+    Ok(std::mem::take(&mut tally.report))
 }
 
 /// What the connections of a run share.
@@ -77,7 +75,6 @@ struct Course {
 }
 
 struct Tally {
-    ledger: Ledger,
     report: Report,
     answers: u64,
     /// Pairs that may still be started. `None`: as many as fit into the time.
@@ -98,9 +95,9 @@ impl Course {
             (false, 1) => Kind::Lock,
             (false, limit) => Kind::Semaphore(limit),
         };
+        let ledger = Ledger::new(count, plan.holders());
         let tally = Tally {
-            ledger: Ledger::new(count, plan.holders()),
-            report: Report { connections, keys: count, depth, ..Report::default() },
+            report: Report { connections, keys: count, depth, ledger, ..Report::default() },
             answers: 0,
             pairs_left: plan.pairs,
             is_over: false,
@@ -169,7 +166,7 @@ impl Course {
                 tally.answers += 1;
                 match dialogue::grant(&line, abilities) {
                     Ok(Some(Grant { token, fence, .. })) => {
-                        tally.ledger.granted(at, fence);
+                        tally.report.ledger.granted(at, fence);
                         if Instant::now() >= self.measure_from {
                             tally.report.acquire.record(started.elapsed());
                         }
@@ -179,7 +176,7 @@ impl Course {
                 }
             }
             let release = |(at, key, token): &(usize, &Key, Token)| {
-                self.tally().ledger.releasing(*at);
+                self.tally().report.ledger.releasing(*at);
                 Ask::Release { key: key.as_bytes(), kind, token: token.as_str() }.to_bytes()
             };
             connection.send(&held.iter().flat_map(release).collect::<Vec<_>>()).await?;
