@@ -5,19 +5,23 @@ use super::outcome::Failure;
 use super::sys::Endings;
 use super::wanted::{Outcome, Wanted};
 use super::{answer, complain, holder, print, print_all, reach, seconds};
-use crate::{Client, ClientError, Grant, Key, Leases, Refusal, ServerAddress, Stats, Token};
+use crate::{Client, ClientError, Grant, Key, Leases, Loss, Refusal, ServerAddress, Stats, Token};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 use wrapcmd::Form;
+
+/// After the loss of one of several locks: how long to wait for the release of the others.
+const OTHERS_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> Result<u8, Failure> {
     let Acquire { keys, terms, hold: is_held } = acquire;
     let wanted = Wanted::of(keys, terms, client, form)?;
     if *is_held {
         return match wanted.taken(wanted.acquire()).await? {
-            Outcome::Taken(leases) => hold(leases, keys, form).await.map(|()| 0),
+            Outcome::Taken(leases) => hold(leases, keys, form).await,
             Outcome::Ended(code) => Ok(code),
         };
     }
@@ -69,7 +73,7 @@ fn row(key: &Key, grant: &Grant) -> Value {
 }
 
 /// Until standard input ends, somebody asks for an end, or a lease is lost.
-async fn hold(leases: Leases, keys: &Keys, form: Form) -> Result<(), Failure> {
+async fn hold(leases: Leases, keys: &Keys, form: Form) -> Result<u8, Failure> {
     let mut endings = Endings::catch().map_err(|error| Failure::System("signals", error))?;
     let is_one = leases.as_slice().len() == 1;
     let granted: Vec<_> = leases.as_slice().iter().map(|it| (it.key(), &it.grant)).collect();
@@ -77,14 +81,18 @@ async fn hold(leases: Leases, keys: &Keys, form: Form) -> Result<(), Failure> {
         leases.release().await?;
         return Err(failure);
     }
-    tokio::select! {
-        () = end_of_input() => {}
-        _ = endings.next() => {}
-        (key, loss) = leases.lost() => {
-            return Err(Failure::Lost(Some(key).filter(|_| !is_one), loss));
-        }
+    let (key, loss) = tokio::select! {
+        () = end_of_input() => return Ok(leases.release().await.map(|()| 0)?),
+        _ = endings.next() => return Ok(leases.release().await.map(|()| 0)?),
+        lost = leases.lost() => lost,
+    };
+    let failure = Failure::Lost(Some(key).filter(|_| !is_one), loss);
+    complain(&failure, form);
+    // The other locks. Whoever waits for the end of this process must not wait for a server that is away.
+    if loss == Loss::NotHeld {
+        let _ = timeout(OTHERS_LIMIT, leases.release()).await;
     }
-    Ok(leases.release().await?)
+    Ok(failure.exit_code())
 }
 
 async fn end_of_input() {

@@ -140,6 +140,21 @@ fn when_one_key_is_lost_the_others_are_held_until_the_command_ends() {
     assert_free_at_once(&daemon);
 }
 
+/// Without a command there is nothing for which the other keys are to be held.
+#[test]
+fn when_one_key_is_lost_that_is_only_held_the_others_are_released() {
+    let daemon = Daemon::start(KEEPS);
+    let options = ["--hold", "--ttl", LONG, "--read-timeout", "4"];
+    let words = [&["acquire", "a", "-k", "b", "-k", "c"], &options[..]].concat();
+    let dflock_ = start(dflock(&daemon, &words).stdin(Stdio::piped()));
+    let tokens = dflock_.lines(3);
+    assert_eq!(run(&mut dflock(&daemon, &["release", "b", &tokens[1]])).code, 0);
+    let end = dflock_.end();
+    let words = "dflock: lease lost: b: the server says the lease is over\n";
+    assert_eq!((end.code, &*end.err), (74, words), "{end:?}");
+    assert_free_at_once(&daemon);
+}
+
 /// All keys are renewed: during the wait for another key, and while the command runs.
 #[test]
 fn all_are_renewed() {
