@@ -22,10 +22,9 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::error::Error;
 use crate::judge::HeldStatus;
-use crate::record::LockInfo;
+use crate::record::{Holder, LockInfo};
 use crate::semaphore::cleaning::{Swept, sweep};
-use crate::semaphore::files::Files;
-use crate::semaphore::many::Wish;
+use crate::semaphore::files::{Claimant, Files};
 use crate::semaphore::readers::Readers;
 
 /// A file-based semaphore: at most one holder, or at most N, among all processes that use the
@@ -57,6 +56,14 @@ use crate::semaphore::readers::Readers;
 #[derive(Clone, Debug)]
 pub struct Semaphore {
     pub(crate) files: Arc<Files>,
+}
+
+/// What a semaphore is taken for, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) tag: Option<&'a str>,
+    pub(crate) sharing: Sharing,
+    pub(crate) patience: Patience<'a>,
 }
 
 /// One slot as it was seen.
@@ -155,6 +162,15 @@ impl Semaphore {
         Request { semaphore: self, tag: None, timeout, cancel: None, sharing }
     }
 
+    /// Takes it in the name that `holder` gives, which is asked when the lock is about to be taken.
+    pub(crate) fn take(
+        &self,
+        Wish { tag, sharing, patience }: Wish<'_>,
+        holder: &mut dyn FnMut() -> Result<Holder, Error>,
+    ) -> Result<Guard, Error> {
+        Waiting::begin(&self.files, patience).acquire(&mut Claimant { tag, holder }, sharing)
+    }
+
     /// Takes all of these semaphores for this process if all are free or stale, or none. The
     /// guards are in the order of the semaphores.
     ///
@@ -173,7 +189,7 @@ impl Semaphore {
     /// As [`try_acquire`](Self::try_acquire), for the first that cannot be taken;
     /// [`Error::InvalidPath`] when two are the same.
     pub fn try_acquire_many(semaphores: &[&Self], tag: Option<&str>) -> Result<Vec<Guard>, Error> {
-        many::in_order(semaphores, |semaphore| semaphore.try_acquire(tag))
+        Self::take_many(semaphores, tag, Patience::TRY)
     }
 
     /// Waits until it has taken all of these semaphores for this process; those that it has
@@ -186,10 +202,16 @@ impl Semaphore {
         tag: Option<&str>,
         timeout: Option<Duration>,
     ) -> Result<Vec<Guard>, Error> {
-        let mut own = |semaphore: &Self| semaphore.files.own_holder();
-        let patience = Patience { timeout, ..Patience::default() };
-        let wish = Wish { tag, patience, sharing: Sharing::Alone };
-        many::acquire(semaphores, &wish, &mut own)
+        Self::take_many(semaphores, tag, Patience { timeout, ..Patience::default() })
+    }
+
+    fn take_many(
+        semaphores: &[&Self],
+        tag: Option<&str>,
+        patience: Patience<'_>,
+    ) -> Result<Vec<Guard>, Error> {
+        let wish = Wish { tag, sharing: Sharing::Alone, patience };
+        many::acquire(semaphores, wish, &mut |semaphore| semaphore.files.own_holder())
     }
 
     /// Releases a slot that is recorded for the releaser (the first such slot), even if another

@@ -23,8 +23,7 @@ use crate::config::{Config, Slots};
 use crate::error::Error;
 use crate::record::{Holder, LockInfo};
 use crate::semaphore::Releaser;
-use crate::semaphore::files::Claimant;
-use crate::semaphore::{Free, Guard, Patience, Semaphore, Sharing, SlotStatus, Waiting};
+use crate::semaphore::{Free, Guard, Patience, Semaphore, SlotStatus, Waiting, Wish};
 use crate::sys::watch::Alarm as _;
 
 /// Does what a command line says, reports, and tells the exit code.
@@ -121,23 +120,13 @@ fn dispatch(command: Command, form: Form, began: Option<Began>) -> End {
 fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
     match command {
         Command::Try(Try { lock, holder, taking }) => {
-            signals::hold_off();
-            let outcome = take(&lock, holder, &taking, |semaphore, recorded| {
-                let holder = &mut || Ok(recorded.clone());
-                let mut claimant = Claimant { tag: taking.tag.as_deref(), holder };
-                let files = &semaphore.files;
-                Waiting::begin(files, Patience::TRY).acquire(&mut claimant, taking.sharing())
-            });
-            report(&lock.path, form, outcome)
+            report(&lock.path, form, take(&lock, holder, &taking, Patience::TRY))
         }
         Command::Acquire(Acquire { lock, patience, holder, taking }) => {
             let hears = teller(vec![&lock.path], form, Verbosity::Usual);
             let (timeout, hears) = (patience.timeout, hears.as_deref());
             let patience = Patience { timeout, hears, ..Patience::default() };
-            let outcome = take(&lock, holder, &taking, |semaphore, recorded| {
-                wait_for(semaphore, (taking.tag.as_deref(), taking.sharing()), recorded, patience)
-            });
-            report(&lock.path, form, outcome)
+            report(&lock.path, form, take(&lock, holder, &taking, patience))
         }
         Command::Release(words) => {
             let lock = &words.lock;
@@ -215,32 +204,35 @@ fn status(semaphore: &Semaphore) -> Result<Outcome, Error> {
     Ok(if only_shared { Outcome::Shared(readers) } else { Outcome::Status(slots) })
 }
 
-/// Takes the lock in the way of the command. The holder is settled before that: if the caller dies during a wait,
-/// the lock will name a dead process, not the one that adopts the orphan.
+/// Takes the lock for `sema try` and `sema acquire`. The holder is settled before that: if the caller dies during a
+/// wait, the lock will name a dead process, not the one that adopts the orphan.
 fn take(
     lock: &Lock,
     holder: HolderArguments,
     taking: &Taking,
-    way: impl FnOnce(&Semaphore, &Holder) -> Result<Guard, Error>,
+    patience: Patience<'_>,
 ) -> Result<Outcome, Error> {
     let semaphore = Semaphore::with_config(&lock.path, taking.config(lock.config()))?;
     let recorded = holder::to_record(holder, semaphore.files.judge.here())?;
-    let guard = way(&semaphore, &recorded)?;
-    Ok(acquired(lock, holder, guard))
+    let wish = Wish { tag: taking.tag.as_deref(), sharing: taking.sharing(), patience };
+    Ok(acquired(lock, holder, take_for(&semaphore, &recorded, wish)?))
 }
 
-/// Waits for the lock. A signal ends the wait, and one that came as the lock was taken gives it
-/// back.
-pub(crate) fn wait_for(
+/// Takes the lock in the name of this holder. No signal interrupts a try. A wait is ended by a signal, and one that came
+/// as the lock was taken gives it back.
+pub(crate) fn take_for(
     semaphore: &Semaphore,
-    (tag, sharing): (Option<&str>, Sharing),
     holder: &Holder,
-    patience: Patience<'_>,
+    wish: Wish<'_>,
 ) -> Result<Guard, Error> {
+    let holder = &mut || Ok(holder.clone());
+    if wish.patience.only_tries {
+        signals::hold_off();
+        return semaphore.take(wish, holder);
+    }
     let signals = signals::catch()?;
-    let patience = Patience { alarm: Some(&signals), ..patience };
-    let mut claimant = Claimant { tag, holder: &mut || Ok(holder.clone()) };
-    let guard = Waiting::begin(&semaphore.files, patience).acquire(&mut claimant, sharing)?;
+    let patience = Patience { alarm: Some(&signals), ..wish.patience };
+    let guard = semaphore.take(Wish { patience, ..wish }, holder)?;
     if let Some(interrupted) = signals.ring() {
         guard.release()?;
         return Err(interrupted);
@@ -322,19 +314,7 @@ fn report(path: &Path, form: Form, outcome: Result<Outcome, Error>) -> End {
         }
         Form::Json => print(&(outcome.json().compact() + "\n")),
     };
-    let written = written("sema", printed);
-    End::Code(match outcome {
-        // The deed counts: a lock that was taken must not be reported as a failure.
-        Outcome::Acquired { .. } | Outcome::Released | Outcome::Renewed => outcome.exit_code(),
-        Outcome::Free
-        | Outcome::Status(_)
-        | Outcome::Shared(_)
-        | Outcome::Listed(_)
-        | Outcome::Cleaned(_) => {
-            let code = outcome.exit_code();
-            if code == exit::DONE { written } else { code }
-        }
-    })
+    End::Code(outcome.exit_code(written("sema", printed)))
 }
 
 /// The exit code of an answer: a full disk, say, is not passed over in silence.

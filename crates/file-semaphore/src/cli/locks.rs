@@ -16,8 +16,7 @@ use super::{complain, warn};
 use crate::error::Error;
 use crate::limits::STALE_TIMEOUT;
 use crate::record::Holder;
-use crate::semaphore::many::{self, Wish};
-use crate::semaphore::{Guard, Patience, Semaphore};
+use crate::semaphore::{Guard, Patience, Semaphore, Wish, many};
 use crate::sys::watch::Alarm;
 
 /// Why the command was not run, and at which of several locks.
@@ -79,7 +78,7 @@ pub(super) fn take(
         patience: Patience { alarm, hears: hears.as_deref(), ..patience },
         sharing: words.taking.sharing(),
     };
-    many::acquire(&semaphores.iter().collect::<Vec<_>>(), &wish, holder)
+    many::acquire(&semaphores.iter().collect::<Vec<_>>(), wish, holder)
 }
 
 /// How often a lock is renewed, so that it never counts as old for users with the same timeout.

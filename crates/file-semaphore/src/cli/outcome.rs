@@ -46,19 +46,16 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The exit code. `status` answers in it too: held is 1, as in the original tool.
-    pub(crate) fn exit_code(&self) -> u8 {
+    /// The exit code. `status` answers in it too: held is 1, as in the original tool. `written` is that of writing the
+    /// answer.
+    pub(crate) fn exit_code(&self, written: u8) -> u8 {
         match self {
             Self::Status(slots) if slots.contains(&SlotStatus::Obstacle) => exit::SYSTEM,
             Self::Status(slots) if !slots.contains(&SlotStatus::Free) => exit::HELD,
             Self::Shared(_) => exit::HELD,
-            Self::Status(_)
-            | Self::Acquired { .. }
-            | Self::Released
-            | Self::Renewed
-            | Self::Free
-            | Self::Listed(_)
-            | Self::Cleaned(_) => exit::DONE,
+            // The deed counts: a lock that was taken must not be reported as a failure.
+            Self::Acquired { .. } | Self::Released | Self::Renewed => exit::DONE,
+            Self::Status(_) | Self::Free | Self::Listed(_) | Self::Cleaned(_) => written,
         }
     }
 

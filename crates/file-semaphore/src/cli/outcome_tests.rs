@@ -31,7 +31,7 @@ fn status_is_as_the_documents_show_it() {
     assert_eq!(outcome.text(), text);
     let json = r#"{"locked":true,"pid":12345,"timestamp":1735420800,"tag":"ts-process","alive":true,"stale":false,"age":7}"#;
     assert_eq!(outcome.json().compact(), json);
-    assert_eq!(outcome.exit_code(), 1);
+    assert_eq!(outcome.exit_code(exit::DONE), 1);
 }
 
 #[rstest]
@@ -57,13 +57,13 @@ fn a_lock_that_does_not_parse_is_shown_as_held() {
     let held = HeldStatus { info, standing: None, stale: false, age_seconds: 3, is_foreign: false };
     let outcome = Outcome::Status(vec![SlotStatus::Held(held)]);
     let text = "locked: true\nalive: unknown\nstale: false\nage: 3\nproblem: the file is empty\n";
-    assert_eq!((outcome.text().as_str(), outcome.exit_code()), (text, 1));
+    assert_eq!((outcome.text().as_str(), outcome.exit_code(exit::DONE)), (text, 1));
 }
 
 #[test]
 fn an_obstacle_is_a_system_error() {
     let outcome = Outcome::Status(vec![SlotStatus::Obstacle]);
-    assert_eq!(outcome.exit_code(), 3);
+    assert_eq!(outcome.exit_code(exit::DONE), 3);
     assert!(outcome.text().starts_with("locked: true\nproblem: "));
 }
 
@@ -75,8 +75,8 @@ fn slots_are_counted() {
     assert!(outcome.text().starts_with(text), "{}", outcome.text());
     let json = r#"{"locked":false,"slots":3,"held":1,"holders":[{"slot":2,"pid":12345,"#;
     assert!(outcome.json().compact().starts_with(json), "{}", outcome.json().compact());
-    assert_eq!(outcome.exit_code(), 0);
-    assert_eq!(Outcome::Status(vec![taken.clone(), taken]).exit_code(), 1);
+    assert_eq!(outcome.exit_code(exit::DONE), 0);
+    assert_eq!(Outcome::Status(vec![taken.clone(), taken]).exit_code(exit::DONE), 1);
     assert_eq!(Outcome::Status(vec![SlotStatus::Free]).text(), "locked: false\n");
 }
 

@@ -17,8 +17,7 @@ use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{Holder, LockInfo, integer};
 use crate::semaphore::Releaser;
-use crate::semaphore::files::Claimant;
-use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus, Waiting};
+use crate::semaphore::{Guard, Patience, Semaphore, Sharing, SlotStatus, Wish};
 use crate::stale::StaleRule;
 
 const USAGE: &str = "\
@@ -78,46 +77,41 @@ struct Request {
     verbose: bool,
 }
 
-/// What a command line asks for.
+/// What a command line says that asks for nothing of a lock.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum Other {
     Help,
     Version,
     NoCommand,
     UnknownCommand(String),
     Wrong(String),
-    For(Request),
 }
 
 /// The whole program: arguments to exit code.
 pub(crate) fn main(words: Vec<OsString>) -> End {
     End::Code(match ask(words) {
-        Asked::Help => say(USAGE),
-        Asked::Version => say(concat!("semats ", env!("CARGO_PKG_VERSION"), "\n")),
-        Asked::NoCommand => {
+        Ok(request) => return perform(&request),
+        Err(Other::Help) => say(USAGE),
+        Err(Other::Version) => say(concat!("semats ", env!("CARGO_PKG_VERSION"), "\n")),
+        Err(Other::NoCommand) => {
             say(USAGE);
             FAILED
         }
-        Asked::UnknownCommand(word) => {
-            complain(&format!("Error: Unknown command: {}\n", word));
+        Err(Other::UnknownCommand(word)) => {
+            complain(&format!("Error: Unknown command: {word}\n"));
             say(USAGE);
             FAILED
         }
-        Asked::Wrong(message) => {
+        Err(Other::Wrong(message)) => {
             complain(&format!("Error: {}\n", super::outcome::printable(&message)));
             FAILED
         }
-        Asked::For(request) => return perform(&request),
     })
 }
 
 /// Sorts the words of a command line. Pure. Options stand before or after the path, `--option
 /// value` or `--option=value`; behind `--` there are none.
-fn ask(words: Vec<OsString>) -> Asked {
-    sort(words).map_or_else(|other| other, Asked::For)
-}
-
-fn sort(words: Vec<OsString>) -> Result<Request, Asked> {
+fn ask(words: Vec<OsString>) -> Result<Request, Other> {
     let (mut tag, mut timeout, mut plain) = (None, None, Vec::new());
     let (mut force, mut form, mut verbose) = (false, Form::Text, false);
     let mut words = words.into_iter();
@@ -134,32 +128,32 @@ fn sort(words: Vec<OsString>) -> Result<Request, Asked> {
         let mut value = || {
             let next = || words.next().map(|word| word.to_string_lossy().into_owned());
             let value = joined.clone().or_else(next);
-            value.ok_or_else(|| Asked::Wrong(format!("{option} needs a value")))
+            value.ok_or_else(|| Other::Wrong(format!("{option} needs a value")))
         };
         match option {
             "-t" | "--tag" => tag = Some(value()?),
-            "--timeout" => timeout = Some(milliseconds(&value()?).map_err(Asked::Wrong)?),
+            "--timeout" => timeout = Some(milliseconds(&value()?).map_err(Other::Wrong)?),
             "-f" | "--force" => force = true,
             "-j" | "--json" => form = Form::Json,
             "-v" | "--verbose" => verbose = true,
-            "-h" | "--help" => return Err(Asked::Help),
-            "--version" => return Err(Asked::Version),
+            "-h" | "--help" => return Err(Other::Help),
+            "--version" => return Err(Other::Version),
             "--" => plain.extend(words.by_ref()),
             _ => {
                 let message = format!("Unknown option: {option}. See semats --help.");
-                return Err(Asked::Wrong(message));
+                return Err(Other::Wrong(message));
             }
         }
     }
     let mut plain = plain.into_iter();
-    let word = plain.next().ok_or(Asked::NoCommand)?;
+    let word = plain.next().ok_or(Other::NoCommand)?;
     let command = COMMANDS.iter().find(|(name, ..)| word == *name).map(|(_, command, _)| *command);
-    let command = command.ok_or_else(|| Asked::UnknownCommand(shown(&word)));
+    let command = command.ok_or_else(|| Other::UnknownCommand(shown(&word)));
     let Some(path) = plain.next().filter(|path| !path.is_empty()) else {
-        return Err(command.map_or_else(|it| it, |_| Asked::Wrong("Lock path is required".into())));
+        return command.and_then(|_| Err(Other::Wrong("Lock path is required".into())));
     };
     if let Some(extra) = plain.next() {
-        return Err(Asked::Wrong(format!("Unexpected argument: {}", shown(&extra))));
+        return Err(Other::Wrong(format!("Unexpected argument: {}", shown(&extra))));
     }
     Ok(Request { command: command?, path: path.into(), tag, timeout, force, form, verbose })
 }
@@ -208,20 +202,13 @@ fn say(text: &str) -> u8 {
 
 fn answer(request: &Request, semaphore: &Semaphore) -> Result<Members, Error> {
     let own = Holder::bare(crate::sys::number(Pid::this()));
+    let take = |patience| {
+        let wish = Wish { tag: request.tag.as_deref(), sharing: Sharing::Alone, patience };
+        actions::take_for(semaphore, &own, wish).map(acquired)
+    };
     match request.command {
-        Command::TryAcquire => {
-            signals::hold_off();
-            let tag = request.tag.as_deref();
-            let mut claimant = Claimant { tag, holder: &mut || Ok(own.clone()) };
-            let attempt = Waiting::begin(&semaphore.files, Patience::TRY);
-            attempt.acquire(&mut claimant, Sharing::Alone).map(acquired)
-        }
-        Command::Acquire => {
-            let tag = request.tag.as_deref();
-            let wish = (tag, Sharing::Alone);
-            let patience = Patience { timeout: request.timeout, ..Patience::default() };
-            actions::wait_for(semaphore, wish, &own, patience).map(acquired)
-        }
+        Command::TryAcquire => take(Patience::TRY),
+        Command::Acquire => take(Patience { timeout: request.timeout, ..Patience::default() }),
         Command::Release => {
             signals::hold_off();
             let releaser = if request.force { Releaser::Anyone } else { Releaser::Holder(&own) };

@@ -4,7 +4,7 @@ use rstest::rstest;
 
 use super::*;
 
-fn asked(line: &str) -> Asked {
+fn asked(line: &str) -> Result<Request, Other> {
     ask(line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect())
 }
 
@@ -40,19 +40,19 @@ fn plain(command: Command) -> Request {
 #[case::path_behind_two_dashes("status -- p", plain(Command::Status))]
 #[case::no_option_behind_them("status -- -j", Request { path: "-j".into(), ..plain(Command::Status) })]
 fn command_lines_are_parsed(#[case] line: &str, #[case] request: Request) {
-    assert_eq!(asked(line), Asked::For(request));
+    assert_eq!(asked(line), Ok(request));
 }
 
 #[rstest]
-#[case::short_help("-h", Asked::Help)]
-#[case::long_help("--help", Asked::Help)]
-#[case::help_behind_a_command("status p --help", Asked::Help)]
-#[case::nothing("", Asked::NoCommand)]
-#[case::only_options("-j --verbose", Asked::NoCommand)]
-#[case::unknown_with_a_path("grab p", Asked::UnknownCommand("grab".into()))]
-#[case::unknown_without_a_path("grab", Asked::UnknownCommand("grab".into()))]
-fn what_is_no_request(#[case] line: &str, #[case] expected: Asked) {
-    assert_eq!(asked(line), expected);
+#[case::short_help("-h", Other::Help)]
+#[case::long_help("--help", Other::Help)]
+#[case::help_behind_a_command("status p --help", Other::Help)]
+#[case::nothing("", Other::NoCommand)]
+#[case::only_options("-j --verbose", Other::NoCommand)]
+#[case::unknown_with_a_path("grab p", Other::UnknownCommand("grab".into()))]
+#[case::unknown_without_a_path("grab", Other::UnknownCommand("grab".into()))]
+fn what_is_no_request(#[case] line: &str, #[case] expected: Other) {
+    assert_eq!(asked(line), Err(expected));
 }
 
 #[rstest]
@@ -65,7 +65,7 @@ fn what_is_no_request(#[case] line: &str, #[case] expected: Asked) {
 #[case::timeout_minus("acquire p --timeout -1", "not a number of milliseconds: -1")]
 #[case::timeout_fraction("acquire p --timeout 1.5", "not a number of milliseconds: 1.5")]
 fn invalid_command_lines_are_explained(#[case] line: &str, #[case] message: &str) {
-    assert_eq!(asked(line), Asked::Wrong(message.into()));
+    assert_eq!(asked(line), Err(Other::Wrong(message.into())));
 }
 
 #[rstest]

@@ -5,37 +5,16 @@ use std::time::Instant;
 
 use crate::error::{Error, PathProblem};
 use crate::record::Holder;
-use crate::semaphore::files::Claimant;
-use crate::semaphore::{Guard, Patience, Semaphore, Sharing, Waiting};
+use crate::semaphore::{Guard, Patience, Semaphore, Wish};
 
-/// What several semaphores are taken for, and how.
-pub(crate) struct Wish<'a> {
-    pub(crate) tag: Option<&'a str>,
-    pub(crate) patience: Patience<'a>,
-    pub(crate) sharing: Sharing,
-}
-
-/// Waits until it has taken all. Each is taken in the name that `holder` gives for it.
+/// Takes one after the other, in the order of directory and name, each in the name that `holder` gives for it. A failure
+/// lets go of all.
 pub(crate) fn acquire(
     semaphores: &[&Semaphore],
-    wish: &Wish<'_>,
+    wish: Wish<'_>,
     holder: &mut dyn FnMut(&Semaphore) -> Result<Holder, Error>,
 ) -> Result<Vec<Guard>, Error> {
     let begin = Instant::now();
-    in_order(semaphores, |semaphore| {
-        let timeout = wish.patience.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
-        let patience = Patience { timeout, ..wish.patience };
-        let mut holder = || holder(semaphore);
-        let mut claimant = Claimant { tag: wish.tag, holder: &mut holder };
-        Waiting::begin(&semaphore.files, patience).acquire(&mut claimant, wish.sharing)
-    })
-}
-
-/// Takes one after the other, in the order of directory and name. A failure lets go of all.
-pub(crate) fn in_order(
-    semaphores: &[&Semaphore],
-    mut take: impl FnMut(&Semaphore) -> Result<Guard, Error>,
-) -> Result<Vec<Guard>, Error> {
     let key = |semaphore: &Semaphore| {
         let place = semaphore.files.directory.identity();
         (place, semaphore.files.place.name.as_os_str().to_owned())
@@ -51,7 +30,9 @@ pub(crate) fn in_order(
     }
     let mut guards = Vec::with_capacity(sorted.len());
     for (index, semaphore) in sorted {
-        guards.push((index, take(semaphore)?));
+        let timeout = wish.patience.timeout.map(|timeout| timeout.saturating_sub(begin.elapsed()));
+        let wish = Wish { patience: Patience { timeout, ..wish.patience }, ..wish };
+        guards.push((index, semaphore.take(wish, &mut || holder(semaphore))?));
     }
     guards.sort_by_key(|(index, _)| *index);
     Ok(guards.into_iter().map(|(_, guard)| guard).collect())

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::semaphore::files::Claimant;
-use crate::semaphore::{Guard, Patience, Semaphore, Waiting};
+use crate::semaphore::{Guard, Patience, Semaphore, Wish};
 use crate::sys::bell::Bell;
 use crate::sys::guarded;
 use crate::sys::watch::Alarm;
@@ -99,10 +98,8 @@ impl<'a> Request<'a> {
     }
 
     fn take(self, patience: Patience<'_>) -> Result<Guard, Error> {
-        let files = &self.semaphore.files;
-        let mut holder = || files.own_holder();
-        let mut claimant = Claimant { tag: self.tag, holder: &mut holder };
-        Waiting::begin(files, patience).acquire(&mut claimant, self.sharing)
+        let Self { semaphore, tag, sharing, .. } = self;
+        semaphore.take(Wish { tag, sharing, patience }, &mut || semaphore.files.own_holder())
     }
 }
 
