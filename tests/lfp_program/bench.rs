@@ -1,6 +1,8 @@
 //! One small machine with a port, `lfp`, and a service where a test wants one.
 
-use testbed::{Command, End, LFPD, LIMIT, Layout, Process, Sandbox, User, comes, until};
+use std::ops::Deref;
+
+use testbed::{Command, LFPD, LIMIT, Layout, Process, Sandbox, User, comes, until};
 
 /// The port of the machine.
 pub(crate) const PORT: &str = "/dev/ttyW0";
@@ -9,8 +11,14 @@ pub(crate) const PORT: &str = "/dev/ttyW0";
 pub(crate) const GONE: u32 = 4_000_000;
 
 /// A machine, and what runs on it from the start.
-pub(crate) struct Bench {
-    pub(crate) sandbox: Sandbox,
+pub(crate) struct Bench(Sandbox);
+
+impl Deref for Bench {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.0
+    }
 }
 
 impl Bench {
@@ -19,7 +27,7 @@ impl Bench {
         let layout = layout
             .bring("lfp", testbed::program("lfp", "lfp", &["cli"]))
             .bring("lfpd", env!("CARGO_BIN_EXE_lfpd"));
-        Self { sandbox: layout.enter() }
+        Self(layout.enter())
     }
 
     pub(crate) fn layout(mode: &str, owner: &str) -> Layout {
@@ -51,13 +59,13 @@ impl Bench {
 
     pub(crate) fn make_place(&self, user: User, mode: &str) {
         let words = ["-d", "-m", mode, "-o", &user.uid().to_string(), "/run/lfpd"];
-        self.sandbox.command("install").args(words).run().expect(0);
+        self.command("install").args(words).run().expect(0);
     }
 
     /// A service that listens at this address, started for each connection.
     pub(crate) fn activate(&self, user: User, address: &str) -> Process<'_> {
         let words = ["--accept", "--inetd", "--listen", address, LFPD];
-        let service = self.sandbox.command("systemd-socket-activate").args(words);
+        let service = self.command("systemd-socket-activate").args(words);
         let mut service = service.user(user).spawn();
         service.expect("Listening on");
         self.shell(user, &format!("test ! -S {address} || chmod 0666 {address}")).expect(0);
@@ -67,29 +75,24 @@ impl Bench {
     /// A service of one process for all, where clients can wait in line.
     pub(crate) fn listen(&self, user: User) -> Process<'_> {
         self.make_place(user, "0755");
-        self.sandbox.serve(user, &[])
+        self.0.serve(user, &[])
     }
 
     /// `lfp` with these words, without input.
     pub(crate) fn lfp(&self, user: User, words: &[&str]) -> Command<'_> {
-        self.sandbox.command("/run/test/lfp").args(words).user(user).no_input()
+        self.command("/run/test/lfp").args(words).user(user).no_input()
     }
 
     /// The same, called by a shell.
     pub(crate) fn called(&self, user: User, words: &[&str]) -> Command<'_> {
         let sh = ["-c", "/run/test/lfp \"$@\"; exit $?", "sh"];
-        self.sandbox.command("sh").args(sh).args(words).user(user).no_input()
-    }
-
-    /// Runs a shell line to its end.
-    pub(crate) fn shell(&self, user: User, line: &str) -> End {
-        self.sandbox.command("sh").args(["-c", line]).user(user).no_input().run()
+        self.command("sh").args(sh).args(words).user(user).no_input()
     }
 
     /// A line as a person types it, with `lfp` where the shell finds it.
     pub(crate) fn typed(&self, user: User, line: &str) -> Command<'_> {
         let line = format!("PATH=/run/test:$PATH; cd /tmp; {line}");
-        self.sandbox.command("sh").args(["-c", &line]).user(user)
+        self.command("sh").args(["-c", &line]).user(user)
     }
 
     /// A lock file that a user writes, with this pid.
@@ -97,54 +100,34 @@ impl Bench {
         self.shell(user, &format!("printf '%10d\\n' {pid} >'/run/lock/{name}'")).expect(0);
     }
 
-    /// A process that lives until it is killed.
-    pub(crate) fn sleep(&self, user: User) -> Process<'_> {
-        self.sandbox.command("sleep").arg(LONG).user(user).spawn()
-    }
-
-    /// Such a process, which has the lock of the port.
+    /// A process that lives until it is killed, and has the lock of the port.
     pub(crate) fn holder(&self, user: User) -> Process<'_> {
-        let holder = self.sleep(user);
+        let holder = self.sleeper(user);
         let pid = holder.pid().to_string();
         self.lfp(User::Root, &["--direct", "lock", "--pid", &pid, PORT]).run().expect(0);
         holder
     }
 
-    /// The pid in the port's lock file.
-    pub(crate) fn locked_by(&self) -> Option<u32> {
-        self.holder_of("ttyW0")
-    }
-
-    /// The pid in the lock file of any port.
-    pub(crate) fn holder_of(&self, port: &str) -> Option<u32> {
-        let content = self.sandbox.read(&format!("/run/lock/LCK..{port}"))?;
-        String::from_utf8_lossy(&content).trim().parse().ok()
-    }
-
     /// Waits until the lock is that of `sleep`, which its process becomes a moment after it has got it, and returns its
     /// pid.
-    pub(crate) fn sleeper(&self) -> u32 {
+    pub(crate) fn sleep_with_the_lock(&self) -> u32 {
         let words = format!("sleep\0{LONG}\0");
         let sleeper = until(LIMIT, || {
-            let pid = self.locked_by()?;
-            let line = self.sandbox.read(&format!("/proc/{pid}/cmdline"))?;
-            (line == words.as_bytes()).then_some(pid)
+            let pid = self.locked_by("ttyW0")?;
+            (self.text(&format!("/proc/{pid}/cmdline")) == words).then_some(pid)
         });
         sleeper.expect("a sleep that has the lock")
     }
 
     /// The children of a process.
     pub(crate) fn children(&self, pid: u32) -> Vec<u32> {
-        let children = self.sandbox.read(&format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.unwrap_or_default();
-        let text = String::from_utf8_lossy(&children).into_owned();
-        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+        let children = self.text(&format!("/proc/{pid}/task/{pid}/children"));
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     }
 
     /// Whether a process exists and is no zombie.
     pub(crate) fn runs(&self, pid: u32) -> bool {
-        let stat = self.sandbox.read(&format!("/proc/{pid}/stat")).unwrap_or_default();
-        let stat = String::from_utf8_lossy(&stat).into_owned();
+        let stat = self.text(&format!("/proc/{pid}/stat"));
         stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
     }
 
@@ -152,8 +135,8 @@ impl Bench {
     pub(crate) fn waiting_child(&self, lfp: &Process<'_>) -> u32 {
         let child = until(LIMIT, || {
             let child = *self.children(lfp.pid()).first()?;
-            let line = self.sandbox.read(&format!("/proc/{child}/cmdline"))?;
-            String::from_utf8_lossy(&line).contains("exec-when-told").then_some(child)
+            let line = self.text(&format!("/proc/{child}/cmdline"));
+            line.contains("exec-when-told").then_some(child)
         });
         child.unwrap_or_else(|| panic!("nobody waits for a lock: {}", lfp.output()))
     }
@@ -164,7 +147,7 @@ impl Bench {
 
     /// No lock of the port is left.
     pub(crate) fn assert_free(&self) {
-        assert!(self.sandbox.locks().is_empty(), "{:?}", self.sandbox.locks());
+        assert!(self.locks().is_empty(), "{:?}", self.locks());
     }
 }
 

@@ -7,7 +7,7 @@ use crate::bench::{Bench, GONE, PORT};
 
 /// The locks that are not by number: the port is a pseudo-terminal, and has one of those besides.
 fn names(bench: &Bench) -> Vec<String> {
-    let mut names = bench.sandbox.locks();
+    let mut names = bench.locks();
     names.retain(|name| !name.starts_with("LCK.136."));
     names
 }
@@ -67,11 +67,11 @@ fn only_stale_locks_are_removed() {
     let line = "cd /run/lock; : >LCK..ttyS1; ln -s /etc/passwd LCK..ttyS2; mkdir LCK..ttyS3; \
                 mkfifo LCK..ttyS4; printf '%10d\\n' $$ >LCK..ttyS5; \
                 printf '%10d\\n' 4000000 >notes; printf '%10d\\n' 4000000 >LCK..TM.abc; exec sleep 1000";
-    let _owner = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
-    bench.wait_for("all of them", || bench.sandbox.locks().len() == 7);
+    let _owner = bench.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    bench.wait_for("all of them", || bench.locks().len() == 7);
     let end = bench.lfp(User::Root, &["clean"]).run().expect(0);
-    assert_eq!(bench.sandbox.locks().len(), 7, "{end}");
-    assert!(bench.sandbox.path("/etc/passwd").exists());
+    assert_eq!(bench.locks().len(), 7, "{end}");
+    assert!(bench.path("/etc/passwd").exists());
     bench.called(User::Root, &["--direct", "lock", PORT]).run().expect(0);
 }
 
@@ -82,11 +82,11 @@ fn a_lock_that_another_process_is_removing_stays() {
     let bench = Bench::open();
     bench.plant(User::Bob, "LCK..ttyS1", GONE);
     let words = ["/run/lock/LCK..ttyS1", "sh", "-c", "echo held; exec sleep 1000"];
-    let mut other = bench.sandbox.command("flock").args(words).user(User::Bob).spawn();
+    let mut other = bench.command("flock").args(words).user(User::Bob).spawn();
     other.expect("held");
     let end = bench.lfp(User::Root, &["--direct", "clean"]).run().expect(77);
     assert!(end.said("another process is removing it"), "{end}");
-    assert_eq!(bench.sandbox.locks(), ["LCK..ttyS1"]);
+    assert_eq!(bench.locks(), ["LCK..ttyS1"]);
 }
 
 /// A user without rights may hold it for ever. That does not stop root, who has a gate.
@@ -99,7 +99,7 @@ fn a_stale_lock_that_an_outsider_flocks_is_removed() {
     // Not by flock(1), which opens it with O_CREAT: fs.protected_regular refuses that here.
     let line = "import fcntl, time; file = open('/run/lock/LCK..ttyS1'); \
         fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(1000)";
-    let outsider = bench.sandbox.command("/usr/bin/python3").args(["-c", line]);
+    let outsider = bench.command("/usr/bin/python3").args(["-c", line]);
     let mut outsider = outsider.user(User::Alice).spawn();
     outsider.expect("held");
     bench.lfp(User::Root, &["--direct", "clean"]).run().expect(0);
@@ -128,7 +128,7 @@ fn beside_an_endless_list_of_the_kernels() {
     let bench = Bench::open();
     bench.plant(User::Bob, "LCK..ttyS1", GONE);
     let line = "mount --bind /dev/zero /proc/locks && exec /run/test/lfp clean";
-    let end = bench.sandbox.command("unshare").args(["--mount", "sh", "-c", line]).run().expect(0);
+    let end = bench.command("unshare").args(["--mount", "sh", "-c", line]).run().expect(0);
     assert!(!end.said("not all were looked at"), "{end}");
     bench.assert_free();
 }

@@ -69,7 +69,7 @@ fn a_busy_port() {
     for (words, code) in table {
         let end = bench.called(User::Alice, words).run();
         assert_eq!(end.code(), *code, "{words:?}: {end}");
-        assert_eq!(bench.locked_by(), Some(holder.pid()), "{words:?}");
+        assert_eq!(bench.locked_by("ttyW0"), Some(holder.pid()), "{words:?}");
     }
 }
 
@@ -157,7 +157,7 @@ fn a_stranger_that_leaves_the_port_is_not_believed() {
         door.close(); print('taken', flush=True)\n\
         input(); client.sendall(b'220 x ready\\r\\n')\n\
         while client.recv(512): client.sendall(b'200 Command okay.\\r\\n')\n";
-    let mut fake = bench.sandbox.command("python3").args(["-c", script]).user(User::Bob).spawn();
+    let mut fake = bench.command("python3").args(["-c", script]).user(User::Bob).spawn();
     fake.expect("listens");
     let words = ["run", PORT, "--", "echo", "without a lock"];
     let lfp = bench.lfp(User::Alice, &words).spawn();
@@ -255,7 +255,7 @@ fn a_full_disk_is_not_silent(#[case] words: &str) {
 fn a_held_port_is_busy_on_a_full_disk_too(#[case] words: &str, #[case] code: i32) {
     let bench = Bench::open();
     let full = ["-t", "tmpfs", "-o", "size=8k,mode=1777", "none", "/run/lock"];
-    bench.sandbox.command("mount").args(full).run().expect(0);
+    bench.command("mount").args(full).run().expect(0);
     let held = bench.shell(User::Root, "/run/test/lfp --direct lock --pid 1 ttyW0; echo code $?");
     assert_eq!(held.output(), "code 0\n", "{held}");
     let line = format!("/run/test/lfp {words} ttyW0; echo code $?");

@@ -18,22 +18,22 @@ const CONSOLE: &str = Console::PATH;
 /// A machine with a service and the console, which no other test has meanwhile.
 fn machine() -> (Console, Bench) {
     let (console, bench) = (Console::take(), Bench::served());
-    console.put_into(&bench.sandbox);
+    console.put_into(&bench);
     (console, bench)
 }
 
 fn wait_until_exclusive(bench: &Bench, port: &str) {
-    bench.wait_for("the exclusive mode", || !can_open(&bench.sandbox, port));
+    bench.wait_for("the exclusive mode", || !can_open(&bench, port));
 }
 
 fn wait_until_shared(bench: &Bench, port: &str) {
-    bench.wait_for("the end of the exclusive mode", || can_open(&bench.sandbox, port));
+    bench.wait_for("the end of the exclusive mode", || can_open(&bench, port));
 }
 
 /// `lfp run --exclusive` with a shell that has done the first of its steps.
 fn in_steps<'s>(bench: &'s Bench, port: &str, its: &[&str]) -> Process<'s> {
     let words = ["run", "--no-shim", "--exclusive", port, "--", "sh", "-c", &steps(its)];
-    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
+    let mut lfp = bench.command("/run/test/lfp").args(words).user(User::Alice).spawn();
     lfp.expect("0.");
     lfp
 }
@@ -51,7 +51,7 @@ fn a_port_that_the_command_has_in_whatever_way_is_exclusive(
     let (_console, bench) = machine();
     let run = format!("exec /run/test/lfp run --no-shim --exclusive {port} -- ");
     let line = run + &command.replace("PORT", port);
-    let mut lfp = bench.sandbox.command("sh").args(["-c", &line]).user(User::Alice).spawn();
+    let mut lfp = bench.command("sh").args(["-c", &line]).user(User::Alice).spawn();
     lfp.expect("0.");
     wait_until_exclusive(&bench, port);
 }
@@ -61,7 +61,7 @@ fn a_port_that_the_command_has_in_whatever_way_is_exclusive(
 #[ignore = "needs namespaces: tests/run"]
 fn the_far_end_sees_the_close() {
     let bench = Bench::served();
-    let mut far_end = bench.sandbox.far_end("ttyW0");
+    let mut far_end = bench.far_end("ttyW0");
     fcntl(far_end.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     let open = format!("exec 3<>{PORT}");
     let mut lfp = in_steps(&bench, PORT, &[&open, "exec 3>&-"]);
@@ -84,7 +84,7 @@ fn a_program_with_an_exclusive_port_is_shown(#[values(PORT, CONSOLE)] port: &str
     let (_console, bench) = machine();
     let program = |code: &str| {
         let words = ["-c", code, port];
-        let command = bench.sandbox.command("/usr/bin/python3").args(words).user(User::Alice);
+        let command = bench.command("/usr/bin/python3").args(words).user(User::Alice);
         let mut process = command.spawn();
         process.expect("open");
         process
@@ -117,11 +117,11 @@ fn an_exclusive_mode_from_before_stays() {
     let command = "sleep 1000 & echo 0.; read line";
     let lfp = ["/run/test/lfp", "run", "--exclusive", CONSOLE, "--", "sh", "-c", command];
     let words = [&["-c", before, CONSOLE][..], &lfp].concat();
-    let mut lfp = bench.sandbox.command("/usr/bin/python3").args(words).user(User::Alice).spawn();
+    let mut lfp = bench.command("/usr/bin/python3").args(words).user(User::Alice).spawn();
     lfp.expect("0.");
     lfp.type_in("\n");
     bench.wait_for("the end of lfp", || lfp.ended().is_some());
-    assert!(!can_open(&bench.sandbox, CONSOLE), "who was left behind has it for himself");
+    assert!(!can_open(&bench, CONSOLE), "who was left behind has it for himself");
 }
 
 /// A program that the command has left behind has the port open, and no lock: it keeps nobody out.
@@ -133,7 +133,7 @@ fn a_process_that_outlives_the_command_keeps_nobody_out(#[values(PORT, CONSOLE)]
     wait_until_exclusive(&bench, port);
     lfp.type_in("\n");
     bench.wait_for("the end of lfp", || lfp.ended().is_some());
-    assert!(can_open(&bench.sandbox, port));
+    assert!(can_open(&bench, port));
 }
 
 /// `lfp` is killed while the command works: the lock is the command's, and so is the exclusive mode. At the last
@@ -147,7 +147,7 @@ fn a_killed_wrapper_leaves_the_mode_to_the_command() {
     wait_until_exclusive(&bench, CONSOLE);
     let command = bench.children(lfp.pid())[0];
     lfp.kill();
-    assert!(!can_open(&bench.sandbox, CONSOLE), "the command is at work");
+    assert!(!can_open(&bench, CONSOLE), "the command is at work");
     let _ = bench.shell(User::Root, &format!("kill -KILL {command}"));
     wait_until_shared(&bench, CONSOLE);
 }
@@ -168,9 +168,9 @@ fn the_mode_ends_wherever_the_wrapper_is_killed(
         let inject = format!("inject={call}:signal=KILL:when={time}");
         let strace = ["-qq", "-o", "/dev/null", "-e", &*inject];
         let words = [&strace[..], &run, &[&*script]].concat();
-        let mut lfp = bench.sandbox.command("strace").args(&words).user(User::Alice).spawn();
+        let mut lfp = bench.command("strace").args(&words).user(User::Alice).spawn();
         bench.wait_for("the mode, or the end of lfp", || {
-            lfp.ended().is_some() || !can_open(&bench.sandbox, CONSOLE)
+            lfp.ended().is_some() || !can_open(&bench, CONSOLE)
         });
         let has_died = lfp.ended().is_some();
         bench.wait_for("the end of the lock", || {
@@ -197,11 +197,11 @@ fn a_descriptor_that_cannot_be_duplicated_is_reported() {
                 cp /bin/cat /usr/local/bin/rootcat; chmod 4755 /usr/local/bin/rootcat";
     assert_eq!(bench.shell(User::Root, made).code(), 0);
     let words = ["run", "--exclusive", PORT, "--", "/usr/local/bin/rootcat", PORT];
-    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
+    let mut lfp = bench.command("/run/test/lfp").args(words).user(User::Alice).spawn();
     lfp.expect(
         "/dev/ttyW0: locked, but not exclusive: the command's descriptors cannot be duplicated",
     );
-    assert!(bench.locked_by().is_some());
+    assert!(bench.locked_by("ttyW0").is_some());
 }
 
 #[test]

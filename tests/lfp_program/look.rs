@@ -18,7 +18,7 @@ fn everybody_sees_lock_files_and_flocks() {
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("stale"), "{told}");
     let words = ["/dev/ttyW0", "-c", "echo ready; sleep 1000"];
-    let mut flock = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
+    let mut flock = bench.command("flock").args(words).user(User::Alice).spawn();
     flock.expect("ready");
     let told = bench.lfp(User::Bob, &["who", "ttyW0"]).run();
     assert!(told.said("flock") && told.said(&flock.pid().to_string()), "{told}");
@@ -32,7 +32,7 @@ fn open_ports_are_shown_to_users_who_may_see_them() {
     // Not as its terminal, which everybody would see.
     let script = "import os; os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY)
 print('ready', flush=True); input()";
-    let python = bench.sandbox.command("python3").args(["-c", script]);
+    let python = bench.command("python3").args(["-c", script]);
     let mut holder = python.user(User::Alice).spawn();
     holder.expect("ready");
     let pid = holder.pid().to_string();
@@ -73,11 +73,11 @@ fn a_device_is_one_under_all_its_names(#[case] route: &[&str]) {
                 ln -s ttyW0 /dev/modemW";
     assert_eq!(bench.shell(User::Root, made).code(), 0);
     let _service = bench.serve(User::Lfpd);
-    let holder = bench.sleep(User::Alice);
+    let holder = bench.sleeper(User::Alice);
     let pid = holder.pid().to_string();
     let by_id = "/dev/serial/by-id/usb-W-if00";
     bench.lfp(User::Root, &["--direct", "lock", "--pid", &pid, by_id]).run().expect(0);
-    assert_eq!(bench.sandbox.locks().len(), 6, "{:?}", bench.sandbox.locks());
+    assert_eq!(bench.locks().len(), 6, "{:?}", bench.locks());
     for words in [&["list"][..], &["who", PORT], &["who", "modemW", by_id, PORT]] {
         let told = bench.lfp(User::Bob, &[route, words].concat()).run();
         let lines: Vec<&str> = told.output().lines().collect();
@@ -153,7 +153,7 @@ print('fine')",
         holder.pid()
     );
     let line = format!("/run/test/lfp {} | python3 -c \"$CHECK\"", words.join(" "));
-    let sh = bench.sandbox.command("sh").args(["-c", &line]).env("CHECK", &check);
+    let sh = bench.command("sh").args(["-c", &line]).env("CHECK", &check);
     let end = sh.user(User::Bob).no_input().run();
     assert!(end.said("fine"), "{end}");
 }
@@ -183,14 +183,14 @@ fn text_from_strangers_cannot_control_the_terminal() {
     let script =
         "cp /bin/sleep \"$EVIL\" && exec /run/test/lfp --direct run ttyW0 -- \"$EVIL\" 1000";
     let evil = "/tmp/\x1b[2J\x1b]0;owned\x07\r\n\u{9b}31m\"x\\";
-    let sh = bench.sandbox.command("sh").args(["-c", script]).env("EVIL", evil);
+    let sh = bench.command("sh").args(["-c", script]).env("EVIL", evil);
     let _evil = sh.user(User::Alice).spawn();
-    bench.wait_for("the lock", || bench.locked_by().is_some());
+    bench.wait_for("the lock", || bench.locked_by("ttyW0").is_some());
     let planted =
         "printf '%10d\\n' $$ >\"/run/lock/$(printf 'LCK..\\033[2J\\ttty')\"; exec sleep 1000";
-    let _planted = bench.sandbox.command("sh").args(["-c", planted]).user(User::Bob).spawn();
+    let _planted = bench.command("sh").args(["-c", planted]).user(User::Bob).spawn();
     bench.wait_for("the planted lock", || {
-        bench.sandbox.locks().iter().any(|name| name.starts_with("LCK..\x1b"))
+        bench.locks().iter().any(|name| name.starts_with("LCK..\x1b"))
     });
     let _service = bench.serve(User::Lfpd);
     for words in [
@@ -223,7 +223,7 @@ fn tables_have_colours_only_on_a_capable_terminal(
 ) {
     let bench = Bench::open();
     let _holder = bench.holder(User::Alice);
-    let mut lfp = bench.sandbox.command("/run/test/lfp").args(["who", PORT]).on_terminal();
+    let mut lfp = bench.command("/run/test/lfp").args(["who", PORT]).on_terminal();
     for (name, value) in settings {
         lfp = lfp.env(name, value);
     }
@@ -243,11 +243,11 @@ fn tables_have_colours_only_on_a_capable_terminal(
 fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let bench = Bench::open();
     let service = start(&bench, User::Lfpd);
-    let holder = bench.sleep(User::Alice);
+    let holder = bench.sleeper(User::Alice);
     let pid = holder.pid().to_string();
     bench.lfp(User::Alice, &["lock", "--pid", &pid, PORT]).run().expect(0);
     bench.wait_for("the record", || {
-        std::fs::symlink_metadata(bench.sandbox.path("/run/lfpd/LCK..ttyW0")).is_ok()
+        std::fs::symlink_metadata(bench.path("/run/lfpd/LCK..ttyW0")).is_ok()
     });
     // A daemon clears away what the dead leave, sooner or later, if it may.
     assert_eq!(bench.shell(User::Root, "chown root: /run/lock/LCK..ttyW0").code(), 0);
@@ -278,14 +278,14 @@ fn a_directory_that_came_while_waiting_is_searched() {
     // It keeps the directories of its last attempt open until the next one.
     let looks_into = |directory: &str| {
         bench.children(waiting.pid()).iter().any(|lfp| {
-            let open = std::fs::read_dir(bench.sandbox.path(&format!("/proc/{lfp}/fd")));
+            let open = std::fs::read_dir(bench.path(&format!("/proc/{lfp}/fd")));
             open.into_iter().flatten().flatten().any(|descriptor| {
                 std::fs::read_link(descriptor.path()).is_ok_and(|path| path.ends_with(directory))
             })
         })
     };
     bench.wait_for("a first look", || looks_into("run/lock"));
-    let other = bench.sleep(User::Alice);
+    let other = bench.sleeper(User::Alice);
     bench.shell(User::Root, "mkdir /run/lock/modem").expect(0);
     bench.plant(User::Root, "modem/LCK..ttyW0", other.pid());
     // An attempt that was under way knows nothing of it.

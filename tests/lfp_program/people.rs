@@ -15,7 +15,7 @@ use crate::bench::{Bench, GONE, LONG, PORT};
 #[ignore = "needs namespaces: tests/run"]
 fn a_shell_that_becomes_lfp_unlocks_its_own(#[case] shell: &str, #[case] line: &str) {
     let bench = Bench::served();
-    let shell = bench.sandbox.command(shell).args(["-c", line]).user(User::Alice);
+    let shell = bench.command(shell).args(["-c", line]).user(User::Alice);
     shell.no_input().run().expect(0);
     bench.assert_free();
 }
@@ -66,7 +66,7 @@ fn quiet_is_for_scripts() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_claim_of_a_strangers_is_no_lock() {
     let bench = Bench::open();
-    let alices = bench.sleep(User::Alice);
+    let alices = bench.sleeper(User::Alice);
     let pid = alices.pid().to_string();
     bench.shell(User::Bob, &format!("printf '%10d\\n' {pid} >/tmp/LCK..ttyW0")).expect(0);
     assert_eq!(bench.lfp(User::Bob, &["who", "-q", PORT]).run().code(), 1, "it is free");
@@ -100,7 +100,7 @@ fn a_port_by_any_path(#[case] line: &str) {
 fn an_open_port_is_told_of(#[case] words: &[&str]) {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; echo ready; read line";
-    let mut opener = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
+    let mut opener = bench.command("sh").args(["-c", line]).user(User::Bob).spawn();
     opener.expect("ready");
     let end = bench.called(User::Root, &[&["--direct"], words].concat()).run().expect(0);
     let remark = format!("locked, but open without a lock in pid {} of bob, sh", opener.pid());
@@ -112,7 +112,7 @@ fn an_open_port_is_told_of(#[case] words: &[&str]) {
 fn an_unlocked_port_that_is_still_open_is_told_of() {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; /run/test/lfp --direct lock ttyW0; echo ready; exec sleep 1000";
-    let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Bob).spawn();
+    let mut holder = bench.command("sh").args(["-c", line]).user(User::Bob).spawn();
     holder.expect("ready");
     let pid = holder.pid().to_string();
     let end = bench.lfp(User::Root, &["--direct", "unlock", "--pid", &pid, PORT]).run().expect(0);
@@ -126,7 +126,7 @@ fn an_unlocked_port_that_is_still_open_is_told_of() {
 fn a_login_on_the_port_is_seen_by_all() {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
-    let mut login = bench.sandbox.command("setsid").args(["--wait", "sh", "-c", line]).spawn();
+    let mut login = bench.command("setsid").args(["--wait", "sh", "-c", line]).spawn();
     login.expect("ready");
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("root") && told.said("open") && told.said("sleep 1000"), "{told}");
@@ -166,7 +166,7 @@ fn on_a_terminal_a_waiter_is_told_the_holder(#[case] words: &[&str]) {
     let holder = bench.holder(User::Bob);
     let words = [&["--direct"], words].concat();
     let line = format!("/run/test/lfp {}; exit $?", words.join(" "));
-    let shell = bench.sandbox.command("sh").args(["-c", &line]);
+    let shell = bench.command("sh").args(["-c", &line]);
     let mut waiting = shell.on_terminal().spawn();
     waiting.expect("/dev/ttyW0: waiting");
     waiting.expect(&format!("held by bob, pid {}, sleep 1000", holder.pid()));
@@ -201,10 +201,10 @@ fn a_wait_in_vain_releases_no_earlier_lock(#[case] time: &str) {
          /run/test/lfp wait --timeout {time} ttyW0; echo then $?; read line"
     );
     let words = ["--mount", "sh", "-c", &line];
-    let mut shell = bench.sandbox.command("unshare").args(words).spawn();
+    let mut shell = bench.command("unshare").args(words).spawn();
     shell.expect("code 0");
     shell.expect("then 75");
-    assert_eq!(bench.locked_by(), Some(shell.pid()), "{}", shell.output());
+    assert_eq!(bench.locked_by("ttyW0"), Some(shell.pid()), "{}", shell.output());
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn several_ports_for_one_command() {
         let end = bench.lfp(User::Alice, &[&words[..], timeout, &["true"]].concat()).run();
         let end = end.expect(code);
         assert!(end.said("/dev/ttyX1: "), "{end}");
-        assert_eq!(bench.sandbox.locks(), ["LCK..ttyX1"]);
+        assert_eq!(bench.locks(), ["LCK..ttyX1"]);
     }
 }
 
@@ -318,11 +318,11 @@ fn the_librarys_example_holds_a_port() {
     let layout = Bench::layout("0755", "lfpd:lfpd");
     let bench = Bench::of(layout.bring("hold", testbed::example("lfp", "hold")));
     let _service = bench.listen(User::Lfpd);
-    let mut holding = bench.sandbox.command("/run/test/hold").arg(PORT).user(User::Alice).spawn();
+    let mut holding = bench.command("/run/test/hold").arg(PORT).user(User::Alice).spawn();
     holding.expect("/dev/ttyW0 is ours");
     let pid = holding.pid();
-    assert_eq!(bench.locked_by(), Some(pid));
-    let told = bench.sandbox.command("/run/test/hold").arg(PORT).user(User::Bob).no_input().run();
+    assert_eq!(bench.locked_by("ttyW0"), Some(pid));
+    let told = bench.command("/run/test/hold").arg(PORT).user(User::Bob).no_input().run();
     assert!(told.said(&format!("is in use: Some(Pid({pid})) Some(\"hold\")")), "{told}");
     holding.end_input();
     assert_eq!(holding.wait(LIMIT).code(), 0);
@@ -338,11 +338,11 @@ fn a_guard_of_the_library_holds_a_port() {
     let _service = bench.listen(User::Lfpd);
     let guard = |user, seconds: &str| {
         let words = ["/run/lfpd/lfpd.sock", PORT, seconds];
-        bench.sandbox.command("/run/test/guard").args(words).user(user)
+        bench.command("/run/test/guard").args(words).user(user)
     };
     let mut alice = guard(User::Alice, "0").spawn();
     alice.expect("holds /dev/ttyW0");
-    assert_eq!(bench.locked_by(), Some(alice.pid()));
+    assert_eq!(bench.locked_by("ttyW0"), Some(alice.pid()));
     let refused = guard(User::Bob, "0.1").no_input().run();
     assert!(refused.code() == 1 && refused.said(&format!("{}", alice.pid())), "{refused}");
     let mut bob = guard(User::Bob, LONG).spawn();
@@ -385,11 +385,11 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
     let _service = bench.listen(User::Lfpd);
     let line =
         "trap 'echo told' USR1; /run/test/lfp lock ttyW0; echo ready; while :; do sleep 0.1; done";
-    let mut holder = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    let mut holder = bench.command("sh").args(["-c", line]).user(User::Alice).spawn();
     holder.expect("ready");
     let force = [route, &["unlock", "--force", PORT]].concat();
     bench.lfp(User::Bob, &force).run().expect(77);
-    assert_eq!(bench.locked_by(), Some(holder.pid()));
+    assert_eq!(bench.locked_by("ttyW0"), Some(holder.pid()));
     let words = [&force[..], &["--signal", "usr1", "--grace", "0.3"]].concat();
     bench.lfp(User::Root, &words).run().expect(0);
     holder.expect("told");
@@ -416,7 +416,7 @@ fn a_command_yields(#[case] wanting: &[&str]) {
     bench.assert_free();
     // Nobody yields, and nothing is taken.
     let holder = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
-    bench.sleeper();
+    bench.sleep_with_the_lock();
     let end = bench.lfp(User::Bob, &["ask", "--timeout", "0.2", PORT]).run().expect(1);
     assert!(end.output().starts_with("lfp: /dev/ttyW0: pid "), "{end}");
     assert!(end.said("of alice, sleep 1000 does not yield: "), "{end}");
@@ -443,7 +443,7 @@ fn a_holder_by_flock_is_named_before_what_cannot_be_done(#[case] route: &[&str])
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
     let words = [PORT, "-c", "echo held; exec sleep 1000"];
-    let mut holder = bench.sandbox.command("flock").args(words).user(User::Alice).spawn();
+    let mut holder = bench.command("flock").args(words).user(User::Alice).spawn();
     holder.expect("held");
     let force = [route, &["unlock", "--force", PORT]].concat();
     let end = bench.lfp(User::Root, &force).run().expect(1);
@@ -473,7 +473,7 @@ fn yield_on_without_a_service_is_said_to_have_no_effect(#[case] route: &[&str]) 
 fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[case] code: i32) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
-    let innocent = bench.sleep(User::Alice);
+    let innocent = bench.sleeper(User::Alice);
     let plant = || bench.plant(User::Bob, "LCK..ttyW0", innocent.pid());
     plant();
     let force = [route, &["unlock", "--force", "--signal", "KILL", PORT]].concat();
@@ -495,7 +495,7 @@ fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[
 fn without_the_right_to_force_no_process_is_signalled() {
     let bench = Bench::closed();
     let _service = bench.listen(User::Lfpd);
-    let holder = bench.sleep(User::Bob);
+    let holder = bench.sleeper(User::Bob);
     let pid = holder.pid().to_string();
     assert_eq!(bench.lfp(User::Bob, &["lock", "--pid", &pid, PORT]).run().code(), 0);
     let words = ["unlock", "--force", "--signal", "KILL", PORT];

@@ -36,8 +36,7 @@ fn machine_with(mode: &str, owner: &str) -> Bench {
 
 /// The name of the program that has the port.
 fn user_of(bench: &Bench, port: &str) -> Option<String> {
-    let name = bench.sandbox.read(&format!("/proc/{}/comm", bench.holder_of(port)?))?;
-    Some(String::from_utf8_lossy(&name).trim().to_owned())
+    Some(bench.text(&format!("/proc/{}/comm", bench.locked_by(port)?)).trim().to_owned())
 }
 
 fn page(name: &str) -> String {
@@ -75,7 +74,7 @@ fn terminal_programs_hold_the_port_until_they_end(
     assert!(told.said("alice") && told.said(&format!("{program} ")), "{told}");
     let busy = bench.typed(User::Bob, PICOCOM).no_input().run();
     let busy = busy.expect(1);
-    let pid = bench.holder_of("ttyUSB0").unwrap();
+    let pid = bench.locked_by("ttyUSB0").unwrap();
     let holder = format!("held by alice, pid {pid}, {program} ");
     assert!(busy.said("lfp: /dev/ttyUSB0: busy") && busy.said(&holder), "{busy}");
     terminal.type_in(goodbye);
@@ -114,10 +113,10 @@ fn flashing_a_board() {
     let flashing = bench.typed(User::Alice, &line).no_input().spawn();
     bench.wait_for("avrdude", || user_of(&bench, "ttyACM0").as_deref() == Some("avrdude"));
     flashing.signal("TERM");
-    bench.shell(User::Root, &format!("kill {}", bench.holder_of("ttyACM0").unwrap_or(0))).expect(0);
+    bench.shell(User::Root, &format!("kill {}", bench.locked_by("ttyACM0").unwrap_or(0))).expect(0);
     let end = flashing.wait(LIMIT);
     assert_ne!(end.code(), 0, "{end}");
-    bench.wait_for("the end of its lock", || bench.sandbox.locks().is_empty());
+    bench.wait_for("the end of its lock", || bench.locks().is_empty());
 }
 
 /// As systemd starts it: the terminal on standard input, and the name of the instance for %I.
@@ -146,7 +145,7 @@ fn a_program_in_a_container_has_its_number_of_outside() {
     let line = format!("exec unshare --pid --fork --mount-proc --kill-child sh -c \"{line}\"");
     let mut container = bench.typed(User::Root, &line).spawn();
     container.expect("ready");
-    let outside = bench.holder_of("ttyUSB0").expect("a lock");
+    let outside = bench.locked_by("ttyUSB0").expect("a lock");
     assert!(outside > 1 && bench.runs(outside));
     let told = bench.typed(User::Bob, WHO).no_input().run();
     assert!(told.said(&outside.to_string()) && told.said("alive"), "{told}");
@@ -163,7 +162,7 @@ fn the_right_of_uucp() {
     let lines = ["d /run/lfpd 0755 uucp uucp -", "a+ /run/lock - - - - user:uucp:rwx"];
     let page = page("docs/install.md");
     assert!(lines.iter().all(|line| page.contains(&format!("\n    {line}\n"))));
-    bench.sandbox.write("/tmp/lfpd-uucp.conf", lines.join("\n") + "\n", 0o644);
+    bench.write("/tmp/lfpd-uucp.conf", lines.join("\n") + "\n", 0o644);
     bench.shell(User::Root, "systemd-tmpfiles --create /tmp/lfpd-uucp.conf").expect(0);
     for (user, writes) in [(User::Uucp, 0), (User::Alice, 1)] {
         assert_eq!(bench.shell(user, "test -w /run/lock").code(), writes, "{user:?}");

@@ -72,13 +72,13 @@ fn file_of_bob(bench: &Bench, pid: i64) {
 }
 
 fn is_allowed(bench: &Bench, deed: &str) -> bool {
-    let alices = bench.sleep(User::Alice);
+    let alices = bench.sleeper(User::Alice);
     match deed {
         "lock a free port, and unlock it" => {
             may(bench, "lock", &alices) && may(bench, "unlock", &alices)
         }
         "take over a stale lock of your own" => {
-            let first = bench.sleep(User::Alice);
+            let first = bench.sleeper(User::Alice);
             let locked = may(bench, "lock", &first);
             first.kill();
             locked && may(bench, "lock", &alices)
@@ -92,14 +92,14 @@ fn is_allowed(bench: &Bench, deed: &str) -> bool {
             may(bench, "lock", &alices)
         }
         "lock a port that another user's program has locked" => {
-            let bobs = bench.sleep(User::Bob);
+            let bobs = bench.sleeper(User::Bob);
             file_of_bob(bench, bobs.pid().into());
-            may(bench, "lock", &alices) || bench.locked_by() != Some(bobs.pid())
+            may(bench, "lock", &alices) || bench.locked_by("ttyW0") != Some(bobs.pid())
         }
         "unlock it, with the number of that program" => {
-            let bobs = bench.sleep(User::Bob);
+            let bobs = bench.sleeper(User::Bob);
             file_of_bob(bench, bobs.pid().into());
-            may(bench, "unlock", &bobs) || bench.locked_by() != Some(bobs.pid())
+            may(bench, "unlock", &bobs) || bench.locked_by("ttyW0") != Some(bobs.pid())
         }
         other => panic!("no deed of the table: {other}"),
     }

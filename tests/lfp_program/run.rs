@@ -11,7 +11,7 @@ use crate::bench::{Bench, LONG, PORT};
 fn run_works_in_a_network_without_loopback() {
     let bench = Bench::open();
     let words = ["--net", "/run/test/lfp", "run", PORT, "--", "cat", "/run/lock/LCK..ttyW0"];
-    let end = bench.sandbox.command("unshare").args(words).run().expect(0);
+    let end = bench.command("unshare").args(words).run().expect(0);
     assert!(end.output().trim().parse::<u32>().is_ok(), "{end}");
     bench.assert_free();
 }
@@ -29,15 +29,15 @@ fn run_in_a_container_without_a_service_keeps_its_lock() {
     let line = format!("{number} && {lfp} run {PORT} -- sh -c '{command}'");
     let words = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
     let words = words.into_iter().chain(["--kill-child", "sh", "-c", &line]);
-    let mut container = bench.sandbox.command("unshare").args(words).user(User::Alice).spawn();
+    let mut container = bench.command("unshare").args(words).user(User::Alice).spawn();
     container.expect("ready");
-    let holder = bench.locked_by().expect("a lock");
+    let holder = bench.locked_by("ttyW0").expect("a lock");
     assert!(!bench.runs(holder), "its number means a process here");
     for user in [User::Alice, User::Root] {
         bench.lfp(user, &["--direct", "run", PORT, "--", "true"]).run().expect(1);
     }
     let told = bench.lfp(User::Root, &["clean"]).run();
-    assert_eq!(bench.locked_by(), Some(holder), "{told}");
+    assert_eq!(bench.locked_by("ttyW0"), Some(holder), "{told}");
     // The command may release it: the flock on it is of its own pid namespace.
     container.end_input();
     container.wait(LIMIT).expect(0);
@@ -53,14 +53,14 @@ fn a_command_may_pass_its_lock_without_a_service() {
     let pass = format!("/run/test/lfp --direct pass --pid $$ --to $! {PORT}");
     let line = format!("sleep {LONG} & echo child $!; {pass}; echo code $?; cat");
     let words = ["--direct", "run", PORT, "--", "sh", "-c", &line];
-    let command = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice);
+    let command = bench.command("/run/test/lfp").args(words).user(User::Alice);
     let mut run = command.spawn();
     run.expect("code 0");
-    let child = bench.locked_by().expect("a lock");
+    let child = bench.locked_by("ttyW0").expect("a lock");
     assert!(run.output().contains(&format!("child {child}\n")), "{}", run.output());
     run.end_input();
     assert_eq!(run.wait(LIMIT).code(), 0);
-    assert_eq!(bench.locked_by(), Some(child));
+    assert_eq!(bench.locked_by("ttyW0"), Some(child));
     bench.lfp(User::Alice, &["--direct", "run", PORT, "--", "true"]).run().expect(1);
 }
 
@@ -75,7 +75,7 @@ fn nothing_leaks_to_the_command() {
     let compare = "cd /tmp; sh -c \"$LOOK\" >bare; for before in '' '--timeout 9'; do \
                    /run/test/lfp run $before ttyW0 -- sh -c \"$LOOK\" >ours || exit; \
                    diff bare ours || exit; done; grep -c . bare";
-    let sh = bench.sandbox.command("sh").args(["-c", compare]).env("LOOK", look);
+    let sh = bench.command("sh").args(["-c", compare]).env("LOOK", look);
     let end = sh.user(User::Alice).no_input().run().expect(0);
     assert!(end.output().trim().parse::<u32>().is_ok_and(|lines| lines > 10), "{end}");
 }
@@ -86,14 +86,12 @@ fn nothing_leaks_to_the_command() {
 fn the_wrapper_is_killed() {
     let bench = Bench::served();
     let lfp = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
-    let sleeper = bench.sleeper();
+    let sleeper = bench.sleep_with_the_lock();
     lfp.kill();
     assert!(bench.runs(sleeper));
     bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run().expect(1);
     bench.shell(User::Root, &format!("kill -KILL {sleeper}")).expect(0);
-    bench.wait_for("the end of the command", || {
-        !bench.sandbox.path(&format!("/proc/{sleeper}")).exists()
-    });
+    bench.wait_for("the end of the command", || !bench.path(&format!("/proc/{sleeper}")).exists());
     bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run().expect(0);
     bench.assert_free();
 }
@@ -111,7 +109,7 @@ fn the_wrapper_is_killed_while_it_waits() {
     bench.wait_for("the end of the waiting process", || !bench.runs(child));
     holder.kill();
     bench.lfp(User::Bob, &["run", PORT, "--", "true"]).run().expect(0);
-    assert!(!bench.sandbox.path("/tmp/ran").exists());
+    assert!(!bench.path("/tmp/ran").exists());
 }
 
 /// The service goes away while the command runs: the code still arrives, and the lock is stale.
@@ -121,7 +119,7 @@ fn the_service_is_gone_at_the_end() {
     let bench = Bench::closed();
     let service = bench.serve(User::Lfpd);
     let words = ["run", PORT, "--", "sh", "-c", "echo started; read x; exit 4"];
-    let mut lfp = bench.sandbox.command("/run/test/lfp").args(words).user(User::Alice).spawn();
+    let mut lfp = bench.command("/run/test/lfp").args(words).user(User::Alice).spawn();
     lfp.expect("started");
     service.kill();
     lfp.end_input();
@@ -149,7 +147,7 @@ fn a_waiter_gets_the_port(#[case] start: fn(&Bench, User) -> Process<'_>) {
     assert_eq!(gives_up.wait(LIMIT).code(), 128 + 15);
     holder.kill();
     lfp.wait(LIMIT).expect(6);
-    assert!(!bench.sandbox.path("/tmp/ran").exists());
+    assert!(!bench.path("/tmp/ran").exists());
     bench.assert_free();
 }
 
@@ -165,7 +163,7 @@ fn the_service_is_started_again_while_somebody_waits() {
     // It has asked, and waits for the answer (proc_pid_wchan(5)).
     let place = format!("/proc/{}/wchan", lfp.pid());
     bench.wait_for("lfp in the line", || {
-        bench.sandbox.read(&place).is_some_and(|place| place.starts_with(b"poll"))
+        bench.read(&place).is_some_and(|place| place.starts_with(b"poll"))
     });
     service.kill();
     let _service = bench.listen(User::Lfpd);
@@ -185,11 +183,11 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
     let _service = start(&bench, User::Lfpd);
     let holder = bench.holder(User::Bob);
     let line = "/run/test/lfp wait --timeout 1000 ttyW0; echo code $? $$; cat";
-    let mut shell = bench.sandbox.command("sh").args(["-c", line]).user(User::Alice).spawn();
+    let mut shell = bench.command("sh").args(["-c", line]).user(User::Alice).spawn();
     bench.wait_for("lfp", || !bench.children(shell.pid()).is_empty());
     holder.kill();
     shell.expect(&format!("code 0 {}", shell.pid()));
-    assert_eq!(bench.locked_by(), Some(shell.pid()));
+    assert_eq!(bench.locked_by("ttyW0"), Some(shell.pid()));
     shell.end_input();
     assert_eq!(shell.wait(LIMIT).code(), 0);
     // A service that has a line also removes the locks of the dead.
@@ -209,7 +207,7 @@ fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&st
     assert!(end.said("inside"), "{end}");
     bench.assert_free();
     let holder = bench.lfp(User::Alice, &["run", PORT, "--", "sleep", LONG]).spawn();
-    bench.wait_for("the lock", || bench.locked_by().is_some());
+    bench.wait_for("the lock", || bench.locked_by("ttyW0").is_some());
     bench.lfp(User::Alice, &["run", PORT, "--", "true"]).run().expect(1);
     holder.kill();
 }
@@ -226,12 +224,12 @@ fn in_a_container_as_a_child(#[case] user: User, #[case] namespaces: &[&str]) {
     let _service = bench.listen(User::Lfpd);
     let line = "/run/test/lfp run /dev/ttyW0 -- sh -c 'echo ready; cat'; echo code $?";
     let words = ["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", line];
-    let container = bench.sandbox.command("unshare").args(namespaces).args(words);
+    let container = bench.command("unshare").args(namespaces).args(words);
     let mut container = container.user(user).spawn();
     container.expect("ready");
-    let holder = bench.locked_by().expect("a lock");
+    let holder = bench.locked_by("ttyW0").expect("a lock");
     assert!(bench.runs(holder));
     container.end_input();
     container.expect("code 0");
-    bench.wait_for("its release", || bench.sandbox.locks().is_empty());
+    bench.wait_for("its release", || bench.locks().is_empty());
 }

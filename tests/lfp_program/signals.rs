@@ -39,6 +39,6 @@ fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str])
     let end = lfp.wait(LIMIT).expect(128 + number);
     assert!(end.said("interrupted by SIG"), "{end}");
     assert!(!bench.runs(child));
-    assert!(!bench.sandbox.path("/tmp/ran").exists());
-    assert_eq!(bench.locked_by(), Some(holder.pid()));
+    assert!(!bench.path("/tmp/ran").exists());
+    assert_eq!(bench.locked_by("ttyW0"), Some(holder.pid()));
 }

@@ -41,25 +41,6 @@ pub(crate) fn lfpd(sandbox: &Sandbox) -> Session<'_> {
     Session::start(sandbox, User::UucpWithFowner, &[], User::Root)
 }
 
-/// A process to lock for.
-pub(crate) fn somebody(sandbox: &Sandbox) -> Process<'_> {
-    sandbox.command("sleep").arg("1000").spawn()
-}
-
-/// The processes of which /proc/locks has an flock on the port's inode.
-pub(crate) fn flockers(sandbox: &Sandbox, dev: &str) -> Vec<u32> {
-    let Ok(port) = fs::metadata(sandbox.path(dev)) else { return Vec::new() };
-    let locks = sandbox.read("/proc/locks").unwrap_or_default();
-    let flocker = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let inode = words.get(5).and_then(|it| it.rsplit(':').next());
-        let is_ports =
-            words.get(1) == Some(&"FLOCK") && inode == Some(port.ino().to_string().as_str());
-        words.get(4).filter(|_| is_ports)?.parse().ok()
-    };
-    String::from_utf8_lossy(&locks).lines().filter_map(flocker).collect()
-}
-
 /// A lock file of any convention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockFile {
@@ -205,8 +186,16 @@ impl<'a> Bench<'a> {
         self.sandbox.locks().into_iter().filter(|it| is_lock(it)).filter_map(read).collect()
     }
 
+    /// Whether a process has an flock on the port's inode, by /proc/locks.
     fn flocked(&self, pid: u32) -> bool {
-        flockers(self.sandbox, self.dev).contains(&pid)
+        let Ok(port) = fs::metadata(self.sandbox.path(self.dev)) else { return false };
+        let (pid, inode) = (pid.to_string(), format!(":{}", port.ino()));
+        self.sandbox.text("/proc/locks").lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.get(1) == Some(&"FLOCK")
+                && words.get(4) == Some(&pid.as_str())
+                && words.get(5).is_some_and(|file| file.ends_with(&inode))
+        })
     }
 
     /// A process that has the port open. The service sometimes has its node by `O_PATH`, which opens no port.
@@ -232,8 +221,7 @@ impl<'a> Bench<'a> {
     fn logged(&self) -> usize {
         let Some((log, says)) = self.program.waits else { return 0 };
         let name = self.dev.trim_start_matches("/dev/").replace('/', "-");
-        let content = self.sandbox.read(&log.replace("{name}", &name)).unwrap_or_default();
-        String::from_utf8_lossy(&content).matches(says).count()
+        self.sandbox.text(&log.replace("{name}", &name)).matches(says).count()
     }
 }
 

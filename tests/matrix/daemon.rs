@@ -3,7 +3,7 @@
 
 use testbed::{LFP, Sandbox, User, comes};
 
-use crate::bench::{Bench, Came, PORT, somebody};
+use crate::bench::{Bench, Came, PORT};
 use crate::programs;
 
 #[test]
@@ -12,7 +12,7 @@ fn qt_as_root_is_kept_out() {
     let sandbox = Sandbox::layout().port("ttyW0").installed().lock_dir("1777", "root:root").enter();
     sandbox.command("chown").args(["uucp", "/run/lfpd"]).run().expect(0);
     let _daemon = sandbox.serve(User::UucpWithFowner, &[]);
-    let holder = somebody(&sandbox);
+    let holder = sandbox.sleeper(User::Root);
     let lock = ["lock", PORT, "--pid", &holder.pid().to_string()];
     sandbox.command(LFP).args(lock).run().expect(0);
     let bench = Bench::new(&sandbox, &programs::QT_AS_ROOT, PORT);

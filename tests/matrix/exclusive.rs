@@ -60,8 +60,7 @@ fn first_comer(program: &Program) -> &'static str {
     assert!(matches!(came, Came::Has), "{}: {came:?}", program.name);
     assert!(comes(|| !can_open(&sandbox, PORT)), "{}: others can open the port", program.name);
     // The lock is the program's, not that of `lfp`, which has a pseudo-terminal open as well.
-    let holder = sandbox.read("/run/lock/LCK..ttyW0").unwrap_or_default();
-    let holder = String::from_utf8_lossy(&holder).trim().to_owned();
+    let holder = sandbox.locked_by("ttyW0").expect("a lock").to_string();
     sandbox.command("kill").args(["-KILL", &holder]).run().expect(0);
     if [programs::RUST.name, programs::SCREEN.name].contains(&program.name) {
         // What it has set itself is its own: killed, it leaves a pseudo-terminal as it does without `lfp`.

@@ -9,9 +9,9 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::sys::stat::{major, minor};
 use rstest::rstest;
-use testbed::{Sandbox, Session};
+use testbed::{Sandbox, Session, User};
 
-use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
+use crate::bench::{Bench, Came, PORT, lfpd, sandbox};
 use crate::programs::{self, Program};
 
 const LINK: &str = "/dev/modemW";
@@ -57,7 +57,7 @@ impl Names<'_> {
     /// The second comer, which uses the other name, does not get the port: first the program, then `lfpd`.
     fn meet(&mut self, locked: &str, used: &str) {
         let name = self.program.name;
-        let holder = somebody(self.sandbox);
+        let holder = self.sandbox.sleeper(User::Root);
         assert_eq!(self.lfpd.lock(locked, holder.pid()), 200, "{locked}");
         let (came, troupe) = Bench::new(self.sandbox, self.program, used).attempt();
         drop(troupe);
@@ -67,7 +67,7 @@ impl Names<'_> {
 
         let (came, troupe) = Bench::new(self.sandbox, self.program, used).attempt();
         assert!(matches!(came, Came::Has), "{name} at {used}: {came:?}");
-        let code = self.lfpd.lock(locked, somebody(self.sandbox).pid());
+        let code = self.lfpd.lock(locked, self.sandbox.sleeper(User::Root).pid());
         assert_eq!(code, 450, "{locked} beside {name} at {used}");
         drop(troupe);
         self.clear();

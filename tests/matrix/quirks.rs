@@ -6,7 +6,7 @@ use std::time::Duration;
 use rstest::rstest;
 use testbed::{Session, User, comes};
 
-use crate::bench::{Bench, Came, PORT, lfpd, sandbox, somebody};
+use crate::bench::{Bench, Came, PORT, lfpd, sandbox};
 use crate::programs::{self, Program};
 
 /// microcom writes its pid as eight bytes. pppd and RXTX take every lock for dead that they
@@ -23,7 +23,7 @@ fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program)
     let lock = microcom.lock_files();
     assert_eq!(lock.first().map(|it| it.content.len()), Some(8));
 
-    assert_eq!(lfpd(&sandbox).lock(PORT, somebody(&sandbox).pid()), 450);
+    assert_eq!(lfpd(&sandbox).lock(PORT, sandbox.sleeper(User::Root).pid()), 450);
     assert_eq!(microcom.lock_files(), lock);
 
     let (came, _thief) = Bench::new(&sandbox, &thief, PORT).attempt();
@@ -44,7 +44,7 @@ fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: 
     assert!(matches!(came, Came::Has), "minicom: {came:?}");
     minicom.kill();
     let mut lfpd = Session::start(&sandbox, service, &[], User::Root);
-    assert_eq!(lfpd.lock(PORT, somebody(&sandbox).pid()), code);
+    assert_eq!(lfpd.lock(PORT, sandbox.sleeper(User::Root).pid()), code);
 }
 
 /// Why the service runs as `uucp`: cu becomes that user, and can only remove its own files.
@@ -55,7 +55,7 @@ fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: 
 fn cu_clears_dead_locks(#[case] service: User, #[case] clears: bool) {
     let sandbox = sandbox();
     let mut lfpd = Session::start(&sandbox, service, &[], User::Root);
-    let holder = somebody(&sandbox);
+    let holder = sandbox.sleeper(User::Root);
     assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
     holder.kill();
     let (came, _cu) = Bench::new(&sandbox, &programs::CU, PORT).attempt();
@@ -68,7 +68,7 @@ fn cu_clears_dead_locks(#[case] service: User, #[case] clears: bool) {
 #[ignore = "needs root: tests/run"]
 fn an_unreadable_lock() {
     let sandbox = sandbox();
-    let holder = somebody(&sandbox);
+    let holder = sandbox.sleeper(User::Root);
     sandbox.write("/run/lock/LCK..ttyW0", format!("{:10}\n", holder.pid()), 0o600);
     let mut minicom = sandbox.command("minicom").args(["-D", PORT]).user(User::Bob).spawn();
     minicom.expect("Welcome to minicom");
@@ -83,7 +83,7 @@ fn a_dead_lock_for_root_s_eyes_only() {
     let (came, socat) = Bench::new(&sandbox, &programs::SOCAT, PORT).attempt();
     assert!(matches!(came, Came::Has), "socat: {came:?}");
     socat.kill();
-    let holder = somebody(&sandbox);
+    let holder = sandbox.sleeper(User::Root);
     assert_eq!(lfpd(&sandbox).lock(PORT, holder.pid()), 450);
     let mut root = Session::start(&sandbox, User::Root, &[], User::Root);
     assert_eq!(root.lock(PORT, holder.pid()), 200);
@@ -97,10 +97,10 @@ fn mgetty_goes_on_when_lfpd_unlocks() {
     const LOG: &str = "/var/log/mgetty/mg_ttyW0.log";
     let sandbox = sandbox();
     let mut lfpd = lfpd(&sandbox);
-    let holder = somebody(&sandbox);
+    let holder = sandbox.sleeper(User::Root);
     assert_eq!(lfpd.lock(PORT, holder.pid()), 200);
     let mut mgetty = sandbox.command("mgetty").args(["-x", "9", PORT]).spawn();
-    let log = || String::from_utf8_lossy(&sandbox.read(LOG).unwrap_or_default()).into_owned();
+    let log = || sandbox.text(LOG);
     assert!(comes(|| log().contains("dialout in progress")) && mgetty.runs(), "{}", log());
     assert_eq!(lfpd.unlock(PORT, holder.pid()), 200);
     assert_eq!(mgetty.wait(Duration::from_secs(60)).code(), 0, "{}", log());

@@ -2,9 +2,9 @@
 //! the lock file says which.
 
 use rstest::rstest;
-use testbed::{LIMIT, Session, until};
+use testbed::{LIMIT, Session, User, until};
 
-use crate::bench::{PORT, lfpd, sandbox, somebody};
+use crate::bench::{PORT, lfpd, sandbox};
 
 const LOCK: &str = "/run/lock/LCK..ttyW0";
 const LOG: &str = "/var/log/mgetty/mg_ttyW0.log";
@@ -30,7 +30,7 @@ fn there_is_one_winner(#[case] command: &[&str]) {
     let mut talk = 0;
     let mut won_by_lfpd = 0;
     for round in 0..ROUNDS {
-        let holder = somebody(&sandbox);
+        let holder = sandbox.sleeper(User::Root);
         let lock = format!("LOCK {PORT} {}", holder.pid());
         let ahead = talk.min(UNHEARD);
         (0..ahead).for_each(|_| lfpd.say(SMALL_TALK));
@@ -45,14 +45,8 @@ fn there_is_one_winner(#[case] command: &[&str]) {
         }
         let reply = lfpd.line();
         // mgetty does not end: it looks at the lock again from time to time.
-        let waits = || {
-            let log = sandbox.read(LOG).unwrap_or_default();
-            String::from_utf8_lossy(&log).contains("dialout in progress")
-        };
-        let owner = || {
-            let content = sandbox.read(LOCK)?;
-            String::from_utf8(content).ok()?.trim().parse::<u32>().ok()
-        };
+        let waits = || sandbox.text(LOG).contains("dialout in progress");
+        let owner = || sandbox.locked_by("ttyW0");
         let settled = until(LIMIT, || {
             // minicom goes on without a lock if its file came after it had looked.
             let has_none =

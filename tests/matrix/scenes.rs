@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use testbed::End;
+use testbed::{End, User};
 
-use crate::bench::{Bench, Came, Mark, PORT, lfpd, sandbox, somebody};
+use crate::bench::{Bench, Came, Mark, PORT, lfpd, sandbox};
 use crate::programs::{ALL, Deed, Program, Row};
 use crate::table::Table;
 
@@ -13,7 +13,7 @@ pub(crate) fn play(program: &Program) -> Row {
     let sandbox = sandbox();
     let bench = Bench::new(&sandbox, program, PORT);
     let mut lfpd = lfpd(&sandbox);
-    let holder = somebody(&sandbox);
+    let holder = sandbox.sleeper(User::Root);
     let pid = holder.pid();
 
     let (came, troupe) = bench.attempt();
@@ -51,7 +51,7 @@ pub(crate) fn play(program: &Program) -> Row {
         assert_eq!(lfpd.lock(PORT, pid), 200, "{}: the thief is gone", program.name);
     } else {
         assert!(untouched, "{} spoilt the lock", program.name);
-        assert_eq!(lfpd.lock(PORT, somebody(&sandbox).pid()), 450);
+        assert_eq!(lfpd.lock(PORT, sandbox.sleeper(User::Root).pid()), 450);
         drop(troupe);
     }
 

@@ -82,10 +82,9 @@ fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) ->
     let mut faults = Faults::default();
     let lfp = |words: &[&str]| sandbox.command(LFP).args(words).run().code();
     let lock = |holder: &Process<'_>| lfp(&["lock", PORT, "--pid", &holder.pid().to_string()]);
-    let somebody = || sandbox.command("sleep").arg("1000").user(User::Bob).spawn();
     let bench = Bench::new(sandbox, program, PORT).behind(way);
 
-    let holder = somebody();
+    let holder = sandbox.sleeper(User::Bob);
     let (came, troupe) = bench.attempt();
     match came {
         Came::Has => {
@@ -102,7 +101,7 @@ fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) ->
             drop(troupe);
             if lock(&holder) != 0 {
                 faults.0.push(STAYS);
-                let _ = sandbox.command("sh").args(["-c", "rm -f /run/lock/LCK* /tmp/LCK*"]).run();
+                sandbox.shell(User::Root, "rm -f /run/lock/LCK* /tmp/LCK*").expect(0);
                 assert_eq!(lock(&holder), 0, "{}", program.name);
             }
         }
@@ -240,7 +239,7 @@ fn an_adopted_program_is_right_for_all_users() {
     let _daemon = daemon(&sandbox);
     sandbox.command("mount").args(["-t", "tmpfs", "none", "/usr/local/bin"]).run().expect(0);
     let lfp = |words: &[&str]| sandbox.command(LFP).args(words).run();
-    let holder = sandbox.command("sleep").arg("1000").user(User::Bob).spawn();
+    let holder = sandbox.sleeper(User::Bob);
     let lock = || lfp(&["lock", PORT, "--pid", &holder.pid().to_string()]).code();
 
     sandbox.write("/usr/local/bin/minicom", "not ours", 0o755);

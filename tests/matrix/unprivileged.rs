@@ -7,15 +7,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use rstest::rstest;
 use testbed::{Sandbox, Session, User};
 
-use crate::bench::{PORT, somebody};
+use crate::bench::PORT;
 
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_grant_is_all_that_the_service_needs() {
     let sandbox = Sandbox::layout().port("ttyW0").installed().enter();
     let mut lfpd = Session::start(&sandbox, User::Lfpd, &[], User::Root);
-    let sleeper = |user| sandbox.command("sleep").arg("1000").user(user).spawn();
-    let (alice, bob) = (sleeper(User::Alice), sleeper(User::Bob));
+    let (alice, bob) = (sandbox.sleeper(User::Alice), sandbox.sleeper(User::Bob));
 
     assert_eq!(lfpd.lock(PORT, alice.pid()), 200);
     let lock = std::fs::symlink_metadata(sandbox.path("/run/lock/LCK..ttyW0")).unwrap();
@@ -42,7 +41,7 @@ fn other_ways_into_the_directory_do_as_well(
     #[case] code: u32,
 ) {
     let sandbox = Sandbox::with_lfpd().port("ttyW0").lock_dir(mode, owner).enter();
-    let holder = somebody(&sandbox);
+    let holder = sandbox.sleeper(User::Root);
     let mut lfpd = Session::start(&sandbox, user, &[], User::Root);
     assert_eq!(lfpd.lock(PORT, holder.pid()), code);
     assert_eq!(sandbox.locks().is_empty(), code == 550);

@@ -17,14 +17,8 @@ const PORT: &str = Console::PATH;
 const OTHER: &str = "/dev/ttyV9";
 const LOCK_FILE: &str = "/run/lock/LCK..ttyV0";
 
-/// Who runs the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Server {
-    /// Root.
-    Root,
-    /// The service's own user with the rights that its unit would give it for this.
-    Own,
-}
+/// The service's own user.
+const OWN: User = User::LfpdExclusive;
 
 /// A sandbox with two ports that live like serial ones, and a pseudo-terminal.
 struct Ground {
@@ -46,8 +40,7 @@ impl Ground {
 
     /// Root does this.
     fn sh(&self, line: &str) {
-        let end = self.sandbox.command("sh").args(["-c", line]).run();
-        assert_eq!(end.code(), 0, "{end}");
+        self.sandbox.shell(User::Root, line).expect(0);
     }
 
     /// Everybody who locked or opened a port before this call was looked at.
@@ -59,22 +52,14 @@ impl Ground {
         self.wait_until_shared(OTHER);
     }
 
-    fn serve(&self, server: Server, options: &[&str]) -> Process<'_> {
-        self.serve_behind(&[], server, options)
+    fn serve(&self, server: User, options: &[&str]) -> Process<'_> {
+        self.sandbox.serve(server, options)
     }
 
-    fn serve_behind(&self, before: &[&str], server: Server, options: &[&str]) -> Process<'_> {
-        let own = [
-            "setpriv",
-            "--reuid=lfpd",
-            "--regid=lfpd",
-            "--clear-groups",
-            "--inh-caps=-all,+sys_ptrace,+dac_read_search",
-            "--ambient-caps=+sys_ptrace,+dac_read_search",
-        ];
-        let user: &[&str] = if server == Server::Own { &own } else { &[] };
-        let words = [before, user, &[LFPD], options].concat();
-        self.sandbox.serve_by(self.sandbox.command("env").args(&words))
+    /// Root's service with `--exclusive`, under strace with these words.
+    fn serve_traced(&self, words: &[&str]) -> Process<'_> {
+        let strace = self.sandbox.command("strace").args(["-qq", "-o", "/dev/null"]);
+        self.sandbox.serve_by(strace.args(words).arg(LFPD).args(EXCLUSIVE))
     }
 
     fn lfp(&self, words: &[&str]) -> i32 {
@@ -86,9 +71,7 @@ impl Ground {
             let words = ["lock", port, "--pid", &holder.to_string()];
             let end = self.sandbox.command(LFP).args(words).run();
             // On a machine that is too busy for an answer in time, it may have been locked all the same.
-            let name = format!("/run/lock/LCK..{}", port.trim_start_matches("/dev/"));
-            let named = self.sandbox.read(&name).unwrap_or_default();
-            let is_its = named == format!("{holder:10}\n").as_bytes();
+            let is_its = self.sandbox.locked_by(port.trim_start_matches("/dev/")) == Some(holder);
             if end.code() == 0 || is_its { Ok(()) } else { Err(end.to_string()) }
         };
         let mut said = String::new();
@@ -142,14 +125,14 @@ fn open() -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// `lfpd`, for the holder of a lock.
-    Service(Server),
+    Service(User),
     /// `lfp run`, for a command of this user's.
     Run(User),
     /// The library, for a program under `lfp shim`.
     Shim,
 }
 
-const SERVICE: Way = Way::Service(Server::Own);
+const SERVICE: Way = Way::Service(OWN);
 const PSEUDO: &str = "/dev/ttyW0";
 
 /// A port that a shell has locked by one of these ways, or locks by opening it.
@@ -181,7 +164,7 @@ impl<'g> Scene<'g> {
         };
         let (server, own) = match way {
             Way::Service(server) => (server, options),
-            Way::Run(_) | Way::Shim => (Server::Own, &[][..]),
+            Way::Run(_) | Way::Shim => (OWN, &[][..]),
         };
         let service = ground.serve(server, own);
         let shell = match way {
@@ -217,7 +200,7 @@ impl<'g> Scene<'g> {
 
 /// From the first opening to the last close, again at the next, and no longer than the lock.
 #[rstest]
-#[case::by_a_service_of_roots(Way::Service(Server::Root), PORT)]
+#[case::by_a_service_of_roots(Way::Service(User::Root), PORT)]
 #[case::by_the_service(SERVICE, PORT)]
 #[case::by_lfp_run(Way::Run(User::Alice), PORT)]
 #[case::by_lfp_run_of_roots(Way::Run(User::Root), PORT)]
@@ -276,7 +259,7 @@ fn nobody_else_keeps_the_port_open(#[case] way: Way) {
         "for fd in /proc/{}/fd/*; do test $fd -ef {PORT} && exit 1; done; exit 0",
         process.pid()
     );
-    assert!(comes(|| ground.sandbox.command("sh").args(["-c", &look]).run().code() == 0), "closed");
+    assert!(comes(|| ground.sandbox.shell(User::Root, &look).code() == 0), "closed");
 }
 
 /// The holder opens another node of the same number, as in a container, which has a `/dev` of its own. The library locks
@@ -336,7 +319,7 @@ fn unasked_exempt_and_pseudo_terminals_stay_open_to_all(
 #[ignore = "needs root: tests/run"]
 fn a_port_that_is_open_already_becomes_exclusive_with_the_lock() {
     let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let _daemon = ground.serve(OWN, EXCLUSIVE);
     let holder = ground.shell(User::Alice, &[&open()]);
     assert!(ground.is_open_to_all());
     ground.lock(PORT, holder.pid());
@@ -372,7 +355,7 @@ fn a_lock_that_is_taken_away_by_force_keeps_nobody_out() {
 #[ignore = "needs root: tests/run"]
 fn the_mode_of_a_program_is_its_own() {
     let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let _daemon = ground.serve(OWN, EXCLUSIVE);
     let itself = "import fcntl, os, sys; port = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY); \
                   fcntl.ioctl(port, 0x540C); print('open', flush=True); sys.stdin.read()";
     let program = ground.sandbox.command("/usr/bin/python3").args(["-c", itself, PORT]);
@@ -434,10 +417,8 @@ fn the_holder_is_killed_at_every_step(#[values(0, 1, 2, 3, 4)] step: usize) {
 #[ignore = "needs root: tests/run"]
 fn a_child_that_keeps_the_port_keeps_nobody_out(#[values(0, 300, 600, 900)] milliseconds: u64) {
     let ground = Ground::new();
-    let slowly = "strace -f -qq -o /dev/null -e trace=readlinkat \
-                  -e inject=readlinkat:delay_exit=200000";
-    let slowly: Vec<&str> = slowly.split_whitespace().collect();
-    let _service = ground.serve_behind(&slowly, Server::Root, EXCLUSIVE);
+    let slowly = ["-f", "-e", "trace=readlinkat", "-e", "inject=readlinkat:delay_exit=200000"];
+    let _service = ground.serve_traced(&slowly);
     let its = steps(&["echo shell $$,", &open(), "sleep 1000 & true"]);
     let run = ["run", "--no-shim", PORT, "--", "bash", "-c", &its];
     let mut shell = ground.sandbox.command(LFP).args(run).user(User::Alice).spawn();
@@ -475,7 +456,7 @@ fn the_service_is_killed_and_comes_back(#[case] options: &[&str]) {
     service.kill();
     assert!(!ground.is_open_to_all(), "the lock is there, and its holder has the port open");
     std::fs::remove_file(ground.sandbox.path(SOCKET)).expect("a socket");
-    let daemon = ground.serve(Server::Own, options);
+    let daemon = ground.serve(OWN, options);
     assert!(!ground.is_open_to_all(), "{}", daemon.output());
     holder.go_on(2);
     // The service may be looking at it at this moment.
@@ -501,21 +482,18 @@ struct Mortal<'g> {
 impl<'g> Mortal<'g> {
     fn begin(ground: &'g Ground, thread: &str, call: &str, time: usize) -> Self {
         let inject = format!("inject={call}:signal=KILL:when={time}");
-        let strace = ["strace", "-o", "/dev/null", "-e", &*inject];
         if thread == "lfpd" {
-            let service =
-                ground.serve_behind(&[&strace[..], &["-qq"]].concat(), Server::Root, EXCLUSIVE);
+            let service = ground.serve_traced(&["-e", &inject]);
             return Self { ground, service, _death: None, has_died: false };
         }
-        let service = ground.serve(Server::Root, EXCLUSIVE);
+        let service = ground.serve(User::Root, EXCLUSIVE);
         let find = format!("cd /proc/{}/task; grep -slx {thread} */comm", service.pid());
         // A thread gives itself its name.
         let found = until(LIMIT, || {
-            let found = ground.sandbox.command("sh").args(["-c", &find]).run();
+            let found = ground.sandbox.shell(User::Root, &find);
             found.output().trim().strip_suffix("/comm").map(str::to_owned)
         });
-        let found = found.unwrap_or_default();
-        let words = [&strace[1..], &["-p", &found]].concat();
+        let words = ["-o", "/dev/null", "-e", &inject, "-p", &found.unwrap_or_default()];
         let mut death = ground.sandbox.command("strace").args(words).spawn();
         death.expect("attached");
         Self { ground, service, _death: Some(death), has_died: false }
@@ -524,7 +502,7 @@ impl<'g> Mortal<'g> {
     fn succeed(&mut self) {
         if !self.has_died && self.service.ended().is_some() {
             let _ = std::fs::remove_file(self.ground.sandbox.path(SOCKET));
-            self.service = self.ground.serve(Server::Root, EXCLUSIVE);
+            self.service = self.ground.serve(User::Root, EXCLUSIVE);
             self.has_died = true;
         }
     }
@@ -587,7 +565,7 @@ fn a_service_that_ends_leaves_no_mode() {
     scene.service.signal("TERM");
     assert!(until(LIMIT, || scene.service.ended()).is_some());
     assert!(ground.is_open_to_all());
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let _daemon = ground.serve(OWN, EXCLUSIVE);
     ground.wait_until_exclusive(PORT);
 }
 
@@ -597,7 +575,7 @@ fn a_service_that_ends_leaves_no_mode() {
 #[ignore = "needs root: tests/run"]
 fn without_the_right_to_open_a_port_it_is_not_exclusive(#[values(true, false)] lock_first: bool) {
     let ground = Ground::new();
-    let _daemon = ground.serve(Server::Own, EXCLUSIVE);
+    let _daemon = ground.serve(OWN, EXCLUSIVE);
     let mut process;
     if lock_first {
         // He may read it by now, and no more.

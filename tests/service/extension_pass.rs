@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
-use testbed::{Daemon, Ground, Holder, OtherUser, comes, flock_is_held, own};
+use testbed::{Daemon, Ground, Holder, comes, flock_is_held, own};
 
 use crate::wire::{BUSY, DONE, Wire};
 
@@ -96,7 +96,7 @@ fn only_the_holder_can_give_and_only_to_the_living() {
     assert_eq!(client.ask(&format!("pass ttyS1 {from} 99999999")), DENIED);
     assert_eq!(client.ask(&format!("pass ttyS1 99999999 {from}")), BUSY);
     // Each of the two has to be the client's own.
-    let mut nobody = OtherUser::with(1, &daemon);
+    let mut nobody = daemon.on_tcp_by_another().greeted();
     assert_eq!(nobody.ask(&format!("pass ttyS1 {from} 99999999")), DENIED);
     assert_eq!(nobody.ask(&format!("pass ttyS1 99999999 {from}")), DENIED);
     assert_eq!(holder(&daemon.ground, "ttyS1"), from.to_string());

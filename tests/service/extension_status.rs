@@ -5,7 +5,6 @@ use lfpd::limits::{REPLY_BYTES, STATUS_HOLDERS};
 use rstest::rstest;
 use testbed::{Daemon, Ground, LIMIT, Sandbox, Session, User, own, until};
 
-use crate::machine::sleeper;
 use crate::wire::Wire;
 
 fn machine() -> Sandbox {
@@ -58,7 +57,7 @@ fn one(lfp: &mut Session<'_>, scheme: &str) -> String {
 #[ignore = "needs root: tests/run"]
 fn a_lock_file_and_its_holder() {
     let sandbox = machine();
-    let holder = sleeper(&sandbox, User::Alice);
+    let holder = sandbox.sleeper(User::Alice);
     let mut lfp = Session::start(&sandbox, User::Uucp, &[], User::Root);
     assert_eq!(lfp.lock("/dev/ttyS7", holder.pid()), 200);
     let lines = holders(&mut lfp, "modemW");
@@ -135,7 +134,7 @@ fn foreign_lock_files(
     #[case] command: Option<&str>,
 ) {
     let sandbox = machine();
-    let holder = sleeper(&sandbox, User::Alice);
+    let holder = sandbox.sleeper(User::Alice);
     let name = match name {
         "SVR4" => numbers(&sandbox),
         name => name.to_owned(),
@@ -158,7 +157,7 @@ fn foreign_lock_files(
 /// `LK.` and the numbers of the file system, the driver and the device.
 fn numbers(sandbox: &Sandbox) -> String {
     let script = "printf LK.%03d.%03d.%03d $(stat -c '%Hd %Hr %Lr' /dev/ttyS7)";
-    sandbox.command("sh").args(["-c", script]).run().output().to_owned()
+    sandbox.shell(User::Root, script).output().to_owned()
 }
 
 #[test]

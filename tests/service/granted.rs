@@ -8,7 +8,7 @@ use std::time::Duration;
 use rstest::rstest;
 use testbed::{Process, Sandbox, User, comes};
 
-use crate::machine::{answer, codes, daemon, daemon_by, numbered, said_at, sleeper};
+use crate::machine::{answer, codes, daemon, daemon_by, numbered, said_at};
 
 /// A port that everybody may open, and one that root alone may.
 fn two_ports() -> Sandbox {
@@ -42,7 +42,7 @@ fn a_swapped_link_gives_no_port_but_the_judged_one(#[values("lock", "wait")] ver
     let sandbox = two_ports();
     let slow = "inject=lgetxattr,getxattr:delay_exit=30000";
     let _daemon = daemon_by(&sandbox, &["strace", "-qqfo", "/tmp/trace", "-e", slow], &[]);
-    let holder = sleeper(&sandbox, User::Alice);
+    let holder = sandbox.sleeper(User::Alice);
     let (directory, stop) = (sandbox.path("/dev/shm"), AtomicBool::new(false));
     let seconds = if verb == "wait" { " 1" } else { "" };
     let take =
@@ -94,7 +94,7 @@ fn a_lock_for_an_absent_device_keeps_nobody_from_his_port(#[case] name: &str, #[
         .port_with_mode("usb/right", 0o666)
         .enter();
     let _daemon = daemon(&sandbox, &[]);
-    let holder = sleeper(&sandbox, User::Alice);
+    let holder = sandbox.sleeper(User::Alice);
     let line = |verb: &str| format!("{verb} {name} {}", holder.pid());
     assert_eq!(answer(&sandbox, User::Alice, &line("lock")), code);
     assert_eq!(sandbox.locks().is_empty(), code == "550", "{:?}", sandbox.locks());
@@ -114,7 +114,7 @@ const TCP: [&str; 2] = ["--listen", "127.0.0.1:7000"];
 /// A daemon with or without records.
 fn daemon_with(sandbox: &Sandbox, records: bool) -> Process<'_> {
     let directory = if records { "/run/lfpd" } else { "/run/nothing" };
-    assert_eq!(sandbox.command("mkdir").arg(directory).run().code(), 0);
+    sandbox.command("mkdir").arg(directory).run().expect(0);
     daemon(sandbox, &TCP)
 }
 

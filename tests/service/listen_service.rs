@@ -14,12 +14,12 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use rstest::rstest;
 use testbed::{
-    CLOSING, Client, Daemon, Ground, Holder, LIMIT, OtherUser, Sandbox, TRANSCRIPTS, Transcript,
-    User, comes, ended, flock_is_held, in_network, many_descriptors, network, own, pause, receive,
-    until,
+    CLOSING, Client, Daemon, Ground, Holder, LIMIT, Sandbox, TRANSCRIPTS, Transcript, User, comes,
+    cpu_ticks, ended, flock_is_held, in_network, many_descriptors, network, own, pause, receive,
+    status_kib, until,
 };
 
-use crate::machine::{daemon_by, sleeper};
+use crate::machine::daemon_by;
 use crate::wire::{BUSY, DONE, Wire, hold};
 
 /// How a client connects: [`Daemon::on_tcp`] or [`Daemon::on_unix`].
@@ -130,7 +130,8 @@ fn each_user_has_a_limit_of_his_own() {
     let daemon = Daemon::start(&["--max-per-user", "4"]);
     let mut mine: Vec<Client> = (0..4).map(|_| daemon.on_tcp().greeted()).collect();
     // More than nobody may have: nobody's own earlier ones go, and none of mine.
-    let mut nobody = OtherUser::with(20, &daemon);
+    let mut others: Vec<Client> = (0..20).map(|_| daemon.on_tcp_by_another().greeted()).collect();
+    let nobody = others.last_mut().unwrap();
     assert_eq!(nobody.ask("noop"), DONE);
     for client in &mut mine {
         assert_eq!(client.ask("noop"), DONE);
@@ -142,12 +143,12 @@ fn each_user_has_a_limit_of_his_own() {
 #[ignore = "needs root: tests/run"]
 fn the_user_with_most_makes_room_for_others() {
     let daemon = Daemon::start(&["--max-connections", "8", "--max-per-user", "8"]);
-    let mut nobody = OtherUser::with(8, &daemon);
+    let mut others: Vec<Client> = (0..8).map(|_| daemon.on_tcp_by_another().greeted()).collect();
     let mut mine: Vec<Client> = (0..3).map(|_| daemon.on_tcp().greeted()).collect();
     for client in &mut mine {
         assert_eq!(client.ask("noop"), DONE);
     }
-    assert_eq!(nobody.ask("noop"), DONE);
+    assert_eq!(others[7].ask("noop"), DONE);
 }
 
 /// A connection on which no call blocks.
@@ -169,7 +170,7 @@ fn five_thousand_idlers_do_not_keep_anybody_from_work() {
     let most = ["--max-connections", "6000", "--max-per-user", "6000"];
     // On a busy machine, all of this may take longer than a client may be silent by default.
     let daemon = Daemon::start(&[&most[..], &["--idle-timeout", "3600"]].concat());
-    let before = daemon.kilobytes("VmRSS");
+    let before = status_kib(daemon.pid(), "VmRSS");
     let _silent: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
     let mut dribbling: Vec<Client> = (0..EACH).map(|_| daemon.on_tcp().greeted()).collect();
     // Greeted as well: otherwise the first honest client on this socket would wait until all of these are accepted.
@@ -194,10 +195,10 @@ fn five_thousand_idlers_do_not_keep_anybody_from_work() {
         assert!(client.ask("quit").starts_with("221 "));
         honest += 1;
         // The service's own processor time, which programs beside it do not change.
-        let used = Duration::from_millis(10 * daemon.ticks());
+        let used = Duration::from_millis(10 * cpu_ticks(daemon.pid()));
         assert!(used < LIMIT, "{honest} honest sessions only");
     }
-    let each = (daemon.kilobytes("VmHWM") - before) * 1024 / 5000;
+    let each = (status_kib(daemon.pid(), "VmHWM") - before) * 1024 / 5000;
     assert!(each < 4096, "{each} bytes for each connection");
 }
 
@@ -284,10 +285,10 @@ fn a_client_that_takes_no_answers_is_not_read_from() {
     // What the first client takes is no answer of the other's.
     assert_eq!(daemon.on_unix().greeted().ask("noop"), DONE);
     let mut deaf = never_waiting(&daemon);
-    let before = daemon.kilobytes("VmRSS");
+    let before = status_kib(daemon.pid(), "VmRSS");
     let helps = "help\r\n".repeat(1000);
     assert!(comes(|| deaf.write(helps.as_bytes()).is_err()), "the service stops reading");
-    assert!(daemon.kilobytes("VmRSS").saturating_sub(before) < 1024);
+    assert!(status_kib(daemon.pid(), "VmRSS").saturating_sub(before) < 1024);
     let mut client = daemon.on_unix().greeted();
     assert_eq!(client.ask("noop"), DONE);
 }
@@ -303,10 +304,10 @@ fn without_descriptors_it_waits_for_better_times() {
     daemon.limit("--nofile=16:");
     let mut waiting = daemon.on_tcp();
     let mut also_waiting = daemon.on_unix();
-    let (before, moment) = (daemon.ticks(), Duration::from_secs(1));
+    let (before, moment) = (cpu_ticks(daemon.pid()), Duration::from_secs(1));
     pause(moment);
     // A hundred ticks are a second: it may use a quarter of one, and a spinning one uses it all.
-    assert!(daemon.ticks() - before < 25);
+    assert!(cpu_ticks(daemon.pid()) - before < 25);
     for client in &mut working {
         assert_eq!(client.ask("noop"), DONE);
     }
@@ -332,7 +333,7 @@ fn with_few_descriptors_there_is_room_for_several(#[case] locks: &str) {
     let connect = || TcpStream::connect(ADDRESS).expect("a connection");
     let root = || in_network(network(&sandbox, 1), 0, connect);
     let mut clients = ports.map(|_| Client::new(root()).greeted());
-    let holders = ports.map(|_| sleeper(&sandbox, User::Root));
+    let holders = ports.map(|_| sandbox.sleeper(User::Root));
     for verb in ["lock", "unlock", "lock"] {
         for (client, (port, holder)) in clients.iter_mut().zip(ports.iter().zip(&holders)) {
             assert_eq!(client.ask(&format!("{verb} {port} {}", holder.pid())), DONE);

@@ -59,11 +59,6 @@ pub(crate) fn codes(said: &str) -> Vec<String> {
     codes.skip(1).take_while(|code| code != "221").collect()
 }
 
-/// A process of a user's.
-pub(crate) fn sleeper(sandbox: &Sandbox, user: User) -> Process<'_> {
-    sandbox.command("sleep").arg("1000").user(user).spawn()
-}
-
 /// Starts processes of a user with these numbers, which must be unused. Returns the shell that has started them.
 pub(crate) fn numbered<'a>(sandbox: &'a Sandbox, user: &str, numbers: &[u32]) -> Process<'a> {
     let script = "user=$1; shift; for number; do pid=; until [ \"$pid\" = $number ]; do \

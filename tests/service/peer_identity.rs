@@ -12,7 +12,7 @@ use testbed::{
     in_network, network, until,
 };
 
-use crate::machine::{SOCKET, answer, codes, daemon, numbered, sleeper, waiter};
+use crate::machine::{SOCKET, answer, codes, daemon, numbered, waiter};
 
 /// A pid that no process can have.
 const GONE: u32 = testbed::GONE.unsigned_abs();
@@ -26,7 +26,7 @@ fn over_tcp(
     #[values("127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1")] address: &str,
 ) {
     let sandbox = Sandbox::with_lfpd().enter();
-    let [alices, bobs] = [User::Alice, User::Bob].map(|user| sleeper(&sandbox, user));
+    let [alices, bobs] = [User::Alice, User::Bob].map(|user| sandbox.sleeper(user));
     for (client, pid, allowed) in [
         (User::Alice, alices.pid(), true),
         (User::Alice, bobs.pid(), false),
@@ -60,7 +60,7 @@ fn over_tcp(
 /// Mounts `/proc` so that it hides what other users' processes do (1), or that they exist (2).
 fn hide(sandbox: &Sandbox, hidepid: u32) {
     let options = format!("remount,hidepid={hidepid}");
-    assert_eq!(sandbox.command("mount").args(["-o", &options, "/proc"]).run().code(), 0);
+    sandbox.command("mount").args(["-o", &options, "/proc"]).run().expect(0);
 }
 
 /// Unlocking for somebody else fails before it is looked at whether there is a lock.
@@ -68,7 +68,7 @@ fn hide(sandbox: &Sandbox, hidepid: u32) {
 #[ignore = "needs root: tests/run"]
 fn a_user_does_not_unlock_for_another() {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     let talk = |user| Session::start(&sandbox, User::Uucp, &[], user);
     let line = format!("lock ttyS1 {}", alices.pid());
     assert_eq!(talk(User::Alice).code(&line), "200");
@@ -95,7 +95,7 @@ fn trust_pid_lets_anybody_name_any() {
 fn hidden_processes_are_nobodys() {
     let sandbox = Sandbox::with_lfpd().enter();
     let syslog = Syslog::open(&sandbox);
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     hide(&sandbox, 2);
     let mut talk = Session::start(&sandbox, User::Uucp, &[], User::Alice);
     assert_eq!(talk.code(&format!("lock ttyS1 {}", alices.pid())), "550");
@@ -114,7 +114,7 @@ fn a_process_with_hidden_rights_gets_no_device(#[case] client: User, #[case] cod
     let sandbox = Sandbox::with_lfpd().port_with_mode("ttyS4", 0o660).enter();
     let syslog = Syslog::open(&sandbox);
     hide(&sandbox, 1);
-    let sleeper = sleeper(&sandbox, client);
+    let sleeper = sandbox.sleeper(client);
     let mut talk = Session::start(&sandbox, User::Uucp, &[], client);
     assert_eq!(talk.code(&format!("lock ttyS4 {}", sleeper.pid())), code);
     assert!(code == "200" || syslog.line().contains("hidepid"));
@@ -127,10 +127,9 @@ fn a_process_with_hidden_rights_gets_no_device(#[case] client: User, #[case] cod
 fn a_lock_in_tmp_of_a_hidden_process_counts(#[values(0, 1, 2)] hidepid: u32) {
     let sandbox = Sandbox::with_lfpd().enter();
     hide(&sandbox, hidepid);
-    let holder = sleeper(&sandbox, User::Alice);
+    let holder = sandbox.sleeper(User::Alice);
     let claim = format!("printf '%10d\\n' {} >/tmp/LCK..ttyS1", holder.pid());
-    let words = ["-c", &claim];
-    assert_eq!(sandbox.command("sh").args(words).user(User::Alice).run().code(), 0);
+    sandbox.shell(User::Alice, &claim).expect(0);
     let mut talk = Session::start(&sandbox, User::Uucp, &[], User::Bob);
     assert_eq!(talk.code(&format!("lock ttyS1 {GONE}")), "450");
 }
@@ -140,7 +139,7 @@ fn a_lock_in_tmp_of_a_hidden_process_counts(#[values(0, 1, 2)] hidepid: u32) {
 #[ignore = "needs root: tests/run"]
 fn without_netlink(#[values("127.0.0.1", "::1")] address: &str) {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     let (client, theirs) = connect_in(&sandbox, address, User::Alice);
     let forbidden = ["-qq", "-o", "/tmp/trace", "-e", "inject=socket:error=EAFNOSUPPORT", LFPD];
     let process =
@@ -153,19 +152,25 @@ fn without_netlink(#[values("127.0.0.1", "::1")] address: &str) {
     assert!(trace.contains("INJECTED") && trace.contains("AF_NETLINK"), "{trace}");
 }
 
+/// A super-server's socket, in place of the daemon's.
+fn listen_for_all(sandbox: &Sandbox) -> UnixListener {
+    let path = sandbox.path(SOCKET);
+    let listener = UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    listener
+}
+
 /// On a Unix socket the kernel says who connected.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn over_a_unix_socket() {
     let sandbox = Sandbox::with_lfpd().enter();
-    let path = sandbox.path("/tmp/lfpd.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-    let alices = sleeper(&sandbox, User::Alice);
+    let listener = listen_for_all(&sandbox);
+    let alices = sandbox.sleeper(User::Alice);
     // For a process that is gone no lock is taken, but it can be released.
     for (pid, code, then) in [(alices.pid(), "200", "200"), (1, "550", "550"), (GONE, "550", "450")]
     {
-        let words = ["-", "UNIX-CONNECT:/tmp/lfpd.sock"];
+        let words = ["-", &format!("UNIX-CONNECT:{SOCKET}")];
         let mut client = sandbox.command("socat").args(words).user(User::Alice).spawn();
         let (theirs, _) = listener.accept().unwrap();
         let server = sandbox.command(LFPD).user(User::Uucp).on_connection(theirs).spawn();
@@ -195,8 +200,7 @@ fn a_zombie_holds_nothing(
     parent.expect(" now");
     let zombie = parent.output().split(' ').nth(1).unwrap().to_owned();
     let status = format!("/proc/{zombie}/status");
-    let status = || String::from_utf8(sandbox.read(&status).unwrap_or_default()).unwrap();
-    assert!(comes(|| status().contains("(zombie)")), "its end");
+    assert!(comes(|| sandbox.text(&status).contains("(zombie)")), "its end");
     for (verb, code) in [("lock", "550"), ("unlock", "450")] {
         assert_eq!(answer(&sandbox, client, &format!("{verb} ttyS1 {zombie}")), code);
     }
@@ -221,10 +225,8 @@ fn numbers_of_a_container_are_translated() {
     container.expect("200\n550\n550\n200\n200\n");
     assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
     // The lock names the process as it is numbered here, and its first process is not ours.
-    let content = sandbox.read("/run/lock/LCK..ttyS1").unwrap_or_default();
-    let named = String::from_utf8_lossy(&content).trim().to_owned();
-    let status = sandbox.read(&format!("/proc/{named}/status")).unwrap_or_default();
-    let status = String::from_utf8_lossy(&status).into_owned();
+    let named = sandbox.locked_by("ttyS1").unwrap();
+    let status = sandbox.text(&format!("/proc/{named}/status"));
     assert!(status.contains(&format!("NSpid:\t{named}\t1\n")), "{named}: {status}");
     assert_eq!(answer(&sandbox, User::Root, &format!("unlock ttyS1 {named}")), "200");
     let refusals = (0..8).map(|_| syslog.line()).filter(|line| line.contains("refused"));
@@ -257,8 +259,7 @@ fn an_odd_peer_is_known(#[case] odd: &str, #[case] groups: &str) {
     let sandbox = Sandbox::with_lfpd().enter();
     let _daemon = daemon(&sandbox, &[]);
     let end = sandbox.command("python3").args(["-c", ODD, odd, groups]).run();
-    assert_eq!(end.code(), 0, "{end}");
-    assert_eq!(end.output(), "200\n", "{end}");
+    assert_eq!((end.code(), end.output()), (0, "200\n"), "{end}");
 }
 
 /// A user who may not open a device may not keep others from it.
@@ -277,21 +278,19 @@ fn without_the_right_to_open_a_device_none_to_lock_it(
 ) {
     let sandbox = Sandbox::with_lfpd().enter();
     let _daemon = daemon(&sandbox, options);
-    let shell = |script: &str| sandbox.command("sh").args(["-ec", script]).run();
-    let end = shell("mknod -m 660 /dev/ttyS9 c 4 73; chown root:alice /dev/ttyS9");
-    assert_eq!(end.code(), 0, "{end}");
+    let made = "mknod -m 660 /dev/ttyS9 c 4 73 && chown root:alice /dev/ttyS9";
+    sandbox.shell(User::Root, made).expect(0);
     if !access.is_empty() {
-        let end = shell(&format!("setfacl -m {access} /dev/ttyS9"));
-        assert_eq!(end.code(), 0, "{end}");
+        sandbox.shell(User::Root, &format!("setfacl -m {access} /dev/ttyS9")).expect(0);
     }
-    let holder = sleeper(&sandbox, user);
+    let holder = sandbox.sleeper(user);
     assert_eq!(answer(&sandbox, user, &format!("lock ttyS9 {}", holder.pid())), code);
     assert_eq!(
         answer(&sandbox, user, &format!("wait ttyS9 {} 0", holder.pid())),
         if code == "200" { "450" } else { "550" }
     );
     // Root holds what it likes, and what is not there is anybody's.
-    let roots = sleeper(&sandbox, User::Root);
+    let roots = sandbox.sleeper(User::Root);
     let code = if code == "200" { "450" } else { "200" };
     assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS9 {}", roots.pid())), code);
     assert_eq!(answer(&sandbox, user, &format!("lock ttyS99 {}", holder.pid())), "200");
@@ -304,7 +303,7 @@ fn force_is_for_root_and_the_group() {
     let sandbox = Sandbox::with_lfpd().enter();
     let syslog = Syslog::open(&sandbox);
     let _daemon = daemon(&sandbox, &["--force-group", "alice", "--log-level", "warning"]);
-    let bobs = sleeper(&sandbox, User::Bob);
+    let bobs = sandbox.sleeper(User::Bob);
     let lock = || {
         let line = format!("lock ttyS1 {}", bobs.pid());
         assert_eq!(answer(&sandbox, User::Bob, &line), "200");
@@ -353,10 +352,9 @@ os.kill(os.getppid(), 9)
 fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_the_look: bool) {
     let sandbox = Sandbox::with_lfpd().enter();
     let options = ["--force-group", "uucp"];
-    let made = "cp /bin/sleep /home/sleep; chgrp uucp /home/sleep; chmod 2755 /home/sleep";
-    let end = sandbox.command("sh").args(["-ec", made]).run();
-    assert_eq!(end.code(), 0, "{end}");
-    let bobs = sleeper(&sandbox, User::Bob);
+    let made = "cp /bin/sleep /home && chgrp uucp /home/sleep && chmod 2755 /home/sleep";
+    sandbox.shell(User::Root, made).expect(0);
+    let bobs = sandbox.sleeper(User::Bob);
     sandbox.write("/run/lock/LCK..ttyS1", format!("{:>10}\n", bobs.pid()), 0o444);
     let force = format!("force ttyS1 {}", bobs.pid());
     let turncoat = || {
@@ -372,9 +370,7 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
         assert_eq!(sandbox.locks(), ["LCK..ttyS1"]);
     };
     if before_the_look {
-        let path = sandbox.path(SOCKET);
-        let listener = UnixListener::bind(&path).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let listener = listen_for_all(&sandbox);
         let alice = turncoat();
         let (theirs, _) = listener.accept().unwrap();
         let _session = sandbox.command(LFPD).args(options).on_connection(theirs).spawn();
@@ -400,9 +396,9 @@ fn a_setgid_program_is_not_in_the_group_by_force(#[values(false, true)] before_t
 fn a_number_that_was_given_out_again_is_not_believed() {
     let sandbox = Sandbox::with_lfpd().enter();
     let _daemon = daemon(&sandbox, &[]);
-    let owner = sleeper(&sandbox, User::Root);
+    let owner = sandbox.sleeper(User::Root);
     assert_eq!(answer(&sandbox, User::Root, &format!("lock ttyS1 {}", owner.pid())), "200");
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     let number = alices.pid();
     let mut waiter = waiter(&sandbox, User::Alice, "ttyS1", number);
     alices.kill();
@@ -418,19 +414,11 @@ fn a_number_that_was_given_out_again_is_not_believed() {
 fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
     const FORESEEN: u32 = 20_000;
     let sandbox = Sandbox::with_lfpd().enter();
-    assert_eq!(sandbox.command("mkdir").arg("/run/lfpd").run().code(), 0);
+    sandbox.shell(User::Root, "mkdir /run/lfpd").expect(0);
     let mut lfp = Session::start(&sandbox, User::Root, &[], User::Root);
-    let other = sleeper(&sandbox, User::Alice);
-    let come = format!(
-        "echo ready; read -r; until [ \"$pid\" = {FORESEEN} ]; do \
-         echo {} >/proc/sys/kernel/ns_last_pid; sleep 1000 & pid=$!; done; echo come; cat",
-        FORESEEN - 1
-    );
-    let mut late = sandbox.command("bash").args(["-c", &come]).spawn();
-    late.expect("ready");
+    let other = sandbox.sleeper(User::Alice);
     assert_eq!(lfp.lock("ttyS1", FORESEEN), 200);
-    late.type_in("\n");
-    late.expect("come");
+    let _late = numbered(&sandbox, "root", &[FORESEEN]);
     assert_eq!(lfp.lock("ttyS2", FORESEEN), 200, "it lives");
     assert_eq!(lfp.lock("ttyS2", other.pid()), 450, "and holds what it has locked");
     assert_eq!(lfp.lock("ttyS1", other.pid()), 200, "but not what was locked before it came");
@@ -441,7 +429,7 @@ fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
 #[ignore = "needs namespaces: tests/run"]
 fn started_by_hand(#[values(false, true)] on_terminal: bool) {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     let command = sandbox.command(LFPD).user(User::Alice);
     let mut lfpd = if on_terminal { command.on_terminal() } else { command }.spawn();
     lfpd.expect("220 ");
@@ -467,12 +455,11 @@ fn from_another_machine() {
         (own.unwrap() != other.unwrap()).then(|| network(&sandbox, remote.pid()))
     });
     let link = format!(
-        "ip link add near type veth peer name far netns {pid}; ip addr add 192.0.2.1/24 dev near; \
+        "set -e; ip link add near type veth peer name far netns {pid}; ip addr add 192.0.2.1/24 dev near; \
          ip link set near up; far() {{ nsenter --target={pid} --net ip \"$@\"; }}; \
          far addr add 192.0.2.2/24 dev far; far link set far up"
     );
-    let end = sandbox.command("sh").args(["-ec", &link]).run();
-    assert_eq!(end.code(), 0, "{end}");
+    sandbox.shell(User::Root, &link).expect(0);
     refused(&sandbox, &syslog, other.unwrap(), "192.0.2.1", "192.0.2.2");
 }
 
@@ -486,16 +473,14 @@ fn from_an_own_address_that_is_not_loopback(#[case] cidr: &str, #[case] address:
     let syslog = Syslog::open(&sandbox);
     // No waiting for a duplicate that cannot be.
     let words = ["addr", "add", cidr, "dev", "lo", "nodad"];
-    assert!(sandbox.command("ip").args(words).run().code() == 0);
+    sandbox.command("ip").args(words).run().expect(0);
     let own = network(&sandbox, 1);
     refused(&sandbox, &syslog, own, address, address);
 }
 
 fn refused(sandbox: &Sandbox, syslog: &Syslog, from: std::path::PathBuf, to: &str, shown: &str) {
-    let listener = {
-        let to = to.to_owned();
-        in_network(network(sandbox, 1), 0, move || TcpListener::bind((to.as_str(), 0)).unwrap())
-    };
+    let listen = || TcpListener::bind((to, 0)).unwrap();
+    let listener = in_network(network(sandbox, 1), 0, listen);
     // Root, and a client that speaks before it is spoken to.
     let (mut client, theirs) = connect_to(from, listener, to, User::Root);
     client.write_all(b"lock ttyS1 1\nquit\n").unwrap();
@@ -516,7 +501,7 @@ fn refused(sandbox: &Sandbox, syslog: &Syslog, from: std::path::PathBuf, to: &st
 #[ignore = "needs root: tests/run"]
 fn a_socket_on_either_descriptor_tells_who_it_is() {
     let sandbox = Sandbox::with_lfpd().enter();
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     let (client, theirs) = connect_in(&sandbox, "127.0.0.1", User::Alice);
     let words = ["-c", "cat | /run/test/lfpd"];
     let process = sandbox.command("sh").args(words).on_connection(theirs).spawn();

@@ -3,8 +3,6 @@
 use rstest::rstest;
 use testbed::{GONE, LIMIT, Sandbox, Session, Syslog, User, connect_in};
 
-use crate::machine::sleeper;
-
 /// `<PRIORITY>lfpd[PID]: LINE`, with facility and severity of syslog(3).
 fn priority(raw: &[u8]) -> (u32, u32) {
     let text = std::str::from_utf8(raw).unwrap();
@@ -25,7 +23,7 @@ fn talk<'a>(sandbox: &'a Sandbox, user: User, options: &[&str]) -> Session<'a> {
 fn each_event_is_one_log_line() {
     let sandbox = Sandbox::with_lfpd().enter();
     let syslog = Syslog::open(&sandbox);
-    let [alices, bobs] = [User::Alice, User::Bob].map(|user| sleeper(&sandbox, user));
+    let [alices, bobs] = [User::Alice, User::Bob].map(|user| sandbox.sleeper(user));
     let (alice, bob) = (alices.pid().to_string(), bobs.pid().to_string());
     let mut talk = talk(&sandbox, User::Alice, &[]);
     let mut said = |line: &str, code: &str| {

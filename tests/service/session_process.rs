@@ -14,9 +14,11 @@ use nix::libc::linger;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use rstest::rstest;
-use testbed::{GONE, Ground, LIMIT, TcpSocket, Transcript, comes, ended, host, own, signal};
+use testbed::{
+    GONE, Ground, LIMIT, TcpSocket, Transcript, comes, ended, host, own, signal, status_kib,
+};
 
-use crate::wire::{BUSY, DONE, Wire, locked, on_connection, on_stream, peak_memory, tcp};
+use crate::wire::{BUSY, DONE, Wire, locked, on_connection, on_stream, tcp};
 
 const CLOSING: &str = "421 Service not available, closing control connection\r\n";
 
@@ -359,7 +361,7 @@ fn endless_input_costs_bounded_memory(#[case] piece: &[u8]) {
         }
     }
     assert_eq!(answers > 0, piece.ends_with(b"\n"));
-    let kib = peak_memory(wire.pid());
+    let kib = status_kib(wire.pid(), "VmHWM");
     assert!(kib < 16 * 1024, "peak memory {kib} KiB");
     assert_eq!(wire.finish().1, Some(0));
 }

@@ -12,7 +12,7 @@ use testbed::{
     in_network, network, peer, until,
 };
 
-use crate::machine::{codes, said_at, sleeper};
+use crate::machine::{codes, said_at};
 use crate::wire::{DONE, hold};
 
 /// A shipped file as it is, but with the program where it is here.
@@ -154,7 +154,7 @@ fn the_memos_scenario_typed_into_telnet(#[values("openbsd-inetd", "--listen")] n
 fn behind_inetd_pids_have_owners(#[values("openbsd-inetd", "xinetd")] name: &str) {
     let sandbox = machine(name);
     let _server = listening(name, &sandbox);
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     let lines = format!("lock ttyS2 1\nlock ttyS2 {}", alices.pid());
     let said = said_at(&sandbox, User::Alice, "TCP:127.0.0.1:50001", &lines);
     assert_eq!(codes(&said), ["550", "200"]);

@@ -9,7 +9,7 @@ use nix::unistd::geteuid;
 use rstest::rstest;
 use testbed::{CLOSING, Client, Daemon, Ground, Holder, Sandbox, User, comes, own, pause};
 
-use crate::machine::{answer, daemon, sleeper, waiter};
+use crate::machine::{answer, daemon, waiter};
 use crate::wire::{BUSY, DONE, Wire};
 
 /// A client that has begun to wait: the service has read its line when it refuses another's LOCK,
@@ -108,7 +108,7 @@ fn a_lock_does_not_barge_in() {
 fn a_waiter_kept_out_by_the_process_of_the_next_heads_no_line() {
     let sandbox = Sandbox::with_lfpd().port("ttyW0").enter();
     let _service = daemon(&sandbox, &[]);
-    let alices = sleeper(&sandbox, User::Alice);
+    let alices = sandbox.sleeper(User::Alice);
     // With -F the flock is the sleeper's own.
     let words = ["-F", "/dev/ttyW0", "sh", "-c", "echo held; exec sleep 1000"];
     let mut bobs = sandbox.command("flock").args(words).user(User::Bob).spawn();
@@ -227,7 +227,7 @@ fn an_inherited_flock_is_looked_at_once_a_second() {
 fn a_device_whose_second_name_is_locked_is_looked_at_once_a_second() {
     let sandbox = Sandbox::with_lfpd().port("ttyW0").link("modemW", "ttyW0").enter();
     let service = daemon(&sandbox, &[]);
-    let (holder, waiting) = (sleeper(&sandbox, User::Root), sleeper(&sandbox, User::Root));
+    let (holder, waiting) = (sandbox.sleeper(User::Root), sandbox.sleeper(User::Root));
     sandbox.write("/run/lock/LCK..modemW", format!("{:>10}\n", holder.pid()), 0o644);
     let mut client = waiter(&sandbox, User::Root, "ttyW0", waiting.pid());
     looks_once_a_second(&sandbox.path(&format!("/proc/{}/task", service.pid())));

@@ -4,19 +4,13 @@
 use rstest::rstest;
 use testbed::{LFP, LFPD, Process, Sandbox, User, comes, steps};
 
-use crate::machine::{numbered, sleeper};
+use crate::machine::numbered;
 
 const WATCH: &[&str] = &["--watch-opens"];
 
-/// Who runs the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Server {
-    /// Root, who sees everybody's descriptors in `/proc`.
-    Root,
-    /// The service's own user as its unit would start it. It sees nobody's, and hears the kernel's
-    /// word alone.
-    Own,
-}
+/// The service's own user as its unit would start it: it sees nobody's descriptors in `/proc`, and hears the kernel's word
+/// alone. Root sees everybody's.
+const OWN: User = User::LfpdWatching;
 
 fn sandbox() -> Sandbox {
     Sandbox::layout()
@@ -26,42 +20,18 @@ fn sandbox() -> Sandbox {
         .enter()
 }
 
-fn serve<'s>(sandbox: &'s Sandbox, server: Server, options: &[&str]) -> Process<'s> {
-    let own = [
-        "--reuid=lfpd",
-        "--regid=lfpd",
-        "--groups=dialout",
-        "--inh-caps=-all,+sys_admin",
-        "--ambient-caps=+sys_admin",
-    ];
-    let command = match server {
-        Server::Root => sandbox.command(LFPD),
-        Server::Own => sandbox.command("setpriv").args(own).arg(LFPD),
-    };
-    // The socket is there before the watch is; a client gets its greeting after both.
-    let mut daemon = sandbox.serve_by(command.args(options));
-    assert!(daemon.runs(), "{}", daemon.output());
-    daemon
-}
-
 /// `lfp lock` or `lfp unlock` for another process. 0: done; 1: busy.
 fn lfp(sandbox: &Sandbox, verb: &str, holder: &Process<'_>) -> i32 {
     let words = [verb, "/dev/ttyW0", "--pid", &holder.pid().to_string()];
     sandbox.command(LFP).args(words).run().code()
 }
 
-/// Whom the lock file of a port names.
-fn locked_by(sandbox: &Sandbox, port: &str) -> Option<u32> {
-    let file = sandbox.read(&format!("/run/lock/LCK..{port}"))?;
-    String::from_utf8(file).ok()?.trim().parse().ok()
-}
-
 fn wait_until_locked_by(sandbox: &Sandbox, port: &str, process: &Process<'_>) {
-    assert!(comes(|| locked_by(sandbox, port) == Some(process.pid())), "its lock");
+    assert!(comes(|| sandbox.locked_by(port) == Some(process.pid())), "its lock");
 }
 
 fn wait_until_free(sandbox: &Sandbox, port: &str) {
-    assert!(comes(|| locked_by(sandbox, port).is_none()), "no lock");
+    assert!(comes(|| sandbox.locked_by(port).is_none()), "no lock");
 }
 
 /// A shell of Alice's that has done the first of its steps.
@@ -88,11 +58,11 @@ fn everybody_was_looked_at(sandbox: &Sandbox) {
 #[ignore = "needs root: tests/run"]
 fn a_program_without_locks_keeps_others_out(
     #[case] program: &[&str],
-    #[values(Server::Root, Server::Own)] server: Server,
+    #[values(User::Root, OWN)] server: User,
 ) {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, server, WATCH);
-    let (words, other) = (&program[1..], sleeper(&sandbox, User::Bob));
+    let _daemon = sandbox.serve(server, WATCH);
+    let (words, other) = (&program[1..], sandbox.sleeper(User::Bob));
     let opener = sandbox.command(program[0]).args(words).user(User::Alice).spawn();
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
     assert_eq!(lfp(&sandbox, "lock", &other), 1, "busy");
@@ -108,21 +78,19 @@ fn a_program_without_locks_keeps_others_out(
 #[ignore = "needs root: tests/run"]
 fn without_the_option_nothing_is_locked_for_anybody() {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, Server::Own, &[]);
-    let (_opener, other) = (shell(&sandbox, &["exec 3<>/dev/ttyW0"]), sleeper(&sandbox, User::Bob));
+    let _daemon = sandbox.serve(OWN, &[]);
+    let (_opener, other) = (shell(&sandbox, &["exec 3<>/dev/ttyW0"]), sandbox.sleeper(User::Bob));
     assert_eq!(lfp(&sandbox, "lock", &other), 0);
 }
 
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn a_process_that_closes_the_port_loses_the_lock(
-    #[values(Server::Root, Server::Own)] server: Server,
-) {
+fn a_process_that_closes_the_port_loses_the_lock(#[values(User::Root, OWN)] server: User) {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, server, WATCH);
+    let _daemon = sandbox.serve(server, WATCH);
     let mut brief = shell(&sandbox, &["exec 3<>/dev/ttyW0; exec 3>&-"]);
     everybody_was_looked_at(&sandbox);
-    assert_eq!(locked_by(&sandbox, "ttyW0"), None, "it was open for a moment");
+    assert_eq!(sandbox.locked_by("ttyW0"), None, "it was open for a moment");
     assert!(brief.runs());
 
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
@@ -137,25 +105,25 @@ fn a_process_that_closes_the_port_loses_the_lock(
 #[ignore = "needs root: tests/run"]
 fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, Server::Root, WATCH);
+    let _daemon = sandbox.serve(User::Root, WATCH);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0 4<>/dev/ttyW0", "exec 3>&-"]);
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
     opener.go_on(1);
     everybody_was_looked_at(&sandbox);
-    assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
+    assert_eq!(sandbox.locked_by("ttyW0"), Some(opener.pid()));
 }
 
 /// A locked port stays its holder's; the process that has it open gets the lock when the holder is gone.
 #[rstest]
 #[ignore = "needs root: tests/run"]
-fn the_lock_of_another_is_waited_for(#[values(Server::Root, Server::Own)] server: Server) {
+fn the_lock_of_another_is_waited_for(#[values(User::Root, OWN)] server: User) {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, server, WATCH);
-    let other = sleeper(&sandbox, User::Bob);
+    let _daemon = sandbox.serve(server, WATCH);
+    let other = sandbox.sleeper(User::Bob);
     assert_eq!(lfp(&sandbox, "lock", &other), 0);
     let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
     everybody_was_looked_at(&sandbox);
-    assert_eq!(locked_by(&sandbox, "ttyW0"), Some(other.pid()));
+    assert_eq!(sandbox.locked_by("ttyW0"), Some(other.pid()));
     assert!(is_shown_open(&sandbox, "read line"), "who has it open is shown");
     other.kill();
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
@@ -166,14 +134,14 @@ fn the_lock_of_another_is_waited_for(#[values(Server::Root, Server::Own)] server
 #[ignore = "needs root: tests/run"]
 fn a_lock_of_its_own_is_left_alone() {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let _daemon = sandbox.serve(OWN, WATCH);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
     assert_eq!(lfp(&sandbox, "unlock", &opener), 0);
     assert_eq!(lfp(&sandbox, "lock", &opener), 0);
     opener.go_on(1);
     everybody_was_looked_at(&sandbox);
-    assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
+    assert_eq!(sandbox.locked_by("ttyW0"), Some(opener.pid()));
 }
 
 /// What may become of the lock of a process that has the port open.
@@ -190,19 +158,19 @@ enum Fate {
 #[ignore = "needs root: tests/run"]
 fn the_lock_of_an_opener_is_like_any_other(
     #[values(Fate::Forced, Fate::Passed, Fate::Orphaned)] fate: Fate,
-    #[values(Server::Root, Server::Own)] server: Server,
+    #[values(User::Root, OWN)] server: User,
 ) {
     let sandbox = sandbox();
-    let mut daemon = serve(&sandbox, server, WATCH);
+    let mut daemon = sandbox.serve(server, WATCH);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
-    let (child, other) = (sleeper(&sandbox, User::Alice), sleeper(&sandbox, User::Bob));
+    let (child, other) = (sandbox.sleeper(User::Alice), sandbox.sleeper(User::Bob));
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
     match fate {
         Fate::Forced => {
             sandbox.command(LFP).args(["unlock", "--force", "/dev/ttyW0"]).run().expect(0);
             assert_eq!(lfp(&sandbox, "lock", &other), 0);
             everybody_was_looked_at(&sandbox);
-            assert_eq!(locked_by(&sandbox, "ttyW0"), Some(other.pid()));
+            assert_eq!(sandbox.locked_by("ttyW0"), Some(other.pid()));
         }
         Fate::Passed => {
             let [from, to] = [opener.pid(), child.pid()].map(|pid| pid.to_string());
@@ -210,14 +178,14 @@ fn the_lock_of_an_opener_is_like_any_other(
             sandbox.command(LFP).args(pass).run().expect(0);
             opener.go_on(1);
             everybody_was_looked_at(&sandbox);
-            assert_eq!(locked_by(&sandbox, "ttyW0"), Some(child.pid()));
+            assert_eq!(sandbox.locked_by("ttyW0"), Some(child.pid()));
             assert_eq!(lfp(&sandbox, "lock", &other), 1);
         }
         Fate::Orphaned => {
             daemon.kill();
             std::fs::remove_file(sandbox.path(testbed::SOCKET)).unwrap();
-            assert_eq!(locked_by(&sandbox, "ttyW0"), Some(opener.pid()));
-            daemon = serve(&sandbox, server, WATCH);
+            assert_eq!(sandbox.locked_by("ttyW0"), Some(opener.pid()));
+            daemon = sandbox.serve(server, WATCH);
             assert_eq!(lfp(&sandbox, "lock", &other), 1);
             opener.kill();
             wait_until_free(&sandbox, "ttyW0");
@@ -230,13 +198,13 @@ fn the_lock_of_an_opener_is_like_any_other(
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_port_that_is_opened_by_another_path_is_locked(
-    #[values(Server::Root, Server::Own)] server: Server,
+    #[values(User::Root, OWN)] server: User,
     #[values("/dev/ttyW9", "/tmp/node")] node: &str,
 ) {
     let sandbox = sandbox();
-    let made = format!(": >{node}; mount --bind /dev/ttyW0 {node}");
-    sandbox.command("sh").args(["-ec", &made]).run().expect(0);
-    let (_daemon, other) = (serve(&sandbox, server, WATCH), sleeper(&sandbox, User::Bob));
+    let made = format!(": >{node} && mount --bind /dev/ttyW0 {node}");
+    sandbox.shell(User::Root, &made).expect(0);
+    let (_daemon, other) = (sandbox.serve(server, WATCH), sandbox.sleeper(User::Bob));
     let opener = shell(&sandbox, &[&format!("exec 3<>{node}")]);
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
     assert_eq!(lfp(&sandbox, "lock", &other), 1);
@@ -247,11 +215,11 @@ fn a_port_that_is_opened_by_another_path_is_locked(
 #[ignore = "needs root: tests/run"]
 fn agetty_gets_no_lock() {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let _daemon = sandbox.serve(OWN, WATCH);
     let _getty = sandbox.command("agetty").args(["--local-line", "ttyW0", "9600"]).spawn();
     assert!(comes(|| is_shown_open(&sandbox, "agetty")), "it is shown");
     everybody_was_looked_at(&sandbox);
-    assert_eq!(locked_by(&sandbox, "ttyW0"), None);
+    assert_eq!(sandbox.locked_by("ttyW0"), None);
 }
 
 /// What another user is told, who sees nobody's descriptors.
@@ -265,11 +233,11 @@ fn is_shown_open(sandbox: &Sandbox, program: &str) -> bool {
 #[ignore = "needs root: tests/run"]
 fn without_the_right_to_open_a_port_none_to_lock_it() {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let _daemon = sandbox.serve(OWN, WATCH);
     let script = "exec 3<>/dev/ttyW0; exec setpriv --reuid=bob --regid=bob --clear-groups cat";
     let mut opener = sandbox.command("sh").args(["-c", script]).spawn();
     everybody_was_looked_at(&sandbox);
-    assert!(opener.runs() && locked_by(&sandbox, "ttyW0").is_none());
+    assert!(opener.runs() && sandbox.locked_by("ttyW0").is_none());
 }
 
 /// Who opens a port, hands it to a child and ends leaves nothing but a number, which is soon another's.
@@ -277,7 +245,7 @@ fn without_the_right_to_open_a_port_none_to_lock_it() {
 #[ignore = "needs root: tests/run"]
 fn the_number_of_an_opener_is_not_the_opener() {
     let sandbox = sandbox();
-    let _daemon = serve(&sandbox, Server::Own, WATCH);
+    let _daemon = sandbox.serve(OWN, WATCH);
     let mut opener = sandbox
         .command("bash")
         .args(["-c", "exec 3<>/dev/ttyW0; sleep 1000 & echo opened; read line"])
@@ -288,7 +256,7 @@ fn the_number_of_an_opener_is_not_the_opener() {
     opener.kill();
     let _bobs = numbered(&sandbox, "bob", &[number]);
     everybody_was_looked_at(&sandbox);
-    assert_eq!(locked_by(&sandbox, "ttyW0"), None);
+    assert_eq!(sandbox.locked_by("ttyW0"), None);
 }
 
 /// A process that had the port open before the service began gets the lock, too, if the service can see it.
@@ -297,7 +265,7 @@ fn the_number_of_an_opener_is_not_the_opener() {
 fn a_program_that_opened_the_port_before_the_service_is_found() {
     let sandbox = sandbox();
     let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
-    let _daemon = serve(&sandbox, Server::Root, WATCH);
+    let _daemon = sandbox.serve(User::Root, WATCH);
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
 }
 
@@ -306,16 +274,13 @@ fn a_program_that_opened_the_port_before_the_service_is_found() {
 #[ignore = "needs root: tests/run"]
 fn a_port_that_comes_is_watched() {
     let sandbox = sandbox();
-    let daemon = serve(&sandbox, Server::Own, WATCH);
+    let daemon = sandbox.serve(OWN, WATCH);
     let node =
         "mknod -m 660 /dev/ttyW9 c 240 9 && chgrp dialout /dev/ttyW9 && stat -c %i /dev/ttyW9";
-    let made = sandbox.command("sh").args(["-c", node]).run();
-    let inode: u64 = made.output().trim().parse().expect("its number");
+    let inode: u64 = sandbox.shell(User::Root, node).output().trim().parse().expect("its number");
     let marks = format!("cat /proc/{}/fdinfo/*", daemon.pid());
-    let is_watched = || {
-        let marks = sandbox.command("sh").args(["-c", &marks]).run();
-        marks.said(&format!("fanotify ino:{inode:x} "))
-    };
+    let mark = format!("fanotify ino:{inode:x} ");
+    let is_watched = || sandbox.shell(User::Root, &marks).said(&mark);
     assert!(comes(is_watched), "it is watched");
 }
 
@@ -324,9 +289,8 @@ fn a_port_that_comes_is_watched() {
 #[ignore = "needs root: tests/run"]
 fn the_capability_is_given_up_entirely() {
     let sandbox = sandbox();
-    let daemon = serve(&sandbox, Server::Own, WATCH);
-    let status = sandbox.read(&format!("/proc/{}/status", daemon.pid())).expect("its status");
-    let status = String::from_utf8_lossy(&status).into_owned();
+    let daemon = sandbox.serve(OWN, WATCH);
+    let status = sandbox.text(&format!("/proc/{}/status", daemon.pid()));
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert!(status.contains(&format!("{set}:\t0000000000000000\n")), "{status}");
     }
@@ -381,7 +345,7 @@ fn looking_at_very_many_descriptors_keeps_nobody_waiting() {
     let mut noop_until = |is_locked: bool| {
         let is_served_so_far = || {
             assert!(client.ask("noop").starts_with("200 "));
-            locked_by(&sandbox, "ttyW0").is_some() == is_locked
+            sandbox.locked_by("ttyW0").is_some() == is_locked
         };
         assert!(comes(is_served_so_far), "the lock or its end");
     };
@@ -390,8 +354,7 @@ fn looking_at_very_many_descriptors_keeps_nobody_waiting() {
     opener.expect("closed.");
     noop_until(false);
 
-    let trace = sandbox.read(trace).expect("a trace");
-    let (by_main, by_others) = examinations(&String::from_utf8_lossy(&trace));
+    let (by_main, by_others) = examinations(&sandbox.text(trace));
     // For the lock, and for the second closing; resolving names takes some as well.
     assert!(by_others >= 2 * DESCRIPTORS, "{by_others}");
     assert!(by_main < DESCRIPTORS / 4, "{by_main}");

@@ -135,13 +135,6 @@ pub(crate) fn hold(
     }
 }
 
-/// The memory that a process has needed at most, in KiB.
-pub(crate) fn peak_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    peak.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// One TCP connection on loopback: the client's end, and the end that inetd would hand over.
 pub(crate) fn tcp() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();

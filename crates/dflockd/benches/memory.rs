@@ -60,5 +60,5 @@ fn keys() {
 }
 
 fn resident_bytes(server: &Daemon) -> u64 {
-    server.status_kib("VmRSS:") * 1024
+    testbed::status_kib(server.pid(), "VmRSS") * 1024
 }

@@ -1,7 +1,7 @@
 //! One `lfpd` that listens on this machine: on a Unix socket of its own and on a TCP port that the
 //! test opened and handed over as inetd `wait` does, so that no port has to be guessed.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -15,11 +15,15 @@ use nix::sys::signal::Signal;
 
 use crate::client::Client;
 use crate::ground::{Ground, ended};
+use crate::network::as_user;
 use crate::tcp::TcpSocket;
 use crate::until::{LIMIT, until};
 
 /// The last words of the service.
 pub const CLOSING: &str = "421 Service not available, closing control connection";
+
+/// An ordinary user of this machine.
+const NOBODY_UID: u32 = 65_534;
 
 /// The test's own pid, which it may name, being root or not.
 #[must_use]
@@ -137,6 +141,12 @@ impl Daemon {
         Client::new(stream)
     }
 
+    /// The same for another user than the test's.
+    #[must_use]
+    pub fn on_tcp_by_another(&self) -> Client {
+        as_user(NOBODY_UID, || self.on_tcp())
+    }
+
     /// Waits until it can see that all its TCP clients have closed their ends: the kernel may hand on the end of a
     /// connection later than the call that ends it.
     ///
@@ -153,21 +163,6 @@ impl Daemon {
     #[must_use]
     pub fn on_unix(&self) -> Client {
         Client::new(UnixStream::connect(&self.socket).expect("a connection"))
-    }
-
-    /// A field of `/proc/PID/status` in kilobytes.
-    pub fn kilobytes(&self, field: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-        line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap()
-    }
-
-    /// The processor time it has used, in clock ticks.
-    pub fn ticks(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let (_, rest) = stat.rsplit_once(") ").unwrap();
-        let fields: Vec<&str> = rest.split(' ').collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     }
 }
 
@@ -255,61 +250,6 @@ pub fn until_it_shows_its_words(child: &Child) {
 /// A moment in which something could go wrong.
 pub fn pause(time: Duration) {
     until(time, || None::<()>);
-}
-
-/// Another real user, with a number of connections over TCP that say nothing.
-#[derive(Debug)]
-pub struct OtherUser {
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl OtherUser {
-    /// So many connections, each of them greeted.
-    #[must_use]
-    pub fn with(connections: usize, daemon: &Daemon) -> Self {
-        let script = "for i in $(seq $1); do exec {fd}<>/dev/tcp/127.0.0.1/$2 || exit 3; \
-                      read -r -u $fd line; echo \"${line:0:3}\"; done; \
-                      while read -r command; do printf '%s\\r\\n' \"$command\" >&$fd; \
-                      read -r -u $fd line; echo \"$line\"; done";
-        let mut child = Command::new("setpriv")
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script, "sh"])
-            .args([connections.to_string(), daemon.port.port().to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("setpriv (package util-linux)");
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut nobody = Self { child, output };
-        for _ in 0..connections {
-            assert_eq!(nobody.line(), "220");
-        }
-        nobody
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    /// Says something on the latest connection whose answer may never come.
-    pub fn say(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// Asks on the latest connection.
-    pub fn ask(&mut self, line: &str) -> String {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-        self.line()
-    }
-}
-
-impl Drop for OtherUser {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 const MANY: rlim_t = 16_384;

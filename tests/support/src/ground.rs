@@ -1,6 +1,6 @@
 //! Directories of one test's own on this machine, and `lfpd` with options that lead there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 
 use crate::programs::program;
@@ -44,12 +44,7 @@ impl Ground {
     /// The directory cannot be read.
     #[must_use]
     pub fn locks(&self) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(self.path("lock"))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
+        listing(&self.path("lock"))
     }
 
     /// `lfpd` with options for these directories.
@@ -64,6 +59,19 @@ impl Ground {
         command.arg("--state-dir").arg(self.path("state"));
         command
     }
+}
+
+/// The names in a directory, in order.
+///
+/// # Panics
+/// It cannot be read.
+#[must_use]
+pub fn listing(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 /// Waits for a child that ends by itself.

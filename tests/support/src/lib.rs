@@ -5,7 +5,7 @@
 //! ```no_run
 //! use testbed::{Sandbox, User};
 //! let sandbox = Sandbox::layout().port("ttyW0").link("modemW", "ttyW0").enter();
-//! let holder = sandbox.command("sleep").arg("1000").user(User::Alice).spawn();
+//! let holder = sandbox.sleeper(User::Alice);
 //! println!("{}", holder.pid()); // as the sandbox counts pids
 //! let end = sandbox.command("minicom").args(["-D", "/dev/ttyW0"]).run();
 //! assert!(end.said("Welcome"), "{end}");
@@ -39,15 +39,15 @@ mod tcp;
 mod terminal;
 mod transcript;
 mod until;
+mod usage;
 
 pub use client::Client;
 pub use console::{Console, can_open};
 pub use corpus::corpus;
 pub use daemon::{
-    CLOSING, Daemon, Holder, OtherUser, flock_is_held, many_descriptors, own, pause,
-    until_it_shows_its_words,
+    CLOSING, Daemon, Holder, flock_is_held, many_descriptors, own, pause, until_it_shows_its_words,
 };
-pub use ground::{Ground, ended};
+pub use ground::{Ground, ended, listing};
 pub use harness::run_tests;
 pub use lots::Lots;
 pub use network::{connect_in, connect_to, in_network, network};
@@ -64,3 +64,4 @@ pub use tcp::TcpSocket;
 pub use terminal::pseudo_terminal;
 pub use transcript::{GONE, TRANSCRIPTS, Transcript, host};
 pub use until::{LIMIT, comes, receive, until};
+pub use usage::{cpu_ticks, status_kib};

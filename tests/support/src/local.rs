@@ -65,11 +65,7 @@ impl Scratch {
     /// The names in it, in order.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.path()).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
+        crate::listing(self.path())
     }
 
     /// A program in this directory, with nothing to read; the programs under test are found in its PATH.

@@ -18,23 +18,29 @@ pub fn network(sandbox: &Sandbox, pid: u32) -> PathBuf {
     sandbox.path(&format!("/proc/{pid}/ns/net"))
 }
 
-/// Does something in another network, with sockets that belong to that user.
+/// Does something with sockets that belong to that user.
+///
+/// # Panics
+/// The work does.
+pub(crate) fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    // A socket belongs to the file system uid of the thread that makes it.
+    let alone = || {
+        setfsuid(Uid::from_raw(uid));
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(alone).join()).expect("the work of a user")
+}
+
+/// The same in another network.
 ///
 /// # Panics
 /// The test may not enter it, or the work panics.
-pub fn in_network<T: Send + 'static>(
-    network: PathBuf,
-    uid: u32,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    let thread = std::thread::spawn(move || {
+pub fn in_network<T: Send>(network: PathBuf, uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    as_user(0, || {
         let network = File::open(network).expect("a network");
         setns(network, CloneFlags::CLONE_NEWNET).expect("entering it");
-        // A socket belongs to the file system uid of the thread that makes it.
-        setfsuid(Uid::from_raw(uid));
-        work()
-    });
-    thread.join().expect("the work in the other network")
+        as_user(uid, work)
+    })
 }
 
 /// Both ends of a connection: a client of that user from one address, accepted at another.
@@ -43,10 +49,9 @@ pub fn in_network<T: Send + 'static>(
 /// There is no such address.
 #[must_use]
 pub fn connect_in(sandbox: &Sandbox, address: &str, user: User) -> (TcpStream, OwnedFd) {
-    let listen = if address.contains('.') { address } else { "::" }.to_owned();
+    let listen = if address.contains('.') { address } else { "::" };
     let own = network(sandbox, 1);
-    let listener =
-        in_network(own.clone(), 0, move || TcpListener::bind((listen.as_str(), 0)).unwrap());
+    let listener = in_network(own.clone(), 0, || TcpListener::bind((listen, 0)).unwrap());
     connect_to(own, listener, address, user)
 }
 
@@ -61,10 +66,9 @@ pub fn connect_to(
     address: &str,
     user: User,
 ) -> (TcpStream, OwnedFd) {
-    let to = (address.to_owned(), listener.local_addr().unwrap().port());
-    let client = in_network(from, user.uid(), move || {
-        until(LIMIT, || TcpStream::connect((to.0.as_str(), to.1)).ok()).expect("a connection")
-    });
+    let port = listener.local_addr().unwrap().port();
+    let connect = || until(LIMIT, || TcpStream::connect((address, port)).ok());
+    let client = in_network(from, user.uid(), connect).expect("a connection");
     client.set_nodelay(true).unwrap();
     client.set_read_timeout(Some(LIMIT)).unwrap();
     (client, listener.accept().unwrap().0.into())

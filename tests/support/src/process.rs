@@ -47,6 +47,10 @@ pub enum User {
     Lfpd,
     /// The same, with the one capability that removes other users' files in a sticky directory.
     LfpdWithFowner,
+    /// The same, with the capabilities that its unit would give it for `--exclusive`.
+    LfpdExclusive,
+    /// The same, with the group and the capability that its unit would give it for `--watch-opens`.
+    LfpdWatching,
     /// uid 1000, an ordinary user who may open serial ports (group dialout).
     Alice,
     /// uid 1001, another one.
@@ -57,43 +61,43 @@ impl User {
     /// The uid in the sandbox.
     #[must_use]
     pub fn uid(self) -> u32 {
+        self.facts().0
+    }
+
+    /// The uid, the name, the groups for setpriv(1), and the capabilities.
+    fn facts(self) -> (u32, &'static str, &'static str, &'static str) {
+        let own = "--init-groups";
         match self {
-            Self::Root => 0,
-            Self::Uucp | Self::UucpWithFowner => 10,
-            Self::Lfpd | Self::LfpdWithFowner => 990,
-            Self::Alice => 1000,
-            Self::Bob => 1001,
+            Self::Root => (0, "root", own, ""),
+            Self::Uucp => (10, "uucp", own, ""),
+            Self::UucpWithFowner => (10, "uucp", own, "+fowner"),
+            Self::Lfpd => (990, "lfpd", own, ""),
+            Self::LfpdWithFowner => (990, "lfpd", own, "+fowner"),
+            Self::LfpdExclusive => (990, "lfpd", own, "+sys_ptrace,+dac_read_search"),
+            Self::LfpdWatching => (990, "lfpd", "--groups=dialout", "+sys_admin"),
+            Self::Alice => (1000, "alice", own, ""),
+            Self::Bob => (1001, "bob", own, ""),
         }
     }
 
-    fn home(self) -> &'static str {
-        match self {
-            Self::Alice => "/home/alice",
-            Self::Bob => "/home/bob",
-            Self::Root | Self::Uucp | Self::UucpWithFowner | Self::Lfpd | Self::LfpdWithFowner => {
-                "/tmp"
-            }
-        }
+    fn home(self) -> String {
+        let (uid, name, ..) = self.facts();
+        if uid < 1000 { "/tmp".to_owned() } else { format!("/home/{name}") }
     }
 
     /// `setpriv` and its arguments; none for root.
     fn change(self) -> Vec<String> {
-        let (name, rights) = match self {
-            Self::Root => return Vec::new(),
-            Self::Uucp => ("uucp", ""),
-            Self::UucpWithFowner => ("uucp", FOWNER),
-            Self::Lfpd => ("lfpd", ""),
-            Self::LfpdWithFowner => ("lfpd", FOWNER),
-            Self::Alice => ("alice", ""),
-            Self::Bob => ("bob", ""),
-        };
-        let line = format!("setpriv --reuid={name} --regid={name} --init-groups{rights}");
+        let (uid, name, groups, capabilities) = self.facts();
+        if uid == 0 {
+            return Vec::new();
+        }
+        let mut line = format!("setpriv --reuid={name} --regid={name} {groups}");
+        if !capabilities.is_empty() {
+            line += &format!(" --inh-caps=-all,{capabilities} --ambient-caps={capabilities}");
+        }
         line.split(' ').map(str::to_owned).collect()
     }
 }
-
-/// Options of setpriv(1) for this capability.
-const FOWNER: &str = " --inh-caps=-all,+fowner --ambient-caps=+fowner";
 
 #[derive(Debug)]
 enum Input {

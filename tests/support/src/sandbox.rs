@@ -9,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use crate::ground::listing;
 use crate::peers::workspace;
-use crate::process::Command;
+use crate::process::{Command, End, Process, User};
 use crate::programs::program;
 use crate::service::TMPFILES;
 use crate::until::{LIMIT, until};
@@ -208,6 +209,30 @@ impl Sandbox {
         Some(content)
     }
 
+    /// The same as text; empty where there is none.
+    #[must_use]
+    pub fn text(&self, inside: &str) -> String {
+        String::from_utf8_lossy(&self.read(inside).unwrap_or_default()).into_owned()
+    }
+
+    /// The process that the lock file of a port names.
+    #[must_use]
+    pub fn locked_by(&self, port: &str) -> Option<u32> {
+        self.text(&format!("/run/lock/LCK..{port}")).trim().parse().ok()
+    }
+
+    /// Runs a line of shell to its end, without input.
+    #[must_use]
+    pub fn shell(&self, user: User, line: &str) -> End {
+        self.command("sh").args(["-c", line]).user(user).no_input().run()
+    }
+
+    /// A process of a user's that lives until it is killed.
+    #[must_use]
+    pub fn sleeper(&self, user: User) -> Process<'_> {
+        self.command("sleep").arg("1000").user(user).spawn()
+    }
+
     /// Writes a file in here, whole, with this mode.
     pub fn write(&self, inside: &str, content: impl AsRef<[u8]>, mode: u32) {
         let path = self.path(inside);
@@ -218,12 +243,7 @@ impl Sandbox {
     /// The names in the lock directory, in order.
     #[must_use]
     pub fn locks(&self) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(self.path("/run/lock"))
-            .expect("the lock directory")
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
+        listing(&self.path("/run/lock"))
     }
 
     /// Where to read what programs sent to the port, and to write what they shall receive.

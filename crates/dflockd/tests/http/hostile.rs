@@ -77,7 +77,7 @@ fn a_request_with_a_body_is_refused(#[case] headers: &str, #[case] body: &str, #
 fn the_head_is_bounded(#[case] header: &str, #[case] length: usize, #[case] want: u16) {
     let site = Site::start(&[]);
     // Pages of the program itself, which come in as it runs, are no cost of the head.
-    let before = site.daemon.status_kib("RssAnon:");
+    let before = testbed::status_kib(site.daemon.pid(), "RssAnon");
     let filler = "x".repeat(length);
     let head = format!(
         "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}{filler}\r\n\r\n"
@@ -91,7 +91,7 @@ fn the_head_is_bounded(#[case] header: &str, #[case] length: usize, #[case] want
     let is_cut = sent.is_err() || read.is_err();
     let wanted = answer.starts_with(&format!("HTTP/1.1 {want} "));
     assert!(wanted || (want != 200 && is_cut && answer.is_empty()), "{answer}");
-    assert!(site.daemon.status_kib("RssAnon:") < before + 2048);
+    assert!(testbed::status_kib(site.daemon.pid(), "RssAnon") < before + 2048);
     assert_eq!(site.get("/health").status, 200);
 }
 
@@ -109,7 +109,7 @@ fn slow_clients_are_let_go_in_time() {
     let site = Site::start(&["--max-locks", "8000"]);
     // The longest keys there are, of signs that need six times the room.
     let _holder = site.hold((0..8000).map(|key| format!("{}{key:04}", "<".repeat(252))));
-    let before = site.daemon.status_kib("VmRSS:");
+    let before = testbed::status_kib(site.daemon.pid(), "VmRSS");
     let start = Instant::now();
     let silent = site.connect();
     let mut unfinished = site.connect();
@@ -129,7 +129,7 @@ fn slow_clients_are_let_go_in_time() {
     });
     // The deaf one's answer is twelve megabytes; it is not kept for it.
     let is_steady = || {
-        let growth = site.daemon.status_kib("VmRSS:").saturating_sub(before);
+        let growth = testbed::status_kib(site.daemon.pid(), "VmRSS").saturating_sub(before);
         // What comes from etcd in one piece, its whole table now and then, is larger than any answer.
         assert!(is_on_etcd() || growth < 4096, "{growth} KiB");
     };

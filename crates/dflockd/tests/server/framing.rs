@@ -96,13 +96,13 @@ fn an_endless_line_needs_no_memory() {
     let daemon = Daemon::start(&[]);
     // Pages of the program itself come in as they are first used.
     assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
-    let before = daemon.status_kib("RssAnon:");
+    let before = testbed::status_kib(daemon.pid(), "RssAnon");
     let mut talker = daemon.talk();
     for _ in 0..200 {
         talker.say(&[b'x'; 100_000]);
     }
     assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
-    assert!(daemon.status_kib("RssAnon:") < before + 1024);
+    assert!(testbed::status_kib(daemon.pid(), "RssAnon") < before + 1024);
     talker.say(b"\n");
     assert_eq!(talker.line(), "error");
 }

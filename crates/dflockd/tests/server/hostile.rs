@@ -20,14 +20,17 @@ fn a_client_that_does_not_read_is_dropped_and_costs_little() {
     let daemon = Daemon::start(&["--write-timeout", "1", "--max-locks", "5000"]);
     let mut talker = daemon.talk();
     talker.take_many((0..5000 / fewer()).map(|key| format!("key-{key}")), 3600);
-    let before = daemon.status_kib("VmRSS:");
+    let before = testbed::status_kib(daemon.pid(), "VmRSS");
     let mut deaf = daemon.talk();
     // Half a megabyte each; what the kernel takes is soon used up.
     deaf.try_say(&b"stats\n_\n_\n".repeat(500 * fewer()));
     // Others are served meanwhile.
     assert_eq!(talker.ask("ping", "_", "_"), "ok");
     daemon.logged("write timeout");
-    assert!(daemon.status_kib("VmRSS:") < before + 4096, "memory grows with unread replies");
+    assert!(
+        testbed::status_kib(daemon.pid(), "VmRSS") < before + 4096,
+        "memory grows with unread replies"
+    );
     daemon.until_stats("\"connections\":2,");
 }
 

@@ -229,13 +229,6 @@ impl Daemon {
         assert!(is_so, "never {text:?} in the stats: {last}, {:#?}", self.log());
     }
 
-    /// A field of its `/proc/PID/status`.
-    pub fn status_kib(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    }
-
     /// How many descriptors it has.
     pub fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
@@ -244,9 +237,7 @@ impl Daemon {
     /// User and system time so far, in clock ticks, with that of the leader if this server passes requests on to it.
     pub fn cpu_ticks(&self) -> u64 {
         let of_leader = self.leader.as_ref().map_or(0, |leader| leader.cpu_ticks());
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-        of_leader + fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        of_leader + crate::cpu_ticks(self.pid())
     }
 }
 
