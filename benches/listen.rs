@@ -13,13 +13,11 @@
     reason = "a measurement that cannot be taken stops"
 )]
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use testbed::{Daemon, Holder, own};
+use testbed::{Client, Daemon, Holder, own};
 
 fn main() {
     let only = std::env::args().nth(1).filter(|word| !word.starts_with('-'));
@@ -29,18 +27,6 @@ fn main() {
             measure();
         }
     }
-}
-
-fn expect(stream: &mut impl Read, code: &[u8; 4]) {
-    let mut reply = [0; 512];
-    let length = stream.read(&mut reply).expect("a reply");
-    assert!(reply[..length].starts_with(code), "{:?}", String::from_utf8_lossy(&reply[..length]));
-}
-
-fn connect(daemon: &Daemon) -> TcpStream {
-    let stream = TcpStream::connect(daemon.port).expect("a connection");
-    stream.set_nodelay(true).expect("no delay");
-    stream
 }
 
 fn report(name: &str, mut times: Vec<Duration>) {
@@ -65,8 +51,7 @@ fn attacks() {
     let everybodys = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
     std::fs::set_permissions(daemon.ground.path("other"), everybodys).expect("its mode");
     let pid = own();
-    let mut honest = connect(&daemon);
-    expect(&mut honest, b"220 ");
+    let mut honest = daemon.on_tcp().greeted();
     measure_honest("alone", &mut honest, ("ttyHonest", pid), ROUNDS);
     let links = others_directory();
     let deep = deep_links(links.path());
@@ -122,8 +107,7 @@ fn locks() {
     let daemon = daemon();
     let pid = own();
     let below = others_directory();
-    let mut honest = connect(&daemon);
-    expect(&mut honest, b"220 ");
+    let mut honest = daemon.on_tcp().greeted();
     measure_honest("without many locks", &mut honest, (PORT, pid), ROUNDS);
     let begin = Instant::now();
     let crowds = [
@@ -134,7 +118,7 @@ fn locks() {
         let stranger = stranger_with_locks(below.path(), standing, coming);
         println!("{standing} and {coming} locks after {:.1} s", begin.elapsed().as_secs_f64());
         let (enough, is_enough) = std::sync::mpsc::channel::<()>();
-        let other = connect(&daemon);
+        let other = daemon.on_tcp().greeted();
         let noops = std::thread::spawn(move || noops_until(other, &is_enough));
         measure_locks(when, &mut honest, (PORT, pid), ROUNDS);
         drop(enough);
@@ -163,39 +147,37 @@ fn stranger_with_locks(below: &Path, standing: &str, coming: &str) -> Holder {
     Holder::speaking(stranger.arg(below).args([standing, coming]))
 }
 
-fn noops_until(mut stream: TcpStream, end: &std::sync::mpsc::Receiver<()>) -> Vec<Duration> {
-    expect(&mut stream, b"220 ");
+fn noops_until(mut client: Client, end: &std::sync::mpsc::Receiver<()>) -> Vec<Duration> {
     let mut times = Vec::new();
     while end.recv_timeout(Duration::from_millis(2))
         == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
     {
-        times.push(ask(&mut stream, "noop\n", b"200 "));
+        times.push(ask(&mut client, "noop"));
     }
     times
 }
 
-fn ask(stream: &mut TcpStream, line: &str, code: &[u8; 4]) -> Duration {
+fn ask(client: &mut Client, line: &str) -> Duration {
     let begin = Instant::now();
-    stream.write_all(line.as_bytes()).expect("a server that reads");
-    expect(stream, code);
+    assert_eq!(client.code(line), "200", "{line}");
     begin.elapsed()
 }
 
-fn measure_honest(when: &str, stream: &mut TcpStream, port: (&str, u32), rounds: usize) {
+fn measure_honest(when: &str, client: &mut Client, port: (&str, u32), rounds: usize) {
     let noops = (0..rounds).map(|_| {
         std::thread::sleep(Duration::from_millis(2));
-        ask(stream, "noop\n", b"200 ")
+        ask(client, "noop")
     });
     report(&format!("NOOP {when}"), noops.collect());
-    measure_locks(when, stream, port, rounds);
+    measure_locks(when, client, port, rounds);
 }
 
-fn measure_locks(when: &str, stream: &mut TcpStream, (port, pid): (&str, u32), rounds: usize) {
+fn measure_locks(when: &str, client: &mut Client, (port, pid): (&str, u32), rounds: usize) {
     let locks = (0..rounds).map(|_| {
         std::thread::sleep(Duration::from_millis(2));
-        let time = ask(stream, &format!("lock {port} {pid}\n"), b"200 ");
+        let time = ask(client, &format!("lock {port} {pid}"));
         std::thread::sleep(Duration::from_millis(2));
-        ask(stream, &format!("unlock {port} {pid}\n"), b"200 ");
+        ask(client, &format!("unlock {port} {pid}"));
         time
     });
     report(&format!("LOCK {when}"), locks.collect());

@@ -16,13 +16,12 @@
     reason = "a measurement that cannot be taken stops"
 )]
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testbed::{LIMIT, Sandbox, User, in_network, network, peer, until};
+use testbed::{Client, LIMIT, Sandbox, User, in_network, network, peer, until};
 
 const ROUNDS: usize = 20;
 const SESSIONS: usize = 100;
@@ -146,25 +145,16 @@ fn rate(spent: &[Duration], times: usize) -> f64 {
 
 /// One session with so many pairs; how long the pairs took.
 fn session(port: u16, pairs: usize) -> Duration {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
     stream.set_nodelay(true).expect("no delay");
-    expect(&mut stream, b"220 ");
+    let mut client = Client::new(stream).greeted();
     let begin = Instant::now();
     for _ in 0..pairs {
-        for command in ["lock", "unlock"] {
-            let line = format!("{command} /dev/ttyW0 {PID}\n");
-            stream.write_all(line.as_bytes()).expect("a server that reads");
-            expect(&mut stream, b"200 ");
+        for verb in ["lock", "unlock"] {
+            assert_eq!(client.code(&format!("{verb} /dev/ttyW0 {PID}")), "200", "{verb}");
         }
     }
     let spent = begin.elapsed();
-    stream.write_all(b"quit\n").expect("a server that reads");
-    expect(&mut stream, b"221 ");
+    assert_eq!(client.code("quit"), "221");
     spent
-}
-
-fn expect(stream: &mut TcpStream, code: &[u8; 4]) {
-    let mut reply = [0; 512];
-    let length = stream.read(&mut reply).expect("a reply");
-    assert!(reply[..length].starts_with(code), "{:?}", String::from_utf8_lossy(&reply[..length]));
 }

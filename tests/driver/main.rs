@@ -157,7 +157,6 @@ fn a_serial_port_by_its_own_driver() {
 
     an_exclusive_port_works(&machine, EXCLUSIVE);
     the_last_bytes_are_still_on_their_way(&machine);
-    a_wrapper_is_killed(&machine);
 }
 
 /// Bytes go their way, and programs that look at no lock are refused.
@@ -195,19 +194,6 @@ fn the_last_bytes_are_still_on_their_way(machine: &Machine<'_>) {
     command.wait_for_end();
     assert_eq!(command.said(), "0.\n1.\n");
     assert!(can_open(machine, PORT));
-}
-
-/// The command works on, and its close ends the mode.
-fn a_wrapper_is_killed(machine: &Machine<'_>) {
-    let open = format!("exec 3<>{PORT}");
-    let command = Command::begin(machine, EXCLUSIVE, PORT, &[&open, "exec 3>&-"]);
-    command.wait_until_exclusive();
-    assert_eq!(machine.run("kill -KILL $(pidof lfp)").code, 0);
-    command.wait_for_end();
-    assert!(!can_open(machine, PORT));
-    command.go_on(1);
-    assert!(can_open(machine, PORT));
-    assert_eq!(machine.run("echo >/tmp/go").code, 0);
 }
 
 /// With the adapter goes the mode; the lock remains the command's. When the adapter comes back and the command opens it

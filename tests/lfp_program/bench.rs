@@ -46,6 +46,17 @@ impl Bench {
         bench
     }
 
+    /// The same with a daemon.
+    pub(crate) fn listening() -> Self {
+        Self::closed().with_a_daemon()
+    }
+
+    /// With a daemon, which ends with the machine.
+    pub(crate) fn with_a_daemon(self) -> Self {
+        std::mem::forget(self.listen(User::Lfpd));
+        self
+    }
+
     /// Everybody may write the lock directory, as on Debian.
     pub(crate) fn open() -> Self {
         Self::of(Self::layout("1777", "root:root"))

@@ -81,9 +81,8 @@ fn only_stale_locks_are_removed() {
 fn a_lock_that_another_process_is_removing_stays() {
     let bench = Bench::open();
     bench.plant(User::Bob, "LCK..ttyS1", GONE);
-    let words = ["/run/lock/LCK..ttyS1", "sh", "-c", "echo held; exec sleep 1000"];
-    let mut other = bench.command("flock").args(words).user(User::Bob).spawn();
-    other.expect("held");
+    let line = "flock /run/lock/LCK..ttyS1 sh -c 'echo ready; exec sleep 1000'";
+    let _other = bench.ready(User::Bob, line);
     let end = bench.lfp(User::Root, &["--direct", "clean"]).run().expect(77);
     assert!(end.said("another process is removing it"), "{end}");
     assert_eq!(bench.locks(), ["LCK..ttyS1"]);

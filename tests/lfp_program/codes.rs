@@ -183,21 +183,6 @@ fn the_services_socket_is_believed(#[case] user: User) {
     assert!(told.said("\"service\":true"), "{told}");
 }
 
-/// `lock` and `unlock` are for the shell that calls, and its lock lasts until it lets go.
-#[test]
-#[ignore = "needs namespaces: tests/run"]
-fn a_shell_locks_for_itself() {
-    let bench = Bench::served();
-    let line = "/run/test/lfp lock ttyW0 && echo mine $$ && cat /run/lock/LCK..ttyW0 \
-                && /run/test/lfp unlock ttyW0; echo code $?";
-    let end = bench.shell(User::Alice, line);
-    let mut words = end.output().split_whitespace();
-    assert_eq!(words.next(), Some("mine"), "{end}");
-    assert_eq!(words.next(), words.next(), "the pid in the lock file is the shell's: {end}");
-    assert!(end.said("code 0"), "{end}");
-    bench.assert_free();
-}
-
 /// It may be plugged in later; but most often the name was misspelt.
 #[rstest]
 #[case::missing(

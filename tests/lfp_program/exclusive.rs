@@ -23,11 +23,11 @@ fn machine() -> (Console, Bench) {
 }
 
 fn wait_until_exclusive(bench: &Bench, port: &str) {
-    bench.wait_for("the exclusive mode", || !can_open(&bench, port));
+    bench.wait_for("the exclusive mode", || !can_open(bench, port));
 }
 
 fn wait_until_shared(bench: &Bench, port: &str) {
-    bench.wait_for("the end of the exclusive mode", || can_open(&bench, port));
+    bench.wait_for("the end of the exclusive mode", || can_open(bench, port));
 }
 
 /// `lfp run --exclusive` with a shell that has done the first of its steps.
@@ -40,9 +40,9 @@ fn in_steps<'s>(bench: &'s Bench, port: &str, its: &[&str]) -> Process<'s> {
 
 /// By a child of the command, and by what the command has been given.
 #[rstest]
-#[case::by_a_child("sh -c 'sh -c \"exec cat\" <PORT & echo 0.; read line'")]
-#[case::by_a_grandchild("sh -c '(sh -c \"sleep 1000; true\" <PORT; true) & echo 0.; read line'")]
-#[case::inherited("sh -c 'echo 0.; exec sleep 1000' <PORT")]
+#[case::by_a_child("sh -c 'sh -c \"exec cat\" <PORT & echo ready; read line'")]
+#[case::by_a_grandchild("sh -c '(sh -c \"sleep 1000; true\" <PORT; true) & echo ready; read line'")]
+#[case::inherited("sh -c 'echo ready; exec sleep 1000' <PORT")]
 #[ignore = "needs root: tests/run"]
 fn a_port_that_the_command_has_in_whatever_way_is_exclusive(
     #[case] command: &str,
@@ -51,8 +51,7 @@ fn a_port_that_the_command_has_in_whatever_way_is_exclusive(
     let (_console, bench) = machine();
     let run = format!("exec /run/test/lfp run --no-shim --exclusive {port} -- ");
     let line = run + &command.replace("PORT", port);
-    let mut lfp = bench.command("sh").args(["-c", &line]).user(User::Alice).spawn();
-    lfp.expect("0.");
+    let _lfp = bench.ready(User::Alice, &line);
     wait_until_exclusive(&bench, port);
 }
 

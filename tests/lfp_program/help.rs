@@ -2,10 +2,10 @@
 //! and codes that docs/conventions.md promises for the three commands.
 
 use std::io;
-use std::path::Path;
 use std::process::{Command, Output};
 
 use rstest::rstest;
+use testbed::shipped;
 
 fn run(program: &str, words: &[&str]) -> io::Result<Output> {
     let path = match program {
@@ -53,23 +53,11 @@ fn help_fits_the_width_and_shows_examples(#[case] program: &str, #[case] least: 
         assert!(count >= 2, "{words:?}: {examples}");
         text
     };
-    let commands = if least == 0 { Vec::new() } else { commands(&help(&["--help"])) };
+    let commands = commands(&help(&["--help"]));
     assert!(commands.len() >= least, "{commands:?}");
-    help(&["--help"]);
     for command in commands.iter().filter(|command| *command != "help") {
         help(&[command, "--help"]);
     }
-}
-
-/// sysexits.h, EX_USAGE; 1 where a program takes the place of another.
-#[rstest]
-fn wrong_usage_has_one_code(
-    #[values("lfpd", "lfp", "dflock", "dflockd", "sema", "semats")] program: &str,
-) {
-    let code = if matches!(program, "dflockd" | "semats") { 1 } else { 64 };
-    let told = run(program, &["--no-such-option"]).unwrap();
-    assert_eq!((told.status.code(), &*told.stdout), (Some(code), &b""[..]), "{told:?}");
-    assert!(!told.stderr.is_empty());
 }
 
 #[rstest]
@@ -141,8 +129,7 @@ fn options(help: &str) -> Vec<(&str, &str)> {
 
 /// The options that mean the same everywhere, by docs/conventions.md.
 fn options_of_the_page() -> Vec<(String, String)> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conventions.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = shipped("docs/conventions.md");
     let rows = page.lines().filter(|line| line.starts_with("| `-"));
     let options = rows.map(|row| {
         let words: Vec<&str> = row.split('`').filter(|word| word.starts_with('-')).collect();
@@ -230,8 +217,7 @@ fn every_mistyped_command_and_option_gets_a_tip(#[values("lfp", "sema", "dflock"
 
 #[test]
 fn a_missing_device_has_the_code_of_the_page() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conventions.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = shipped("docs/conventions.md");
     let row = page.lines().find(|line| line.contains("| no such device |")).unwrap();
     let told = run("lfp", &["who", "/dev/no-such-port"]).unwrap();
     assert_eq!(told.status.code(), row.split(['|', ' ']).find_map(|word| word.parse().ok()));

@@ -47,8 +47,7 @@ fn a_service_that_hangs_is_not_said_to_be_absent() {
 #[case::run(&["run", "--timeout", "0.2", PORT, "--", "true"])]
 #[ignore = "needs namespaces: tests/run"]
 fn a_lock_is_not_taken_after_the_timeout(#[case] words: &[&str]) {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let holder = bench.holder(User::Bob);
     let line = format!("/run/test/lfp {}; echo code $?; cat", words.join(" "));
     let mut shell = bench.command("sh").args(["-c", &line]).user(User::Alice).spawn();

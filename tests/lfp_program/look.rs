@@ -17,9 +17,7 @@ fn everybody_sees_lock_files_and_flocks() {
     holder.kill();
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("stale"), "{told}");
-    let words = ["/dev/ttyW0", "-c", "echo ready; sleep 1000"];
-    let mut flock = bench.command("flock").args(words).user(User::Alice).spawn();
-    flock.expect("ready");
+    let flock = bench.ready(User::Alice, "exec flock /dev/ttyW0 -c 'echo ready; sleep 1000'");
     let told = bench.lfp(User::Bob, &["who", "ttyW0"]).run();
     assert!(told.said("flock") && told.said(&flock.pid().to_string()), "{told}");
 }

@@ -99,9 +99,7 @@ fn a_port_by_any_path(#[case] line: &str) {
 #[ignore = "needs namespaces: tests/run"]
 fn an_open_port_is_told_of(#[case] words: &[&str]) {
     let bench = Bench::open();
-    let line = "exec 3<>/dev/ttyW0; echo ready; read line";
-    let mut opener = bench.command("sh").args(["-c", line]).user(User::Bob).spawn();
-    opener.expect("ready");
+    let opener = bench.ready(User::Bob, "exec 3<>/dev/ttyW0; echo ready; read line");
     let end = bench.called(User::Root, &[&["--direct"], words].concat()).run().expect(0);
     let remark = format!("locked, but open without a lock in pid {} of bob, sh", opener.pid());
     assert!(end.said(&remark), "{end}");
@@ -112,8 +110,7 @@ fn an_open_port_is_told_of(#[case] words: &[&str]) {
 fn an_unlocked_port_that_is_still_open_is_told_of() {
     let bench = Bench::open();
     let line = "exec 3<>/dev/ttyW0; /run/test/lfp --direct lock ttyW0; echo ready; exec sleep 1000";
-    let mut holder = bench.command("sh").args(["-c", line]).user(User::Bob).spawn();
-    holder.expect("ready");
+    let holder = bench.ready(User::Bob, line);
     let pid = holder.pid().to_string();
     let end = bench.lfp(User::Root, &["--direct", "unlock", "--pid", &pid, PORT]).run().expect(0);
     assert!(end.said(&format!("unlocked, but still open in pid {pid} of bob")), "{end}");
@@ -125,9 +122,8 @@ fn an_unlocked_port_that_is_still_open_is_told_of() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_login_on_the_port_is_seen_by_all() {
     let bench = Bench::open();
-    let line = "exec 3<>/dev/ttyW0; echo ready; exec sleep 1000";
-    let mut login = bench.command("setsid").args(["--wait", "sh", "-c", line]).spawn();
-    login.expect("ready");
+    let line = "setsid --wait sh -c 'exec 3<>/dev/ttyW0; echo ready; exec sleep 1000'";
+    let _login = bench.ready(User::Root, line);
     let told = bench.lfp(User::Bob, &["who", PORT]).run();
     assert!(told.said("root") && told.said("open") && told.said("sleep 1000"), "{told}");
     let end = bench.called(User::Bob, &["--direct", "lock", PORT]).run();
@@ -180,8 +176,7 @@ fn on_a_terminal_a_waiter_is_told_the_holder(#[case] words: &[&str]) {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn a_shell_does_not_wait_for_itself() {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let line = "/run/test/lfp wait ttyW0 && /run/test/lfp wait ttyW0; echo code $?";
     let end = bench.shell(User::Alice, line);
     assert!(end.said("code 1") && end.said("busy"), "{end}");
@@ -194,8 +189,7 @@ fn a_shell_does_not_wait_for_itself() {
 #[case::a_fraction("0.9")]
 #[ignore = "needs namespaces: tests/run"]
 fn a_wait_in_vain_releases_no_earlier_lock(#[case] time: &str) {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let line = format!(
         "mount -t tmpfs tmpfs /run/lock; /run/test/lfp lock ttyW0; echo code $?; \
          /run/test/lfp wait --timeout {time} ttyW0; echo then $?; read line"
@@ -358,8 +352,7 @@ fn a_guard_of_the_library_holds_a_port() {
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn waiters_are_shown() {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let holder = bench.holder(User::Alice);
     let words = ["run", "--timeout", LONG, PORT, "--", "true"];
     let waiting = bench.lfp(User::Bob, &words).spawn();
@@ -385,8 +378,7 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
     let _service = bench.listen(User::Lfpd);
     let line =
         "trap 'echo told' USR1; /run/test/lfp lock ttyW0; echo ready; while :; do sleep 0.1; done";
-    let mut holder = bench.command("sh").args(["-c", line]).user(User::Alice).spawn();
-    holder.expect("ready");
+    let mut holder = bench.ready(User::Alice, line);
     let force = [route, &["unlock", "--force", PORT]].concat();
     bench.lfp(User::Bob, &force).run().expect(77);
     assert_eq!(bench.locked_by("ttyW0"), Some(holder.pid()));
@@ -404,8 +396,7 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
 #[case::waited_for(&["run", "--timeout", "20", PORT, "--", "true"])]
 #[ignore = "needs namespaces: tests/run"]
 fn a_command_yields(#[case] wanting: &[&str]) {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let script = "trap 'echo yielding; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
     let words = ["run", "--yield-on", "TERM", PORT, "--", "sh", "-c", script];
     let mut job = bench.lfp(User::Alice, &words).spawn();
@@ -442,9 +433,7 @@ fn without_a_service_it_is_said_that_nobody_yields() {
 fn a_holder_by_flock_is_named_before_what_cannot_be_done(#[case] route: &[&str]) {
     let bench = Bench::open();
     let _service = bench.listen(User::Lfpd);
-    let words = [PORT, "-c", "echo held; exec sleep 1000"];
-    let mut holder = bench.command("flock").args(words).user(User::Alice).spawn();
-    holder.expect("held");
+    let _holder = bench.ready(User::Alice, "flock /dev/ttyW0 -c 'echo ready; exec sleep 1000'");
     let force = [route, &["unlock", "--force", PORT]].concat();
     let end = bench.lfp(User::Root, &force).run().expect(1);
     assert!(end.output().starts_with("lfp: /dev/ttyW0: held by alice, pid "), "{end}");
@@ -493,8 +482,7 @@ fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn without_the_right_to_force_no_process_is_signalled() {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let holder = bench.sleeper(User::Bob);
     let pid = holder.pid().to_string();
     assert_eq!(bench.lfp(User::Bob, &["lock", "--pid", &pid, PORT]).run().code(), 0);

@@ -1,9 +1,7 @@
 //! The commands of README and docs/ that lock a port, as they stand there, with the programs they name.
 
-use std::path::Path;
-
 use rstest::rstest;
-use testbed::{LIMIT, Process, Sandbox, User};
+use testbed::{LIMIT, Process, Sandbox, User, shipped};
 
 use crate::bench::Bench;
 
@@ -24,9 +22,9 @@ const GETTY: &str = "lfp run --no-fork --timeout 1000000000 %I -- \
     /sbin/agetty --keep-baud 115200,9600 - $TERM";
 const DOCKER: &str = "lfp run --no-fork /dev/ttyUSB0 -- PROGRAM";
 
-/// A machine with the ports of the documents and a closed lock directory, and Alice, whose group they are.
+/// A machine with the ports of the documents, a closed lock directory and a service, and Alice, whose group they are.
 fn machine() -> Bench {
-    machine_with("0755", "lfpd:lfpd")
+    machine_with("0755", "lfpd:lfpd").with_a_daemon()
 }
 
 fn machine_with(mode: &str, owner: &str) -> Bench {
@@ -39,15 +37,10 @@ fn user_of(bench: &Bench, port: &str) -> Option<String> {
     Some(bench.text(&format!("/proc/{}/comm", bench.locked_by(port)?)).trim().to_owned())
 }
 
-fn page(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    std::fs::read_to_string(path).unwrap_or_default()
-}
-
 /// `tests/shipped/documents.rs` sees to the other direction.
 #[test]
 fn the_documents_say_what_is_played_here() {
-    let said = (page("README.md") + &page("docs/recipes.md")).replace(" \\\n        ", " ");
+    let said = (shipped("README.md") + &shipped("docs/recipes.md")).replace(" \\\n        ", " ");
     for line in LINES {
         assert!(said.contains(line), "neither README nor docs/recipes.md says: {line}");
     }
@@ -66,7 +59,6 @@ fn terminal_programs_hold_the_port_until_they_end(
     #[case] goodbye: &str,
 ) {
     let bench = machine();
-    let _service = bench.listen(User::Lfpd);
     let mut terminal = bench.typed(User::Alice, line).on_terminal().spawn();
     terminal.expect(greeting);
     assert_eq!(user_of(&bench, "ttyUSB0").as_deref(), Some(program));
@@ -95,7 +87,6 @@ fn minicom_where_the_directory_is_open() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_script_in_several_steps() {
     let bench = machine();
-    let _service = bench.listen(User::Lfpd);
     let script = format!("{WAIT}\n{STTY}\ncat /run/lock/LCK..ttyS0; echo $$\n{UNLOCK}");
     let end = bench.typed(User::Alice, &script).no_input().run().expect(0);
     let pids: Vec<&str> = end.output().split_whitespace().collect();
@@ -108,7 +99,6 @@ fn a_script_in_several_steps() {
 #[ignore = "needs namespaces: tests/run"]
 fn flashing_a_board() {
     let bench = machine();
-    let _service = bench.listen(User::Lfpd);
     let line = format!("echo :00000001FF >blink.hex; {AVRDUDE}");
     let flashing = bench.typed(User::Alice, &line).no_input().spawn();
     bench.wait_for("avrdude", || user_of(&bench, "ttyACM0").as_deref() == Some("avrdude"));
@@ -124,7 +114,6 @@ fn flashing_a_board() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_login_that_respects_locks() {
     let bench = machine();
-    let _service = bench.listen(User::Lfpd);
     let line = GETTY.replace("%I", "ttyS0");
     let line = format!("exec setsid -w sh -c 'exec {line}' <>/dev/ttyS0 >&0 2>&0");
     let login: Process<'_> = bench.typed(User::Root, &line).spawn();
@@ -140,7 +129,6 @@ fn a_login_that_respects_locks() {
 #[ignore = "needs namespaces: tests/run"]
 fn a_program_in_a_container_has_its_number_of_outside() {
     let bench = machine();
-    let _service = bench.listen(User::Lfpd);
     let line = DOCKER.replace("PROGRAM", "sh -c 'echo ready; cat'");
     let line = format!("exec unshare --pid --fork --mount-proc --kill-child sh -c \"{line}\"");
     let mut container = bench.typed(User::Root, &line).spawn();
@@ -160,7 +148,7 @@ fn a_program_in_a_container_has_its_number_of_outside() {
 fn the_right_of_uucp() {
     let bench = machine();
     let lines = ["d /run/lfpd 0755 uucp uucp -", "a+ /run/lock - - - - user:uucp:rwx"];
-    let page = page("docs/install.md");
+    let page = shipped("docs/install.md");
     assert!(lines.iter().all(|line| page.contains(&format!("\n    {line}\n"))));
     bench.write("/tmp/lfpd-uucp.conf", lines.join("\n") + "\n", 0o644);
     bench.shell(User::Root, "systemd-tmpfiles --create /tmp/lfpd-uucp.conf").expect(0);

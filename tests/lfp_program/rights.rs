@@ -1,10 +1,8 @@
 //! What an ordinary user may do with the lock of a port that this user may open: the table of docs/how-locks-work.md, row
 //! by row.
 
-use std::path::Path;
-
 use rstest::rstest;
-use testbed::{GONE, Process, User};
+use testbed::{GONE, Process, User, shipped};
 
 use crate::bench::{Bench, PORT};
 
@@ -41,8 +39,7 @@ impl Column {
 
     /// What the table says: the first cell of each row, and whether this one says yes.
     fn of_table(self) -> Vec<(String, bool)> {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/how-locks-work.md");
-        let page = std::fs::read_to_string(page).unwrap();
+        let page = shipped("docs/how-locks-work.md");
         let (_, part) = page.split_once("\n## Who may do what\n").expect("the part of the page");
         let table = part.lines().skip_while(|line| !line.starts_with('|'));
         let rows = table.take_while(|line| line.starts_with('|')).skip(2);

@@ -201,8 +201,7 @@ fn a_shell_waits(#[case] start: fn(&Bench, User) -> Process<'_>) {
 #[case::in_time(&["run", PORT, "--", "sh", "-c", "/run/test/lfp run --timeout 20 /dev/ttyW0 -- echo inside && :"])]
 #[ignore = "needs namespaces: tests/run"]
 fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&str]) {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let end = bench.lfp(User::Alice, words).run().expect(0);
     assert!(end.said("inside"), "{end}");
     bench.assert_free();
@@ -220,8 +219,7 @@ fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&st
 #[case::of_a_user_as_root(User::Alice, &["--user", "--map-root-user"])]
 #[ignore = "needs namespaces: tests/run"]
 fn in_a_container_as_a_child(#[case] user: User, #[case] namespaces: &[&str]) {
-    let bench = Bench::closed();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::listening();
     let line = "/run/test/lfp run /dev/ttyW0 -- sh -c 'echo ready; cat'; echo code $?";
     let words = ["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", line];
     let container = bench.command("unshare").args(namespaces).args(words);

@@ -3,7 +3,7 @@
 use std::fs::{self, DirEntry};
 use std::os::unix::fs::MetadataExt;
 
-use testbed::{Command, End, LIMIT, Process, Sandbox, Session, User, comes, until};
+use testbed::{Command, End, LFP, LIMIT, Process, Sandbox, Session, User, comes, until};
 
 use crate::programs::{Input, Program};
 
@@ -12,8 +12,7 @@ pub(crate) const PORT: &str = "/dev/ttyW0";
 const LOCK_DIR: &str = "/var/lock";
 
 /// A killed program may leave a pseudo-terminal closed to all but root.
-const END_EXCLUSIVE: &[&str] =
-    &["/usr/bin/python3", "/run/test/programs/end_exclusive.py", "{dev}"];
+const END_EXCLUSIVE: &str = "/usr/bin/python3 /run/test/programs/end_exclusive.py {dev}";
 
 /// How one sees that a program has the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +77,13 @@ pub(crate) struct Bench<'a> {
     sandbox: &'a Sandbox,
     program: Program,
     dev: &'a str,
-    wrapper: &'static [&'static str],
+    wrapper: &'static str,
 }
 
 impl<'a> Bench<'a> {
     /// Puts the program's files in place.
     pub(crate) fn new(sandbox: &'a Sandbox, program: &Program, dev: &'a str) -> Self {
-        let bench = Self { sandbox, program: *program, dev, wrapper: &[] };
+        let bench = Self { sandbox, program: *program, dev, wrapper: "" };
         for (path, content) in program.files {
             sandbox.write(path, content.replace("{dev}", dev), 0o644);
         }
@@ -95,7 +94,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The same with the program's command behind another.
-    pub(crate) fn behind(self, wrapper: &'static [&'static str]) -> Self {
+    pub(crate) fn behind(self, wrapper: &'static str) -> Self {
         Self { wrapper, ..self }
     }
 
@@ -104,16 +103,20 @@ impl<'a> Bench<'a> {
         format!("{LOCK_DIR}/LCK..{}", self.dev.rsplit('/').next().unwrap_or_default())
     }
 
-    fn words(&self, words: &[&str]) -> Command<'a> {
-        let fill = |it: &&str| it.replace("{dev}", self.dev).replace("{lock}", &self.lock());
-        let mut words = words.iter().map(fill);
-        self.sandbox.command(&words.next().unwrap_or_default()).args(words)
+    fn words(&self, line: &str) -> Command<'a> {
+        let line = line.replace("{dev}", self.dev).replace("{lock}", &self.lock());
+        let line = line.replace("{lfp}", LFP);
+        let mut words = line.split('\'').enumerate().flat_map(|(part, text)| {
+            let is_quoted = part % 2 == 1;
+            if is_quoted { vec![text] } else { text.split_whitespace().collect() }
+        });
+        self.sandbox.command(words.next().unwrap_or_default()).args(words)
     }
 
     fn begin(&self) -> Troupe<'a> {
         let server = (!self.program.server.is_empty()).then(|| self.serve());
-        let command =
-            self.words(&[self.wrapper, self.program.command].concat()).user(self.program.user);
+        let line = format!("{} {}", self.wrapper, self.program.command);
+        let command = self.words(&line).user(self.program.user);
         let program = match self.program.input {
             Input::Pipe => command.spawn(),
             Input::Terminal => command.on_terminal().spawn(),
@@ -123,7 +126,7 @@ impl<'a> Bench<'a> {
 
     fn serve(&self) -> Process<'a> {
         let server = self.words(self.program.server).spawn();
-        let listens = || self.words(&["ss", "-Hltn"]).run().said("127.0.0.1:3000");
+        let listens = || self.words("ss -Hltn").run().said("127.0.0.1:3000");
         assert!(comes(listens), "a server that listens: {}", server.output());
         server
     }
@@ -158,6 +161,13 @@ impl<'a> Bench<'a> {
             )
         };
         (came, troupe)
+    }
+
+    /// Starts the program, which gets the port.
+    pub(crate) fn take(&self) -> Troupe<'a> {
+        let (came, troupe) = self.attempt();
+        assert!(matches!(came, Came::Has), "{}: {came:?}", self.program.name);
+        troupe
     }
 
     fn has_port(&self, troupe: &Troupe<'a>, before: &[LockFile]) -> bool {

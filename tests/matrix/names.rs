@@ -65,8 +65,7 @@ impl Names<'_> {
         self.clear();
         assert!(!matches!(came, Came::Has), "{name} at {used} beside {locked}");
 
-        let (came, troupe) = Bench::new(self.sandbox, self.program, used).attempt();
-        assert!(matches!(came, Came::Has), "{name} at {used}: {came:?}");
+        let troupe = Bench::new(self.sandbox, self.program, used).take();
         let code = self.lfpd.lock(locked, self.sandbox.sleeper(User::Root).pid());
         assert_eq!(code, 450, "{locked} beside {name} at {used}");
         drop(troupe);

@@ -1,6 +1,7 @@
 //! The programs: how each is run, and what it does. Data only.
 //!
-//! `{dev}` stands for the port, `{lock}` for the lock file that FHS has programs use for it.
+//! `{dev}` stands for the port, `{lock}` for the lock file that FHS has programs use for it. A command is a line with blanks
+//! between its words; a word with blanks of its own stands between single quotes.
 
 use testbed::User;
 
@@ -12,11 +13,11 @@ pub(crate) struct Program {
     /// What people call it.
     pub(crate) name: &'static str,
     /// Its command, which takes the port and keeps it.
-    pub(crate) command: &'static [&'static str],
+    pub(crate) command: &'static str,
     /// For a server that takes the port for its clients: the server. Then `command` is a client.
-    pub(crate) server: &'static [&'static str],
+    pub(crate) server: &'static str,
     /// Commands that have to be run before.
-    pub(crate) before: &'static [&'static [&'static str]],
+    pub(crate) before: &'static [&'static str],
     /// Files it needs, by path and content.
     pub(crate) files: &'static [(&'static str, &'static str)],
     /// Who runs it.
@@ -77,8 +78,8 @@ pub(crate) enum Deed {
 
 const USUAL: Program = Program {
     name: "",
-    command: &[],
-    server: &[],
+    command: "",
+    server: "",
     before: &[],
     files: &[],
     user: User::Root,
@@ -112,7 +113,7 @@ const FLOCK: Program = Program {
 
 pub(crate) const MINICOM: Program = Program {
     name: "minicom",
-    command: &["minicom", "-D", "{dev}", "-b", "9600"],
+    command: "minicom -D {dev} -b 9600",
     row: refuses(1, "Device /dev/ttyW0 is locked."),
     ..USUAL
 };
@@ -120,7 +121,7 @@ pub(crate) const MINICOM: Program = Program {
 /// It looks at no lock file, and makes none.
 pub(crate) const MINICOM_O: Program = Program {
     name: "minicom -o",
-    command: &["minicom", "-o", "-D", "{dev}", "-b", "9600"],
+    command: "minicom -o -D {dev} -b 9600",
     mark: Mark::Open,
     row: Row { lfpd_holds: Deed::StartsBesides, program_holds: 200, ..USUAL.row },
     ..USUAL
@@ -128,14 +129,14 @@ pub(crate) const MINICOM_O: Program = Program {
 
 pub(crate) const CU: Program = Program {
     name: "cu (Taylor UUCP)",
-    command: &["cu", "-l", "{dev}", "-s", "9600"],
+    command: "cu -l {dev} -s 9600",
     row: refuses(1, "cu: /dev/ttyW0: Line in use"),
     ..USUAL
 };
 
 pub(crate) const KERMIT: Program = Program {
     name: "C-Kermit",
-    command: &["kermit", "-l", "{dev}", "-b", "9600", "-C", "pause 600, exit"],
+    command: "kermit -l {dev} -b 9600 -C 'pause 600, exit'",
     row: refuses(1, "can't open device"),
     ..USUAL
 };
@@ -143,19 +144,7 @@ pub(crate) const KERMIT: Program = Program {
 pub(crate) const PPPD: Program = Program {
     name: "pppd",
     // The connect script keeps it before the line discipline, which a pseudo-terminal lacks.
-    command: &[
-        "pppd",
-        "{dev}",
-        "9600",
-        "lock",
-        "local",
-        "noauth",
-        "nodetach",
-        "logfd",
-        "2",
-        "connect",
-        "sleep 600",
-    ],
+    command: "pppd {dev} 9600 lock local noauth nodetach logfd 2 connect 'sleep 600'",
     row: refuses(6, "is locked by pid"),
     ..USUAL
 };
@@ -163,7 +152,7 @@ pub(crate) const PPPD: Program = Program {
 pub(crate) const MGETTY: Program = Program {
     name: "mgetty",
     // It locks while it talks to the modem; one that never answers gives it long to talk.
-    command: &["mgetty", "-x", "9", "{dev}"],
+    command: "mgetty -x 9 {dev}",
     waits: Some(("/var/log/mgetty/mg_{name}.log", "dialout in progress: 'sleep 1000'!")),
     row: Row { lfpd_holds: Deed::Waits("dialout in progress: 'sleep 1000'!"), ..USUAL.row },
     ..USUAL
@@ -172,8 +161,8 @@ pub(crate) const MGETTY: Program = Program {
 pub(crate) const SER2NET: Program = Program {
     name: "ser2net",
     // Locks are its default for serial ports, but not for what it knows for a pseudo-terminal.
-    server: &["ser2net", "-n", "-d", "-c", "/tmp/ser2net.yaml"],
-    command: &["socat", "-", "TCP:127.0.0.1:3000"],
+    server: "ser2net -n -d -c /tmp/ser2net.yaml",
+    command: "socat - TCP:127.0.0.1:3000",
     files: &[(
         "/tmp/ser2net.yaml",
         "%YAML 1.1\n---\nconnection: &one\n  accepter: tcp,127.0.0.1,3000\n  \
@@ -188,44 +177,29 @@ pub(crate) const SER2NET: Program = Program {
 
 pub(crate) const GENSIOT: Program = Program {
     name: "gensiot",
-    command: &["gensiot", "-i", "stdio(self)", "serialdev(nouucplock=false),{dev},9600n81,local"],
+    command: "gensiot -i stdio(self) serialdev(nouucplock=false),{dev},9600n81,local",
     row: refuses(1, "Object was already in use"),
     ..USUAL
 };
 
 pub(crate) const MICROCOM: Program = Program {
     name: "microcom",
-    command: &["microcom", "-p", "{dev}"],
+    command: "microcom -p {dev}",
     row: refuses_for_ever(3, "Exitcode 3 - lockfile for port exists"),
     ..USUAL
 };
 
 pub(crate) const BUSYBOX: Program = Program {
     name: "busybox microcom",
-    command: &["busybox", "microcom", "-s", "9600", "{dev}"],
+    command: "busybox microcom -s 9600 {dev}",
     row: refuses_for_ever(1, "microcom: can't create '/var/lock/LCK..ttyW0': File exists"),
     ..USUAL
 };
 
 pub(crate) const RXTX: Program = Program {
     name: "RXTX (Java)",
-    before: &[&[
-        "javac",
-        "-cp",
-        "/usr/share/java/RXTXcomm.jar",
-        "-d",
-        "/tmp",
-        "/run/test/programs/HoldPort.java",
-    ]],
-    command: &[
-        "java",
-        "-Xint",
-        "-Djava.library.path=/usr/lib/jni",
-        "-cp",
-        "/usr/share/java/RXTXcomm.jar:/tmp",
-        "HoldPort",
-        "{dev}",
-    ],
+    before: &["javac -cp /usr/share/java/RXTXcomm.jar -d /tmp /run/test/programs/HoldPort.java"],
+    command: "java -Xint -Djava.library.path=/usr/lib/jni -cp /usr/share/java/RXTXcomm.jar:/tmp HoldPort {dev}",
     // It opens every port that it looks for, to see whether it is there.
     says: Some("OPENED"),
     row: refuses(4, "NO SUCH PORT"),
@@ -234,7 +208,7 @@ pub(crate) const RXTX: Program = Program {
 
 pub(crate) const QT: Program = Program {
     name: "QtSerialPort (ordinary user)",
-    command: &["/usr/bin/python3", "/run/test/programs/hold_qt.py", "{dev}"],
+    command: "/usr/bin/python3 /run/test/programs/hold_qt.py {dev}",
     user: User::Alice,
     // It would break the dead lock, but may not remove the service's file from the directory.
     row: refuses_for_ever(1, "Permission error while locking the device"),
@@ -251,7 +225,7 @@ pub(crate) const QT_AS_ROOT: Program = Program {
 
 pub(crate) const GAMMU: Program = Program {
     name: "gammu",
-    command: &["gammu", "-c", "/tmp/gammurc", "identify"],
+    command: "gammu -c /tmp/gammurc identify",
     files: &[("/tmp/gammurc", "[gammu]\nport = {dev}\nconnection = at9600\nuse_locking = yes\n")],
     row: refuses(103, "Error opening device, it is locked."),
     ..USUAL
@@ -259,7 +233,7 @@ pub(crate) const GAMMU: Program = Program {
 
 pub(crate) const GNOKII: Program = Program {
     name: "gnokii",
-    command: &["gnokii", "--config", "/tmp/gnokiirc", "--identify"],
+    command: "gnokii --config /tmp/gnokiirc --identify",
     files: &[(
         "/tmp/gnokiirc",
         "[global]\nport = {dev}\nmodel = AT\nconnection = serial\nuse_locking = yes\n",
@@ -270,7 +244,7 @@ pub(crate) const GNOKII: Program = Program {
 
 pub(crate) const APCUPSD: Program = Program {
     name: "apcupsd",
-    command: &["apcupsd", "-b", "-f", "/tmp/apcupsd.conf"],
+    command: "apcupsd -b -f /tmp/apcupsd.conf",
     files: &[(
         "/tmp/apcupsd.conf",
         "UPSCABLE smart\nUPSTYPE apcsmart\nDEVICE {dev}\nLOCKFILE /var/lock\n\
@@ -283,92 +257,75 @@ pub(crate) const APCUPSD: Program = Program {
 
 pub(crate) const SOCAT: Program = Program {
     name: "socat -L",
-    command: &["socat", "-u", "-L", "{lock}", "-", "{dev},raw"],
+    command: "socat -u -L {lock} - {dev},raw",
     // Its lock file has mode 0600, and what cannot be read is never taken for dead.
     row: Row { program_killed: 450, ..refuses_for_ever(1, "could not obtain lock") },
     ..USUAL
 };
 
 pub(crate) const PICOCOM: Program =
-    Program { name: "picocom", command: &["picocom", "-b", "9600", "{dev}"], ..FLOCK };
+    Program { name: "picocom", command: "picocom -b 9600 {dev}", ..FLOCK };
 
-pub(crate) const TIO: Program = Program {
-    name: "tio",
-    command: &["tio", "-b", "9600", "{dev}"],
-    input: Input::Terminal,
-    ..FLOCK
-};
+pub(crate) const TIO: Program =
+    Program { name: "tio", command: "tio -b 9600 {dev}", input: Input::Terminal, ..FLOCK };
 
 pub(crate) const MINITERM: Program = Program {
     name: "miniterm (pyserial)",
-    command: &["/usr/bin/python3", "-m", "serial.tools.miniterm", "{dev}", "9600"],
+    command: "/usr/bin/python3 -m serial.tools.miniterm {dev} 9600",
     input: Input::Terminal,
     ..FLOCK
 };
 
 pub(crate) const PYSERIAL: Program = Program {
     name: "pyserial, exclusive=True",
-    command: &["/usr/bin/python3", "/run/test/programs/hold_pyserial.py", "{dev}"],
+    command: "/usr/bin/python3 /run/test/programs/hold_pyserial.py {dev}",
     ..FLOCK
 };
 
 /// tio that ends instead of waiting for a port that it may not open.
-pub(crate) const TIO_ONCE: Program =
-    Program { command: &["tio", "-n", "-b", "9600", "{dev}"], ..TIO };
+pub(crate) const TIO_ONCE: Program = Program { command: "tio -n -b 9600 {dev}", ..TIO };
 
 pub(crate) const PYSERIAL_PLAIN: Program = Program {
     name: "pyserial",
-    command: &[
-        "/usr/bin/python3",
-        "-c",
-        "import serial, sys; port = serial.Serial(sys.argv[1]); sys.stdin.read()",
-        "{dev}",
-    ],
+    command: "/usr/bin/python3 -c 'import serial, sys; port = serial.Serial(sys.argv[1]); sys.stdin.read()' {dev}",
     mark: Mark::Open,
     ..FLOCK
 };
 
-pub(crate) const RUST: Program = Program {
-    name: "serialport (Rust)",
-    command: &["/run/test/hold-serialport", "{dev}"],
-    ..FLOCK
-};
+pub(crate) const RUST: Program =
+    Program { name: "serialport (Rust)", command: "/run/test/hold-serialport {dev}", ..FLOCK };
 
 /// A program that locks by the library before it opens the port.
 pub(crate) const LOCKED: Program = Program {
     name: "lfp and serialport (Rust)",
-    command: &["/run/test/locked", "{dev}"],
+    command: "/run/test/locked {dev}",
     mark: Mark::LockFile,
     ..FLOCK
 };
 
 pub(crate) const LOCKED_ASYNC: Program = Program {
     name: "lfp and tokio-serial (Rust)",
-    command: &["/run/test/locked", "{dev}", "async"],
+    command: "/run/test/locked {dev} async",
     ..LOCKED
 };
 
 pub(crate) const NODE: Program = Program {
     name: "serialport (Node)",
-    command: &["node", "/run/test/programs/hold_serialport.js", "{dev}"],
+    command: "node /run/test/programs/hold_serialport.js {dev}",
     ..FLOCK
 };
 
 pub(crate) const SOCAT_PLAIN: Program =
-    Program { name: "socat", command: &["socat", "-", "{dev},raw"], mark: Mark::Open, ..FLOCK };
+    Program { name: "socat", command: "socat - {dev},raw", mark: Mark::Open, ..FLOCK };
 
-pub(crate) const SHELL: Program = Program {
-    name: "a shell",
-    command: &["sh", "-c", "exec cat <$0", "{dev}"],
-    mark: Mark::Open,
-    ..FLOCK
-};
+pub(crate) const SHELL: Program =
+    Program { name: "a shell", command: "sh -c 'exec cat <$0' {dev}", mark: Mark::Open, ..FLOCK };
 
 /// A program that no library can be loaded into.
 pub(crate) const STATIC: Program = Program {
     name: "a static C program",
-    before: &[&["cc", "-static", "-o", "/tmp/hold", "/run/test/programs/hold.c"]],
-    command: &["/tmp/hold", "{dev}"],
+    before: &["cc -static -o /tmp/hold /run/test/programs/hold.c"],
+    command: "/tmp/hold {dev}",
     mark: Mark::Open,
     ..FLOCK
 };
@@ -376,23 +333,17 @@ pub(crate) const STATIC: Program = Program {
 /// A program that calls no C library, as those in Go. Its code is the error's number.
 pub(crate) const RAW: Program = Program {
     name: "a static program without libc",
-    before: &[&[
-        "cc",
-        "-static",
-        "-nostdlib",
-        "-fno-stack-protector",
-        "-o",
-        "/tmp/hold-raw",
-        "/run/test/programs/hold_raw.c",
-    ]],
-    command: &["/tmp/hold-raw", "{dev}"],
+    before: &[
+        "cc -static -nostdlib -fno-stack-protector -o /tmp/hold-raw /run/test/programs/hold_raw.c",
+    ],
+    command: "/tmp/hold-raw {dev}",
     ..STATIC
 };
 
 /// There is no board that answers; it asks for a while.
 pub(crate) const AVRDUDE: Program = Program {
     name: "avrdude",
-    command: &["avrdude", "-p", "m328p", "-c", "arduino", "-x", "attempts=999", "-P", "{dev}"],
+    command: "avrdude -p m328p -c arduino -x attempts=999 -P {dev}",
     mark: Mark::Open,
     ..FLOCK
 };
@@ -400,12 +351,7 @@ pub(crate) const AVRDUDE: Program = Program {
 /// Without a terminal of its own. Where the port is refused, it ends and says nothing.
 pub(crate) const SCREEN: Program = Program {
     name: "screen",
-    command: &[
-        "sh",
-        "-c",
-        "SCREENDIR=$(mktemp -d) && export SCREENDIR && exec screen -D -m $0 9600",
-        "{dev}",
-    ],
+    command: "sh -c 'SCREENDIR=$(mktemp -d) && export SCREENDIR && exec screen -D -m $0 9600' {dev}",
     mark: Mark::Open,
     ..FLOCK
 };

@@ -18,16 +18,14 @@ use crate::programs::{self, Program};
 fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program) {
     let sandbox = sandbox();
     let microcom = Bench::new(&sandbox, &programs::MICROCOM, PORT);
-    let (came, _owner) = microcom.attempt();
-    assert!(matches!(came, Came::Has), "microcom: {came:?}");
+    let _owner = microcom.take();
     let lock = microcom.lock_files();
     assert_eq!(lock.first().map(|it| it.content.len()), Some(8));
 
     assert_eq!(lfpd(&sandbox).lock(PORT, sandbox.sleeper(User::Root).pid()), 450);
     assert_eq!(microcom.lock_files(), lock);
 
-    let (came, _thief) = Bench::new(&sandbox, &thief, PORT).attempt();
-    assert!(matches!(came, Came::Has), "{}: {came:?}", thief.name);
+    Bench::new(&sandbox, &thief, PORT).take();
 }
 
 /// A killed program leaves its file in a directory where only the owner, root, or a process that has CAP_FOWNER may
@@ -40,9 +38,7 @@ fn a_live_binary_lock_is_removed_by_some_but_not_by_lfpd(#[case] thief: Program)
 #[ignore = "needs root: tests/run"]
 fn others_dead_locks_in_a_sticky_directory(#[case] service: User, #[case] code: u32) {
     let sandbox = sandbox();
-    let (came, minicom) = Bench::new(&sandbox, &programs::MINICOM, PORT).attempt();
-    assert!(matches!(came, Came::Has), "minicom: {came:?}");
-    minicom.kill();
+    Bench::new(&sandbox, &programs::MINICOM, PORT).take().kill();
     let mut lfpd = Session::start(&sandbox, service, &[], User::Root);
     assert_eq!(lfpd.lock(PORT, sandbox.sleeper(User::Root).pid()), code);
 }
@@ -80,9 +76,7 @@ fn an_unreadable_lock() {
 #[ignore = "needs root: tests/run"]
 fn a_dead_lock_for_root_s_eyes_only() {
     let sandbox = sandbox();
-    let (came, socat) = Bench::new(&sandbox, &programs::SOCAT, PORT).attempt();
-    assert!(matches!(came, Came::Has), "socat: {came:?}");
-    socat.kill();
+    Bench::new(&sandbox, &programs::SOCAT, PORT).take().kill();
     let holder = sandbox.sleeper(User::Root);
     assert_eq!(lfpd(&sandbox).lock(PORT, holder.pid()), 450);
     let mut root = Session::start(&sandbox, User::Root, &[], User::Root);

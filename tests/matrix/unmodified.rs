@@ -7,21 +7,22 @@
 //! port when the one who had it was killed?
 
 use std::fmt;
+use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{LFP, Process, Sandbox, User, comes};
+use testbed::{LFP, LIMIT, Process, Sandbox, User, comes, until};
 
 use crate::bench::{Bench, Came, Mark, PORT};
 use crate::programs::{self, Program};
 use crate::table::Table;
 
 /// The ways to start a program.
-const WAYS: [&[&str]; 4] = [
-    &[],
-    &[LFP, "run", "--no-shim", "{dev}", "--"],
+const WAYS: [&str; 4] = [
+    "",
+    "{lfp} run --no-shim {dev} --",
     // A busy machine is no service that hangs.
-    &["env", "LFP_TIMEOUT=30", LFP, "run", "--shim", "{dev}", "--"],
-    &["env", "LFP_TIMEOUT=30", LFP, "shim", "--ports", "--also", "{dev}", "--"],
+    "env LFP_TIMEOUT=30 {lfp} run --shim {dev} --",
+    "env LFP_TIMEOUT=30 {lfp} shim --ports --also {dev} --",
 ];
 
 /// A lock directory.
@@ -77,20 +78,40 @@ const UNSEEN: &str = "others get the port as well";
 const STAYS: &str = "killed, it keeps the port";
 const DEAD: &str = "a dead process keeps it out";
 
-/// Plays the scenes with a program that is started one way.
-fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) -> Faults {
-    let mut faults = Faults::default();
-    let lfp = |words: &[&str]| sandbox.command(LFP).args(words).run().code();
-    let lock = |holder: &Process<'_>| lfp(&["lock", PORT, "--pid", &holder.pid().to_string()]);
-    let bench = Bench::new(sandbox, program, PORT).behind(way);
+/// What `lfp` says of a busy machine's service.
+const LATE: &str = "gave no reply in time";
 
+/// A lock that stays does so for ever.
+const LATER: Duration = Duration::from_secs(20);
+
+/// Plays the scenes with a program that is started one way.
+fn faults(sandbox: &Sandbox, program: &Program, way: &'static str) -> Faults {
+    let mut faults = Faults::default();
+    let bench = Bench::new(sandbox, program, PORT).behind(way);
     let holder = sandbox.sleeper(User::Bob);
-    let (came, troupe) = bench.attempt();
+    let lfp = |verb: &str| {
+        let words = [verb, PORT, "--pid", &holder.pid().to_string()];
+        let answer = until(LIMIT, || {
+            let end = sandbox.command(LFP).args(words).run();
+            // What came too late may have been a grant.
+            let is_done = end.code() == 0
+                || (verb == "lock") == (sandbox.locked_by("ttyW0") == Some(holder.pid()));
+            (is_done || !end.said(LATE)).then_some(is_done)
+        });
+        answer == Some(true)
+    };
+    let attempt = || loop {
+        let (came, troupe) = bench.attempt();
+        if !matches!(&came, Came::Ended(end) if end.said(LATE)) {
+            return (came, troupe);
+        }
+    };
+    let (came, troupe) = attempt();
     match came {
         Came::Has => {
-            if lock(&holder) == 0 {
+            if lfp("lock") {
                 faults.0.push(UNSEEN);
-                assert_eq!(lfp(&["unlock", PORT, "--pid", &holder.pid().to_string()]), 0);
+                assert!(comes(|| lfp("unlock")), "{}", program.name);
             }
             let is_killed = || {
                 let user = bench.user().unwrap_or_default().to_string();
@@ -99,20 +120,21 @@ fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) ->
             };
             assert!(comes(is_killed), "{}", program.name);
             drop(troupe);
-            if lock(&holder) != 0 {
+            // On a busy machine, the service may see the end later.
+            if until(LATER, || lfp("lock").then_some(())).is_none() {
                 faults.0.push(STAYS);
                 sandbox.shell(User::Root, "rm -f /run/lock/LCK* /tmp/LCK*").expect(0);
-                assert_eq!(lock(&holder), 0, "{}", program.name);
+                assert!(comes(|| lfp("lock")), "{}", program.name);
             }
         }
         Came::Ended(_) | Came::Waits(_) => {
             faults.0.push(CANNOT);
             drop(troupe);
-            assert_eq!(lock(&holder), 0, "{}", program.name);
+            assert!(comes(|| lfp("lock")), "{}", program.name);
         }
     }
 
-    let (came, troupe) = bench.attempt();
+    let (came, troupe) = attempt();
     drop(troupe);
     if matches!(came, Came::Has) {
         faults.0.push(BESIDES);
@@ -124,7 +146,7 @@ fn faults(sandbox: &Sandbox, program: &Program, way: &'static [&'static str]) ->
 
     holder.kill();
     assert!(comes(|| bench.lock_files().is_empty()), "the service removes a dead lock by itself");
-    let (came, troupe) = bench.attempt();
+    let (came, troupe) = attempt();
     drop(troupe);
     if !matches!(came, Came::Has) {
         faults.0.push(DEAD);
@@ -206,7 +228,7 @@ fn a_program_that_uses_the_library_is_right(#[case] program: Program) {
     let sandbox = Directory::Closed.sandbox();
     let _daemon = daemon(&sandbox);
     let program = Program { user: User::Alice, mark: Mark::Open, ..program };
-    assert_eq!(faults(&sandbox, &program, &[]), Faults::default(), "{}", program.name);
+    assert_eq!(faults(&sandbox, &program, ""), Faults::default(), "{}", program.name);
 }
 
 fn cells(program: &Program, faults: &[Faults; 4]) -> Vec<String> {
@@ -254,12 +276,10 @@ fn an_adopted_program_is_right_for_all_users() {
     lfp(&["adopt", "minicom"]).expect(0);
     assert_eq!(lfp(&["adopt", "minicom"]).code(), 0, "once more");
     let bench = || Bench::new(&sandbox, &Program { user: User::Alice, ..programs::MINICOM }, PORT);
-    let (came, troupe) = bench().attempt();
-    assert!(matches!(came, Came::Has) && lock() == 1, "{came:?}");
+    let troupe = bench().take();
+    assert_eq!(lock(), 1);
     drop(troupe);
-    let (came, troupe) = bench().attempt();
-    assert!(matches!(came, Came::Has), "a second time: {came:?}");
-    drop(troupe);
+    bench().take();
 
     assert_eq!(lfp(&["adopt", "--undo", "minicom"]).code(), 0);
     assert!(sandbox.read("/usr/local/bin/minicom").is_none());

@@ -103,28 +103,6 @@ fn transcripts_cut_at_every_byte() {
     }
 }
 
-/// The reply table, word for word.
-#[rstest]
-#[case::greeting(
-    Reply::Greeting,
-    "220 host.example Lock File Server (Version rxtx-1.5-9) ready\r\n"
-)]
-#[case::done(Reply::Okay, "200 Command okay.\r\n")]
-#[case::no_use(Reply::NotImplemented, "202 Command not implemented\r\n")]
-#[case::goodbye(
-    Reply::Goodbye,
-    "221 Thank you for using the Lock File service on host.example\r\n"
-)]
-#[case::busy(Reply::Busy, "450 : File busy\r\n")]
-#[case::unknown(Reply::NotUnderstood, "500 'helo': command not understood\r\n")]
-#[case::denied(Reply::Denied, "550 : Permission denied.\r\n")]
-#[case::closing(Reply::Closing, "421 Service not available, closing control connection\r\n")]
-fn replies(#[case] reply: Reply, #[case] line: &str) {
-    let identity = Identity::new(b"host.example", Version::original());
-    assert_eq!(reply.encode(&identity, b"helo"), line);
-    assert_eq!(reply.code().to_string(), line[..3]);
-}
-
 #[rstest]
 #[case::below(ECHO_CHARS - 1, ECHO_CHARS - 1)]
 #[case::at(ECHO_CHARS, ECHO_CHARS)]

@@ -35,24 +35,15 @@ fn a_passed_lock_belongs_to_the_receiver() {
     assert!(comes(|| daemon.ground.locks().is_empty()), "removed");
 }
 
-/// A device in a subdirectory has several lock files, and a session of its own has no daemon.
+/// Without a daemon.
 #[test]
-fn all_its_files_are_passed() {
+fn a_session_passes_a_lock() {
     let ground = Ground::new();
     let wire = Wire::greeted(&ground);
     let (giver, receiver) = (Holder::new(), Holder::new());
-    assert_eq!(wire.ask(&format!("lock serial/by-id/none {}", giver.pid())), DONE);
-    let files = ground.locks();
-    assert!(files.len() > 1, "{files:?}");
-    let line = format!("pass serial/by-id/none {} {}", giver.pid(), receiver.pid());
-    assert_eq!(wire.ask(&line), DONE);
-    assert_eq!(ground.locks(), files);
-    for file in files {
-        let name = file.strip_prefix("LCK..").expect("a lock");
-        assert_eq!(holder(&ground, name), receiver.pid().to_string());
-    }
-    assert_eq!(wire.ask(&format!("unlock serial/by-id/none {}", receiver.pid())), DONE);
-    assert_eq!(ground.locks(), [""; 0]);
+    assert_eq!(wire.ask(&format!("lock ttyS1 {}", giver.pid())), DONE);
+    assert_eq!(wire.ask(&format!("pass ttyS1 {} {}", giver.pid(), receiver.pid())), DONE);
+    assert_eq!(holder(&ground, "ttyS1"), receiver.pid().to_string());
 }
 
 /// Somebody who takes the name as soon as it is free never gets it.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -212,36 +212,21 @@ fn services_with_and_without_a_state_directory_let_in_one(#[values(0o755, 0o1777
     assert_eq!(ground.locks(), [""; 0]);
 }
 
-/// A container that shares only the lock directory, with a daemon of its own.
-struct Container(Child);
-
-impl Container {
-    /// Runs a script, which may ask a session and the daemon.
-    fn running(ground: &Ground, script: &str) -> Self {
-        let serve = format!(
-            "cd {root}; mkdir own; lfpd='{lfpd} --lock-dir lock --search-dir other --state-dir own'
-             ask() {{ printf '%s\\r\\n' \"$1\" | $lfpd | sed -n '2s/^\\(...\\) .*/\\1/p'; }}
-             $lfpd --listen unix:$PWD/own/socket & until [ -S own/socket ]; do sleep 0.01; done
-             daemon() {{ printf '%s\\r\\n' \"$1\" | socat -t30 - UNIX-CONNECT:own/socket \
-                 | sed -n '2s/^\\(...\\) .*/\\1/p'; }}",
-            root = ground.path("").display(),
-            lfpd = program("lfpd", "lfpd", &[]).display(),
-        );
-        let child = Command::new("unshare")
-            .args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"])
-            .arg(format!("{serve}\n{script}"))
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("unshare (package util-linux)");
-        Self(child)
-    }
-}
-
-impl Drop for Container {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A container that shares only the lock directory, with a daemon of its own. Runs a script, which may ask a session and
+/// the daemon.
+fn container(ground: &Ground, script: &str) -> Holder {
+    let serve = format!(
+        "cd {root}; mkdir own; lfpd='{lfpd} --lock-dir lock --search-dir other --state-dir own'
+         ask() {{ printf '%s\\r\\n' \"$1\" | $lfpd | sed -n '2s/^\\(...\\) .*/\\1/p'; }}
+         $lfpd --listen unix:$PWD/own/socket & until [ -S own/socket ]; do sleep 0.01; done
+         daemon() {{ printf '%s\\r\\n' \"$1\" | socat -t30 - UNIX-CONNECT:own/socket \
+             | sed -n '2s/^\\(...\\) .*/\\1/p'; }}",
+        root = ground.path("").display(),
+        lfpd = program("lfpd", "lfpd", &[]).display(),
+    );
+    let mut container = Command::new("unshare");
+    container.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
+    Holder::of(container.arg(format!("{serve}\n{script}")))
 }
 
 /// Its numbers mean nothing on the other side, where no record is to be seen: only the `flock(2)` of the other daemon
@@ -262,7 +247,7 @@ fn a_container_that_shares_the_lock_directory_alone_breaks_no_lock_and_loses_non
              ask \"unlock ttyOutside $$\"
          done >>said; echo end >>said
          sleep 1000";
-    let _container = Container::running(ground, script);
+    let _container = container(ground, script);
     let said = || fs::read_to_string(ground.path("said")).unwrap_or_default();
     assert!(comes(|| said().ends_with("end\n")), "{}", said());
     assert_eq!(said(), format!("200\n{}end\n", "450\n".repeat(15)));

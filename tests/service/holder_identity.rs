@@ -2,9 +2,8 @@
 //! that were given out again, zombies. Needs root and util-linux (unshare).
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use rstest::rstest;
 use testbed::{Ground, Holder, comes, own, program};
@@ -32,44 +31,26 @@ fn in_pid_namespace() -> Command {
 }
 
 /// A container whose first process has a lock, by a service of its own on the same directories.
-struct Container(Child);
-
-impl Container {
-    fn holding(ground: &Ground, device: &str, namespaces: &[&str], furniture: &str) -> Self {
-        let lfpd = words(&ground.command());
-        let script = format!(
-            "{furniture}
-             printf 'lock {device} %s\\r\\n' $$ | {lfpd} | sed -n 's/^\\(...\\) .*/\\1/p' | tail -n 1
-             exec sleep 1000"
-        );
-        let mut child = in_pid_namespace()
-            .args(namespaces)
-            .args(["sh", "-c", &script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare (package util-linux)");
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "200\n", "{device}");
-        Self(child)
-    }
-
-    /// With its first process, and so with all of them.
-    fn end(mut self) {
-        let id = self.0.id();
-        let first = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-        let first = PathBuf::from("/proc").join(first.trim());
-        assert!(comes(|| !first.exists()), "its end");
-    }
+fn container(ground: &Ground, device: &str, namespaces: &[&str], furniture: &str) -> Holder {
+    let lfpd = words(&ground.command());
+    let script = format!(
+        "{furniture}
+         printf 'lock {device} %s\\r\\n' $$ | {lfpd} | sed -n 's/^\\(...\\) .*/\\1/p' | tail -n 1
+         exec sleep 1000"
+    );
+    let mut command = in_pid_namespace();
+    let (container, said) = Holder::saying(command.args(namespaces).args(["sh", "-c", &script]));
+    assert_eq!(said, "200\n", "{device}");
+    container
 }
 
-impl Drop for Container {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// With its first process, and so with all of them.
+fn end(container: Holder) {
+    let id = container.pid();
+    let first = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    drop(container);
+    let first = PathBuf::from("/proc").join(first.trim());
+    assert!(comes(|| !first.exists()), "its end");
 }
 
 /// A command as a shell reads it; no word of ours has a quote.
@@ -99,11 +80,11 @@ fn a_container_keeps_its_lock_as_long_as_it_lives(
     let ground = Ground::new();
     let boot = another_boot(&ground);
     let furniture = furniture.replace("$BOOT", boot.to_str().unwrap());
-    let container = Container::holding(&ground, "ttyS77", namespaces, &furniture);
+    let container = container(&ground, "ttyS77", namespaces, &furniture);
     let lock = format!("lock ttyS77 {}", own());
     assert_eq!(asked(&ground, &lock), "450");
     assert_eq!(asked(&ground, "unlock ttyS77 1"), "450", "another process has this number here");
-    container.end();
+    end(container);
     assert_eq!(asked(&ground, &lock), if all_is_seen() { "200" } else { "450" });
 }
 
@@ -121,7 +102,7 @@ fn a_container_leaves_the_lock_of_the_machine_alone() {
         boot.display(),
         words(&ground.command())
     );
-    Container::holding(&ground, "ttyS78", &[], &furniture).end();
+    end(container(&ground, "ttyS78", &[], &furniture));
 }
 
 /// The dead container's lock is no longer in the way of the administrator either.
@@ -129,7 +110,7 @@ fn a_container_leaves_the_lock_of_the_machine_alone() {
 #[ignore = "needs root: tests/run"]
 fn the_lock_of_a_dead_container_is_taken_by_force() {
     let ground = Ground::new();
-    Container::holding(&ground, "ttyS77", &[], "").end();
+    end(container(&ground, "ttyS77", &[], ""));
     assert_eq!(asked(&ground, "force ttyS77 1"), if all_is_seen() { "200" } else { "450" });
     assert_eq!(ground.locks().is_empty(), all_is_seen());
 }
@@ -175,14 +156,14 @@ fn clean(ground: &Ground) -> String {
 #[ignore = "needs root: tests/run"]
 fn the_lock_of_a_dead_container_is_cleaned_away() {
     let ground = Ground::new();
-    let container = Container::holding(&ground, "ttyS77", &[], "");
+    let container = container(&ground, "ttyS77", &[], "");
     let cleaned = || {
         let mut shell = Command::new("unshare");
         let ran = shell.args(["--mount", "sh", "-c", &clean(&ground)]).output().unwrap();
         String::from_utf8(ran.stdout).unwrap().contains("LCK..ttyS77")
     };
     assert!(!cleaned() && !ground.locks().is_empty());
-    container.end();
+    end(container);
     assert_eq!(cleaned(), all_is_seen());
     assert_eq!(ground.locks().is_empty(), all_is_seen());
 }

@@ -1,12 +1,19 @@
 //! A daemon in a machine of its own, and what users say to it there.
 
-use testbed::{LFPD, LIMIT, Process, Sandbox, User, comes, until};
+use testbed::{LFPD, LIMIT, Process, Sandbox, Syslog, User, comes, until};
 
 /// A daemon on a Unix socket in the sandbox.
 pub(crate) const SOCKET: &str = "/run/lfpd.sock";
 
 pub(crate) fn daemon<'a>(sandbox: &'a Sandbox, options: &[&str]) -> Process<'a> {
     daemon_by(sandbox, &[], options)
+}
+
+/// A machine with the service, and its log.
+pub(crate) fn with_syslog() -> (Sandbox, Syslog) {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let syslog = Syslog::open(&sandbox);
+    (sandbox, syslog)
 }
 
 /// A daemon that is started by another program, such as strace.

@@ -12,7 +12,7 @@ use testbed::{
     in_network, network, until,
 };
 
-use crate::machine::{SOCKET, answer, codes, daemon, numbered, waiter};
+use crate::machine::{SOCKET, answer, codes, daemon, numbered, waiter, with_syslog};
 
 /// A pid that no process can have.
 const GONE: u32 = testbed::GONE.unsigned_abs();
@@ -93,8 +93,7 @@ fn trust_pid_lets_anybody_name_any() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn hidden_processes_are_nobodys() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let alices = sandbox.sleeper(User::Alice);
     hide(&sandbox, 2);
     let mut talk = Session::start(&sandbox, User::Uucp, &[], User::Alice);
@@ -211,8 +210,7 @@ fn a_zombie_holds_nothing(
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn numbers_of_a_container_are_translated() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let _daemon = daemon(&sandbox, &[]);
     let script = format!(
         "sleep 1000 & ask() {{ (echo \"$1\"; echo quit) | socat -t30 - \
@@ -300,8 +298,7 @@ fn without_the_right_to_open_a_device_none_to_lock_it(
 #[test]
 #[ignore = "needs root: tests/run"]
 fn force_is_for_root_and_the_group() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let _daemon = daemon(&sandbox, &["--force-group", "alice", "--log-level", "warning"]);
     let bobs = sandbox.sleeper(User::Bob);
     let lock = || {
@@ -446,8 +443,7 @@ fn started_by_hand(#[values(false, true)] on_terminal: bool) {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn from_another_machine() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let remote = sandbox.command("unshare").args(["--net", "sleep", "1000"]).spawn();
     let pid = remote.pid().to_string();
     let other = until(LIMIT, || {
@@ -469,8 +465,7 @@ fn from_another_machine() {
 #[case::v6("2001:db8::7/128", "2001:db8::7")]
 #[ignore = "needs root: tests/run"]
 fn from_an_own_address_that_is_not_loopback(#[case] cidr: &str, #[case] address: &str) {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     // No waiting for a duplicate that cannot be.
     let words = ["addr", "add", cidr, "dev", "lo", "nodad"];
     sandbox.command("ip").args(words).run().expect(0);

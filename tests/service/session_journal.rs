@@ -1,5 +1,6 @@
 //! What the administrator reads in syslog, and that clients' text cannot forge it.
 
+use crate::machine::with_syslog;
 use rstest::rstest;
 use testbed::{GONE, LIMIT, Sandbox, Session, Syslog, User, connect_in};
 
@@ -21,8 +22,7 @@ fn talk<'a>(sandbox: &'a Sandbox, user: User, options: &[&str]) -> Session<'a> {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn each_event_is_one_log_line() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let [alices, bobs] = [User::Alice, User::Bob].map(|user| sandbox.sleeper(user));
     let (alice, bob) = (alices.pid().to_string(), bobs.pid().to_string());
     let mut talk = talk(&sandbox, User::Alice, &[]);
@@ -54,8 +54,7 @@ fn each_event_is_one_log_line() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn clients_text_is_clean() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let mut talk = talk(&sandbox, User::Root, &["--log-level", "debug"]);
     for device in ["%n%s%n", "x]:<0>root", "\\x1b[2J", "${IFS}`id`"] {
         assert_eq!(talk.code(&format!("lock {device} {GONE}")), "200");
@@ -80,8 +79,7 @@ fn clients_text_is_clean() {
 #[case::local7(&["--log-facility", "local7"], 23)]
 #[ignore = "needs root: tests/run"]
 fn the_facility_is_selectable(#[case] options: &[&str], #[case] facility: u32) {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let mut talk = talk(&sandbox, User::Root, options);
     assert_eq!(talk.code(&format!("lock ttyS1 {GONE}")), "200");
     assert_eq!(priority(&syslog.raw()), (facility, 6));
@@ -95,8 +93,7 @@ fn the_facility_is_selectable(#[case] options: &[&str], #[case] facility: u32) {
 #[case::error("error", false, false)]
 #[ignore = "needs root: tests/run"]
 fn the_level_is_selectable(#[case] level: &str, #[case] info: bool, #[case] notice: bool) {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let mut talk = talk(&sandbox, User::Alice, &["--log-level", level]);
     assert_eq!(talk.code(&format!("lock ttyS1 {GONE}")), "200");
     assert_eq!(talk.code("lock ttyS2 1"), "550");
@@ -114,8 +111,7 @@ fn the_level_is_selectable(#[case] level: &str, #[case] info: bool, #[case] noti
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_stalled_syslog_stops_nobody() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let _never_read = Syslog::open(&sandbox);
+    let (sandbox, _never_read) = with_syslog();
     let queue = sandbox.read("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     let queue: usize = String::from_utf8(queue).unwrap().trim().parse().unwrap();
     let mut talk = talk(&sandbox, User::Root, &[]);
@@ -131,8 +127,7 @@ fn a_stalled_syslog_stops_nobody() {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_syslog_that_was_restarted_is_found_at_once(#[values(false, true)] stalled: bool) {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let mut talk = talk(&sandbox, User::Root, &[]);
     let mut ask = |times: usize| {
         for _ in 0..times {
@@ -168,8 +163,7 @@ fn without_syslog_all_is_silent() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_bad_command_line_is_logged() {
-    let sandbox = Sandbox::with_lfpd().enter();
-    let syslog = Syslog::open(&sandbox);
+    let (sandbox, syslog) = with_syslog();
     let ends = connect_in(&sandbox, "127.0.0.1", User::Root);
     let mut talk = Session::on(&sandbox, User::Uucp, &["--no-such-option"], ends);
     assert_eq!(talk.line(), "");

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -64,18 +63,6 @@ fn a_session_removes_what_a_killed_one_has_left() {
     fs::File::create(&draft).unwrap().set_modified(long_ago).unwrap();
     locked(&ground, "ttyS1");
     assert_eq!(ground.locks(), ["LCK..ttyS1"]);
-}
-
-/// A Unix socket pair whose other end has spoken and gone before the service even starts: the
-/// greeting cannot be written, and what was said is obeyed.
-#[test]
-fn a_client_that_was_gone_before_the_start_is_obeyed() {
-    let ground = Ground::new();
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
-    writeln!(ours, "lock ttyS1 {0}\nlock ttyS2 {0}\nunlock ttyS1 {0}\nquit", own()).unwrap();
-    drop(ours);
-    assert_eq!(ended(on_connection(ground.command(), theirs)).code(), Some(0));
-    assert_eq!(ground.locks(), ["LCK..ttyS2"]);
 }
 
 /// RXTX's unlock, byte for byte: it speaks before the greeting, takes the greeting for the
@@ -296,18 +283,12 @@ fn after(line: &str, ground: &Ground) -> Command {
     shell
 }
 
-#[test]
-fn an_idle_client_is_told_and_let_go() {
-    let ground = Ground::new();
-    let wire = Wire::start(with(&ground, &["--idle-timeout", "1"]));
-    assert!(wire.receive().starts_with("220 "));
-    assert_eq!(wire.receive(), CLOSING);
-    assert_eq!(wire.finish(), (String::new(), Some(0)));
-}
-
 /// Bytes that never become a line do not keep a session, and do nothing.
 #[rstest]
-fn a_client_that_dawdles_is_let_go(#[values(1, 20)] milliseconds_between: u64) {
+fn a_client_that_sends_no_command_is_let_go(
+    #[values("", "x")] sent: &str,
+    #[values(1, 20)] milliseconds_between: u64,
+) {
     let ground = Ground::new();
     let (mut ours, child) = on_stream(with(&ground, &["--idle-timeout", "1"]));
     ours.set_read_timeout(Some(Duration::from_millis(milliseconds_between))).unwrap();
@@ -322,7 +303,7 @@ fn a_client_that_dawdles_is_let_go(#[values(1, 20)] milliseconds_between: u64) {
                 assert!(silent, "{error}");
             }
         }
-        let _ = ours.write_all(b"x");
+        let _ = ours.write_all(sent.as_bytes());
     }
     assert_eq!(ended(child).code(), Some(0));
 }

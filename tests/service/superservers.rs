@@ -2,23 +2,21 @@
 //! it (only the program's path differs), and the service's own `--listen`. Each holds all conversations of
 //! `tests/transcripts`; the memo's scenario is also typed into the real telnet.
 
-use std::fs;
+use std::io::Write;
 use std::net::TcpStream;
-use std::path::Path;
 
 use rstest::rstest;
 use testbed::{
     Client, LFPD, LIMIT, Process, Sandbox, TRANSCRIPTS, TcpSocket, Transcript, User, comes,
-    in_network, network, peer, until,
+    in_network, network, peer, shipped, until,
 };
 
 use crate::machine::{codes, said_at};
-use crate::wire::{DONE, hold};
+use crate::wire::DONE;
 
 /// A shipped file as it is, but with the program where it is here.
-fn shipped(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
+fn config(file: &str) -> String {
+    let text = shipped(file);
     assert!(text.contains("/usr/sbin/lfpd"), "{file} names the program");
     text.replace("/usr/sbin/lfpd", LFPD)
 }
@@ -30,9 +28,9 @@ fn start<'a>(name: &str, sandbox: &'a Sandbox) -> Process<'a> {
     // One daemon for many clients, which inetd starts again when there is none (`wait`).
     let waits = "127.0.0.1:50001 stream tcp wait uucp /run/test/lfpd lfpd --idle-timeout 9\n";
     let is_waiting = name == "inetd-wait";
-    let config = if is_waiting { waits.to_owned() } else { shipped("inetd.conf.example") };
-    sandbox.write(CONFIG, config, 0o644);
-    sandbox.write(XCONFIG, shipped("xinetd.d/lfpd"), 0o644);
+    let inetd = if is_waiting { waits.to_owned() } else { config("inetd.conf.example") };
+    sandbox.write(CONFIG, inetd, 0o644);
+    sandbox.write(XCONFIG, config("xinetd.d/lfpd"), 0o644);
     let exec = format!("EXEC:{LFPD},nofork,su=uucp");
     let (user, words): (_, &[&str]) = match name {
         "openbsd-inetd" | "inetd-wait" => (User::Root, &["/run/test/inetd", "-i", CONFIG]),
@@ -116,8 +114,18 @@ fn every_conversation_is_held_by_every_server(
     for (conversation, text) in TRANSCRIPTS {
         // The sandbox's first process: alive, and root's as the client is.
         let transcript = Transcript::read_at(text, "testbed", 1);
-        println!("{conversation}");
-        hold(&transcript, &[usize::MAX, 7], &sandbox.path("/run/lock"), || connect(&sandbox));
+        for piece in [usize::MAX, 7] {
+            let mut client = connect(&sandbox);
+            for bytes in transcript.sent().chunks(piece) {
+                // After QUIT the service does not listen any more.
+                let _ = client.stream.get_mut().write_all(bytes);
+            }
+            client.end_input();
+            let said = client.rest();
+            assert_eq!(said, transcript.answered(usize::MAX), "{conversation} by {piece} bytes");
+            // What one round leaves behind would be in the way of the next.
+            sandbox.shell(User::Root, "rm -f /run/lock/*").expect(0);
+        }
     }
 }
 

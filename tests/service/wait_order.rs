@@ -110,9 +110,8 @@ fn a_waiter_kept_out_by_the_process_of_the_next_heads_no_line() {
     let _service = daemon(&sandbox, &[]);
     let alices = sandbox.sleeper(User::Alice);
     // With -F the flock is the sleeper's own.
-    let words = ["-F", "/dev/ttyW0", "sh", "-c", "echo held; exec sleep 1000"];
-    let mut bobs = sandbox.command("flock").args(words).user(User::Bob).spawn();
-    bobs.expect("held");
+    let line = "exec flock -F /dev/ttyW0 sh -c 'echo ready; exec sleep 1000'";
+    let bobs = sandbox.ready(User::Bob, line);
     let _first = waiter(&sandbox, User::Alice, "ttyW0", alices.pid());
     let ask = |verb: &str, rest: &str| {
         answer(&sandbox, User::Bob, &format!("{verb} ttyW0 {}{rest}", bobs.pid()))
@@ -250,8 +249,7 @@ fn a_wait_ends_at_its_deadline() {
 }
 
 fn half_close(mut client: Client) {
-    let stream = std::os::fd::AsRawFd::as_raw_fd(client.stream.get_ref());
-    nix::sys::socket::shutdown(stream, nix::sys::socket::Shutdown::Write).unwrap();
+    client.end_input();
     assert_eq!(client.line(), BUSY);
     assert_eq!(client.line(), "");
 }

@@ -246,12 +246,8 @@ fn without_the_right_to_open_a_port_none_to_lock_it() {
 fn the_number_of_an_opener_is_not_the_opener() {
     let sandbox = sandbox();
     let _daemon = sandbox.serve(OWN, WATCH);
-    let mut opener = sandbox
-        .command("bash")
-        .args(["-c", "exec 3<>/dev/ttyW0; sleep 1000 & echo opened; read line"])
-        .user(User::Alice)
-        .spawn();
-    opener.expect("opened");
+    let line = "exec 3<>/dev/ttyW0; sleep 1000 & echo ready; read line";
+    let opener = sandbox.ready(User::Alice, line);
     let number = opener.pid();
     opener.kill();
     let _bobs = numbered(&sandbox, "bob", &[number]);

@@ -1,17 +1,16 @@
 //! The real program on a connection whose packets stay what they are: one send, one read.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use lfpd::limits::READ_BYTES;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, send, shutdown, socketpair,
 };
-use testbed::{Client, Ground, LIMIT, Transcript, ended, own};
+use testbed::{Ground, LIMIT, ended, own};
 
 /// The answer to a command that was obeyed.
 pub(crate) const DONE: &str = "200 Command okay.";
@@ -110,29 +109,6 @@ pub(crate) fn on_stream(command: Command) -> (UnixStream, Child) {
 pub(crate) fn on_connection(mut command: Command, theirs: impl Into<OwnedFd>) -> Child {
     let theirs = theirs.into();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs).spawn().unwrap()
-}
-
-/// Holds a conversation on connections to a service with these locks, each time in pieces of another length.
-pub(crate) fn hold(
-    transcript: &Transcript,
-    pieces: &[usize],
-    locks: &Path,
-    on: impl Fn() -> Client,
-) {
-    let sent = transcript.sent();
-    for piece in pieces {
-        let mut client = on();
-        for bytes in sent.chunks(*piece) {
-            // After QUIT the service does not listen any more.
-            let _ = client.stream.get_mut().write_all(bytes);
-        }
-        let _ = shutdown(client.stream.get_ref().as_raw_fd(), Shutdown::Write);
-        assert_eq!(client.rest(), transcript.answered(usize::MAX), "in pieces of {piece}");
-        // What one round leaves behind would be in the way of the next.
-        for lock in std::fs::read_dir(locks).unwrap() {
-            std::fs::remove_file(lock.unwrap().path()).unwrap();
-        }
-    }
 }
 
 /// One TCP connection on loopback: the client's end, and the end that inetd would hand over.

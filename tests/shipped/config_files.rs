@@ -1,18 +1,11 @@
 //! The files this project ships for other programs. Those programs read them in `package_deb.rs`.
 
-use std::fs;
-use std::path::Path;
-
 use rstest::rstest;
-
-fn text(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"))
-}
+use testbed::shipped;
 
 /// The settings of a unit file, in order, without comments and sections.
 fn settings(file: &str) -> Vec<(String, String)> {
-    text(file)
+    shipped(file)
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_once('='))
@@ -51,18 +44,18 @@ fn the_service_unit(#[case] name: &str, #[case] value: &str) {
 /// The port has one number everywhere.
 #[test]
 fn the_services_line() {
-    let services = text("etc/services.lfp");
+    let services = shipped("etc/services.lfp");
     let words: Vec<&str> = services.split_whitespace().take(2).collect();
     assert_eq!(words, ["lfp", "50001/tcp"]);
-    assert!(text("xinetd.d/lfpd").contains("port\t\t= 50001"));
-    assert!(text("inetd.conf.example").contains("\n127.0.0.1:lfp stream tcp nowait"));
+    assert!(shipped("xinetd.d/lfpd").contains("port\t\t= 50001"));
+    assert!(shipped("inetd.conf.example").contains("\n127.0.0.1:lfp stream tcp nowait"));
 }
 
 /// Nothing that is shipped starts the service as root.
 #[test]
 fn no_shipped_file_starts_the_service_as_root() {
-    let line = text("inetd.conf.example");
+    let line = shipped("inetd.conf.example");
     let line = line.lines().find(|line| !line.starts_with('#')).unwrap();
     assert_eq!(line.split_whitespace().nth(4), Some("uucp"));
-    assert!(text("xinetd.d/lfpd").contains("user\t\t= uucp"));
+    assert!(shipped("xinetd.d/lfpd").contains("user\t\t= uucp"));
 }

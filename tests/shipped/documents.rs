@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use testbed::shipped;
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -32,7 +34,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_line_of_the_threat_table_has_its_test() {
     let sources = sources();
-    let document = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let document = shipped("SECURITY.md");
     let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| threat |");
     let lines = document.lines().filter(is_row);
     let mut counted = 0;
@@ -52,7 +54,7 @@ fn every_line_of_the_threat_table_has_its_test() {
 
 /// The name, the value and the description of each limit in a file of limits.
 fn limits(file: &str) -> Vec<String> {
-    let text = fs::read_to_string(root().join(file)).unwrap();
+    let text = shipped(file);
     let (mut limits, mut words) = (Vec::new(), Vec::new());
     for line in text.lines().take_while(|line| *line != "#[cfg(test)]") {
         if let Some(part) = line.strip_prefix("/// ") {
@@ -82,7 +84,7 @@ fn limits(file: &str) -> Vec<String> {
 fn the_limits_of_the_service_are_few_and_listed() {
     let limits = ["src/limits.rs", "crates/ttylock/src/limits.rs"].map(limits).concat();
     assert!(limits.len() <= 30, "{}", limits.len());
-    let document = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let document = shipped("SECURITY.md");
     let (_, rest) = document.split_once("\n## Limits of lfpd\n").unwrap();
     let (list, _) = rest.split_once("\n## ").unwrap();
     let listed: Vec<String> = list
@@ -124,12 +126,12 @@ fn pages() -> BTreeMap<String, String> {
     let docs = fs::read_dir(root().join("docs")).unwrap();
     let names = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_str().unwrap()));
     let names = names.chain(["README.md".to_owned()]);
-    names.map(|name| (name.clone(), fs::read_to_string(root().join(name)).unwrap())).collect()
+    names.map(|name| (name.clone(), shipped(&name))).collect()
 }
 
 #[test]
 fn the_readme_is_short() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let readme = shipped("README.md");
     assert!(readme.lines().count() <= 120, "{} lines", readme.lines().count());
     let long: Vec<_> = readme.lines().filter(|line| line.chars().count() > 120).collect();
     assert!(long.is_empty(), "over 120 columns: {long:#?}");
@@ -217,7 +219,7 @@ fn every_command_of_the_documents_is_one_that_lfp_takes() {
 /// Which machines the documents promise, what runs their programs and what packs them, is what `.ci/targets` holds.
 #[test]
 fn the_documents_promise_the_targets_that_are_checked() {
-    let script = fs::read_to_string(root().join(".ci/targets")).unwrap();
+    let script = shipped(".ci/targets");
     let table = script.split_once("\ntable='\n").unwrap().1.split_once("\n'\n").unwrap().0;
     let held = table.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -235,7 +237,7 @@ fn the_documents_promise_the_targets_that_are_checked() {
         };
         (target.to_owned(), [run, package])
     });
-    let document = fs::read_to_string(root().join("docs/platforms.md")).unwrap();
+    let document = shipped("docs/platforms.md");
     let rows =
         document.split_once("<!-- .ci/targets -->\n").unwrap().1.split_once("\n\n").unwrap().0;
     let promised = rows.lines().filter(|row| row.starts_with("| `")).map(|row| {

@@ -1,11 +1,6 @@
 //! What is shipped besides the programs: documents, settings, packages, and the Python package.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails where it stands"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails where it stands")]
 
 mod config_files;
 mod documents;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rstest::rstest;
+use testbed::shipped;
 use ttylock::Dialect;
 
 fn page(name: &str) -> PathBuf {
@@ -158,7 +159,7 @@ fn every_exit_code_of_lfp_is_described() {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn every_member_of_a_holder_is_described() {
-    let text = fs::read_to_string(page("lfp.1")).unwrap();
+    let text = shipped("man/lfp.1");
     let begin = text.find("{\"device\":").unwrap();
     let example = &text[begin..text[begin..].find('}').unwrap() + begin];
     let members: Vec<&str> = example

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rstest::rstest;
+use testbed::shipped;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -97,7 +98,7 @@ pub(crate) fn installed(words: &str) -> BTreeSet<String> {
 #[case::chart("packaging/kubernetes/chart/Chart.yaml", "version: ")]
 #[case::chart_of("packaging/kubernetes/chart/Chart.yaml", "appVersion: ")]
 fn all_recipes_have_the_same_version(#[case] file: &str, #[case] name: &str) {
-    let text = fs::read_to_string(root().join(file)).unwrap();
+    let text = shipped(file);
     let line = text.lines().find_map(|line| line.trim().strip_prefix(name.trim_end()));
     let told = line.unwrap().trim_matches(|c: char| !c.is_ascii_digit());
     assert_eq!(told, VERSION, "{file}");
@@ -106,7 +107,7 @@ fn all_recipes_have_the_same_version(#[case] file: &str, #[case] name: &str) {
 /// The contact and the home page stand once, in Cargo.toml; `packaging/contact` copies them everywhere.
 #[test]
 fn all_recipes_have_the_same_contact() {
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let manifest = shipped("Cargo.toml");
     let contact = |name: &str| {
         let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{name} = \"")));
         line.unwrap().trim_end_matches('"').to_owned()
@@ -124,15 +125,15 @@ fn all_recipes_have_the_same_contact() {
         "crates/lfp-preload/Cargo.toml",
         "crates/liblockdev/Cargo.toml",
     ] {
-        assert!(fs::read_to_string(root().join(file)).unwrap().contains(&maintainer), "{file}");
+        assert!(shipped(file).contains(&maintainer), "{file}");
     }
-    let python = fs::read_to_string(root().join("python/pyproject.toml")).unwrap();
+    let python = shipped("python/pyproject.toml");
     assert!(python.contains(&home));
     for file in ["rpm/lfpd.spec", "arch/PKGBUILD", "alpine/APKBUILD", "nix/package.nix"] {
-        let text = fs::read_to_string(root().join("packaging").join(file)).unwrap();
+        let text = shipped(&format!("packaging/{file}"));
         assert!(text.contains(&home), "{file}");
     }
-    let security = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let security = shipped("SECURITY.md");
     let address = contact("security");
     assert!(security.lines().take(8).any(|line| line.contains(&address)), "{address}");
 }
@@ -174,7 +175,7 @@ fn every_bundled_crate_has_its_holders_named() {
     );
     let bundled: BTreeSet<String> = lines(&said).collect();
     assert!(bundled.len() > 50, "{said}");
-    let fedora = fs::read_to_string(root().join("packaging/rpm/LICENSE.dependencies")).unwrap();
+    let fedora = shipped("packaging/rpm/LICENSE.dependencies");
     let of_fedora = lines(&fedora).map(|line| {
         let (_, crate_and_holders) = line.split_once(": ").unwrap();
         let (name, holders) = crate_and_holders.split_once(" (").unwrap();
@@ -182,7 +183,7 @@ fn every_bundled_crate_has_its_holders_named() {
         name.to_owned()
     });
     assert_eq!(of_fedora.collect::<BTreeSet<_>>(), bundled, "run packaging/licences");
-    let spec = fs::read_to_string(root().join("packaging/rpm/lfpd.spec")).unwrap();
+    let spec = shipped("packaging/rpm/lfpd.spec");
     let licence = spec.lines().find(|line| line.starts_with("License:")).unwrap();
     for line in fedora.lines() {
         let (expression, _) = line.split_once(": ").unwrap();
@@ -190,7 +191,7 @@ fn every_bundled_crate_has_its_holders_named() {
             assert!(licence.contains(name), "the spec's licence lacks {name}");
         }
     }
-    let debian = fs::read_to_string(root().join("etc/debian/copyright")).unwrap();
+    let debian = shipped("etc/debian/copyright");
     for name in bundled {
         let stanza = format!("\nFiles: vendor/{}/*\nCopyright: ", name.replace(' ', "-"));
         assert!(debian.contains(&stanza), "run packaging/licences: {name}");
@@ -200,8 +201,8 @@ fn every_bundled_crate_has_its_holders_named() {
 /// Whatever the programs of a package are, `debian/` builds it too, and installs by the script that all use.
 #[test]
 fn debian_builds_the_same_packages() {
-    let control = fs::read_to_string(root().join("debian/control")).unwrap();
-    let rules = fs::read_to_string(root().join("debian/rules")).unwrap();
+    let control = shipped("debian/control");
+    let rules = shipped("debian/rules");
     let packages: Vec<&str> =
         control.lines().filter_map(|line| line.strip_prefix("Package: ")).collect();
     assert_eq!(packages.len(), 8, "{packages:?}");
@@ -215,7 +216,7 @@ fn debian_builds_the_same_packages() {
 fn nix_reads_it() {
     Place::new()
         .run("for file in flake.nix packaging/nix/*.nix; do nix-instantiate --parse $file >/dev/null; done");
-    let crates = fs::read_to_string(root().join("flake.nix")).unwrap();
+    let crates = shipped("flake.nix");
     for name in ["lfpd", "lfp-preload", "file-semaphore", "dflockd", "dflock"] {
         assert!(crates.contains(&format!("name = \"{name}\"")), "{name}");
     }
@@ -256,7 +257,7 @@ fn rpm_packages_install_all_and_go() {
         "#,
     );
     let names = ["dflock", "dflockd", "file-semaphore", "lfp-preload", "lfpd", "lockdev-lfp"];
-    let licences = fs::read_to_string(root().join("packaging/rpm/LICENSE.dependencies")).unwrap();
+    let licences = shipped("packaging/rpm/LICENSE.dependencies");
     let crates = licences.lines().count();
     let expected: String = names.map(|name| format!("{name} {VERSION}\n")).concat();
     assert_eq!(said, format!("{expected}{crates}\n"));
@@ -370,7 +371,7 @@ fn the_freebsd_port_installs_its_list() {
             CARGO_TARGET_DIR="$PLACE/target" do-install >&2
         "#,
     );
-    let list = fs::read_to_string(root().join("packaging/freebsd/pkg-plist")).unwrap();
+    let list = shipped("packaging/freebsd/pkg-plist");
     let expected = lines(&list).map(|file| format!("/usr/local/{}", file.trim_end_matches(".gz")));
     assert_eq!(place.files("root"), expected.collect());
 }

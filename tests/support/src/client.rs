@@ -66,6 +66,12 @@ impl Client {
         assert_eq!(poll(&mut readable, limit), Ok(1), "a service that speaks");
     }
 
+    /// Says no more, and goes on listening.
+    pub fn end_input(&self) {
+        // The service may have ended the connection.
+        let _ = shutdown(self.stream.get_ref().as_raw_fd(), Shutdown::Write);
+    }
+
     /// Ends the connection at once. A close alone may not end it: a process that another test starts at this moment has
     /// a copy of the descriptor until its execve(2).
     ///

@@ -80,8 +80,8 @@ impl Daemon {
     /// # Panics
     /// See [`Daemon::limited`].
     pub fn begin(&mut self) {
-        let mut command = self.ground.command();
-        command.arg("--listen").arg(format!("unix:{}", self.socket.display())).args(&self.options);
+        let mut command = self.ground.listening("socket");
+        command.args(&self.options);
         if !self.limits.is_empty() {
             let mut limited = Command::new("prlimit");
             limited.args(&self.limits).arg(command.get_program()).args(command.get_args());
@@ -179,12 +179,6 @@ impl Drop for Daemon {
 #[derive(Debug)]
 pub struct Holder(Child);
 
-impl Default for Holder {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Holder {
     /// Starts it.
     #[must_use]
@@ -206,12 +200,22 @@ impl Holder {
     /// If it ends before.
     #[must_use]
     pub fn speaking(command: &mut Command) -> Self {
+        let (holder, said) = Self::saying(command);
+        assert!(!said.is_empty(), "it has ended");
+        holder
+    }
+
+    /// The same with the line.
+    ///
+    /// # Panics
+    /// If it is no text.
+    #[must_use]
+    pub fn saying(command: &mut Command) -> (Self, String) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a program that is installed");
-        let output = child.stdout.as_mut().expect("its output");
-        let said = BufReader::new(output).read_line(&mut String::new());
-        assert!(said.expect("a line") > 0, "it has ended");
-        Self(child)
+        let (output, mut said) = (child.stdout.as_mut().expect("its output"), String::new());
+        BufReader::new(output).read_line(&mut said).expect("a line");
+        (Self(child), said)
     }
 
     /// A process of this user that holds `flock(2)` on a file.

@@ -1,7 +1,7 @@
 //! Directories of one test's own on this machine, and `lfpd` with options that lead there.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::programs::program;
 use crate::until::{LIMIT, until};
@@ -10,12 +10,6 @@ use crate::until::{LIMIT, until};
 #[derive(Debug)]
 pub struct Ground {
     root: tempfile::TempDir,
-}
-
-impl Default for Ground {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Ground {
@@ -57,6 +51,15 @@ impl Ground {
         command.arg("--lock-dir").arg(self.path("lock"));
         command.arg("--search-dir").arg(self.path("other"));
         command.arg("--state-dir").arg(self.path("state"));
+        command
+    }
+
+    /// The same as a daemon on a Unix socket of this name, with nothing on descriptor 0.
+    #[must_use]
+    pub fn listening(&self, socket: &str) -> Command {
+        let mut command = self.command();
+        command.arg("--listen").arg(format!("unix:{}", self.path(socket).display()));
+        command.stdin(Stdio::null());
         command
     }
 }

@@ -52,7 +52,7 @@ pub use harness::run_tests;
 pub use lots::Lots;
 pub use network::{connect_in, connect_to, in_network, network};
 pub use package::Package;
-pub use peers::peer;
+pub use peers::{peer, shipped};
 pub use process::{Command, End, Process, User, steps};
 pub use programs::{example, library, program, script};
 pub use sandbox::{LFPD, Layout, Sandbox};

@@ -26,17 +26,11 @@ pub struct Scratch {
     directory: tempfile::TempDir,
 }
 
-impl Default for Scratch {
-    fn default() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
-    }
-}
-
 impl Scratch {
     /// An empty directory.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self { directory: tempfile::tempdir().unwrap() }
     }
 
     /// The directory.

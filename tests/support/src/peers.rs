@@ -7,6 +7,16 @@ pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
+/// The text of a file of the workspace.
+///
+/// # Panics
+/// There is none.
+#[must_use]
+pub fn shipped(file: &str) -> String {
+    std::fs::read_to_string(workspace().join(file))
+        .unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
 /// Where a file of an unpacked Debian package is, such as `peer("xinetd", "usr/sbin/xinetd")`.
 ///
 /// `LFPD_PEERS` names the directory if it is not `target/peers`.

@@ -401,11 +401,16 @@ impl Process<'_> {
     /// # Panics
     /// When it has not within [`LIMIT`], or ends without.
     pub fn expect(&mut self, text: &str) {
+        assert!(self.says(text), "{} did not say {text:?}:\n{}", self.name, self.output());
+    }
+
+    /// The same; false when it has not, or ends without.
+    pub fn says(&mut self, text: &str) -> bool {
         let found = until(LIMIT, || {
             let ended = self.ended().is_some();
             if self.output().contains(text) { Some(true) } else { ended.then_some(false) }
         });
-        assert_eq!(found, Some(true), "{} did not say {text:?}:\n{}", self.name, self.output());
+        found == Some(true)
     }
 
     /// Has a script of [`steps`] do the next one, and waits until it is done.

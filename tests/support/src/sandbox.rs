@@ -227,6 +227,14 @@ impl Sandbox {
         self.command("sh").args(["-c", line]).user(user).no_input().run()
     }
 
+    /// A line of shell that says `ready`, when it has said it.
+    #[must_use]
+    pub fn ready(&self, user: User, line: &str) -> Process<'_> {
+        let mut shell = self.command("sh").args(["-c", line]).user(user).spawn();
+        shell.expect("ready");
+        shell
+    }
+
     /// A process of a user's that lives until it is killed.
     #[must_use]
     pub fn sleeper(&self, user: User) -> Process<'_> {
