@@ -28,31 +28,20 @@ pub(crate) enum Route {
     Direct,
 }
 
-/// What is asked: a service, or the lock files.
+/// Asks a service, at the first of the route's addresses where there is one, or the lock files.
 #[derive(Debug)]
-pub(crate) enum Broker {
-    Service(Box<Service>),
-    Files(Box<Files>),
-}
-
-/// A service, at the first of the route's addresses where there is one.
-#[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct Broker {
+    /// [`Route::Direct`] also after a request for which there was no service.
     route: Route,
-    layout: Layout,
+    pub(crate) table: Table,
+    /// What was said about the last request to the lock files.
+    pub(crate) reasons: Vec<String>,
     pub(crate) client: Option<Client>,
-    /// Whether it has WAIT, as far as is known.
+    /// Whether a service is asked that has WAIT, as far as is known.
     pub(crate) has_queue: bool,
     patience: Duration,
-    /// Whether it may have taken a lock for the last request, without our having heard of it.
+    /// Whether the service may have taken a lock for the last request, without our having heard of it.
     pub(crate) may_have_taken: bool,
-}
-
-/// The lock files, with what was said about the last request.
-#[derive(Debug)]
-pub(crate) struct Files {
-    pub(crate) table: Table,
-    pub(crate) reasons: Vec<String>,
 }
 
 /// No answer: what went wrong at which address.
@@ -69,10 +58,10 @@ impl Trouble {
         Self { is_absence: *route == Route::Usual && is_absence, failures }
     }
 
-    /// A service is there that gives no reply in time.
+    /// Whether one of the failures is of this kind.
     #[cfg(feature = "cli")]
-    pub(crate) fn is_silence(&self) -> bool {
-        self.failures.iter().any(|(_, error)| matches!(error, Error::TimedOut))
+    pub(crate) fn has(&self, kind: impl Fn(&Error) -> bool) -> bool {
+        self.failures.iter().any(|(_, error)| kind(error))
     }
 
     /// The failure that advice is for: where a service is there and busy, it is not to be started.
@@ -88,17 +77,27 @@ impl Broker {
 
     /// One whose service may take so long for each answer.
     pub(crate) fn within(route: &Route, layout: Layout, patience: Duration) -> Self {
-        if *route == Route::Direct {
-            return Self::Files(Box::new(Files::new(layout)));
-        }
-        Self::Service(Box::new(Service {
+        Self {
             route: route.clone(),
-            layout,
+            table: Table::new(layout).keeping_unrecorded(),
+            reasons: Vec::new(),
             client: None,
-            has_queue: true,
+            has_queue: *route != Route::Direct,
             patience,
             may_have_taken: false,
-        }))
+        }
+    }
+
+    /// Whether the lock files are asked, and no service.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.route == Route::Direct
+    }
+
+    pub(crate) fn be_patient(&mut self, patience: Duration) {
+        self.patience = patience;
+        if let Some(client) = &mut self.client {
+            client.be_patient(patience);
+        }
     }
 
     /// Locks in turn within this time, of which a service counts whole seconds. The files are asked once, and so is a
@@ -108,81 +107,80 @@ impl Broker {
         request: &Request,
         time: Duration,
     ) -> Result<Outcome, Trouble> {
-        self.either(|service| service.lock_within(request, time), |files| files.lock(request))
+        let Request { device, pid } = request;
+        let whole = Duration::from_secs(time.as_secs());
+        let mut has_queue = self.has_queue;
+        let question = |client: &mut Client| {
+            if has_queue && !whole.is_zero() {
+                match client.wait(device, *pid, whole) {
+                    Err(Error::Unsupported) => has_queue = false,
+                    answer => return answer,
+                }
+            }
+            client.lock(device, *pid)
+        };
+        let answer = self.ask(question, |files| files.lock_files(request));
+        self.has_queue &= has_queue;
+        answer
     }
 
     pub(crate) fn unlock(&mut self, request: &Request) -> Result<Outcome, Trouble> {
         self.ask(
             |client| client.unlock(&request.device, request.pid),
-            |files| files.unlock(request),
+            |files| files.unlock_files(request),
         )
     }
 
+    /// The answer of the service, or what `deed` gives without one.
     pub(crate) fn ask(
         &mut self,
         question: impl FnOnce(&mut Client) -> Result<Outcome, Error>,
-        deed: impl FnOnce(&mut Files) -> Outcome,
+        deed: impl FnOnce(&mut Self) -> Outcome,
     ) -> Result<Outcome, Trouble> {
-        self.either(|service| service.ask(question), deed)
+        if !self.is_direct() {
+            match self.ask_service(question) {
+                Err(trouble) if self.leaves_lock_files(&trouble) => {
+                    self.route = Route::Direct;
+                    (self.has_queue, self.may_have_taken) = (false, false);
+                }
+                answer => return answer,
+            }
+        }
+        Ok(deed(self))
     }
 
-    /// The answer of the service, or what the files give without one.
-    fn either(
+    /// One question, on the connection there is or a new one.
+    pub(crate) fn ask_service<T>(
         &mut self,
-        question: impl FnOnce(&mut Service) -> Result<Outcome, Trouble>,
-        deed: impl FnOnce(&mut Files) -> Outcome,
-    ) -> Result<Outcome, Trouble> {
-        let layout = match self {
-            Self::Files(files) => return Ok(deed(files)),
-            Self::Service(service) => match question(service) {
-                Err(trouble) if service.leaves_lock_files(&trouble) => service.layout.clone(),
-                answer => return answer,
-            },
-        };
-        let mut files = Files::new(layout);
-        let outcome = deed(&mut files);
-        *self = Self::Files(Box::new(files));
-        Ok(outcome)
+        question: impl FnOnce(&mut Client) -> Result<T, Error>,
+    ) -> Result<T, Trouble> {
+        let answer = question(self.client()?);
+        self.may_have_taken = answer.as_ref().is_err_and(Error::leaves_in_doubt);
+        answer.map_err(|error| {
+            let address = self.client.take().map_or_else(Address::default, |it| it.address);
+            Trouble::at(&self.route, vec![(address, error)])
+        })
     }
 
     /// The holders of a device, as the service or the files show them, for complaints: a service that does not answer in
     /// a moment is not waited for.
     pub(crate) fn holders(&mut self, device: &DeviceName) -> Vec<Holder> {
-        let service = match self {
-            Self::Files(files) => {
-                return files.table.holders(Some(device), COMPLAINT_SEARCH).holders;
-            }
-            Self::Service(service) => service,
-        };
-        let patience = service.patience;
-        service.be_patient(patience.min(COMPLAINT_SEARCH));
-        let holders = service.ask(|client| client.status(Some(device))).unwrap_or_default();
-        service.be_patient(patience);
+        if self.is_direct() {
+            return self.table.holders(Some(device), COMPLAINT_SEARCH).holders;
+        }
+        let patience = self.patience;
+        self.be_patient(patience.min(COMPLAINT_SEARCH));
+        let holders = self.ask_service(|client| client.status(Some(device))).unwrap_or_default();
+        self.be_patient(patience);
         holders
     }
 
     /// Keeps no connection open for what takes long.
     pub(crate) fn hang_up(&mut self) {
-        if let Self::Service(service) = self {
-            service.client = None;
-        }
+        self.client = None;
     }
 
-    /// What was said about the last request. A service says nothing.
-    pub(crate) fn reasons(&self) -> Vec<String> {
-        match self {
-            Self::Service(_) => Vec::new(),
-            Self::Files(files) => files.reasons.clone(),
-        }
-    }
-}
-
-impl Files {
-    fn new(layout: Layout) -> Self {
-        Self { table: Table::new(layout).keeping_unrecorded(), reasons: Vec::new() }
-    }
-
-    fn lock(&mut self, request: &Request) -> Outcome {
+    fn lock_files(&mut self, request: &Request) -> Outcome {
         if let Some(reason) = wrong_device(&request.device) {
             self.reasons = vec![reason];
             return Outcome::Denied;
@@ -193,7 +191,7 @@ impl Files {
         self.outcome_of(answer)
     }
 
-    pub(crate) fn unlock(&mut self, request: &Request) -> Outcome {
+    pub(crate) fn unlock_files(&mut self, request: &Request) -> Outcome {
         let answer = self.table.unlock(request);
         self.outcome_of(answer)
     }
@@ -205,53 +203,6 @@ impl Files {
         let events = answer.events.into_iter().filter(is_weighty);
         self.reasons = events.map(|event| event.text).collect();
         outcome
-    }
-}
-
-impl Service {
-    fn lock_within(
-        &mut self,
-        Request { device, pid }: &Request,
-        time: Duration,
-    ) -> Result<Outcome, Trouble> {
-        let whole = Duration::from_secs(time.as_secs());
-        if self.has_queue && !whole.is_zero() {
-            let answer = self.ask(|client| match client.wait(device, *pid, whole) {
-                Err(Error::Unsupported) => Ok(None),
-                answer => answer.map(Some),
-            })?;
-            match answer {
-                Some(outcome) => return Ok(outcome),
-                None => self.has_queue = false,
-            }
-        }
-        self.ask(|client| client.lock(device, *pid))
-    }
-
-    /// One question, on the connection there is or a new one.
-    pub(crate) fn ask<T>(
-        &mut self,
-        question: impl FnOnce(&mut Client) -> Result<T, Error>,
-    ) -> Result<T, Trouble> {
-        self.client()?;
-        self.hear(question).map_err(|error| self.lost(error))
-    }
-
-    /// What the service says on the connection there is.
-    pub(crate) fn hear<T>(
-        &mut self,
-        question: impl FnOnce(&mut Client) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let answer = self.client.as_mut().map_or(Err(Error::Closed), question);
-        self.may_have_taken = answer.as_ref().is_err_and(Error::leaves_in_doubt);
-        answer
-    }
-
-    pub(crate) fn be_patient(&mut self, patience: Duration) {
-        self.patience = patience;
-        if let Some(client) = &mut self.client {
-            client.be_patient(patience);
-        }
     }
 
     pub(crate) fn client(&mut self) -> Result<&mut Client, Trouble> {
@@ -265,13 +216,12 @@ impl Service {
     /// The next address is tried only if nothing listens: any answer counts.
     fn connect(&self) -> Result<Client, Trouble> {
         let mut failures = Vec::new();
-        let connect = |address: &Address| Client::connect(address, self.patience);
         let (addresses, is_usual) = match &self.route {
             Route::Server(address) => (vec![address.clone()], false),
             Route::Usual | Route::Direct => (Address::usual().to_vec(), true),
         };
         for address in addresses {
-            let client = connect(&address);
+            let client = Client::connect(&address, self.patience);
             match if is_usual { client.and_then(Client::of_a_service) } else { client } {
                 Ok(client) => return Ok(client),
                 Err(error) => {
@@ -289,15 +239,9 @@ impl Service {
     /// Whether the lock files are used instead of the service: this user may write the lock directory, as all users may
     /// on Debian.
     pub(crate) fn leaves_lock_files(&self, trouble: &Trouble) -> bool {
-        let may_write =
-            || faccessat(AT_FDCWD, &self.layout.lock_dir, AccessFlags::W_OK, AtFlags::AT_EACCESS);
+        let directory = &self.table.layout().lock_dir;
+        let may_write = || faccessat(AT_FDCWD, directory, AccessFlags::W_OK, AtFlags::AT_EACCESS);
         trouble.is_absence && may_write().is_ok()
-    }
-
-    pub(crate) fn lost(&mut self, error: Error) -> Trouble {
-        let client = self.client.take();
-        let address = client.map_or_else(Address::default, |client| client.address);
-        Trouble::at(&self.route, vec![(address, error)])
     }
 }
 
@@ -416,11 +360,10 @@ mod tests {
             (&Route::Usual, &elsewhere, false),
             (&named, &here, false),
         ] {
-            let mut broker = Broker::within(route, layout.clone(), PATIENCE);
             let failures = vec![(Address::default(), Error::Unreachable(why.into()))];
-            let outcome = broker.either(|_| Err(Trouble::at(route, failures)), |_| Outcome::Done);
-            assert_eq!(matches!(broker, Broker::Files(_)), is_taken, "{outcome:?}");
-            let Err(trouble) = outcome else { continue };
+            let trouble = Trouble::at(route, failures);
+            let broker = Broker::within(route, layout.clone(), PATIENCE);
+            assert_eq!(broker.leaves_lock_files(&trouble), is_taken, "{trouble:?}");
             let error = LockError::of(&device, trouble).to_string();
             assert!(
                 error.starts_with("/dev/ttyW0: /run/lfpd/lfpd.sock: the lock file "),

@@ -178,7 +178,7 @@ fn take_by(mut broker: Broker, request: Request, timeout: Duration) -> Result<Po
             broker.hang_up();
             Ok(PortLock { request, broker: Some(broker) })
         }
-        Ok(Outcome::Denied) => Err(LockError::Denied { device, reasons: broker.reasons() }),
+        Ok(Outcome::Denied) => Err(LockError::Denied { device, reasons: broker.reasons }),
         Ok(Outcome::Busy) => {
             let holders = broker.holders(&device);
             Err(LockError::Busy { device, holders })

@@ -14,7 +14,7 @@ use super::outcome::Failure;
 use super::output::Output;
 use super::report::{in_the_way, living, openers};
 use super::row::Row;
-use super::waiting::{self, News, Waited};
+use super::waiting::{self, Waited};
 use crate::client::broker::{Broker, Route, Trouble};
 use ttylock::{Outcome, Pass, Request, Scheme, follow};
 
@@ -54,15 +54,13 @@ pub(super) fn wait(asked: &AskedInTime, route: &Route, output: &Output) -> Resul
     let (mut broker, request) = (Broker::new(route), request(&asked.asked)?);
     let deadline = asked.timeout.and_then(|time| Instant::now().checked_add(time));
     broker.be_patient(waiting::patience(deadline));
-    let rows = in_the_way(&request.device);
-    if rows.iter().any(|row| row.is_lock_of(request.pid)) {
+    if in_the_way(&request.device).iter().any(|row| row.is_lock_of(request.pid)) {
         // It would be waited for without end: nobody else can release it meanwhile.
         return Err(busy(&mut broker, &request, Failure::busy));
     }
     // In a container, only the service may see the lock files.
     let is_new = broker.knows_no_holder(&request.device);
-    let mut news = News::begin(&request, || rows, output);
-    let waited = waiting::wait(&mut broker, &request, deadline, None, &mut news);
+    let waited = waiting::wait(&mut broker, &request, deadline, None, Some(output));
     if is_new {
         broker.give_back_unanswered(&request);
     }

@@ -14,27 +14,17 @@ use ttylock::{DeviceName, Outcome, Pass, Request};
 const GIVE_BACK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Broker {
-    /// From now on the service may take so long for each answer.
-    pub(super) fn be_patient(&mut self, patience: Duration) {
-        if let Self::Service(service) = self {
-            service.be_patient(patience);
-        }
-    }
-
     /// Whether the service says that no process has a lock of the device. Its numbers of processes may be those of another
     /// container.
     pub(super) fn knows_no_holder(&mut self, device: &DeviceName) -> bool {
-        if !matches!(self, Self::Service(_)) {
-            return false;
-        }
-        let has_none = living(self.holders(device)).iter().all(|row| row.living_holder().is_none());
-        has_none && matches!(self, Self::Service(service) if service.client.is_some())
+        let has_none = |holders| living(holders).iter().all(|row| row.living_holder().is_none());
+        !self.is_direct() && has_none(self.holders(device)) && self.client.is_some()
     }
 
     /// Releases what the service may have taken for a request that it has not answered. Only for a process that surely
     /// did not have the device before, and not after a refusal: the process may have got the lock by another request.
     pub(super) fn give_back_unanswered(&mut self, request: &Request) {
-        if matches!(self, Self::Service(service) if service.may_have_taken) {
+        if self.may_have_taken {
             self.hang_up();
             self.be_patient(GIVE_BACK_PATIENCE);
             let _ = self.unlock(request);
@@ -48,7 +38,10 @@ impl Broker {
 
     /// Releases the lock of another user's process, for users that may do so.
     pub(super) fn force(&mut self, request: &Request) -> Result<Outcome, Trouble> {
-        self.ask(|client| client.force(&request.device, request.pid), |files| files.unlock(request))
+        self.ask(
+            |client| client.force(&request.device, request.pid),
+            |files| files.unlock_files(request),
+        )
     }
 
     /// Hands a lock over. Why it was not permitted is told for the receiver.
@@ -62,34 +55,28 @@ impl Broker {
         )
     }
 
-    /// Whether waiting processes can be seen: only a service has a queue. Known after the first request.
-    pub(super) fn has_line(&self) -> bool {
-        matches!(self, Self::Service(service) if service.has_queue)
-    }
-
     /// Whether surely no service is there, which alone has a queue. Waits for it as long as for an answer.
     pub(super) fn lacks_service(&mut self) -> bool {
-        match self {
-            Self::Files(_) => true,
-            Self::Service(service) => service.client().is_err_and(|trouble| trouble.is_absence),
-        }
+        self.is_direct() || self.client().is_err_and(|trouble| trouble.is_absence)
     }
 
     /// Whether somebody stands in the service's line for a device.
     pub(super) fn is_waited_for(&mut self, device: &DeviceName) -> bool {
-        let Self::Service(service) = self else { return false };
-        let waiters = service.ask(|client| client.waiters(Some(device)));
+        if self.is_direct() {
+            return false;
+        }
+        let waiters = self.ask_service(|client| client.waiters(Some(device)));
         waiters.is_ok_and(|waiters| !waiters.is_empty())
     }
 
     /// Why a request was denied, as far as can be told from here.
     pub(super) fn why_denied(&self, request: &Request) -> Vec<Reason> {
-        match self {
-            Self::Files(_) if self.reasons().is_empty() => {
-                nobodys(request.pid).into_iter().collect()
-            }
-            Self::Files(_) => self.reasons(),
-            Self::Service(_) => vec![supposed_reason(request)],
+        if !self.is_direct() {
+            vec![supposed_reason(request)]
+        } else if self.reasons.is_empty() {
+            nobodys(request.pid).into_iter().collect()
+        } else {
+            self.reasons.clone()
         }
     }
 }

@@ -100,7 +100,7 @@ fn stale() -> (Vec<Holder>, bool) {
 /// name ourselves as the process makes sure that it releases no other process's lock.
 fn ask_service(refused: &[(Holder, String)], route: &Route) {
     let mut broker = Broker::new(route);
-    if matches!(broker, Broker::Files(_)) {
+    if broker.is_direct() {
         return;
     }
     for (holder, _) in refused {

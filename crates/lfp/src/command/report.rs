@@ -116,19 +116,21 @@ fn ask_service(
     route: &Route,
 ) -> Result<(Service, Vec<Holder>, Vec<Waiter>), Failure> {
     let nothing = |service| Ok((service, Vec::new(), Vec::new()));
-    let Broker::Service(mut service) = Broker::within(route, Layout::native(), COMMAND_SEARCH)
-    else {
+    let mut broker = Broker::within(route, Layout::native(), COMMAND_SEARCH);
+    if broker.is_direct() {
         return nothing(Service::NotThere);
-    };
+    }
     let question = |client: &mut Client| match client.holders_and_waiters(device) {
         Err(Error::Unsupported | Error::Refused) => Ok(None),
         answer => answer.map(Some),
     };
-    match service.ask(question) {
+    match broker.ask_service(question) {
         Ok(Some((holders, waiters))) => Ok((Service::Asked, holders, waiters)),
         Ok(None) => nothing(Service::NotThere),
         Err(trouble) if *route != Route::Usual => Err(trouble.failure()),
-        Err(trouble) if trouble.is_silence() => nothing(Service::Silent),
+        Err(trouble) if trouble.has(|error| matches!(error, Error::TimedOut)) => {
+            nothing(Service::Silent)
+        }
         Err(_) => nothing(Service::NotThere),
     }
 }

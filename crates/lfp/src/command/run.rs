@@ -18,10 +18,9 @@ use super::exclusive::Exclusion;
 use super::outcome::Failure;
 use super::output::{Output, warn};
 use super::printable::printable;
-use super::report::in_the_way;
 use super::shim;
 use super::taking::Yielding;
-use super::waiting::{self, News};
+use super::waiting;
 use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
 use crate::limits::COMMAND_SEARCH;
@@ -152,8 +151,7 @@ fn take_all(
         }
         let outcome = match asked.timeout {
             Some(_) if !is_taken => {
-                let mut news = News::begin(&request, || in_the_way(&request.device), output);
-                let waited = waiting::wait(broker, &request, deadline, signals, &mut news);
+                let waited = waiting::wait(broker, &request, deadline, signals, Some(output));
                 broker.give_back_unanswered(&request);
                 came_of(waited, broker, &request)
             }
@@ -168,7 +166,7 @@ fn take_all(
     for remark in taken.iter().flat_map(surprises) {
         output.remark(&remark);
     }
-    if asked.yield_on.is_some() && !broker.has_line() {
+    if asked.yield_on.is_some() && !broker.has_queue {
         output.remark(&format!(
             "--yield-on has no effect: only the service knows which processes wait\n  {}",
             how_to_start(&Address::default())

@@ -15,7 +15,7 @@ use super::outcome::Failure;
 use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
-use super::waiting::{News, Waited, wait};
+use super::waiting::{Waited, wait};
 use crate::client::broker::{Broker, Route, Trouble, how_to_start};
 use crate::client::{Address, PATIENCE};
 use ttylock::{DeviceName, Layout, Outcome, Request, Table};
@@ -71,7 +71,7 @@ fn forced_or_why(
     request: &Request,
     failure: impl FnOnce(Vec<Row>) -> Failure,
 ) -> Result<(), Failure> {
-    let is_denied = matches!(outcome, Ok(Outcome::Denied)) && matches!(broker, Broker::Service(_));
+    let is_denied = matches!(outcome, Ok(Outcome::Denied)) && !broker.is_direct();
     if is_denied && !geteuid().is_root() {
         let failure = Failure::not_permitted(vec![NO_FORCE.to_owned()]);
         return Err(failure.about(request.device.as_str()));
@@ -122,8 +122,7 @@ pub(super) fn ask(asked: &AskedFor, route: &Route, output: &Output) -> Result<u8
     if let Some(remark) = why_nobody_yields(&mut broker, &request.device) {
         output.remark(&remark);
     }
-    let mut news = News::none(&request, output);
-    let waited = wait(&mut broker, &request, deadline, None, &mut news);
+    let waited = wait(&mut broker, &request, deadline, None, None);
     broker.give_back_unanswered(&request);
     match waited {
         Waited::TimedOut(_) => Err(busy(&mut broker, &request, Failure::busy)),

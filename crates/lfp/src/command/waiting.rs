@@ -11,7 +11,7 @@ use super::denial::Reason;
 use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
-use crate::client::broker::{Broker, Service, Trouble};
+use crate::client::broker::{Broker, Trouble};
 use crate::client::{Client, Error, PATIENCE, whole_seconds};
 use ttylock::{Outcome, Request};
 
@@ -38,26 +38,26 @@ pub(super) enum Waited {
     Interrupted(Signal),
 }
 
-/// LOCK, in turn, until the deadline; without one, for as long as it takes.
+/// LOCK, in turn, until the deadline; without one, for as long as it takes. `output` is for messages meanwhile.
 pub(super) fn wait(
     broker: &mut Broker,
     request: &Request,
     deadline: Option<Instant>,
     signals: Option<&Signals>,
-    news: &mut News<'_>,
+    output: Option<&Output>,
 ) -> Waited {
-    let mut wait =
-        Wait { request, deadline, signals, news, reached: false, absences: 0, pause: FIRST_PAUSE };
+    let news = output.filter(|it| it.has_people()).map(|it| (Instant::now(), it));
+    let (reached, absences, pause) = (false, 0, FIRST_PAUSE);
+    let mut wait = Wait { request, deadline, signals, news, reached, absences, pause };
+    wait.tell_if_due();
     let patient = !wait.is_over();
     loop {
         if let Some(signal) = signals.and_then(Signals::ending) {
             return Waited::Interrupted(signal);
         }
         broker.be_patient(patience(wait.deadline));
-        let step = match broker {
-            Broker::Service(service) if patient && service.has_queue => wait.queue(service),
-            Broker::Service(_) | Broker::Files(_) => wait.try_again(broker),
-        };
+        let in_line = patient && broker.has_queue;
+        let step = if in_line { wait.queue(broker) } else { wait.try_again(broker) };
         if let Some(waited) = step {
             return waited;
         }
@@ -76,74 +76,21 @@ fn left(deadline: Option<Instant>) -> Option<Duration> {
 }
 
 /// Leaves the line. The answer may have been on its way.
-fn give_up(service: &mut Service) -> Result<Outcome, Error> {
-    service.be_patient(GRACE);
-    let outcome = service.hear(Client::give_up_wait);
-    service.client = None;
-    outcome
+fn give_up(client: &mut Client) -> Result<Outcome, Error> {
+    client.be_patient(GRACE);
+    client.give_up_wait()
 }
 
 /// The time between two messages about a wait.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Messages to a user at a terminal while `lfp` waits: which holder is in the way, at once and again every minute.
-#[derive(Debug)]
-pub(super) struct News<'a> {
-    request: &'a Request,
-    output: &'a Output,
-    /// When the next message is due; `None` if nobody reads it.
-    due: Option<Instant>,
-}
-
-impl<'a> News<'a> {
-    /// Names the holder in the way. Calls `rows` only if somebody reads the message.
-    pub(super) fn begin(
-        request: &'a Request,
-        rows: impl FnOnce() -> Vec<Row>,
-        output: &'a Output,
-    ) -> Self {
-        let mut news = Self::none(request, output);
-        if output.has_people() {
-            news.tell(&rows());
-        }
-        news
-    }
-
-    /// Without messages.
-    pub(super) fn none(request: &'a Request, output: &'a Output) -> Self {
-        Self { request, output, due: None }
-    }
-
-    /// The time until the next message; `None` if there will be none.
-    pub(super) fn left(&self) -> Option<Duration> {
-        self.due.map(|due| due.saturating_duration_since(Instant::now()))
-    }
-
-    /// Names the present holder if a message is due.
-    pub(super) fn tell_if_due(&mut self) {
-        if self.due.is_some_and(|due| due <= Instant::now()) {
-            self.tell(&in_the_way(&self.request.device));
-        }
-    }
-
-    fn tell(&mut self, rows: &[Row]) {
-        self.due = Instant::now().checked_add(PERIOD);
-        let holders: Vec<String> =
-            rows.iter().filter(|row| row.holder.scheme.is_lock()).map(Row::sentence).collect();
-        if !holders.is_empty() {
-            let device = self.request.device.as_str();
-            let text = format!("/dev/{device}: waiting\n  {}", holders.join("\n  "));
-            self.output.remark(&text);
-        }
-    }
-}
-
 /// One wait for one lock.
-struct Wait<'a, 'news> {
+struct Wait<'a> {
     request: &'a Request,
     deadline: Option<Instant>,
     signals: Option<&'a Signals>,
-    news: &'a mut News<'news>,
+    /// When a user at a terminal is told next which holder is in the way: at once and again every minute.
+    news: Option<(Instant, &'a Output)>,
     /// Whether the service was there at all.
     reached: bool,
     /// How often in a row it was not there any more.
@@ -151,80 +98,100 @@ struct Wait<'a, 'news> {
     pause: Duration,
 }
 
-impl Wait<'_, '_> {
+impl Wait<'_> {
     fn is_over(&self) -> bool {
         left(self.deadline).is_some_and(|left| left.is_zero())
     }
 
+    /// Names the present holder if a message is due.
+    fn tell_if_due(&mut self) {
+        let Some((due, output)) = self.news.filter(|(due, _)| *due <= Instant::now()) else {
+            return;
+        };
+        self.news = due.checked_add(PERIOD).map(|due| (due, output));
+        let rows = in_the_way(&self.request.device);
+        let locks = rows.iter().filter(|row| row.holder.scheme.is_lock());
+        let holders: Vec<String> = locks.map(Row::sentence).collect();
+        if !holders.is_empty() {
+            let device = self.request.device.as_str();
+            output.remark(&format!("/dev/{device}: waiting\n  {}", holders.join("\n  ")));
+        }
+    }
+
     /// Waits in the service's queue. `None`: not decided yet.
-    fn queue(&mut self, service: &mut Service) -> Option<Waited> {
+    fn queue(&mut self, broker: &mut Broker) -> Option<Waited> {
         let time = left(self.deadline).unwrap_or(Duration::MAX);
         let Request { device, pid } = self.request;
-        if let Err(trouble) = service.ask(|client| client.begin_wait(device, *pid, time)) {
-            if service.leaves_lock_files(&trouble) {
-                service.has_queue = false;
+        if let Err(trouble) = broker.ask_service(|client| client.begin_wait(device, *pid, time)) {
+            if broker.leaves_lock_files(&trouble) {
+                broker.has_queue = false;
                 return None;
             }
             return self.absent(trouble);
         }
-        service.may_have_taken = true;
         self.reached = true;
-        match self.listen(service, whole_seconds(time)) {
-            Ok(Ok(Outcome::Busy)) => {
+        let mut signal = None;
+        let listen = |client: &mut Client| match self.listen(client, time, &mut signal) {
+            Err(Error::Unsupported) => Ok(None),
+            answer => answer.map(Some),
+        };
+        let answer = broker.ask_service(listen);
+        if !matches!(answer, Ok(None)) {
+            // After giving up, nothing can be asked on this connection.
+            broker.hang_up();
+        }
+        if let Some(signal) = signal {
+            broker.may_have_taken |= matches!(answer, Ok(Some(Outcome::Done)));
+            return Some(Waited::Interrupted(signal));
+        }
+        match answer {
+            Ok(Some(Outcome::Busy)) => {
                 self.absences = 0;
                 self.is_over().then(|| Waited::TimedOut(Vec::new()))
             }
-            Ok(Ok(outcome)) => Some(Waited::Answered(Ok(outcome))),
-            Ok(Err(Error::Unsupported)) => {
-                service.has_queue = false;
+            Ok(Some(outcome)) => Some(Waited::Answered(Ok(outcome))),
+            Ok(None) => {
+                broker.has_queue = false;
                 None
             }
-            Ok(Err(error)) => {
-                let passing = error.is_passing();
-                let trouble = service.lost(error);
-                if passing { self.absent(trouble) } else { Some(self.out_of_time(trouble)) }
-            }
-            Err(signal) => Some(Waited::Interrupted(signal)),
+            Err(trouble) if trouble.has(Error::is_passing) => self.absent(trouble),
+            Err(trouble) => Some(self.out_of_time(trouble)),
         }
     }
 
     /// The service's answer, unless a signal comes first or the time is up.
     fn listen(
         &mut self,
-        service: &mut Service,
-        seconds: u32,
-    ) -> Result<Result<Outcome, Error>, Signal> {
-        let due = Instant::now().checked_add(Duration::from_secs(seconds.into()));
-        let last = due.and_then(|due| due.checked_add(PATIENCE));
+        client: &mut Client,
+        time: Duration,
+        signal: &mut Option<Signal>,
+    ) -> Result<Outcome, Error> {
+        let whole = Duration::from_secs(whole_seconds(time).into());
+        let last = Instant::now().checked_add(whole.saturating_add(PATIENCE));
+        // The user's time may be up before the service's, which has no fractions.
         let limit = self.deadline.and_then(|deadline| deadline.checked_add(GRACE));
         let until = last.into_iter().chain(limit).min();
         loop {
-            let Some(client) = &service.client else { return Ok(Err(Error::Closed)) };
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let left = left.into_iter().chain(self.news.left()).min();
-            match wrapcmd::pause(self.signals, Some(client.as_fd()), left) {
-                Woken::Ready => return Ok(service.hear(Client::finish_wait)),
-                Woken::Time if until.is_none_or(|until| Instant::now() < until) => {
-                    self.news.tell_if_due();
+            let news = self.news.map(|(due, _)| due);
+            let time = left(until).into_iter().chain(left(news)).min();
+            match wrapcmd::pause(self.signals, Some(client.as_fd()), time) {
+                Woken::Ready => return client.finish_wait(),
+                Woken::Time if left(until).is_none_or(|left| !left.is_zero()) => {
+                    self.tell_if_due();
                 }
-                // The user's time is up before the service's, which has no fractions.
-                Woken::Time if due.is_some_and(|due| Instant::now() < due) => {
-                    return Ok(Ok(give_up(service).unwrap_or(Outcome::Busy)));
-                }
-                Woken::Time => return Ok(give_up(service)),
+                Woken::Time => return give_up(client),
                 Woken::Signal => {}
             }
-            if let Some(signal) = self.signals.and_then(Signals::ending) {
-                let outcome = give_up(service);
-                service.may_have_taken |= matches!(outcome, Ok(Outcome::Done));
-                return Err(signal);
+            *signal = self.signals.and_then(Signals::ending);
+            if signal.is_some() {
+                return give_up(client);
             }
         }
     }
 
     /// At the end of the user's time whatever else went wrong is only the reason.
     fn out_of_time(&self, trouble: Trouble) -> Waited {
-        if trouble.is_silence() && self.is_over() {
+        if trouble.has(|error| matches!(error, Error::TimedOut)) && self.is_over() {
             Waited::TimedOut(trouble.reasons())
         } else {
             Waited::Answered(Err(trouble))
@@ -268,7 +235,7 @@ impl Wait<'_, '_> {
 
     /// A pause that a signal ends.
     fn rest(&mut self, pause: Duration) {
-        self.news.tell_if_due();
+        self.tell_if_due();
         let pause = left(self.deadline).map_or(pause, |left| left.min(pause));
         wrapcmd::pause(self.signals, None, Some(pause));
     }
