@@ -129,7 +129,7 @@ fn swallow(flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 /// link(2) or rename(2) has failed.
-pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> Instead<()> {
+pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> Instead<i32> {
     let (old, new) = (absolute(old)?, absolute(new)?);
     let (Place::Lock(lock), Place::Temporary(file)) = (place(&new), place(&old)) else {
         return None;
@@ -138,7 +138,7 @@ pub(crate) fn name(old: Name<'_>, new: Name<'_>, verb: Verb, errno: Errno) -> In
     let opened = opened.or_else(|| private::open(file, READ, Mode::empty())?.ok())?;
     let Some(pid) = pid_in(&opened) else { return Some(Err(Errno::INVAL)) };
     let taken = match take(&new, &lock, pid, errno)? {
-        Outcome::Done => Ok(()),
+        Outcome::Done => Ok(0),
         Outcome::Busy => Err(Errno::EXIST),
         Outcome::Denied => Err(Errno::ACCESS),
     };
@@ -202,18 +202,18 @@ fn is_cleared(number: u64) -> bool {
 }
 
 /// unlink(2) has failed.
-pub(crate) fn remove(name: Name<'_>, errno: Errno) -> Instead<()> {
+pub(crate) fn remove(name: Name<'_>, errno: Errno) -> Instead<i32> {
     let path = absolute(name)?;
     match place(&path) {
         Place::Lock(lock) if is_denied(errno) => release(&path, &lock),
         Place::Temporary(file) if is_denied(errno) || errno == Errno::NOENT => {
-            private::remove(file).then_some(Ok(()))
+            private::remove(file).then_some(Ok(0))
         }
         Place::Lock(_) | Place::Temporary(_) | Place::Directory | Place::Elsewhere => None,
     }
 }
 
-fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
+fn release(path: &[u8], lock: &Lock<'_>) -> Instead<i32> {
     let holder = holder(path)?;
     let own = Pid::this();
     let device = device(lock);
@@ -225,7 +225,7 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
         }
         // `lfp run` keeps it until the command has ended.
         forget(State::Adopted);
-        return Some(Ok(()));
+        return Some(Ok(0));
     }
     let holder = if forget(State::File) { own } else { holder };
     let was_passed = forget(State::Passed);
@@ -239,17 +239,17 @@ fn release(path: &[u8], lock: &Lock<'_>) -> Instead<()> {
     let back = settings().run.filter(|run| was_passed && is_run(*run));
     if let Some((run, service)) = back.zip(service.as_mut()) {
         if service.pass(&named, holder, run) == Some(Outcome::Done) {
-            return Some(Ok(()));
+            return Some(Ok(0));
         }
     }
     match service.and_then(|mut service| service.unlock(&named, holder)) {
-        Some(Outcome::Done) => Some(Ok(())),
+        Some(Outcome::Done) => Some(Ok(0)),
         Some(Outcome::Busy | Outcome::Denied) => Some(Err(Errno::ACCESS)),
         // It is released later: the program will not ask again.
         None => {
             let device = device.filter(|_| holder == own)?;
             locks::set_to_be_released(device.number, &device.name, unanswered);
-            Some(Ok(()))
+            Some(Ok(0))
         }
     }
 }
@@ -285,14 +285,11 @@ fn is_hidden(holder: Pid, device: Option<&Device>) -> bool {
 
 /// access(2) has failed, for writing. Behind a busy service the directory counts as writable, too: QtSerialPort would put its lock
 /// into another directory, and open the port beside its holder.
-pub(crate) fn access_to_write(name: Name<'_>, errno: Errno) -> Instead<()> {
-    match place(&absolute(name)?) {
-        Place::Directory if is_denied(errno) => match Service::reach().map(drop) {
-            Ok(()) | Err(NoAnswer::Busy) => Some(Ok(())),
-            Err(NoAnswer::Absent | NoAnswer::Unable(_)) => None,
-        },
-        Place::Directory | Place::Lock(_) | Place::Temporary(_) | Place::Elsewhere => None,
+pub(crate) fn access_to_write(name: Name<'_>, errno: Errno) -> Instead<i32> {
+    if !is_denied(errno) || place(&absolute(name)?) != Place::Directory {
+        return None;
     }
+    matches!(Service::reach().map(drop), Ok(()) | Err(NoAnswer::Busy)).then_some(Ok(0))
 }
 
 /// The directory in which a temporary is that was not found where the program named it, with its
@@ -310,23 +307,22 @@ pub(crate) fn elsewhere(name: Name<'_>, errno: Errno) -> Option<(OwnedFd, Vec<u8
 }
 
 /// chmod(2), chown(2) or utime(2) has failed: on its own lock a program is told that it worked.
-pub(crate) fn change(name: Name<'_>, errno: Errno) -> Instead<()> {
+pub(crate) fn change(name: Name<'_>, errno: Errno) -> Instead<i32> {
     let path = absolute(name)?;
     let Place::Lock(lock) = place(&path) else { return None };
     let is_own = is_denied(errno) && device(&lock).is_some() && holder(&path) == Some(Pid::this());
-    is_own.then_some(Ok(()))
+    is_own.then_some(Ok(0))
 }
 
 /// What a file is.
 fn place(path: &[u8]) -> Place<'_> {
-    match path::classify(path) {
-        Place::Lock(lock) if path::may_be_temporary(lock.device) && device(&lock).is_none() => {
-            Place::Temporary(lock.file)
-        }
-        place @ (Place::Elsewhere | Place::Directory | Place::Lock(_) | Place::Temporary(_)) => {
-            place
+    let place = path::classify(path);
+    if let Place::Lock(lock) = place {
+        if path::may_be_temporary(lock.device) && device(&lock).is_none() {
+            return Place::Temporary(lock.file);
         }
     }
+    place
 }
 
 /// The path from the root. A relative one has one only where it has no directory, in a lock

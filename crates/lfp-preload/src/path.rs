@@ -118,23 +118,14 @@ pub fn may_be_temporary(device: &[u8]) -> bool {
 /// same with `:` (liblockdev). The caller takes the first that is a device.
 pub fn devices(name: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let nested = move |mark: char| {
-        let marks = name.iter().filter(|byte| char::from(**byte) == mark).count().min(DEPTH);
-        (1..=marks).map(move |first| slashed(name, mark, first))
+        let is_mark = move |byte: &u8| char::from(*byte) == mark;
+        let marks = name.iter().filter(|byte| is_mark(byte)).count().min(DEPTH);
+        (1..=marks).map(move |first| {
+            let parts = name.splitn(first.saturating_add(1), is_mark);
+            parts.collect::<Vec<_>>().join(&b'/')
+        })
     };
     std::iter::once(name.to_vec()).chain(SLASH_SIGNS.into_iter().flat_map(nested))
-}
-
-/// The name with the first so many marks as slashes.
-fn slashed(name: &[u8], mark: char, mut first: usize) -> Vec<u8> {
-    let replaced = name.iter().map(|byte| {
-        if char::from(*byte) == mark && first > 0 {
-            first = first.saturating_sub(1);
-            b'/'
-        } else {
-            *byte
-        }
-    });
-    replaced.collect()
 }
 
 /// What must hold for any bytes at all: for the fuzz target, and for the test that replays its

@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{AT_FDCWD, ENOSYS, FILE, gid_t, mode_t, timespec, timeval, uid_t, utimbuf};
 use rustix::fs::{FileType, fstat};
 
-/// The next definition of a symbol after ours. Looking it up twice does no harm.
-fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+/// The next definition of a symbol after ours; its name ends with NUL. Looking it up twice does no harm.
+fn next(slot: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
     }
     let before = errno();
-    // SAFETY: the name is a C string; dlsym(3) may be called at any time.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    // SAFETY: the name ends with NUL; dlsym(3) may be called at any time.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
     set_errno(before);
     slot.store(found, Ordering::Relaxed);
     found
@@ -44,11 +44,7 @@ macro_rules! real {
         /// be made by a signal handler, which has no business with dlsym(3) and may have a small
         /// stack.
         pub(crate) fn look_up() {
-            $(
-                if let Ok(name) = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    next(&slots::$name, name);
-                }
-            )*
+            $(next(&slots::$name, concat!(stringify!($name), "\0"));)*
         }
 
         $(
@@ -57,9 +53,7 @@ macro_rules! real {
         /// # Safety
         /// As the C library's.
         pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
-            const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
-            let Ok(name) = CStr::from_bytes_with_nul(NAME) else { return $failed };
-            let found = next(&slots::$name, name);
+            let found = next(&slots::$name, concat!(stringify!($name), "\0"));
             if found.is_null() {
                 set_errno(ENOSYS);
                 return $failed;

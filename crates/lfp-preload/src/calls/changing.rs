@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use libc::{AT_SYMLINK_NOFOLLOW, gid_t, mode_t, timespec, timeval, uid_t, utimbuf};
 
-use super::{calls, failed, failure, settle};
+use super::{calls, settled};
 use crate::files;
 use crate::real::{self, HERE};
 
@@ -61,13 +61,13 @@ unsafe fn changed(
     if result == 0 {
         return result;
     }
-    let errno = failure();
-    // SAFETY: the caller's promise.
-    let Some(name) = (unsafe { failed(dir, path, errno) }) else { return settle(None, errno) };
-    let temporary = || {
-        let (directory, file) = files::elsewhere(name, errno)?;
-        (call(directory.as_raw_fd(), file.as_ptr().cast()) == 0).then_some(Ok(()))
+    let instead = |name, errno| {
+        let temporary = || {
+            let (directory, file) = files::elsewhere(name, errno)?;
+            (call(directory.as_raw_fd(), file.as_ptr().cast()) == 0).then_some(Ok(0))
+        };
+        files::change(name, errno).or_else(temporary)
     };
-    let instead = files::change(name, errno).or_else(temporary);
-    settle(instead.map(|it| it.map(|()| 0)), errno)
+    // SAFETY: the caller's promise.
+    unsafe { settled(dir, path, instead) }
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use libc::{AT_EACCESS, AT_SYMLINK_NOFOLLOW, W_OK};
 
-use super::{calls, failed, failure, looked, settle};
+use super::{calls, failure, looked, settled};
 use crate::files;
 use crate::real::{self, HERE};
 
@@ -69,16 +69,15 @@ unsafe fn answered(
     let result = call(dir, path);
     if result == 0 {
         // SAFETY: the caller's promise.
-        return unsafe { looked(dir, path, result, || (), || call(dir, path)) };
+        return unsafe { looked(dir, path, result, |_| (), || call(dir, path), -1) };
     }
-    let errno = failure();
+    let instead = |name, errno| {
+        let (directory, file) = files::elsewhere(name, errno)?;
+        let result = call(directory.as_raw_fd(), file.as_ptr().cast());
+        Some(if result == 0 { Ok(0) } else { Err(failure()) })
+    };
     // SAFETY: the caller's promise.
-    let found = unsafe { failed(dir, path, errno) }.and_then(|name| files::elsewhere(name, errno));
-    let Some((directory, file)) = found else { return settle(None, errno) };
-    let result = call(directory.as_raw_fd(), file.as_ptr().cast());
-    let errno = if result == 0 { errno } else { failure() };
-    drop(directory);
-    settle((result == 0).then_some(Ok(0)), errno)
+    unsafe { settled(dir, path, instead) }
 }
 
 /// # Safety
@@ -89,13 +88,12 @@ unsafe fn allowed(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) ->
     let result = call();
     if result == 0 {
         // SAFETY: the caller's promise.
-        return unsafe { looked(dir, path, result, || (), call) };
+        return unsafe { looked(dir, path, result, |_| (), call, -1) };
     }
-    let errno = failure();
-    // SAFETY: the caller's promise.
-    let instead = unsafe { failed(dir, path, errno) }.and_then(|name| {
+    let instead = |name, errno| {
         let to_write = if mode & W_OK != 0 { files::access_to_write(name, errno) } else { None };
-        to_write.or_else(|| files::elsewhere(name, errno).map(|_| Ok(())))
-    });
-    settle(instead.map(|it| it.map(|()| 0)), errno)
+        to_write.or_else(|| files::elsewhere(name, errno).map(|_| Ok(0)))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { settled(dir, path, instead) }
 }

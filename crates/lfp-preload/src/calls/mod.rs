@@ -73,6 +73,21 @@ unsafe fn failed<'a>(dir: c_int, path: *const c_char, errno: Errno) -> Option<Na
     unsafe { name(dir, path) }
 }
 
+/// Ends a call that has failed: with what `instead` gives for its path, if the error is one that may be ours to change.
+///
+/// # Safety
+/// As [`name`].
+unsafe fn settled<'a>(
+    dir: c_int,
+    path: *const c_char,
+    instead: impl FnOnce(Name<'a>, Errno) -> Instead<c_int>,
+) -> c_int {
+    let errno = failure();
+    // SAFETY: the caller's promise.
+    let name = unsafe { failed(dir, path, errno) };
+    settle(name.and_then(|name| instead(name, errno)), errno)
+}
+
 /// The errno that the real call has left.
 fn failure() -> Errno {
     Errno::from_raw_os_error(real::errno())
@@ -90,17 +105,18 @@ fn settle(instead: Instead<c_int>, errno: Errno) -> c_int {
 }
 
 /// Ends a call that has looked at a file and found it: `again` is the same call once more, `forget`
-/// what is to be done with what was found if it shall not be seen.
+/// what is to be done with what was found if it shall not be seen, and `none` the result then.
 ///
 /// # Safety
 /// As [`name`].
-unsafe fn looked(
+unsafe fn looked<R: Copy>(
     dir: c_int,
     path: *const c_char,
-    result: c_int,
-    forget: impl FnOnce(),
-    again: impl FnOnce() -> c_int,
-) -> c_int {
+    result: R,
+    forget: impl FnOnce(R),
+    again: impl FnOnce() -> R,
+    none: R,
+) -> R {
     // SAFETY: the caller's promise.
     let name = unsafe { name(dir, path) };
     let Some(name) = name.filter(|name| may_be_lock(name.path.to_bytes())) else { return result };
@@ -111,14 +127,14 @@ unsafe fn looked(
             result
         }
         Look::Again => {
-            forget();
+            forget(result);
             real::set_errno(errno);
             again()
         }
         Look::Hidden => {
-            forget();
+            forget(result);
             real::set_errno(Errno::NOENT.raw_os_error());
-            -1
+            none
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::F_OK;
 use rustix::io::Errno;
 
-use super::{calls, failed, failure, settle};
+use super::{calls, failed, failure, settle, settled};
 use crate::files::{self, Verb, may_change};
 use crate::real::{self, HERE};
 
@@ -74,7 +74,7 @@ unsafe fn named(
     // SAFETY: the caller's promise.
     let (old, new) = unsafe { (failed(old.0, old.1, errno), failed(new.0, new.1, errno)) };
     let instead = old.zip(new).and_then(|(old, new)| files::name(old, new, verb, errno));
-    settle(instead.map(|it| it.map(|()| 0)), errno)
+    settle(instead, errno)
 }
 
 /// # Safety
@@ -83,9 +83,6 @@ unsafe fn removed(dir: c_int, path: *const c_char, result: c_int) -> c_int {
     if result == 0 {
         return result;
     }
-    let errno = failure();
     // SAFETY: the caller's promise.
-    let name = unsafe { failed(dir, path, errno) };
-    let instead = name.and_then(|name| files::remove(name, errno));
-    settle(instead.map(|it| it.map(|()| 0)), errno)
+    unsafe { settled(dir, path, files::remove) }
 }

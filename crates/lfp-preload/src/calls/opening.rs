@@ -16,7 +16,7 @@ use libc::{
 };
 use rustix::fs::{Mode, OFlags};
 
-use super::{calls, failed, failure, looked, settle};
+use super::{calls, failure, looked, settle, settled};
 use crate::files;
 use crate::mode::{Ports, settings};
 use crate::ports::{self, Opening};
@@ -76,20 +76,19 @@ unsafe fn opened(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) ->
         if flags & (O_ACCMODE | O_CREAT | O_PATH) != 0 {
             return fd;
         }
-        let forget = || {
+        let forget = |fd| {
             // SAFETY: the descriptor is ours until we return it.
             unsafe { real::close(fd) };
         };
         // SAFETY: the caller's promise.
-        return unsafe { looked(dir, path, fd, forget, call) };
+        return unsafe { looked(dir, path, fd, forget, call, -1) };
     }
-    let errno = failure();
+    let instead = |name, errno| {
+        let opened = files::open(name, open_flags(flags), Mode::from_bits_truncate(mode), errno)?;
+        Some(opened.map(IntoRawFd::into_raw_fd))
+    };
     // SAFETY: the caller's promise.
-    let instead = unsafe { failed(dir, path, errno) }.and_then(|name| {
-        let flags = open_flags(flags);
-        files::open(name, flags, Mode::from_bits_truncate(mode), errno)
-    });
-    settle(instead.map(|it| it.map(IntoRawFd::into_raw_fd)), errno)
+    unsafe { settled(dir, path, instead) }
 }
 
 /// Makes a call that opens; in ports mode, takes the lock of the port first. `descriptor` tells the descriptor of the

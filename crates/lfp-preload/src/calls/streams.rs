@@ -116,18 +116,12 @@ unsafe fn shown(
     if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE) {
         return stream;
     }
-    let mut result = stream;
-    let again = || {
-        result = call();
-        if result.is_null() { -1 } else { 0 }
-    };
-    let forget = || {
+    let forget = |stream| {
         // SAFETY: the stream is ours until we return it, and is not used again.
         unsafe { real::fclose(stream) };
     };
     // SAFETY: the caller's promise.
-    let code = unsafe { looked(HERE, path, 0, forget, again) };
-    if code == 0 { result } else { null_mut() }
+    unsafe { looked(HERE, path, stream, forget, call, null_mut()) }
 }
 
 /// What fopen(3) opens with.
