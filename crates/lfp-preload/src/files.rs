@@ -99,11 +99,7 @@ pub(crate) fn make(path: &mut [u8], flags: OFlags, errno: Errno) -> Instead<Owne
     if !is_denied(errno) {
         return None;
     }
-    let is_temporary = match path::classify(path) {
-        Place::Temporary(_) => true,
-        Place::Lock(lock) => path::may_be_temporary(lock.device),
-        Place::Directory | Place::Elsewhere => false,
-    };
+    let is_temporary = matches!(place(path), Place::Temporary(_));
     let start = path.iter().rposition(|byte| *byte == b'/').filter(|_| is_temporary)?;
     with_service(|| private::make(path.get_mut(start.saturating_add(1)..)?, flags))
 }

@@ -11,7 +11,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lfp::client::RELEASE_PATIENCE;
 use pidlockfile::Pid;
 use rustix::process::{getpid, getppid};
 use rustix::thread::gettid;
@@ -105,17 +104,8 @@ pub(crate) fn leave_to_file(number: u64) -> bool {
     change(number, State::Open, State::None) || change(number, State::Closed, State::None)
 }
 
-/// Repeats earlier releases, if the service may answer.
-pub(crate) fn release_earlier() {
-    release_within(settings().timeout.min(RELEASE_PATIENCE));
-}
-
-/// Releases what was closed just now.
-pub(crate) fn release() {
-    release_within(settings().timeout);
-}
-
-fn release_within(time: Duration) {
+/// Releases what is to be released, if the service may answer.
+pub(crate) fn release(time: Duration) {
     if !none() && may_release() && TABLE.of(this()).any(|entry| entry.is_one_of(&TO_BE_RELEASED)) {
         if let Some(turn) = Turn::begin() {
             let _ = turn.send(time);

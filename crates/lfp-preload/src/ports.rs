@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, RawFd};
 
 use lfp::Holder;
+use lfp::client::RELEASE_PATIENCE;
 use pidlockfile::Pid;
 use rustix::fs::{
     Access, AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, accessat, openat, readlinkat, stat,
@@ -93,7 +94,7 @@ fn locked(name: &DeviceName, number: u64) -> Opening {
 }
 
 fn busy(mut service: Service, name: &DeviceName, number: u64) -> Opening {
-    let mut holders = service.holders(name).unwrap_or_default();
+    let mut holders = service.ask(|client| client.status(Some(name))).unwrap_or_default();
     // A process that merely has it open keeps nobody out.
     holders.retain(Holder::keeps_out);
     // The service may not be able to read the program's own lock file (socat -L).
@@ -149,11 +150,6 @@ fn denied(device: &str) -> Opening {
     }
 }
 
-/// The port could not be opened after all. It is released, unless another thread has it open.
-pub(crate) fn failed(number: u64) {
-    left(&[number]);
-}
-
 /// The port that was locked for this has been opened: nobody else can open it any more, if that is wanted. Not
 /// a pseudo-terminal: nobody would end its exclusive mode if this process is killed.
 pub(crate) fn opened(number: u64, fd: RawFd) {
@@ -196,15 +192,17 @@ pub(crate) fn leaving(closed: &RangeInclusive<RawFd>) -> Vec<u64> {
 
 /// They are closed: the ports of which no descriptor is left are released.
 pub(crate) fn left(ports: &[u64]) {
+    let patience = settings().timeout;
     if ports.is_empty() {
-        return locks::release_earlier();
+        // Earlier releases may be repeated.
+        return locks::release(patience.min(RELEASE_PATIENCE));
     }
     let devices = devices();
     let is_open = |number: &&u64| devices.iter().any(|(_, it)| it == *number);
     ports.iter().filter(|number| !is_open(number)).for_each(|number| {
         locks::change(*number, State::Open, State::Closed);
     });
-    locks::release();
+    locks::release(patience);
 }
 
 /// The character devices among the descriptors of this process. Where those cannot be listed, because /proc
@@ -262,12 +260,15 @@ fn device(dir: RawFd, path: &CStr) -> Option<DeviceName> {
             return Some(name);
         }
     }
-    let from = match dir {
-        _ if typed.first() == Some(&b'/') => typed.to_vec(),
-        libc::AT_FDCWD => typed.to_vec(),
-        dir => [format!("/proc/self/fd/{dir}/").as_bytes(), typed].concat(),
-    };
-    let found = openat(CWD, from, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let is_here = dir == libc::AT_FDCWD || typed.first() == Some(&b'/');
+    let start = if is_here { String::new() } else { format!("/proc/self/fd/{dir}/") };
+    let found = openat(
+        CWD,
+        [start.as_bytes(), typed].concat(),
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()?;
     named(found.as_raw_fd())
 }
 

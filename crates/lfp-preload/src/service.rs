@@ -9,7 +9,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lfp::Holder;
 use lfp::client::{Client, Error};
 use pidlockfile::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -121,30 +120,12 @@ impl Service {
         self.ask(|client| client.pass(device, from, to)).ok()
     }
 
-    /// The holders of a device, by any scheme.
-    pub(crate) fn holders(&mut self, device: &DeviceName) -> Option<Vec<Holder>> {
-        self.ask(|client| client.status(Some(device))).ok()
-    }
-
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &mut self,
         question: impl FnOnce(&mut Client) -> Result<T, Error>,
     ) -> Result<T, NoAnswer> {
         self.client.be_patient(self.deadline.saturating_duration_since(Instant::now()));
         question(&mut self.client).inspect(|_| answered()).map_err(|error| given_up(&error))
-    }
-}
-
-impl NoAnswer {
-    fn of(error: &Error) -> Self {
-        const USED_UP: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-        let errno =
-            if let Error::Unreachable(error) = error { Errno::from_io_error(error) } else { None };
-        match errno.filter(|errno| USED_UP.contains(errno)) {
-            Some(errno) => Self::Unable(errno),
-            None if error.is_busy() => Self::Busy,
-            None => Self::Absent,
-        }
     }
 }
 
@@ -176,12 +157,18 @@ fn breaks_off(error: &Error) {
 
 /// Nothing more is asked in this call; a busy service is left alone for a while.
 fn given_up(error: &Error) -> NoAnswer {
+    const USED_UP: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     breaks_off(error);
-    let reason = NoAnswer::of(error);
-    if reason == NoAnswer::Busy {
-        put_off(&ASK_AFTER, settings().timeout);
+    let errno =
+        if let Error::Unreachable(error) = error { Errno::from_io_error(error) } else { None };
+    match errno.filter(|errno| USED_UP.contains(errno)) {
+        Some(errno) => NoAnswer::Unable(errno),
+        None if error.is_busy() => {
+            put_off(&ASK_AFTER, settings().timeout);
+            NoAnswer::Busy
+        }
+        None => NoAnswer::Absent,
     }
-    reason
 }
 
 fn put_off(until: &AtomicU64, pause: Duration) {

@@ -116,7 +116,8 @@ pub(super) unsafe fn locked<R>(
     let errno = real::errno();
     match descriptor(&result) {
         fd @ 0.. => ports::opened(port, fd),
-        _ => ports::failed(port),
+        // It is released, unless another thread has it open.
+        _ => ports::left(&[port]),
     }
     real::set_errno(errno);
     Some(result)
