@@ -12,15 +12,15 @@ mod reply;
 mod status;
 mod usual;
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{self, MsgFlags, SetSockOpt, UnixAddr, sockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::socket::{self, UnixAddr};
 use pidlockfile::Pid;
 
 pub use address::{Address, NotAnAddress, UNIX_SOCKET};
@@ -41,7 +41,8 @@ const READ_BYTES: usize = 4096;
 /// A connection to a service that has greeted us.
 #[derive(Debug)]
 pub struct Client {
-    socket: OwnedFd,
+    /// A Unix socket or one of TCP: from here on both are the same.
+    socket: UnixStream,
     /// Where it was connected to.
     pub(crate) address: Address,
     /// The addresses of a TCP connection: this end and the other.
@@ -201,7 +202,7 @@ impl Client {
     #[cfg(feature = "cli")]
     pub(crate) fn give_up_wait(&mut self) -> Result<Outcome, Error> {
         // If the connection has failed, the reading says so.
-        let _ = socket::shutdown(self.socket.as_raw_fd(), socket::Shutdown::Write);
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
         self.finish_wait()
     }
 
@@ -286,7 +287,7 @@ impl Client {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Closed`] and [`Error::Broken`].
     fn send(&mut self, line: &str) -> Result<(), Error> {
-        self.limit(sockopt::SendTimeout, self.patience)?;
+        self.socket.set_write_timeout(Some(self.patience)).map_err(Error::Broken)?;
         let line = format!("{line}\r\n");
         let mut bytes = line.as_bytes();
         while !bytes.is_empty() {
@@ -297,12 +298,6 @@ impl Client {
             }
         }
         Ok(())
-    }
-
-    /// Limits the time of a system call on the socket.
-    fn limit(&self, call: impl SetSockOpt<Val = TimeVal>, time: Duration) -> Result<(), Error> {
-        let set = socket::setsockopt(&self.socket, call, &time_value(time));
-        set.map_err(|errno| Error::Broken(errno.into()))
     }
 
     /// Takes one reply, of one line or of many.
@@ -328,12 +323,12 @@ impl Client {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(Error::TimedOut);
             }
-            self.limit(sockopt::ReceiveTimeout, left.unwrap_or(Duration::MAX))?;
-            match socket::recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
+            self.socket.set_read_timeout(left).map_err(Error::Broken)?;
+            match self.socket.read(buffer) {
                 Ok(0) => return Err(Error::Closed),
                 Ok(length) => return Ok(length),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Error::of(errno.into())),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::of(error)),
             }
         }
     }
@@ -366,9 +361,9 @@ fn refusal(code: u16) -> Error {
 
 /// A listener whose queue is full blocks connect(2) on a Unix socket for ever, unless the time
 /// for sending is limited beforehand (unix(7), socket(7)).
-fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
-    let socket = sys::unix_socket()?;
-    socket::setsockopt(&socket, sockopt::SendTimeout, &time_value(patience))?;
+fn connect_unix(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = UnixStream::from(sys::unix_socket()?);
+    socket.set_write_timeout(Some(patience))?;
     let address = UnixAddr::new(path)?;
     let begin = Instant::now();
     loop {
@@ -384,18 +379,12 @@ fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
 fn connect_tcp(
     address: &SocketAddr,
     patience: Duration,
-) -> io::Result<(OwnedFd, Option<[SocketAddr; 2]>)> {
+) -> io::Result<(UnixStream, Option<[SocketAddr; 2]>)> {
     let stream = TcpStream::connect_timeout(address, patience)?;
     // A request is one small write: it is not to wait for company. Only a matter of speed.
     let _ = stream.set_nodelay(true);
     let ends = [stream.local_addr()?, *address];
-    Ok((stream.into(), Some(ends)))
-}
-
-/// At least a microsecond: the kernel takes zero for no limit. At most what a [`TimeVal`] takes.
-fn time_value(time: Duration) -> TimeVal {
-    const MOST: i64 = i64::MAX / 2;
-    TimeVal::microseconds(i64::try_from(time.as_micros()).unwrap_or(MOST).clamp(1, MOST))
+    Ok((OwnedFd::from(stream).into(), Some(ends)))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::arguments::Adopt;
-use super::executable::in_path;
+use super::executable::{Starter, in_path};
 use super::outcome::Failure;
 use super::output::Output;
 use super::shim;
@@ -43,7 +43,7 @@ pub(super) fn adopt(asked: &Adopt, output: &Output) -> Result<u8, Failure> {
 fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
     let program = original(&asked.program)
         .ok_or_else(|| Failure::system(format!("{}: no such program", asked.program)))?;
-    let library = shim::for_anybody(program.as_os_str())?;
+    let library = shim::wanted(program.as_os_str(), Starter::Anybody)?;
     let lfp = env::current_exe().map_err(|error| trouble(wrapper, &error))?;
     let all = [lfp.to_str(), program.to_str(), Some(&library)];
     let [Some(lfp), Some(program), Some(library)] = all else {
@@ -59,24 +59,27 @@ fn make(asked: &Adopt, wrapper: &Path, options: &str) -> Result<(), Failure> {
          exec '{program}' \"$@\"\n",
         name = asked.program,
     );
-    if wrapper.symlink_metadata().is_ok() && !is_ours(wrapper) {
-        return Err(stranger(wrapper));
-    }
+    check_ours(wrapper)?;
     write(wrapper, &text).map_err(|error| trouble(wrapper, &error))
 }
 
 fn undo(program: &str, wrapper: &Path) -> Result<(), Failure> {
-    match wrapper.symlink_metadata() {
-        Ok(_) if !is_ours(wrapper) => return Err(stranger(wrapper)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Failure::system(format!(
-                "{program} is not adopted: there is no {}",
-                wrapper.display()
-            )));
+    check_ours(wrapper)?;
+    fs::remove_file(wrapper).map_err(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            return trouble(wrapper, &error);
         }
-        Ok(_) | Err(_) => {}
+        Failure::system(format!("{program} is not adopted: there is no {}", wrapper.display()))
+    })
+}
+
+/// Nothing else is replaced or removed.
+fn check_ours(wrapper: &Path) -> Result<(), Failure> {
+    if wrapper.symlink_metadata().is_ok() && !is_ours(wrapper) {
+        let text = format!("{} was not made by lfp adopt", wrapper.display());
+        return Err(Failure::system(text));
     }
-    fs::remove_file(wrapper).map_err(|error| trouble(wrapper, &error))
+    Ok(())
 }
 
 /// The program that is found without us.
@@ -106,10 +109,6 @@ fn write(wrapper: &Path, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&draft);
     }
     result
-}
-
-fn stranger(wrapper: &Path) -> Failure {
-    Failure::system(format!("{} was not made by lfp adopt", wrapper.display()))
 }
 
 fn trouble(wrapper: &Path, error: &io::Error) -> Failure {

@@ -1,8 +1,7 @@
 //! `lfp clean`: removes the locks of processes that are gone. Removes only the very file that was judged
 //! stale. For each file that it cannot remove, it prints why, and what would help.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use pidlockfile::Pid;
 use wrapcmd::{Form, Value};
@@ -11,7 +10,7 @@ use super::exit;
 use super::outcome::Failure;
 use super::output::Output;
 use super::printable::printable;
-use super::row::{self, Row, remedy};
+use super::row::{self, Row};
 use crate::client::broker::{Broker, Route};
 use crate::limits::COMMAND_SEARCH;
 use ttylock::{
@@ -23,7 +22,6 @@ use ttylock::{
 struct Left {
     row: Row,
     why: String,
-    help: String,
 }
 
 /// As many times is looked again, where there was more than one look shows.
@@ -76,7 +74,7 @@ fn round(report: &mut Report, route: &Route) -> bool {
         if table.remove_stale(&holder).is_ok() {
             report.removed.push(holder);
         } else if let Some(row) = row::rows(std::slice::from_ref(&holder)).pop() {
-            report.left.push(Left { row, why: printable(&why), help: remedy(&holder) });
+            report.left.push(Left { row, why: printable(&why) });
         }
     }
     cut_off && report.removed.len() > before
@@ -87,13 +85,13 @@ fn round(report: &mut Report, route: &Route) -> bool {
 fn stale() -> (Vec<Holder>, bool) {
     let Survey { mut holders, is_complete, .. } =
         Table::new(Layout::native()).all_lock_files(COMMAND_SEARCH);
-    let mut listed: HashMap<PathBuf, usize> = HashMap::new();
-    for directory in holders.iter().filter_map(|holder| holder.scheme.file()?.parent()) {
-        let count = listed.entry(directory.to_owned()).or_default();
-        *count = count.saturating_add(1);
-    }
+    let directory =
+        |holder: &Holder| holder.scheme.file().and_then(Path::parent).map(Path::to_owned);
+    // One directory after the other was listed.
+    let mut listed = holders.chunk_by(|a, b| directory(a) == directory(b));
+    let cut_off = !is_complete || listed.any(|files| files.len() >= LOCKS_LISTED);
     holders.retain(|holder| holder.standing == Standing::Stale && holder.scheme.file().is_some());
-    (holders, !is_complete || listed.values().any(|count| *count >= LOCKS_LISTED))
+    (holders, cut_off)
 }
 
 /// The service may do what we may not. It removes what is stale by its own judgement; that we
@@ -148,13 +146,14 @@ impl Report {
 
 impl Left {
     fn to_text(&self) -> String {
-        format!("left {}: {}\n  {}\n", self.row.file_and_pid(), self.why, self.help)
+        let (file, help) = (self.row.file_and_pid(), self.row.remedy());
+        format!("left {file}: {}\n  {help}\n", self.why)
     }
 
     fn to_json(&self) -> Value {
         let mut members = self.row.members();
         members.push(("why", self.why.as_str().into()));
-        members.push(("help", self.help.as_str().into()));
+        members.push(("help", self.row.remedy().as_str().into()));
         Value::Object(members)
     }
 }

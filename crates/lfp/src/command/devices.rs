@@ -12,11 +12,8 @@ use ttylock::{
 /// Where udev has links. Locks are made by the last part of their names.
 const LINK_DIRECTORIES: [&str; 2] = ["serial/by-id", "serial/by-path"];
 
-/// As many links of one directory are compared with names of lock files.
-const LINKS: usize = 1024;
-
 /// A device and its holders.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Device {
     /// The name of the real node, relative to `/dev`; where there is none, what the lock files
     /// say.
@@ -56,7 +53,7 @@ impl<'a> Names<'a> {
             match found {
                 Some(resolved) => _ = self.found(&mut devices, resolved),
                 None if devices.iter().any(|device| device.name == name.as_str()) => {}
-                None => devices.push(Device::absent(name.as_str().to_owned())),
+                None => devices.push(Device::named(name.as_str().to_owned(), false)),
             }
         }
         let mut rest = Vec::new();
@@ -70,7 +67,7 @@ impl<'a> Names<'a> {
             match devices.iter_mut().find(|device| device.is_meant_by(&holder)) {
                 Some(device) => device.add(holder),
                 None => {
-                    let mut device = Device::absent(holder.device.clone());
+                    let mut device = Device::named(holder.device.clone(), false);
                     device.add(holder);
                     devices.push(device);
                 }
@@ -94,8 +91,7 @@ impl<'a> Names<'a> {
         let (index, names) = match known {
             Some(index) => (index, resolved.names),
             None => {
-                let name = resolved.real().to_owned();
-                devices.push(Device { exists: true, ..Device::absent(name) });
+                devices.push(Device::named(resolved.real().to_owned(), true));
                 (devices.len().saturating_sub(1), self.every_name(resolved))
             }
         };
@@ -131,9 +127,8 @@ impl<'a> Names<'a> {
 }
 
 impl Device {
-    fn absent(name: String) -> Self {
-        let (others, holders, waiters) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, others, exists: false, holders, waiters }
+    fn named(name: String, exists: bool) -> Self {
+        Self { name, exists, ..Self::default() }
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -177,7 +172,7 @@ fn by_id(dev_dir: &Path) -> Vec<(String, String)> {
     let mut links = Vec::new();
     for directory in LINK_DIRECTORIES {
         let entries = std::fs::read_dir(dev_dir.join(directory)).into_iter().flatten().flatten();
-        for name in entries.take(LINKS).filter_map(|entry| entry.file_name().into_string().ok()) {
+        for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
             let path = format!("{directory}/{name}");
             links.push((squash(&name), path.clone()));
             links.push((squash(&path), path));

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use elf::abi;
-use elf::endian::LittleEndian;
+use elf::endian::AnyEndian;
 use elf::file::{Class, FileHeader, parse_ident};
 use elf::parse::ParsingTable;
 use elf::segment::SegmentTable;
@@ -34,16 +34,9 @@ const SEGMENT_BYTES: usize = 56;
 /// a section header (`PN_XNUM`). The path of a loader is shorter.
 const PART_BYTES: u64 = 65536;
 
-/// This processor in `e_machine`: those that the preloaded library is made for.
-const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
-    abi::EM_X86_64
-} else if cfg!(target_arch = "aarch64") {
-    abi::EM_AARCH64
-} else if cfg!(target_arch = "riscv64") {
-    abi::EM_RISCV
-} else {
-    abi::EM_NONE
-};
+/// The processors that the preloaded library is made for, and their numbers in `e_machine`.
+const MACHINES: [(&str, u16); 3] =
+    [("x86_64", abi::EM_X86_64), ("aarch64", abi::EM_AARCH64), ("riscv64", abi::EM_RISCV)];
 
 /// A script's interpreter may be a script: as often as the kernel follows (execve(2)).
 const SCRIPTS: usize = 5;
@@ -141,14 +134,6 @@ fn start(file: &File) -> Result<Option<PathBuf>, Obstacle> {
     if let Some(line) = head.strip_prefix(b"#!") {
         return Ok(interpreter(line).map(|path| OsStr::from_bytes(path).into()));
     }
-    let Some(&[class, data]) = head.get(4..6).filter(|_| head.starts_with(&abi::ELFMAGIC)) else {
-        return Ok(None);
-    };
-    let machine = head.get(18..20).map(|bytes| bytes.iter().rev());
-    let is_native = machine.is_some_and(|bytes| bytes.eq(&MACHINE.to_be_bytes()));
-    if class != abi::ELFCLASS64 || data != abi::ELFDATA2LSB || !is_native {
-        return Err(Obstacle::OtherProcessor);
-    }
     obstacle_in(file, head).map_or(Ok(None), Err)
 }
 
@@ -160,11 +145,15 @@ fn interpreter(line: &[u8]) -> Option<&[u8]> {
     (!word.is_empty()).then_some(word)
 }
 
-/// Why a program for this processor leaves the library out, as far as is known. Reads the program headers and what they
-/// name, as the kernel and the loader do: sections need not be there.
+/// Why a program leaves the library out, as far as is known. Reads the program headers and what they name, as the kernel
+/// and the loader do: sections need not be there.
 fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
-    let ident = parse_ident::<LittleEndian>(head).ok()?;
+    let ident = parse_ident::<AnyEndian>(head.get(..abi::EI_NIDENT)?).ok()?;
     let header = FileHeader::parse_tail(ident, head.get(abi::EI_NIDENT..)?).ok()?;
+    let is_native = header.class == Class::ELF64 && header.endianness == AnyEndian::Little;
+    if !is_native || !MACHINES.contains(&(env::consts::ARCH, header.e_machine)) {
+        return Some(Obstacle::OtherProcessor);
+    }
     if ![abi::ET_EXEC, abi::ET_DYN].contains(&header.e_type) {
         return None;
     }
@@ -173,7 +162,8 @@ fn obstacle_in(file: &File, head: &[u8]) -> Option<Obstacle> {
         return None;
     }
     let headers = read(file, header.e_phoff, size)?;
-    let segments: SegmentTable<'_, _> = ParsingTable::new(LittleEndian, Class::ELF64, &headers);
+    let segments: SegmentTable<'_, _> =
+        ParsingTable::new(header.endianness, header.class, &headers);
     let loader = segments.iter().find(|it| it.p_type == abi::PT_INTERP);
     let Some(loader) = loader else { return Some(Obstacle::Static) };
     let path = read(file, loader.p_offset, loader.p_filesz).filter(|it| !it.is_empty())?;
@@ -281,7 +271,8 @@ mod tests {
         let mut bytes = vec![0; 64 + 2 * 56];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         bytes[16] = 3;
-        bytes[18..20].copy_from_slice(&MACHINE.to_le_bytes());
+        let machine = MACHINES.iter().find(|(name, _)| *name == env::consts::ARCH).unwrap().1;
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
         (bytes[20], bytes[32], bytes[54], bytes[56]) = (1, 64, 56, 2);
         (bytes[64], bytes[120], bytes[128], bytes[152]) = (1, 3, 176, 28);
         bytes.extend_from_slice(path);

@@ -38,10 +38,9 @@ impl Failure {
         Self { word, code: code.into(), text: text.into(), ..Self::default() }
     }
 
-    fn with(self, holders: Vec<Row>, mut reasons: Vec<String>) -> Self {
-        let mut all: Vec<String> = holders.iter().map(Row::sentence).collect();
-        all.append(&mut reasons);
-        Self { holders, reasons: all, ..self }
+    fn with(self, holders: Vec<Row>, reasons: Vec<String>) -> Self {
+        let reasons = holders.iter().map(Row::sentence).chain(reasons).collect();
+        Self { holders, reasons, ..self }
     }
 
     pub(super) fn about(self, device: &str) -> Self {

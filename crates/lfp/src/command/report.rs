@@ -10,7 +10,7 @@ use super::calendar::local;
 use super::devices::Device;
 use super::outcome::Failure;
 use super::printable::printable;
-use super::row::{Row, device_path, remedy, rows, user_name};
+use super::row::{Row, device_path, rows, user_name};
 use super::table::{Cell, HEADING, PLAIN, WARNING, aligned};
 use crate::client::broker::{Broker, Route};
 use crate::client::{Client, Error, Waiter};
@@ -57,18 +57,44 @@ impl Sight {
     ) -> Result<(), Failure> {
         let mut table = Table::new(Layout::native());
         let Survey { mut holders, is_complete, .. } = table.holders(device, COMMAND_SEARCH);
-        let (service, more, waiters) = ask_service(device, route)?;
-        merge(&mut holders, more);
+        merge(&mut holders, self.ask_service(device, route)?);
         tell_exclusive(&Layout::native().dev_dir, &mut holders);
         holders.sort_by_key(|holder| holder.standing != Standing::Alive);
         if let Some(device) = device {
             holders.iter_mut().for_each(|holder| holder.device = device.as_str().to_owned());
         }
         self.holders.extend(holders);
-        self.waiters.extend(waiters);
-        self.service = self.service.max(service);
         self.is_cut_short |= !is_complete;
         Ok(())
+    }
+
+    /// The holders that the service sees; none where there is no service, or one that has no STAT.
+    fn ask_service(
+        &mut self,
+        device: Option<&DeviceName>,
+        route: &Route,
+    ) -> Result<Vec<Holder>, Failure> {
+        let mut broker = Broker::within(route, Layout::native(), COMMAND_SEARCH);
+        if broker.is_direct() {
+            return Ok(Vec::new());
+        }
+        let question = |client: &mut Client| match client.holders_and_waiters(device) {
+            Err(Error::Unsupported | Error::Refused) => Ok(None),
+            answer => answer.map(Some),
+        };
+        match broker.ask_service(question) {
+            Ok(Some((holders, waiters))) => {
+                self.waiters.extend(waiters);
+                self.service = self.service.max(Service::Asked);
+                return Ok(holders);
+            }
+            Err(trouble) if *route != Route::Usual => return Err(trouble.failure()),
+            Err(trouble) if trouble.has(|error| matches!(error, Error::TimedOut)) => {
+                self.service = Service::Silent;
+            }
+            Ok(None) | Err(_) => {}
+        }
+        Ok(Vec::new())
     }
 }
 
@@ -86,14 +112,7 @@ pub(super) fn in_the_way(device: &DeviceName) -> Vec<Row> {
         living.retain(Holder::keeps_out);
         return rows(&living);
     }
-    if stale.is_empty() {
-        return rows(&living);
-    }
-    let with_remedy = |(mut row, holder): (Row, &Holder)| {
-        row.remedy = Some(remedy(holder));
-        row
-    };
-    rows(&stale).into_iter().zip(&stale).map(with_remedy).collect()
+    rows(if stale.is_empty() { &living } else { &stale })
 }
 
 /// The holders that may be there.
@@ -108,31 +127,6 @@ pub(super) fn openers(device: &DeviceName) -> Vec<Row> {
     holders.retain(|holder| holder.pid != Some(Pid::this()));
     tell_exclusive(&Layout::native().dev_dir, &mut holders);
     rows(&holders)
-}
-
-/// What the service says; nothing where there is none, or one that has no STAT.
-fn ask_service(
-    device: Option<&DeviceName>,
-    route: &Route,
-) -> Result<(Service, Vec<Holder>, Vec<Waiter>), Failure> {
-    let nothing = |service| Ok((service, Vec::new(), Vec::new()));
-    let mut broker = Broker::within(route, Layout::native(), COMMAND_SEARCH);
-    if broker.is_direct() {
-        return nothing(Service::NotThere);
-    }
-    let question = |client: &mut Client| match client.holders_and_waiters(device) {
-        Err(Error::Unsupported | Error::Refused) => Ok(None),
-        answer => answer.map(Some),
-    };
-    match broker.ask_service(question) {
-        Ok(Some((holders, waiters))) => Ok((Service::Asked, holders, waiters)),
-        Ok(None) => nothing(Service::NotThere),
-        Err(trouble) if *route != Route::Usual => Err(trouble.failure()),
-        Err(trouble) if trouble.has(|error| matches!(error, Error::TimedOut)) => {
-            nothing(Service::Silent)
-        }
-        Err(_) => nothing(Service::NotThere),
-    }
 }
 
 /// Adds what we did not see ourselves. A service names lock files without their directories, and

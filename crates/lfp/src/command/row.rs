@@ -20,8 +20,6 @@ pub(super) struct Row {
     /// The owner of the lock file, if the user of the process is not known.
     pub(super) owner: Option<String>,
     pub(super) age: Option<Duration>,
-    /// What would remove the lock, if it is stale and in the way.
-    pub(super) remedy: Option<String>,
 }
 
 /// Holders as they are shown, with the names of users.
@@ -44,7 +42,6 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
                 .filter(|_| holder.user.is_none())
                 .map(|uid| name(uid).unwrap_or_else(|| uid.to_string())),
             age: holder.since.and_then(|since| now.duration_since(since).ok()),
-            remedy: None,
         })
         .collect()
 }
@@ -63,8 +60,8 @@ impl Row {
 
     /// One line for people.
     pub(super) fn sentence(&self) -> String {
-        if let Some(remedy) = &self.remedy {
-            let file = self.file_and_pid();
+        if self.holder.standing == Standing::Stale {
+            let (file, remedy) = (self.file_and_pid(), self.remedy());
             return format!("a stale lock is in the way, {file}: {remedy}");
         }
         let mut text = match (self.holder.pid, self.user()) {
@@ -116,6 +113,27 @@ impl Row {
             .map_or_else(|| format!("{file} (no pid)"), |pid| format!("{file} (pid {pid})"))
     }
 
+    /// Which user may remove the holder's lock file, and how. Empty for a holder without one.
+    pub(super) fn remedy(&self) -> String {
+        const STICKY: u32 = 0o1000;
+        let Some(path) = self.holder.scheme.file() else { return String::new() };
+        let owner = std::fs::symlink_metadata(path).map(|file| file.uid());
+        let directory = path.parent().and_then(|parent| std::fs::metadata(parent).ok());
+        match (owner, directory) {
+            (Ok(owner), Some(directory)) if directory.mode() & STICKY != 0 => format!(
+                "in this directory only the owner of a file may remove it: run `lfp clean` as {}, \
+                 or give the service CAP_FOWNER (see lfpd(8))",
+                or_root(owner)
+            ),
+            (_, Some(directory)) => format!(
+                "the directory belongs to {}: run `lfp clean` as {}, or start the service (see lfpd(8))",
+                user(directory.uid()),
+                or_root(directory.uid())
+            ),
+            (_, None) => "run `lfp clean` as root".to_owned(),
+        }
+    }
+
     pub(super) fn to_json(&self) -> Value {
         Value::Object(self.members())
     }
@@ -148,27 +166,6 @@ pub(super) fn device_path(device: &str) -> String {
 pub(super) fn user_name(uid: u32) -> Option<String> {
     let user = users::get_user_by_uid(uid)?;
     Some(printable(&user.name().to_string_lossy()))
-}
-
-/// Which user may remove the holder's lock file, and how. Empty for a holder without one.
-pub(super) fn remedy(holder: &Holder) -> String {
-    const STICKY: u32 = 0o1000;
-    let Some(path) = holder.scheme.file() else { return String::new() };
-    let owner = std::fs::symlink_metadata(path).map(|file| file.uid());
-    let directory = path.parent().and_then(|parent| std::fs::metadata(parent).ok());
-    match (owner, directory) {
-        (Ok(owner), Some(directory)) if directory.mode() & STICKY != 0 => format!(
-            "in this directory only the owner of a file may remove it: run `lfp clean` as {}, \
-             or give the service CAP_FOWNER (see lfpd(8))",
-            or_root(owner)
-        ),
-        (_, Some(directory)) => format!(
-            "the directory belongs to {}: run `lfp clean` as {}, or start the service (see lfpd(8))",
-            user(directory.uid()),
-            or_root(directory.uid())
-        ),
-        (_, None) => "run `lfp clean` as root".to_owned(),
-    }
 }
 
 /// The users who may do what the owner may.

@@ -11,7 +11,7 @@ use pidlockfile::Pid;
 use ttylock::DeviceName;
 
 use super::arguments::{Run, ShimOnly};
-use super::executable::{Executable, Obstacle, Starter};
+use super::executable::{Executable, Starter};
 use super::outcome::Failure;
 use super::output::{Output, warn};
 
@@ -30,10 +30,11 @@ pub(super) type Additions = Vec<(&'static str, String)>;
 /// # Errors
 /// The library was asked for and is not installed, or cannot be loaded into the command.
 pub(super) fn additions(asked: &Run, route: &Route, pid: Pid) -> Result<Additions, Failure> {
+    let wanted = || wanted(program(asked), Starter::Ourselves);
     let library = if asked.shim {
-        Some(wanted(program(asked))?)
+        Some(wanted()?)
     } else {
-        library().filter(|_| !asked.no_shim && obstacle(program(asked)).is_none())
+        (!asked.no_shim).then(wanted).and_then(Result::ok)
     };
     let Some(library) = library else { return Ok(without()) };
     let mut variables = usual(&library, route);
@@ -59,7 +60,7 @@ const WAIT_MAX_SECS: u64 = 1_000_000_000;
 pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8, Failure> {
     let mut words = asked.command.words.into_iter();
     let program = words.next().unwrap_or_default();
-    let library = match wanted(&program) {
+    let library = match wanted(&program, Starter::Ourselves) {
         Err(failure) if asked.or_plain => {
             warn(&format!("{failure}\n  it is started without the library"));
             None
@@ -86,32 +87,16 @@ pub(super) fn run(asked: ShimOnly, route: &Route, output: &Output) -> Result<u8,
 ///
 /// # Errors
 /// It is not installed, or cannot be loaded into the program.
-fn wanted(program: &OsStr) -> Result<String, Failure> {
-    judged(program, obstacle(program))
-}
-
-/// The library for a program that everybody is going to start.
-///
-/// # Errors
-/// It is not installed, or cannot be loaded into the program.
-pub(super) fn for_anybody(program: &OsStr) -> Result<String, Failure> {
-    judged(program, Executable::find(program).obstacle(Starter::Anybody))
-}
-
-fn judged(program: &OsStr, obstacle: Option<Obstacle>) -> Result<String, Failure> {
+pub(super) fn wanted(program: &OsStr, starter: Starter) -> Result<String, Failure> {
     let missing = || Failure::system(format!("{LIBRARY} is not installed (package lfp-preload)"));
     let library = library().ok_or_else(missing)?;
-    match obstacle {
+    match Executable::find(program).obstacle(starter) {
         None => Ok(library),
         Some(obstacle) => {
             let program = program.to_string_lossy();
             Err(Failure::system(format!("{program}: {obstacle}, so {LIBRARY} does nothing for it")))
         }
     }
-}
-
-fn obstacle(program: &OsStr) -> Option<Obstacle> {
-    Executable::find(program).obstacle(Starter::Ourselves)
 }
 
 /// Says that the command may refuse the device because of the lock that was taken for it: a program

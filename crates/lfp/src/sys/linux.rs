@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 #[cfg(feature = "cli")]
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, sockop
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 
 /// The user at the other end of a Unix socket: the one that called listen(2) (unix(7), `SO_PEERCRED`).
-pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Option<u32>> {
+pub(crate) fn peer(socket: &UnixStream) -> io::Result<Option<u32>> {
     let peer = socket::getsockopt(socket, sockopt::PeerCredentials)?;
     Ok(Some(peer.uid()))
 }

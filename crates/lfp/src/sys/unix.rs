@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 #[cfg(feature = "cli")]
 use std::path::Path;
 
@@ -18,7 +19,7 @@ pub(crate) const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
 pub(crate) const QUIETLY: MsgFlags = MsgFlags::empty();
 
 /// The user at the other end of a Unix socket: the one that called listen(2) (getpeereid(3)).
-pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Option<u32>> {
+pub(crate) fn peer(socket: &UnixStream) -> io::Result<Option<u32>> {
     let (user, _) = nix::unistd::getpeereid(socket)?;
     Ok(Some(user.as_raw()))
 }
