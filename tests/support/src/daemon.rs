@@ -42,24 +42,16 @@ pub struct Daemon {
     pub socket: PathBuf,
     child: Option<Child>,
     options: Vec<String>,
-    limits: Vec<String>,
     door: TcpListener,
 }
 
 impl Daemon {
     /// With these options besides those for its directories and sockets.
-    #[must_use]
-    pub fn start(options: &[&str]) -> Self {
-        Self::limited(&[], options)
-    }
-
-    /// Under limits, as options of prlimit(1).
     ///
     /// # Panics
     /// It cannot be started, or does not listen.
     #[must_use]
-    pub fn limited(limits: &[&str], options: &[&str]) -> Self {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    pub fn start(options: &[&str]) -> Self {
         let ground = Ground::new();
         let door = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut daemon = Self {
@@ -67,8 +59,7 @@ impl Daemon {
             socket: ground.path("socket"),
             ground,
             child: None,
-            options: words(options),
-            limits: words(limits),
+            options: options.iter().map(|word| (*word).to_owned()).collect(),
             door,
         };
         daemon.begin();
@@ -78,15 +69,10 @@ impl Daemon {
     /// Starts it, or starts it again.
     ///
     /// # Panics
-    /// See [`Daemon::limited`].
+    /// See [`Daemon::start`].
     pub fn begin(&mut self) {
         let mut command = self.ground.listening("socket");
         command.args(&self.options);
-        if !self.limits.is_empty() {
-            let mut limited = Command::new("prlimit");
-            limited.args(&self.limits).arg(command.get_program()).args(command.get_args());
-            command = limited;
-        }
         let door = OwnedFd::from(self.door.try_clone().unwrap());
         let child = command.stdin(Stdio::from(door)).spawn().expect("lfpd");
         self.child = Some(child);
@@ -242,10 +228,7 @@ impl Drop for Holder {
 
 /// Waits until `/proc` shows the command line of a child. It shows none for an instant of execve(2), and that may be
 /// after the call that has started the child.
-///
-/// # Panics
-/// It shows none within [`LIMIT`].
-pub fn until_it_shows_its_words(child: &Child) {
+fn until_it_shows_its_words(child: &Child) {
     let line = format!("/proc/{}/cmdline", child.id());
     let shows = || std::fs::read(&line).is_ok_and(|words| !words.is_empty()).then_some(());
     until(LIMIT, shows).expect("a command line");

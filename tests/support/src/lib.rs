@@ -44,9 +44,7 @@ mod usage;
 pub use client::Client;
 pub use console::{Console, can_open};
 pub use corpus::corpus;
-pub use daemon::{
-    CLOSING, Daemon, Holder, flock_is_held, many_descriptors, own, pause, until_it_shows_its_words,
-};
+pub use daemon::{CLOSING, Daemon, Holder, flock_is_held, many_descriptors, own, pause};
 pub use ground::{Ground, ended, listing};
 pub use harness::run_tests;
 pub use lots::Lots;

@@ -64,21 +64,18 @@ impl Transcript {
         Self { greeting: greeting.expect("a greeting"), turns }
     }
 
-    /// The same over a Unix socket, where nobody takes a lock for a process that is gone: a client that does that
-    /// in a transcript is the test's own process here.
+    /// The transcript of that name, over a Unix socket, where nobody takes a lock for a process that is gone: a client that
+    /// does that in a transcript is the test's own process here.
+    ///
+    /// # Panics
+    /// There is none.
     #[must_use]
-    pub fn over_unix(name: &str, text: &str) -> Self {
+    pub fn named(name: &str) -> Self {
+        let (_, text) = TRANSCRIPTS.iter().find(|(it, _)| *it == name).expect("a transcript");
         match name {
             "memo" | "grammar" => Self::read(&text.replace("$GONE", "$OWN")),
             _ => Self::read(text),
         }
-    }
-
-    /// The transcript of that name, over a Unix socket.
-    #[must_use]
-    pub fn named(name: &str) -> Self {
-        let (name, text) = TRANSCRIPTS.iter().find(|(it, _)| *it == name).expect("a transcript");
-        Self::over_unix(name, text)
     }
 
     /// All bytes of the client.
