@@ -274,8 +274,7 @@ fn a_stale_lock_in_the_way_is_named_with_its_remedy(#[case] route: &[&str]) {
 #[case::through_the_service(&[])]
 #[ignore = "needs namespaces: tests/run"]
 fn a_lock_is_handed_over(#[case] route: &[&str]) {
-    let bench = Bench::open();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::open().with_a_daemon();
     let lfp = ["/run/test/lfp", &route.join(" ")].join(" ");
     let line = format!(
         "{lfp} lock ttyW0 || exit; sleep 1000 & {lfp} pass --to $! ttyW0 || exit
@@ -374,8 +373,7 @@ fn waiters_are_shown() {
 #[case::through_the_service(&[])]
 #[ignore = "needs namespaces: tests/run"]
 fn a_lock_is_taken_away(#[case] route: &[&str]) {
-    let bench = Bench::open();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::open().with_a_daemon();
     let line =
         "trap 'echo told' USR1; /run/test/lfp lock ttyW0; echo ready; while :; do sleep 0.1; done";
     let mut holder = bench.ready(User::Alice, line);
@@ -431,8 +429,7 @@ fn without_a_service_it_is_said_that_nobody_yields() {
 #[case::through_the_service(&[])]
 #[ignore = "needs namespaces: tests/run"]
 fn a_holder_by_flock_is_named_before_what_cannot_be_done(#[case] route: &[&str]) {
-    let bench = Bench::open();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::open().with_a_daemon();
     let _holder = bench.ready(User::Alice, "flock /dev/ttyW0 -c 'echo ready; exec sleep 1000'");
     let force = [route, &["unlock", "--force", PORT]].concat();
     let end = bench.lfp(User::Root, &force).run().expect(1);
@@ -460,8 +457,7 @@ fn yield_on_without_a_service_is_said_to_have_no_effect(#[case] route: &[&str]) 
 #[case::through_a_service_that_may_not_remove_it(&[], 77)]
 #[ignore = "needs namespaces: tests/run"]
 fn a_process_named_by_a_planted_file_is_not_signalled(#[case] route: &[&str], #[case] code: i32) {
-    let bench = Bench::open();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::open().with_a_daemon();
     let innocent = bench.sleeper(User::Alice);
     let plant = || bench.plant(User::Bob, "LCK..ttyW0", innocent.pid());
     plant();

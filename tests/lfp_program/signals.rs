@@ -29,8 +29,7 @@ fn a_signal_is_passed_on_to_the_command() {
 #[case::directly("TERM", 15, &["--direct"])]
 #[ignore = "needs namespaces: tests/run"]
 fn end_the_wait(#[case] name: &str, #[case] number: i32, #[case] route: &[&str]) {
-    let bench = Bench::open();
-    let _service = bench.listen(User::Lfpd);
+    let bench = Bench::open().with_a_daemon();
     let holder = bench.holder(User::Bob);
     let words = ["run", "--timeout", LONG, PORT, "--", "touch", "/tmp/ran"];
     let lfp = bench.lfp(User::Alice, &[route, &words].concat()).spawn();

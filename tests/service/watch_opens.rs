@@ -20,6 +20,13 @@ fn sandbox() -> Sandbox {
         .enter()
 }
 
+/// The same with a service that watches, and ends with it.
+fn watched_by(server: User) -> Sandbox {
+    let sandbox = sandbox();
+    std::mem::forget(sandbox.serve(server, WATCH));
+    sandbox
+}
+
 /// `lfp lock` or `lfp unlock` for another process. 0: done; 1: busy.
 fn lfp(sandbox: &Sandbox, verb: &str, holder: &Process<'_>) -> i32 {
     let words = [verb, "/dev/ttyW0", "--pid", &holder.pid().to_string()];
@@ -60,8 +67,7 @@ fn a_program_without_locks_keeps_others_out(
     #[case] program: &[&str],
     #[values(User::Root, OWN)] server: User,
 ) {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(server, WATCH);
+    let sandbox = watched_by(server);
     let (words, other) = (&program[1..], sandbox.sleeper(User::Bob));
     let opener = sandbox.command(program[0]).args(words).user(User::Alice).spawn();
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
@@ -86,8 +92,7 @@ fn without_the_option_nothing_is_locked_for_anybody() {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_process_that_closes_the_port_loses_the_lock(#[values(User::Root, OWN)] server: User) {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(server, WATCH);
+    let sandbox = watched_by(server);
     let mut brief = shell(&sandbox, &["exec 3<>/dev/ttyW0; exec 3>&-"]);
     everybody_was_looked_at(&sandbox);
     assert_eq!(sandbox.locked_by("ttyW0"), None, "it was open for a moment");
@@ -104,8 +109,7 @@ fn a_process_that_closes_the_port_loses_the_lock(#[values(User::Root, OWN)] serv
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(User::Root, WATCH);
+    let sandbox = watched_by(User::Root);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0 4<>/dev/ttyW0", "exec 3>&-"]);
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
     opener.go_on(1);
@@ -117,8 +121,7 @@ fn a_process_that_closes_one_of_two_descriptors_keeps_it() {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn the_lock_of_another_is_waited_for(#[values(User::Root, OWN)] server: User) {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(server, WATCH);
+    let sandbox = watched_by(server);
     let other = sandbox.sleeper(User::Bob);
     assert_eq!(lfp(&sandbox, "lock", &other), 0);
     let opener = shell(&sandbox, &["exec 3<>/dev/ttyW0"]);
@@ -133,8 +136,7 @@ fn the_lock_of_another_is_waited_for(#[values(User::Root, OWN)] server: User) {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn a_lock_of_its_own_is_left_alone() {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(OWN, WATCH);
+    let sandbox = watched_by(OWN);
     let mut opener = shell(&sandbox, &["exec 3<>/dev/ttyW0", "exec 3>&-"]);
     wait_until_locked_by(&sandbox, "ttyW0", &opener);
     assert_eq!(lfp(&sandbox, "unlock", &opener), 0);
@@ -214,8 +216,7 @@ fn a_port_that_is_opened_by_another_path_is_locked(
 #[test]
 #[ignore = "needs root: tests/run"]
 fn agetty_gets_no_lock() {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(OWN, WATCH);
+    let sandbox = watched_by(OWN);
     let _getty = sandbox.command("agetty").args(["--local-line", "ttyW0", "9600"]).spawn();
     assert!(comes(|| is_shown_open(&sandbox, "agetty")), "it is shown");
     everybody_was_looked_at(&sandbox);
@@ -232,8 +233,7 @@ fn is_shown_open(sandbox: &Sandbox, program: &str) -> bool {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn without_the_right_to_open_a_port_none_to_lock_it() {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(OWN, WATCH);
+    let sandbox = watched_by(OWN);
     let script = "exec 3<>/dev/ttyW0; exec setpriv --reuid=bob --regid=bob --clear-groups cat";
     let mut opener = sandbox.command("sh").args(["-c", script]).spawn();
     everybody_was_looked_at(&sandbox);
@@ -244,8 +244,7 @@ fn without_the_right_to_open_a_port_none_to_lock_it() {
 #[test]
 #[ignore = "needs root: tests/run"]
 fn the_number_of_an_opener_is_not_the_opener() {
-    let sandbox = sandbox();
-    let _daemon = sandbox.serve(OWN, WATCH);
+    let sandbox = watched_by(OWN);
     let line = "exec 3<>/dev/ttyW0; sleep 1000 & echo ready; read line";
     let opener = sandbox.ready(User::Alice, line);
     let number = opener.pid();
