@@ -33,9 +33,11 @@ pub(super) async fn acquire(acquire: &Acquire, client: &Client, form: Form) -> R
     let shown = show_grants(keys, &granted, form);
     if shown.is_err() {
         // A token that nobody has read would keep the lock for a whole lease.
+        let mut released = Ok(());
         for (key, grant) in granted {
-            client.lock(key.as_bytes())?.release(&grant.token).await?;
+            released = released.and(client.lock(key.as_bytes())?.release(&grant.token).await);
         }
+        released?;
     }
     shown.map(|()| 0)
 }

@@ -1,9 +1,9 @@
 //! Several keys, all or none: by the command and by the libraries.
 
-use crate::ask::administered;
+use crate::ask::{administered, another_make};
 use crate::library::{KEEPS, blocking, client, seconds, settings, turn, until_stats};
 use crate::loss::{dawdling, owner};
-use crate::program::{LONG, assert_free, bare, dflock, run, shell, start};
+use crate::program::{LONG, assert_free, bare, dflock, into_full, run, shell, start};
 use crate::proxy::{Proxy, Side};
 use dflock::{Claim, Claims, Client, ClientError, Entry, Grant, Key, Loss, Refusal, TermError};
 use nix::sys::signal::Signal;
@@ -137,6 +137,24 @@ fn when_one_key_is_lost_the_others_are_held_until_the_command_ends() {
     let words = "dflock: lease lost: b: the server says the lease is over\n";
     assert!(end.err.starts_with(words), "{end:?}");
     assert!(!command.lives());
+    assert_free_at_once(&daemon);
+}
+
+/// Also if one of the servers refuses to take its lock back.
+#[test]
+fn tokens_that_cannot_be_printed_are_all_given_back() {
+    let daemon = Daemon::start(KEEPS);
+    // The first server grants everything, and releases nothing.
+    let servers = [another_make("ok 33"), daemon.address.to_string()].join(",");
+    let key_at = |server, first: char| {
+        let names = ('a'..='z').map(|last| format!("{first}{last}"));
+        let is_there = |key: &String| dflock::shard(key.as_bytes(), 2) == Some(server);
+        names.into_iter().find(is_there).unwrap()
+    };
+    let keys = [key_at(0, 'a'), key_at(1, 'b')];
+    let mut command = bare(&["acquire", &keys[0], "--key", &keys[1], "--ttl", LONG]);
+    let (code, said) = into_full(command.env("DFLOCK_SERVERS", servers));
+    assert_eq!((code, &*said), (1, "dflock: the token does not hold this key\n"));
     assert_free_at_once(&daemon);
 }
 
