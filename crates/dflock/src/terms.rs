@@ -101,11 +101,6 @@ pub(super) fn seconds(count: u32) -> Duration {
     Duration::from_secs(count.into())
 }
 
-/// A semaphore of so many slots.
-pub(super) fn semaphore(limit: u32) -> Result<Kind, TermError> {
-    if limit == 0 { Err(TermError::Limit) } else { Ok(Kind::Semaphore(limit)) }
-}
-
 /// A value that the protocol cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermError {

@@ -14,8 +14,8 @@ use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::shard::Servers;
 use crate::terms::{
-    Key, Kind, MAX_TIME, Proof, Token, Wanted, seconds, seconds_of_lease, seconds_to_wait,
-    semaphore,
+    Key, Kind, MAX_TIME, Proof, TermError, Token, Wanted, seconds, seconds_of_lease,
+    seconds_to_wait,
 };
 use crate::watch::Watch;
 use std::sync::Arc;
@@ -116,7 +116,10 @@ impl Client {
     /// # Errors
     /// [`ClientError::Term`] for a key or limit that no server accepts.
     pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Result<Claim, ClientError> {
-        self.claim(key, semaphore(limit)?)
+        if limit == 0 {
+            return Err(TermError::Limit.into());
+        }
+        self.claim(key, Kind::Semaphore(limit))
     }
 
     /// Watches a key. Nothing is sent before [`Watch::next`].

@@ -102,8 +102,7 @@ impl Door<'_> {
         let conversation = async {
             stream.write_all(request).await?;
             stream.flush().await?;
-            let most = u64::try_from(http::MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
-            (&mut stream).take(most).read_to_end(&mut answer).await
+            (&mut stream).take(http::MAX_ANSWER_BYTES).read_to_end(&mut answer).await
         };
         let outcome = timeout(limit, conversation).await.map_err(|_| ClientError::Silent)?;
         let heard = http::answer(&answer);

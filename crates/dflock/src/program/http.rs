@@ -1,7 +1,7 @@
 //! An administrator's request to a server's HTTP port, and its answer, as text. Pure.
 
 /// No answer to such a request comes near this.
-pub(super) const MAX_ANSWER_BYTES: usize = 64 * 1024;
+pub(super) const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
 /// The bytes of a `POST` without a body.
 pub(super) fn post(host: &str, path: &str, secret: &[u8]) -> Vec<u8> {

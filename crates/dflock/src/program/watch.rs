@@ -7,7 +7,7 @@ use super::{holder, print_all, reach};
 use crate::{Client, Holder};
 use jiff::Timestamp;
 use serde_json::json;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::time::SystemTime;
 use wrapcmd::Form;
@@ -33,18 +33,16 @@ pub(super) async fn watch(wanted: &Watch, client: &Client, form: Form) -> Result
         is_first = false;
         let line = line(&shown, holder.as_ref(), SystemTime::now());
         match print_all(format!("{line}\n").as_bytes()) {
-            Err(Failure::System(_, error)) if is_unread(&error) => return Ok(0),
+            // Nobody reads what is written.
+            Err(Failure::System(_, error)) if error.kind() == ErrorKind::BrokenPipe => {
+                return Ok(0);
+            }
             outcome => outcome?,
         }
         if wanted.once {
             return Ok(0);
         }
     }
-}
-
-/// Nobody reads what is written.
-fn is_unread(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::BrokenPipe
 }
 
 /// The fence is text, because the number is larger than what JavaScript and jq count exactly.

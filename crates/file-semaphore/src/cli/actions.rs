@@ -179,14 +179,13 @@ fn perform_command(command: Command, form: Form, began: Option<Began>) -> End {
 }
 
 fn run_command(words: &Run, form: Form, began: Option<Began>) -> End {
-    let failure = match run::run(words, form, began) {
+    let error = match run::run(words, form, began) {
         Ok(end) => return end,
-        Err(failure) => failure,
+        Err(error) => error,
     };
     // Of several locks, the one that is in the way.
-    let named = failure.error.path().filter(|_| !words.with.is_empty());
-    let path = failure.path.as_deref().or(named).unwrap_or(&words.lock.path);
-    let told = report_failure(path, form, &failure.error);
+    let named = error.path().filter(|_| !words.with.is_empty());
+    let told = report_failure(named.unwrap_or(&words.lock.path), form, &error);
     match words.conflict_exit_code {
         Some(code) if told == End::Code(exit::HELD) => End::Code(code),
         Some(_) | None => told,

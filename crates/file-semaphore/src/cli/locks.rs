@@ -19,30 +19,15 @@ use crate::record::Holder;
 use crate::semaphore::{Guard, Patience, Semaphore, Wish, many};
 use crate::sys::watch::Alarm;
 
-/// Why the command was not run, and at which of several locks.
-pub(super) struct Failure {
-    pub(super) path: Option<PathBuf>,
-    pub(super) error: Error,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { path: None, error }
-    }
-}
-
-pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Failure> {
+pub(super) fn open(words: &Run) -> Result<Vec<Semaphore>, Error> {
     let config = words.taking.config(words.lock.config());
     // For now: see DISK_DELAY in `run`.
     #[cfg(unix)]
     let config = crate::Config { durability: crate::Durability::Memory, ..config };
-    let first = Semaphore::with_config(&words.lock.path, config)?;
-    let more = words.with.iter().map(|path| {
-        let failed = |error| Failure { path: Some(path.clone()), error };
-        let config = crate::Config { slots: crate::Slots::ONE, ..config };
-        Semaphore::with_config(path, config).map_err(failed)
-    });
-    std::iter::once(Ok(first)).chain(more).collect()
+    let first = Semaphore::with_config(&words.lock.path, config);
+    let config = crate::Config { slots: crate::Slots::ONE, ..config };
+    let more = words.with.iter().map(|path| Semaphore::with_config(path, config));
+    std::iter::once(first).chain(more).collect()
 }
 
 /// The command did not begin: says why, and tells the exit code.

@@ -14,7 +14,7 @@ use wrapcmd::exit::End;
 use wrapcmd::{Background, Refusal, Running, Signals, Standby};
 
 use super::arguments::{Form, Run};
-use super::locks::{Failure, Kept, open, refused, renewal, take, tell_held};
+use super::locks::{Kept, open, refused, renewal, take, tell_held};
 use super::outcome::exit;
 use super::signals;
 use crate::error::Error;
@@ -39,7 +39,7 @@ pub(crate) fn in_background(run: &Run, form: Form, words: &[OsString]) -> Result
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, Failure> {
+pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, Error> {
     let semaphores = open(words)?;
     let signals = signals::catch()?;
     let begin = Instant::now();
@@ -61,25 +61,25 @@ pub(crate) fn run(words: &Run, form: Form, began: Option<Began>) -> Result<End, 
         // others' by now.
         (Err(Error::Interrupted { signal: CHILD }), Some(standby), _)
         | (Ok(_) | Err(_), Some(standby), Some(Error::Interrupted { signal: CHILD })) => {
-            return Ok(ended(standby.dismiss())?);
+            return ended(standby.dismiss());
         }
-        (Err(_), _, Some(interrupted)) => return Err(interrupted.into()),
+        (Err(_), _, Some(interrupted)) => return Err(interrupted),
         (Ok(guards), _, Some(interrupted)) => {
             guards.into_iter().try_for_each(Guard::release)?;
-            return Err(interrupted.into());
+            return Err(interrupted);
         }
-        (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }.into()),
-        (Err(error), ..) => return Err(error.into()),
+        (Ok(_), None, None) => return Err(Error::NoHolder { pid: 0 }),
+        (Err(error), ..) => return Err(error),
     };
     if began.is_some_and(|began| began.tell().is_err()) {
         guards.into_iter().try_for_each(Guard::release)?;
-        return Err(Error::Process { message: "the process that waited for it has ended" }.into());
+        return Err(Error::Process { message: "the process that waited for it has ended" });
     }
     tell_held(words, begin, &command);
     guards.iter().for_each(Guard::shield);
     let slot = guards.first().map_or(1, Guard::slot);
     let running = standby.go(&[("SEMA_SLOT", &slot.to_string())]);
-    Ok(attend(words, form, running, guards, &signals)?)
+    attend(words, form, running, guards, &signals)
 }
 
 /// While the command runs, renews what it holds; releases when it has ended.

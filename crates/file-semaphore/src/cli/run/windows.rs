@@ -11,7 +11,7 @@ use wrapcmd::Refusal;
 use wrapcmd::exit::End;
 
 use super::arguments::{Form, Run};
-use super::locks::{Failure, Kept, open, refused, renewal, take, tell_held};
+use super::locks::{Kept, open, refused, renewal, take, tell_held};
 use crate::error::Error;
 use crate::semaphore::{Guard, Semaphore};
 
@@ -28,14 +28,14 @@ pub(crate) fn in_background(_run: &Run, _form: Form, _words: &[OsString]) -> Res
 ///
 /// # Errors
 /// Whatever kept the command from being run.
-pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End, Failure> {
+pub(crate) fn run(words: &Run, form: Form, _began: Option<Began>) -> Result<End, Error> {
     let semaphores = open(words)?;
     let begin = Instant::now();
     let mut own = |semaphore: &Semaphore| semaphore.files.own_holder();
     let guards = take(words, form, &semaphores, None, &mut own)?;
     let line = words.command();
     let [program, arguments @ ..] = line.as_slice() else {
-        return Err(Error::NoHolder { pid: 0 }.into());
+        return Err(Error::NoHolder { pid: 0 });
     };
     tell_held(words, begin, &line);
     let slot = guards.first().map_or(1, Guard::slot);
