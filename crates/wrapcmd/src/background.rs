@@ -7,11 +7,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::Child;
 
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, dup2_stdin};
 
 use crate::exit::End;
-use crate::signals::{Sender, Signals, Woken, let_through, stop_here};
+use crate::signals::{Signals, Woken, let_through, stop_here};
 use crate::standby::{end_of, once_more};
 use crate::sys;
 
@@ -45,16 +44,10 @@ impl Background {
     /// # Errors
     /// Somebody else has waited for the process.
     pub fn outcome(mut self, signals: &Signals) -> io::Result<Option<End>> {
-        let child = i32::try_from(self.child.id()).map(Pid::from_raw).ok();
+        let child = i32::try_from(self.child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
         while signals.pause(Some(self.told.as_fd()), None) != Woken::Ready {
-            while let Some(arrived) = signals.arrived() {
-                if arrived.sender == Sender::Process && arrived.signal != Signal::SIGCHLD {
-                    // It has not been waited for, so its number is still its own.
-                    let _ = child.map(|child| kill(child, arrived.signal));
-                }
-                if arrived.signal == Signal::SIGTSTP {
-                    stop_here();
-                }
+            if signals.hand_on(child) {
+                stop_here();
             }
         }
         if self.told.read(&mut [0])? > 0 {

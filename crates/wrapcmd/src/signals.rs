@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
 use nix::unistd::Pid;
 
 use crate::sys::{self, Caught};
@@ -90,16 +90,24 @@ impl Signals {
     /// process stops here, as it would have without [`Signals`], until it is told to go on.
     pub fn next(&self) -> Option<Arrived> {
         loop {
-            match self.arrived()? {
+            match self.caught.next()? {
                 Arrived { signal: STOP, .. } => stop_here(),
                 other => return Some(other),
             }
         }
     }
 
-    /// The next signal that has arrived, whatever it asks for.
-    pub(crate) fn arrived(&self) -> Option<Arrived> {
-        self.caught.next()
+    /// Hands the signals that have arrived to a child that has not been waited for, so its number is still its own. What
+    /// a terminal sends it gets anyway. Whether one of them asks to stop.
+    pub(crate) fn hand_on(&self, child: Pid) -> bool {
+        let mut asks_to_stop = false;
+        while let Some(Arrived { signal, sender }) = self.caught.next() {
+            if sender == Sender::Process && signal != Signal::SIGCHLD {
+                let _ = kill(child, signal);
+            }
+            asks_to_stop |= signal == STOP;
+        }
+        asks_to_stop
     }
 
     /// The first signal that has arrived and asks for an end; CHLD only when the process that

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use crate::command::{role, word};
 use crate::exit::End;
 use crate::json::Form;
-use crate::signals::{Sender, Signals, Woken, has_ended, is_ignored, stop_here, was_stopped};
+use crate::signals::{Signals, Woken, has_ended, is_ignored, stop_here, was_stopped};
 use crate::sys;
 
 /// A process that waits for the word to become a command. Without the word it ends by itself and
@@ -116,13 +116,7 @@ impl Running {
         let Some(pid) = self.number() else { return };
         let (mut due, mut rang) = (None, true);
         loop {
-            while let Some(arrived) = signals.arrived() {
-                let told_already = arrived.sender == Sender::Kernel;
-                if arrived.signal != Signal::SIGCHLD && !told_already {
-                    // It has not been waited for, so its number is still its own.
-                    let _ = kill(pid, arrived.signal);
-                }
-            }
+            signals.hand_on(pid);
             if was_stopped(pid) {
                 stop_here();
                 let _ = kill(pid, Signal::SIGCONT);
