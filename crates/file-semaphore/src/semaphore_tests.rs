@@ -9,7 +9,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::sys::now_seconds;
-use crate::{Here, Holder, Slots, StaleRule};
+use crate::{Here, Holder, StaleRule};
 
 /// A number no process has: above the largest the kernel gives out (proc(5), pid_max).
 const NOBODY: u64 = 4_194_305;
@@ -26,10 +26,6 @@ fn quick(config: Config) -> Config {
 
 fn open(path: &Path) -> Semaphore {
     Semaphore::with_config(path, quick(Config::default())).unwrap()
-}
-
-fn slots(count: u32) -> Config {
-    quick(Config { slots: Slots::new(count).unwrap(), ..Config::default() })
 }
 
 fn here() -> Here {
@@ -146,37 +142,6 @@ fn many_threads_one_inside() {
         thread.join().unwrap();
     }
     assert_eq!(files(&path), Vec::<String>::new());
-}
-
-#[test]
-fn three_slots_hold_three() {
-    let (_scratch, path) = scratch();
-    let semaphore = Semaphore::with_config(&path, slots(3)).unwrap();
-    let mut guards: Vec<_> = (0..3).map(|_| semaphore.try_acquire(None).unwrap()).collect();
-    assert_eq!(guards.iter().map(Guard::slot).collect::<Vec<_>>(), [1, 2, 3]);
-    assert_eq!(files(&path), ["a.lock.1", "a.lock.2", "a.lock.3"]);
-    assert!(matches!(semaphore.try_acquire(None), Err(Error::AlreadyLocked { .. })));
-    drop(guards.remove(1));
-    assert_eq!(semaphore.try_acquire(None).unwrap().slot(), 2);
-}
-
-/// Files of the original tools and scripts: the default rule.
-#[rstest]
-#[case::fresh_and_gone(NOBODY, 0, false)]
-#[case::old_and_gone(NOBODY, 3700, true)]
-#[case::old_and_alive(std::process::id().into(), 3700, false)]
-#[cfg(unix)]
-#[case::old_and_not_permitted(1, 3700, false)]
-fn a_lock_without_start_time_is_stale_only_when_gone_and_old(
-    #[case] pid: u64,
-    #[case] age: u64,
-    #[case] stale: bool,
-) {
-    let (_scratch, path) = scratch();
-    let words = format!("pid={pid}\ntimestamp={}\n", now_seconds() - age);
-    fs::write(&path, &words).unwrap();
-    assert_eq!(open(&path).try_acquire(None).is_ok(), stale);
-    assert!(stale || fs::read_to_string(&path).unwrap() == words);
 }
 
 #[rstest]

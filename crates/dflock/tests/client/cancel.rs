@@ -5,7 +5,7 @@
 //! grant that nobody has heard of would stay.
 
 use crate::library::{KEEPS, client, queued, seconds, turn, until_stats};
-use dflock::{Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Loss, Stats, Token};
+use dflock::{Claim, Claims, ClientError, Connection, Entry, Key, Kind, Lease, Stats, Token};
 use rstest::rstest;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -295,18 +295,5 @@ fn a_connection_with_a_cancelled_request_is_closed(
             }
         }
         panic!("it is never ready");
-    });
-}
-
-/// A lease that is lost is told to a holder who asked before and gave up asking.
-#[test]
-fn a_loss_is_told_after_an_earlier_wait_for_it_was_cancelled() {
-    let daemon = Daemon::start(&[]);
-    turn(async {
-        let lock = client(&daemon).lock("k").unwrap().ttl(seconds(9)).unwrap();
-        let lease = held(&lock).await;
-        assert_eq!(polled(1, lease.lost()).await, None);
-        lock.release(lease.token()).await.unwrap();
-        assert_eq!(polled(MOST_STEPS, lease.lost()).await, Some(Loss::NotHeld));
     });
 }

@@ -153,7 +153,8 @@ fn a_waiting_client_keeps_its_silent_connection_open() {
     });
 }
 
-/// Somebody who knows the token releases it: the holder is told, and has nothing to release.
+/// Somebody who knows the token releases it: the holder is told, also after an earlier wait for that was given up, and
+/// has nothing to release.
 #[test]
 fn a_loss_is_told() {
     let daemon = Daemon::start(&[]);
@@ -162,6 +163,7 @@ fn a_loss_is_told() {
         let lock = client.lock("k").unwrap().ttl(seconds(9)).unwrap();
         let lease = lock.acquire(seconds(0)).await.unwrap().unwrap();
         assert_eq!(lock.renew(lease.token()).await.unwrap(), seconds(9));
+        tokio::time::timeout(Duration::ZERO, lease.lost()).await.unwrap_err();
         lock.release(lease.token()).await.unwrap();
         assert_eq!(lease.lost().await, Loss::NotHeld);
         assert_eq!((lease.loss(), lease.held_until()), (Some(Loss::NotHeld), None));

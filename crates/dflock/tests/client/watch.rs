@@ -2,7 +2,7 @@
 
 use crate::ask::another_make;
 use crate::library::{KEEPS, client, seconds, settings, turn};
-use crate::program::{LONG, Restarting, Running, bare, dflock, patient, run, shell, start};
+use crate::program::{Restarting, Running, bare, dflock, patient, run, shell, start};
 use dflock::{Client, ClientError, Holder, Settings};
 use nix::sys::signal::Signal;
 use rstest::rstest;
@@ -185,33 +185,4 @@ fn a_dropped_wait_loses_nothing() {
         lease.release().await.unwrap();
         assert_eq!(said(watch.next().await.unwrap()), None);
     });
-}
-
-/// A great many that watch one key see the change, and others are served meanwhile.
-#[test]
-fn two_hundred_watchers_see_a_change() {
-    let daemon = Daemon::start(&[]);
-    turn(async {
-        let mut crowd = tokio::task::JoinSet::new();
-        let (ready, mut readied) = tokio::sync::mpsc::channel(1);
-        for _ in 0..200 {
-            let (mut watch, ready) = (client(&daemon).watch("k").unwrap(), ready.clone());
-            crowd.spawn(async move {
-                assert_eq!(said(watch.next().await.unwrap()), None);
-                ready.send(()).await.unwrap();
-                watch.next().await.unwrap().unwrap().fence
-            });
-        }
-        for _ in 0..200 {
-            readied.recv().await.unwrap();
-        }
-        let claim = client(&daemon).lock("k").unwrap();
-        let lease = claim.acquire(seconds(9)).await.unwrap().unwrap();
-        while let Some(fence) = crowd.join_next().await {
-            assert_eq!(Some(fence.unwrap()), lease.fence());
-        }
-        lease.release().await.unwrap();
-    });
-    let end = run(&mut dflock(&daemon, &["run", "k", "-t", LONG, "--", "true"]));
-    assert_eq!(end.code, 0, "{end:?}");
 }

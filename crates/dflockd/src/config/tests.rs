@@ -106,15 +106,6 @@ fn numbers_are_parsed_as_by_go(#[case] text: &str, #[case] want: Option<i64>) {
     assert_eq!(flags::number(text), want);
 }
 
-/// A name in the enum is the row of that name.
-#[test]
-fn names_and_rows_belong_together() {
-    let row = |name: Name| FLAGS[name as usize].name;
-    assert_eq!(row(Name::Host), "host");
-    assert_eq!(row(Name::AutoRelease), "auto-release-on-disconnect");
-    assert_eq!(row(Name::Version), "version");
-}
-
 #[test]
 fn no_secret_is_shown() {
     let config = config(&["--auth-token", "sesame"], &[]);

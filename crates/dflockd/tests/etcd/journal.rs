@@ -307,36 +307,6 @@ fn after_a_failed_commit_no_larger_one_takes_its_number() {
     });
 }
 
-#[test]
-fn without_space_present_holds_are_extended_and_ended() {
-    let mut cluster = Cluster::start(&["--quota", "4000000"]);
-    let service = Service::on(&cluster.endpoints);
-    run(async {
-        let (mut journal, mut model) = (service.journal(), Model::default());
-        let fence = model.is_found_by(&mut journal).await;
-        let grants = [Record::Granted(kept(fence)), Record::Granted(kept(fence + 1))];
-        model.commit(&mut journal, &grants).await;
-        let text = "x".repeat(100_000);
-        let is_full = |refused: Result<_, Vec<String>>| {
-            refused.is_err_and(|said| said.concat().contains("space exceeded"))
-        };
-        while !is_full(cluster.try_control(&format!("put filler {text}"))) {
-            // The session is kept alive on this thread.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        while journal.room(1) > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let shorter = Kept { left_micros: 5, ..kept(fence) };
-        let records = [Record::Extended(shorter), Record::Ended(kept(fence + 1).token)];
-        model.commit(&mut journal, &records).await;
-        // A hold that is handed on.
-        model.commit(&mut journal, &[Record::Granted(kept(fence + 2))]).await;
-        assert_eq!(journal.confirm().await, Ok(()));
-        model.is_found_by(&mut journal).await;
-    });
-}
-
 /// Nobody leads while there are keys that this version must not touch.
 #[test]
 fn foreign_keys_are_left_alone() {

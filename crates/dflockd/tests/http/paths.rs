@@ -129,33 +129,10 @@ fn beside_a_socket_of_the_service_manager() {
     assert_eq!(site.holders()["keys"][0]["key"], "k");
 }
 
-/// Times differ from moment to moment; the rest must not.
-fn without_times(mut value: Value) -> Value {
-    for section in ["locks", "semaphores", "idle_locks", "idle_semaphores"] {
-        for entry in value[section].as_array_mut().unwrap() {
-            let entry = entry.as_object_mut().unwrap();
-            for time in ["lease_expires_in_s", "idle_s"] {
-                if let Some(seconds) = entry.remove(time) {
-                    assert!(seconds.is_number());
-                }
-            }
-        }
-    }
-    value
-}
-
-/// The same members in the same order, byte by byte but for numbers.
-fn shape(text: &str) -> String {
-    let mut shape = String::new();
-    for sign in text.chars() {
-        let digit = sign.is_ascii_digit() || sign == '.';
-        if !digit {
-            shape.push(sign);
-        } else if !shape.ends_with('0') {
-            shape.push('0');
-        }
-    }
-    shape
+/// A body without its times, which differ from moment to moment.
+fn timeless(body: &str) -> String {
+    let is_time = |sign: char| sign.is_ascii_digit() || sign == '.';
+    body.split_inclusive("_s\":").map(|part| part.trim_start_matches(is_time)).collect()
 }
 
 #[test]
@@ -170,14 +147,10 @@ fn stats_are_those_of_the_command() {
     site.daemon.talk().say(b"l\n<b>&\"\n0\n");
     site.daemon.until_stats("\"connections\":2");
     let command = talker.ask("stats", "_", "_");
-    let command = command.strip_prefix("ok ").unwrap();
-    let answer = site.get("/v1/stats");
-    assert_eq!(shape(answer.text()), shape(command));
     // The client of the command counts itself; a client of HTTP is no connection of the locks.
-    let (mut http, mut tcp) =
-        (without_times(answer.json()), without_times(serde_json::from_str(command).unwrap()));
-    assert_eq!((http["connections"].take(), tcp["connections"].take()), (json!(1), json!(1)));
-    assert_eq!(http, tcp);
+    let command = command.strip_prefix("ok ").unwrap();
+    assert!(command.contains("\"connections\":1,") && command.contains("idle_s"), "{command}");
+    assert_eq!(timeless(site.get("/v1/stats").text()), timeless(command));
 }
 
 /// In pieces, without a length, and with as many keys as a body may have.

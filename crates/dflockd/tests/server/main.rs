@@ -16,7 +16,6 @@ mod framing;
 mod history;
 mod hostile;
 mod log;
-mod observers;
 mod owner;
 mod protocol;
 mod restart;

@@ -56,10 +56,6 @@ use testbed::dflockd::Daemon;
      b> rl|k|0 \n b< ok $u 33 \n a> sl|k|0 2 \n a< error_limit_mismatch \n a> sl|k|0 1 \n a< timeout \n
      stats \"locks\":[{\"key\":\"k\""
 )]
-#[case::arguments_are_those_of_a_lock(
-    "a> rl|k|-1 \n a< error \n a> rl|k| \n a< error \n a> rl|k|0 1 1 \n a< error \n a> rl||0 \n a< error \n
-     a> stats|key| \n a< error \n a> rl|k|0 0 \n a< error \n a> re|k|x \n a< error \n a> re|k|1 1 \n a< error \n a> rl|k|0 \n a< ok $t 33"
-)]
 fn conversation(#[case] script: &str) {
     play(&Daemon::start(&[]), script);
 }

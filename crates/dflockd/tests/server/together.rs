@@ -1,21 +1,8 @@
 //! Several keys in one request, over several servers on one etcd: all of them or none, whatever fails.
 
-use crate::several::race;
 use rstest::rstest;
-use testbed::dflockd::etcd::{self as cluster, Cluster};
-use testbed::dflockd::{Daemon, program, until};
-
-/// Servers on the same etcd.
-fn fronts(store: &testbed::dflockd::Store, many: usize) -> Vec<Daemon> {
-    let front = |_| Daemon::run(program().args(["--port", "0"]).envs(store.environment.clone()));
-    (0..many).map(front).collect()
-}
-
-#[test]
-#[ignore = "needs programs: tests/run"]
-fn overlapping_sets_on_three_servers() {
-    race(&fronts(&cluster::shared(), 3));
-}
+use testbed::dflockd::etcd::Cluster;
+use testbed::dflockd::{Daemon, program_on, until};
 
 /// etcd stands still while several keys are asked for, and comes back: what was answered is true, and what was not
 /// leaves nothing behind.
@@ -26,7 +13,7 @@ fn overlapping_sets_on_three_servers() {
 fn an_answer_that_is_lost_leaves_no_hold(#[case] stopped: &[u8]) {
     let mut cluster = Cluster::start(&[]);
     let store = cluster.store();
-    let fronts = fronts(&store, 2);
+    let fronts = [(); 2].map(|()| Daemon::run(program_on(&store).args(["--port", "0"])));
     let mut talker = fronts[0].talk();
     assert!(talker.ask("al", "x y", "60").starts_with("ok "));
     stopped.iter().for_each(|member| cluster.stop(*member));
