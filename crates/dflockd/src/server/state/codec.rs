@@ -138,7 +138,7 @@ pub(super) fn push_header(out: &mut Vec<u8>, header: &Header) -> Chain {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
     push_fields(out, header);
-    push_sum(out, start)
+    push_sum(out, start, Chain::NONE)
 }
 
 /// Appends the index.
@@ -147,7 +147,7 @@ pub(super) fn push_index(out: &mut Vec<u8>, index: &Index) {
     out.extend_from_slice(&INDEX_MAGIC);
     push_fields(out, &index.counts);
     out.extend_from_slice(&index.other.to_be_bytes());
-    push_sum(out, start);
+    push_sum(out, start, Chain::NONE);
 }
 
 fn push_fields(out: &mut Vec<u8>, header: &Header) {
@@ -168,9 +168,9 @@ fn push_fields(out: &mut Vec<u8>, header: &Header) {
     }
 }
 
-/// The checksum of everything from `start` on.
-fn push_sum(out: &mut Vec<u8>, start: usize) -> Chain {
-    let chain = Chain::NONE.on(out.get(start..).unwrap_or_default());
+/// Appends the checksum of everything from `start` on; returns the one that the next entry continues.
+fn push_sum(out: &mut Vec<u8>, start: usize, before: Chain) -> Chain {
+    let chain = before.on(out.get(start..).unwrap_or_default());
     out.extend_from_slice(&chain.0.to_be_bytes());
     chain
 }
@@ -210,19 +210,19 @@ fn read_fields(rest: &mut &[u8]) -> Option<Header> {
     Some(Header { generation, slot, dir, boot, fence, synced, longest, closing })
 }
 
-/// Appends an entry without its checksum; [`seal`] adds that.
-pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry) {
+/// Appends an entry; returns the checksum that the next one continues.
+pub(super) fn push_entry(out: &mut Vec<u8>, chain: Chain, entry: &Entry) -> Chain {
     match entry {
-        Entry::Held(held) => push_held(out, held, true),
-        Entry::Ended(token) => push_body(out, ENDED, &token.bytes()),
-        Entry::Fence(fence) => push_body(out, FENCE, &fence.to_be_bytes()),
-        Entry::Whole => push_body(out, WHOLE, &[]),
-        Entry::Closed => push_body(out, CLOSED, &[]),
+        Entry::Held(held) => push_held(out, chain, held, true),
+        Entry::Ended(token) => push_body(out, chain, ENDED, &token.bytes()),
+        Entry::Fence(fence) => push_body(out, chain, FENCE, &fence.to_be_bytes()),
+        Entry::Whole => push_body(out, chain, WHOLE, &[]),
+        Entry::Closed => push_body(out, chain, CLOSED, &[]),
     }
 }
 
 /// Appends a hold as [`push_entry`] does, perhaps without its label.
-pub(super) fn push_held(out: &mut Vec<u8>, held: &Held, has_label: bool) {
+pub(super) fn push_held(out: &mut Vec<u8>, chain: Chain, held: &Held, has_label: bool) -> Chain {
     let Held { ref kept, boot_micros } = *held;
     let numbers = [slots(kept.claim), kept.ttl.span().count(), boot_micros, NO_WALL_CLOCK];
     let numbers = numbers.map(u64::to_be_bytes);
@@ -230,15 +230,18 @@ pub(super) fn push_held(out: &mut Vec<u8>, held: &Held, has_label: bool) {
     let label = kept.label.as_ref().filter(|_| has_label);
     let label = label.map(|label| format!("\n{}", label.write())).unwrap_or_default();
     let token = kept.token.bytes();
-    push_body(out, HELD, &[&token, numbers.as_flattened(), &kept.key, label.as_bytes()].concat());
+    let body = [&token, numbers.as_flattened(), &kept.key, label.as_bytes()].concat();
+    push_body(out, chain, HELD, &body)
 }
 
 #[expect(clippy::expect_used, reason = "keys and labels have limits")]
-fn push_body(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
+fn push_body(out: &mut Vec<u8>, chain: Chain, kind: u8, body: &[u8]) -> Chain {
+    let start = out.len();
     let length = u16::try_from(body.len() + 1).expect("keys and labels have limits");
     out.extend_from_slice(&length.to_be_bytes());
     out.push(kind);
     out.extend_from_slice(body);
+    push_sum(out, start, chain)
 }
 
 /// Bytes of a hold's entry in the file, without its label.
@@ -251,23 +254,11 @@ pub(super) fn label_bytes(label: Option<&Label>) -> u64 {
     label.map_or(0, |label| (label.name.len() + label.value.len() + 2) as u64)
 }
 
-/// Appends entries of [`push_entry`] in the form of the file; returns the checksum that the next entry continues.
-pub(super) fn seal(out: &mut Vec<u8>, mut chain: Chain, mut entries: &[u8]) -> Chain {
-    while let Some(length) = entries.first_chunk::<2>() {
-        let count = usize::from(u16::from_be_bytes(*length)) + 2;
-        let Some((framed, tail)) = entries.split_at_checked(count) else { return chain };
-        chain = chain.on(framed);
-        out.extend_from_slice(framed);
-        out.extend_from_slice(&chain.0.to_be_bytes());
-        entries = tail;
-    }
-    chain
-}
-
 /// Appends the mark at the end, where the next entry goes.
 pub(super) fn push_end(out: &mut Vec<u8>, chain: Chain) {
+    let start = out.len();
     out.extend_from_slice(&[0; 2]);
-    out.extend_from_slice(&chain.on(&[0; 2]).0.to_be_bytes());
+    push_sum(out, start, chain);
 }
 
 /// Reads the entry at the beginning of `bytes`.
@@ -406,9 +397,8 @@ mod tests {
     }
 
     fn sealed(entry: &Entry, chain: Chain) -> Vec<u8> {
-        let (mut body, mut out) = (Vec::new(), Vec::new());
-        push_entry(&mut body, entry);
-        seal(&mut out, chain, &body);
+        let mut out = Vec::new();
+        push_entry(&mut out, chain, entry);
         out
     }
 

@@ -14,7 +14,7 @@
 use super::codec::{
     Chain, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index, MAX_ENTRY_BYTES,
     MAX_LABEL_BYTES, held_bytes, label_bytes, push_end, push_entry, push_header, push_held,
-    push_index, seal,
+    push_index,
 };
 use super::disk::{Disk, Health, Synced, Times};
 use super::load::Loaded;
@@ -44,6 +44,7 @@ pub(super) struct Ledger<D> {
     last_generation: u64,
     slot: usize,
     at: u64,
+    /// The checksum that the entry after `pending` continues.
     chain: Chain,
     /// Whether the file that counts can be read to its end.
     intact: bool,
@@ -53,9 +54,8 @@ pub(super) struct Ledger<D> {
     capacity: u64,
     /// The present holds, by fence.
     holds: BTreeMap<u64, Held>,
-    /// Changes that are not written yet, without checksums, and their number.
+    /// Changes that are not written yet.
     pending: Vec<u8>,
-    buffer: Vec<u8>,
     /// The bytes that all holds take.
     live: u64,
     /// The bytes that their labels would take in addition.
@@ -91,7 +91,6 @@ impl<D: Disk> Ledger<D> {
             capacity: 0,
             holds: BTreeMap::new(),
             pending: Vec::new(),
-            buffer: Vec::new(),
             live: 0,
             labels: 0,
             health: Health::Good,
@@ -139,17 +138,17 @@ impl<D: Disk> Ledger<D> {
         match record {
             Record::Granted(kept) | Record::Extended(kept) => {
                 if let Some(entry) = self.promises.promise(kept) {
-                    push_entry(&mut self.pending, &entry);
+                    self.chain = push_entry(&mut self.pending, self.chain, &entry);
                 }
                 let held = held(kept.clone(), times);
                 self.forget(kept.token.fence());
                 self.hold(held.clone());
                 let fits = self.labels_fit();
-                push_held(&mut self.pending, &held, fits);
+                self.chain = push_held(&mut self.pending, self.chain, &held, fits);
             }
             Record::Ended(token) => {
                 self.forget(token.fence());
-                push_entry(&mut self.pending, &Entry::Ended(*token));
+                self.chain = push_entry(&mut self.pending, self.chain, &Entry::Ended(*token));
             }
         }
     }
@@ -245,9 +244,7 @@ impl<D: Disk> Ledger<D> {
     fn try_flush(&mut self, times: Times) -> io::Result<()> {
         let lengths = self.holds.values().map(|held| held.kept.ttl.span().count());
         self.promises.lower(lengths, times.now);
-        // With its checksum, even the shortest entry is less than three times as long.
-        let most = self.pending.len() as u64 * 3 + END_BYTES as u64;
-        if self.at + most > self.capacity {
+        if self.at + (self.pending.len() + END_BYTES) as u64 > self.capacity {
             return self.try_rewrite(times);
         }
         if self.promises.are_due() {
@@ -268,12 +265,10 @@ impl<D: Disk> Ledger<D> {
 
     /// Writes the pending changes.
     fn append(&mut self) -> io::Result<()> {
-        self.buffer.clear();
-        let chain = seal(&mut self.buffer, self.chain, &self.pending);
-        let end = self.at + self.buffer.len() as u64;
-        push_end(&mut self.buffer, chain);
-        self.disk.write(self.slot, self.at, &self.buffer)?;
-        (self.at, self.chain) = (end, chain);
+        let end = self.at + self.pending.len() as u64;
+        push_end(&mut self.pending, self.chain);
+        self.disk.write(self.slot, self.at, &self.pending)?;
+        self.at = end;
         self.pending.clear();
         Ok(())
     }
@@ -295,18 +290,15 @@ impl<D: Disk> Ledger<D> {
         let (generation, slot) = (self.last_generation, 1 - self.slot);
         self.other = generation;
         self.write_index(times, synced)?;
-        let (mut bytes, mut entry) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
         let mut chain = push_header(&mut bytes, &self.promises.header(generation, slot, times));
         let fits = self.labels_fit();
         for held in self.holds.values() {
-            entry.clear();
-            push_held(&mut entry, held, fits);
-            chain = seal(&mut bytes, chain, &entry);
+            chain = push_held(&mut bytes, chain, held, fits);
         }
-        entry.clear();
-        push_entry(&mut entry, &self.promises.fence());
-        push_entry(&mut entry, &Entry::Whole);
-        chain = seal(&mut bytes, chain, &entry);
+        for entry in [self.promises.fence(), Entry::Whole] {
+            chain = push_entry(&mut bytes, chain, &entry);
+        }
         let at = bytes.len() as u64;
         push_end(&mut bytes, chain);
         self.disk.write(slot, 0, &bytes)?;
@@ -362,7 +354,7 @@ impl<D: Disk> Ledger<D> {
     /// An error of the system.
     pub(super) fn close(&mut self, times: Times) -> io::Result<()> {
         if self.flush(times).is_ok() {
-            push_entry(&mut self.pending, &Entry::Closed);
+            self.chain = push_entry(&mut self.pending, self.chain, &Entry::Closed);
             self.append()?;
         }
         self.disk.sync(self.slot)?;
