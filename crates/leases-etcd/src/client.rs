@@ -11,7 +11,7 @@ use super::rpc::{
     RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 use super::settings::{CONNECT, Settings, chain};
-use crate::EtcdUser;
+use crate::{EtcdNumbers, EtcdUser};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,13 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The deadline of a login. Members check passwords with bcrypt, which is slow on purpose, and one after another.
 const LOGIN: Duration = Duration::from_secs(5);
-
-/// Why a login gave no token.
-enum Login {
-    NoPassword(std::io::Error),
-    Refused(String),
-    Silent,
-}
 
 /// etcd's alarm that its members have reached their size limit (`--quota-backend-bytes`).
 const NO_SPACE: &str = "alarm:NOSPACE";
@@ -149,14 +142,14 @@ impl Client {
         members.join(",")
     }
 
-    /// The number of calls so far.
-    pub(crate) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    /// The number of calls so far that did not get a clear answer.
-    pub(crate) fn unclear(&self) -> u64 {
-        self.unclear.load(Ordering::Relaxed)
+    /// The counters now; `session` and `leads` are for those that know the leader.
+    pub(crate) fn numbers(&self) -> EtcdNumbers {
+        EtcdNumbers {
+            calls: self.calls.load(Ordering::Relaxed),
+            unclear: self.unclear.load(Ordering::Relaxed),
+            full: self.is_full(),
+            ..EtcdNumbers::default()
+        }
     }
 
     /// Whether etcd has no more space, by its last answer about that.
@@ -273,7 +266,12 @@ impl Client {
         }
         if let Some(user) = self.user.as_ref().filter(|_| link.token.is_none()) {
             if let Some(channel) = link.channel.take() {
-                link.token = self.log_in(channel.clone(), user, member).await;
+                let token = authenticate(channel.clone(), user).await;
+                let name = &user.name;
+                let token = token.inspect_err(
+                    |why| tracing::warn!(user = name, member = %member.uri(), "{why}"),
+                );
+                link.token = token.ok();
                 link.channel = link.token.is_some().then_some(channel);
                 link.generation += 1;
             }
@@ -282,45 +280,6 @@ impl Client {
             link.at = link.at.wrapping_add(1);
         }
         link.line().ok_or(Failure::Unclear)
-    }
-
-    async fn log_in(
-        &self,
-        channel: Channel,
-        user: &EtcdUser,
-        member: &Endpoint,
-    ) -> Option<MetadataValue<Ascii>> {
-        let name = &user.name;
-        match self.authenticate(channel, user).await {
-            Ok(token) => return Some(token),
-            Err(Login::NoPassword(err)) => {
-                let file = user.password_file.display();
-                tracing::warn!(user = name, %file, %err, "no password for etcd");
-            }
-            Err(Login::Refused(err)) => tracing::warn!(user = name, err, "etcd refuses the user"),
-            Err(Login::Silent) => {
-                let member = member.uri();
-                tracing::warn!(user = name, %member, "etcd does not answer the login");
-            }
-        }
-        None
-    }
-
-    /// Reads the password each time, because it may have changed.
-    async fn authenticate(
-        &self,
-        channel: Channel,
-        user: &EtcdUser,
-    ) -> Result<MetadataValue<Ascii>, Login> {
-        let password = std::fs::read_to_string(&user.password_file).map_err(Login::NoPassword)?;
-        let message =
-            AuthenticateRequest { name: user.name.clone(), password: password.trim().to_owned() };
-        let mut auth = AuthClient::new(channel);
-        let answer = tokio::time::timeout(LOGIN, auth.authenticate(message)).await;
-        let answer = answer.map_err(|_| Login::Silent)?;
-        let refused = |status: Status| Login::Refused(status.message().to_owned());
-        let token = answer.map_err(refused)?.into_inner().token;
-        token.parse().map_err(|_| Login::Refused("its token cannot be sent back".to_owned()))
     }
 
     /// Checks whether etcd has space, and moves to the leader if it is in the list and not in use yet. Through a
@@ -366,6 +325,21 @@ impl Client {
             link.give_up(Instant::now());
         }
     }
+}
+
+/// The token of this user, or why there is none. Reads the password each time, because it may have changed.
+async fn authenticate(channel: Channel, user: &EtcdUser) -> Result<MetadataValue<Ascii>, String> {
+    let file = &user.password_file;
+    let password = std::fs::read_to_string(file)
+        .map_err(|err| format!("no password for etcd: {}: {err}", file.display()))?;
+    let message =
+        AuthenticateRequest { name: user.name.clone(), password: password.trim().to_owned() };
+    let mut auth = AuthClient::new(channel);
+    let answer = tokio::time::timeout(LOGIN, auth.authenticate(message)).await;
+    let answer = answer.map_err(|_| "etcd does not answer the login".to_owned())?;
+    let refused = |status: Status| format!("etcd refuses the user: {}", status.message());
+    let token = answer.map_err(refused)?.into_inner().token;
+    token.parse().map_err(|_| "etcd gave a token that cannot be sent back".to_owned())
 }
 
 /// The pause after so many attempts without a clear answer.

@@ -92,13 +92,9 @@ impl Observer {
     /// The numbers now.
     #[must_use]
     pub fn numbers(&self) -> EtcdNumbers {
-        EtcdNumbers {
-            session: *self.seen.borrow() != Seen::Unclear,
-            leads: *self.seen.borrow() == Seen::Me,
-            calls: self.client.calls(),
-            unclear: self.client.unclear(),
-            full: self.client.is_full(),
-        }
+        let seen = self.seen.borrow();
+        let (session, leads) = (*seen != Seen::Unclear, *seen == Seen::Me);
+        EtcdNumbers { session, leads, ..self.client.numbers() }
     }
 
     /// Ends the session of a leader whose process has ended, so that the next one need not wait for that. A leader that
