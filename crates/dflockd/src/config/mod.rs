@@ -224,9 +224,9 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
             .unwrap_or(Ok(None))
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the macro makes rows and names together")]
     fn row(name: Name) -> &'static Flag {
-        // The macro makes rows and names together, so each name has its row.
-        FLAGS.get(name as usize).unwrap_or(&NO_FLAG)
+        &FLAGS[name as usize]
     }
 
     fn flag(&self, name: Name) -> Option<String> {
@@ -307,8 +307,6 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         u16::try_from(self.number(name)?).map_err(wrong)
     }
 }
-
-const NO_FLAG: Flag = Flag { name: "", env: &[], kind: Kind::Text, default: "", help: "" };
 
 /// The value, or the value that zero stands for.
 const fn or_else_zero(value: usize, instead: usize) -> usize {

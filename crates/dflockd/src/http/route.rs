@@ -1,7 +1,10 @@
 //! The paths: a method and a path → a [`Route`], or why there is none.
 
-use super::reply::Fault;
+use super::reply::{Fault, JSON};
 use hyper::Method;
+
+pub(super) const STYLE: &str = include_str!("page/page.css");
+pub(super) const SCRIPT: &str = include_str!("page/page.js");
 
 /// Which secret a path needs, if one is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +23,8 @@ pub(super) enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Page,
-    Style,
-    Script,
-    Icon,
-    Health,
+    /// This type and body.
+    Fixed(&'static str, &'static str),
     Ready,
     Stats,
     Holders,
@@ -42,10 +43,10 @@ impl Route {
 /// All paths.
 pub(super) const ROUTES: [(&str, Route, Access); 11] = [
     ("/", Route::Page, Access::Open),
-    ("/page.css", Route::Style, Access::Open),
-    ("/page.js", Route::Script, Access::Open),
-    ("/icon.svg", Route::Icon, Access::Open),
-    ("/health", Route::Health, Access::Open),
+    ("/page.css", Route::Fixed("text/css; charset=utf-8", STYLE), Access::Open),
+    ("/page.js", Route::Fixed("text/javascript; charset=utf-8", SCRIPT), Access::Open),
+    ("/icon.svg", Route::Fixed("image/svg+xml", include_str!("page/icon.svg")), Access::Open),
+    ("/health", Route::Fixed(JSON, "{\"status\":\"ok\"}"), Access::Open),
     ("/ready", Route::Ready, Access::Open),
     ("/v1/stats", Route::Stats, Access::Guarded),
     ("/v1/holders", Route::Holders, Access::Guarded),

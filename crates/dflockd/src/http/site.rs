@@ -15,9 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
-const ICON: &str = include_str!("page/icon.svg");
 /// The marks in the page that the server sets: whether to ask for the secret first, and whether there is one for
 /// administrators.
 const AUTH_MARK: &str = "data-auth=\"open\"";
@@ -68,7 +65,7 @@ impl Site {
         let route = self.judge(head, has_body)?;
         #[cfg(feature = "etcd")]
         if route.is_about_locks() && !self.handle.has_locks() {
-            let stream = self.handle.standby().open_http().await.ok_or(Fault::StoreAway)?;
+            let stream = self.handle.standby.open_http().await.ok_or(Fault::StoreAway)?;
             return super::leader::ask(stream, head, self.handle.is_draining()).await;
         }
         self.show(route, head).await
@@ -93,10 +90,7 @@ impl Site {
         let query = head.uri.query();
         Ok(match route {
             Route::Page => self.page(),
-            Route::Style => reply::whole(OK, "text/css; charset=utf-8", STYLE),
-            Route::Script => reply::whole(OK, "text/javascript; charset=utf-8", SCRIPT),
-            Route::Icon => reply::whole(OK, "image/svg+xml", ICON),
-            Route::Health => reply::whole(OK, JSON, "{\"status\":\"ok\"}"),
+            Route::Fixed(content_type, body) => reply::whole(OK, content_type, body),
             Route::Ready => ready(self.handle.readiness()),
             Route::Stats => reply::stats(&self.handle, &self.pace).await?,
             Route::Holders => self.holders(query, self.is_asked_by_draining(head)).await?,
@@ -182,6 +176,7 @@ fn ready(readiness: Readiness) -> Response<ReplyBody> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::route::{SCRIPT, STYLE};
     use super::*;
 
     /// Without its mark, the page cannot ask for a secret.
