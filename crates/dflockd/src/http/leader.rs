@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers the requests of servers that do not lead, for as long as the server runs.
 pub(crate) async fn serve_standbys(handle: Arc<Shared>) {
-    let mut streams = handle.standby().take_http_streams();
+    let mut streams = handle.standby.take_http_streams();
     let site = Arc::new(Site::new(handle, Reach::Standby, Seats::new(MAX_REQUESTS)));
     while let Some(stream) = streams.recv().await {
         site.seats.spawn(|seat| converse(Arc::clone(&site), seat, stream));

@@ -88,8 +88,6 @@ struct Connection {
     read_by: Moment,
     /// Fires at the deadline of the present step, or before.
     timer: Pin<Box<Sleep>>,
-    /// The last deadline that has passed, and how many signs of life of its standby make the client late.
-    excused: (Moment, u32),
     /// The keys it may ask about. `None` until it has shown a secret, if the server requires one.
     scope: Option<Scope>,
     /// The length in bytes of the longest valid secret.
@@ -124,7 +122,6 @@ pub(super) async fn serve(
         lines: 0,
         read_by: Moment::NEVER,
         timer: Box::pin(sleep(Duration::MAX)),
-        excused: (Moment::NEVER, 0),
         scope: access.is_open().then_some(Scope::All),
         longest_secret: access.longest(),
         rests_on: None,
@@ -203,7 +200,7 @@ impl Connection {
                 let lost = core.connections.take_lost(self.id);
                 drop(core);
                 if !lost.is_empty() {
-                    self.tell_lost(&lost);
+                    self.tell_lost(&lost, cx);
                     continue;
                 }
                 ready!(poll_timer(&mut self.timer, &self.shared, deadline, cx));
@@ -219,8 +216,8 @@ impl Connection {
     }
 
     /// Waits for `poll`, until the client is late. What a client at the other end of a link did in time may still be on its
-    /// way. So it is late only when its standby has shown twice since then that it runs: the first sign may have been
-    /// asked for before. As long as nothing is heard of the standby, nothing is known of the client.
+    /// way. So it is late only when its standby has shown that it has run since then. As long as nothing is heard of the
+    /// standby, nothing is known of the client.
     async fn wait_for_client<T>(
         &mut self,
         deadline: Moment,
@@ -228,13 +225,9 @@ impl Connection {
     ) -> Result<Result<T, Late>, End> {
         let mut until = deadline;
         loop {
-            let signs = self.transport.signs_of_life();
             let waited = self.wait_until(until, &mut poll).await?;
-            let Some(signs) = signs.filter(|_| waited.is_err()) else { return Ok(waited) };
-            if self.excused.0 != deadline {
-                let present = self.transport.signs_of_life().unwrap_or(signs);
-                self.excused = (deadline, present + 2);
-            } else if signs >= self.excused.1 {
+            let is_known = self.transport.ran_at().is_none_or(|ran_at| ran_at >= deadline);
+            if waited.is_ok() || is_known {
                 return Ok(waited);
             }
             until = self.shared.now().after(LOOK_EVERY);
@@ -247,20 +240,19 @@ impl Connection {
         // It has no holds.
         self.shared.leave(self.id, AutoRelease::Off);
         self.shared.core().connections.give_back_serial(self.serial);
-        self.shared.standby().welcome(self.transport, self.peer, shown);
+        self.shared.standby.welcome((self.transport, shown), self.peer);
     }
 
     /// Tells a client which of its holds were taken away, between two answers. The body of `stats` is no place for it:
     /// then the next renewal says it.
-    fn tell_lost(&mut self, lost: &[Token]) {
+    fn tell_lost(&mut self, lost: &[Token], cx: &mut Context<'_>) {
         if self.is_in_body {
             return;
         }
         lost.iter().for_each(|token| wire::push_lost(&mut self.output, *token));
         if self.rests_on.is_none() {
             // What the kernel does not take now is sent with the next answer.
-            let sent = self.transport.send(&self.output).unwrap_or(0);
-            self.output.drain(..sent.min(self.output.len()));
+            let _ = self.transport.poll_send(cx, &mut self.output);
         }
     }
 
@@ -281,11 +273,7 @@ impl Connection {
                 Err(self.end_of_input())
             }
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(err)) => {
-                self.shared.note_handshake(&self.transport, self.peer, Some(self.serial), &err);
-                Err(End::Gone)
-            }
-            Err(Late) if self.transport.is_shaking_hands() => Err(End::Gone),
+            Ok(Err(_)) => Err(End::Gone),
             Err(Late) => Err(End::Fault(Fault::ReadTimeout)),
         }
     }
@@ -342,18 +330,16 @@ impl Connection {
                 Err(Late) => {}
             }
         }
-        if self.output.is_empty() && !self.transport.is_backlogged() {
-            return Ok(());
-        }
-        let sent = self.transport.send(&self.output).map_err(|_| End::Gone)?;
-        self.output.drain(..sent.min(self.output.len()));
-        if self.output.is_empty() && !self.transport.is_backlogged() {
-            return Ok(());
+        let sent = poll_fn(|cx| Poll::Ready(self.transport.poll_send(cx, &mut self.output)));
+        if let Poll::Ready(sent) = sent.await {
+            return sent.map_err(|_| End::Gone);
         }
         let (now, allowed) = (self.shared.now(), self.shared.settings.write_timeout);
         let deadline = if allowed == Seconds::ZERO { Moment::NEVER } else { now.after(allowed) };
-        match self.wait_for_client(deadline, Self::poll_send).await? {
-            Ok(result) => result?,
+        let poll =
+            |this: &mut Self, cx: &mut Context<'_>| this.transport.poll_send(cx, &mut this.output);
+        match self.wait_for_client(deadline, poll).await? {
+            Ok(sent) => sent.map_err(|_| End::Gone)?,
             Err(Late) => {
                 self.shared.note_write_timeout(self.peer, Some(self.serial));
                 return Err(End::Gone);
@@ -361,17 +347,6 @@ impl Connection {
         }
         self.restart_reading(self.shared.now());
         Ok(())
-    }
-
-    /// Sends until nothing is left.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        while !self.output.is_empty() || self.transport.is_backlogged() {
-            match ready!(self.transport.poll_send(cx, &self.output)) {
-                Ok(sent) => drop(self.output.drain(..sent.min(self.output.len()))),
-                Err(_) => return Poll::Ready(Err(End::Gone)),
-            }
-        }
-        Poll::Ready(Ok(()))
     }
 
     /// Holds cannot be recorded, so answers that were not sent may be wrong. The connection ends and releases nothing.

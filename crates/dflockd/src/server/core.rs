@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use watching::{WOKEN_PER_TURN, Watchers};
 
 /// The number of bytes of a `stats` body that are made in one turn.
-pub(super) const STATS_PIECE_BYTES: usize = 16 * 1024;
+const STATS_PIECE_BYTES: usize = 16 * 1024;
 /// The number of places of the table that are read for it in one turn.
 const STATS_PLACES: u32 = 2048;
 
@@ -165,15 +165,6 @@ impl Core {
         Ok(verdict)
     }
 
-    /// Releases a hold of which no client was told.
-    pub(super) fn give_back(&mut self, now: Moment, key: Key<'_>, token: leases::Token) {
-        let conn = self.engine.connect(0);
-        let _it_may_not_exist =
-            self.engine.ask(now, conn, Request::Release { key, token: Some(token) });
-        self.engine.disconnect(now, conn, AutoRelease::Off);
-        self.deliver(now);
-    }
-
     /// Ends the wait of a connection that stays.
     pub(super) fn cancel(&mut self, now: Moment, id: ConnId) {
         self.engine.cancel(now, id);
@@ -252,14 +243,15 @@ impl Core {
         self.deliver(now);
     }
 
+    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about 16 KiB, between
+    /// which others are to be served.
     pub(super) fn stats(
         &self,
         now: Moment,
         cursor: &mut StatsCursor,
         out: &mut String,
-        room: usize,
     ) -> Progress {
-        push_stats(out, room, cursor, self.connections.len(), |place, note| {
+        push_stats(out, STATS_PIECE_BYTES, cursor, self.connections.len(), |place, note| {
             self.engine.look_over(now, place, STATS_PLACES, note)
         })
     }

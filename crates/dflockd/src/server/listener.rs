@@ -4,16 +4,18 @@ use super::connection::serve;
 use super::core::Shared;
 #[cfg(feature = "etcd")]
 use super::link::{place::Place, standby::pass};
+use super::tls::of_handshake;
 use super::transport::{Peer, Transport};
 use leases::{AutoRelease, ConnId};
 use socket2::{SockRef, TcpKeepalive};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// The number of connections that the kernel keeps until they are accepted; the kernel reduces it to its own limit.
 const BACKLOG: i32 = 4096;
@@ -90,7 +92,7 @@ impl Listener {
             match self.door.next().await {
                 Ok(accepted) => return accepted,
                 // The client gave up before its connection was accepted.
-                Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(err) if err.kind() == ErrorKind::ConnectionAborted => {}
                 Err(err) => {
                     if self.may_complain() {
                         tracing::error!(%err, addr = self.name, "accept error");
@@ -155,11 +157,12 @@ fn begin(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
 
 #[cfg(feature = "etcd")]
 async fn place(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
-    match shared.standby().place().await {
+    match shared.standby.place().await {
         Place::Link(link) => {
-            if let Some(transport) = secure(&shared, stream, peer) {
+            let _counted = shared.standby.passed.one(&shared.changed);
+            if let Some(transport) = secure(&shared, stream, peer, None).await {
                 shared.core().tallies.accepted += 1;
-                pass(shared, transport, peer, link).await;
+                pass(&shared, transport, peer, link).await;
             }
         }
         Place::Here | Place::Changing | Place::Nowhere => begin_here(&shared, stream, peer),
@@ -167,24 +170,45 @@ async fn place(shared: Arc<Shared>, stream: TcpStream, peer: Peer) {
 }
 
 fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
-    let Some(seat) = admit(shared, peer) else {
+    let seat = admit(shared, peer);
+    let shared = Arc::clone(shared);
+    match seat {
+        Some(seat) => drop(tokio::spawn(async move {
+            match secure(&shared, stream, peer, Some(seat.1)).await {
+                Some(transport) => serve(shared, transport, seat, peer).await,
+                None => shared.leave(seat.0, AutoRelease::Off),
+            }
+        })),
         // It may be a standby.
         #[cfg(feature = "etcd")]
-        if let Some(transport) = secure(shared, stream, peer).filter(|_| shared.standby().leads()) {
-            let shared = Arc::clone(shared);
-            tokio::spawn(async move { shared.standby().admit(transport, peer).await });
-        }
-        return;
-    };
-    match secure(shared, stream, peer) {
-        Some(transport) => spawn(shared, transport, seat, peer),
-        None => dismiss(shared, seat),
+        None if shared.standby.leads() => drop(tokio::spawn(async move {
+            let secured = secure(&shared, stream, peer, None);
+            let link = shared.standby.admit(secured).await;
+            link.into_iter().for_each(|link| shared.standby.welcome(link, peer));
+        })),
+        None => {}
     }
 }
 
-fn secure(shared: &Shared, stream: TcpStream, peer: Peer) -> Option<Transport> {
-    let transport = Transport::new(stream, shared.tls().as_ref());
-    transport.inspect_err(|err| tracing::error!(%peer, %err, "TLS error")).ok()
+/// The connection after its handshake, if there is to be one. Only one with a seat has a number.
+async fn secure(
+    shared: &Shared,
+    stream: TcpStream,
+    peer: Peer,
+    conn_id: Option<u64>,
+) -> Option<Transport> {
+    let Some(tls) = shared.tls() else { return Some(Transport::plain(stream)) };
+    let most = Duration::from_secs(shared.settings.read_timeout.count());
+    let secured = tokio::select! {
+        secured = timeout(most, Transport::secure(stream, tls)) => secured.ok()?,
+        () = shared.kicked() => return None,
+    };
+    if let Some(err) = secured.as_ref().err().filter(|err| err.kind() == ErrorKind::InvalidData) {
+        shared.core().tallies.tls_failures += 1;
+        let err = of_handshake(err);
+        tracing::warn!(%peer, conn_id, err, "TLS handshake failed");
+    }
+    secured.ok()
 }
 
 /// A seat for a new connection, if the caps allow.
@@ -199,11 +223,6 @@ pub(super) fn admit(shared: &Shared, peer: Peer) -> Option<(ConnId, u64)> {
 
 pub(super) fn spawn(shared: &Arc<Shared>, transport: Transport, seat: (ConnId, u64), peer: Peer) {
     tokio::spawn(serve(Arc::clone(shared), transport, seat, peer));
-}
-
-/// Gives back the seat of a connection that has no holds yet.
-pub(super) fn dismiss(shared: &Shared, seat: (ConnId, u64)) {
-    shared.leave(seat.0, AutoRelease::Off);
 }
 
 /// `::ffff:192.0.2.1` and `192.0.2.1` are one address.

@@ -58,14 +58,14 @@ pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Re
         .map(|listener| tokio::spawn(listener::accept(Arc::clone(&shared), listener)))
         .collect();
     while !shared.core().draining {
-        shared.changed().notified().await;
+        shared.changed.notified().await;
     }
     // Dropping the loops closes the sockets: no new connections are accepted.
     for task in &accepting {
         task.abort();
     }
     #[cfg(feature = "etcd")]
-    shared.standby().drain().await;
+    shared.standby.drain().await;
     // The clients of a leader of several servers leave when its term has ended: the next leader knows their holds.
     if !shared.settings.is_shared() {
         leave_in_time(&shared).await;
@@ -83,7 +83,7 @@ pub(crate) async fn run(shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Re
 async fn leave_in_time(shared: &Shared) {
     let over = async || {
         while !shared.is_empty() {
-            shared.changed().notified().await;
+            shared.changed.notified().await;
         }
     };
     let limit = shared.settings.shutdown_timeout;

@@ -28,7 +28,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let default_lease = settings.caps.default_ttl;
     #[cfg(feature = "etcd")]
     if let Some(etcd) = &settings.etcd {
-        let standby = shared.standby();
+        let standby = &shared.standby;
         let (address, is_tls) = (settings.advertise.clone(), settings.tls.is_some());
         let contact = Contact { address, secret: standby.secret.clone(), is_tls };
         let journal = EtcdJournal::new(etcd.clone(), default_lease, contact);
@@ -45,10 +45,10 @@ async fn record<J: Journal>(shared: Arc<Shared>, mut journal: J) {
         let now = shared.now();
         shared.core().begin_term(&recovered, now);
         #[cfg(feature = "etcd")]
-        shared.standby().set_leading(true);
+        shared.standby.set_leading(true);
         let served = serve_term(&shared, &mut journal).await;
         #[cfg(feature = "etcd")]
-        shared.standby().set_leading(false);
+        shared.standby.set_leading(false);
         if served.is_err() {
             tracing::error!(
                 "holds cannot be recorded: all clients are sent away, and no hold is released"

@@ -2,13 +2,13 @@
 
 use super::{Connection, End, REPLY_BYTES};
 use crate::server::access::Scope;
-use crate::server::core::{STATS_PIECE_BYTES, view};
+use crate::server::core::view;
 use crate::server::key_json::push_key;
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
 use leases::wire::{self, Caps, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
-use leases::{Answer, AutoRelease, Key, KeyView, Progress, Refusal, Seconds, Verdict};
+use leases::{Answer, AutoRelease, Key, KeyView, Label, Progress, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
 /// The most holders, and the most waiters, that `stats` shows of one key.
@@ -72,7 +72,7 @@ impl Connection {
         // A standby that knows the secret of this leader. Any other peer gets the usual answer.
         #[cfg(feature = "etcd")]
         if lines[0] == COMMAND {
-            if let Some(shown) = self.shared.standby().greet(&self.transport, lines[1]) {
+            if let Some(shown) = self.shared.standby.greet(&self.transport, lines[1]) {
                 return Err(End::Link(shown));
             }
         }
@@ -115,14 +115,9 @@ impl Connection {
             Request::KeyStats(key) if !scope.has(key.bytes()) => self.say(status::ERROR_AUTH),
             Request::KeyStats(key) => self.push_key_stats(key),
             Request::Name(name) => {
-                relabel(self, name);
-                self.say(status::OK);
+                self.relabel(name.get(..MAX_NAME_BYTES).unwrap_or(name), |label| &mut label.name)
             }
-            Request::Value(value) => {
-                let value: Arc<str> = String::from_utf8_lossy(value).into();
-                self.shared.core().relabel(self.id, |label| label.value = value);
-                self.say(status::OK);
-            }
+            Request::Value(value) => self.relabel(value, |label| &mut label.value),
             Request::Watch(watch) if !scope.has(watch.key.bytes()) => self.say(status::ERROR_AUTH),
             Request::Watch(watch) => return Box::pin(self.watch(&watch)).await,
             Request::Grace => {
@@ -224,11 +219,8 @@ impl Connection {
     /// Appends the next piece of a `stats` body.
     pub(super) fn push_stats(&mut self, cursor: &mut StatsCursor) -> Progress {
         let (mut piece, is_first) = (String::new(), !cursor.has_begun());
-        let now = self.shared.now();
-        let mut core = self.shared.core();
-        let progress = core.stats(now, cursor, &mut piece, STATS_PIECE_BYTES);
-        self.rests_on = core.recording.mark();
-        drop(core);
+        let progress = self.shared.stats_piece(cursor, &mut piece);
+        self.rests_on = self.shared.core().recording.mark();
         if is_first && cursor.has_begun() {
             self.output.extend_from_slice(status::OK_BODY);
         }
@@ -238,11 +230,12 @@ impl Connection {
         }
         progress
     }
-}
 
-fn relabel(connection: &Connection, name: &[u8]) {
-    let name = name.get(..MAX_NAME_BYTES).unwrap_or(name);
-    let name: Arc<str> = String::from_utf8_lossy(name).into();
-    tracing::debug!(peer = %connection.peer, conn_id = connection.serial, %name, "client named");
-    connection.shared.core().relabel(connection.id, |label| label.name = name);
+    /// Changes a part of the label of the connection.
+    fn relabel(&mut self, text: &[u8], part: fn(&mut Label) -> &mut Arc<str>) {
+        let text = String::from_utf8_lossy(text);
+        tracing::debug!(peer = %self.peer, conn_id = self.serial, %text, "client labelled");
+        self.shared.core().relabel(self.id, |label| *part(label) = text.into());
+        self.say(status::OK);
+    }
 }

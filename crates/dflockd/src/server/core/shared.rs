@@ -1,19 +1,18 @@
 //! What all tasks of a server share: the core, the clock, the secrets, the shutdown. Signals and HTTP use it to control
 //! a running server.
 
-use super::{Core, Readiness, STATS_PIECE_BYTES, Tallies};
+use super::{Core, Readiness, Tallies};
 use crate::server::access::Access;
 #[cfg(feature = "etcd")]
 use crate::server::link::place::Standby;
 use crate::server::settings::Settings;
-use crate::server::tls::{self, Tls};
-use crate::server::transport::{Peer, Transport};
+use crate::server::tls::Tls;
+use crate::server::transport::Peer;
 use leases::journal::Failed;
 use leases::wire::StatsCursor;
-use leases::{AutoRelease, Census, ConnId, Counters, Key, Moment, Progress};
+use leases::{AutoRelease, Census, ConnId, Counters, Key, Moment, Progress, Request, Token};
 use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
-use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -26,9 +25,11 @@ pub(crate) struct Shared {
     /// The secrets that a new connection must show, and its TLS settings. Both may change while the server runs.
     open: Mutex<(Arc<Access>, Option<Tls>)>,
     kicked: watch::Sender<bool>,
-    changed: Notify,
+    /// Notified when draining begins, when a connection has left, and when a standby has come.
+    pub(in crate::server) changed: Notify,
+    /// What this server knows of the others.
     #[cfg(feature = "etcd")]
-    standby: Standby,
+    pub(crate) standby: Standby,
 }
 
 /// The metrics of a server at one moment.
@@ -68,16 +69,10 @@ impl Shared {
         }
     }
 
-    /// What this server knows of the others.
-    #[cfg(feature = "etcd")]
-    pub(crate) const fn standby(&self) -> &Standby {
-        &self.standby
-    }
-
     /// The number of connections that are passed on to another server.
     pub(crate) fn passed(&self) -> usize {
         #[cfg(feature = "etcd")]
-        return self.standby.passed();
+        return self.standby.passed.now();
         #[cfg(not(feature = "etcd"))]
         0
     }
@@ -160,32 +155,10 @@ impl Shared {
         let _ = self.kicked.subscribe().wait_for(|kicked| *kicked).await;
     }
 
-    /// Logs a TLS peer that failed before its first frame, with the most frequent cause. Connections that are passed on
-    /// have no number here.
-    pub(in crate::server) fn note_handshake(
-        &self,
-        transport: &Transport,
-        peer: Peer,
-        conn_id: Option<u64>,
-        err: &io::Error,
-    ) {
-        if !transport.is_shaking_hands() || err.kind() != ErrorKind::InvalidData {
-            return;
-        }
-        self.core().tallies.tls_failures += 1;
-        let err = tls::of_handshake(err);
-        tracing::warn!(%peer, conn_id, err, "TLS handshake failed");
-    }
-
     /// Logs a peer that does not read its answers.
     pub(in crate::server) fn note_write_timeout(&self, peer: Peer, conn_id: Option<u64>) {
         self.core().tallies.write_timeouts += 1;
         tracing::warn!(%peer, conn_id, "write timeout");
-    }
-
-    /// Notified when draining begins, when a connection has left, and when a standby has come.
-    pub(crate) const fn changed(&self) -> &Notify {
-        &self.changed
     }
 
     pub(in crate::server) fn core(&self) -> MutexGuard<'_, Core> {
@@ -220,6 +193,28 @@ impl Shared {
         let released = self.core().force_release(now, key)?;
         self.recorded().await?;
         Ok(released)
+    }
+
+    /// Releases a hold of which no client was told.
+    ///
+    /// # Errors
+    /// This server does not lead, or was succeeded meanwhile: then it gave nothing back.
+    #[cfg(feature = "etcd")]
+    pub(in crate::server) async fn give_back(
+        &self,
+        key: Key<'_>,
+        token: Token,
+    ) -> Result<(), Failed> {
+        let now = self.now();
+        let release = Request::Release { key, token: Some(token) };
+        {
+            let mut core = self.core();
+            let conn = core.engine.connect(0);
+            let asked = core.ask(now, conn, release);
+            core.engine.disconnect(now, conn, AutoRelease::Off);
+            let _it_may_not_exist = asked?;
+        }
+        self.recorded().await
     }
 
     /// Whether the locks are in this process.
@@ -267,10 +262,9 @@ impl Shared {
         }
     }
 
-    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about
-    /// [`STATS_PIECE_BYTES`], between which others are to be served.
+    /// Appends the next piece of the `stats` body. Others are to be served before the next one.
     pub(crate) fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
         let now = self.now();
-        self.core().stats(now, cursor, out, STATS_PIECE_BYTES)
+        self.core().stats(now, cursor, out)
     }
 }

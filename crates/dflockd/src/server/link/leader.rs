@@ -13,8 +13,7 @@ use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
 use hyper::http::request::Parts;
 use hyper::http::{Request, Response, StatusCode};
-use leases::journal::Failed;
-use leases::{Key, Token};
+use leases::{AutoRelease, Key, Token};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,15 +28,15 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// Serves standbys for as long as the server runs.
 pub(in crate::server) async fn serve_standbys(shared: Arc<Shared>) {
     let (sender, mut standbys) = unbounded_channel();
-    let _it_is_the_first = shared.standby().standbys.set(sender);
-    while let Some((transport, peer, shown)) = standbys.recv().await {
+    let _it_is_the_first = shared.standby.standbys.set(sender);
+    while let Some(((transport, shown), peer)) = standbys.recv().await {
         tokio::spawn(serve(Arc::clone(&shared), transport, peer, shown));
     }
 }
 
 /// Serves a standby until the link or the term ends.
 async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: String) {
-    let _counted = shared.standby().count_link(shared.changed());
+    let _counted = shared.standby.links.one(&shared.changed);
     let mut builder = Builder::new();
     let answer = format!("ok {shown}\n");
     let handshake = async {
@@ -49,14 +48,17 @@ async fn serve(shared: Arc<Shared>, mut socket: Transport, peer: Peer, shown: St
     let Ok(Ok(mut link)) = timeout(HANDSHAKE, handshake).await else { return };
     tracing::info!(%peer, "a standby is linked");
     let origin = Arc::<Origin>::default();
+    // What is shown now was asked for after the last time.
+    let mut last = shared.now();
     let heard = || {
-        origin.signs_of_life.fetch_add(1, Ordering::Release);
+        let asked_after = std::mem::replace(&mut last, shared.now());
+        origin.ran_at.store(asked_after.micros(), Ordering::Release);
     };
     let silence = watch_for_silence(link.ping_pong(), SILENCE_OF_STANDBY, heard);
     tokio::select! {
         () = accept(&shared, &mut link, &origin) => {}
         () = silence => {}
-        () = shared.standby().leads_no_more() => {
+        () = shared.standby.leads_no_more() => {
             link.graceful_shutdown();
             let _ = timeout(LAST_ANSWERS, accept(&shared, &mut link, &origin)).await;
         }
@@ -70,12 +72,12 @@ async fn accept(
     origin: &Arc<Origin>,
 ) {
     while let Some(Ok((request, respond))) = link.accept().await {
-        begin(shared, request, respond, origin);
+        open(shared, request, respond, origin);
     }
 }
 
-/// Begins a stream.
-fn begin(
+/// Serves a new stream.
+fn open(
     shared: &Arc<Shared>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -97,14 +99,14 @@ fn begin(
                     let stream = LinkStream::of_leader(sender, receiver, Arc::clone(origin));
                     listener::spawn(shared, stream.into(), seat, peer);
                 }
-                None => listener::dismiss(shared, seat),
+                None => shared.leave(seat.0, AutoRelease::Off),
             }
         }
         HTTP => {
             if let Some(sender) = accept(StatusCode::OK) {
                 let stream = LinkStream::of_leader(sender, receiver, Arc::default());
                 // Without a task that answers HTTP, the stream ends here.
-                let _ = shared.standby().http.get().map(|http| http.send(stream.into()));
+                let _ = shared.standby.http.get().map(|http| http.send(stream.into()));
             }
         }
         RELEASE => release(shared, &head, respond),
@@ -129,20 +131,14 @@ fn answer(respond: &mut SendResponse<Bytes>, status: StatusCode) -> Option<SendS
 fn release(shared: &Arc<Shared>, head: &Parts, mut respond: SendResponse<Bytes>) {
     let text = |name| head.headers.get(name).and_then(|text| text.to_str().ok());
     let name = text(KEY).and_then(from_hex);
-    let key = name.as_deref().and_then(Key::new);
     let token = text(TOKEN).and_then(|digits| Token::parse(digits.as_bytes()));
-    let Some((key, token)) = key.zip(token).filter(|_| shared.standby().leads()) else {
-        answer(&mut respond, StatusCode::SERVICE_UNAVAILABLE);
-        return;
-    };
-    let now = shared.now();
-    shared.core().give_back(now, key, token);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        // A server that was succeeded gives nothing back.
-        let status = match shared.recorded().await {
-            Ok(()) => StatusCode::NO_CONTENT,
-            Err(Failed) => StatusCode::SERVICE_UNAVAILABLE,
+        let status = match name.as_deref().and_then(Key::new).zip(token) {
+            Some((key, token)) if shared.give_back(key, token).await.is_ok() => {
+                StatusCode::NO_CONTENT
+            }
+            Some(_) | None => StatusCode::SERVICE_UNAVAILABLE,
         };
         answer(&mut respond, status);
     });

@@ -8,12 +8,12 @@ use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
 use hyper::http::Request;
-use leases::wire::{Caps, MAX_LINE_BYTES, Scan, scan};
+use leases::wire::{Caps, Scan, scan};
 use leases_etcd::{EtcdNumbers, Observer, random};
-use std::future::poll_fn;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
@@ -42,23 +42,39 @@ pub(crate) struct Standby {
     /// What a standby must show to this server while it leads.
     pub(in crate::server) secret: String,
     /// Connections that are passed on, and links that are served.
-    passed: AtomicUsize,
-    links: AtomicUsize,
+    pub(in crate::server) passed: Count,
+    pub(super) links: Count,
     pub(super) observer: OnceLock<Observer>,
     /// For connections that may become links, beyond the limits of clients.
     greetings: Semaphore,
     /// To the task that serves standbys: their connections, and what is shown to each.
-    pub(super) standbys: OnceLock<mpsc::UnboundedSender<(Transport, Peer, String)>>,
+    pub(super) standbys: OnceLock<mpsc::UnboundedSender<((Transport, String), Peer)>>,
     /// To the task that answers HTTP: the streams of standbys with such requests.
     pub(super) http: OnceLock<mpsc::UnboundedSender<Transport>>,
 }
 
+/// The number of things that exist.
+#[derive(Default)]
+pub(in crate::server) struct Count(AtomicUsize);
+
 /// Counted while it exists.
-pub(super) struct Counted<'a>(&'a AtomicUsize, &'a Notify);
+pub(in crate::server) struct Counted<'a>(&'a Count, &'a Notify);
+
+impl Count {
+    pub(in crate::server) fn one<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        changed.notify_one();
+        Counted(self, changed)
+    }
+
+    pub(in crate::server) fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
         self.1.notify_one();
     }
 }
@@ -68,8 +84,8 @@ impl Standby {
         Self {
             place: watch::channel(Place::Changing).0,
             secret: format!("{:016x}{:016x}", random(), random()),
-            passed: AtomicUsize::new(0),
-            links: AtomicUsize::new(0),
+            passed: Count::default(),
+            links: Count::default(),
             observer: OnceLock::new(),
             greetings: Semaphore::new(GREETINGS),
             standbys: OnceLock::new(),
@@ -82,14 +98,9 @@ impl Standby {
         Some(self.observer.get()?.numbers())
     }
 
-    /// The number of connections that are passed on.
-    pub(in crate::server) fn passed(&self) -> usize {
-        self.passed.load(Ordering::Relaxed)
-    }
-
     /// Whether something is under way that is to end before the process does.
     pub(in crate::server) fn is_busy(&self) -> bool {
-        self.passed() > 0 || self.links.load(Ordering::Relaxed) > 0
+        self.passed.now() + self.links.now() > 0
     }
 
     /// Whether a standby has shown the right secret, and what is shown to it.
@@ -100,45 +111,33 @@ impl Standby {
         (is_right && self.leads()).then_some(proof(secret, transport.export(LEADER_SHOWS, secret)?))
     }
 
-    pub(super) fn count_link<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
-        self.links.fetch_add(1, Ordering::Relaxed);
-        changed.notify_one();
-        Counted(&self.links, changed)
-    }
-
-    pub(super) fn count_passed<'a>(&'a self, changed: &'a Notify) -> Counted<'a> {
-        self.passed.fetch_add(1, Ordering::Relaxed);
-        Counted(&self.passed, changed)
-    }
-
-    /// Serves a connection that no client may have any more, if it is that of a standby.
-    pub(in crate::server) async fn admit(&self, mut transport: Transport, peer: Peer) {
-        let Ok(_seat) = self.greetings.try_acquire() else { return };
-        let (mut frame, mut buffer) = (Vec::new(), [0; MAX_LINE_BYTES]);
+    /// The connection of a standby, which no client may have any more, and what is shown to it.
+    pub(in crate::server) async fn admit(
+        &self,
+        secured: impl Future<Output = Option<Transport>>,
+    ) -> Option<(Transport, String)> {
+        let _seat = self.greetings.try_acquire().ok()?;
         let greeting = async {
+            let (mut transport, mut frame) = (secured.await?, Vec::new());
             loop {
                 match scan(&frame, Caps::Usual) {
                     Scan::Partial { .. } => {}
                     Scan::Frame { lines: [COMMAND, shown, _], .. } => {
-                        return self.greet(&transport, shown);
+                        let shown = self.greet(&transport, shown)?;
+                        return Some((transport, shown));
                     }
                     Scan::Frame { .. } | Scan::TooLong { .. } => return None,
                 }
-                match poll_fn(|cx| transport.poll_receive(cx, &mut buffer)).await {
-                    Ok(count @ 1..) => frame.extend_from_slice(buffer.get(..count)?),
-                    Ok(0) | Err(_) => return None,
-                }
+                transport.read_buf(&mut frame).await.ok().filter(|count| *count > 0)?;
             }
         };
-        if let Ok(Some(shown)) = timeout(HANDSHAKE, greeting).await {
-            self.welcome(transport, peer, shown);
-        }
+        timeout(HANDSHAKE, greeting).await.ok()?
     }
 
     /// Hands the connection of a standby over as a link.
-    pub(in crate::server) fn welcome(&self, transport: Transport, peer: Peer, shown: String) {
+    pub(in crate::server) fn welcome(&self, link: (Transport, String), peer: Peer) {
         // When the server ends, no task takes it any more.
-        let _ = self.standbys.get().map(|standbys| standbys.send((transport, peer, shown)));
+        let _ = self.standbys.get().map(|standbys| standbys.send((link, peer)));
     }
 
     /// This server leads from now on, or no longer.

@@ -40,7 +40,7 @@ const BUFFER_BYTES: usize = 4096;
 
 /// Keeps the link to the leader, for as long as the server runs.
 pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
-    let _it_is_the_first = shared.standby().observer.set(observer.clone());
+    let _it_is_the_first = shared.standby.observer.set(observer.clone());
     let mut seen = observer.watch();
     let mut deposed = None;
     // Clients wait until etcd has answered for the first time.
@@ -54,12 +54,12 @@ pub(in crate::server) async fn follow(shared: Arc<Shared>, observer: Observer) {
                 tokio::select! {
                     () = keep_link(&contact, &shared, &observer, &seen, &mut deposed) => {}
                     () = is_succeeded(&contact, seen.clone()) => {
-                        shared.standby().set_elsewhere(Place::Changing);
+                        shared.standby.set_elsewhere(Place::Changing);
                     }
                 }
                 continue;
             }
-            Seen::Unclear => shared.standby().set_elsewhere(Place::Nowhere),
+            Seen::Unclear => shared.standby.set_elsewhere(Place::Nowhere),
             // The place is here as soon as the term has begun.
             Seen::Me => {}
         }
@@ -77,7 +77,7 @@ async fn keep_link(
     seen: &watch::Receiver<Seen>,
     deposed: &mut Option<Instant>,
 ) {
-    let set = |place| shared.standby().set_elsewhere(place);
+    let set = |place| shared.standby.set_elsewhere(place);
     let (mut was_linked, mut has_said) = (false, false);
     set(Place::Changing);
     loop {
@@ -231,12 +231,10 @@ pub(in crate::server) async fn give_back(shared: Arc<Shared>, records: Vec<Recor
 
 async fn give_back_one(shared: &Shared, key: Key<'_>, token: Token) {
     loop {
-        match shared.standby().place().await {
+        match shared.standby.place().await {
             Place::Here => {
-                let now = shared.now();
-                let mut core = shared.core();
-                if core.is_available() {
-                    return core.give_back(now, key, token);
+                if shared.give_back(key, token).await.is_ok() {
+                    return;
                 }
             }
             Place::Link(link) => {
@@ -255,20 +253,17 @@ async fn give_back_one(shared: &Shared, key: Key<'_>, token: Token) {
 
 /// Passes a client on to the leader until one of the two ends.
 pub(in crate::server) async fn pass(
-    shared: Arc<Shared>,
+    shared: &Shared,
     mut transport: Transport,
     peer: Peer,
     link: SendRequest<Bytes>,
 ) {
-    let standby = shared.standby();
-    let _counted = standby.count_passed(shared.changed());
     let address = match peer {
         Peer::Tcp(address) => vec![(ADDRESS, address.to_string())],
         Peer::Unix => Vec::new(),
     };
     let Ok(stream) = open(link, CLIENT, &address).await else {
-        let _ = transport.send(status::ERROR_DRAINING);
-        return transport.say_goodbye(&mut [0; BUFFER_BYTES]);
+        return send_away(&mut transport).await;
     };
     tracing::debug!(%peer, "client connected, and is passed on");
     let allowed = shared.settings.write_timeout;
@@ -290,20 +285,22 @@ pub(in crate::server) async fn pass(
     let ends = passage.ends.into_inner().unwrap_or_else(PoisonError::into_inner);
     let Ends { mut transport, stream, is_between_lines } = ends;
     match parting {
-        Parting::Broken(err) => {
-            shared.note_handshake(&transport, peer, None, &err);
-            return stream.end_client().await;
-        }
         Parting::Deaf => {
             shared.note_write_timeout(peer, None);
             return stream.end_client().await;
         }
         Parting::Gone => return stream.end_client().await,
-        Parting::Closed | Parting::Kicked => {}
         // The client knows what has become of its request only if it was answered.
-        Parting::Lost if is_between_lines => drop(transport.send(status::ERROR_DRAINING)),
-        Parting::Lost => {}
+        Parting::Lost if is_between_lines => return send_away(&mut transport).await,
+        Parting::Closed | Parting::Kicked | Parting::Lost => {}
     }
+    transport.say_goodbye(&mut [0; BUFFER_BYTES]);
+}
+
+async fn send_away(transport: &mut Transport) {
+    let mut answer = status::ERROR_DRAINING.to_vec();
+    // A client that does not read it at once misses it.
+    let _ = poll_fn(|cx| Poll::Ready(transport.poll_send(cx, &mut answer))).await;
     transport.say_goodbye(&mut [0; BUFFER_BYTES]);
 }
 
@@ -314,8 +311,6 @@ enum Parting {
     Closed,
     /// The client is gone.
     Gone,
-    /// The same, shown by an error.
-    Broken(io::Error),
     /// The client accepts nothing.
     Deaf,
     /// The time for the shutdown is over.
@@ -348,13 +343,11 @@ impl Passage {
     async fn pass_down(&self) -> Parting {
         let mut bytes = Vec::new();
         loop {
-            while !bytes.is_empty() || self.ends().transport.is_backlogged() {
-                let sent = poll_fn(|cx| self.ends().transport.poll_send(cx, &bytes));
-                match timeout(self.allowed, sent).await {
-                    Ok(Ok(count)) => drop(bytes.drain(..count.min(bytes.len()))),
-                    Ok(Err(_)) => return Parting::Gone,
-                    Err(_) => return Parting::Deaf,
-                }
+            let sent = poll_fn(|cx| self.ends().transport.poll_send(cx, &mut bytes));
+            match timeout(self.allowed, sent).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Parting::Gone,
+                Err(_) => return Parting::Deaf,
             }
             let received = poll_fn(|cx| {
                 append(&mut bytes, |buffer| self.ends().stream.poll_receive(cx, buffer))
@@ -377,7 +370,7 @@ impl Passage {
             match received.await {
                 Ok(0) => break self.ends().stream.finish(),
                 Ok(_) => {}
-                Err(err) => return Parting::Broken(err),
+                Err(_) => return Parting::Gone,
             }
             while !bytes.is_empty() {
                 let sent = self.ends().stream.send(&bytes);

@@ -5,11 +5,12 @@ use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use hyper::body::Bytes;
 use hyper::http::{HeaderMap, StatusCode};
+use leases::Moment;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::time::timeout;
 
@@ -29,8 +30,8 @@ pub(crate) struct LinkStream {
 pub(in crate::server) struct Origin {
     /// Whether it is shutting down.
     pub(super) is_draining: AtomicBool,
-    /// How often it has shown that it runs.
-    pub(super) signs_of_life: AtomicU32,
+    /// It has shown that it ran at this time or later, in microseconds.
+    pub(super) ran_at: AtomicU64,
 }
 
 enum Receiver {
@@ -85,9 +86,9 @@ impl LinkStream {
         self.origin.is_draining.load(Ordering::Relaxed)
     }
 
-    /// What the standby had sent before a sign has been received when that counts.
-    pub(in crate::server) fn signs_of_life(&self) -> u32 {
-        self.origin.signs_of_life.load(Ordering::Acquire)
+    /// The standby has shown that it ran then, or later. What it had sent before that has been received.
+    pub(in crate::server) fn ran_at(&self) -> Moment {
+        Moment::from_micros(self.origin.ran_at.load(Ordering::Acquire))
     }
 
     /// Whether the client's holds must stay, because nobody has said that it is gone.
