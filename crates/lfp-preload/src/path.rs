@@ -47,6 +47,11 @@ pub struct Lock<'a> {
 /// never ours, because where it leads depends on links.
 #[must_use]
 pub fn classify(path: &[u8]) -> Place<'_> {
+    // Nearly all paths end otherwise, and are looked at no further.
+    let parts = path.rsplit(|byte| *byte == b'/').filter(|it| !matches!(*it, b"" | b"."));
+    if !parts.take(2).any(|part| matches!(part, b"lock" | b"locks")) {
+        return Place::Elsewhere;
+    }
     let whole = Path::new(OsStr::from_bytes(path));
     if is_lock_directory(whole) {
         return Place::Directory;
@@ -63,9 +68,7 @@ pub fn classify(path: &[u8]) -> Place<'_> {
 
 /// Whether programs keep the locks of serial ports there, and nothing else.
 fn is_lock_directory(path: &Path) -> bool {
-    // Nearly all paths end otherwise, and are compared with nothing else.
-    let may_be = path.file_name().is_some_and(|name| name == "lock" || name == "locks");
-    may_be && Dialect::lock_directories().any(|directory| Path::new(directory) == path)
+    Dialect::lock_directories().any(|directory| Path::new(directory) == path)
 }
 
 /// The same of a file name whose directory is known to be a lock directory.
