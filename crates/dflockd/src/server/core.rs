@@ -11,10 +11,10 @@ use super::mint::ServerMint;
 use super::settings::Settings;
 use connections::Connections;
 use leases::journal::Failed;
-use leases::wire::{Fault, StatsCursor, push_stats};
+use leases::wire::Fault;
 use leases::{
-    AutoRelease, ConnId, Effect, Engine, Key, KeyView, Label, Moment, Party, Progress, Refusal,
-    Request, Seconds, Verdict,
+    AutoRelease, ConnId, Effect, Engine, Key, KeyView, Label, Moment, Party, Refusal, Request,
+    Seconds, Verdict,
 };
 use recording::Recording;
 pub(crate) use shared::{Numbers, Shared};
@@ -23,11 +23,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use watching::{WOKEN_PER_TURN, Watchers};
-
-/// The number of bytes of a `stats` body that are made in one turn.
-const STATS_PIECE_BYTES: usize = 16 * 1024;
-/// The number of places of the table that are read for it in one turn.
-const STATS_PLACES: u32 = 2048;
 
 /// The server's own counters, beside those of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -241,29 +236,6 @@ impl Core {
         // Those that watch a key are told.
         self.watchers.begin_sweeps();
         self.deliver(now);
-    }
-
-    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about 16 KiB, between
-    /// which others are to be served.
-    pub(super) fn stats(
-        &self,
-        now: Moment,
-        cursor: &mut StatsCursor,
-        out: &mut String,
-    ) -> Progress {
-        push_stats(out, STATS_PIECE_BYTES, cursor, self.connections.len(), |place, note| {
-            self.engine.look_over(now, place, STATS_PLACES, note)
-        })
-    }
-
-    /// Takes away all holds of a key.
-    pub(super) fn force_release(&mut self, now: Moment, key: Key<'_>) -> Result<usize, Failed> {
-        if !self.is_available() {
-            return Err(Failed);
-        }
-        let released = self.engine.force_release(now, key);
-        self.deliver(now);
-        Ok(released)
     }
 
     /// Changes a part of the label of a connection.

@@ -9,13 +9,18 @@ use crate::server::settings::Settings;
 use crate::server::tls::Tls;
 use crate::server::transport::Peer;
 use leases::journal::Failed;
-use leases::wire::StatsCursor;
+use leases::wire::{StatsCursor, push_stats};
 use leases::{AutoRelease, Census, ConnId, Counters, Key, Moment, Progress, Request, Token};
 use leases_etcd::EtcdNumbers;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
+
+/// The number of bytes of a `stats` body that are made in one turn.
+const STATS_PIECE_BYTES: usize = 16 * 1024;
+/// The number of places of the table that are read for it in one turn.
+const STATS_PLACES: u32 = 2048;
 
 /// See the module.
 pub(crate) struct Shared {
@@ -190,7 +195,15 @@ impl Shared {
     /// Holds cannot be recorded; some of them may be gone.
     pub(crate) async fn force_release(&self, key: Key<'_>) -> Result<usize, Failed> {
         let now = self.now();
-        let released = self.core().force_release(now, key)?;
+        let released = {
+            let mut core = self.core();
+            if !core.is_available() {
+                return Err(Failed);
+            }
+            let released = core.engine.force_release(now, key);
+            core.deliver(now);
+            released
+        };
         self.recorded().await?;
         Ok(released)
     }
@@ -262,9 +275,12 @@ impl Shared {
         }
     }
 
-    /// Appends the next piece of the `stats` body. Others are to be served before the next one.
+    /// Appends the next piece of the `stats` body: JSON without `ok ` and newline, in pieces of about
+    /// [`STATS_PIECE_BYTES`], between which others are to be served.
     pub(crate) fn stats_piece(&self, cursor: &mut StatsCursor, out: &mut String) -> Progress {
-        let now = self.now();
-        self.core().stats(now, cursor, out)
+        let (now, core) = (self.now(), self.core());
+        push_stats(out, STATS_PIECE_BYTES, cursor, core.connections.len(), |place, note| {
+            core.engine.look_over(now, place, STATS_PLACES, note)
+        })
     }
 }
