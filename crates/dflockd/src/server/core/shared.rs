@@ -212,7 +212,6 @@ impl Shared {
     ///
     /// # Errors
     /// This server does not lead, or was succeeded meanwhile: then it gave nothing back.
-    #[cfg(feature = "etcd")]
     pub(in crate::server) async fn give_back(
         &self,
         key: Key<'_>,
