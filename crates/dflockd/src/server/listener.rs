@@ -8,11 +8,13 @@ use super::tls::of_handshake;
 use super::transport::{Peer, Transport};
 use leases::{AutoRelease, ConnId};
 use socket2::{SockRef, TcpKeepalive};
+use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -174,7 +176,7 @@ fn begin_here(shared: &Arc<Shared>, stream: TcpStream, peer: Peer) {
     let shared = Arc::clone(shared);
     match seat {
         Some(seat) => drop(tokio::spawn(async move {
-            match secure(&shared, stream, peer, Some(seat.1)).await {
+            match secure(&shared, stream, peer, Some(seat)).await {
                 Some(transport) => serve(shared, transport, seat, peer).await,
                 None => shared.leave(seat.0, AutoRelease::Off),
             }
@@ -195,20 +197,36 @@ async fn secure(
     shared: &Shared,
     stream: TcpStream,
     peer: Peer,
-    conn_id: Option<u64>,
+    seat: Option<(ConnId, u64)>,
 ) -> Option<Transport> {
     let Some(tls) = shared.tls() else { return Some(Transport::plain(stream)) };
     let most = Duration::from_secs(shared.settings.read_timeout.count());
     let secured = tokio::select! {
         secured = timeout(most, Transport::secure(stream, tls)) => secured.ok()?,
         () = shared.kicked() => return None,
+        () = ended(shared, seat) => return None,
     };
     if let Some(err) = secured.as_ref().err().filter(|err| err.kind() == ErrorKind::InvalidData) {
         shared.core().tallies.tls_failures += 1;
         let err = of_handshake(err);
+        let conn_id = seat.map(|(_, serial)| serial);
         tracing::warn!(%peer, conn_id, err, "TLS handshake failed");
     }
     secured.ok()
+}
+
+/// Until an administrator has ended the connection with this seat, or its term is over.
+async fn ended(shared: &Shared, seat: Option<(ConnId, u64)>) {
+    let Some((id, _)) = seat else { return pending().await };
+    poll_fn(|cx| {
+        let mut core = shared.core();
+        core.connections.register(id, cx.waker());
+        match core.connections.is_kicked(id) || core.is_over(id) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
 }
 
 /// A seat for a new connection, if the caps allow.

@@ -2,9 +2,11 @@
 
 use crate::site::Site;
 use rstest::rstest;
+use std::io::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::dflockd::pem;
+use testbed::{LIMIT, until};
 
 const SECRET: &[&str] = &["--auth-token", "sesame-open"];
 
@@ -101,19 +103,50 @@ fn names_on_the_network() {
     assert_eq!(status_for(&site, "GET /health HTTP/1.1\r\nX: y"), 400);
 }
 
+/// What curl prints of a path, with these options.
+fn https(site: &Site, words: &[&str]) -> String {
+    let (path, options) = words.split_first().unwrap();
+    let url = format!("https://localhost:{}{path}", site.http.port());
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "20", "--cacert", &pem("ca.pem"), "--noproxy", "*", &url])
+        .args(options)
+        .output()
+        .expect("this test needs curl: run .ci/install");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A client that never finishes its handshake keeps its seat until the time for reading is over, or until this.
+#[test]
+#[ignore = "needs programs: tests/run"]
+fn an_administrator_ends_a_handshake() {
+    let (cert, key) = (pem("cert.pem"), pem("key.pem"));
+    let mut secret = tempfile::NamedTempFile::new().unwrap();
+    secret.write_all(b"admin").unwrap();
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--read-timeout", "600"];
+    let admin = ["--admin-token-file", secret.path().to_str().unwrap()];
+    let site = Site::start(&[&tls[..], &admin].concat());
+    let mut talker = site.daemon.talk();
+    // The beginning of a record that never comes to its end.
+    talker.say(&[0x16, 0x03, 0x01, 0x02, 0x00]);
+    let words = ["-X", "POST", "-H", "Authorization: Bearer admin"];
+    let kick = || {
+        (1..9).any(|connection| {
+            let path = format!("/v1/admin/kick?connection={connection}");
+            https(&site, &[&[path.as_str()], &words[..]].concat()).contains("true")
+        })
+    };
+    assert_eq!(until(LIMIT, || kick().then_some(())), Some(()));
+    assert!(talker.is_closed());
+}
+
 /// The secret must not go over the network in the clear where a certificate is at hand.
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn with_a_certificate_it_is_https() {
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
     let site = Site::start(&["--tls-cert", &cert, "--tls-key", &key]);
-    let url = format!("https://localhost:{}/health", site.http.port());
-    let output = Command::new("curl")
-        .args(["-sS", "--max-time", "20", "--cacert", &pem("ca.pem"), "--noproxy", "*", &url])
-        .output()
-        .expect("this test needs curl: run .ci/install");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.stdout, b"{\"status\":\"ok\"}", "{stderr}");
+    assert_eq!(https(&site, &["/health"]), "{\"status\":\"ok\"}");
     // In the clear: no word of HTTP.
     let plain = std::panic::catch_unwind(|| site.get("/health"));
     assert!(plain.is_err());
