@@ -120,6 +120,19 @@ fn as_many_as_there_are() {
     assert!(end.said("more than 1024 lock files in one directory"), "{end}");
 }
 
+/// A lock in the middle that another process holds does not hide that there are more.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn as_many_as_there_are_beside_one_that_is_held() {
+    let bench = Bench::open();
+    let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
+    assert_eq!(bench.shell(User::Bob, line).code(), 0);
+    let line = "flock /run/lock/LCK..x900 sh -c 'echo ready; exec sleep 1000'";
+    let _other = bench.ready(User::Bob, line);
+    let end = bench.lfp(User::Bob, &["--direct", "clean"]).limit(4 * LIMIT).run().expect(77);
+    assert_eq!(bench.locks(), ["LCK..x900"], "{end}");
+}
+
 /// However long the kernel's list of locks is: the lock files are not in it.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

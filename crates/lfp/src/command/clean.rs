@@ -1,8 +1,6 @@
 //! `lfp clean`: removes the locks of processes that are gone. Removes only the very file that was judged
 //! stale. For each file that it cannot remove, it prints why, and what would help.
 
-use std::path::Path;
-
 use pidlockfile::Pid;
 use wrapcmd::{Form, Value};
 
@@ -85,10 +83,10 @@ fn round(report: &mut Report, route: &Route) -> bool {
 fn stale() -> (Vec<Holder>, bool) {
     let Survey { mut holders, is_complete, .. } =
         Table::new(Layout::native()).all_lock_files(COMMAND_SEARCH);
-    let directory =
-        |holder: &Holder| holder.scheme.file().and_then(Path::parent).map(Path::to_owned);
+    let directories: Vec<_> =
+        holders.iter().filter_map(|holder| holder.scheme.file()?.parent()).collect();
     // One directory after the other was listed.
-    let mut listed = holders.chunk_by(|a, b| directory(a) == directory(b));
+    let mut listed = directories.chunk_by(|a, b| a == b);
     let cut_off = !is_complete || listed.any(|files| files.len() >= LOCKS_LISTED);
     holders.retain(|holder| holder.standing == Standing::Stale && holder.scheme.file().is_some());
     (holders, cut_off)

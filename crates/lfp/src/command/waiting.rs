@@ -105,10 +105,9 @@ impl Wait<'_> {
 
     /// Names the present holder if a message is due.
     fn tell_if_due(&mut self) {
-        let Some((due, output)) = self.news.filter(|(due, _)| *due <= Instant::now()) else {
-            return;
-        };
-        self.news = due.checked_add(PERIOD).map(|due| (due, output));
+        let now = Instant::now();
+        let Some((_, output)) = self.news.filter(|(due, _)| *due <= now) else { return };
+        self.news = now.checked_add(PERIOD).map(|due| (due, output));
         let rows = in_the_way(&self.request.device);
         let locks = rows.iter().filter(|row| row.holder.scheme.is_lock());
         let holders: Vec<String> = locks.map(Row::sentence).collect();
