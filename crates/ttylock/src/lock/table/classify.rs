@@ -242,9 +242,10 @@ impl State {
         mut judged: Judged,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
-        // Not by force either: the process inside may be about to remove the name, whichever lock that is by then.
-        if self.enter(file, &mut judged) != Ok(true) {
-            return Ok(Attempt::Contended);
+        match self.enter(file, &mut judged) {
+            Ok(true) => {}
+            Ok(false) if by_force || judged.ignores_flock() => {}
+            Ok(false) | Err(_) => return Ok(Attempt::Contended),
         }
         let LockFile { place, name } = file;
         if by_force {

@@ -183,9 +183,7 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
         match state.take_away(file, judged, is_contended && is_living()) {
             Ok(Attempt::Done(())) => return came_to(is_own, Ok(())),
             Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) if !is_contended && state.backoff.decides() && is_living() => {
-                is_contended = true;
-            }
+            Ok(Attempt::Contended) if state.backoff.decides() && is_living() => is_contended = true,
             Ok(Attempt::Contended) => {
                 let busy = state.contended(file.place, Some(seen));
                 return came_to(is_living(), Err(not_released(state, file, busy)));

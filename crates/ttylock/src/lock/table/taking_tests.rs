@@ -926,23 +926,3 @@ fn an_unrecorded_lock_is_passed_if_its_giver_keeps_it(
     let named = if expected == Outcome::Done { receiver } else { giver };
     assert_eq!(shared.named(), named.pid().to_string());
 }
-
-/// A process that releases the lock is stopped in the gate, between its last look and the removal. The owner's next UNLOCK
-/// waits for it: another lock might have the name when it goes on.
-#[test]
-fn a_release_does_not_overtake_one_in_the_gate() {
-    let shared = Shared::new();
-    let (mut table, mut releasing) = (shared.service(), shared.service());
-    let own = request(Pid::this());
-    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
-    let open = releasing.state.open().unwrap();
-    let name = Name::new("LCK..ttyS0").unwrap();
-    let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
-    assert!(open.own.directory.enter(&name, &mut judged).unwrap());
-    let answer = table.attempt_unlock(&own, last());
-    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
-    assert!(shared.lock_file().exists() && shared.record().is_symlink());
-    drop(judged);
-    assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
-    shared.assert_nothing_is_left();
-}
