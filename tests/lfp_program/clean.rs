@@ -105,17 +105,22 @@ fn a_stale_lock_that_an_outsider_flocks_is_removed() {
     bench.assert_free();
 }
 
+/// So many locks of this number.
+fn plant(bench: &Bench, count: u32, pid: u32) {
+    let each = format!("printf '%10d\\n' {pid} >LCK..x$n");
+    let line = format!("cd /run/lock; for n in $(seq {count}); do {each}; done");
+    assert_eq!(bench.shell(User::Bob, &line).code(), 0);
+}
+
 /// More than are looked at in one directory at once.
 #[test]
 #[ignore = "needs namespaces: tests/run"]
 fn as_many_as_there_are() {
     let bench = Bench::open();
-    let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
-    assert_eq!(bench.shell(User::Bob, line).code(), 0);
+    plant(&bench, 1500, 4_000_000);
     bench.lfp(User::Bob, &["clean"]).limit(4 * LIMIT).run().expect(0);
     bench.assert_free();
-    let line = "cd /run/lock; for n in $(seq 1100); do printf '%10d\\n' 1 >LCK..x$n; done";
-    assert_eq!(bench.shell(User::Bob, line).code(), 0);
+    plant(&bench, 1100, 1);
     let end = bench.lfp(User::Bob, &["clean"]).run().expect(77);
     assert!(end.said("more than 1024 lock files in one directory"), "{end}");
 }
@@ -125,8 +130,7 @@ fn as_many_as_there_are() {
 #[ignore = "needs namespaces: tests/run"]
 fn as_many_as_there_are_beside_one_that_is_held() {
     let bench = Bench::open();
-    let line = "cd /run/lock; for n in $(seq 1500); do printf '%10d\\n' 4000000 >LCK..x$n; done";
-    assert_eq!(bench.shell(User::Bob, line).code(), 0);
+    plant(&bench, 1500, 4_000_000);
     let line = "flock /run/lock/LCK..x900 sh -c 'echo ready; exec sleep 1000'";
     let _other = bench.ready(User::Bob, line);
     let end = bench.lfp(User::Bob, &["--direct", "clean"]).limit(4 * LIMIT).run().expect(77);

@@ -90,7 +90,7 @@ async fn hold(leases: Leases, keys: &Keys, form: Form) -> Result<u8, Failure> {
     };
     let failure = Failure::Lost(Some(key).filter(|_| !is_one), loss);
     complain(&failure, form);
-    // The other locks. Whoever waits for the end of this process must not wait for a server that is away.
+    // The other locks. A program that waits for the end of this process must not wait for a server that is away.
     if loss == Loss::NotHeld {
         let _ = timeout(OTHERS_LIMIT, leases.release()).await;
     }

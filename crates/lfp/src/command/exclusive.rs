@@ -123,8 +123,7 @@ impl Port {
     }
 
     fn duplicate(&self, node: &Node) -> Result<Duplicate, NoDuplicate> {
-        let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
-        let is_ours = |pid: Pid| process::is_in_line(pid, self.command, parent);
+        let is_ours = |pid: Pid| process::is_in_line(pid, self.command, process::parent);
         match Duplicate::of_any(node, is_ours, |_| Closing::AtOnce) {
             // For a command with hidden descriptors, this gives the reason.
             Err(NoDuplicate::NotOpen) => Duplicate::of(self.command, node, Closing::AtOnce),

@@ -193,10 +193,9 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
 /// lock file alone is believed only where we wrote it ourselves. To be asked only after the lock was refused: the
 /// kernel's list may be long. A lock that the search does not find in its time remains its holder's.
 fn is_an_ancestors(device: &DeviceName) -> bool {
-    let parent = |child: Pid| Pid::new(process::stat(child)?.parent);
     let mut table = Table::new(Layout::native());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
-    if on_record.is_some_and(|pid| !process::descends_from(pid, parent)) {
+    if on_record.is_some_and(|pid| !process::descends_from(pid, process::parent)) {
         return false;
     }
     let own = nix::unistd::geteuid().as_raw();
@@ -207,7 +206,7 @@ fn is_an_ancestors(device: &DeviceName) -> bool {
     locks.peek().is_some()
         && locks.all(|holder| {
             let is_known = holder.pid == on_record || holder.owner == Some(own);
-            is_known && holder.pid.is_some_and(|pid| process::descends_from(pid, parent))
+            is_known && holder.pid.is_some_and(|pid| process::descends_from(pid, process::parent))
         })
 }
 

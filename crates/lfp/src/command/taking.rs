@@ -151,7 +151,7 @@ fn why_nobody_yields(broker: &mut Broker, device: &DeviceName) -> Option<String>
 
 /// Whether the wrapper of a command has the option, or cannot be seen.
 fn may_yield(holder: Pid) -> bool {
-    let wrapper = process::stat(holder).map(|stat| stat.parent);
+    let wrapper = process::parent(holder);
     let words = wrapper.and_then(|parent| std::fs::read(format!("/proc/{parent}/cmdline")).ok());
     words.filter(|words| !words.is_empty()).is_none_or(|words| {
         words.split(|byte| *byte == 0).any(|word| word.starts_with(b"--yield-on"))

@@ -122,6 +122,12 @@ pub fn stat(pid: Pid) -> Option<Stat> {
     Stat::parse(read(&format!("/proc/{pid}/stat")).ok()?.as_bytes())
 }
 
+/// The process that started this one, or has adopted it. `None` as for [`stat`], and for the first process.
+#[must_use]
+pub fn parent(pid: Pid) -> Option<Pid> {
+    Pid::new(stat(pid)?.parent)
+}
+
 /// Looks for a process of another pid namespace among all that `/proc` shows. `None`: not all could be seen.
 pub(super) fn look_abroad(who: &ProcessIdentity, here: &Here) -> Option<Start> {
     if here.namespace != Some(INITIAL_NAMESPACE) || !numbers_are_ours() || hides_processes() {

@@ -191,7 +191,7 @@ pub(super) fn settle_note(
             .is_ok_and(|seen| seen.identity == judged.identity());
     if !is_abandoned {
         // On a busy machine, its maker may take long to clear up after a lock that is gone.
-        return handover.is_some_and(|it| it.spares(asking, named_by(file)));
+        return handover.is_some_and(|it| it.spares(asking, named_by(file).ok().flatten()));
     }
     let own = file.place;
     let is_settled = match handover.map(|it| (has_come_to_its_end(state, own, &it), it)) {
@@ -204,7 +204,12 @@ pub(super) fn settle_note(
             // A giver that releases the lock needs no record of it.
             let is_released = asking == Some(from) && !state.is_elsewhere(&handover.giver.holder);
             give_all_back(state, own, &handover)
-                || is_released && handover.giver.names.iter().all(|it| !may_name(own.file(it), to))
+                || is_released
+                    && handover
+                        .giver
+                        .names
+                        .iter()
+                        .all(|it| named_by(own.file(it)).is_ok_and(|pid| pid != Some(to)))
         }
         Some((Some(true), _)) | None => true,
     };
@@ -224,18 +229,11 @@ fn has_come_to_its_end(state: &State, own: &Place, handover: &Handover) -> Optio
 }
 
 /// The process that a file names.
-fn named_by(file: LockFile<'_>) -> Option<Pid> {
-    let Ok(Found::File(judged)) = file.read() else { return None };
-    pid_in(&judged)
-}
-
-/// Whether a file names this process, as far as it can be read.
-fn may_name(file: LockFile<'_>, pid: Pid) -> bool {
-    match file.read() {
-        Ok(Found::File(judged)) => pid_in(&judged) == Some(pid),
-        Ok(Found::Nothing | Found::Obstacle(_)) => false,
-        Err(_) => true,
-    }
+fn named_by(file: LockFile<'_>) -> Result<Option<Pid>, pidlockfile::Error> {
+    Ok(match file.read()? {
+        Found::File(judged) => pid_in(&judged),
+        Found::Nothing | Found::Obstacle(_) => None,
+    })
 }
 
 /// Makes every file the giver's again, and records it. Returns whether all of that is done.

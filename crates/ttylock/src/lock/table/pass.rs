@@ -177,6 +177,5 @@ fn hold(
 }
 
 fn keeps_for(keeper: Pid, giver: Pid) -> bool {
-    let parent = || process::stat(giver).and_then(|stat| Pid::new(stat.parent));
-    keeper == giver || parent() == Some(keeper)
+    keeper == giver || process::parent(giver) == Some(keeper)
 }
