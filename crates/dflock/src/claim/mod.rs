@@ -141,8 +141,7 @@ impl Client {
 /// A request for a lock or a slot. Nothing is sent before one of the async calls.
 ///
 /// The protocol has whole seconds. Timeouts and lengths of leases are rounded up to them, and may be at most
-/// [`MAX_TIME`]. Longer ones give [`TermError::TimeLong`](crate::TermError::TimeLong)
-/// before anything is sent.
+/// [`MAX_TIME`]. Longer ones give [`TermError::TimeLong`] before anything is sent.
 #[derive(Clone)]
 pub struct Claim {
     sessions: Arc<Sessions>,
