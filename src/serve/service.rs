@@ -24,6 +24,9 @@ use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::Session;
 use crate::protocol::status::{Report, Scope};
 
+/// How long all clients may wait while the service itself releases a lock and another process is in the gate.
+const GATE_TIME: Duration = Duration::from_millis(100);
+
 /// A lock for a process number that no process had, as the memo takes one over telnet. It is stale, so that it keeps out
 /// no program that knows its record. Other programs take a later process of that number for the holder.
 #[derive(Debug)]
@@ -256,10 +259,20 @@ impl Service {
         answer
     }
 
-    /// A release that is not tried again.
+    /// A release that is not tried again later. It waits for a process in the gate, which as a rule is inside for less
+    /// than a millisecond.
     pub(super) fn release_now(&mut self, request: &Request) -> Answer {
         let now = Instant::now();
-        self.release(request, Backoff::since(now).used_up(now))
+        let mut backoff = Backoff::since(now).used_up(now);
+        loop {
+            let answer = self.release(request, backoff);
+            match answer.result {
+                Err(Stop::NotYet(Cause::Breaking)) if now.elapsed() < GATE_TIME => {
+                    std::thread::sleep(backoff.pause(Cause::Breaking, Instant::now()));
+                }
+                _ => return answer,
+            }
+        }
     }
 
     /// Tries to take a device for a client that waits for it. The client has its answer unless the outcome is busy.

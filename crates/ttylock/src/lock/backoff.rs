@@ -1,7 +1,8 @@
 //! How long a request waits for another process that is breaking the same lock file. Counts only: no clock,
 //! no sleep.
 //!
-//! Breaking takes microseconds, but any user may hold `flock(2)` on a world-readable file for ever.
+//! Breaking takes microseconds, but any user may hold `flock(2)` on a world-readable file for ever. Only the service's
+//! own processes can be in the gate, so a release waits longer for these.
 //!
 //! Pure.
 
@@ -18,8 +19,11 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(16),
 ];
 
-/// The pause while the kernel's list of locks is being read.
-const WHILE_READING: Duration = Duration::from_millis(5);
+/// The pause while the kernel's list of locks is being read, and of a release that waits for the gate.
+const SHORT: Duration = Duration::from_millis(5);
+
+/// The attempts of a release that waits for the gate: a second.
+const AT_THE_GATE: usize = 200;
 
 /// Counts the attempts of one request at a contended lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +70,24 @@ impl Backoff {
         self.attempts >= PAUSES.len()
     }
 
+    /// Whether the next attempt of a release is the last, even if another process is in the gate.
+    #[must_use]
+    pub(crate) fn is_last(self) -> bool {
+        self.attempts >= PAUSES.len() + AT_THE_GATE
+    }
+
     /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
     /// being read.
     pub fn pause(&mut self, cause: Cause, now: Instant) -> Duration {
         if cause == Cause::Reading {
-            return WHILE_READING;
+            return SHORT;
         }
-        let Some(pause) = PAUSES.get(self.attempts).copied() else { return Duration::ZERO };
+        let pause = PAUSES.get(self.attempts).copied();
+        if let Some(pause) = pause {
+            self.decides_at = now.checked_add(pause).unwrap_or(now);
+        }
         self.attempts += 1;
-        self.decides_at = now.checked_add(pause).unwrap_or(now);
-        pause
+        pause.unwrap_or(SHORT)
     }
 }
 
@@ -89,15 +101,19 @@ mod tests {
         let (mut backoff, mut now) = (Backoff::since(asked), asked);
         let mut pauses = Vec::new();
         while !backoff.decides() {
-            assert_eq!(backoff.pause(Cause::Reading, now), WHILE_READING);
+            assert_eq!(backoff.pause(Cause::Reading, now), SHORT);
             pauses.push(backoff.pause(Cause::Breaking, now));
             now += pauses[pauses.len() - 1];
             assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
-        // An attempt that had no answer is no reason for another reading.
+        // A release that waits for the gate is no reason for another reading.
         let later = now + Duration::from_secs(1);
-        assert_eq!(backoff.pause(Cause::Breaking, later), Duration::ZERO);
+        let mut at_the_gate = Duration::ZERO;
+        while !backoff.is_last() {
+            at_the_gate += backoff.pause(Cause::Breaking, later);
+        }
+        assert_eq!(at_the_gate, Duration::from_secs(1));
         for decided in [backoff, backoff.used_up(later)] {
             assert_eq!((decided.asked(), decided.decides_at()), (asked, now));
         }

@@ -235,17 +235,16 @@ impl State {
     }
 
     /// Removes a file that is ours to remove, with its record; a lock that is not removed keeps its record. By force, also
-    /// if another process holds it by `flock(2)`.
+    /// if another process holds it by `flock(2)`. But never past a process in the gate: if that one is stopped before its
+    /// last step, it removes whichever lock has the name when it goes on.
     pub(super) fn take_away(
         &mut self,
         file: LockFile<'_>,
         mut judged: Judged,
         by_force: bool,
     ) -> Result<Attempt, pidlockfile::Error> {
-        match self.enter(file, &mut judged) {
-            Ok(true) => {}
-            Ok(false) if by_force || judged.ignores_flock() => {}
-            Ok(false) | Err(_) => return Ok(Attempt::Contended),
+        if self.enter(file, &mut judged) != Ok(true) {
+            return Ok(Attempt::Contended);
         }
         let LockFile { place, name } = file;
         if by_force {

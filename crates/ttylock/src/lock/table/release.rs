@@ -127,32 +127,8 @@ fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -
     written.iter().rev().filter_map(|name| release_one(state, own.file(name), pid)).collect()
 }
 
-/// `None` if there is no such file.
+/// Removes a lock file of this process or a stale one. `None` if there is no such file.
 fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Released> {
-    if file.place.role == Role::Written && withdraw(state, file, pid) {
-        return Some(Released { is_own: true, removal: Ok(()) });
-    }
-    release_file(state, file, pid)
-}
-
-/// Removes a lock that was kept open: its content and owner are known. If that fails, the file is let go, and
-/// released like any other.
-fn withdraw(state: &mut State, LockFile { place, name }: LockFile<'_>, pid: Pid) -> bool {
-    let kept = state.guards.take(name, pid, state.machine.here());
-    let Some(published) = kept else { return false };
-    let removal = place.directory.withdraw_if(name, &published, |seen| {
-        let is_as_written = seen.modified == published.modified;
-        if is_as_written {
-            // No process of the service replaces the file or its record meanwhile.
-            state.records.forget_lock(name, published.identity);
-        }
-        is_as_written
-    });
-    matches!(removal, Ok(Attempt::Done(())))
-}
-
-/// Removes a lock file of this process or a stale one, whether or not it was kept open.
-fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Released> {
     let came_to = |is_own, removal| Some(Released { is_own, removal });
     let mut is_contended = false;
     for _ in 0..ATTEMPTS {
@@ -163,8 +139,7 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
         };
         let is_own = is_own(state, file.name, &judged, pid);
         // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
-        // it. But one that releases it, too, gets time to finish: if it removes the name later, that may be another lock's
-        // by then. A dead owner's lock may be broken at this moment, which can take long on a busy machine, and then it
+        // it. A dead owner's lock may be broken at this moment, which can take long on a busy machine, and then it
         // belongs to the process that breaks it.
         let is_living = || is_own && lives(pid);
         let classification = match is_own {
@@ -183,7 +158,12 @@ fn release_file(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Relea
         match state.take_away(file, judged, is_contended && is_living()) {
             Ok(Attempt::Done(())) => return came_to(is_own, Ok(())),
             Ok(Attempt::Changed) => {}
-            Ok(Attempt::Contended) if state.backoff.decides() && is_living() => is_contended = true,
+            Ok(Attempt::Contended) if !is_contended && state.backoff.decides() && is_living() => {
+                is_contended = true;
+            }
+            Ok(Attempt::Contended) if !state.backoff.is_last() && is_living() => {
+                return came_to(true, Err(Stop::NotYet(Cause::Breaking)));
+            }
             Ok(Attempt::Contended) => {
                 let busy = state.contended(file.place, Some(seen));
                 return came_to(is_living(), Err(not_released(state, file, busy)));
@@ -214,6 +194,8 @@ fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
 
 /// Holds a lock with the caller's number. If it is the caller's, it is classified as stale.
 fn hold_own(state: &mut State, file: LockFile<'_>, mut judged: Judged, pid: Pid) -> Classification {
+    // Our own `flock(2)` must not count as that of another process.
+    state.guards.let_go(file.name, judged.identity());
     let held = match state.hold(file, &mut judged, state.backoff.decides()) {
         Err(Busy::Shut) => Err(Busy::Shut),
         // The lock of a living process is released whichever process holds the file, if it is recorded. Without a

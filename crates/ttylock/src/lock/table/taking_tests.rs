@@ -608,7 +608,7 @@ fn a_lock_that_is_removed_while_it_is_passed_is_not_passed() {
 }
 
 /// Another process may be in the gate: no lock is broken, released or passed without it, and the port is busy until the
-/// gate can be entered. A daemon releases what it keeps without the gate.
+/// gate can be entered.
 #[rstest]
 fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) {
     let shared = Shared::new();
@@ -627,10 +627,8 @@ fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) 
     };
     let pass = Pass { device: own.device.clone(), from: own.pid, to: receiver.pid() };
     assert!(busy_for_the_gate(table.pass(&pass)));
-    if !is_daemon {
-        assert!(busy_for_the_gate(table.unlock(&own)));
-        lanes().for_each(|lane| std::fs::remove_dir(lane).unwrap());
-    }
+    assert!(busy_for_the_gate(table.unlock(&own)));
+    lanes().for_each(|lane| std::fs::remove_dir(lane).unwrap());
     assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
 }
@@ -925,4 +923,34 @@ fn an_unrecorded_lock_is_passed_if_its_giver_keeps_it(
     assert_eq!(answer.outcome(), expected, "{answer:?}");
     let named = if expected == Outcome::Done { receiver } else { giver };
     assert_eq!(shared.named(), named.pid().to_string());
+}
+
+/// A process that removes the lock is stopped in the gate, between its last look and the removal. The owner's UNLOCK waits
+/// for it: another lock might have the name when it goes on.
+#[rstest]
+#[case::of_a_session(false)]
+#[case::of_a_daemon(true)]
+fn a_release_does_not_overtake_a_process_in_the_gate(#[case] keeps_open: bool) {
+    let shared = Shared::new();
+    let (mut table, mut removing) = (shared.service(), shared.service());
+    if keeps_open {
+        table.keep_open(10);
+    }
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let open = removing.state.open().unwrap();
+    let name = Name::new("LCK..ttyS0").unwrap();
+    let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
+    assert!(open.own.directory.enter(&name, &mut judged).unwrap());
+    let mut backoff = last();
+    while !backoff.is_last() {
+        let answer = table.attempt_unlock(&own, backoff);
+        assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
+        backoff.pause(Cause::Breaking, Instant::now());
+    }
+    assert_eq!(table.attempt_unlock(&own, backoff).outcome(), Outcome::Busy);
+    assert!(shared.lock_file().exists() && shared.record().is_symlink());
+    drop(judged);
+    assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+    shared.assert_nothing_is_left();
 }
