@@ -56,7 +56,8 @@ type Look = Box<dyn Fn() + Send + Sync>;
 /// The order of one run.
 pub(crate) struct Schedule {
     state: Mutex<State>,
-    changed: Condvar,
+    /// One for each actor. To wake all at each call would cost more than the calls.
+    chosen: Vec<Condvar>,
     /// Called between any two calls, while nobody runs.
     look: Look,
 }
@@ -79,7 +80,8 @@ impl Schedule {
             calls: Vec::new(),
             last: None,
         };
-        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), look })
+        let chosen = (0..actors).map(|_| Condvar::new()).collect();
+        Arc::new(Self { state: Mutex::new(state), chosen, look })
     }
 
     pub(crate) fn turn(self: &Arc<Self>, actor: usize) -> Turn {
@@ -128,7 +130,10 @@ impl Schedule {
         state.made.push(Choice { able, before, chosen });
         state.last = Some(chosen);
         state.status[chosen] = Status::Running;
-        self.changed.notify_all();
+        // The one that ran before is asking, and does not wait yet.
+        if before != Some(chosen) {
+            self.chosen[chosen].notify_one();
+        }
     }
 }
 
@@ -145,7 +150,8 @@ impl Turn {
         state.next[self.actor] = call;
         self.schedule.choose(&mut state);
         while state.status[self.actor] != Status::Running {
-            state = self.schedule.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let chosen = &self.schedule.chosen[self.actor];
+            state = chosen.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.calls.push((self.actor, call));
     }
