@@ -53,7 +53,7 @@ impl Client {
 
     /// The next attempt at its request is the last.
     pub(super) fn retry_no_more(&mut self) {
-        self.backoff = Some(self.under_way().used_up(Instant::now()));
+        self.backoff = Some(self.under_way().last(Instant::now()));
     }
 
     /// The client is gone. Gives up a STAT or a LOCK that is being answered; false for other requests.

@@ -20,12 +20,12 @@ const WAITING: [&str; 12] = [
 pub(super) fn serve_openers(service: &mut Service) {
     let Some(ports) = service.ports.opens.clone() else { return };
     match ports.next_wish() {
-        Some(Wish::Release { port, pid }) => release(service, &port, pid),
+        Some(Wish::Release { port, who }) => release(service, &port, &who),
         Some(Wish::Lock { port, who, node, backoff }) => {
             let outcome = lock(service, &port, &who, node, backoff);
             let is_open = ports.openers().settle(&port, &who, outcome, Instant::now());
             if !is_open && outcome == Ok(Outcome::Done) {
-                release(service, &port, who.pid);
+                release(service, &port, &who);
             }
         }
         None => {}
@@ -33,10 +33,13 @@ pub(super) fn serve_openers(service: &mut Service) {
     ports.wake();
 }
 
-fn release(service: &mut Service, port: &str, pid: Pid) {
+fn release(service: &mut Service, port: &str, who: &ProcessIdentity) {
     let Ok(device) = DeviceName::parse(port.as_bytes()) else { return };
-    let answer = service.release_now(&Request { device, pid });
-    log(service, pid, answer);
+    let answer = service.release_now(&Request { device, pid: who.pid });
+    if let (Err(Stop::NotYet(_)), Some(ports)) = (&answer.result, &service.ports.opens) {
+        ports.openers().release_later(port, who, Instant::now());
+    }
+    log(service, who.pid, answer);
 }
 
 /// Denied if the process has a lock, or is to have none.

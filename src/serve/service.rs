@@ -24,9 +24,6 @@ use crate::protocol::reply::{Identity, Reply, Version};
 use crate::protocol::session::Session;
 use crate::protocol::status::{Report, Scope};
 
-/// How long all clients may wait while the service itself releases a lock and another process is in the gate.
-const GATE_TIME: Duration = Duration::from_millis(100);
-
 /// A lock for a process number that no process had, as the memo takes one over telnet. It is stale, so that it keeps out
 /// no program that knows its record. Other programs take a later process of that number for the holder.
 #[derive(Debug)]
@@ -259,20 +256,11 @@ impl Service {
         answer
     }
 
-    /// A release that is not tried again later. It waits for a process in the gate, which as a rule is inside for less
-    /// than a millisecond.
+    /// A release that waits for no holder of a `flock(2)`. If another process is in the gate, it is to be tried again
+    /// later.
     pub(super) fn release_now(&mut self, request: &Request) -> Answer {
         let now = Instant::now();
-        let mut backoff = Backoff::since(now).used_up(now);
-        loop {
-            let answer = self.release(request, backoff);
-            match answer.result {
-                Err(Stop::NotYet(Cause::Breaking)) if now.elapsed() < GATE_TIME => {
-                    std::thread::sleep(backoff.pause(Cause::Breaking, Instant::now()));
-                }
-                _ => return answer,
-            }
-        }
+        self.release(request, Backoff::since(now).used_up(now))
     }
 
     /// Tries to take a device for a client that waits for it. The client has its answer unless the outcome is busy.
@@ -341,9 +329,11 @@ impl Service {
             if !self.table.is_locked_for_missing(&device, request.pid) {
                 continue;
             }
+            let kept = device.clone();
             let right = self.authority.grant_opener(request.clone(), device);
             let Err(refusal) = right else { continue };
-            if self.release_now(&request).result.is_ok() {
+            let result = self.release_now(&request).result;
+            if result.is_ok() {
                 let (device, pid) = (request.device.as_str(), request.pid);
                 self.journal.of_user(
                     user,
@@ -352,6 +342,8 @@ impl Service {
                         "released {device} of pid {pid}, which has started since: {refusal}"
                     ),
                 );
+            } else if matches!(result, Err(Stop::NotYet(_))) {
+                self.for_missing.push(LockForMissing { user, request, device: kept });
             }
         }
     }

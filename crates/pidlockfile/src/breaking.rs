@@ -260,6 +260,16 @@ impl Directory {
     }
 }
 
+impl Judged {
+    /// Holds the file by the `flock(2)` that this process has kept on it since it published it.
+    pub fn hold_by(&mut self, kept: Published) {
+        let (identity, file) = (kept.identity, Flocked::writable(kept.file));
+        if identity == self.identity() && file.try_lock() == Ok(true) {
+            self.writable = Some(file);
+        }
+    }
+}
+
 /// Contended: the file has another name than this, so it was moved aside for a moment.
 fn remove_held(directory: &Directory, name: &Name, judged: &Judged) -> Result<Attempt, Error> {
     match is_still(directory, name, judged)? {

@@ -91,7 +91,7 @@ impl Directory {
     }
 
     /// The gate in a directory that belongs to the callers: of one that everybody may write there is
-    /// none. Its files, `gate.0` to `gate.7`, are made when they are needed.
+    /// none. Its files, `gate.0` to `gate.7`, are made when they are needed, or by [`Gate::make_all`].
     #[must_use]
     pub fn into_gate(self) -> Option<Gate> {
         (self.mode & 0o002 == 0).then(|| Gate::of(self.handle, self.owner))

@@ -37,7 +37,7 @@ pub struct Judged {
     pub(crate) passage: Option<Flocked>,
     /// There is no gate that we may enter.
     pub(crate) is_ungated: bool,
-    /// Where `flock(2)` on it asks for another opening.
+    /// Where `flock(2)` on it is of another opening: this process kept that, or the file system asks for it.
     pub(crate) writable: Option<Flocked>,
     /// Whether the `flock(2)` of another process on it is ignored.
     ignores_flock: bool,
@@ -90,6 +90,11 @@ impl Judged {
     /// With the system's reason.
     pub fn try_hold(&self) -> io::Result<bool> {
         Ok(self.try_lock()?)
+    }
+
+    /// Leaves the gate, if we are in it.
+    pub fn leave_gate(&mut self) {
+        self.passage = None;
     }
 
     pub(crate) fn try_lock(&self) -> Result<bool, Errno> {

@@ -43,6 +43,10 @@ pub(crate) enum Entry {
     NoGate,
 }
 
+fn name_of(lane: u64) -> OsString {
+    OsString::from(format!("gate.{lane}"))
+}
+
 impl Gate {
     pub(crate) fn of(handle: sys::Handle, owner: u32) -> Self {
         Self { handle: Arc::new(handle), owner }
@@ -53,7 +57,7 @@ impl Gate {
     /// # Errors
     /// The lane cannot be opened now, or is not a file of our own: the caller must not go on without the gate.
     pub(crate) fn try_enter(&self, file: Identity) -> Result<Entry, Errno> {
-        let name = OsString::from(format!("gate.{}", file.inode % LANES));
+        let name = name_of(file.inode % LANES);
         for _ in 0..TRIES {
             let opened = match sys::open_to_write(&*self.handle, &name) {
                 Err(Errno::ENOENT) => self.make(&name).map(|()| None),
@@ -80,6 +84,15 @@ impl Gate {
             }
         }
         Err(Errno::EAGAIN)
+    }
+
+    /// Makes the files that are not there yet. A file system that is full later then keeps nobody from entering.
+    pub fn make_all(&self) {
+        for name in (0..LANES).map(name_of) {
+            if sys::inspect(&*self.handle, &name).err() == Some(Errno::ENOENT) {
+                let _ = self.make(&name);
+            }
+        }
     }
 
     fn is_ours(&self, lane: &File) -> Result<bool, Errno> {

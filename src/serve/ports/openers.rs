@@ -72,7 +72,7 @@ pub(in crate::serve) enum Wish {
     /// answer.
     Lock { port: String, who: ProcessIdentity, node: Node, backoff: Option<Backoff> },
     /// Release the lock that was taken for the process.
-    Release { port: String, pid: Pid },
+    Release { port: String, who: ProcessIdentity },
 }
 
 impl Opener {
@@ -230,7 +230,20 @@ impl Openers {
             return Some(Wish::Lock { port, who, node, backoff: opener.backoff });
         }
         self.forget(&port, &who);
-        Some(Wish::Release { port, pid: who.pid })
+        Some(Wish::Release { port, who })
+    }
+
+    /// The lock of a process that has closed the port could not be released yet: it is examined again.
+    pub(in crate::serve) fn release_later(
+        &mut self,
+        port: &str,
+        who: &ProcessIdentity,
+        now: Instant,
+    ) {
+        if let Some(opener) = self.enter(port, who) {
+            opener.standing = Standing::Locked;
+            opener.told = Some((now.checked_add(CHECK_GAP).unwrap_or(now), Deed::Closed));
+        }
     }
 
     /// Notes the outcome of a wish for a lock. Done: the process has it. Busy: another process has it. Denied: this one
@@ -331,7 +344,7 @@ mod tests {
     }
 
     fn release(number: i64) -> Option<Wish> {
-        Some(Wish::Release { port: PORT.to_owned(), pid: pid(number) })
+        Some(Wish::Release { port: PORT.to_owned(), who: who(number) })
     }
 
     fn settle(openers: &mut Openers, number: i64, outcome: Outcome, now: Instant) {
@@ -391,6 +404,15 @@ mod tests {
             assert_eq!(examine(&mut openers, is_open, now), Some(pid(5)));
             assert_eq!((openers.next_wish(now), pids(&openers)), (None, vec![5]));
         }
+        let mut openers = locked(5, now);
+        saw(&mut openers, 5, Deed::Closed, now);
+        examine(&mut openers, Some(false), now);
+        assert_eq!(openers.next_wish(now), release(5));
+        openers.release_later(PORT, &who(5), now);
+        assert_eq!((examine(&mut openers, Some(false), now), openers.next_wish(now)), (None, None));
+        let later = openers.next_moment(now).unwrap();
+        examine(&mut openers, Some(false), later);
+        assert_eq!((openers.next_wish(later), openers.next_wish(later)), (release(5), None));
         let mut openers = locked(5, now);
         saw(&mut openers, 5, Deed::Closed, now);
         examine(&mut openers, Some(false), now);

@@ -1,12 +1,9 @@
-//! How long a request waits for another process that is breaking the same lock file. Counts only: no clock,
-//! no sleep.
+//! How long a request waits for another process that is breaking the same lock file. No sleep.
 //!
 //! Breaking takes microseconds, but any user may hold `flock(2)` on a world-readable file for ever. Only the service's
 //! own processes can be in the gate, so a release waits longer for these.
-//!
-//! Pure.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::Cause;
 
@@ -22,8 +19,8 @@ const PAUSES: [Duration; 5] = [
 /// The pause while the kernel's list of locks is being read, and of a release that waits for the gate.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// The attempts of a release that waits for the gate: a second.
-const AT_THE_GATE: usize = 200;
+/// How long a release waits for the gate. Clients wait at least a second for their answer.
+const AT_THE_GATE: Duration = Duration::from_millis(700);
 
 /// Counts the attempts of one request at a contended lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +29,14 @@ pub struct Backoff {
     attempts: usize,
     /// When the last pause is over. Before the first attempt, when the request came.
     decides_at: Instant,
+    is_last: bool,
 }
 
 impl Backoff {
     /// Before the first attempt of a request that came at that moment.
     #[must_use]
     pub fn since(asked: Instant) -> Self {
-        Self { asked, attempts: 0, decides_at: asked }
+        Self { asked, attempts: 0, decides_at: asked, is_last: false }
     }
 
     /// After the last pause.
@@ -48,6 +46,12 @@ impl Backoff {
             return self;
         }
         Self { attempts: PAUSES.len(), decides_at: now, ..self }
+    }
+
+    /// The same, and nothing is waited for any more.
+    #[must_use]
+    pub fn last(self, now: Instant) -> Self {
+        Self { is_last: true, ..self.used_up(now) }
     }
 
     /// When the request came.
@@ -70,10 +74,17 @@ impl Backoff {
         self.attempts >= PAUSES.len()
     }
 
-    /// Whether the next attempt of a release is the last, even if another process is in the gate.
+    /// Whether a release waits for another process that is in the gate.
     #[must_use]
-    pub(crate) fn is_last(self) -> bool {
-        self.attempts >= PAUSES.len() + AT_THE_GATE
+    pub(crate) fn waits_at_the_gate(self) -> bool {
+        !self.is_last && self.asked.elapsed() < AT_THE_GATE
+    }
+
+    /// When the request came, if this is not its first attempt.
+    #[must_use]
+    pub(crate) fn came_back_since(self) -> Option<SystemTime> {
+        let asked = SystemTime::now().checked_sub(self.asked.elapsed());
+        asked.filter(|_| self.attempts > 0)
     }
 
     /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
@@ -82,12 +93,10 @@ impl Backoff {
         if cause == Cause::Reading {
             return SHORT;
         }
-        let pause = PAUSES.get(self.attempts).copied();
-        if let Some(pause) = pause {
-            self.decides_at = now.checked_add(pause).unwrap_or(now);
-        }
+        let Some(pause) = PAUSES.get(self.attempts).copied() else { return SHORT };
         self.attempts += 1;
-        pause.unwrap_or(SHORT)
+        self.decides_at = now.checked_add(pause).unwrap_or(now);
+        pause
     }
 }
 
@@ -109,11 +118,10 @@ mod tests {
         assert_eq!(pauses, PAUSES);
         // A release that waits for the gate is no reason for another reading.
         let later = now + Duration::from_secs(1);
-        let mut at_the_gate = Duration::ZERO;
-        while !backoff.is_last() {
-            at_the_gate += backoff.pause(Cause::Breaking, later);
-        }
-        assert_eq!(at_the_gate, Duration::from_secs(1));
+        assert_eq!(backoff.pause(Cause::Breaking, later), SHORT);
+        assert!(backoff.waits_at_the_gate() && !backoff.last(later).waits_at_the_gate());
+        let long_ago = asked.checked_sub(AT_THE_GATE).unwrap();
+        assert!(!Backoff::since(long_ago).waits_at_the_gate());
         for decided in [backoff, backoff.used_up(later)] {
             assert_eq!((decided.asked(), decided.decides_at()), (asked, now));
         }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use pidlockfile::process::{Here, Machine, ProcessIdentity, Start};
+use pidlockfile::process::{Machine, ProcessIdentity, Start};
 use pidlockfile::{Identity, Judged, Name, Pid, Published};
 
 /// The files that are kept, by name.
@@ -102,10 +102,10 @@ impl FlockGuards {
         }
     }
 
-    /// Gives a file of the process with this number here to a caller that removes or replaces it; a daemon's `flock(2)`
-    /// is still on it. Another process may have written to it since.
-    pub(super) fn take(&mut self, name: &Name, pid: Pid, here: &Here) -> Option<Published> {
-        self.files.get(name).filter(|held| held.who.pid == pid && !held.who.is_elsewhere(here))?;
+    /// Gives a file to a caller that removes or replaces it; our `flock(2)` is still on it. Another process may have
+    /// written to it since.
+    pub(super) fn take(&mut self, name: &Name, file: Identity) -> Option<Published> {
+        self.files.get(name).filter(|held| held.published.identity == file)?;
         self.files.remove(name).map(|held| held.published)
     }
 

@@ -29,7 +29,7 @@ use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, proce
 
 use super::directories::listing;
 #[cfg(test)]
-use super::meanwhile::{self, Moment};
+use super::meanwhile::{self, Before};
 use crate::limits::NAMES_OF_A_LOCK;
 use crate::sys::HANDLE;
 
@@ -308,7 +308,7 @@ impl HolderRecords {
             let record = self.record_for(claimant, lock, names.clone());
             let Some(text) = record.to_text() else { return Ok(false) };
             #[cfg(test)]
-            meanwhile::comes(Moment::BeforeRecord);
+            meanwhile::comes(Before::Record);
             let is_anothers = |it: &HolderRecord| self.is_anothers(it);
             if !write(handle, name, &text, is_anothers, || stands(lock))? {
                 let name = beside(name, lock.file).ok_or(Errno::ENAMETOOLONG)?;

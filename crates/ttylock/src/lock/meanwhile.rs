@@ -2,37 +2,39 @@
 
 use std::cell::RefCell;
 
-/// A place between two steps.
+/// The step of ours that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum Before {
     /// A lock file was read, and is going to be held.
-    BeforeHold,
+    Hold,
+    /// A lock file is held by another process, and the kernel's list is going to be read.
+    List,
     /// A lock file was made, and is going to be recorded.
-    BeforeRecord,
+    Record,
 }
 
 type Event = Box<dyn FnOnce()>;
 
 thread_local! {
-    static EVENTS: RefCell<Vec<(Moment, Event)>> = RefCell::default();
+    static EVENTS: RefCell<Vec<(Before, Event)>> = RefCell::default();
 }
 
-/// This happens when the calling thread comes there next, instead of what was set before.
-pub(crate) fn at(moment: Moment, event: impl FnOnce() + 'static) {
-    take(moment);
-    EVENTS.with_borrow_mut(|events| events.push((moment, Box::new(event))));
+/// This happens when the calling thread comes to that step next, instead of what was set before.
+pub(crate) fn at(before: Before, event: impl FnOnce() + 'static) {
+    take(before);
+    EVENTS.with_borrow_mut(|events| events.push((before, Box::new(event))));
 }
 
-/// The thread has come there.
-pub(crate) fn comes(moment: Moment) {
-    if let Some(event) = take(moment) {
+/// The thread comes to that step.
+pub(crate) fn comes(before: Before) {
+    if let Some(event) = take(before) {
         event();
     }
 }
 
-fn take(moment: Moment) -> Option<Event> {
+fn take(before: Before) -> Option<Event> {
     EVENTS.with_borrow_mut(|events| {
-        let place = events.iter().position(|(at, _)| *at == moment)?;
+        let place = events.iter().position(|(at, _)| *at == before)?;
         Some(events.remove(place).1)
     })
 }

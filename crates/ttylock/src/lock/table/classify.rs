@@ -13,7 +13,7 @@ use crate::lock::directories::{LockFile, Place, Role};
 use crate::lock::flock::{self, Entitled, FlockHolder, Flocker};
 use crate::lock::holder_records::HolderRecord;
 #[cfg(test)]
-use crate::lock::meanwhile::{self, Moment};
+use crate::lock::meanwhile::{self, Before};
 use crate::lock::{Cause, Weight};
 
 /// A lock file without a readable pid is busy until it is this old: a program may be about to write it (FreeBSD's
@@ -112,20 +112,23 @@ impl State {
         decides: bool,
     ) -> Result<(), Busy> {
         #[cfg(test)]
-        meanwhile::comes(Moment::BeforeHold);
-        let held = match self.enter(file, judged)? {
-            true => file.place.directory.hold(file.name, judged),
-            // It would enter once more, and an error of the gate would count as one of the file.
-            false => Ok(Attempt::Contended),
-        };
-        match held {
+        meanwhile::comes(Before::Hold);
+        // An error of the gate is no error of the file.
+        if !self.enter(file, judged)? {
+            return Err(if decides { Busy::Changing(None) } else { Busy::NotYet(Cause::Breaking) });
+        }
+        match file.place.directory.hold(file.name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
             Ok(Attempt::Contended) if decides => {}
             Ok(Attempt::Contended) => return Err(Busy::NotYet(Cause::Breaking)),
         }
+        // Others must not wait while the kernel's list is being read.
+        judged.leave_gate();
+        #[cfg(test)]
+        meanwhile::comes(Before::List);
         match self.flocker(file.place, judged.status()).map_err(Busy::NotYet)? {
-            Flocker::Ignored(by) if judged.ignore_flock() => {
+            Flocker::Ignored(by) if self.enter(file, judged)? && judged.ignore_flock() => {
                 self.say(Weight::Notice, format!("ignored flock(2) of {by} on {file}"));
                 Ok(())
             }

@@ -36,6 +36,9 @@ pub(super) fn start(state: &mut State, limit: usize) -> Result<(), Stop> {
     let own = &open.own;
     state.guards = FlockGuards::of(Kept::UpTo(limit));
     state.backoff = Backoff::since(Instant::now());
+    if let Ok(Some(gate)) = state.records.gate() {
+        gate.make_all();
+    }
     handover::settle_all(state, own);
     sweep(own);
     // Killed services have left them.

@@ -126,7 +126,7 @@ fn pass_one(state: &mut State, file: LockFile<'_>, pass: &Pass) -> Result<Publis
         let Some(mut judged) = passable(state, file, pass)? else { break };
         let seen = judged.status();
         state.enter(file, &mut judged).map_err(|busy| state.busy(file, busy))?;
-        let broken = match state.guards.take(name, pass.from, state.machine.here()) {
+        let broken = match state.guards.take(name, judged.identity()) {
             // It is protected by our `flock(2)`.
             Some(held) => {
                 let broken = place.directory.replace_held(name, judged, &held, &claim);

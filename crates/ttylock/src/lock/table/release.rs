@@ -29,6 +29,9 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let mut lock_names = resolve::lock_names_of(state, &resolved, &request.device)?;
     let written = state.names_written(&lock_names.written, pid);
     let mut files = release_written(state, own, &written, pid);
+    if let Some(Released { is_own: true, removal: Err(Stop::NotYet(cause)) }) = files.last() {
+        return Err(Stop::NotYet(*cause));
+    }
     if is_enough(&files) {
         state.watched.forget(&written, pid);
         return Ok(unlocked(state, resolved.real(), pid));
@@ -50,7 +53,11 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
         if file.place.role == Role::Written && released.removal.is_err() {
             vacant.retain(|it| it != file.name);
         }
+        let stays = released.is_own && released.removal.is_err();
         files.push(released);
+        if stays {
+            break;
+        }
     }
     // For files that other programs removed. When a file is removed here, its record is removed first.
     forget_missing(state, own, &vacant);
@@ -92,8 +99,8 @@ fn outcome(files: &[Released]) -> Result<(), Stop> {
     }
     let denied = Err(Stop::Denied);
     let is_busy = |it: &Released| matches!(it.removal, Err(Stop::Busy(_)));
-    if any(&|it| it.is_own && it.removal == denied) {
-        denied
+    if let Some(stays) = files.iter().find(|it| it.is_own && it.removal.is_err()) {
+        stays.removal.clone()
     } else if is_done || any(&|it| it.removal.is_ok()) && !any(&is_busy) {
         Ok(())
     } else if any(&|it| it.removal == denied) {
@@ -116,15 +123,22 @@ pub(super) fn forget_missing(state: &State, own: &Place, names: &[Name]) {
     }
 }
 
-/// Releases the files that were written for this process. If all of them can be removed, no other file is
-/// searched.
+/// Releases the files that were written for this process, up to the first one that stays: the other names then keep others
+/// out. If all of them can be removed, no other file is searched.
 fn release_written(state: &mut State, own: &Place, written: &[Name], pid: Pid) -> Vec<Released> {
     let first = written.first().map(|name| own.file(name));
     if first.is_some_and(|it| !handover::settle_note(state, it, it.name, Some(pid))) {
         // It is reported when all names of the device have been tried.
         return Vec::new();
     }
-    written.iter().rev().filter_map(|name| release_one(state, own.file(name), pid)).collect()
+    let mut files: Vec<Released> = Vec::new();
+    for name in written.iter().rev() {
+        if files.last().is_some_and(|it| it.removal.is_err()) {
+            break;
+        }
+        files.extend(release_one(state, own.file(name), pid));
+    }
+    files
 }
 
 /// Removes a lock file of this process or a stale one. `None` if there is no such file.
@@ -132,12 +146,30 @@ fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Releas
     let came_to = |is_own, removal| Some(Released { is_own, removal });
     let mut is_contended = false;
     for _ in 0..ATTEMPTS {
-        let judged = match file.read() {
+        let mut judged = match file.read() {
             Ok(Found::File(judged)) => judged,
             Ok(Found::Nothing) => return None,
             Ok(Found::Obstacle(_)) | Err(_) => return came_to(false, Err(Stop::Busy(None))),
         };
         let is_own = is_own(state, file.name, &judged, pid);
+        if is_own {
+            // The process has repeated this request meanwhile, and has taken the next lock.
+            if state.backoff.came_back_since().is_some_and(|asked| judged.modified() > asked) {
+                return came_to(false, Err(Stop::Busy(None)));
+            }
+            match state.enter(file, &mut judged) {
+                Ok(true) => {}
+                Ok(false) if state.backoff.waits_at_the_gate() => {
+                    return came_to(true, Err(Stop::NotYet(Cause::Breaking)));
+                }
+                Ok(false) => return came_to(true, Err(state.busy(file, Busy::Changing(None)))),
+                // An event says why.
+                Err(_) => return came_to(true, Err(Stop::Busy(None))),
+            }
+            if let Some(kept) = state.guards.take(file.name, judged.identity()) {
+                judged.hold_by(kept);
+            }
+        }
         // A living owner's lock is released in the end whichever process holds the file by flock: no process may break
         // it. A dead owner's lock may be broken at this moment, which can take long on a busy machine, and then it
         // belongs to the process that breaks it.
@@ -160,9 +192,6 @@ fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Releas
             Ok(Attempt::Changed) => {}
             Ok(Attempt::Contended) if !is_contended && state.backoff.decides() && is_living() => {
                 is_contended = true;
-            }
-            Ok(Attempt::Contended) if !state.backoff.is_last() && is_living() => {
-                return came_to(true, Err(Stop::NotYet(Cause::Breaking)));
             }
             Ok(Attempt::Contended) => {
                 let busy = state.contended(file.place, Some(seen));
@@ -194,9 +223,9 @@ fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
 
 /// Holds a lock with the caller's number. If it is the caller's, it is classified as stale.
 fn hold_own(state: &mut State, file: LockFile<'_>, mut judged: Judged, pid: Pid) -> Classification {
-    // Our own `flock(2)` must not count as that of another process.
-    state.guards.let_go(file.name, judged.identity());
-    let held = match state.hold(file, &mut judged, state.backoff.decides()) {
+    // Whichever process holds it, the list of these need not be read.
+    let is_released = lives(pid) && state.is_settled(file.name, &judged);
+    let held = match state.hold(file, &mut judged, state.backoff.decides() && !is_released) {
         Err(Busy::Shut) => Err(Busy::Shut),
         // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
         // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.

@@ -21,7 +21,7 @@ use crate::device::node::Node;
 use crate::lock::backoff::Backoff;
 use crate::lock::flock::{self, FlockHolder, Flocks};
 use crate::lock::kernel_list::{Completeness, Listing};
-use crate::lock::meanwhile::{self, Moment};
+use crate::lock::meanwhile::{self, Before};
 use crate::lock::{Cause, Event, Outcome, Pass, Request};
 use crate::test_processes::{Sleeper, no_process};
 
@@ -139,7 +139,7 @@ fn a_lock_of_another_pid_namespace_stands_from_its_first_moment() {
     let pid = no_process();
     let met = Rc::new(RefCell::new(Vec::new()));
     let notes = Rc::clone(&met);
-    meanwhile::at(Moment::BeforeRecord, move || {
+    meanwhile::at(Before::Record, move || {
         let own = request(Pid::this());
         let lock = second.attempt_lock(&own, None, last()).result;
         // A process with the same number here does not release it either.
@@ -181,7 +181,7 @@ fn a_lock_that_is_being_made_is_not_given_to_a_process_with_its_number() {
         ["lock", "state"].map(|it| shared.0.path().join(it).join("LCK..ttyS0")).into();
     let met = Rc::new(RefCell::new(Vec::new()));
     let (notes, unlock, lock) = (Rc::clone(&met), own.clone(), file.clone());
-    meanwhile::at(Moment::BeforeRecord, move || {
+    meanwhile::at(Before::Record, move || {
         let note = |answer: Answer| {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             let is_as_written = text.trim() == Pid::this().to_string() && !record.is_symlink();
@@ -215,20 +215,20 @@ fn a_lock_that_is_recorded_after_it_was_read_is_not_passed_by_a_process_with_its
     let mut elsewhere = shared.elsewhere();
     let answer = std::thread::scope(|scope| {
         scope.spawn(|| {
-            meanwhile::at(Moment::BeforeRecord, move || {
+            meanwhile::at(Before::Record, move || {
                 is_made.send(()).unwrap();
                 goes_on.recv().unwrap();
             });
             is_done.send(elsewhere.lock(&own).outcome()).unwrap();
         });
         made.recv().unwrap();
-        meanwhile::at(Moment::BeforeHold, move || {
+        meanwhile::at(Before::Hold, move || {
             go_on.send(()).unwrap();
             assert_eq!(done.recv(), Ok(Outcome::Done));
         });
         let answer = shared.here().attempt_pass(&pass, None, last());
         // If it was never held, the other one does not wait for ever.
-        meanwhile::at(Moment::BeforeHold, || ());
+        meanwhile::at(Before::Hold, || ());
         answer
     });
     assert!(matches!(answer.result, Err(Stop::Busy(_))), "{answer:?}");
@@ -241,7 +241,7 @@ fn a_process_that_ends_meanwhile_gets_no_lock() {
     let shared = Shared::new();
     let child = Sleeper::new();
     let pid = child.pid();
-    meanwhile::at(Moment::BeforeRecord, move || drop(child));
+    meanwhile::at(Before::Record, move || drop(child));
     let answer = shared.here().lock(&request(pid));
     assert_eq!(answer.outcome(), Outcome::Busy);
     assert!(answer.events.iter().any(|event| event.text.contains("ended while")), "{answer:?}");
@@ -258,7 +258,7 @@ fn a_lock_that_is_gone_in_its_first_moment_is_taken_once_more(
     let shared = Shared::new();
     let [file, record] = ["lock", "state"].map(|it| shared.0.path().join(it).join("LCK..ttyS0"));
     let gone = file.clone();
-    meanwhile::at(Moment::BeforeRecord, move || go(&gone).unwrap());
+    meanwhile::at(Before::Record, move || go(&gone).unwrap());
     let mut table = shared.here();
     let request = request(Pid::this());
     let first = table.attempt_lock(&request, None, fresh());
@@ -285,7 +285,7 @@ fn two_services_with_different_directories_do_not_both_take_a_device(
     let theirs = other.join("LCK..ttyS0");
     let held = Rc::new(RefCell::new(None));
     let holds = Rc::clone(&held);
-    meanwhile::at(Moment::BeforeRecord, move || match holder {
+    meanwhile::at(Before::Record, move || match holder {
         Some(pid) => {
             std::fs::write(&theirs, format!("{pid:>10}\n")).unwrap();
             *holds.borrow_mut() = is_held.then(|| flocked(&theirs));
@@ -463,7 +463,7 @@ fn a_lock_that_is_being_made_is_no_stale_one() {
     let (mut first, mut second) = (shared.elsewhere(), shared.here());
     let met = Rc::new(RefCell::new(None));
     let note = Rc::clone(&met);
-    meanwhile::at(Moment::BeforeRecord, move || {
+    meanwhile::at(Before::Record, move || {
         let open = second.state.open().unwrap();
         let name = Name::new("LCK..ttyS0").unwrap();
         *note.borrow_mut() = Some(second.state.examine(open.own.file(&name)));
@@ -601,7 +601,7 @@ fn a_lock_that_is_removed_while_it_is_passed_is_not_passed() {
     let (device, from, to) = (request(Pid::this()).device, Pid::this(), receiver.pid());
     assert_eq!(table.lock(&request(from)).outcome(), Outcome::Done);
     let file = shared.lock_file();
-    meanwhile::at(Moment::BeforeRecord, move || std::fs::remove_file(file).unwrap());
+    meanwhile::at(Before::Record, move || std::fs::remove_file(file).unwrap());
     let answer = table.pass(&Pass { device, from, to });
     assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
     shared.assert_nothing_is_left();
@@ -620,7 +620,10 @@ fn without_its_gate_a_service_says_busy(#[values(true, false)] is_daemon: bool) 
     let own = request(Pid::this());
     assert_eq!(table.lock(&own).outcome(), Outcome::Done);
     let lanes = || (0..8).map(|lane| shared.0.path().join(format!("state/gate.{lane}")));
-    lanes().for_each(|lane| std::fs::create_dir(lane).unwrap());
+    for lane in lanes() {
+        let _ = std::fs::remove_file(&lane);
+        std::fs::create_dir(lane).unwrap();
+    }
     let busy_for_the_gate = |answer: Answer| {
         let says = |what| answer.events.iter().any(|event| event.text.contains(what));
         answer.outcome() == Outcome::Busy && says("see gate.* in ") && !says("'s to unlock")
@@ -718,7 +721,7 @@ fn a_lock_that_is_taken_while_the_last_is_given_back_keeps_its_record() {
     let lock = shared.lock_file();
     // No later file is this one.
     let _given = File::open(&lock).unwrap();
-    meanwhile::at(Moment::BeforeRecord, move || {
+    meanwhile::at(Before::Record, move || {
         std::fs::remove_file(lock).unwrap();
         assert_eq!(second.lock(&request(later)).outcome(), Outcome::Done);
     });
@@ -731,7 +734,7 @@ fn a_lock_that_is_taken_while_the_last_is_given_back_keeps_its_record() {
 fn kill_during_pass(mut table: Table, from: Pid) -> Sleeper {
     let receiver = Sleeper::new();
     let pass = Pass { device: request(from).device, from, to: receiver.pid() };
-    meanwhile::at(Moment::BeforeRecord, || panic!("killed"));
+    meanwhile::at(Before::Record, || panic!("killed"));
     let pass = AssertUnwindSafe(|| table.attempt_pass(&pass, None, last()));
     assert!(std::panic::catch_unwind(pass).is_err());
     receiver
@@ -808,7 +811,7 @@ fn a_lock_that_is_given_back_stands_from_its_first_moment() {
     let (mut here, taken) = shared.half_passed_elsewhere();
     let met = Rc::new(RefCell::new(None));
     let note = Rc::clone(&met);
-    meanwhile::at(Moment::BeforeRecord, move || {
+    meanwhile::at(Before::Record, move || {
         *note.borrow_mut() = Some(here.attempt_lock(&taken, None, last()).outcome());
     });
     shared.elsewhere().unlock(&request(no_process()));
@@ -925,32 +928,177 @@ fn an_unrecorded_lock_is_passed_if_its_giver_keeps_it(
     assert_eq!(shared.named(), named.pid().to_string());
 }
 
+/// Another process goes through the gate on account of this file, and is stopped there.
+fn in_the_gate(shared: &Shared, name: &str) -> pidlockfile::Judged {
+    let open = shared.service().state.open().unwrap();
+    let name = Name::new(name).unwrap();
+    let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
+    assert!(open.own.directory.enter(&name, &mut judged).unwrap());
+    judged
+}
+
+fn is_free_for_flock(path: &Path) -> bool {
+    let file = File::open(path).unwrap();
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// A lock of two names whose files have different files of the gate: the first name, and the second.
+fn with_two_names(shared: &Shared, table: &mut Table) -> [PathBuf; 2] {
+    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
+    let own = request(Pid::this());
+    let paths = [shared.lock_file(), shared.0.path().join("lock/LCK..modem")];
+    let mut fillers = Vec::new();
+    loop {
+        assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+        let [first, second] = paths.each_ref().map(|path| lane_of(path));
+        if first != second {
+            return paths;
+        }
+        assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+        fillers.push(tempfile::tempfile_in(shared.0.path()).unwrap());
+    }
+}
+
+fn lane_of(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().ino() % 8
+}
+
 /// A process that removes the lock is stopped in the gate, between its last look and the removal. The owner's UNLOCK waits
-/// for it: another lock might have the name when it goes on.
+/// for it: another lock might have the name when it goes on. Until it is released, a daemon protects the lock from Qt.
 #[rstest]
 #[case::of_a_session(false)]
 #[case::of_a_daemon(true)]
-fn a_release_does_not_overtake_a_process_in_the_gate(#[case] keeps_open: bool) {
+fn a_release_does_not_overtake_a_process_in_the_gate(#[case] is_daemon: bool) {
     let shared = Shared::new();
-    let (mut table, mut removing) = (shared.service(), shared.service());
-    if keeps_open {
+    let mut table = shared.service();
+    if is_daemon {
         table.keep_open(10);
     }
     let own = request(Pid::this());
     assert_eq!(table.lock(&own).outcome(), Outcome::Done);
-    let open = removing.state.open().unwrap();
-    let name = Name::new("LCK..ttyS0").unwrap();
-    let Ok(pidlockfile::Found::File(mut judged)) = open.own.file(&name).read() else { panic!() };
-    assert!(open.own.directory.enter(&name, &mut judged).unwrap());
-    let mut backoff = last();
-    while !backoff.is_last() {
+    let stands = || {
+        let is_kept = !is_free_for_flock(&shared.lock_file());
+        is_kept == is_daemon && shared.record().is_symlink()
+    };
+    let inside = in_the_gate(&shared, "LCK..ttyS0");
+    for backoff in [fresh(), fresh().used_up(Instant::now())] {
         let answer = table.attempt_unlock(&own, backoff);
         assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
-        backoff.pause(Cause::Breaking, Instant::now());
+        assert!(stands());
     }
-    assert_eq!(table.attempt_unlock(&own, backoff).outcome(), Outcome::Busy);
-    assert!(shared.lock_file().exists() && shared.record().is_symlink());
-    drop(judged);
+    let answer = table.attempt_unlock(&own, fresh().last(Instant::now()));
+    assert_eq!((answer.outcome(), stands()), (Outcome::Busy, true), "{answer:?}");
+    let before = Instant::now();
+    assert_eq!(table.unlock(&own).outcome(), Outcome::Busy);
+    assert!(before.elapsed() >= std::time::Duration::from_millis(700) && stands());
+    drop(inside);
     assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
     shared.assert_nothing_is_left();
+}
+
+/// A container that shares only the lock directory takes the lock for stale, and Qt as root removes foreign locks.
+#[test]
+fn a_daemon_keeps_its_flock_until_the_lock_is_gone() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    table.keep_open(10);
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let path = shared.lock_file();
+    let free = Rc::new(RefCell::new(None));
+    let note = Rc::clone(&free);
+    meanwhile::at(Before::Hold, move || *note.borrow_mut() = Some(is_free_for_flock(&path)));
+    assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+    assert_eq!(*free.borrow(), Some(false));
+}
+
+/// An UNLOCK waits, and its client has gone. The same process asks again, and has the next lock.
+#[test]
+fn a_late_unlock_leaves_the_next_lock_of_its_process() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let own = request(Pid::this());
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let inside = in_the_gate(&shared, "LCK..ttyS0");
+    let mut late = fresh();
+    while !late.decides() {
+        let answer = table.attempt_unlock(&own, late);
+        assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
+        std::thread::sleep(late.pause(Cause::Breaking, Instant::now()));
+    }
+    drop(inside);
+    assert_eq!(table.attempt_unlock(&own, fresh()).outcome(), Outcome::Done);
+    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    assert_eq!(table.attempt_unlock(&own, late).outcome(), Outcome::Busy);
+    assert!(shared.lock_file().exists() && shared.record().is_symlink());
+}
+
+/// The first name is the one that others meet.
+#[test]
+fn a_lock_that_is_not_unlocked_keeps_its_first_name() {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    let [first, second] = with_two_names(&shared, &mut table);
+    let inside = in_the_gate(&shared, "LCK..modem");
+    let own = request(Pid::this());
+    for backoff in [fresh(), fresh().last(Instant::now())] {
+        assert_ne!(table.attempt_unlock(&own, backoff).outcome(), Outcome::Done);
+        assert!(first.exists() && second.exists());
+    }
+    drop(inside);
+    assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+    shared.assert_nothing_is_left();
+}
+
+/// A file of the gate cannot be opened, and one of two names stays.
+#[rstest]
+#[case::the_first(0)]
+#[case::the_second(1)]
+fn a_lock_that_is_half_released_is_not_unlocked(
+    #[case] which: usize,
+    #[values(true, false)] is_daemon: bool,
+) {
+    let shared = Shared::new();
+    let mut table = shared.service();
+    if is_daemon {
+        table.keep_open(10);
+    }
+    let paths = with_two_names(&shared, &mut table);
+    let lane = shared.0.path().join(format!("state/gate.{}", lane_of(&paths[which])));
+    let _ = std::fs::remove_file(&lane);
+    std::fs::create_dir(&lane).unwrap();
+    let answer = table.unlock(&request(Pid::this()));
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    assert!(paths[0].exists());
+    std::fs::remove_dir(&lane).unwrap();
+    assert_eq!(table.unlock(&request(Pid::this())).outcome(), Outcome::Done);
+    shared.assert_nothing_is_left();
+}
+
+/// Reading the kernel's list may take seconds. Other processes can enter the gate meanwhile.
+#[test]
+fn nobody_waits_at_the_gate_while_the_list_is_read() {
+    let shared = Shared::new();
+    let (path, held) = stale_and_held(&shared);
+    let mut table = shared.service();
+    table.state.flocks =
+        Flocks::answering([Some(listing_of(&held, FlockHolder::Process(no_process())))]);
+    let entered = Rc::new(RefCell::new(false));
+    let note = Rc::clone(&entered);
+    let state = shared.0.path().join("state");
+    meanwhile::at(Before::List, move || {
+        let gate = File::open(state.join(format!("gate.{}", lane_of(&path)))).unwrap();
+        *note.borrow_mut() =
+            rustix::fs::flock(&gate, FlockOperation::NonBlockingLockExclusive).is_ok();
+    });
+    assert_eq!(table.attempt_lock(&request(Pid::this()), None, last()).outcome(), Outcome::Done);
+    assert!(*entered.borrow());
+}
+
+/// A daemon makes the files of the gate at its start: later, the file system may be full.
+#[test]
+fn a_daemon_makes_its_gate_at_the_start() {
+    let shared = Shared::new();
+    shared.service().keep_open(10);
+    assert!((0..8).all(|lane| shared.0.path().join(format!("state/gate.{lane}")).is_file()));
 }
