@@ -19,8 +19,10 @@ const PAUSES: [Duration; 5] = [
 /// The pause while the kernel's list of locks is being read, and of a release that waits for the gate.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How long a release waits for the gate. Clients wait at least a second for their answer.
+/// How long a release waits for the gate, and after how many attempts at least it gives up: on a machine without time for
+/// it, few attempts are no proof. Clients wait at least a second for their answer.
 const AT_THE_GATE: Duration = Duration::from_millis(700);
+const ATTEMPTS_AT_THE_GATE: usize = 20;
 
 /// Counts the attempts of one request at a contended lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,14 +79,16 @@ impl Backoff {
     /// Whether a release waits for another process that is in the gate.
     #[must_use]
     pub(crate) fn waits_at_the_gate(self) -> bool {
-        !self.is_last && self.asked.elapsed() < AT_THE_GATE
+        let is_over = self.asked.elapsed() >= AT_THE_GATE && self.attempts >= ATTEMPTS_AT_THE_GATE;
+        !self.is_last && !is_over
     }
 
-    /// When the request came, if this is not its first attempt.
+    /// When the request came or a little later, if this is not its first attempt.
     #[must_use]
     pub(crate) fn came_back_since(self) -> Option<SystemTime> {
-        let asked = SystemTime::now().checked_sub(self.asked.elapsed());
-        asked.filter(|_| self.attempts > 0)
+        // In this order: a pause of this process between the two readings makes it later, never earlier.
+        let age = self.asked.elapsed();
+        SystemTime::now().checked_sub(age).filter(|_| self.attempts > 0)
     }
 
     /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
@@ -93,10 +97,12 @@ impl Backoff {
         if cause == Cause::Reading {
             return SHORT;
         }
-        let Some(pause) = PAUSES.get(self.attempts).copied() else { return SHORT };
+        let pause = PAUSES.get(self.attempts).copied();
         self.attempts += 1;
-        self.decides_at = now.checked_add(pause).unwrap_or(now);
-        pause
+        if let Some(pause) = pause {
+            self.decides_at = now.checked_add(pause).unwrap_or(now);
+        }
+        pause.unwrap_or(SHORT)
     }
 }
 
@@ -120,8 +126,12 @@ mod tests {
         let later = now + Duration::from_secs(1);
         assert_eq!(backoff.pause(Cause::Breaking, later), SHORT);
         assert!(backoff.waits_at_the_gate() && !backoff.last(later).waits_at_the_gate());
-        let long_ago = asked.checked_sub(AT_THE_GATE).unwrap();
-        assert!(!Backoff::since(long_ago).waits_at_the_gate());
+        let mut long_ago = Backoff::since(asked.checked_sub(AT_THE_GATE).unwrap());
+        for _ in 0..ATTEMPTS_AT_THE_GATE {
+            assert!(long_ago.waits_at_the_gate());
+            long_ago.pause(Cause::Breaking, now);
+        }
+        assert!(!long_ago.waits_at_the_gate());
         for decided in [backoff, backoff.used_up(later)] {
             assert_eq!((decided.asked(), decided.decides_at()), (asked, now));
         }
