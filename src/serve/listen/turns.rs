@@ -21,6 +21,9 @@ use crate::protocol::reply::Reply;
 /// The client has ended its side of the connection (poll(2)).
 const ENDS_INPUT: PollFlags = PollFlags::from_bits_retain(nix::libc::POLLRDHUP);
 
+/// Before the last attempt at a request when the daemon ends.
+const LAST_PAUSE: Duration = Duration::from_millis(5);
+
 impl Daemon<'_> {
     pub(super) fn ready(&mut self, token: Token, flags: EpollFlags, now: Instant) {
         let Some(connection) = self.clients.members.get_mut(&token) else { return };
@@ -64,6 +67,8 @@ impl Daemon<'_> {
         match connection.phase {
             Phase::Pausing(_) => self.turn(token, now),
             Phase::Retrying(_) => {
+                // What is in the gate, or breaks the lock, is done in less.
+                std::thread::sleep(LAST_PAUSE);
                 connection.client.retry_no_more();
                 self.turn(token, now);
             }

@@ -14,7 +14,7 @@ use ttylock::{Backoff, Cause, Node, Outcome};
 
 use super::events::Deed;
 use crate::limits::{OPENERS_OF_PORT, WATCHED_PORTS};
-use crate::serve::pace::CHECK_GAP;
+use crate::serve::pace::{CHECK_EVERY, CHECK_GAP};
 
 /// How long a port is held open without a lock before one is taken for the process that does.
 const OPEN_FOR: Duration = Duration::from_secs(1);
@@ -240,10 +240,12 @@ impl Openers {
         who: &ProcessIdentity,
         now: Instant,
     ) {
-        if let Some(opener) = self.enter(port, who) {
-            opener.standing = Standing::Locked;
-            opener.told = Some((now.checked_add(CHECK_GAP).unwrap_or(now), Deed::Closed));
-        }
+        let Some(opener) = self.enter(port, who) else { return };
+        // It may have been seen again since.
+        let is_new = opener.standing == Standing::Unknown;
+        let deed = if is_new { Deed::Closed } else { Deed::Both };
+        opener.standing = Standing::Locked;
+        opener.told = Some((now.checked_add(CHECK_EVERY).unwrap_or(now), deed));
     }
 
     /// Notes the outcome of a wish for a lock. Done: the process has it. Busy: another process has it. Denied: this one

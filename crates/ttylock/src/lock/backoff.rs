@@ -1,9 +1,9 @@
 //! How long a request waits for another process that is breaking the same lock file. No sleep.
 //!
 //! Breaking takes microseconds, but any user may hold `flock(2)` on a world-readable file for ever. Only the service's
-//! own processes can be in the gate, so a release waits longer for these.
+//! own processes can be in the gate, so a request waits longer for these.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::Cause;
 
@@ -16,10 +16,10 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(16),
 ];
 
-/// The pause while the kernel's list of locks is being read, and of a release that waits for the gate.
+/// The pause while the kernel's list of locks is being read, and of a request that waits for the gate.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How long a release waits for the gate, and after how many attempts at least it gives up: on a machine without time for
+/// How long a request waits for the gate, and after how many attempts at least it gives up: on a machine without time for
 /// it, few attempts are no proof. Clients wait at least a second for their answer.
 const AT_THE_GATE: Duration = Duration::from_millis(700);
 const ATTEMPTS_AT_THE_GATE: usize = 20;
@@ -76,19 +76,11 @@ impl Backoff {
         self.attempts >= PAUSES.len()
     }
 
-    /// Whether a release waits for another process that is in the gate.
+    /// Whether a request waits for another process that is in the gate.
     #[must_use]
     pub(crate) fn waits_at_the_gate(self) -> bool {
         let is_over = self.asked.elapsed() >= AT_THE_GATE && self.attempts >= ATTEMPTS_AT_THE_GATE;
         !self.is_last && !is_over
-    }
-
-    /// When the request came or a little later, if this is not its first attempt.
-    #[must_use]
-    pub(crate) fn came_back_since(self) -> Option<SystemTime> {
-        // In this order: a pause of this process between the two readings makes it later, never earlier.
-        let age = self.asked.elapsed();
-        SystemTime::now().checked_sub(age).filter(|_| self.attempts > 0)
     }
 
     /// The pause before the next attempt. Each call counts an attempt that had no answer, but for one while the list was
@@ -122,7 +114,7 @@ mod tests {
             assert!(pauses.len() < 100, "without an end");
         }
         assert_eq!(pauses, PAUSES);
-        // A release that waits for the gate is no reason for another reading.
+        // A request that waits for the gate is no reason for another reading.
         let later = now + Duration::from_secs(1);
         assert_eq!(backoff.pause(Cause::Breaking, later), SHORT);
         assert!(backoff.waits_at_the_gate() && !backoff.last(later).waits_at_the_gate());

@@ -99,6 +99,14 @@ impl State {
         })
     }
 
+    /// Another process is in the gate.
+    pub(super) fn occupied(&self) -> Busy {
+        match self.backoff.waits_at_the_gate() {
+            true => Busy::NotYet(Cause::Breaking),
+            false => Busy::Changing(None),
+        }
+    }
+
     /// Holds a file so that no other process breaks or removes it. A process that has `flock(2)` on it may be about
     /// to break it, without our gate. So a caller that can comes back later, and only then the right of that process
     /// is checked.
@@ -115,7 +123,7 @@ impl State {
         meanwhile::comes(Before::Hold);
         // An error of the gate is no error of the file.
         if !self.enter(file, judged)? {
-            return Err(if decides { Busy::Changing(None) } else { Busy::NotYet(Cause::Breaking) });
+            return Err(self.occupied());
         }
         match file.place.directory.hold(file.name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
@@ -127,8 +135,12 @@ impl State {
         judged.leave_gate();
         #[cfg(test)]
         meanwhile::comes(Before::List);
-        match self.flocker(file.place, judged.status()).map_err(Busy::NotYet)? {
-            Flocker::Ignored(by) if self.enter(file, judged)? && judged.ignore_flock() => {
+        let flocker = self.flocker(file.place, judged.status()).map_err(Busy::NotYet)?;
+        if !self.enter(file, judged)? {
+            return Err(self.occupied());
+        }
+        match flocker {
+            Flocker::Ignored(by) if judged.ignore_flock() => {
                 self.say(Weight::Notice, format!("ignored flock(2) of {by} on {file}"));
                 Ok(())
             }

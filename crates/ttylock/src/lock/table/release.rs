@@ -47,16 +47,16 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     files.retain(|it| it.removal.is_ok());
     // In the reverse order of taking: a process that meets the first name still finds it held.
     let written = lock_names.written.iter().rev().map(|name| own.file(name));
-    let mut vacant = lock_names.written.clone();
+    let mut vacant = Vec::new();
     for file in open.searched(&lock_names).chain(written) {
-        let Some(released) = release_one(state, file, pid) else { continue };
-        if file.place.role == Role::Written && released.removal.is_err() {
-            vacant.retain(|it| it != file.name);
-        }
-        let stays = released.is_own && released.removal.is_err();
-        files.push(released);
-        if stays {
-            break;
+        let released = release_one(state, file, pid);
+        let stays = released.as_ref().is_some_and(|it| it.removal.is_err());
+        let is_own = released.as_ref().is_some_and(|it| it.is_own);
+        files.extend(released);
+        match (file.place.role, stays) {
+            (Role::Written, false) => vacant.push(file.name.clone()),
+            (Role::Written, true) if is_own => break,
+            (_, _) => {}
         }
     }
     // For files that other programs removed. When a file is removed here, its record is removed first.
@@ -153,18 +153,12 @@ fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Releas
         };
         let is_own = is_own(state, file.name, &judged, pid);
         if is_own {
-            // The process has repeated this request meanwhile, and has taken the next lock.
-            if state.backoff.came_back_since().is_some_and(|asked| judged.modified() > asked) {
-                return came_to(false, Err(Stop::Busy(None)));
-            }
-            match state.enter(file, &mut judged) {
-                Ok(true) => {}
-                Ok(false) if state.backoff.waits_at_the_gate() => {
-                    return came_to(true, Err(Stop::NotYet(Cause::Breaking)));
-                }
-                Ok(false) => return came_to(true, Err(state.busy(file, Busy::Changing(None)))),
-                // An event says why.
-                Err(_) => return came_to(true, Err(Stop::Busy(None))),
+            let inside = match state.enter(file, &mut judged) {
+                Ok(false) => Err(state.occupied()),
+                inside => inside,
+            };
+            if let Err(busy) = inside {
+                return came_to(true, Err(not_released(state, file, busy)));
             }
             if let Some(kept) = state.guards.take(file.name, judged.identity()) {
                 judged.hold_by(kept);

@@ -1012,25 +1012,36 @@ fn a_daemon_keeps_its_flock_until_the_lock_is_gone() {
     assert_eq!(*free.borrow(), Some(false));
 }
 
-/// An UNLOCK waits, and its client has gone. The same process asks again, and has the next lock.
+/// Whichever process holds the file of a living owner by flock, it is released. The kernel's list, which may take seconds,
+/// is not read for that.
 #[test]
-fn a_late_unlock_leaves_the_next_lock_of_its_process() {
+fn an_owners_release_needs_no_list() {
     let shared = Shared::new();
     let mut table = shared.service();
     let own = request(Pid::this());
     assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+    let _held = flocked(&shared.lock_file());
+    table.state.flocks = Flocks::answering([None]);
+    assert_eq!(table.attempt_unlock(&own, last()).outcome(), Outcome::Done);
+    shared.assert_nothing_is_left();
+}
+
+/// A stale lock is not broken while another process is in the gate, which may be stopped there: the port is busy then.
+#[test]
+fn a_lock_waits_for_a_process_in_the_gate_and_is_refused() {
+    let shared = Shared::new();
+    let (path, held) = stale_and_held(&shared);
+    drop(held);
+    let mut table = shared.service();
     let inside = in_the_gate(&shared, "LCK..ttyS0");
-    let mut late = fresh();
-    while !late.decides() {
-        let answer = table.attempt_unlock(&own, late);
-        assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
-        std::thread::sleep(late.pause(Cause::Breaking, Instant::now()));
-    }
+    let own = request(Pid::this());
+    let answer = table.attempt_lock(&own, None, last());
+    assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
+    let answer = table.attempt_lock(&own, None, fresh().last(Instant::now()));
+    assert_eq!(answer.outcome(), Outcome::Busy, "{answer:?}");
+    assert!(path.exists());
     drop(inside);
-    assert_eq!(table.attempt_unlock(&own, fresh()).outcome(), Outcome::Done);
-    assert_eq!(table.lock(&own).outcome(), Outcome::Done);
-    assert_eq!(table.attempt_unlock(&own, late).outcome(), Outcome::Busy);
-    assert!(shared.lock_file().exists() && shared.record().is_symlink());
+    assert_eq!(table.attempt_lock(&own, None, last()).outcome(), Outcome::Done);
 }
 
 /// The first name is the one that others meet.
@@ -1101,4 +1112,85 @@ fn a_daemon_makes_its_gate_at_the_start() {
     let shared = Shared::new();
     shared.service().keep_open(10);
     assert!((0..8).all(|lane| shared.0.path().join(format!("state/gate.{lane}")).is_file()));
+}
+
+/// In a directory that is open to all, another user plants a file with the owner's number. It cannot be removed, and the
+/// user's own lock is released all the same.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_planted_file_keeps_no_users_lock_from_being_released() {
+    let shared = Shared::new();
+    let [lock_dir, open_dir] = ["lock", "tmp"].map(|name| shared.0.path().join(name));
+    std::fs::create_dir(&open_dir).unwrap();
+    let directories = [(shared.0.path(), 0o755), (&lock_dir, 0o777), (&open_dir, 0o1777)];
+    for (path, mode) in directories {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let planted = open_dir.join("LCK..ttyS0");
+    std::fs::write(&planted, format!("{:>10}\n", Pid::this())).unwrap();
+    std::os::unix::fs::chown(&planted, Some(1001), Some(1001)).unwrap();
+    let layout = Layout { search_dirs: vec![open_dir], ..shared.layout() };
+    let as_user = || {
+        let user = rustix::process::Uid::from_raw(1000);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        let mut table = Table::new(layout);
+        let own = request(Pid::this());
+        assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+        assert!(shared.lock_file().exists() && !shared.record().is_symlink());
+        table.unlock(&own)
+    };
+    let answer = std::thread::scope(|scope| scope.spawn(as_user).join().unwrap());
+    assert!(!shared.lock_file().exists() && planted.exists(), "{answer:?}");
+}
+
+/// Of three names, the last is released and the second stays. The first was not tried: it goes with its holder.
+#[test]
+fn a_name_that_was_not_released_is_still_watched() {
+    let shared = Shared::new();
+    symlink("ttyS0", shared.0.path().join("dev/modem2")).unwrap();
+    let mut table = shared.service();
+    table.keep_open(10);
+    let holder = Sleeper::new();
+    let own = request(holder.pid());
+    let mut fillers = Vec::new();
+    symlink("ttyS0", shared.0.path().join("dev/modem")).unwrap();
+    let paths = loop {
+        assert_eq!(table.lock(&own).outcome(), Outcome::Done);
+        let record = table.state.record_at(&Name::new("LCK..ttyS0").unwrap()).unwrap();
+        let path = |name: &Name| shared.0.path().join("lock").join(name.as_str());
+        let paths: Vec<PathBuf> = record.names.iter().map(path).collect();
+        assert_eq!(paths.len(), 3);
+        if lane_of(&paths[1]) != lane_of(&paths[2]) {
+            break paths;
+        }
+        assert_eq!(table.unlock(&own).outcome(), Outcome::Done);
+        fillers.push(tempfile::tempfile_in(shared.0.path()).unwrap());
+    };
+    let stand = || paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
+    let inside = in_the_gate(&shared, paths[1].file_name().unwrap().to_str().unwrap());
+    let answer = table.attempt_unlock(&own, fresh().last(Instant::now()));
+    assert_eq!((answer.outcome(), stand()), (Outcome::Busy, vec![true, true, false]));
+    drop(inside);
+    let pid = holder.pid();
+    drop(holder);
+    table.remove_locks_of_ended(pid);
+    assert_eq!(stand(), [false; 3]);
+}
+
+/// An UNLOCK waits for a PASS, whose process is killed. The lock, which is the giver's again, is released.
+#[test]
+fn a_lock_that_was_given_back_meanwhile_is_released() {
+    let shared = Shared::new();
+    let giver = Sleeper::new();
+    let mut table = shared.service();
+    assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
+    let _receiver = kill_during_pass(shared.service(), giver.pid());
+    let passing = flocked(&shared.note());
+    let mut backoff = fresh();
+    let answer = table.attempt_unlock(&request(giver.pid()), backoff);
+    assert_eq!(answer.result, Err(Stop::NotYet(Cause::Breaking)));
+    backoff.pause(Cause::Breaking, Instant::now());
+    drop(passing);
+    let answer = table.attempt_unlock(&request(giver.pid()), backoff);
+    assert_eq!((answer.outcome(), shared.lock_file().exists()), (Outcome::Done, false));
 }
