@@ -21,7 +21,7 @@ use crate::protocol::reply::Reply;
 /// The client has ended its side of the connection (poll(2)).
 const ENDS_INPUT: PollFlags = PollFlags::from_bits_retain(nix::libc::POLLRDHUP);
 
-/// Before the last attempt at a request when the daemon ends.
+/// The pause before the last attempt at a request when the daemon ends.
 const LAST_PAUSE: Duration = Duration::from_millis(5);
 
 impl Daemon<'_> {
@@ -67,7 +67,7 @@ impl Daemon<'_> {
         match connection.phase {
             Phase::Pausing(_) => self.turn(token, now),
             Phase::Retrying(_) => {
-                // What is in the gate, or breaks the lock, is done in less.
+                // A process that is in the gate, or breaks the lock, is done sooner.
                 std::thread::sleep(LAST_PAUSE);
                 connection.client.retry_no_more();
                 self.turn(token, now);

@@ -19,8 +19,8 @@ const PAUSES: [Duration; 5] = [
 /// The pause while the kernel's list of locks is being read, and of a request that waits for the gate.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How long a request waits for the gate, and after how many attempts at least it gives up: on a machine without time for
-/// it, few attempts are no proof. Clients wait at least a second for their answer.
+/// How long a request waits for the gate, and how many attempts it makes at least: a busy machine may have time for one or
+/// two, which prove nothing. Clients wait at least a second for their answer.
 const AT_THE_GATE: Duration = Duration::from_millis(700);
 const ATTEMPTS_AT_THE_GATE: usize = 20;
 
@@ -50,7 +50,7 @@ impl Backoff {
         Self { attempts: PAUSES.len(), decides_at: now, ..self }
     }
 
-    /// The same, and nothing is waited for any more.
+    /// The same, for the last attempt: it does not wait for the gate either.
     #[must_use]
     pub fn last(self, now: Instant) -> Self {
         Self { is_last: true, ..self.used_up(now) }

@@ -99,11 +99,19 @@ impl State {
         })
     }
 
-    /// Another process is in the gate.
-    pub(super) fn occupied(&self) -> Busy {
-        match self.backoff.waits_at_the_gate() {
-            true => Busy::NotYet(Cause::Breaking),
-            false => Busy::Changing(None),
+    /// The same for a caller that cannot go on outside.
+    ///
+    /// # Errors
+    /// As [`State::enter`]; or another process is inside, and the caller comes back or gives up.
+    pub(super) fn must_enter(
+        &mut self,
+        file: LockFile<'_>,
+        judged: &mut Judged,
+    ) -> Result<(), Busy> {
+        match self.enter(file, judged)? {
+            true => Ok(()),
+            false if self.backoff.waits_at_the_gate() => Err(Busy::NotYet(Cause::Breaking)),
+            false => Err(Busy::Changing(None)),
         }
     }
 
@@ -122,9 +130,7 @@ impl State {
         #[cfg(test)]
         meanwhile::comes(Before::Hold);
         // An error of the gate is no error of the file.
-        if !self.enter(file, judged)? {
-            return Err(self.occupied());
-        }
+        self.must_enter(file, judged)?;
         match file.place.directory.hold(file.name, judged) {
             // Breaking it will show that it has changed, or why it cannot be held.
             Ok(Attempt::Done(()) | Attempt::Changed) | Err(_) => return Ok(()),
@@ -136,9 +142,7 @@ impl State {
         #[cfg(test)]
         meanwhile::comes(Before::List);
         let flocker = self.flocker(file.place, judged.status()).map_err(Busy::NotYet)?;
-        if !self.enter(file, judged)? {
-            return Err(self.occupied());
-        }
+        self.must_enter(file, judged)?;
         match flocker {
             Flocker::Ignored(by) if judged.ignore_flock() => {
                 self.say(Weight::Notice, format!("ignored flock(2) of {by} on {file}"));

@@ -50,13 +50,13 @@ pub(super) fn release(state: &mut State, request: &Request) -> Result<String, St
     let mut vacant = Vec::new();
     for file in open.searched(&lock_names).chain(written) {
         let released = release_one(state, file, pid);
-        let stays = released.as_ref().is_some_and(|it| it.removal.is_err());
-        let is_own = released.as_ref().is_some_and(|it| it.is_own);
+        let stays = released.as_ref().filter(|it| it.removal.is_err()).map(|it| it.is_own);
         files.extend(released);
-        match (file.place.role, stays) {
-            (Role::Written, false) => vacant.push(file.name.clone()),
-            (Role::Written, true) if is_own => break,
-            (_, _) => {}
+        match stays {
+            _ if file.place.role != Role::Written => {}
+            None => vacant.push(file.name.clone()),
+            Some(true) => break,
+            Some(false) => {}
         }
     }
     // For files that other programs removed. When a file is removed here, its record is removed first.
@@ -153,11 +153,7 @@ fn release_one(state: &mut State, file: LockFile<'_>, pid: Pid) -> Option<Releas
         };
         let is_own = is_own(state, file.name, &judged, pid);
         if is_own {
-            let inside = match state.enter(file, &mut judged) {
-                Ok(false) => Err(state.occupied()),
-                inside => inside,
-            };
-            if let Err(busy) = inside {
+            if let Err(busy) = state.must_enter(file, &mut judged) {
                 return came_to(true, Err(not_released(state, file, busy)));
             }
             if let Some(kept) = state.guards.take(file.name, judged.identity()) {
@@ -217,7 +213,7 @@ fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
 
 /// Holds a lock with the caller's number. If it is the caller's, it is classified as stale.
 fn hold_own(state: &mut State, file: LockFile<'_>, mut judged: Judged, pid: Pid) -> Classification {
-    // Whichever process holds it, the list of these need not be read.
+    // Such a lock is released whichever process holds the file by flock, so the list of these need not be read.
     let is_released = lives(pid) && state.is_settled(file.name, &judged);
     let held = match state.hold(file, &mut judged, state.backoff.decides() && !is_released) {
         Err(Busy::Shut) => Err(Busy::Shut),
