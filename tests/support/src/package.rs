@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Once;
 
 use crate::peers::workspace;
-use crate::programs::cargo;
+use crate::programs::{cargo, library, program};
 use crate::until::{LIMIT, until};
 
 /// Packages of the workspace that were built, and are installed together.
@@ -98,18 +99,31 @@ cat root/script.log
 /// When it is said to be made (reproducible-builds.org, SOURCE_DATE_EPOCH).
 const MADE: &str = "1763700000";
 
-/// Compiles all programs and libraries together, once for all packages, as the script that makes
-/// releases does.
-fn compile(target: &Path) {
-    let words = "build --release --locked --workspace --exclude testbed --exclude rules \
-                 --features file-semaphore/cli";
-    let built = cargo()
-        .args(words.split_whitespace())
-        .current_dir(workspace())
-        .env("CARGO_TARGET_DIR", target)
-        .output()
-        .expect("cargo");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+/// A target directory for `cargo deb`: where a release would be, it has the programs and libraries of the tests, stripped.
+/// An optimized build of them all takes five minutes of processors.
+fn built(scratch: &Path) -> PathBuf {
+    static ONCE: Once = Once::new();
+    // Several test programs make packages at the same time.
+    let running = std::env::current_exe().expect("the running test");
+    let running = running.file_name().expect("a name").to_string_lossy();
+    let target = scratch.join(running.rsplit_once('-').map_or("test", |(name, _)| name));
+    let release = target.join("release");
+    ONCE.call_once(|| {
+        std::fs::create_dir_all(&release).expect("a directory");
+        let sema = |name| program("file-semaphore", name, &["cli"]);
+        let stripped = Command::new("install")
+            .args(["-s", "-t"])
+            .arg(&release)
+            .args([program("lfpd", "lfpd", &[]), program("lfp", "lfp", &["cli"])])
+            .args(["sema", "semats"].map(sema))
+            .args(["dflockd", "dflock"].map(|name| program(name, name, &[])))
+            .arg(program("liblockdev", "lockdev", &[]))
+            .args([library("liblockdev", "liblockdev"), library("lfp-preload", "liblfp_preload")])
+            .output()
+            .expect("install (package coreutils)");
+        assert!(stripped.status.success(), "{}", String::from_utf8_lossy(&stripped.stderr));
+    });
+    target
 }
 
 fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
@@ -136,11 +150,6 @@ fn make(name: &str, options: &[&str], file: &Path, target: &Path) {
     assert!(finished.status.success(), "{}", String::from_utf8_lossy(&finished.stderr));
 }
 
-/// The target directory of the test whose scratch directory (`CARGO_TARGET_TMPDIR`) this is.
-fn target_of(scratch: &Path) -> &Path {
-    scratch.parent().expect("the target directory")
-}
-
 impl Package {
     /// Builds the package of this member of the workspace; `scratch` is the `CARGO_TARGET_TMPDIR`
     /// of the test.
@@ -159,9 +168,8 @@ impl Package {
     #[must_use]
     pub fn build_with(name: &str, options: &[&str], scratch: &str) -> Self {
         let scratch = Path::new(scratch);
-        compile(target_of(scratch));
         let file = scratch.join(format!("{name}{}.deb", options.concat()));
-        make(name, options, &file, target_of(scratch));
+        make(name, options, &file, &built(scratch));
         Self { files: vec![file] }
     }
 
@@ -173,10 +181,11 @@ impl Package {
     pub fn made_again(name: &str, scratch: &str) -> Vec<u8> {
         let scratch = Path::new(scratch);
         let file = scratch.join(format!("{name}-again.deb"));
-        let program = target_of(scratch).join("release").join(name);
+        let target = built(scratch);
+        let program = target.join("release").join(name);
         let program = std::fs::File::options().write(true).open(program).expect("the program");
         program.set_modified(std::time::SystemTime::now()).expect("its time");
-        make(name, &[], &file, target_of(scratch));
+        make(name, &[], &file, &target);
         std::fs::read(&file).expect("the package")
     }
 
