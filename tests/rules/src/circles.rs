@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::house::{Breach, House};
-use crate::names::{Names, Target};
+use crate::paths::Files;
 
 /// Two files in a circle that belong to different modules.
 #[must_use]
@@ -24,22 +24,18 @@ pub fn circles(house: &House) -> Vec<Breach> {
 
 /// Which files of its own crate each file uses. A crate's root counts as used by nobody: it only lists.
 fn uses(house: &House) -> BTreeMap<String, BTreeSet<String>> {
-    let modules = house.modules();
-    let names = Names { modules: &modules };
+    let files = Files::of(house);
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for ((crate_, _), module) in &modules {
-        let used = uses.entry(module.file.clone()).or_default();
-        for path in module.mentions.iter().chain(module.imports.iter().map(|import| &import.of)) {
-            for target in names.targets(crate_, module, path) {
-                let Target::Item(file) = target else { continue };
-                let counts = file != module.file
-                    && !file.ends_with("src/lib.rs")
-                    && own_crate(&file) == own_crate(&module.file);
-                if counts {
-                    used.insert(file);
-                }
-            }
-        }
+    for (place, source) in &files.0 {
+        let used =
+            source.mentions.iter().filter_map(|mention| files.leads_to(place, &mention.path));
+        let counts = |file: &&str| {
+            *file != source.path
+                && !file.ends_with("src/lib.rs")
+                && own_crate(file) == own_crate(&source.path)
+        };
+        let used = used.filter(counts).map(str::to_owned);
+        uses.entry(source.path.clone()).or_default().extend(used);
     }
     uses
 }

@@ -1,17 +1,13 @@
-//! The source tree as values: every file of every crate, parsed once.
+//! The source tree as values: every file of every crate, read once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::iter;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use crate::crates::{self, Crate};
-use crate::syntax::{self, Module};
+use crate::paths::{self, Mention};
 use crate::words::{self, Text};
 
 /// One file of Rust source.
@@ -21,8 +17,9 @@ pub struct Source {
     pub path: String,
     /// All of it.
     pub text: Arc<str>,
-    /// The modules in it. Their paths begin at the file.
-    pub(crate) modules: Arc<[Module]>,
+    /// What it names, and what it defines, if it is no test.
+    pub(crate) mentions: Arc<[Mention]>,
+    pub(crate) defines: Arc<BTreeSet<String>>,
 }
 
 /// The tree: sources, manifests, and texts for people.
@@ -57,6 +54,16 @@ impl fmt::Display for Breach {
     }
 }
 
+impl Source {
+    /// A file with this path and text.
+    #[must_use]
+    pub fn new(path: String, text: &str) -> Self {
+        let read = if is_source(&path) && !is_generated(text) { text } else { "" };
+        let (mentions, defines) = (paths::mentions(read).into(), paths::defined(read).into());
+        Self { path, text: text.into(), mentions, defines }
+    }
+}
+
 impl House {
     /// Reads the workspace that this package belongs to.
     ///
@@ -65,7 +72,8 @@ impl House {
     #[must_use]
     pub fn read() -> Self {
         let root = root();
-        let tests = Source::read_all(&root, &walk(&root, "rs"));
+        let file = |path: &PathBuf| Source::new(below(&root, path), &read(path));
+        let tests: Vec<Source> = walk(&root, "rs").iter().map(file).collect();
         let sources = tests.iter().filter(|file| is_source(&file.path)).cloned().collect();
         Self {
             sources,
@@ -76,54 +84,11 @@ impl House {
         }
     }
 
-    /// Every module of every crate, by crate and path.
-    pub(crate) fn modules(&self) -> BTreeMap<(String, Vec<String>), &Module> {
-        let mut modules = BTreeMap::new();
-        for source in &self.sources {
-            let Some(crate_) = self.owner(&source.path) else { continue };
-            for module in source.modules.iter() {
-                modules.insert((crate_.clone(), module.path.clone()), module);
-            }
-        }
-        modules
-    }
-
-    /// The crate of a file, as code names it.
-    fn owner(&self, path: &str) -> Option<String> {
-        let (directory, _) = place(path);
+    /// The crate of a file, as code names it, and the module that the file is.
+    pub(crate) fn module(&self, path: &str) -> Option<(String, Vec<String>)> {
+        let (directory, inner) = place(path);
         let owner = self.crates.iter().find(|owner| owner.directory == directory)?;
-        Some(owner.name.replace('-', "_"))
-    }
-}
-
-#[expect(clippy::expect_used, reason = "see House::read")]
-impl Source {
-    /// A file with this path and text.
-    #[must_use]
-    pub fn new(path: String, text: &str) -> Self {
-        let is_read = is_source(&path) && !is_generated(text);
-        let parsed = if is_read { syn::parse_file(text).ok() } else { None };
-        let modules = parsed.map_or_else(Vec::new, |parsed| {
-            syntax::modules(&path, module_of(place(&path).1), &parsed)
-        });
-        Self { path, text: text.into(), modules: modules.into() }
-    }
-
-    /// These files. Parsing them takes nearly all of a rule's time, so every processor does a part.
-    fn read_all(root: &Path, paths: &[PathBuf]) -> Vec<Self> {
-        let next = AtomicUsize::new(0);
-        let part = || {
-            let taken = iter::from_fn(|| paths.get(next.fetch_add(1, Ordering::Relaxed)));
-            taken.map(|path| Self::new(below(root, path), &read(path))).collect::<Vec<_>>()
-        };
-        let mut files: Vec<Self> = thread::scope(|threads| {
-            let parts = thread::available_parallelism().map_or(1, NonZero::get);
-            let parts: Vec<_> = (0..parts).map(|_| threads.spawn(part)).collect();
-            let done = parts.into_iter().map(|part| part.join().expect("a file that can be read"));
-            done.flatten().collect()
-        });
-        files.sort_by(|one, other| one.path.cmp(&other.path));
-        files
+        Some((owner.name.replace('-', "_"), module_of(inner)))
     }
 }
 

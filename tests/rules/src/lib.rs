@@ -8,11 +8,10 @@
 mod circles;
 mod crates;
 mod house;
-mod names;
 mod needs;
+mod paths;
 mod purity;
 mod sizes;
-mod syntax;
 mod words;
 
 pub use circles::circles;

@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::house::{Breach, House};
-use crate::names::{Names, Target};
-use crate::syntax::{EXTERN, Mention, Module, PATH};
+use crate::paths::{Files, code};
 
 /// What a pure file may not name of the standard library. `core` and `alloc` count as `std`.
 const SYSTEM: &[&str] = &[
@@ -16,11 +15,6 @@ const SYSTEM: &[&str] = &[
     "net",
     "os",
     "backtrace",
-    "print!",
-    "println!",
-    "eprint!",
-    "eprintln!",
-    "dbg!",
     "io::stdin",
     "io::stdout",
     "io::stderr",
@@ -51,7 +45,6 @@ const VALUES: &[&str] = &[
     "process::ExitCode",
     "os::unix::ffi",
     "os::fd::RawFd",
-    "env!",
     "env::VarError",
     "hash::RandomState",
     "collections::hash_map::RandomState",
@@ -102,41 +95,45 @@ const METHODS: &[&str] = &[
     "wait_timeout_while",
 ];
 
-/// What prints, and what brings code that is not read here: macros, foreign functions, files of other names.
-const ANYWHERE: &[&str] =
-    &["print!", "println!", "eprint!", "eprintln!", "dbg!", "include!", EXTERN, PATH];
+/// What prints, what reads a clock, and what brings code that is not read here.
+const ANYWHERE: &[&str] = &[
+    "print!(",
+    "println!(",
+    "eprint!(",
+    "eprintln!(",
+    "dbg!(",
+    "include!(",
+    "extern \"",
+    "#[path",
+    "::now(",
+];
 
 /// Where pure files do what only others may.
 #[must_use]
 pub fn purity(house: &House) -> Vec<Breach> {
-    let modules = house.modules();
-    let names = Names { modules: &modules };
-    let pure: BTreeSet<&str> = house
-        .sources
-        .iter()
+    let files = Files::of(house);
+    let pure: BTreeSet<&str> = (house.sources.iter())
         .filter(|source| is_pure(&source.text))
         .map(|source| source.path.as_str())
         .collect();
     let mut found = BTreeSet::new();
-    for ((crate_, _), module) in &modules {
-        if !pure.contains(module.file.as_str()) {
+    for (place, source) in &files.0 {
+        if !pure.contains(source.path.as_str()) {
             continue;
         }
-        let outside: BTreeSet<String> = house.outside(crate_);
-        for path in module.mentions.iter().chain(module.imports.iter().map(|import| &import.of)) {
-            let breach = |what: String| Breach { path: module.file.clone(), line: path.line, what };
-            if let Some(what) = forbidden_word(path) {
-                found.insert(breach(what));
-            }
-            for target in names.targets(crate_, module, path) {
-                found.extend(forbidden(module, &target, &pure, &outside).map(breach));
-            }
+        let breach = |line, what| Breach { path: source.path.clone(), line, what };
+        let outside = house.outside(&place.0);
+        for mention in source.mentions.iter() {
+            let other = files.leads_to(place, &mention.path).filter(|file| !pure.contains(file));
+            let wrong = other.map(|file| format!("uses {file}, which is not"));
+            let wrong = wrong.or_else(|| forbidden(&mention.path, &outside));
+            found.extend(wrong.map(|it| breach(mention.line, format!("a pure file {it}"))));
         }
-        for (method, line) in &module.methods {
-            if METHODS.contains(&method.as_str()) {
-                let what = format!("a pure file calls .{method}()");
-                found.insert(Breach { path: module.file.clone(), line: *line, what });
-            }
+        for (line, text) in code(&source.text) {
+            let is_called = |method: &&&str| text.contains(&format!(".{method}("));
+            let word = METHODS.iter().find(is_called);
+            let word = word.or_else(|| ANYWHERE.iter().find(|word| text.contains(**word)));
+            found.extend(word.map(|word| breach(line, format!("a pure file says {word}"))));
         }
     }
     found.into_iter().collect()
@@ -150,38 +147,16 @@ pub(crate) fn is_pure(text: &str) -> bool {
         .any(|word| word == "Pure.")
 }
 
-/// What no alias can hide: a clock is read by `now`, methods keep their names, and so do macros and attributes.
-fn forbidden_word(path: &Mention) -> Option<String> {
-    let last = path.path.last()?.as_str();
-    let call = path.path.len() > 1 && (last == "now" || METHODS.contains(&last));
-    (call || ANYWHERE.contains(&last))
-        .then(|| format!("a pure file names {}", path.path.join("::")))
-}
-
-fn forbidden(
-    module: &Module,
-    target: &Target,
-    pure: &BTreeSet<&str>,
-    outside: &BTreeSet<String>,
-) -> Option<String> {
-    match target {
-        Target::Module(_) => None,
-        Target::Item(file) => {
-            let allowed = *file == module.file || pure.contains(file.as_str());
-            (!allowed).then(|| format!("a pure file uses {file}, which is not"))
-        }
-        Target::Outside(path) => {
-            let (first, rest) = path.split_first()?;
-            let says = || format!("a pure file names {}", path.join("::"));
-            if matches!(first.as_str(), "std" | "core" | "alloc") {
-                let rest = rest.join("::");
-                let system = begins(&rest, SYSTEM) && !begins(&rest, VALUES);
-                return system.then(says);
-            }
-            let allowed = begins(&path.join("::"), OUTSIDE);
-            (outside.contains(first) && !allowed).then(says)
-        }
-    }
+/// What is wrong with a path that leads out of the workspace.
+fn forbidden(path: &[String], outside: &BTreeSet<String>) -> Option<String> {
+    let (first, rest) = path.split_first()?;
+    let rest = rest.join("::");
+    let is_wrong = if matches!(first.as_str(), "std" | "core" | "alloc") {
+        begins(&rest, SYSTEM) && !begins(&rest, VALUES)
+    } else {
+        outside.contains(first) && !begins(&path.join("::"), OUTSIDE)
+    };
+    is_wrong.then(|| format!("names {}", path.join("::")))
 }
 
 /// Whether a path is one of these, or below one.
