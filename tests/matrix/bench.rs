@@ -1,7 +1,9 @@
 //! One program, one `lfpd` and one port in a sandbox: starts the program and sees what comes.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
 use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, PoisonError};
 
 use testbed::{Command, End, LFP, LIMIT, Process, Sandbox, Session, User, comes, until};
 
@@ -87,10 +89,24 @@ impl<'a> Bench<'a> {
         for (path, content) in program.files {
             sandbox.write(path, content.replace("{dev}", dev), 0o644);
         }
-        for command in program.before {
-            bench.words(command).run().expect(0);
+        if let Some((file, command)) = program.compiled {
+            bench.compile(file, command);
         }
         bench
+    }
+
+    /// Once for all sandboxes.
+    fn compile(&self, file: &'static str, command: &str) {
+        static COMPILED: Mutex<BTreeMap<&str, Vec<u8>>> = Mutex::new(BTreeMap::new());
+        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(content) = compiled.get(file) {
+            self.sandbox.write("/tmp/compiled", content, 0o755);
+            // A program that another test starts has what we write open for a moment, and then it cannot be executed.
+            self.sandbox.command("cp").args(["/tmp/compiled", file]).run().expect(0);
+        } else {
+            self.words(command).run().expect(0);
+            compiled.insert(file, self.sandbox.read(file).unwrap_or_default());
+        }
     }
 
     /// The same with the program's command behind another.

@@ -16,8 +16,8 @@ pub(crate) struct Program {
     pub(crate) command: &'static str,
     /// For a server that takes the port for its clients: the server. Then `command` is a client.
     pub(crate) server: &'static str,
-    /// Commands that have to be run before.
-    pub(crate) before: &'static [&'static str],
+    /// A file that has to be compiled before: its path, and the command that makes it.
+    pub(crate) compiled: Option<(&'static str, &'static str)>,
     /// Files it needs, by path and content.
     pub(crate) files: &'static [(&'static str, &'static str)],
     /// Who runs it.
@@ -80,7 +80,7 @@ const USUAL: Program = Program {
     name: "",
     command: "",
     server: "",
-    before: &[],
+    compiled: None,
     files: &[],
     user: User::Root,
     input: Input::Pipe,
@@ -198,7 +198,10 @@ pub(crate) const BUSYBOX: Program = Program {
 
 pub(crate) const RXTX: Program = Program {
     name: "RXTX (Java)",
-    before: &["javac -cp /usr/share/java/RXTXcomm.jar -d /tmp /run/test/programs/HoldPort.java"],
+    compiled: Some((
+        "/tmp/HoldPort.class",
+        "javac -cp /usr/share/java/RXTXcomm.jar -d /tmp /run/test/programs/HoldPort.java",
+    )),
     command: "java -Xint -Djava.library.path=/usr/lib/jni -cp /usr/share/java/RXTXcomm.jar:/tmp HoldPort {dev}",
     // It opens every port that it looks for, to see whether it is there.
     says: Some("OPENED"),
@@ -324,7 +327,7 @@ pub(crate) const SHELL: Program =
 /// A program that no library can be loaded into.
 pub(crate) const STATIC: Program = Program {
     name: "a static C program",
-    before: &["cc -static -o /tmp/hold /run/test/programs/hold.c"],
+    compiled: Some(("/tmp/hold", "cc -static -o /tmp/hold /run/test/programs/hold.c")),
     command: "/tmp/hold {dev}",
     mark: Mark::Open,
     ..FLOCK
@@ -333,9 +336,10 @@ pub(crate) const STATIC: Program = Program {
 /// A program that calls no C library, as those in Go. Its code is the error's number.
 pub(crate) const RAW: Program = Program {
     name: "a static program without libc",
-    before: &[
+    compiled: Some((
+        "/tmp/hold-raw",
         "cc -static -nostdlib -fno-stack-protector -o /tmp/hold-raw /run/test/programs/hold_raw.c",
-    ],
+    )),
     command: "/tmp/hold-raw {dev}",
     ..STATIC
 };

@@ -163,9 +163,8 @@ fn five_thousand_idlers_do_not_keep_anybody_from_work() {
     for stream in &endless {
         setsockopt(stream, sockopt::SndBuf, &4096).unwrap();
     }
-    let began = Instant::now();
     let mut honest = 0;
-    while began.elapsed() < Duration::from_secs(4) || honest < 20 {
+    while honest < 20 {
         for stream in &mut endless {
             let _ = stream.write(&[b'x'; 4096]);
         }

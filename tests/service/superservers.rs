@@ -11,7 +11,6 @@ use testbed::{
     in_network, network, peer, shipped, until,
 };
 
-use crate::machine::{codes, said_at};
 use crate::wire::DONE;
 
 /// A shipped file as it is, but with the program where it is here.
@@ -156,23 +155,11 @@ fn the_memos_scenario_typed_into_telnet(#[values("openbsd-inetd", "--listen")] n
     assert!(server.runs(), "{name} ended: {}", server.output());
 }
 
-/// The service behind inetd knows who is at the other end: a user's own pid, and not root's.
-#[rstest]
-#[ignore = "needs namespaces: tests/run"]
-fn behind_inetd_pids_have_owners(#[values("openbsd-inetd", "xinetd")] name: &str) {
-    let sandbox = machine(name);
-    let _server = listening(name, &sandbox);
-    let alices = sandbox.sleeper(User::Alice);
-    let lines = format!("lock ttyS2 1\nlock ttyS2 {}", alices.pid());
-    let said = said_at(&sandbox, User::Alice, "TCP:127.0.0.1:50001", &lines);
-    assert_eq!(codes(&said), ["550", "200"]);
-    assert_eq!(sandbox.locks(), ["LCK..ttyS2"]);
-}
-
 /// How many daemons run in there.
 fn daemons(sandbox: &Sandbox) -> usize {
-    let end = sandbox.command("pgrep").args(["-c", "-x", "lfpd"]).run();
-    end.output().trim().parse().unwrap_or(usize::MAX)
+    let processes = std::fs::read_dir(sandbox.path("/proc")).unwrap().flatten();
+    let names = processes.map(|it| std::fs::read_to_string(it.path().join("comm")));
+    names.filter(|name| name.as_ref().is_ok_and(|it| it == "lfpd\n")).count()
 }
 
 /// One daemon serves many clients, ends when nobody needs it, and inetd starts the next one.

@@ -59,8 +59,6 @@ fn everybody_was_looked_at(sandbox: &Sandbox) {
 #[rstest]
 #[case::picocom(&["picocom", "--nolock", "-b", "9600", "/dev/ttyW0"])]
 #[case::picocom_with_flock(&["picocom", "-b", "9600", "/dev/ttyW0"])]
-#[case::pyserial(&["/usr/bin/python3", "-c", "import serial, sys; port = serial.Serial('/dev/ttyW0'); sys.stdin.read()"])]
-#[case::socat(&["socat", "-", "/dev/ttyW0,raw"])]
 #[case::shell(&["sh", "-c", "exec cat </dev/ttyW0"])]
 #[ignore = "needs root: tests/run"]
 fn a_program_without_locks_keeps_others_out(

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Furnishes the private namespaces of one sandbox, says "ready", and lives until its standard
 # input ends. It is pid 1 in there: when it goes, whatever way the test died, everything goes.
-# Arguments come in threes: link NAME TARGET, bring NAME PATH, lock MODE OWNER. Then it says "ports", and reads a line
+# Arguments come in threes: link NAME TARGET, file NAME PATH, directory NAME PATH, lock MODE OWNER. Then it says "ports", and reads a line
 # for each pseudo-terminal that the test has opened in /run/test/pts, "NUMBER NAME MODE", until "end".
 set -eu
 
@@ -26,70 +26,96 @@ if [ ! -O / ]; then
 fi
 mount -t tmpfs -o mode=755 run /run
 dev=/run/test/dev
-mkdir -p /run/lock /run/test/pids $dev/pts $dev/shm
-chmod 1777 $dev/shm
+directories="/run/lock /run/test/pids /run/test/pts $dev/pts $dev/shm"
+links='' files=$dev/ppp lock_mode=1777 lock_owner=root:root
+# Lines as in fstab(5), for one mount(8). Pseudo-terminals of its own, so that an ordinary user may give them owners of the
+# sandbox. Enough of /dev/ppp for pppd to come as far as its lock.
+mounts="devpts /run/test/pts devpts newinstance,ptmxmode=666,mode=620,gid=5
+/dev/null $dev/ppp none bind
+"
+mount_all() {
+    printf %s "$mounts" >/run/test/fstab
+    mount --all --fstab /run/test/fstab
+}
 for node in null zero full random urandom; do
-    : >"$dev/$node"
-    mount --bind "/dev/$node" "$dev/$node"
+    files="$files $dev/$node"
+    mounts="$mounts/dev/$node $dev/$node none bind
+"
 done
-# Pseudo-terminals of its own, so that an ordinary user may give them owners of the sandbox.
-mkdir /run/test/pts
-mount -t devpts -o newinstance,ptmxmode=666,mode=620,gid=5 devpts /run/test/pts
-# Enough of /dev/ppp for pppd to come as far as its lock.
-: >$dev/ppp
-mount --bind /dev/null $dev/ppp
-ln -s /proc/self/fd $dev/fd
-lock_mode=1777
-lock_owner=root:root
 while [ $# -gt 0 ]; do
+    place=/run/test/$2
     case $1 in
     link)
-        mkdir -p "$(dirname "$dev/$2")"
-        ln -s "$3" "$dev/$2"
+        links="$links $2 $3"
+        case $2 in */*) directories="$directories $dev/${2%/*}" ;; esac
         ;;
-    bring)
-        mkdir -p "$(dirname "/run/test/$2")"
-        if [ -d "$3" ]; then mkdir "/run/test/$2"; else : >"/run/test/$2"; fi
-        mount --bind "$3" "/run/test/$2"
+    file)
+        directories="$directories ${place%/*}"
+        files="$files $place"
         ;;
+    directory) directories="$directories $place" ;;
     lock)
         lock_mode=$2
         lock_owner=$3
         ;;
     esac
+    case $1 in file | directory)
+        mounts="$mounts$3 $place none bind
+"
+        ;;
+    esac
     shift 3
+done
+# shellcheck disable=SC2086 # lists of names without blanks
+mkdir -p $directories
+chmod 1777 $dev/shm
+for file in $files; do
+    : >"$file"
+done
+mount_all
+ln -s /proc/self/fd $dev/fd
+# shellcheck disable=SC2086
+set -- $links
+while [ $# -gt 0 ]; do
+    ln -s "$2" "$dev/$1"
+    shift 2
 done
 
 echo ports
+mounts=
 while read -r number name mode && [ "$number" != end ]; do
     slave=/run/test/pts/$number
     chown root:20 "$slave"
     chmod "$mode" "$slave"
-    mkdir -p "$(dirname "$dev/$name")"
+    case $name in */*) mkdir -p "$dev/${name%/*}" ;; esac
     : >"$dev/$name"
-    mount --bind "$slave" "$dev/$name"
+    mounts="$mounts$slave $dev/$name none bind
+"
 done
 
 for name in passwd group hosts nsswitch.conf services; do
-    mount --bind "/run/test/etc/$name" "/etc/$name"
+    mounts="$mounts/run/test/etc/$name /etc/$name none bind
+"
 done
-mount --rbind $dev /dev
-mount -t tmpfs -o "mode=$lock_mode" lock /run/lock
+mounts="$mounts$dev /dev none rbind
+lock /run/lock tmpfs mode=$lock_mode
+spool /var/spool tmpfs mode=755
+log /var/log tmpfs mode=755
+tmp /tmp tmpfs mode=1777
+home /home tmpfs mode=755
+"
+mount_all
+mkdir /var/log/mgetty /home/alice /home/bob
 chown "$lock_owner" /run/lock
-mount -t tmpfs -o mode=755 spool /var/spool
-mount -t tmpfs -o mode=755 log /var/log
-mkdir /var/log/mgetty
-mount -t tmpfs -o mode=1777 tmp /tmp
-mount -t tmpfs -o mode=755 home /home
-for user in alice bob; do
-    mkdir "/home/$user"
-    chown "$user:$user" "/home/$user"
-done
+chown alice:alice /home/alice
+chown bob:bob /home/bob
 hostname testbed
-ip link set lo up
 # A documentation address (RFC 5737): without any but loopback's, getaddrinfo(3) with
 # AI_ADDRCONFIG refuses even "127.0.0.1", and ser2net asks that way.
-ip address add 192.0.2.1/32 dev lo
+ip -batch - <<END
+link set lo up
+address add 192.0.2.1/32 dev lo
+END
 echo ready
 # Not exec: the shell, as pid 1, must collect the orphans that programs leave.
 cat >/dev/null

@@ -1,11 +1,12 @@
 //! Programs in a sandbox: their user, input, time limit and end.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ExitStatus, Stdio};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -14,18 +15,18 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2};
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 
 use crate::peers::advice;
 use crate::sandbox::{PATH, Sandbox};
 use crate::signal::wait_until_stopped;
 use crate::until::{LIMIT, until};
 
-/// Writes its pid, whole, to the file of the first argument, unless the program of the second is
+/// Writes its pid, and the end of the line, to the file of the first argument, unless the program of the second is
 /// missing, and becomes the rest of them.
 const START: &str = r#"
     command -v "$2" >/dev/null || exit 127
-    echo $$ >"$1.new"
-    mv "$1.new" "$1"
+    echo $$ >"$1"
     shift 2
     exec "$@"
 "#;
@@ -225,13 +226,11 @@ impl<'a> Command<'a> {
             name: self.words.join(" "),
             child,
             pid: 0,
+            handle: None,
             keep,
             output,
         };
-        let told = || {
-            let content = self.sandbox.read(&pid_file)?;
-            String::from_utf8_lossy(&content).trim().parse().ok()
-        };
+        let told = || self.sandbox.text(&pid_file).strip_suffix('\n')?.parse().ok();
         let known = until(LIMIT, || {
             told().or_else(|| {
                 let _ended = process.child.try_wait().expect("a child")?;
@@ -254,6 +253,7 @@ impl<'a> Command<'a> {
             (is_it || process.child.try_wait().expect("a child").is_some()).then_some(())
         };
         until(LIMIT, has_become_it).expect("a process that becomes the program");
+        process.handle = process.handle();
         process
     }
 }
@@ -352,8 +352,11 @@ pub fn steps(steps: &[&str]) -> String {
 pub struct Process<'a> {
     sandbox: &'a Sandbox,
     name: String,
+    /// `nsenter`, which waits for it.
     child: Child,
     pid: u32,
+    /// None if it has ended before anybody looked.
+    handle: Option<OwnedFd>,
     keep: Option<File>,
     output: Arc<Output>,
 }
@@ -421,16 +424,28 @@ impl Process<'_> {
 
     /// Sends a signal by name, such as "KILL", to it alone.
     pub fn signal(&self, name: &str) {
-        let (pid, signal) = (self.pid.to_string(), format!("-{name}"));
-        let sent = std::process::Command::new("nsenter")
-            .args(self.sandbox.entrance())
-            .args(["--", "kill", &signal, "--", &pid])
-            .stderr(Stdio::null())
-            .status();
-        assert!(sent.expect("nsenter").success(), "{} is gone already", self.name);
-        if name == "STOP" {
+        let signal = Signal::from_str(&format!("SIG{name}")).expect("the name of a signal");
+        assert!(self.send(signal), "{} is gone already", self.name);
+        if signal == Signal::SIGSTOP {
             wait_until_stopped(&self.sandbox.path("/proc"), self.pid);
         }
+    }
+
+    /// False if it is gone.
+    fn send(&self, signal: Signal) -> bool {
+        let signal = rustix::process::Signal::from_named_raw(signal as i32).expect("a signal");
+        self.handle.as_ref().is_some_and(|it| pidfd_send_signal(it, signal).is_ok())
+    }
+
+    /// By its number on this machine: `nsenter` has no other child.
+    fn handle(&self) -> Option<OwnedFd> {
+        let guide = self.child.id();
+        let children = format!("/proc/{guide}/task/{guide}/children");
+        let number = || fs::read_to_string(&children).ok()?.trim().parse().ok();
+        let pid = number()?;
+        let handle = pidfd_open(rustix::process::Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        // As long as nobody has waited for it, the number is not another's.
+        (number() == Some(pid)).then_some(handle)
     }
 
     /// Kills it with SIGKILL and waits until its pid is free.
@@ -465,12 +480,7 @@ impl Process<'_> {
 impl Drop for Process<'_> {
     fn drop(&mut self) {
         if self.runs() {
-            let pid = self.pid.to_string();
-            let _ = std::process::Command::new("nsenter")
-                .args(self.sandbox.entrance())
-                .args(["--", "kill", "-KILL", "--", &pid])
-                .stderr(Stdio::null())
-                .status();
+            self.send(Signal::SIGKILL);
             // Not its guide, nsenter, which must live to collect it: a zombie counts as alive.
             self.is_gone();
         }

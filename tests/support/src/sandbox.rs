@@ -57,7 +57,11 @@ impl Layout {
     #[must_use]
     pub fn bring(mut self, name: &str, path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().canonicalize().expect("a path to bring");
-        self.furniture.push(["bring".into(), name.into(), text(&path)]);
+        let kind = if path.is_dir() { "directory" } else { "file" };
+        // As fstab(5) writes it.
+        let path =
+            path.to_str().expect("a path in UTF-8").replace('\\', "\\134").replace(' ', "\\040");
+        self.furniture.push([kind.into(), name.into(), path]);
         self
     }
 
@@ -147,10 +151,6 @@ pub const LFPD: &str = "/run/test/lfpd";
 
 /// What programs in a sandbox find programs by.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-fn text(path: &Path) -> String {
-    path.to_str().expect("a path in UTF-8").to_owned()
-}
 
 /// `unshare` forks once; its child is pid 1 of the sandbox.
 fn first_process(keeper: &Child) -> u32 {

@@ -9,13 +9,14 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use rstest::rstest;
 use rustix::fs::FlockOperation;
 
 use super::faults::{self, Fault, is_dead, under};
-use super::schedule::{Beyond, Orders, Schedule};
+use super::schedule::{Beyond, IsPrivate, Orders, Schedule};
 use super::{EVERYTHING, NO_RENAME_FLAGS, Unknown, claim, judge, name};
 use crate::{Attempt, Directory, Judged, Published, temporary};
 
@@ -325,9 +326,7 @@ fn hold_all(world: &World) {
 fn hold_and_withdraw(me: usize, world: &World, published: Published) {
     world.hold(me, published.identity.inode);
     // Time passes while it holds.
-    for _ in 0..2 {
-        let _ = foreign("hold", || ());
-    }
+    let _ = foreign("hold", || ());
     if is_dead() {
         return;
     }
@@ -395,8 +394,48 @@ fn is_takeable(world: &World) -> bool {
     }
 }
 
+/// A thread for each actor. To start threads for every run would cost more than many runs.
+struct Stage(Vec<Sender<Box<dyn FnOnce() + Send>>>);
+
+impl Stage {
+    fn for_actors(number: usize) -> Self {
+        let thread = |_| {
+            let (sender, parts) = channel::<Box<dyn FnOnce() + Send>>();
+            std::thread::spawn(move || parts.into_iter().for_each(|part| part()));
+            sender
+        };
+        Self((0..number).map(thread).collect())
+    }
+
+    /// Has an actor play a part. What is returned hears of the end.
+    fn begin(&self, actor: usize, part: impl FnOnce() + Send + 'static) -> Receiver<()> {
+        let (ends, ended) = channel();
+        let part = move || {
+            part();
+            ends.send(()).unwrap();
+        };
+        self.0[actor].send(Box::new(part)).unwrap();
+        ended
+    }
+}
+
+/// Nobody sees when these calls are made.
+fn is_private(roles: &[Role], before: &str, call: &str) -> bool {
+    let has = |some: &[Role]| roles.iter().any(|role| some.contains(role));
+    // These look at the drafts of releases that are forced.
+    let forces = has(&[Role::OwnerByForce, Role::GatedClaimer, Role::GatedCleaner]);
+    match (before, call) {
+        (_, "write") | ("write", "fstat") => !forces,
+        ("fstat", "fchmod") => !forces && !has(&[Role::Flocker]),
+        // Other programs write into a file that has its name.
+        ("openat", "fstat") | (_, "pread") => !has(&[Role::Blind, Role::Shell, Role::Hasty]),
+        _ => false,
+    }
+}
+
 /// One run in one order.
 fn run(
+    stage: &Stage,
     roles: &[Role],
     unknown: Unknown,
     faults: &[Fault],
@@ -423,14 +462,18 @@ fn run(
     let outsiders = Mutex::new(outsiders);
     let world = Arc::new(World { lock, directory, gate, outsiders, record: Mutex::default() });
     let watched = Arc::clone(&world);
-    let schedule = Schedule::new(roles.len(), script, beyond, Box::new(move || watched.look()));
+    let (all, mortals) = (roles.to_vec(), faults.len());
+    let is_private: IsPrivate =
+        Box::new(move |actor, before, call| actor >= mortals && is_private(&all, before, call));
+    let look = Box::new(move || watched.look());
+    let schedule = Schedule::new(roles.len(), script, beyond, look, is_private);
     let mut stale = Some(stale);
-    std::thread::scope(|scope| {
-        for (me, role) in roles.iter().copied().enumerate() {
+    let ended: Vec<_> = (roles.iter().copied().enumerate())
+        .map(|(me, role)| {
             let (turn, world) = (schedule.turn(me), Arc::clone(&world));
             let owned = if role == Role::Owner { stale.take() } else { None };
             let fault = faults.get(me).copied().unwrap_or(Fault::None);
-            scope.spawn(move || {
+            stage.begin(me, move || {
                 let trace = under(fault, unknown, Some(turn.clone()), || {
                     play(role, me, &world, owned);
                 });
@@ -439,9 +482,10 @@ fn run(
                     world.record.lock().unwrap().dead = true;
                 }
                 turn.finish();
-            });
-        }
-    });
+            })
+        })
+        .collect();
+    assert!(ended.iter().all(|actor| actor.recv().is_ok()), "an actor panicked");
     let mut record = std::mem::take(&mut *world.record.lock().unwrap());
     record.left = std::fs::read(&world.lock).ok();
     let there = std::fs::metadata(&world.lock).ok().map(|data| data.ino());
@@ -467,17 +511,17 @@ fn in_every_order(
             panic!("{wrong}: {roles:?} {faults:?} {how:?}\n{record:?}\n{calls:?}");
         }
     };
-    let mut orders = Orders::new(bound);
+    let (stage, mut orders) = (Stage::for_actors(roles.len()), Orders::new(bound));
     let mut runs = 0;
     while let Some(script) = orders.next() {
-        let (record, schedule) = run(roles, unknown, faults, script.clone(), Beyond::Same);
+        let (record, schedule) = run(&stage, roles, unknown, faults, script.clone(), Beyond::Same);
         examine(&record, &schedule, &script);
         orders.learn(&script, &schedule.story().0);
         runs += 1;
     }
     for seed in 0..lots {
         let lot = Beyond::Lot(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (record, schedule) = run(roles, unknown, faults, Vec::new(), lot.clone());
+        let (record, schedule) = run(&stage, roles, unknown, faults, Vec::new(), lot.clone());
         examine(&record, &schedule, &lot);
     }
     println!("{roles:?} {faults:?}: {runs} orders of {bound} preemptions, {lots} by lot");
@@ -754,7 +798,8 @@ fn without_exchange_a_displaced_foreign_lock_can_let_two_in(
 /// One order, told by the calls before which actors stop.
 fn told(roles: &[Role], unknown: Unknown, plan: &[(usize, &'static str)]) -> Record {
     let plan = Beyond::Plan(plan.iter().copied().collect());
-    let (record, schedule) = run(roles, unknown, &[], Vec::new(), plan);
+    let stage = Stage::for_actors(roles.len());
+    let (record, schedule) = run(&stage, roles, unknown, &[], Vec::new(), plan);
     println!("{record:?}\n{:?}", schedule.story().1);
     record
 }

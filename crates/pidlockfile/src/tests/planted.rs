@@ -109,7 +109,8 @@ fn a_name_swapped_at_any_moment_is_read_as_one_or_the_other(
         let at = scratch.path().join("lock");
         std::fs::write(&at, "old").unwrap();
         let directory = Directory::open(scratch.path()).unwrap();
-        let schedule = Schedule::new(2, script.clone(), Beyond::Same, Box::new(|| {}));
+        let (look, is_private) = (Box::new(|| {}), Box::new(|_, _: &str, _: &str| false));
+        let schedule = Schedule::new(2, script.clone(), Beyond::Same, look, is_private);
         let found = std::thread::scope(|scope| {
             let turn = schedule.turn(1);
             let reader = scope.spawn(move || {

@@ -23,6 +23,8 @@ pub(crate) struct Choice {
     able: Vec<usize>,
     before: Option<usize>,
     chosen: usize,
+    /// The actor that ran is about to make a private call: to preempt it before the call or after it is the same.
+    is_before_private: bool,
 }
 
 impl Choice {
@@ -44,6 +46,7 @@ struct State {
     status: Vec<Status>,
     /// What each waiting actor is about to do.
     next: Vec<&'static str>,
+    is_next_private: Vec<bool>,
     script: Vec<usize>,
     beyond: Beyond,
     made: Vec<Choice>,
@@ -53,6 +56,10 @@ struct State {
 
 type Look = Box<dyn Fn() + Send + Sync>;
 
+/// Whether a call of an actor, after the call before it, neither changes anything that another actor sees, nor sees
+/// anything that another actor changes.
+pub(crate) type IsPrivate = Box<dyn Fn(usize, &str, &str) -> bool + Send + Sync>;
+
 /// The order of one run.
 pub(crate) struct Schedule {
     state: Mutex<State>,
@@ -60,6 +67,7 @@ pub(crate) struct Schedule {
     chosen: Vec<Condvar>,
     /// Called between any two calls, while nobody runs.
     look: Look,
+    is_private: IsPrivate,
 }
 
 /// One actor's place in the order.
@@ -70,10 +78,17 @@ pub(crate) struct Turn {
 }
 
 impl Schedule {
-    pub(crate) fn new(actors: usize, script: Vec<usize>, beyond: Beyond, look: Look) -> Arc<Self> {
+    pub(crate) fn new(
+        actors: usize,
+        script: Vec<usize>,
+        beyond: Beyond,
+        look: Look,
+        is_private: IsPrivate,
+    ) -> Arc<Self> {
         let state = State {
             status: vec![Status::Starting; actors],
             next: vec![""; actors],
+            is_next_private: vec![false; actors],
             script,
             beyond,
             made: Vec::new(),
@@ -81,7 +96,7 @@ impl Schedule {
             last: None,
         };
         let chosen = (0..actors).map(|_| Condvar::new()).collect();
-        Arc::new(Self { state: Mutex::new(state), chosen, look })
+        Arc::new(Self { state: Mutex::new(state), chosen, look, is_private })
     }
 
     pub(crate) fn turn(self: &Arc<Self>, actor: usize) -> Turn {
@@ -127,7 +142,9 @@ impl Schedule {
             }
         };
         assert!(able.contains(&chosen), "a script that no run has written: {able:?}, {chosen}");
-        state.made.push(Choice { able, before, chosen });
+        let is_before_private =
+            before.is_some_and(|before| able.contains(&before) && state.is_next_private[before]);
+        state.made.push(Choice { able, before, chosen, is_before_private });
         state.last = Some(chosen);
         state.status[chosen] = Status::Running;
         // The one that ran before is asking, and does not wait yet.
@@ -147,7 +164,8 @@ impl Turn {
     pub(crate) fn wait(&self, call: &'static str) {
         let mut state = self.schedule.state();
         state.status[self.actor] = Status::Waiting;
-        state.next[self.actor] = call;
+        let before = std::mem::replace(&mut state.next[self.actor], call);
+        state.is_next_private[self.actor] = (self.schedule.is_private)(self.actor, before, call);
         self.schedule.choose(&mut state);
         while state.status[self.actor] != Status::Running {
             let chosen = &self.schedule.chosen[self.actor];
@@ -164,7 +182,7 @@ impl Turn {
     }
 }
 
-/// All orders with at most `bound` preemptions, each once.
+/// All orders with at most `bound` preemptions, each once. Of those that differ only in private calls, there is one.
 #[derive(Debug)]
 pub(crate) struct Orders {
     bound: usize,
@@ -185,7 +203,7 @@ impl Orders {
     pub(crate) fn learn(&mut self, script: &[usize], made: &[Choice]) {
         let mut spent = 0;
         for (at, choice) in made.iter().enumerate() {
-            if at >= script.len() {
+            if at >= script.len() && !choice.is_before_private {
                 for other in choice.able.iter().filter(|other| **other != choice.chosen) {
                     if spent + usize::from(choice.preempts(*other)) <= self.bound {
                         let way = made[..at].iter().map(|c| c.chosen).chain([*other]);

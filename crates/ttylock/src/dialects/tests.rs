@@ -163,44 +163,69 @@ impl Machine {
     }
 }
 
-/// The same on disk: a lock of each dialect, in each form, keeps others out and is shown while its holder
-/// lives, and is listed and cleared away afterwards.
-#[test]
-fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
-    let holder = Sleeper::new();
-    let device = DeviceName::parse(b"null").unwrap();
-    let request = Request { device: device.clone(), pid: Pid::this() };
-    let mut seen = Vec::new();
+/// The locks of one system, or of programs that are looked for there, that say the same.
+struct Group {
+    system: &'static Dialect,
+    content: ContentForm,
+    forms: Vec<&'static NameForm>,
+}
+
+/// All locks of the table. Many rows have the same.
+fn groups() -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
     for row in DIALECTS {
+        let (system, content) = (systems_of(row).next().unwrap(), row.content);
         for form in row.all_forms() {
-            // Many rows have the same.
-            if seen.iter().any(|(known, said)| std::ptr::eq(*known, form) && *said == row.content) {
+            let mut same = groups.iter_mut().filter(|group| group.content == content);
+            if same.any(|group| group.forms.iter().any(|known| std::ptr::eq(*known, form))) {
                 continue;
             }
-            seen.push((form, row.content));
-            // In its own directory, and where others look.
-            for directory in ["lock", "other"] {
-                let system = systems_of(row).next().unwrap();
-                let machine = Machine::new();
-                let file = machine.0.path().join(directory).join(Machine::name(form));
-                let said = format!("{}: {}", row.name, file.display());
-                fs::write(&file, row.content.write(holder.pid())).unwrap();
-                let mut table = machine.table(system);
-                assert_eq!(table.lock(&request).outcome(), Outcome::Busy, "{said}");
-                let is_shown = |it: &crate::Holder| it.scheme.file() == Some(&file);
-                assert!(table.holders(Some(&device), LONG).holders.iter().any(is_shown), "{said}");
-
-                fs::write(&file, row.content.write(no_process())).unwrap();
-                let listed = table.holders(None, LONG).holders;
-                let stale = listed.iter().find(|holder| is_shown(holder)).unwrap();
-                assert_eq!(table.remove_stale(stale), Ok(()), "{said}");
-                assert!(!file.exists(), "{said}");
-
-                fs::write(&file, row.content.write(no_process())).unwrap();
-                assert_eq!(table.lock(&request).outcome(), Outcome::Done, "{said}");
-                assert_eq!(table.unlock(&request).outcome(), Outcome::Done, "{said}");
-                assert!(!file.exists(), "{said}");
+            let is_its =
+                |group: &&mut Group| std::ptr::eq(group.system, system) && group.content == content;
+            match groups.iter_mut().find(is_its) {
+                Some(group) => group.forms.push(form),
+                None => groups.push(Group { system, content, forms: vec![form] }),
             }
+        }
+    }
+    groups
+}
+
+/// The same on disk: a lock of each dialect, in each form, keeps others out and is shown while its holder lives, and is
+/// listed and cleared away afterwards: in its own directory, and where others look. All processes of the machine are
+/// searched for what is shown and listed, so it is asked for once for all locks of a group.
+#[test]
+fn a_lock_of_every_dialect_is_met_shown_listed_and_cleared_away() {
+    let (holder, dead) = (Sleeper::new(), no_process());
+    let device = DeviceName::parse(b"null").unwrap();
+    let request = Request { device: device.clone(), pid: Pid::this() };
+    for Group { system, content, forms } in groups() {
+        let machine = Machine::new();
+        let mut table = machine.table(system);
+        let places = ["lock", "other"].map(|directory| machine.0.path().join(directory));
+        let files: Vec<PathBuf> = (places.iter())
+            .flat_map(|place| forms.iter().map(|form| place.join(Machine::name(form))))
+            .collect();
+        let write = |file: &PathBuf, pid| fs::write(file, content.write(pid)).unwrap();
+        for file in &files {
+            write(file, holder.pid());
+            assert_eq!(table.lock(&request).outcome(), Outcome::Busy, "{}", file.display());
+            fs::remove_file(file).unwrap();
+            write(file, dead);
+            assert_eq!(table.lock(&request).outcome(), Outcome::Done, "{}", file.display());
+            assert_eq!(table.unlock(&request).outcome(), Outcome::Done, "{}", file.display());
+            assert!(!file.exists(), "{}", file.display());
+        }
+        files.iter().for_each(|file| write(file, holder.pid()));
+        let shown = table.holders(Some(&device), LONG).holders;
+        files.iter().for_each(|file| write(file, dead));
+        let listed = table.holders(None, LONG).holders;
+        for file in &files {
+            let is_its = |it: &&crate::Holder| it.scheme.file() == Some(file);
+            assert!(shown.iter().any(|it| is_its(&it)), "{}", file.display());
+            let stale = listed.iter().find(is_its).unwrap();
+            assert_eq!(table.remove_stale(stale), Ok(()), "{}", file.display());
+            assert!(!file.exists(), "{}", file.display());
         }
     }
 }
