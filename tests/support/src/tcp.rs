@@ -34,7 +34,7 @@ impl TcpSocket {
     /// The kernel does not tell.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        Self::of_table(&fs::read_to_string("/proc/net/tcp").expect("the list of TCP sockets"))
+        Self::of_table(&table())
     }
 
     /// Those among them that this process has open.
@@ -46,9 +46,12 @@ impl TcpSocket {
         let files = fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
         let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
         let open: HashSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
-        let mut sockets = Self::all();
-        sockets.retain(|it| open.contains(&format!("socket:[{}]", it.inode)));
-        sockets
+        // On a machine that has just had thousands of connections, most rows are none of any process.
+        let is_row = |row: &&str| {
+            let inode = row.split_whitespace().nth(9).unwrap_or_default();
+            open.contains(&format!("socket:[{inode}]"))
+        };
+        table().lines().filter(is_row).map(|row| Self::of_row(row).expect("a row")).collect()
     }
 
     /// The sockets in such a table.
@@ -73,4 +76,8 @@ impl TcpSocket {
             inode: words.get(9)?.parse().ok()?,
         })
     }
+}
+
+fn table() -> String {
+    fs::read_to_string("/proc/net/tcp").expect("the list of TCP sockets")
 }

@@ -8,19 +8,22 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what should happen at once, on a slow and busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-const PAUSE: Duration = Duration::from_millis(5);
+/// The pause between two looks, which grows with the time that has passed: each look costs the processors something that
+/// is waited for.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
 /// Asks again and again until there is an answer; `None` when `limit` has passed without one.
 pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + limit;
+    let begun = Instant::now();
     loop {
         if let Some(answer) = condition() {
             return Some(answer);
         }
-        if Instant::now() >= deadline {
+        let passed = begun.elapsed();
+        if passed >= limit {
             return None;
         }
-        thread::sleep(PAUSE);
+        thread::sleep((passed / 16).clamp(PAUSES.0, PAUSES.1));
     }
 }
 

@@ -96,7 +96,7 @@ impl Scene {
         let before = [self.turns(0), self.turns(1)];
         while begun.elapsed() < limit && self.turns(0) + self.turns(1) < before[0] + before[1] + 3 {
             self.keep_trying();
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -154,7 +154,7 @@ impl Scene {
                 ends.collect::<Vec<_>>(),
                 self.server.daemon.stats()
             );
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

@@ -67,16 +67,11 @@ impl Fronts {
 
     /// Which of them, of all but one, this process is connected to.
     fn of(&self, pid: Pid, but: Option<usize>) -> Option<usize> {
-        (0..self.daemons.len())
-            .filter(|index| Some(*index) != but)
-            .find(|it| self.count(pid, *it) > 0)
-    }
-
-    /// How many connections this process has to one of them.
-    fn count(&self, pid: Pid, index: usize) -> usize {
-        let port = self.daemons[index].address.port();
-        let to_it = |it: &TcpSocket| it.peer_port == port && it.state == TcpSocket::ESTABLISHED;
-        TcpSocket::of_process(pid.as_raw().unsigned_abs()).into_iter().filter(to_it).count()
+        let sockets = TcpSocket::of_process(pid.as_raw().unsigned_abs());
+        let open = sockets.iter().filter(|it| it.state == TcpSocket::ESTABLISHED);
+        let peers: Vec<u16> = open.map(|it| it.peer_port).collect();
+        let is_one = |index: &usize| peers.contains(&self.daemons[*index].address.port());
+        (0..self.daemons.len()).filter(|index| Some(*index) != but).find(is_one)
     }
 }
 
@@ -91,7 +86,7 @@ impl Drop for Stop<'_> {
 
 /// Commands under one lock, one after another, until told to stop; how those ended that went wrong.
 fn work(list: &str, place: &str, stop: &AtomicBool) -> (usize, Vec<End>) {
-    let script = format!("mkdir {place}/in || exit 9; sleep 0.05; rmdir {place}/in");
+    let script = format!("mkdir {place}/in || exit 9; sleep 0.3; rmdir {place}/in");
     let mut done = 0;
     let mut wrong = Vec::new();
     while !stop.load(Ordering::SeqCst) {

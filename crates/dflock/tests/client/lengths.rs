@@ -179,7 +179,7 @@ impl Scene {
             if timeout(left.max(Duration::from_millis(1)), self.act()).await.is_err() {
                 self.cut_off.extend((before..self.taken).map(|number| format!("key-{number:03}")));
             }
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(50)).await;
             self.assert_long_ones_are_held();
         }
     }

@@ -68,7 +68,7 @@ pub(crate) async fn until_stats(daemon: &Daemon, text: &str) {
             return;
         }
         assert!(began.elapsed() < PATIENCE, "never {text:?} in {stats}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -71,7 +71,7 @@ impl Typist {
                 return;
             }
             assert!(Instant::now() < deadline, "{text:?} is never shown: {new:?}");
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
