@@ -7,13 +7,12 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// A page may take its time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(100);
 const ADVICE: &str = "this test needs chromium and chromium-driver: run .ci/install";
 const CHROMIUM: &str = "/usr/bin/chromium";
 const FLAGS: [&str; 12] = [
@@ -31,62 +30,44 @@ const FLAGS: [&str; 12] = [
     "--window-size=1280,900",
 ];
 
-/// One browser at a time. Of eight that start side by side on two busy processors, one may not have started yet when
-/// chromedriver gives up.
-static TURN: Mutex<()> = Mutex::new(());
+/// The browser of all tests, which one test has at a time: to start one costs more than most tests do with it.
+static BROWSER: Mutex<Option<Driver>> = Mutex::new(None);
 
-/// One browser with one window and a profile of its own.
-pub(crate) struct Browser {
-    driver: Child,
+/// Ends the browser and what is left of it when its input ends, with this program.
+const KEEPER: &str = "{ chromedriver --port=0; kill -KILL 0; } &
+    read -r session; read -r over
+    curl -s --max-time 9 -X DELETE \"$session\"; rm -rf \"$HOME\"; kill -KILL 0";
+
+/// One browser with one window and a profile of its own, and its keeper.
+struct Driver {
+    keeper: Child,
     port: u16,
     session: String,
-    _profile: TempDir,
-    _turn: MutexGuard<'static, ()>,
 }
+
+/// The turn of a test. The browser is on an empty page before and after it.
+pub(crate) struct Browser(MutexGuard<'static, Option<Driver>>);
 
 impl Browser {
     pub(crate) fn start() -> Self {
         assert!(Path::new(CHROMIUM).exists(), "{ADVICE}");
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let profile = tempfile::tempdir().unwrap();
-        let (driver, port) = start_driver(profile.path());
-        let data = format!("--user-data-dir={}", profile.path().display());
-        let flags: Vec<&str> = FLAGS.into_iter().chain([data.as_str()]).collect();
-        let wishes = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome",
-            "goog:loggingPrefs": {"browser": "ALL"},
-            "goog:chromeOptions": {"binary": CHROMIUM, "args": flags},
-        }}});
-        let session = String::new();
-        let mut browser = Self { driver, port, session, _profile: profile, _turn: turn };
-        let session = browser.call("POST", "/session", &wishes);
-        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        let mut turn = BROWSER.lock().unwrap_or_else(|failed| {
+            // The last test left it somewhere.
+            BROWSER.clear_poison();
+            let mut turn = failed.into_inner();
+            *turn = None;
+            turn
+        });
+        turn.get_or_insert_with(Driver::start);
+        let browser = Self(turn);
+        browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
+        browser.console();
         browser
     }
 
-    /// One command of the protocol; its value.
-    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
-        let (status, answer) = self.try_call(method, path, body).expect("chromedriver answers");
-        assert_eq!(status, 200, "{method} {path}: {answer}");
-        answer["value"].clone()
-    }
-
-    fn try_call(&self, method: &str, path: &str, body: &Value) -> std::io::Result<(u16, Value)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let text = if body.is_null() { String::new() } else { body.to_string() };
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{text}",
-            text.len()
-        );
-        stream.write_all(head.as_bytes())?;
-        let answer = answer_on(&mut stream)?;
-        Ok((answer.status, answer.json()))
-    }
-
     fn command(&self, method: &str, path: &str, body: &Value) -> Value {
-        self.call(method, &format!("{}{path}", self.session), body)
+        let driver = self.0.as_ref().unwrap();
+        driver.call(method, &format!("{}{path}", driver.session), body)
     }
 
     pub(crate) fn open(&self, url: &str) {
@@ -142,15 +123,64 @@ impl Browser {
     }
 }
 
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.open("about:blank");
+        }
+    }
+}
+
+impl Driver {
+    fn start() -> Self {
+        let profile = tempfile::tempdir().unwrap().keep();
+        let (keeper, port) = start_driver(&profile);
+        let data = format!("--user-data-dir={}", profile.display());
+        let flags: Vec<&str> = FLAGS.into_iter().chain([data.as_str()]).collect();
+        let wishes = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "goog:chromeOptions": {"binary": CHROMIUM, "args": flags},
+        }}});
+        let mut driver = Self { keeper, port, session: String::new() };
+        let session = driver.call("POST", "/session", &wishes);
+        driver.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        let keeper = driver.keeper.stdin.as_mut().unwrap();
+        writeln!(keeper, "http://127.0.0.1:{port}{}", driver.session).unwrap();
+        driver
+    }
+
+    /// One command of the protocol; its value.
+    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.try_call(method, path, body).expect("chromedriver answers");
+        assert_eq!(status, 200, "{method} {path}: {answer}");
+        answer["value"].clone()
+    }
+
+    fn try_call(&self, method: &str, path: &str, body: &Value) -> std::io::Result<(u16, Value)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{text}",
+            text.len()
+        );
+        stream.write_all(head.as_bytes())?;
+        let answer = answer_on(&mut stream)?;
+        Ok((answer.status, answer.json()))
+    }
+}
+
 /// A chromedriver that listens, and its port. It has the system choose a port for IPv6, and ends if another program
 /// has that port for IPv4.
 fn start_driver(home: &Path) -> (Child, u16) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
+        let mut driver = Command::new("sh")
+            .args(["-c", KEEPER])
             .env("HOME", home)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .process_group(0)
@@ -191,12 +221,9 @@ fn port_of(driver: &mut Child) -> Result<u16, String> {
     }
 }
 
-impl Drop for Browser {
+impl Drop for Driver {
     fn drop(&mut self) {
-        // Closes the browser; the rest is for one that does not listen any more.
-        let _ = self.try_call("DELETE", &self.session, &Value::Null);
-        let group = nix::unistd::Pid::from_raw(i32::try_from(self.driver.id()).unwrap_or(0));
-        let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
-        let _ = self.driver.wait();
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
     }
 }
