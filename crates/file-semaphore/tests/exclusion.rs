@@ -399,7 +399,8 @@ fn shell(directory: &Path, slots: u32) {
     let names = lock_names(slots);
     let pick = usize::try_from(std::process::id()).unwrap() % names.len();
     let take = format!(
-        "set -C; printf 'pid=%s\\ntimestamp=%s\\n' $PPID $(date +%s) >locks/{}",
+        "set -C; printf 'pid=%s\\ntimestamp={}\\n' $PPID >locks/{}",
+        testbed::local::now(),
         names[pick]
     );
     if call("sh", directory, &["-c", &take]) == 0 {

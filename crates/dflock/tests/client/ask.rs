@@ -234,17 +234,6 @@ fn acquire_holds(
     assert_free(&daemon);
 }
 
-#[test]
-fn acquire_does_not_hold_what_is_lost() {
-    let daemon = Daemon::start(KEEPS);
-    let words = ["acquire", "k", "--hold", "--ttl", "4"];
-    let holding = start(dflock(&daemon, &words).stdin(Stdio::piped()));
-    let token = holding.lines(1)[0].clone();
-    assert_eq!(run(&mut dflock(&daemon, &["release", "k", &token])).code, 0);
-    let end = holding.end();
-    assert_eq!(end.code, 74, "{end:?}");
-}
-
 fn json(text: &str) -> serde_json::Value {
     assert_eq!(text.lines().count(), 1, "{text}");
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))

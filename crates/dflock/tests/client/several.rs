@@ -765,8 +765,7 @@ fn in_memory() -> Daemon {
 /// The renewals of one connection take longer than the pause between them: what others of the client order meanwhile is
 /// done in time, and no lease is lost.
 #[rstest]
-#[case::a_little(15, 140, 1)]
-#[case::much(15, 180, 1)]
+#[case::over_one_connection(15, 180, 1)]
 #[case::over_several_connections(48, 100, 3)]
 fn orders_are_done_beside_renewals_that_take_all_the_time(
     #[case] leases: usize,

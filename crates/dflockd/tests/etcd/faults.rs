@@ -543,7 +543,6 @@ pub(crate) fn watch(
 }
 
 #[rstest]
-#[case::nothing_fails(&[Fault::None], 10)]
 #[case(&[Fault::KillLeader], 3)]
 #[case(&[Fault::StopLeader], 7)]
 #[case(&[Fault::StopFollower, Fault::KillFollower], 2)]

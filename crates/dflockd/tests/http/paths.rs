@@ -3,7 +3,6 @@
 use crate::great;
 use crate::site::{Site, free_port};
 use nix::sys::signal::Signal;
-use rstest::rstest;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -99,16 +98,6 @@ fn without_a_port_there_is_no_http() {
     let daemon = Daemon::start(&["--http-host", "127.0.0.1"]);
     assert_eq!(daemon.talk().ask("ping", "_", "_"), "ok");
     assert!(!daemon.log().iter().any(|line| line.contains("HTTP")));
-}
-
-#[rstest]
-#[case("::1", "[::1]:")]
-#[case("[::1]", "[::1]:")]
-#[case("localhost", ":")]
-fn http_listens_on_the_given_host(#[case] host: &str, #[case] want: &str) {
-    let site = Site::start(&["--http-host", host]);
-    assert!(site.http.to_string().contains(want));
-    assert_eq!(site.get("/health").json(), json!({"status": "ok"}));
 }
 
 /// The service manager's socket is for locks; HTTP has its own port beside it.

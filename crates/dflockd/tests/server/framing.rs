@@ -58,9 +58,14 @@ fn many_requests_may_come_at_once() {
 #[case::argument(2)]
 fn a_line_at_the_cap_is_served_and_one_over_it_ends_the_connection(#[case] place: usize) {
     let daemon = Daemon::start(&[]);
-    for (length, end, fits) in
-        [(256, "\n", true), (256, "\r\n", true), (257, "\n", false), (100_000, "\n", false)]
-    {
+    for (length, end, fits) in [
+        (256, "\n", true),
+        (256, "\r\n", true),
+        (255, "\r\r\n", true),
+        (257, "\n", false),
+        (256, "\r\r\n", false),
+        (100_000, "\n", false),
+    ] {
         let mut lines = ["ping\n".to_owned(), "_\n".to_owned(), "_\n".to_owned()];
         lines[place] = "y".repeat(length) + end;
         let mut talker = daemon.talk();

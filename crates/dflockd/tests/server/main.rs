@@ -10,13 +10,11 @@
 )]
 
 mod clients;
-mod expiry;
 mod fairness;
 mod framing;
 mod history;
 mod hostile;
 mod log;
-mod owner;
 mod protocol;
 mod restart;
 mod security;

@@ -21,28 +21,6 @@ use testbed::dflockd::{Daemon, fence};
      a< ok $a 5 $b 5 $c 5 $d 5 $e 5 $f 5 $g 5 $h 5 $i 5 $j 5 $k 5 $l 5 $m 5 $n 5 $o 5 $p 5 \n
      b> al|1 2 3 4 5 6 7 8 9 a b c d e f h| \n b< timeout \n b> l|h|0 \n b< ok $q 33"
 )]
-#[case::no_waiter_is_overtaken(
-    "a> l|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n c> al|j k| \n c< timeout \n
-     d> e|k| \n d< queued \n a> r|k|$t \n a< ok \n b< ok $u 33 \n c> al|k j| \n c< timeout \n b> r|k|$u \n b< ok \n
-     c> al|k j| \n c< timeout \n d> w|k|9 \n d< ok $v 33 \n d> r|k|$v \n d< ok \n c> al|k j| \n c< ok $w 33 $x 33"
-)]
-#[case::others_wait_for_it(
-    "a> al|j k| \n a< ok $t 33 $u 33 \n b> l|j|20 \n c> l|k|20 \n stats \"waiters\":1 \n a> r|k|$u \n a< ok \n
-     c< ok $v 33 \n a- \n b< ok $w 33"
-)]
-#[case::readers_and_slots_are_in_the_way(
-    "a> rl|r|0 \n a< ok $t 33 \n a> sl|s|0 2 \n a< ok $u 33 \n b> al|q r| \n b< timeout \n b> al|q s| \n b< timeout \n
-     a> r|r|$t \n a< ok \n a> sr|s|$u \n a< ok \n b> al|q s r| \n b< ok $v 33 $w 33 $x 33 \n a> sl|s|0 2 \n
-     a< error_limit_mismatch \n a> rl|r|0 \n a< timeout"
-)]
-#[case::they_go_with_their_connection(
-    "a> al|j k| \n a< ok $t 33 $u 33 \n b> n|k|$u \n b< ok 33 \n a- \n stats \"connections\":2 \n c> l|j|9 \n c< ok $v 33 \n
-     c> l|k|0 \n c< timeout \n b> r|k|$u \n b< ok \n c> l|k|0 \n c< ok $w 33"
-)]
-#[case::each_lease_ends(
-    "a> al|j k|6 \n a< ok $t 6 $u 6 \n a> n|j|$t 60 \n a< ok 60 \n b> l|k|20 \n b< ok $v 33 \n b> l|j|0 \n b< timeout \n
-     a> r|k|$u \n a< error \n a> r|j|$t \n a< ok"
-)]
 fn conversation(#[case] script: &str) {
     play(&Daemon::start(&[]), script);
 }

@@ -10,46 +10,13 @@ use testbed::dflockd::Daemon;
      a> r|k|$t \n a< ok \n c> l|k|0 \n c< timeout \n b> r|k|$u \n b< ok \n
      c> l|k|0 \n c< ok $v 33 \n a> rl|k|0 \n a< timeout \n c> r|k|$v \n c< ok \n a> rl|k|0 \n a< ok $w 33"
 )]
-#[case::one_connection_may_have_it_several_times(
-    "a> rl|k|0 \n a< ok $t 33 \n a> rl|k|0 \n a< ok $u 33 \n a> r|k|$t \n a< ok \n b> l|k|0 \n b< timeout \n
-     a> r|k|$u \n a< ok \n a> r|k|$u \n a< error \n b> l|k|0 \n b< ok $v 33"
-)]
 #[case::no_reader_overtakes_a_waiting_writer(
     "a> rl|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n c> rl|k|0 \n c< timeout \n
      c> re|k| \n c< queued \n a> r|k|$t \n a< ok \n b< ok $u 33 \n b> r|k|$u \n b< ok \n c> w|k|9 \n c< ok $v 33"
 )]
-#[case::readers_side_by_side_in_line_share(
-    "a> l|k|0 \n a< ok $t 33 \n b> rl|k|20 \n stats \"waiters\":1 \n c> re|k| \n c< queued \n
-     d> l|k|20 \n stats \"waiters\":3 \n e> rl|k|20 \n stats \"waiters\":4 \n a> r|k|$t \n a< ok \n
-     b< ok $u 33 \n c> w|k|9 \n c< ok $v 33 \n b> r|k|$u \n b< ok \n stats \"waiters\":2 \n c> r|k|$v \n c< ok \n
-     d< ok $w 33 \n stats \"waiters\":1 \n d> r|k|$w \n d< ok \n e< ok $x 33"
-)]
-#[case::a_writer_that_gives_up_makes_way(
-    "a> rl|k|0 \n a< ok $t 33 \n b> l|k|6 \n stats \"waiters\":1 \n c> rl|k|60 \n b< timeout \n c< ok $u 33"
-)]
-#[case::a_writer_that_leaves_makes_way(
-    "a> rl|k|0 \n a< ok $t 33 \n b> l|k|20 \n stats \"waiters\":1 \n c> rl|k|20 \n stats \"waiters\":2 \n
-     d> rl|k|20 \n stats \"waiters\":3 \n b- \n c< ok $u 33 \n d< ok $v 33"
-)]
-#[case::a_writer_that_looks_and_goes_makes_way(
-    "a> rl|k|0 \n a< ok $t 33 \n b> e|k| \n b< queued \n c> rl|k|20 \n stats \"waiters\":2 \n
-     b> w|k|0 \n b< timeout \n c< ok $u 33"
-)]
 #[case::two_phases(
     "a> re|k|40 \n a< acquired $t 40 \n b> re|k| \n b< acquired $u 33 \n b> re|k| \n b< error_already_enqueued \n
      a> w|k|0 \n a< ok $t 40 \n b> w|k|0 \n b< ok $u 33 \n b> w|k|0 \n b< error_not_enqueued"
-)]
-#[case::a_lease_of_a_reader_ends_alone(
-    "a> rl|k|0 1 \n a< ok $t 1 \n b> rl|k|0 60 \n b< ok $u 60 \n c> l|k|20 \n stats \"waiters\":1 \n log lease \n
-     a> n|k|$t \n a< error \n b> n|k|$u 50 \n b< ok 50 \n b> r|k|$u \n b< ok \n c< ok $v 33"
-)]
-#[case::the_last_reader_that_leaves_makes_way(
-    "a> rl|k|0 \n a< ok $t 33 \n b> rl|k|0 \n b< ok $u 33 \n c> l|k|20 \n stats \"waiters\":1 \n a- \n
-     stats \"connections\":3 \n b- \n c< ok $v 33"
-)]
-#[case::tokens_work_on_any_connection(
-    "a> rl|k|0 \n a< ok $t 33 \n b> rl|k|0 \n b< ok $u 33 \n b> n|k|$t 50 \n b< ok 50 \n b> sr|k|$t \n b< ok \n
-     a> sn|k|$u 9 \n a< ok 9"
 )]
 #[case::a_lock_is_shared_and_not_a_semaphore(
     "a> sl|p|0 2 \n a< ok $t 33 \n b> rl|p|0 \n b< error_limit_mismatch \n b> re|p| \n b< error_limit_mismatch \n

@@ -130,13 +130,3 @@ fn failures(#[case] error: Error, #[case] code: u8, #[case] kind: &str) {
     let text = lines(&error.members("m".to_owned()));
     assert!(text.starts_with(&format!("status: failed\ntype: {kind}\nmessage: m\n")), "{text}");
 }
-
-#[test]
-fn a_failure_names_the_holder() {
-    let path = Path::new("/run/a\n.lock");
-    let error = Error::AlreadyLocked { path: path.to_owned(), holder: boxed(), left_by: None };
-    let text = lines(&error.members(String::new()));
-    assert!(text.ends_with("holderPid: 12345\nlockedSince: 1735420800\n"), "{text}");
-    let sentence = error.sentence(path, "");
-    assert_eq!(sentence, "/run/a\\n.lock: held by process 12345");
-}

@@ -140,48 +140,8 @@ fn word(word: &str) -> Option<Option<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{push_answer, push_grace, push_lost, push_sight, tag_of};
     use super::*;
-    use crate::{Answer, Grant, Label, Moment, Seconds, Sight, Token, Ttl};
     use rstest::rstest;
-    use std::sync::Arc;
-
-    const TOKEN: &str = "00000000000000010123456789abcdef";
-
-    fn line(write: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut bytes = Vec::new();
-        write(&mut bytes);
-        assert_eq!(bytes.pop(), Some(b'\n'));
-        String::from_utf8(bytes).unwrap()
-    }
-
-    /// A client reads what the server meant.
-    #[test]
-    fn what_is_written_is_read() {
-        let (token, ttl) = (Token::parse(TOKEN.as_bytes()).unwrap(), Ttl::new(33).unwrap());
-        let answer = |answer: Answer| line(|out| push_answer(out, &answer));
-        let grant = Grant { token, ttl, expires: Moment::NEVER };
-        assert_eq!(read_grants(&answer(Answer::Granted(grant)), 1), Some(Some(vec![(TOKEN, 33)])));
-        assert_eq!(read_grants(&answer(Answer::TimedOut), 1), Some(None));
-        assert_eq!(read_place(&answer(Answer::Acquired(grant))), Some(Some((TOKEN, 33))));
-        assert_eq!(read_place(&answer(Answer::Queued)), Some(None));
-        assert_eq!(read_renewal(&answer(Answer::Renewed(ttl))), Some(Some(33)));
-        assert!(is_ok(&answer(Answer::Released)));
-        assert_eq!(read_lost(&line(|out| push_lost(out, token))), Some(TOKEN));
-        let grace = |grace| line(|out| push_grace(out, grace));
-        assert_eq!(read_grace(&grace(None)), Some(None));
-        assert_eq!(read_grace(&grace(Seconds::new(60))), Some(Some(60)));
-        let label = Label { name: "a% b".into(), value: "-".into() };
-        let label = Some(Arc::new(label));
-        let sight = Sight { holders: 2, fence: 7, since_micros: 1_999_999, label };
-        let written = line(|out| push_sight(out, Some(&sight)));
-        let (tag, seen) = read_sight(&written).unwrap();
-        assert_eq!(tag, format!("{:016x}", tag_of(Some(&sight))));
-        let (name, value) = (Some("a% b".to_owned()), Some("-".to_owned()));
-        let age = Duration::from_millis(1999);
-        assert_eq!(seen, Some(Holder { fence: 7, age, holders: 2, name, value }));
-        assert_eq!(read_sight(&line(|out| push_sight(out, None))).unwrap().1, None);
-    }
 
     #[rstest]
     #[case("")]

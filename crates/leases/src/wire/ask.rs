@@ -192,12 +192,8 @@ fn words(first: &str, second: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Caps, Request, Scan, Watch, parse, scan};
     use super::{Ask, Kind};
-    use crate::{Claim, Key, Keys, Limit, Seconds, Token, Ttl};
     use rstest::rstest;
-
-    const TOKEN: &str = "00000000000000010123456789abcdef";
 
     #[rstest]
     #[case(Ask::Ping, "ping\n_\n_\n")]
@@ -230,68 +226,5 @@ mod tests {
         assert_eq!(text(Ask::Acquire { key, kind, timeout, ttl }), acquire);
         assert_eq!(text(Ask::Enqueue { key, kind, ttl }), enqueue);
         assert_eq!(text(Ask::Wait { key, kind, timeout }), wait);
-    }
-
-    /// The server reads what a client meant.
-    #[rstest]
-    fn what_is_written_is_read(
-        #[values(Kind::Lock, Kind::Shared, Kind::Semaphore(3))] kind: Kind,
-        #[values(None, Some(60))] ttl: Option<u32>,
-    ) {
-        let claim = match kind {
-            Kind::Lock => Claim::LOCK,
-            Kind::Shared => Claim::Shared,
-            Kind::Semaphore(limit) => Claim::Slot(Limit::new(limit.into()).unwrap()),
-        };
-        let (key, timeout, token) = (&b"k"[..], 10, TOKEN);
-        let its = Key::new(key).unwrap();
-        let seconds = Seconds::new(10).unwrap();
-        let lease = ttl.map(|ttl| Ttl::new(ttl.into()).unwrap());
-        let its_token = Token::parse(TOKEN.as_bytes());
-        let keys: &[&[u8]] = &[b"a", b"b"];
-        let lock = |request| Request::Lock(request);
-        for (ask, want) in [
-            (
-                Ask::Acquire { key, kind, timeout, ttl },
-                lock(crate::Request::Acquire { key: its, claim, timeout: seconds, ttl: lease }),
-            ),
-            (
-                Ask::AcquireAll { keys, ttl },
-                lock(crate::Request::AcquireAll { keys: Keys::new(b"a b").unwrap(), ttl: lease }),
-            ),
-            (
-                Ask::Enqueue { key, kind, ttl },
-                lock(crate::Request::Enqueue { key: its, claim, ttl: lease }),
-            ),
-            (
-                Ask::Wait { key, kind, timeout },
-                lock(crate::Request::Wait { key: its, timeout: seconds }),
-            ),
-            (
-                Ask::Release { key, kind, token },
-                lock(crate::Request::Release { key: its, token: its_token }),
-            ),
-            (
-                Ask::Renew { key, kind, token, ttl },
-                lock(crate::Request::Renew { key: its, token: its_token, ttl: lease }),
-            ),
-            (
-                Ask::Watch { key, timeout, last: Some("00000000000000ff") },
-                Request::Watch(Watch { key: its, timeout: seconds, last: Some(255) }),
-            ),
-            (Ask::Auth(b"s3cret"), Request::Auth(b"s3cret")),
-            (Ask::Name("me"), Request::Name(b"me")),
-            (Ask::Value("10.0.0.1:80"), Request::Value(b"10.0.0.1:80")),
-            (Ask::Ping, Request::Ping),
-            (Ask::Hello, Request::Hello { hears_lost: true, leaves: true }),
-            (Ask::Stats { has_names: false }, Request::Stats { has_names: false }),
-            (Ask::Stats { has_names: true }, Request::Stats { has_names: true }),
-            (Ask::KeyStats(key), Request::KeyStats(its)),
-            (Ask::Grace, Request::Grace),
-        ] {
-            let bytes = ask.to_bytes();
-            let Scan::Frame { lines, used } = scan(&bytes, Caps::Usual) else { panic!("{ask:?}") };
-            assert_eq!((parse(lines), used), (Ok(want), bytes.len()), "{ask:?}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The protocol documents' rows about requests and replies, as tables.
 
 use super::*;
-use crate::{Answer, Grant, Moment, Refusal, Request as Ask, Token, Ttl};
+use crate::{Answer, Grant, Moment, Request as Ask, Token, Ttl};
 use rstest::rstest;
 
 fn code(command: &[u8], key: &[u8], arg: &[u8]) -> u8 {
@@ -169,23 +169,6 @@ fn reply(answer: Answer) -> String {
     String::from_utf8(out).unwrap()
 }
 
-#[rstest]
-#[case(Answer::Queued, "queued\n")]
-#[case(Answer::TimedOut, "timeout\n")]
-#[case(Answer::Released, "ok\n")]
-#[case(Answer::Renewed(Ttl::new(33).unwrap()), "ok 33\n")]
-#[case(Answer::Refused(Refusal::NotHeld), "error\n")]
-#[case(Answer::Refused(Refusal::MaxLocks), "error_max_locks\n")]
-#[case(Answer::Refused(Refusal::MaxWaiters), "error_max_waiters\n")]
-#[case(Answer::Refused(Refusal::LimitMismatch), "error_limit_mismatch\n")]
-#[case(Answer::Refused(Refusal::NotEnqueued), "error_not_enqueued\n")]
-#[case(Answer::Refused(Refusal::AlreadyEnqueued), "error_already_enqueued\n")]
-#[case(Answer::Refused(Refusal::LeaseExpired), "error_lease_expired\n")]
-#[case(Answer::Refused(Refusal::Draining), "error_draining\n")]
-fn each_answer_has_its_reply(#[case] answer: Answer, #[case] want: &str) {
-    assert_eq!(reply(answer), want);
-}
-
 #[test]
 fn grants_have_three_fields() {
     let ttl = Ttl::new(crate::MAX_SECONDS).unwrap();
@@ -217,33 +200,6 @@ fn whole_frames_are_found_however_they_arrive(
         let whole = bytes[..cut].iter().filter(|&&b| b == b'\n').count();
         let lines = u8::try_from(whole).unwrap();
         assert_eq!(scan(&bytes[..cut], USUAL), Scan::Partial { lines }, "cut at {cut}");
-    }
-}
-
-/// A line of `length` bytes and this end, as each of the three.
-fn frame_with(place: usize, length: usize, end: &[u8]) -> Vec<u8> {
-    let mut lines = [b"x\n".to_vec(), b"x\n".to_vec(), b"x\n".to_vec()];
-    lines[place] = [vec![b'y'; length].as_slice(), end].concat();
-    lines.concat()
-}
-
-#[rstest]
-#[case(255, b"\n", true)]
-#[case(256, b"\n", true)]
-#[case(257, b"\n", false)]
-#[case(256, b"\r\n", true)]
-#[case(257, b"\r\n", false)]
-#[case(256, b"\r\r\n", false)]
-#[case(255, b"\r\r\n", true)]
-#[case(5000, b"\n", false)]
-fn line_caps(#[case] length: usize, #[case] end: &[u8], #[case] fits: bool) {
-    for place in 0..3 {
-        let bytes = frame_with(place, length, end);
-        match scan(&bytes, USUAL) {
-            Scan::Frame { used, .. } => assert!(fits && used == bytes.len()),
-            Scan::TooLong { at } => assert!(!fits && at == 2 * place),
-            Scan::Partial { .. } => panic!("whole frame"),
-        }
     }
 }
 
