@@ -388,6 +388,30 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
     assert!(end.said("not locked"), "{end}");
 }
 
+/// While a process is stopped in the gate, nothing is released: that is no lock of another process, and it is said.
+#[rstest]
+#[case::directly(&["--direct"])]
+#[case::through_the_service(&[])]
+#[ignore = "needs namespaces: tests/run"]
+fn a_lock_that_is_being_changed_is_said_to_be_held(#[case] route: &[&str]) {
+    let bench = Bench::closed().with_a_daemon();
+    let holder = bench.holder(User::Alice);
+    let other = bench.sleeper(User::Alice);
+    let (pid, to) = (holder.pid().to_string(), other.pid().to_string());
+    let unlock = [&["--json"], route, &["unlock", "--pid", &pid, PORT]].concat();
+    let pass = [&["--json"], route, &["pass", "--pid", &pid, "--to", &to, PORT]].concat();
+    let inside = bench.in_the_gate();
+    for words in [&unlock, &pass] {
+        let end = bench.lfp(User::Root, words).run().expect(1);
+        assert!(end.said("\"outcome\":\"busy\",\"device\":\"/dev/ttyW0\""), "{end}");
+        assert!(end.said("another process is changing the lock: try again"), "{end}");
+        assert_eq!(bench.locked_by("ttyW0"), Some(holder.pid()));
+    }
+    inside.kill();
+    bench.lfp(User::Root, &unlock).run().expect(0);
+    bench.assert_free();
+}
+
 /// A long job gives way when somebody wants the port.
 #[rstest]
 #[case::asked(&["ask", "--timeout", "20", PORT])]

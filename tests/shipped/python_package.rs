@@ -264,6 +264,52 @@ fn the_package_is_typed_and_its_wheel_is_valid() {
     }
 }
 
+/// While a process is stopped in the gate, nothing is released: that is said, and done the second time. Nobody is told of
+/// a lock that was released by force.
+#[rstest]
+#[case::through_the_service("0755")]
+#[case::through_the_command("1777")]
+#[ignore = "needs root: tests/run"]
+fn a_lock_that_is_not_released_can_be_released_again(#[case] mode: &str) {
+    let sandbox = sandbox_with_lock_dir(mode);
+    let daemon = serve(&sandbox);
+    let script = "
+import lfp_serial, sys, time
+def locked():
+    lock = lfp_serial.lock('/dev/ttyW0')
+    print('HELD', flush=True)
+    sys.stdin.readline()
+    return lock
+lock = locked()
+try: lock.release()
+except lfp_serial.NotReleased as error: print(error, flush=True)
+sys.stdin.readline()
+lock.release()
+print('FREE', flush=True)
+lock = locked()
+while True:
+    # On a busy machine, the service may not see in time that there is no lock.
+    try: print(lock.release(), 'IS LEFT', flush=True); break
+    except lfp_serial.NotReleased: time.sleep(0.01)
+";
+    if mode == "1777" {
+        daemon.kill();
+        sandbox.shell(User::Root, "rm /run/lfpd/lfpd.sock").expect(0);
+    }
+    let mut program = python(&sandbox, script).spawn();
+    program.expect("HELD");
+    let inside = sandbox.in_the_gate();
+    program.type_in("\n");
+    program.expect("another process is changing the lock");
+    assert_eq!(sandbox.locked_by("ttyW0"), Some(program.pid()));
+    inside.kill();
+    program.type_in("\n");
+    program.expect("FREE\nHELD");
+    sandbox.command("/run/test/bin/lfp").args(["unlock", "--force", PORT]).run().expect(0);
+    program.type_in("\n");
+    program.expect("None IS LEFT");
+}
+
 /// A child that was forked neither has the lock nor releases it.
 #[test]
 #[ignore = "needs root: tests/run"]

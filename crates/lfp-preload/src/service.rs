@@ -112,7 +112,7 @@ impl Service {
     }
 
     pub(crate) fn unlock(&mut self, device: &DeviceName, pid: Pid) -> Option<Outcome> {
-        self.ask(|client| client.unlock(device, pid)).ok()
+        self.ask(|client| client.release(device, pid)).ok()
     }
 
     /// Passes a lock from one process to another; no other process can get the device in between.

@@ -24,7 +24,7 @@ import time
 from types import TracebackType
 from typing import Callable, Optional, Union
 
-__all__ = ["Busy", "Denied", "Lock", "NoService", "SOCKET", "lock"]
+__all__ = ["Busy", "Denied", "Lock", "NoService", "NotReleased", "SOCKET", "lock"]
 
 #: Where the service listens on an installed system.
 SOCKET: str = "/run/lfpd/lfpd.sock"
@@ -73,6 +73,14 @@ class Denied(PermissionError):
         super().__init__(errno.EACCES, "the service denies it", os.fsdecode(device))
 
 
+class NotReleased(OSError):
+    """The port is not released: another process was changing the lock, or the service denies it."""
+
+    def __init__(self, device: Device) -> None:
+        text = "not released: another process is changing the lock, or the service denies it; try again"
+        super().__init__(errno.EBUSY, text, os.fsdecode(device))
+
+
 class NoService(ConnectionError):
     """No service answers."""
 
@@ -119,10 +127,12 @@ def _lock_at_service(
     finally:
         service.close()
 
-    def release() -> None:
+    def release() -> bool:
         service = _Service(server)
         try:
-            service.ask("UNLOCK %s %d" % (name, pid))
+            code = service.ask("UNLOCK %s %d" % (name, pid))[0]
+            # Another process may have released it by force.
+            return code == 200 or (code == 450 and service.knows_no_lock(name))
         finally:
             service.close()
 
@@ -144,8 +154,8 @@ def _lock_by_command(
     return Lock(name, pid, lambda: _unlock_by_command(name, pid))
 
 
-def _unlock_by_command(name: str, pid: int) -> None:
-    _command(["unlock", "--pid", str(pid), "/dev/" + name])
+def _unlock_by_command(name: str, pid: int) -> bool:
+    return _command(["unlock", "--pid", str(pid), "/dev/" + name])[0] in ("done", "not-held")
 
 
 def _command(words: list[str]) -> tuple[str, list[str]]:
@@ -168,7 +178,7 @@ def _in_words(holder: dict[str, object]) -> str:
 class Lock:
     """A port that belongs to this process until `release`, or until the process ends."""
 
-    def __init__(self, name: str, pid: int, release: Callable[[], None]) -> None:
+    def __init__(self, name: str, pid: int, release: Callable[[], bool]) -> None:
         self._name = name
         self._pid = pid
         self._release = release
@@ -180,11 +190,17 @@ class Lock:
         return "/dev/" + self._name
 
     def release(self) -> None:
-        """Releases the port. Does nothing the second time, or in a child that was forked."""
+        """Releases the port. Does nothing the second time, or in a child that was forked.
+
+        Raises `NotReleased`, and then does it the second time; `NoService`: the lock then ends with this process.
+        """
         if not self._held or os.getpid() != self._pid:
             return
         self._held = False
-        self._release()
+        # Without an answer it stays as it is: a later release could end a newer lock.
+        self._held = not self._release()
+        if self._held:
+            raise NotReleased(self.device)
 
     def __enter__(self) -> Lock:
         return self
@@ -197,7 +213,7 @@ class Lock:
     ) -> None:
         try:
             self.release()
-        except NoService:
+        except (NoService, NotReleased):
             # When this process has ended the lock is stale, and the next process that asks gets the port.
             pass
 
@@ -292,13 +308,9 @@ class _Service:
 
     def holders(self, name: str) -> list[str]:
         """The processes that have a port, in words for people."""
-        code, lines = self.ask("STAT " + name)
-        if code not in (211, 212, 213):
-            return []
         found: list[str] = []
-        for line in lines[1:-1]:
-            words: dict[str, str] = dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)', line))
-            if words.get("standing") in ("stale", "claim"):
+        for words in self._rows(name) or []:
+            if words.get("standing", "stale") in ("stale", "claim"):
                 continue
             command = re.sub(r"\\(.)", r"\1", words.get("command", "").strip('"'))
             who = ("pid", words.get("pid", "?"), user_name(words.get("uid")), command)
@@ -307,6 +319,22 @@ class _Service:
             if words.get("scheme") != "waiting" and text not in found:
                 found.append(text)
         return found
+
+    def knows_no_lock(self, name: str) -> bool:
+        """Whether the port surely has no lock file. A mere claim is no lock."""
+        rows = self._rows(name)
+        if rows is None or "incomplete" in rows[0]:
+            return False
+        locks = [row for row in rows if row.get("scheme") in ("uucp", "svr4")]
+        return all(row.get("standing") == "claim" for row in locks)
+
+    def _rows(self, name: str) -> Optional[list[dict[str, str]]]:
+        """What the service says of the search, and of each holder; None: it does not say it."""
+        code, lines = self.ask("STAT " + name)
+        if code not in (211, 212, 213):
+            return None
+        pattern = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
+        return [dict(pattern.findall(line)) for line in lines[:-1] or lines]
 
     def _reply(self, patience: float) -> tuple[int, list[str]]:
         deadline = time.monotonic() + patience

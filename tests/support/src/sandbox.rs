@@ -241,6 +241,19 @@ impl Sandbox {
         self.command("sleep").arg("1000").user(user).spawn()
     }
 
+    /// A process that has entered the gate of each lock, and stays there until it is killed.
+    #[must_use]
+    pub fn in_the_gate(&self) -> Process<'_> {
+        let script = "import fcntl, time
+            \rgates = [open(f'/run/lfpd/gate.{lane}') for lane in range(8)]
+            \rfor gate in gates: fcntl.flock(gate, fcntl.LOCK_EX)
+            \rprint('inside', flush=True)
+            \rtime.sleep(1000)";
+        let mut inside = self.command("/usr/bin/python3").args(["-c", script]).spawn();
+        inside.expect("inside");
+        inside
+    }
+
     /// Writes a file in here, whole, with this mode.
     pub fn write(&self, inside: &str, content: impl AsRef<[u8]>, mode: u32) {
         let path = self.path(inside);

@@ -75,6 +75,29 @@ fn a_wait_ends_when_its_time_is_up() {
     assert_eq!(end.output(), "refused EBUSY\n", "{end}");
 }
 
+/// There is nothing to release then, and the program can open the port again.
+#[test]
+#[ignore = "needs namespaces: tests/run"]
+fn a_port_whose_lock_was_released_by_force_is_opened_again() {
+    let ground = Ground::served();
+    // On a busy machine, the service may not see in time that there is no lock.
+    let again = "while True:
+    try: os.open('/dev/ttyW0', os.O_RDWR | os.O_NOCTTY); break
+    except OSError: time.sleep(0.01)
+print('once more', flush=True)
+sys.stdin.readline()";
+    let script = format!("import time{OPEN}os.close(3)\n{again}");
+    let mut alice = ground.python(&script, User::Alice).env("LFP_PORTS", PORTS).spawn();
+    alice.expect("opened");
+    ground.sandbox.command(LFP).args(["unlock", "--force", PORT]).run().expect(0);
+    alice.type_in("\n");
+    alice.expect("once more");
+    assert_eq!(ground.holder(), Some(alice.pid()));
+    alice.type_in("\n");
+    assert_eq!(alice.wait(LIMIT).code(), 0);
+    assert_eq!(ground.holder(), None);
+}
+
 /// A signal that the program catches is not kept from it.
 #[test]
 #[ignore = "needs namespaces: tests/run"]

@@ -11,7 +11,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::unistd::{AccessFlags, faccessat};
 use ttylock::{Answer, DeviceName, Event, Holder, Layout, Outcome, Request, Table, Weight, follow};
 
-use super::{Address, Client, Error, PATIENCE};
+use super::{Address, Client, Error, PATIENCE, after_refusal};
 use crate::limits::COMPLAINT_SEARCH;
 
 /// Character device 1:3. Source: null(4).
@@ -129,6 +129,16 @@ impl Broker {
             |client| client.unlock(&request.device, request.pid),
             |files| files.unlock_files(request),
         )
+    }
+
+    /// The same, but [`Outcome::Busy`] only if the lock may still stand.
+    pub(crate) fn release(&mut self, request: &Request) -> Result<Outcome, Trouble> {
+        let Request { device, pid } = request;
+        let deed = |files: &mut Self| match files.unlock_files(request) {
+            Outcome::Busy => after_refusal(&files.table.holders(Some(device), COMPLAINT_SEARCH)),
+            outcome @ (Outcome::Done | Outcome::Denied) => outcome,
+        };
+        self.ask(|client| client.release(device, *pid), deed)
     }
 
     /// The answer of the service, or what `deed` gives without one.

@@ -51,11 +51,11 @@ pub fn lock_at(
 #[must_use = "the port is released at once"]
 pub struct PortLock {
     request: Request,
-    /// Where it was locked, and is to be released; none when it is.
+    /// Where it was locked, and is to be released; none after that.
     broker: Option<Broker>,
 }
 
-/// Why a port was not locked. Its text names the port.
+/// Why a port was not locked, or not released. Its text names the port.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockError {
@@ -87,6 +87,14 @@ pub enum LockError {
         /// What went wrong.
         error: Error,
     },
+    /// The port was not released: another process was changing the lock, or the release was denied.
+    #[non_exhaustive]
+    NotReleased {
+        /// The lock, to be released again. Dropping it is the last attempt.
+        lock: Box<PortLock>,
+        /// The known reason.
+        reason: String,
+    },
 }
 
 impl PortLock {
@@ -99,23 +107,30 @@ impl PortLock {
     /// Releases the port. Dropping the value does the same, but reports no failure.
     ///
     /// # Errors
-    /// [`LockError::Service`]; the lock then ends with this process.
+    /// [`LockError::NotReleased`], which has the lock; [`LockError::Service`]: the lock then ends with this process.
     pub fn release(mut self) -> Result<(), LockError> {
-        self.end()
+        let Some(mut broker) = self.take_broker() else { return Ok(()) };
+        let device = &self.request.device;
+        let reason = match broker.release(&self.request) {
+            Ok(Outcome::Done) => return Ok(()),
+            Ok(Outcome::Busy) => "another process is changing the lock, or has it".to_owned(),
+            Ok(Outcome::Denied) if broker.reasons.is_empty() => "the service denies it".to_owned(),
+            Ok(Outcome::Denied) => broker.reasons.join("; "),
+            Err(trouble) => return Err(LockError::of(device, trouble)),
+        };
+        self.broker = Some(broker);
+        Err(LockError::NotReleased { lock: Box::new(self), reason })
     }
 
-    fn end(&mut self) -> Result<(), LockError> {
-        let broker = self.broker.take().filter(|_| Pid::this() == self.request.pid);
-        let Some(mut broker) = broker else { return Ok(()) };
-        let released = broker.unlock(&self.request);
-        released.map(drop).map_err(|trouble| LockError::of(&self.request.device, trouble))
+    fn take_broker(&mut self) -> Option<Broker> {
+        self.broker.take().filter(|_| Pid::this() == self.request.pid)
     }
 }
 
 impl Drop for PortLock {
     fn drop(&mut self) {
         // When the process has ended, the lock is stale, and the next process that asks gets the port.
-        let _ = self.end();
+        let _ = self.take_broker().map(|mut broker| broker.unlock(&self.request));
     }
 }
 
@@ -145,6 +160,9 @@ impl fmt::Display for LockError {
             Self::Service { device, address, error } => {
                 write!(f, "/dev/{}: {address}: {error}", device.as_str())?;
                 advice(address, error).map_or(Ok(()), |advice| write!(f, "; {advice}"))
+            }
+            Self::NotReleased { lock, reason } => {
+                write!(f, "/dev/{}: not released: {reason}; try again", lock.device().as_str())
             }
         }
     }
@@ -192,6 +210,7 @@ fn take_by(mut broker: Broker, request: Request, timeout: Duration) -> Result<Po
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
 
     use rstest::rstest;
@@ -280,6 +299,71 @@ mod tests {
         let port = take_by(broker, request(), Duration::from_secs(60)).unwrap();
         assert_eq!(service.join().unwrap(), ["WAIT", "LOCK", "LOCK"]);
         drop(port);
+    }
+
+    /// A process is stopped in the gate, through which every lock is removed.
+    #[test]
+    fn a_lock_that_is_not_released_can_be_released_again() {
+        use nix::fcntl::{Flock, FlockArg};
+
+        let root = tempfile::tempdir().unwrap();
+        let port = directly(&layout(root.path()), Duration::ZERO).unwrap();
+        let enter = |lane| {
+            let path = root.path().join(format!("state/gate.{lane}"));
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            Flock::lock(std::fs::File::open(path).unwrap(), FlockArg::LockExclusive).unwrap()
+        };
+        let inside: Vec<_> = (0..8).map(enter).collect();
+        let file = root.path().join("lock/LCK..ttyW0");
+        let error = port.release().unwrap_err();
+        let text =
+            "/dev/ttyW0: not released: another process is changing the lock, or has it; try again";
+        assert_eq!(error.to_string(), text);
+        assert!(file.exists());
+        drop(inside);
+        let LockError::NotReleased { lock, .. } = error else { panic!("{error}") };
+        lock.release().unwrap();
+        assert!(!file.exists());
+    }
+
+    /// A lock that is gone was released by force.
+    #[rstest]
+    #[case::done(&["200 okay"], true)]
+    #[case::gone(&["450 busy", "213 nobody"], true)]
+    #[case::open(&["450 busy", "213-x\r\n scheme=open standing=alive pid=1\r\n213 x"], true)]
+    #[case::claim(&["450 busy", "213-x\r\n scheme=uucp standing=claim file=\"x\"\r\n213 x"], true)]
+    #[case::stands(&["450 busy", "213-x\r\n scheme=uucp standing=alive file=\"x\"\r\n213 x"], false)]
+    #[case::cut_short(&["450 busy", "213-holders=0 shown=0 incomplete=yes\r\n213 x"], false)]
+    #[case::unknown(&["450 busy", "500 what?"], false)]
+    #[case::denied(&["550 denied"], false)]
+    fn a_refused_release_is_an_error_unless_the_lock_is_gone(
+        #[case] answers: &[&str],
+        #[case] is_released: bool,
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let broker =
+            Broker::within(&Route::Server(Address::Unix(path)), layout(root.path()), PATIENCE);
+        let port = PortLock { request: request(), broker: Some(broker) };
+        let released = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = listener.accept().unwrap().0;
+                stream.write_all(b"220 ready\r\n").unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                for answer in answers {
+                    lines.next().unwrap().unwrap();
+                    stream.write_all(format!("{answer}\r\n").as_bytes()).unwrap();
+                }
+            });
+            port.release().map_err(|error| {
+                let LockError::NotReleased { mut lock, .. } = error else { panic!("{error}") };
+                // The last attempt, by dropping it, would wait for an answer.
+                drop(lock.broker.take());
+            })
+        });
+        assert_eq!(released.is_ok(), is_released);
     }
 
     #[test]

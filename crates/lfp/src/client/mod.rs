@@ -33,7 +33,7 @@ pub use status::Waiter;
 use crate::limits::WAIT_MAX_SECS;
 use crate::sys;
 use reply::Reply;
-use ttylock::{DeviceName, Holder, Outcome};
+use ttylock::{DeviceName, Holder, Outcome, Standing, Survey};
 
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 4096;
@@ -124,12 +124,29 @@ impl Client {
         outcome(&self.ask(&format!("LOCK {} {pid}", device.as_str()))?)
     }
 
-    /// Releases a device for a process.
+    /// Releases a device for a process. [`Outcome::Busy`]: the process does not hold it, or another process is changing
+    /// the lock, which still stands; [`Client::release`] tells which.
     ///
     /// # Errors
     /// As [`Client::lock`].
     pub fn unlock(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, Error> {
         outcome(&self.ask(&format!("UNLOCK {} {pid}", device.as_str()))?)
+    }
+
+    /// [`Client::unlock`], and after a refusal STAT, which is an extension. [`Outcome::Done`] also if the device has no
+    /// lock file any more: another process has released it by force. [`Outcome::Busy`]: the lock may still stand.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn release(&mut self, device: &DeviceName, pid: Pid) -> Result<Outcome, Error> {
+        let outcome = self.unlock(device, pid)?;
+        if outcome != Outcome::Busy {
+            return Ok(outcome);
+        }
+        match self.survey_and_waiters(Some(device)) {
+            Err(Error::Unsupported) => Ok(outcome),
+            answer => answer.map(|(survey, _)| after_refusal(&survey)),
+        }
     }
 
     /// Hands a lock from one process to another, both the caller's: for a daemon that forks, or
@@ -213,7 +230,7 @@ impl Client {
     /// [`Error::Unsupported`] where the service has no STAT; [`Error::NotLfp`] when the answer
     /// makes no sense; and as [`Client::lock`].
     pub fn status(&mut self, device: Option<&DeviceName>) -> Result<Vec<Holder>, Error> {
-        Ok(self.holders_and_waiters(device)?.0)
+        Ok(self.survey_and_waiters(device)?.0.holders)
     }
 
     /// The waiters for a device, or for every device, in no order. An extension.
@@ -221,19 +238,19 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn waiters(&mut self, device: Option<&DeviceName>) -> Result<Vec<Waiter>, Error> {
-        Ok(self.holders_and_waiters(device)?.1)
+        Ok(self.survey_and_waiters(device)?.1)
     }
 
-    pub(crate) fn holders_and_waiters(
+    pub(crate) fn survey_and_waiters(
         &mut self,
         device: Option<&DeviceName>,
-    ) -> Result<(Vec<Holder>, Vec<Waiter>), Error> {
+    ) -> Result<(Survey, Vec<Waiter>), Error> {
         let reply = match device {
             Some(device) => self.ask(&format!("STAT {}", device.as_str()))?,
             None => self.ask("STAT")?,
         };
         match reply.code {
-            211..=213 => status::holders_and_waiters(&reply).ok_or(Error::NotLfp),
+            211..=213 => status::survey_and_waiters(&reply).ok_or(Error::NotLfp),
             code => Err(refusal(code)),
         }
     }
@@ -332,6 +349,13 @@ impl Client {
             }
         }
     }
+}
+
+/// What became of a lock whose release was refused. A mere claim is no lock.
+pub(crate) fn after_refusal(survey: &Survey) -> Outcome {
+    let is_lock = |it: &Holder| it.scheme.file().is_some() && it.standing != Standing::Claim;
+    let is_gone = survey.is_complete && !survey.holders.iter().any(is_lock);
+    if is_gone { Outcome::Done } else { Outcome::Busy }
 }
 
 /// Readable when there may be a reply to receive.

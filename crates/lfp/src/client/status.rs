@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use pidlockfile::Pid;
 
 use super::Reply;
-use ttylock::{Holder, Scheme, Standing};
+use ttylock::{Holder, Scheme, Standing, Survey};
 
 /// A waiter for a device: as long as it waits, no other client's LOCK gets the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,14 @@ pub struct Waiter {
 
 /// The holders and the waiters of a reply; `None` when a line cannot be understood. Unknown keys are ignored, and so are
 /// holders of an unknown scheme.
-pub(super) fn holders_and_waiters(reply: &Reply) -> Option<(Vec<Holder>, Vec<Waiter>)> {
+pub(super) fn survey_and_waiters(reply: &Reply) -> Option<(Survey, Vec<Waiter>)> {
     let between = reply.lines.len().saturating_sub(2);
     let lines = reply.lines.iter().skip(1).take(between);
     let lines: Vec<Words> = lines.map(|line| Words::of(line)).collect::<Option<_>>()?;
-    Some((lines.iter().filter_map(holder).collect(), lines.iter().filter_map(waiter).collect()))
+    let holders = lines.iter().filter_map(holder).collect();
+    let is_complete = !reply.text().ends_with(" incomplete=yes");
+    let survey = Survey { port: None, holders, is_complete };
+    Some((survey, lines.iter().filter_map(waiter).collect()))
 }
 
 fn waiter(words: &Words) -> Option<Waiter> {
@@ -118,7 +121,7 @@ mod tests {
     }
 
     fn holders(reply: &Reply) -> Option<Vec<Holder>> {
-        Some(holders_and_waiters(reply)?.0)
+        Some(survey_and_waiters(reply)?.0.holders)
     }
 
     fn full() -> Holder {
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!(holders(&reply).unwrap().len(), 1);
         let pid = Pid::new(8).unwrap();
         let expected = Waiter { device: "ttyS0".to_owned(), pid, user: Some(1000) };
-        assert_eq!(holders_and_waiters(&reply).unwrap().1, [expected]);
+        assert_eq!(survey_and_waiters(&reply).unwrap().1, [expected]);
     }
 
     #[rstest]

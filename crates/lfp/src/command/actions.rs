@@ -37,7 +37,7 @@ pub(super) fn unlock(asked: &Asked, route: &Route, output: &Output) -> Result<u8
             (request, outcome) = (own, Ok(Outcome::Done));
         }
     }
-    done_or_why(outcome, &mut broker, &request, Failure::not_held)?;
+    done_or_why(outcome, &mut broker, &request, |rows| Failure::not_held(rows, request.pid))?;
     Ok(done(&request, still_open(&request), output))
 }
 
@@ -46,7 +46,7 @@ pub(super) fn pass(asked: &Handed, route: &Route, output: &Output) -> Result<u8,
     let (mut broker, from) = (Broker::new(route), request(&asked.asked)?);
     let pass = Pass { device: from.device.clone(), from: from.pid, to: asked.to };
     let to = Request { pid: asked.to, ..from.clone() };
-    done_or_why(broker.pass(&pass), &mut broker, &to, Failure::not_held)?;
+    done_or_why(broker.pass(&pass), &mut broker, &to, |rows| Failure::not_held(rows, from.pid))?;
     Ok(done(&to, Vec::new(), output))
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use nix::sys::signal::Signal;
+use pidlockfile::Pid;
 
 use super::exit;
 use super::printable::printable;
@@ -52,8 +53,12 @@ impl Failure {
         Self::new("busy", None, "busy").with(holders, Vec::new())
     }
 
-    /// Nothing to unlock, or it is another's.
-    pub(super) fn not_held(holders: Vec<Row>) -> Self {
+    /// Nothing to unlock, or it is another's. Or it is this process's, and another one is changing it.
+    pub(super) fn not_held(holders: Vec<Row>, pid: Pid) -> Self {
+        if holders.iter().any(|row| row.is_lock_of(pid) && row.holder.scheme.file().is_some()) {
+            let text = "another process is changing the lock: try again";
+            return Self::new("busy", None, text).with(holders, Vec::new());
+        }
         let mut text = "not locked, or locked by another process".to_owned();
         let mut reasons: Vec<String> = holders.iter().map(Row::sentence).collect();
         let is_flock = |row: &Row| row.holder.scheme == Scheme::Flock;

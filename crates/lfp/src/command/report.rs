@@ -78,15 +78,15 @@ impl Sight {
         if broker.is_direct() {
             return Ok(Vec::new());
         }
-        let question = |client: &mut Client| match client.holders_and_waiters(device) {
+        let question = |client: &mut Client| match client.survey_and_waiters(device) {
             Err(Error::Unsupported | Error::Refused) => Ok(None),
             answer => answer.map(Some),
         };
         match broker.ask_service(question) {
-            Ok(Some((holders, waiters))) => {
+            Ok(Some((survey, waiters))) => {
                 self.waiters.extend(waiters);
                 self.service = self.service.max(Service::Asked);
-                return Ok(holders);
+                return Ok(survey.holders);
             }
             Err(trouble) if *route != Route::Usual => return Err(trouble.failure()),
             Err(trouble) if trouble.has(|error| matches!(error, Error::TimedOut)) => {

@@ -32,7 +32,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
     let mut broker = Broker::new(route);
     let Some(holder) = asked.asked.pid.or_else(|| holder(&mut broker, device)) else {
         let request = Request { device: device.clone(), pid: Pid::this() };
-        return Err(busy(&mut broker, &request, Failure::not_held));
+        return Err(busy(&mut broker, &request, |rows| Failure::not_held(rows, request.pid)));
     };
     let request = Request { device: device.clone(), pid: holder };
     let mut remarks = Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
         && asked.signal.is_some()
         && lets_go(&request, Duration::ZERO);
     if !is_gone {
-        forced_or_why(outcome, &mut broker, &request, Failure::not_held)?;
+        forced_or_why(outcome, &mut broker, &request, |rows| Failure::not_held(rows, holder))?;
         remarks.extend(still_open(&request));
     }
     Ok(done(&request, remarks, output))
