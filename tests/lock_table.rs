@@ -140,25 +140,6 @@ fn age(path: &Path, seconds: u64) {
     File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
 }
 
-/// "Reading one" in the contract, for each name form and both directories.
-#[rstest]
-fn a_holder_is_met_under_every_name(
-    #[values("lock", "other")] dir: &str,
-    #[values("LCK..3", "LCK..pts_3", "LCK..pts:3", "lk..3", "LK.3")] name: &str,
-) {
-    let machine = Machine::new();
-    let (file, holder) = (machine.path(dir).join(name), Holder::new());
-    let content = decimal(holder.pid());
-    fs::write(&file, &content).unwrap();
-    assert_eq!(machine.lock("/dev/pts/3", own()), Outcome::Busy);
-    assert_eq!(fs::read(&file).unwrap(), content);
-    assert_eq!(machine.names().len(), usize::from(dir == "lock"));
-    drop(holder);
-    assert_eq!(machine.lock("/dev/pts/3", own()), Outcome::Done);
-    assert_eq!(machine.names(), ["LCK..3", "LCK..pts:3", "LCK..pts_3"]);
-    assert_eq!(listing(&machine.path("other")), [""; 0]);
-}
-
 #[rstest]
 #[case::empty_young(b"", 0, Outcome::Busy)]
 #[case::empty_old(b"", 31, Outcome::Done)]

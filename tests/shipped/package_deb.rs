@@ -77,12 +77,6 @@ fn its_files_can_be_verified() {
     assert_eq!(looked_at("verified"), "??5??????   /usr/share/doc/lfpd/README.md");
 }
 
-#[test]
-#[ignore = "needs root: tests/run"]
-fn debian_finds_no_fault() {
-    package().assert_faultless();
-}
-
 /// The package's version, its maintainer and its changelog speak of one and the same.
 #[test]
 #[ignore = "needs root: tests/run"]

@@ -137,47 +137,43 @@ fn without_a_queue_a_service_is_asked_again() {
     assert_eq!(end.output(), "WAIT\nLOCK\nLOCK\nHELD /dev/ttyW0\n", "{end}");
 }
 
-/// What goes wrong says so with the usual exceptions, and leaves no lock.
-#[rstest]
-#[case::outside("lfp_serial.lock('/etc/passwd')", "ValueError")]
-#[case::climbs("lfp_serial.lock('/dev/../etc/passwd')", "ValueError")]
-#[case::blank("lfp_serial.lock('/dev/tty W0')", "ValueError")]
-#[case::line_end("lfp_serial.lock('/dev/ttyW0\\n1')", "ValueError")]
-#[case::no_right("lfp_serial.lock('/dev/ttyW1')", "Denied")]
-#[case::no_service("lfp_serial.lock('/dev/ttyW0', server='/run/nobody')", "NoService")]
-#[case::no_port("serial.serial_for_url('lfp:///dev/ttyW9')", "SerialException")]
-#[case::no_path("serial.serial_for_url('lfp://ttyW0/x')", "SerialException")]
-#[case::option("serial.serial_for_url('lfp:///dev/ttyW0?speed=9')", "SerialException")]
-#[case::no_number("lfp_serial.lock('/dev/ttyW0', timeout=float('nan'))", "ValueError")]
-#[case::less_than_none("lfp_serial.lock('/dev/ttyW0', timeout=-1)", "ValueError")]
-#[case::endless("lfp_serial.lock('/dev/ttyW0', timeout=float('inf'))", "ValueError")]
-#[case::no_number_in_url(
-    "serial.serial_for_url('lfp:///dev/ttyW0?timeout=nan')",
-    "SerialException"
-)]
-#[case::a_word_in_url("serial.serial_for_url('lfp:///dev/ttyW0?timeout=soon')", "SerialException")]
-#[case::an_empty_option("serial.serial_for_url('lfp:///dev/ttyW0?timeout')", "SerialException")]
-#[case::link_to_no_device(
-    "os.symlink('/etc/passwd', '/tmp/x') or lfp_serial.lock('/tmp/x')",
-    "ValueError"
-)]
-#[case::twice("lfp_serial.lock('ttyW0') and lfp_serial.lock('/dev/ttyW0')", "Busy")]
+/// What goes wrong, and the exception that says so.
+const FAILURES: [(&str, &str); 17] = [
+    ("lfp_serial.lock('/etc/passwd')", "ValueError"),
+    ("lfp_serial.lock('/dev/../etc/passwd')", "ValueError"),
+    ("lfp_serial.lock('/dev/tty W0')", "ValueError"),
+    ("lfp_serial.lock('/dev/ttyW0\\n1')", "ValueError"),
+    ("lfp_serial.lock('/dev/ttyW1')", "Denied"),
+    ("lfp_serial.lock('/dev/ttyW0', server='/run/nobody')", "NoService"),
+    ("serial.serial_for_url('lfp:///dev/ttyW9')", "SerialException"),
+    ("serial.serial_for_url('lfp://ttyW0/x')", "SerialException"),
+    ("serial.serial_for_url('lfp:///dev/ttyW0?speed=9')", "SerialException"),
+    ("lfp_serial.lock('/dev/ttyW0', timeout=float('nan'))", "ValueError"),
+    ("lfp_serial.lock('/dev/ttyW0', timeout=-1)", "ValueError"),
+    ("lfp_serial.lock('/dev/ttyW0', timeout=float('inf'))", "ValueError"),
+    ("serial.serial_for_url('lfp:///dev/ttyW0?timeout=nan')", "SerialException"),
+    ("serial.serial_for_url('lfp:///dev/ttyW0?timeout=soon')", "SerialException"),
+    ("serial.serial_for_url('lfp:///dev/ttyW0?timeout')", "SerialException"),
+    ("os.symlink('/etc/passwd', '/tmp/x') or lfp_serial.lock('/tmp/x')", "ValueError"),
+    ("lfp_serial.lock('ttyW0') and lfp_serial.lock('/dev/ttyW0')", "Busy"),
+];
+
+#[test]
 #[ignore = "needs root: tests/run"]
-fn failures_raise_the_usual_exceptions_and_leave_no_lock(
-    #[case] call: &str,
-    #[case] exception: &str,
-) {
+fn failures_raise_the_usual_exceptions_and_leave_no_lock() {
     let sandbox = sandbox();
     let _daemon = serve(&sandbox);
-    let script = format!(
-        "import lfp_serial, os, serial\n\
-         try: {call}\n\
-         except Exception as error: print(type(error).__name__, flush=True)\n\
-         else: print('NOTHING')"
-    );
-    let end = python(&sandbox, &script).user(User::Alice).run();
-    assert!(end.code() == 0 && end.output() == format!("{exception}\n"), "{end}");
-    assert!(comes(|| sandbox.locks().is_empty()), "{:?}", sandbox.locks());
+    for (call, exception) in FAILURES {
+        let script = format!(
+            "import lfp_serial, os, serial\n\
+             try: {call}\n\
+             except Exception as error: print(type(error).__name__, flush=True)\n\
+             else: print('NOTHING')"
+        );
+        let end = python(&sandbox, &script).user(User::Alice).run();
+        assert!(end.code() == 0 && end.output() == format!("{exception}\n"), "{end}");
+        assert!(comes(|| sandbox.locks().is_empty()), "{call}: {:?}", sandbox.locks());
+    }
 }
 
 /// The error says where no service listens, and what may be missing.

@@ -1,5 +1,5 @@
-//! Texts name only what exists: an identifier or a path in backquotes, in ARCHITECTURE.md, in the
-//! heads of files, in README and in docs, stands somewhere in the tree.
+//! Texts name only what exists: an identifier or a path in backquotes, in ARCHITECTURE.md, in the heads of files, in each
+//! README, in docs, and the tests in the table of SECURITY.md, stand somewhere in the tree.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,6 +19,7 @@ pub struct Text {
 const ELSEWHERE: &[&str] = &[
     "F_GETLK",
     "RENAME_EXCHANGE",
+    "SO_PEERPIDFD",
     "clap_builder",
     "clap_derive",
     "clap_lex",
@@ -34,7 +35,10 @@ const ELSEWHERE: &[&str] = &[
 
 pub(crate) fn texts(root: &Path) -> Vec<Text> {
     let mut paths = house::walk(&root.join("docs"), "md");
-    paths.extend(["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(|name| root.join(name)));
+    let own = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
+    paths.extend(own.map(|name| root.join(name)));
+    let of_crates = house::walk(&root.join("crates"), "md");
+    paths.extend(of_crates.into_iter().filter(|path| path.ends_with("README.md")));
     let text = |path: &Path| Text { path: house::below(root, path), text: house::read(path) };
     paths.iter().map(|path| text(path)).collect()
 }
