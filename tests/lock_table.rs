@@ -557,24 +557,6 @@ fn a_long_name_is_locked_with_its_record_or_refused(
     machine.assert_free();
 }
 
-/// Anybody may hold flock on a world-readable lock file; it must not keep its owner from letting
-/// go, and a stale one is busy meanwhile, not taken by two.
-#[test]
-fn a_stranger_with_flock_on_the_lock_file_stops_no_release() {
-    let machine = Machine::new();
-    assert_eq!(machine.lock("ttyS0", own()), Outcome::Done);
-    fs::write(machine.lock_file("LCK..ttyS1"), decimal(dead())).unwrap();
-    let strangers = ["LCK..ttyS0", "LCK..ttyS1"].map(|name| {
-        let file = File::open(machine.lock_file(name)).unwrap();
-        nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap()
-    });
-    assert_eq!(machine.unlock("ttyS0", own()), Outcome::Done);
-    assert_eq!(machine.lock("ttyS1", own()), Outcome::Busy);
-    assert_eq!(machine.names(), ["LCK..ttyS1"]);
-    drop(strangers);
-    assert_eq!(machine.lock("ttyS1", own()), Outcome::Done);
-}
-
 /// A process of a user who may read lock files, with `flock(2)` on one of them.
 fn flocker(machine: &Machine, file: &Path, uid: u32) -> Holder {
     fs::set_permissions(machine.root.path(), Permissions::from_mode(0o755)).unwrap();

@@ -144,10 +144,11 @@ fn life(machine: &Machine<'_>, run: &str) -> Vec<String> {
     changes(machine)
 }
 
-/// The lines rise with the command's open and fall with its close, by these very calls, as without the option.
+/// The lines rise with the command's open and fall with its close, by these very calls, as without the option. One machine
+/// for all of it: to start one takes longer.
 #[test]
 #[ignore = "needs root: tests/run"]
-fn a_serial_port_by_its_own_driver() {
+fn serial_ports_by_their_own_drivers() {
     let (sandbox, _made) = machine::sandbox();
     let machine = Machine::start(&sandbox);
     assert_eq!(machine.run(PROBE).code, 0, "{machine}");
@@ -157,6 +158,8 @@ fn a_serial_port_by_its_own_driver() {
 
     an_exclusive_port_works(&machine, EXCLUSIVE);
     the_last_bytes_are_still_on_their_way(&machine);
+    an_adapter_is_pulled_out_and_comes_back(&machine);
+    service::a_locked_port(&machine);
 }
 
 /// Bytes go their way, and programs that look at no lock are refused.
@@ -198,23 +201,19 @@ fn the_last_bytes_are_still_on_their_way(machine: &Machine<'_>) {
 
 /// With the adapter goes the mode; the lock remains the command's. When the adapter comes back and the command opens it
 /// again, it is exclusive again.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn an_adapter_is_pulled_out_and_comes_back() {
-    let (sandbox, _made) = machine::sandbox();
-    let machine = Machine::start(&sandbox);
+fn an_adapter_is_pulled_out_and_comes_back(machine: &Machine<'_>) {
     machine.plug_in();
     let open = format!("exec 3<>{ADAPTER}");
-    let command = Command::begin(&machine, EXCLUSIVE, ADAPTER, &[&open, "exec 3>&-", &open]);
+    let command = Command::begin(machine, EXCLUSIVE, ADAPTER, &[&open, "exec 3>&-", &open]);
     command.wait_until_exclusive();
     machine.pull_out();
     command.go_on(1);
     machine.plug_in();
-    assert!(can_open(&machine, ADAPTER), "closed");
+    assert!(can_open(machine, ADAPTER), "closed");
     assert_eq!(machine.run("test -e /run/lock/LCK..ttyUSB0").code, 0);
     command.go_on(2);
     command.wait_until_exclusive();
     command.kill();
-    assert!(can_open(&machine, ADAPTER));
+    assert!(can_open(machine, ADAPTER));
     assert_eq!(machine.run("ls /run/lock").text, "");
 }

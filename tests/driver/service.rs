@@ -1,7 +1,7 @@
 //! `lfpd --exclusive`: the same with nothing but the service, as its own user.
 
-use crate::machine::{self, Machine, PORT};
-use crate::{Command, PROBE, an_exclusive_port_works, life, open_by_bob, up_and_down};
+use crate::machine::{Machine, PORT};
+use crate::{Command, an_exclusive_port_works, life, open_by_bob, up_and_down};
 
 /// Locked by the service.
 const SERVED: &str = "run --no-shim";
@@ -19,16 +19,11 @@ fn start(machine: &Machine<'_>) {
 }
 
 /// The lines rise with the holder's open and fall with its close, by these very calls, as without the option.
-#[test]
-#[ignore = "needs root: tests/run"]
-fn a_locked_port_by_its_own_driver() {
-    let (sandbox, _made) = machine::sandbox();
-    let machine = Machine::start(&sandbox);
-    assert_eq!(machine.run(PROBE).code, 0, "{machine}");
-    start(&machine);
-    assert_eq!(life(&machine, SERVED), up_and_down());
-    an_exclusive_port_works(&machine, SERVED);
-    a_port_left_exclusive_is_shared_again(&machine);
+pub(crate) fn a_locked_port(machine: &Machine<'_>) {
+    start(machine);
+    assert_eq!(life(machine, SERVED), up_and_down());
+    an_exclusive_port_works(machine, SERVED);
+    a_port_left_exclusive_is_shared_again(machine);
 }
 
 /// The holder is killed, and leaves a child with the port.

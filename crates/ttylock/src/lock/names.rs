@@ -294,16 +294,6 @@ mod tests {
         assert_eq!(texts(&written)[..2], ["LCK..second-node", "LCK.188.000"]);
     }
 
-    #[test]
-    fn links_known_from_elsewhere_are_written_too() {
-        let mut resolved = resolved(&["ttyUSB0"], None);
-        resolved.add_links(["serial/by-id/usb-X".to_owned(), "ttyUSB0".to_owned()]);
-        let lock_names = on("linux", &resolved);
-        let written =
-            ["LCK..ttyUSB0", "LCK..usb-X", "LCK..serial_by-id_usb-X", "LCK..serial:by-id:usb-X"];
-        assert_eq!(texts(&lock_names.written), written);
-    }
-
     #[rstest]
     #[case::linux("linux", "ttyS0", &["LCK..ttyS0"])]
     #[case::freebsd("freebsd", "cuau0", &["LCK..cuau0"])]
@@ -357,17 +347,6 @@ mod tests {
             let never = ["LTMP.", "TMP", "LCKTMP..", "TM.fax", "LOCKDEV", "lfpd."];
             assert!(!never.iter().any(|prefix| name.as_str().starts_with(prefix)), "{name}");
         }
-    }
-
-    #[rstest]
-    #[case::at_the_limit(250, true)]
-    #[case::one_over(251, false)]
-    fn names_are_bounded(#[case] length: usize, #[case] fits: bool) {
-        let name = "x".repeat(length);
-        assert_eq!(
-            lock_names(Dialect::by_name("linux").unwrap(), &resolved(&[&name], None)).is_some(),
-            fits
-        );
     }
 
     /// USB devices may have such links, with a long serial number.
