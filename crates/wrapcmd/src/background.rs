@@ -10,7 +10,7 @@ use std::process::Child;
 use nix::unistd::{Pid, dup2_stdin};
 
 use crate::exit::End;
-use crate::signals::{Signals, Woken, let_through, stop_here};
+use crate::signals::{Signals, Woken, let_through, pause, stop_here};
 use crate::standby::{end_of, once_more};
 use crate::sys;
 
@@ -45,7 +45,7 @@ impl Background {
     /// Somebody else has waited for the process.
     pub fn outcome(mut self, signals: &Signals) -> io::Result<Option<End>> {
         let child = i32::try_from(self.child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
-        while signals.pause(Some(self.told.as_fd()), None) != Woken::Ready {
+        while pause(Some(signals), Some(self.told.as_fd()), None) != Woken::Ready {
             if signals.hand_on(child) {
                 stop_here();
             }

@@ -117,11 +117,6 @@ impl Signals {
             .map(|arrived| arrived.signal)
             .find(|signal| *signal != Signal::SIGCHLD || self.child.get().is_some_and(has_ended))
     }
-
-    /// Waits for a signal, for the other descriptor to be readable, or for the end of the time.
-    pub fn pause(&self, other: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Woken {
-        pause(Some(self), other, time)
-    }
 }
 
 /// Readable when a signal has arrived.
@@ -131,7 +126,8 @@ impl AsFd for Signals {
     }
 }
 
-/// [`Signals::pause`]. Without signals, they end the program as they always do.
+/// Waits for a signal, for the other descriptor to be readable, or for the end of the time. Without signals, they end the
+/// program as they always do.
 ///
 /// One poll(2), the signals first. The caller looks again whatever it says.
 pub fn pause(

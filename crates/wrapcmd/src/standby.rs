@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use crate::command::{role, word};
 use crate::exit::End;
 use crate::json::Form;
-use crate::signals::{Signals, Woken, has_ended, is_ignored, stop_here, was_stopped};
+use crate::signals::{Signals, Woken, has_ended, is_ignored, pause, stop_here, was_stopped};
 use crate::sys;
 
 /// A process that waits for the word to become a command. Without the word it ends by itself and
@@ -128,7 +128,7 @@ impl Running {
                 due = beside.work().and_then(|time| Instant::now().checked_add(time));
             }
             let time = due.map(|due| due.saturating_duration_since(Instant::now()));
-            rang = signals.pause(beside.bell(), time) == Woken::Ready;
+            rang = pause(Some(signals), beside.bell(), time) == Woken::Ready;
         }
     }
 

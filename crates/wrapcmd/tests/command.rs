@@ -49,7 +49,7 @@ fn hold(command: &[OsString], until: Option<&Path>) -> u8 {
     let standby = Standby::start("a name", command, Form::Text, &signals).unwrap();
     let pid = standby.pid();
     while until.is_some_and(|file| !file.exists()) {
-        signals.pause(None, Some(Duration::from_millis(5)));
+        wrapcmd::pause(Some(&signals), None, Some(Duration::from_millis(5)));
         match signals.ending() {
             Some(Signal::SIGCHLD) => return standby.dismiss().unwrap().code(),
             Some(signal) => {

@@ -34,7 +34,7 @@ pub(crate) struct Broker {
     /// [`Route::Direct`] also after a request for which there was no service.
     route: Route,
     pub(crate) table: Table,
-    /// What was said about the last request to the lock files.
+    /// What is known of the last request that was denied. A service gives no reasons.
     pub(crate) reasons: Vec<String>,
     pub(crate) client: Option<Client>,
     /// Whether a service is asked that has WAIT, as far as is known.

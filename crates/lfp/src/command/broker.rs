@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::denial::{Reason, nobodys, supposed_reason};
+use nix::unistd::geteuid;
+
+use super::denial::{NO_FORCE, Reason, nobodys, supposed_reason};
 use super::outcome::Failure;
 use super::report::living;
 use crate::client::PATIENCE;
@@ -38,10 +40,15 @@ impl Broker {
 
     /// Releases the lock of another user's process, for users that may do so.
     pub(super) fn force(&mut self, request: &Request) -> Result<Outcome, Trouble> {
-        self.ask(
+        let outcome = self.ask(
             |client| client.force(&request.device, request.pid),
             |files| files.unlock_files(request),
-        )
+        );
+        let is_refused = matches!(outcome, Ok(Outcome::Denied)) && !self.is_direct();
+        if is_refused && !geteuid().is_root() {
+            self.reasons = vec![NO_FORCE.to_owned()];
+        }
+        outcome
     }
 
     /// Hands a lock over. Why it was not permitted is told for the receiver.
@@ -71,12 +78,12 @@ impl Broker {
 
     /// Why a request was denied, as far as can be told from here.
     pub(super) fn why_denied(&self, request: &Request) -> Vec<Reason> {
-        if !self.is_direct() {
-            vec![supposed_reason(request)]
-        } else if self.reasons.is_empty() {
+        if !self.reasons.is_empty() {
+            self.reasons.clone()
+        } else if self.is_direct() {
             nobodys(request.pid).into_iter().collect()
         } else {
-            self.reasons.clone()
+            vec![supposed_reason(request)]
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `lfp run --exclusive` on systems that do not tell what other processes have open. Type-checked, never run so far.
 
-use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use ttylock::Request;
 use super::output::warn;
 
 /// There is none.
-pub(super) struct Exclusion(Infallible);
+pub(super) enum Exclusion {}
 
 impl Exclusion {
     /// Says that nothing is made exclusive.
@@ -19,14 +18,14 @@ impl Exclusion {
     }
 
     pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
-        match self.0 {}
+        match *self {}
     }
 
     pub(super) fn look(&mut self) -> Option<Duration> {
-        match self.0 {}
+        match *self {}
     }
 
     pub(super) fn end(self) {
-        match self.0 {}
+        match self {}
     }
 }

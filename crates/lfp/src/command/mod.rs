@@ -51,7 +51,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(Output::new(form).refused(refusal));
     }
     let _ = pidlockfile::catch_file_size_signal();
-    match options(&arguments) {
+    let words = usage::parse(command(), &arguments, &WORDS_ELSEWHERE).map_err(with_advice);
+    match words.and_then(|words| Options::from_arg_matches(&words)) {
         Ok(options) => ExitCode::from(act(options)),
         Err(error) if error.use_stderr() && OwnWords::of(&command(), &arguments).have("json") => {
             Output::new(Form::Json).complain(&Failure::usage(usage::message(&error)));
@@ -79,11 +80,6 @@ const WORDS_ELSEWHERE: [(&str, &str); 5] = [
     ("force-release", "unlock --force"),
     ("watch", "who --watch"),
 ];
-
-fn options(arguments: &[OsString]) -> Result<Options, clap::Error> {
-    let matches = usage::parse(command(), arguments, &WORDS_ELSEWHERE).map_err(with_advice)?;
-    Options::from_arg_matches(&matches)
-}
 
 /// A device in the place of a command: most users who write this want to know which program has it.
 fn with_advice(mut error: clap::Error) -> clap::Error {

@@ -6,7 +6,6 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use pidlockfile::{Pid, process};
 use wrapcmd::exit::End;
@@ -55,7 +54,7 @@ fn check_order(asked: &Run) -> Result<(), Failure> {
 }
 
 fn in_a_child(asked: &Run, route: &Route, output: &Output) -> Result<u8, Failure> {
-    let signals = Signals::catch().map_err(system)?;
+    let signals = Signals::catch().map_err(|errno| Failure::system(errno.desc()))?;
     let standby = Standby::start("lfp", &asked.command.words, output.form(), &signals)
         .map_err(|error| Failure::system(format!("cannot start /proc/self/exe: {error}")))?;
     let pid = Pid::new(standby.pid().into()).ok_or_else(|| Failure::system("no process"))?;
@@ -227,8 +226,4 @@ fn release(broker: &mut Broker, request: &Request) {
 
 fn ended(end: std::io::Result<End>) -> Result<u8, Failure> {
     end.map(End::code).map_err(|_| Failure::system("cannot wait for the command"))
-}
-
-fn system(errno: Errno) -> Failure {
-    Failure::system(errno.desc())
 }

@@ -5,18 +5,16 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::geteuid;
 use pidlockfile::{Pid, process};
 
 use super::actions::{busy, came_of, done, done_or_why, still_open};
 use super::arguments::{AskedFor, Release};
-use super::denial::NO_FORCE;
 use super::outcome::Failure;
 use super::output::Output;
 use super::report::in_the_way;
 use super::row::Row;
 use super::waiting::{Waited, wait};
-use crate::client::broker::{Broker, Route, Trouble, how_to_start};
+use crate::client::broker::{Broker, Route, how_to_start};
 use crate::client::{Address, PATIENCE};
 use ttylock::{DeviceName, Layout, Outcome, Request, Table};
 
@@ -49,7 +47,7 @@ pub(super) fn force(asked: &Release, route: &Route, output: &Output) -> Result<u
         && asked.signal.is_some()
         && lets_go(&request, Duration::ZERO);
     if !is_gone {
-        forced_or_why(outcome, &mut broker, &request, |rows| Failure::not_held(rows, holder))?;
+        done_or_why(outcome, &mut broker, &request, |rows| Failure::not_held(rows, holder))?;
         remarks.extend(still_open(&request));
     }
     Ok(done(&request, remarks, output))
@@ -61,22 +59,8 @@ fn ask_for_the_right(broker: &mut Broker, device: &DeviceName) -> Result<(), Fai
     let nobodys = Request { device: device.clone(), pid: Pid::this() };
     match broker.force(&nobodys) {
         Ok(Outcome::Busy) => Ok(()),
-        outcome => forced_or_why(outcome, broker, &nobodys, Failure::busy),
+        outcome => done_or_why(outcome, broker, &nobodys, Failure::busy),
     }
-}
-
-fn forced_or_why(
-    outcome: Result<Outcome, Trouble>,
-    broker: &mut Broker,
-    request: &Request,
-    failure: impl FnOnce(Vec<Row>) -> Failure,
-) -> Result<(), Failure> {
-    let is_denied = matches!(outcome, Ok(Outcome::Denied)) && !broker.is_direct();
-    if is_denied && !geteuid().is_root() {
-        let failure = Failure::not_permitted(vec![NO_FORCE.to_owned()]);
-        return Err(failure.about(request.device.as_str()));
-    }
-    done_or_why(outcome, broker, request, failure)
 }
 
 /// Sends a signal to the process that has the lock by the records of those who take locks, and to no
