@@ -361,7 +361,8 @@ impl HolderRecords {
     pub(crate) fn put_back(&self, name: &Name, record: &HolderRecord) {
         let Some((handle, text)) = self.directory().zip(record.to_text()) else { return };
         let put = |name: &Name| symlinkat(text.as_str(), handle, name.as_str());
-        if put(name).is_err() && self.at(name).is_some_and(|it| self.is_anothers(&it)) {
+        let there = || parsed(&readlinkat(handle, name.as_str()).ok()?);
+        if put(name).is_err() && there().is_some_and(|it| self.is_anothers(&it)) {
             let _ = beside(name, record.file).map(|name| put(&name));
         }
     }
@@ -451,7 +452,8 @@ impl HolderRecords {
     /// It is not known whether there is one.
     pub(crate) fn of_file(&self, name: &Name, file: Identity) -> Result<Option<Entry>, Errno> {
         let Some(handle) = self.directory() else { return Ok(None) };
-        for name in [Some(name.clone()), beside(name, file)].into_iter().flatten() {
+        let second = std::iter::once_with(|| beside(name, file)).flatten();
+        for name in std::iter::once(name.clone()).chain(second) {
             let text = match readlinkat(handle, name.as_str()) {
                 Err(
                     Errno::ENOENT
@@ -467,10 +469,6 @@ impl HolderRecords {
             }
         }
         Ok(None)
-    }
-
-    fn at(&self, name: &Name) -> Option<HolderRecord> {
-        parsed(&readlinkat(self.directory()?, name.as_str()).ok()?)
     }
 
     /// The record of the lock in `file`, which names `pid`.

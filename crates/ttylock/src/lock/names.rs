@@ -59,7 +59,7 @@ fn written(dialect: &Dialect, device: &Spelling<'_>, by_number: bool) -> Vec<Str
 }
 
 fn in_form(form: &NameForm, device: &Spelling<'_>) -> Option<String> {
-    (form.write)(device).map(|rest| format!("{}{rest}", form.beginning))
+    (form.write)(device).map(|rest| [form.beginning, &rest].concat())
 }
 
 impl LockNames {

@@ -213,9 +213,11 @@ fn is_own(state: &mut State, name: &Name, judged: &Judged, pid: Pid) -> bool {
 
 /// Holds a lock with the caller's number. If it is the caller's, it is classified as stale.
 fn hold_own(state: &mut State, file: LockFile<'_>, mut judged: Judged, pid: Pid) -> Classification {
-    // Such a lock is released whichever process holds the file by flock, so the list of these need not be read.
-    let is_released = lives(pid) && state.is_settled(file.name, &judged);
-    let held = match state.hold(file, &mut judged, state.backoff.decides() && !is_released) {
+    // A recorded lock of a living process is released whichever process holds the file by flock, so the list of these
+    // need not be read.
+    let reads_list =
+        state.backoff.decides() && !(lives(pid) && state.is_settled(file.name, &judged));
+    let held = match state.hold(file, &mut judged, reads_list) {
         Err(Busy::Shut) => Err(Busy::Shut),
         // The lock of a living process is released whichever process holds the file, if it is recorded. Without a
         // record, it may be the lock of another pid namespace that is being made: its maker holds it until then.
