@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::errno::Errno;
 use crate::flocked::Flocked;
 use crate::process::Pid;
-use crate::status::Identity;
+use crate::status::{Identity, Status};
 use crate::sys::{self, Rename};
 use crate::temporary;
 
@@ -71,15 +71,16 @@ impl Gate {
                 }
                 Err(errno) => return Err(errno),
             };
-            if !self.is_ours(&lane)? {
+            let lane = Flocked::writable(lane);
+            let (is_inside, seen) = (lane.try_lock()?, sys::stat_open(&lane.file)?);
+            if !self.is_ours(&seen) {
                 return Err(Errno::EPERM);
             }
-            let lane = Flocked::writable(lane);
-            if !lane.try_lock()? {
+            if !is_inside {
                 return Ok(Entry::Occupied);
             }
             // It may have been cleaned up: then others are at another one.
-            if sys::stat_open(&lane.file)?.links > 0 {
+            if seen.links > 0 {
                 return Ok(Entry::Inside(lane));
             }
         }
@@ -95,11 +96,9 @@ impl Gate {
         }
     }
 
-    fn is_ours(&self, lane: &File) -> Result<bool, Errno> {
-        let seen = sys::stat_open(lane)?;
-        let owners = [0, sys::own_user(), self.owner];
-        let is_private = seen.mode & 0o077 == 0 && owners.contains(&seen.owner);
-        Ok(seen.obstacle.is_none() && is_private)
+    fn is_ours(&self, seen: &Status) -> bool {
+        let is_owners = [0, self.owner].contains(&seen.owner) || seen.owner == sys::own_user();
+        seen.obstacle.is_none() && seen.mode & 0o077 == 0 && is_owners
     }
 
     /// It gets its name when it belongs to the owner of the directory: root may be the first.

@@ -31,7 +31,8 @@ impl Stat {
         let text = String::from_utf8_lossy(text);
         let (before, rest) = text.rsplit_once(')')?;
         let (_, name) = before.split_once('(')?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let mut fields = Vec::with_capacity(52);
+        fields.extend(rest.split_ascii_whitespace());
         // The first field behind the name is number 3.
         let field = |at: usize| fields.get(at.checked_sub(3)?).copied();
         let numeric = |at: usize| field(at).and_then(number::<u64>);
