@@ -72,11 +72,11 @@ impl Log {
         if !self.wants(severity) {
             return;
         }
-        let line = message(self.facility, severity, &clean(line));
         let hurries = self.hurries_until.is_some_and(|until| Instant::now() < until);
         // A syslog that was restarted listens anew.
         for _ in 0..2 {
             let Some(socket) = self.socket.take().or_else(open) else { return };
+            let line = message(self.facility, severity, &clean(line));
             let ready = socket.set_nonblocking(hurries);
             match ready.and_then(|()| socket.send(line.as_bytes())) {
                 Ok(_) => {

@@ -195,7 +195,8 @@ impl Peer {
         }
         let uid = match self.uid {
             None if alive() => return Err(Refusal::PeerUnknown),
-            Some(0) if alive() => return Ok(()),
+            // Root may release the lock of any process, also of one that is gone.
+            Some(0) if purpose == Purpose::Release || alive() => return Ok(()),
             None | Some(0) => return self.may_name_the_gone(purpose),
             Some(uid) => uid,
         };
