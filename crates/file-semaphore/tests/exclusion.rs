@@ -407,14 +407,14 @@ fn shell(directory: &Path, slots: u32) {
         inside(directory, slots, false);
         fs::remove_file(directory.join("locks").join(&names[pick])).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(40));
+    std::thread::sleep(Duration::from_millis(100));
 }
 
 fn clean(directory: &Path, slots: u32) {
     let slots = slots.to_string();
     call(SEMA, directory, &["clean", "locks/a", "--slots", &slots]);
     call(SEMATS, directory, &["clean", "locks/a"]);
-    std::thread::sleep(Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(60));
 }
 
 // Inside.
