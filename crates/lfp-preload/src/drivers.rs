@@ -1,6 +1,4 @@
-//! Which device numbers are serial ports. Text in, values out. Pure.
-
-use ttylock::{Numbers, has_serial_driver};
+//! Which device numbers are serial ports, or surely none. Pure.
 
 /// The majors of serial ports that are the same on every Linux (its `devices.txt`): modems on
 /// USB, USB converters, and the ports of small machines.
@@ -24,14 +22,10 @@ pub(crate) fn is_other(major: u32) -> bool {
     OTHER_MAJORS.contains(&major)
 }
 
-/// Whether a driver of serial ports has the number, by the content of `/proc/tty/drivers`.
-pub(crate) fn is_listed(drivers: &str, major: u32, minor: u32) -> bool {
-    has_serial_driver(drivers, Numbers { major: major.into(), minor: minor.into() })
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use ttylock::{Numbers, has_serial_driver};
 
     use super::*;
 
@@ -74,10 +68,10 @@ short serial
     #[case::pseudo_terminal(136, 5, false)]
     #[case::nobodys(99, 0, false)]
     fn ports_are_known_by_the_list_of_drivers(
-        #[case] major: u32,
-        #[case] minor: u32,
+        #[case] major: u64,
+        #[case] minor: u64,
         #[case] expected: bool,
     ) {
-        assert_eq!(is_listed(DRIVERS, major, minor), expected);
+        assert_eq!(has_serial_driver(DRIVERS, Numbers { major, minor }), expected);
     }
 }

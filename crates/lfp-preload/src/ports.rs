@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use ttylock::{DeviceName, Numbers, Outcome};
+use ttylock::{DeviceName, Numbers, Outcome, has_serial_driver};
 
 use crate::contents;
 use crate::drivers;
@@ -236,7 +236,7 @@ fn is_port(number: u64) -> bool {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let listed = || {
         let drivers = contents::of("/proc/tty/drivers", DRIVERS_BYTES).unwrap_or_default();
-        drivers::is_listed(&String::from_utf8_lossy(&drivers), major, minor)
+        has_serial_driver(&String::from_utf8_lossy(&drivers), numbers(number))
     };
     drivers::is_port(major, minor) || !drivers::is_other(major) && listed() || is_further(number)
 }
