@@ -1,5 +1,5 @@
-//! What the documents say of the repository is so: each threat has a test, the lists of limits and targets are those of
-//! the sources, each command is one that the programs take, and each link leads somewhere.
+//! What the documents say of the repository is so: the lists of limits and targets are those of the sources, each
+//! command is one that the programs take, and each link leads somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,19 +10,6 @@ use testbed::shipped;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// That there are such tests is a rule of the tree (`tests/rules/src/words.rs`).
-#[test]
-fn every_line_of_the_threat_table_names_its_test() {
-    let document = shipped("SECURITY.md");
-    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| threat |");
-    let rows: Vec<&str> = document.lines().filter(is_row).collect();
-    for row in &rows {
-        let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
-        assert!(tests.starts_with('`') && tests.contains('_'), "no test is named: {row}");
-    }
-    assert!(rows.len() > 40, "{} rows", rows.len());
 }
 
 /// The name, the value and the description of each limit in a file of limits.

@@ -20,4 +20,4 @@ pub use house::{Breach, House, Source};
 pub use needs::needs;
 pub use purity::purity;
 pub use sizes::{heads, sizes};
-pub use words::{Text, words};
+pub use words::{Text, promises, words};

@@ -1,5 +1,5 @@
 //! Texts name only what exists: an identifier or a path in backquotes, in ARCHITECTURE.md, in the heads of files, in each
-//! README, in docs, and the tests in the table of SECURITY.md, stand somewhere in the tree.
+//! README, in docs and in SECURITY.md, stand somewhere in the tree; and what is promised in a table names its tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -67,6 +67,37 @@ pub(crate) fn known(root: &Path) -> BTreeSet<String> {
         known.extend(code.flat_map(split).map(str::to_owned));
     }
     known
+}
+
+/// Documents whose tables promise something, and name the tests of it in the last cell of each row.
+const PROMISES: [&str; 2] = ["SECURITY.md", "crates/pidlockfile/README.md"];
+
+/// Rows of such tables that name no test, or one that does not exist.
+#[must_use]
+pub fn promises(house: &House) -> Vec<Breach> {
+    let mut found = Vec::new();
+    let all = house.tests.iter().flat_map(|source| source.text.split("fn ").skip(1));
+    let functions: BTreeSet<&str> =
+        all.filter_map(|rest| Some(rest.split_once(['(', '<'])?.0)).collect();
+    for Text { path, text } in &house.texts {
+        if !PROMISES.contains(&path.as_str()) {
+            continue;
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("| ")) {
+            if lines.get(at + 1).is_some_and(|below| below.starts_with("|--")) {
+                continue;
+            }
+            let cell = line.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+            let tests: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+            let missing = tests.iter().filter(|test| !functions.contains(*test));
+            let whats = missing.map(|test| format!("there is no test `{test}`"));
+            let none = tests.is_empty().then(|| "no test is named".to_owned());
+            let breach = |what| Breach { path: path.clone(), line: at + 1, what };
+            found.extend(whats.chain(none).map(breach));
+        }
+    }
+    found
 }
 
 fn is_page(name: &str) -> bool {

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use rstest::rstest;
 use rules::{Breach, House};
 
-/// The tree, parsed once for all tests.
+/// The tree, read once for all tests.
 static HOUSE: LazyLock<House> = LazyLock::new(House::read);
 
 #[rstest]
@@ -18,6 +18,7 @@ static HOUSE: LazyLock<House> = LazyLock::new(House::read);
 #[case::circles(rules::circles)]
 #[case::crates(rules::crates_use_only_what_they_may)]
 #[case::words(rules::words)]
+#[case::promises(rules::promises)]
 #[case::needs(rules::needs)]
 fn the_tree_keeps_every_rule(#[case] rule: fn(&House) -> Vec<Breach>) {
     let found: Vec<String> = rule(&HOUSE).iter().map(ToString::to_string).collect();

@@ -132,6 +132,19 @@ fn a_name_that_exists_nowhere_is_caught(#[case] said: &str) {
 }
 
 #[rstest]
+fn a_promise_without_its_test_is_caught(
+    #[values("SECURITY.md", "crates/pidlockfile/README.md")] path: &str,
+    #[values("| planted |", "| `planted_test` |", "| `words`, `planted_test` |")] tests: &str,
+) {
+    let mut house = house();
+    let text = house.texts.iter_mut().find(|text| text.path == path).unwrap();
+    let (before, after) = text.text.split_once("\n|---").unwrap();
+    let (marks, rows) = after.split_once('\n').unwrap();
+    text.text = format!("{before}\n|---{marks}\n| planted {tests}\n{rows}");
+    assert_eq!(caught(rules::promises, &house, path).len(), 1);
+}
+
+#[rstest]
 #[case::for_no_known_reason("#[test]\n#[ignore = \"slow\"]\nfn planted() {}", true)]
 #[case::without_a_reason("#[test]\n#[ignore]\nfn planted() {}", true)]
 #[case::in_one_case(
