@@ -25,21 +25,8 @@ pub(crate) fn is_other(major: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use ttylock::{Numbers, has_serial_driver};
 
     use super::*;
-
-    const DRIVERS: &str = "\
-/dev/tty             /dev/tty        5       0 system:/dev/tty
-/dev/console         /dev/console    5       1 system:console
-/dev/ptmx            /dev/ptmx       5       2 system
-serial               /dev/ttyS       4 64-111 serial
-usbserial            /dev/ttyUSB   188 0-511 serial
-ttyone               /dev/ttyone   240       7 serial
-pty_slave            /dev/pts      136 0-1048575 pty:slave
-unknown              /dev/tty        4 1-63 console
-short serial
-";
 
     #[rstest]
     #[case::console(4, 1, false)]
@@ -57,21 +44,5 @@ short serial
         #[case] expected: bool,
     ) {
         assert_eq!(is_port(major, minor), expected);
-    }
-
-    #[rstest]
-    #[case::in_range(188, 511, true)]
-    #[case::behind(188, 512, false)]
-    #[case::single(240, 7, true)]
-    #[case::beside(240, 8, false)]
-    #[case::console(4, 1, false)]
-    #[case::pseudo_terminal(136, 5, false)]
-    #[case::nobodys(99, 0, false)]
-    fn ports_are_known_by_the_list_of_drivers(
-        #[case] major: u64,
-        #[case] minor: u64,
-        #[case] expected: bool,
-    ) {
-        assert_eq!(has_serial_driver(DRIVERS, Numbers { major, minor }), expected);
     }
 }
