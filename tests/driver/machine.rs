@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use testbed::{Process, Sandbox, pause, peer, until};
+use testbed::{Process, Sandbox, peer, until, until_every};
 
 /// One port of the wire, and the other.
 pub(crate) const PORT: &str = "/dev/ttyS1";
@@ -126,13 +126,8 @@ impl<'s> Machine<'s> {
 
     /// Runs a line again and again until its code is zero. Each costs an emulated machine much, so it rests meanwhile.
     pub(crate) fn wait_for(&self, line: &str) {
-        let seen = until(LIMIT, || {
-            let is_so = self.run(line).code == 0;
-            if !is_so {
-                pause(Duration::from_millis(300));
-            }
-            is_so.then_some(())
-        });
+        let is_so = || (self.run(line).code == 0).then_some(());
+        let seen = until_every(Duration::from_millis(300), LIMIT, is_so);
         assert!(
             seen.is_some(),
             "{line}: {:?}",

@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rstest::rstest;
-use testbed::{LFP, LIMIT, Process, Sandbox, User, comes, pause, until};
+use testbed::{LFP, LIMIT, Process, Sandbox, User, comes, until, until_every};
 
 use crate::bench::{Bench, Came, Mark, PORT};
 use crate::programs::{self, Program};
@@ -121,14 +121,8 @@ fn faults(sandbox: &Sandbox, program: &Program, way: &'static str) -> Faults {
             assert!(comes(is_killed), "{}", program.name);
             drop(troupe);
             // On a busy machine, the service may see the end later.
-            let can_lock = || {
-                let is_locked = lfp("lock");
-                if !is_locked {
-                    pause(Duration::from_millis(500));
-                }
-                is_locked.then_some(())
-            };
-            if until(LATER, can_lock).is_none() {
+            let can_lock = || lfp("lock").then_some(());
+            if until_every(Duration::from_millis(500), LATER, can_lock).is_none() {
                 faults.0.push(STAYS);
                 sandbox.shell(User::Root, "rm -f /run/lock/LCK* /tmp/LCK*").expect(0);
                 assert!(comes(|| lfp("lock")), "{}", program.name);

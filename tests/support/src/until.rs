@@ -8,12 +8,29 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what should happen at once, on a slow and busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The pause between two looks, which grows with the time that has passed: each look costs the processors something that
-/// is waited for.
+/// The shortest and the longest pause between two looks. Pauses grow with the time that has passed, because each look
+/// takes time from the programs that the test waits for.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
 /// Asks again and again until there is an answer; `None` when `limit` has passed without one.
-pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn until<T>(limit: Duration, condition: impl FnMut() -> Option<T>) -> Option<T> {
+    until_with(PAUSES, limit, condition)
+}
+
+/// The same, with this pause after each look, for a look that takes long.
+pub fn until_every<T>(
+    pause: Duration,
+    limit: Duration,
+    condition: impl FnMut() -> Option<T>,
+) -> Option<T> {
+    until_with((pause, pause), limit, condition)
+}
+
+fn until_with<T>(
+    (shortest, longest): (Duration, Duration),
+    limit: Duration,
+    mut condition: impl FnMut() -> Option<T>,
+) -> Option<T> {
     let begun = Instant::now();
     loop {
         if let Some(answer) = condition() {
@@ -23,7 +40,7 @@ pub fn until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Op
         if passed >= limit {
             return None;
         }
-        thread::sleep((passed / 16).clamp(PAUSES.0, PAUSES.1));
+        thread::sleep((passed / 16).clamp(shortest, longest));
     }
 }
 
