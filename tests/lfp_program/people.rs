@@ -388,7 +388,7 @@ fn a_lock_is_taken_away(#[case] route: &[&str]) {
     assert!(end.said("not locked"), "{end}");
 }
 
-/// While a process is stopped in the gate, nothing is released: that is no lock of another process, and it is said.
+/// While a process is stopped in the gate, no lock is released. The answer does not say that it is another process's lock.
 #[rstest]
 #[case::directly(&["--direct"])]
 #[case::through_the_service(&[])]

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Furnishes the private namespaces of one sandbox, says "ready", and lives until its standard
 # input ends. It is pid 1 in there: when it goes, whatever way the test died, everything goes.
-# Arguments come in threes: link NAME TARGET, file NAME PATH, directory NAME PATH, lock MODE OWNER. Then it says "ports", and reads a line
-# for each pseudo-terminal that the test has opened in /run/test/pts, "NUMBER NAME MODE", until "end".
+# Arguments come in threes: link NAME TARGET, file NAME PATH, directory NAME PATH, lock MODE OWNER. Then it says "ports",
+# and reads a line for each pseudo-terminal that the test has opened in /run/test/pts, "NUMBER NAME MODE", until "end".
 set -eu
 
 # First of all, everything that is bound from outside, before /dev and /tmp are hidden.

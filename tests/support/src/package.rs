@@ -99,8 +99,8 @@ cat root/script.log
 /// When it is said to be made (reproducible-builds.org, SOURCE_DATE_EPOCH).
 const MADE: &str = "1763700000";
 
-/// A target directory for `cargo deb`: where a release would be, it has the programs and libraries of the tests, stripped.
-/// An optimized build of them all takes five minutes of processors.
+/// A target directory for `cargo deb`. In the place of a release it has the programs and libraries of the tests, stripped,
+/// because an optimized build of them all takes five minutes of processors.
 fn built(scratch: &Path) -> PathBuf {
     static ONCE: Once = Once::new();
     // Several test programs make packages at the same time.
