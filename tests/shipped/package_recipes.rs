@@ -215,7 +215,8 @@ fn debian_builds_the_same_packages() {
 #[ignore = "needs programs: tests/run"]
 fn nix_reads_it() {
     Place::new()
-        .run("for file in flake.nix packaging/nix/*.nix; do nix-instantiate --parse $file >/dev/null; done");
+        .run(r#"export NIX_STATE_DIR="$PLACE/nix"
+        for file in flake.nix packaging/nix/*.nix; do nix-instantiate --parse $file >/dev/null; done"#);
     let crates = shipped("flake.nix");
     for name in ["lfpd", "lfp-preload", "file-semaphore", "dflockd", "dflock"] {
         assert!(crates.contains(&format!("name = \"{name}\"")), "{name}");
@@ -225,8 +226,9 @@ fn nix_reads_it() {
 #[test]
 #[ignore = "needs programs: tests/run"]
 fn apparmor_reads_it() {
+    // An ordinary user's PATH may lack it.
     Place::new()
-        .run("apparmor_parser --skip-kernel-load --skip-cache packaging/apparmor/usr.sbin.lfpd");
+        .run("PATH=$PATH:/usr/sbin; apparmor_parser --skip-kernel-load --skip-cache packaging/apparmor/usr.sbin.lfpd");
 }
 
 /// Built from a tarball by rpmbuild; installed into an empty system, verified and removed by rpm.

@@ -241,7 +241,7 @@ pub fn pause(time: Duration) {
 
 const MANY: rlim_t = 16_384;
 
-/// As many descriptors for this test as it needs for a flood.
+/// As many descriptors as a test needs that makes thousands of clients. By default, an ordinary user has 1,024.
 ///
 /// # Panics
 /// The system does not allow that many.

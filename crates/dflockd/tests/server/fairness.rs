@@ -1,6 +1,5 @@
 //! Delays that one client causes, or a pause of the server, cost no other client its lock or connection.
 
-use crate::hostile::need_files;
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 use testbed::dflockd::{Daemon, is_on_etcd, until};
@@ -23,7 +22,6 @@ fn pause(daemon: &Daemon, seconds: u64) {
 #[test]
 fn a_pause_of_the_server_disconnects_no_client() {
     const PING: &[u8] = b"ping\n_\n_\n";
-    need_files(2500);
     // In memory, more than the kernel names in one go.
     let (seconds, count) = silence();
     let daemon = Daemon::start(&["--read-timeout", &seconds.to_string()]);

@@ -1,19 +1,11 @@
 //! Clients that are slow, dead, many, or hostile.
 
 use crate::fewer;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use testbed::dflockd::{Daemon, Talker, fence, in_shell, is_on_etcd, token_of, until};
-
-/// The test's own descriptors, for tests with thousands of clients.
-pub(crate) fn need_files(count: u64) {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    assert!(hard >= count, "this test needs {count} open files: raise the hard limit (ulimit -Hn)");
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-}
 
 #[test]
 fn a_client_that_does_not_read_is_dropped_and_costs_little() {
@@ -56,7 +48,6 @@ fn a_flood_of_connects_leaves_nothing_behind() {
 fn ten_thousand_wait_for_one_key_in_order() {
     // etcd puts those who ask at the same moment into an order of its own.
     let (step, many) = if is_on_etcd() { (1, 100) } else { (1000, 10_000) };
-    need_files(11_000);
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0 600");
@@ -91,7 +82,6 @@ fn waiters_that_vanish_leave_the_queue() {
     // With etcd each place in the queue is two writes, one after the other, and on a busy machine those of many take
     // longer than a client is kept waiting for etcd.
     let many = if is_on_etcd() { 200 } else { 2000 };
-    need_files(3000);
     let daemon = Daemon::start(&[]);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0 600");

@@ -110,7 +110,7 @@ fn what_a_killed_service_has_never_locked_is_locked_by_the_next(
     service.signal("STOP");
     assert_eq!(say(&mut alice, word), refused);
     service.kill();
-    std::fs::remove_file(ground.sandbox.path(testbed::SOCKET)).unwrap();
+    ground.sandbox.command("rm").arg(testbed::SOCKET).run().expect(0);
     let _next = ground.serve();
     assert!(comes(|| say(&mut alice, word) == format!("did {word}")), "{}", alice.output());
     assert_eq!(ground.holder(), Some(alice.pid()));

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs programs: tests/run"]
+    #[ignore = "needs root: tests/run"]
     fn a_terminal_of_another_thread_than_the_first_is_duplicated() {
         if ProcessHandle::of_thread(nix::unistd::gettid().as_raw()).is_err() {
             return eprintln!("this kernel has no handles of threads");

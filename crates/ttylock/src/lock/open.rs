@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs programs: tests/run"]
+    #[ignore = "needs root: tests/run"]
     fn a_process_with_a_first_thread_that_has_ended_has_its_files_open() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut child = other_thread_with(file.path());

@@ -5,6 +5,7 @@ pub mod history;
 
 pub use crate::until::LIMIT as PATIENCE;
 
+use crate::many_descriptors;
 use crate::tcp::TcpSocket;
 use crate::until::comes;
 use nix::sys::signal::Signal;
@@ -125,6 +126,8 @@ impl Daemon {
     }
 
     fn run_one(command: &mut Command) -> Self {
+        // Tests make thousands of clients, and several tests run at a time.
+        many_descriptors();
         let mut child = command.stderr(Stdio::piped()).spawn().expect("dflockd starts");
         let stderr = child.stderr.take().expect("stderr is piped");
         let log = Arc::new(Log::default());
