@@ -17,7 +17,7 @@ fn main() {
             let at_the_client = || told_to_syslog_alone("panic-at-the-client", false);
             let at_home = || told_to_syslog_alone("panic-at-home", true);
             let tests: [(&str, fn()); 2] = [("at_the_client", at_the_client), ("at_home", at_home)];
-            run_tests(&tests, Some("needs root: tests/run"));
+            run_tests(&tests, Some("needs namespaces: tests/run"));
         }
     }
 }
