@@ -57,4 +57,10 @@ mod tests {
     fn a_shown_name_is_one_line_and_reversible(#[case] bytes: &[u8], #[case] text: &str) {
         assert_eq!(shown(OsStr::from_bytes(bytes)), text);
     }
+
+    #[test]
+    fn text_from_outside_is_printable_ascii() {
+        let line: String = "a ~\t\u{7f}\u{1b}é\n".chars().map(ascii).collect();
+        assert_eq!(line, "a ~?????");
+    }
 }

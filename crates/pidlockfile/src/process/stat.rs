@@ -157,7 +157,8 @@ mod tests {
         #[case] ended: bool,
     ) {
         let text = format!("7 (sh) {state} 1 7 7 0 -1 0 1 2 3 4 5 6 7 8 20 0 {threads} 0 4242 9");
-        assert_eq!(Stat::parse(text.as_bytes()).unwrap().has_ended(), ended);
+        let stat = Stat::parse(text.as_bytes()).unwrap();
+        assert_eq!((stat.has_ended(), stat.may_have_ended()), (ended, threads == 0));
         let status =
             format!("Name:\tsh\nState:\t{state} (said so)\nUid:\t7\nThreads:\t{threads}\n");
         assert_eq!(has_ended_in(&status), ended);

@@ -129,6 +129,17 @@ fn every_row_has_its_own_name() {
     assert_eq!(names.len(), DIALECTS.len());
 }
 
+/// The systems of lfpd(8), and what each writes; only QNX has locks that are met nowhere else.
+#[test]
+fn each_system_writes_the_content_of_its_programs() {
+    let decimal = "linux freebsd dragonfly netbsd openbsd macos solaris illumos aix irix unixware";
+    let written = |row: &Dialect| (row.name, row.content, row.of == Of::SystemAtHome);
+    let expected = (decimal.split(' ').map(|name| (name, ContentForm::Decimal, false)))
+        .chain([("tru64", ContentForm::Binary, false), ("qnx", ContentForm::DecimalAndNode, true)])
+        .chain([("generic", ContentForm::Decimal, false)]);
+    assert!(Dialect::systems().map(written).eq(expected));
+}
+
 /// A machine whose one device is the null device, which every machine has with its numbers.
 struct Machine(tempfile::TempDir);
 

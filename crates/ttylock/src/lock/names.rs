@@ -251,6 +251,7 @@ mod tests {
         resolved.kernel_name = None;
         let written = |os| on(os, &resolved).written;
         assert_eq!(texts(&written("linux")), ["LCK..ttyX", "LCK.004.064"]);
+        assert_eq!(texts(&written("generic")), ["LCK..ttyX", "LCK.004.064"]);
         assert_eq!(texts(&written("freebsd")), ["LCK..ttyX"]);
         resolved.node = None;
         assert_eq!(texts(&on("linux", &resolved).written), ["LCK..ttyX"]);
@@ -321,6 +322,9 @@ mod tests {
     #[case::dragonfly("dragonfly", "ttyd0", "LCK..cuaa0")]
     #[case::macos("macos", "tty.usb", "LCK..cu.usb")]
     #[case::openbsd("openbsd", "tty00", "LCK..cua00")]
+    #[case::netbsd("netbsd", "tty00", "LCK..dty00")]
+    #[case::irix("irix", "ttyd1", "LCK..ttym1")]
+    #[case::irix_flow_control("irix", "ttyd1", "LCK..ttyf1")]
     fn pairs_and_spellings_are_searched(
         #[case] os: &str,
         #[case] device: &str,
