@@ -131,7 +131,7 @@ impl<'s> Machine<'s> {
         assert!(
             seen.is_some(),
             "{line}: {:?}",
-            self.run("cat /tmp/said; ps -ef | grep -v ' 2  *0 '; ls -l /run/lock")
+            self.run("cat /tmp/said /tmp/came; ps -ef | grep -v ' 2  *0 '; ls -l /run/lock")
         );
     }
 

@@ -164,9 +164,7 @@ fn serial_ports_by_their_own_drivers() {
 
 /// Bytes go their way, and programs that look at no lock are refused.
 fn an_exclusive_port_works(machine: &Machine<'_>, run: &str) {
-    let receive =
-        format!("rm -f /tmp/came; stty -F {FAR_END} raw -echo; (head -n 1 {FAR_END} >/tmp/came &)");
-    assert_eq!(machine.run(&receive).code, 0);
+    receive_one_line(machine);
     let open = format!("exec 3<>{PORT}");
     let command = Command::begin(machine, run, PORT, &[&open, "echo one line >&3"]);
     command.wait_until_exclusive();
@@ -175,9 +173,18 @@ fn an_exclusive_port_works(machine: &Machine<'_>, run: &str) {
         assert!(said.code != 0 && said.text.contains(BUSY), "{program}: {said:?}");
     }
     command.go_on(1);
-    machine.wait_for("grep -q 'one line' /tmp/came");
+    machine.wait_for(HAS_COME);
     command.kill();
 }
+
+/// What nobody receives waits in the emulated wire, and comes to the next who opens this end.
+fn receive_one_line(machine: &Machine<'_>) {
+    let receive =
+        format!("rm -f /tmp/came; stty -F {FAR_END} raw -echo; (head -n 1 {FAR_END} >/tmp/came &)");
+    assert_eq!(machine.run(&receive).code, 0);
+}
+
+const HAS_COME: &str = "grep -q 'one line' /tmp/came";
 
 /// The command has ended, and the kernel waits until the other side takes what it has written: what the command has open is
 /// shown to nobody now, and that is no reason for a warning.
@@ -185,8 +192,8 @@ fn the_last_bytes_are_still_on_their_way(machine: &Machine<'_>) {
     let steps = [&*format!("exec 3<>{PORT}"), "echo one line >&3"];
     let command = Command::begin(machine, EXCLUSIVE, PORT, &steps);
     command.wait_until_exclusive();
-    let stop = format!("stty -F {FAR_END} raw -echo; printf '\\023' >{FAR_END}");
-    assert_eq!(machine.run(&stop).code, 0);
+    receive_one_line(machine);
+    assert_eq!(machine.run(&format!("printf '\\023' >{FAR_END}")).code, 0);
     command.go_on(1);
     let bash = machine.run("pgrep -P $(pidof lfp)").text;
     assert_eq!(machine.run("echo >/tmp/go").code, 0);
@@ -196,6 +203,7 @@ fn the_last_bytes_are_still_on_their_way(machine: &Machine<'_>) {
     assert_eq!(machine.run(&format!("printf '\\021' >{FAR_END}")).code, 0);
     command.wait_for_end();
     assert_eq!(command.said(), "0.\n1.\n");
+    machine.wait_for(HAS_COME);
     assert!(can_open(machine, PORT));
 }
 
