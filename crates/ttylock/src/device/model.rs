@@ -137,7 +137,7 @@ impl ResolvedDevice {
 mod tests {
     use rstest::rstest;
 
-    use super::{Numbers, has_serial_driver};
+    use super::*;
 
     const DRIVERS: &str = "\
 /dev/tty             /dev/tty        5       0 system:/dev/tty
@@ -165,5 +165,32 @@ short serial
         #[case] expected: bool,
     ) {
         assert_eq!(has_serial_driver(DRIVERS, Numbers { major, minor }), expected);
+    }
+
+    #[rstest]
+    #[case::a_port(0o020_660, true)]
+    #[case::a_disk(0o060_660, false)]
+    #[case::a_link(0o120_777, false)]
+    #[case::a_file(0o100_660, false)]
+    fn the_kind_of_a_node_is_in_its_mode(#[case] mode: u32, #[case] is_character_device: bool) {
+        let access = Access { mode, user: 0, group: 0 };
+        assert_eq!(access.is_character_device(), is_character_device);
+    }
+
+    #[test]
+    fn each_name_is_known_once_and_a_plain_file_is_no_device() {
+        let names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let plain = Node { file_system: Numbers { major: 0, minor: 5 }, inode: 1, device: None };
+        let mut resolved = ResolvedDevice {
+            names: names(&["modem", "ttyS0"]),
+            node: Some(plain),
+            ..ResolvedDevice::default()
+        };
+        resolved.add_links(names(&["modem", "by-id/x", "ttyS0", "by-id/x"]));
+        assert_eq!(resolved.links, ["by-id/x"]);
+        assert!(!resolved.is_device());
+        resolved.node = Some(Node { device: Some(Numbers { major: 4, minor: 64 }), ..plain });
+        assert!(resolved.is_device());
     }
 }

@@ -109,7 +109,7 @@ fn lacks(row: &Dialect) -> Vec<String> {
             let is_its_own = row.all_forms().any(|form| form.parse(name.as_str()).is_some());
             want(is_its_own, format!("a form that {name} has, which it writes"));
         }
-        let found = Dialect::by_name(row.name).map(|found| found.name);
+        let found = Dialect::by_name(row.name).map(Dialect::name);
         want(found == Some(row.name), "a place in the table for --os".to_owned());
     }
     lacks
@@ -127,6 +127,13 @@ fn every_row_has_its_own_name() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), DIALECTS.len());
+}
+
+#[test]
+fn directories_that_have_more_than_locks_are_told_apart() {
+    let found: Vec<_> = Dialect::lock_directories().collect();
+    assert!(found.contains(&"/var/lock") && found.contains(&"/etc/locks"), "{found:?}");
+    assert!(!found.contains(&"/tmp") && !found.contains(&"/var/lock/uucp"), "{found:?}");
 }
 
 /// The systems of lfpd(8), and what each writes; only QNX has locks that are met nowhere else.
