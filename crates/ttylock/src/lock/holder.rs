@@ -150,3 +150,54 @@ pub fn held_by(holders: &[Holder]) -> String {
         false => format!("held by {}", names.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::uucp(Scheme::Uucp("/run/lock/LCK..ttyS0".into()), "uucp", true)]
+    #[case::svr4(Scheme::Svr4("/run/lock/LK.005.004.064".into()), "svr4", true)]
+    #[case::flock(Scheme::Flock, "flock", true)]
+    #[case::open(Scheme::Open, "open", false)]
+    #[case::exclusive(Scheme::Exclusive, "exclusive", false)]
+    fn a_living_holder_keeps_others_out_by_a_lock_alone(
+        #[case] scheme: Scheme,
+        #[case] word: &str,
+        #[case] is_lock: bool,
+    ) {
+        let mut holder = Holder::unknown("ttyS0", scheme);
+        assert_eq!(holder.scheme.word(), word);
+        for (standing, word, may_exist) in [
+            (Standing::Alive, "alive", true),
+            (Standing::Unknown, "unknown", true),
+            (Standing::Stale, "stale", false),
+            (Standing::Claim, "claim", false),
+        ] {
+            assert_eq!(standing.word(), word);
+            holder.standing = standing;
+            assert_eq!(holder.keeps_out(), is_lock && may_exist, "{word}");
+        }
+    }
+
+    #[rstest]
+    #[case::all(Some("minicom"), Some(4711), "held by minicom (process 4711)")]
+    #[case::no_command(None, Some(4711), "held by process 4711")]
+    #[case::no_process(Some("minicom"), None, "held by minicom")]
+    #[case::nothing(None, None, "held by another process")]
+    fn holders_are_named_once(
+        #[case] command: Option<&str>,
+        #[case] pid: Option<i64>,
+        #[case] text: &str,
+    ) {
+        let held = Holder {
+            command: command.map(str::to_owned),
+            pid: pid.and_then(Pid::new),
+            ..Holder::unknown("ttyS0", Scheme::Flock)
+        };
+        let gone = Holder { standing: Standing::Stale, command: None, pid: None, ..held.clone() };
+        assert_eq!(held_by(&[held.clone(), gone, held]), text);
+    }
+}

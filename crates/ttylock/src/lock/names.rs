@@ -381,6 +381,7 @@ mod tests {
     #[case::gensio("LCK.004.064", Some("ttyS0"))]
     #[case::lockdev("LCK.C.004.064", Some("ttyS0"))]
     #[case::unknown_number("LCK.188.000", Some("188:0"))]
+    #[case::number_of_two_digits("LCK.04.64", None)]
     #[case::pseudo_terminal("LCK.136.003", Some("pts/3"))]
     #[case::pseudo_terminal_on_its_file_system("LK.024.136.300", Some("pts/300"))]
     #[case::no_node_of_qnx("LCK..0.ttyS0", Some("0.ttyS0"))]
