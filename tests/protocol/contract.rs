@@ -213,6 +213,10 @@ fn extensions_are_read(#[case] line: &str, #[case] step: Step) {
     Some(Report::new(Scope::Device, &[], &[])),
     "213-holders=0 shown=0\r\n213 End of status.\r\n"
 )]
+#[case::the_search_ended_early(
+    Some(Report::new(Scope::All, &[], &[]).incomplete()),
+    "211-holders=0 shown=0 incomplete=yes\r\n211 End of status.\r\n"
+)]
 fn stat_is_answered(#[case] report: Option<Report>, #[case] reply: &str) {
     let mut session = Session::admit(identity());
     let mut input: &[u8] = b"stat ttyS1\n";
@@ -224,6 +228,23 @@ fn stat_is_answered(#[case] report: Option<Report>, #[case] reply: &str) {
     // An answer that nobody asked for is none.
     session.answer(&report);
     assert_eq!(session.next(&mut input), Step::Receive);
+}
+
+/// If the client is gone, what takes long and changes nothing by itself is given up.
+#[rstest]
+#[case::lock("lock ttyS1 5", true)]
+#[case::stat("stat", true)]
+#[case::unlock("unlock ttyS1 5", false)]
+#[case::pass("pass ttyS1 5 6", false)]
+#[case::force("force ttyS1 5", false)]
+fn a_client_that_is_gone_needs_no_answer(#[case] line: &str, #[case] gives_up: bool) {
+    let mut session = Session::admit(identity());
+    let line = format!("{line}\n");
+    let mut input = line.as_bytes();
+    assert!(matches!(session.next(&mut input), Step::Send(_)));
+    assert!(matches!(session.next(&mut input), Step::Ask(_)));
+    assert_eq!(session.give_up(), gives_up);
+    assert_eq!(matches!(session.next(&mut input), Step::Receive), gives_up);
 }
 
 /// The first fault decides, as for LOCK.

@@ -73,7 +73,7 @@ fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn happening(event: &[u8]) -> Option<Happening> {
-    let mask = u64::from(number(event, 8)?) | u64::from(number(event, 12)?) << 32;
+    let mask = event.get(8..)?.first_chunk().copied().map(u64::from_ne_bytes)?;
     if mask & FAN_Q_OVERFLOW != 0 {
         return Some(Happening::Lost);
     }
