@@ -404,4 +404,14 @@ mod tests {
         assert_eq!(device_of(linux, file, &devices).as_deref(), device);
         assert_eq!(is_lock_file(file), device.is_some());
     }
+
+    #[rstest]
+    #[case::fhs("LCK..ttyS0", false)]
+    #[case::lk("LK.ttyS0", false)]
+    #[case::svr4("LK.005.004.064", true)]
+    #[case::gensio("LCK.004.064", true)]
+    #[case::lockdev("LCK.C.004.064", true)]
+    fn a_name_is_by_number_or_not(#[case] file: &str, #[case] expected: bool) {
+        assert_eq!(is_by_number(file), expected);
+    }
 }
