@@ -118,7 +118,8 @@ fn main() {
             drop(zombies);
         }
         _ => {
-            let tests: [(&str, fn()); 1] = [("one_holder_at_any_time", one_holder_at_any_time)];
+            let tests: [(&str, fn()); 1] =
+                [("one_holder_through_all_doors", one_holder_through_all_doors)];
             run_tests(&tests, Some("needs root: tests/run"));
         }
     }
@@ -744,7 +745,7 @@ fn programs() -> [(&'static str, PathBuf); 3] {
     ]
 }
 
-fn one_holder_at_any_time() {
+fn one_holder_through_all_doors() {
     let (programs, terminal) = (programs(), testbed::pseudo_terminal());
     enter_own_machine(&terminal.slave);
     let (seconds, takes) = (number("LFPD_TORTURE_SECS", 20), number("LFPD_TORTURE_TAKES", 10_000));

@@ -177,7 +177,8 @@ fn an_exclusive_port_works(machine: &Machine<'_>, run: &str) {
     command.kill();
 }
 
-/// What nobody receives waits in the emulated wire, and comes to the next who opens this end.
+/// Begins to receive one line at the other end. What no program receives stays in the emulated wire, and comes to the next
+/// one that opens this end.
 fn receive_one_line(machine: &Machine<'_>) {
     let receive =
         format!("rm -f /tmp/came; stty -F {FAR_END} raw -echo; (head -n 1 {FAR_END} >/tmp/came &)");

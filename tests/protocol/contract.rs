@@ -230,7 +230,7 @@ fn stat_is_answered(#[case] report: Option<Report>, #[case] reply: &str) {
     assert_eq!(session.next(&mut input), Step::Receive);
 }
 
-/// If the client is gone, what takes long and changes nothing by itself is given up.
+/// When the client is gone, a LOCK or a STAT that is being answered is given up, and nothing else.
 #[rstest]
 #[case::lock("lock ttyS1 5", true)]
 #[case::stat("stat", true)]

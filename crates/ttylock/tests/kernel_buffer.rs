@@ -16,7 +16,7 @@ use ttylock::for_tests::widen;
 /// More locks than fit into [`WIDE_BYTES`].
 const LOCKS: usize = 3000;
 
-/// What the kernel tells at once without our help is a page, or more if many wait for a lock of another program.
+/// The kernel tells less at once before [`widen`]: a page, or more if many wait for a lock of another program.
 const WIDE_BYTES: usize = 128 << 10;
 
 #[test]
