@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -771,7 +772,7 @@ fn invented_names_leave_room_for_devices() {
 /// Whether a daemon holds flock on a lock file.
 fn is_kept(machine: &Machine, name: &str) -> bool {
     let file = File::open(machine.lock_file(name)).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
 }
 
 #[test]

@@ -9,10 +9,11 @@ use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
+use nix::fcntl::{Flock, FlockArg};
 use pidlockfile::process::Machine;
 use pidlockfile::{Name, Pid};
 use rstest::rstest;
-use rustix::fs::{AtFlags, CWD, FlockOperation};
+use rustix::fs::{AtFlags, CWD};
 
 use super::classify::Busy;
 use super::{Answer, Layout, Stop, Table};
@@ -354,21 +355,21 @@ fn an_open_port_is_busy_unless_all_locks_are_told(
 }
 
 /// The path of a stale lock file, and the file, which somebody holds by `flock(2)`.
-fn stale_and_held(shared: &Shared) -> (PathBuf, File) {
+fn stale_and_held(shared: &Shared) -> (PathBuf, Flock<File>) {
     stale_and_held_in(&shared.0.path().join("lock"))
 }
 
-fn stale_and_held_in(directory: &Path) -> (PathBuf, File) {
+fn stale_and_held_in(directory: &Path) -> (PathBuf, Flock<File>) {
     let path = directory.join("LCK..ttyS0");
     std::fs::write(&path, format!("{:>10}\n", no_process())).unwrap();
     let file = flocked(&path);
     (path, file)
 }
 
-fn flocked(path: &Path) -> File {
-    let file = File::open(path).unwrap();
-    rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
-    file
+/// Ends when it is dropped. Closing the file would not be enough, because a process that another test is just starting
+/// has the descriptor as well.
+fn flocked(path: &Path) -> Flock<File> {
+    Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusive).unwrap()
 }
 
 /// Nothing is refused while the list that shows the holder of a stale lock file is being read: even a caller that
@@ -737,7 +738,20 @@ fn kill_during_pass(mut table: Table, from: Pid) -> Sleeper {
     meanwhile::at(Before::Record, || panic!("killed"));
     let pass = AssertUnwindSafe(|| table.attempt_pass(&pass, None, last()));
     assert!(std::panic::catch_unwind(pass).is_err());
+    wait_until_let_go(&table.layout().lock_dir);
+    wait_until_let_go(&table.layout().state_dir);
     receiver
+}
+
+/// Waits for the processes that other tests have started meanwhile: until their programs run, they have the descriptors
+/// of this process, and so its `flock(2)`.
+fn wait_until_let_go(directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            drop(flocked(&path));
+        }
+    }
 }
 
 /// In another pid namespace, the number of the receiver means nothing. The lock is the giver's, and is given back from
@@ -917,8 +931,7 @@ fn an_unrecorded_lock_is_passed_if_its_giver_keeps_it(
     let device = request(giver.pid()).device;
     assert_eq!(table.lock(&request(giver.pid())).outcome(), Outcome::Done);
     std::fs::remove_file(shared.record()).unwrap();
-    let file = File::open(shared.lock_file()).unwrap();
-    rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
+    let file = flocked(&shared.lock_file());
     let by = FlockHolder::Process(keeper(giver.pid(), receiver.pid()));
     table.state.flocks = Flocks::answering([Some(listing_of(&file, by))]);
     let pass = Pass { device, from: giver.pid(), to: receiver.pid() };
@@ -938,8 +951,7 @@ fn in_the_gate(shared: &Shared, name: &str) -> pidlockfile::Judged {
 }
 
 fn is_free_for_flock(path: &Path) -> bool {
-    let file = File::open(path).unwrap();
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    Flock::lock(File::open(path).unwrap(), FlockArg::LockExclusiveNonblock).is_ok()
 }
 
 /// A lock of two names whose files have different files of the gate: the first name, and the second.
@@ -1098,9 +1110,7 @@ fn nobody_waits_at_the_gate_while_the_list_is_read() {
     let note = Rc::clone(&entered);
     let state = shared.0.path().join("state");
     meanwhile::at(Before::List, move || {
-        let gate = File::open(state.join(format!("gate.{}", lane_of(&path)))).unwrap();
-        *note.borrow_mut() =
-            rustix::fs::flock(&gate, FlockOperation::NonBlockingLockExclusive).is_ok();
+        *note.borrow_mut() = is_free_for_flock(&state.join(format!("gate.{}", lane_of(&path))));
     });
     assert_eq!(table.attempt_lock(&request(Pid::this()), None, last()).outcome(), Outcome::Done);
     assert!(*entered.borrow());
