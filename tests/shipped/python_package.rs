@@ -132,7 +132,7 @@ print('HELD', lfp_serial.lock('/dev/ttyW0', timeout=60, server='/tmp/service').d
 
 #[test]
 #[ignore = "needs root: tests/run"]
-fn without_a_queue_a_service_is_asked_again() {
+fn python_asks_a_service_without_a_queue_again() {
     let end = python(&sandbox(), WITHOUT_QUEUE).run();
     assert_eq!(end.output(), "WAIT\nLOCK\nLOCK\nHELD /dev/ttyW0\n", "{end}");
 }
@@ -266,7 +266,7 @@ fn the_package_is_typed_and_its_wheel_is_valid() {
 #[case::through_the_service("0755")]
 #[case::through_the_command("1777")]
 #[ignore = "needs root: tests/run"]
-fn a_lock_that_is_not_released_can_be_released_again(#[case] mode: &str) {
+fn python_releases_a_lock_again_that_was_not_released(#[case] mode: &str) {
     let sandbox = sandbox_with_lock_dir(mode);
     let daemon = serve(&sandbox);
     let script = "

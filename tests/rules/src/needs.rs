@@ -13,15 +13,20 @@ const REASONS: [&str; 6] = [
 ];
 
 /// Tests that are left out for no known reason, or in one of their cases only: rstest applies what stands above a
-/// case to that case alone.
+/// case to that case alone. Programs with a `main` of their own say the reason to `run_tests`.
 #[must_use]
 pub fn needs(house: &House) -> Vec<Breach> {
     let mut found = Vec::new();
     for file in &house.tests {
         let mut lines = file.text.lines().map(str::trim).zip(1..).peekable();
         while let Some((attribute, line)) = lines.next() {
-            let Some(rest) = attribute.strip_prefix("#[ignore") else { continue };
-            let reason = rest.strip_prefix(" = \"").and_then(|rest| rest.strip_suffix("\"]"));
+            let reason = if let Some(rest) = attribute.strip_prefix("#[ignore") {
+                rest.strip_prefix(" = \"").and_then(|rest| rest.strip_suffix("\"]"))
+            } else if let Some(rest) = attribute.strip_prefix("run_tests(&tests, Some(\"") {
+                rest.strip_suffix("\"));")
+            } else {
+                continue;
+            };
             let what = if !reason.is_some_and(|reason| REASONS.contains(&reason)) {
                 format!("tests/run does not know the reason of {attribute}")
             } else if lines.peek().is_some_and(|(next, _)| next.starts_with("#[case")) {

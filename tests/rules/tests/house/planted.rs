@@ -151,6 +151,7 @@ fn a_promise_without_its_test_is_caught(
     "#[rstest]\n#[ignore = \"needs root: tests/run\"]\n#[case(1)]\n#[case(2)]\nfn planted() {}",
     true
 )]
+#[case::to_run_tests("    run_tests(&tests, Some(\"slow\"));", true)]
 #[case::as_agreed("#[test]\n#[ignore = \"needs root: tests/run\"]\nfn planted() {}", false)]
 fn a_test_that_is_left_out(#[case] planted: &str, #[case] is_caught: bool) {
     let mut house = house();
