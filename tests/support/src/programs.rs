@@ -93,10 +93,14 @@ fn built(package: &str, target: &[&str], place: &[&str], features: &[&str]) -> P
             Some("debug") | None => "dev",
             Some(other) => other,
         };
+        let features = features.iter().map(|feature| format!("{package}/{feature}"));
+        // As `cargo test --workspace` builds it: with all packages and an example, cargo chooses the features of libraries
+        // that it chooses for tests. Otherwise it would compile many of them again.
         let output = cargo()
-            .args(["build", "--quiet", "--locked", "--package", package])
+            .args(["build", "--quiet", "--locked", "--workspace"])
             .args(target)
-            .args(["--profile", profile, "--features", &features.join(",")])
+            .args(["--example", "one_at_a_time"])
+            .args(["--profile", profile, "--features", &features.collect::<Vec<_>>().join(",")])
             .arg("--target-dir")
             .arg(directory.parent().expect("target"))
             .current_dir(workspace())
