@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::dialogue::Grace;
 use super::error::ClientError;
 use super::patience::Patience;
+use super::schedule::RENEWALS_PER_LEASE;
 use super::settings::Settings;
 use super::terms::{Key, Proof};
 use crate::address::ServerAddress;
@@ -134,10 +135,9 @@ impl Route {
         mut ask: impl FnMut(Connection) -> F,
     ) -> Result<T, ClientError> {
         loop {
-            let outcome = match self.open().await {
-                Ok(connection) => ask(connection).await,
-                Err(error) => Err(error),
-            };
+            let attempt = async { ask(self.open().await?).await };
+            let outcome = timeout(patience.attempt, attempt).await;
+            let outcome = outcome.unwrap_or(Err(ClientError::Silent));
             let Err(error) = outcome else { return outcome };
             self.turn();
             patience.outlast(error).await?;
@@ -150,8 +150,10 @@ impl Route {
 
     /// Releases a hold of a connection that has failed or is left, for at most the answer limit.
     pub(super) async fn release_anew(&self, proof: &Proof) -> Result<(), ClientError> {
-        let end = Instant::now() + self.settings.answer_limit;
-        let released = self.release(proof, true, Patience::until(end));
+        let limit = self.settings.answer_limit;
+        let end = Instant::now() + limit;
+        let patience = Patience::in_attempts_until(end, limit / RENEWALS_PER_LEASE);
+        let released = self.release(proof, true, patience);
         timeout_at(end, released).await.unwrap_or(Err(ClientError::Silent))
     }
 }

@@ -620,6 +620,27 @@ mod tests {
         });
     }
 
+    /// A connection that loses a release leaves time for another one.
+    #[test]
+    fn a_release_is_repeated_until_a_connection_carries_it() {
+        play(async {
+            let listener = listener().await;
+            let settings = Settings { answer_limit: Duration::from_secs(9), ..Settings::default() };
+            let client = client(&listener, settings);
+            let (lease, mut peer) = first(&listener, &client, 600).await;
+            let (released, ()) = tokio::join!(lease.release(), async {
+                assert_eq!(peer.request().await.as_deref(), Some("r a first"));
+                drop(peer);
+                let (_silent, request) = Peer::accept(&listener).await;
+                assert_eq!(request, "r a first");
+                let (mut another, request) = Peer::accept(&listener).await;
+                assert_eq!(request, "r a first");
+                another.say("ok").await;
+            });
+            released.unwrap();
+        });
+    }
+
     /// The holder of a lost lease may be stopping its work until the lease ends, and may keep the handle for ever.
     #[test]
     fn a_connection_is_kept_to_the_end_of_a_lost_lease_and_no_longer() {
