@@ -149,7 +149,7 @@ fn age(path: &Path, seconds: u64) {
 #[case::pid_zero_young(b"         0\n", 0, Outcome::Busy)]
 #[case::pid_zero_old(b"         0\n", 31, Outcome::Done)]
 #[case::negative_old(b"        -1\n", 31, Outcome::Done)]
-#[case::short_young(b"\x01", 29, Outcome::Busy)]
+#[case::short_young(b"\x01", 20, Outcome::Busy)]
 fn unreadable_words_are_busy_while_young(
     #[case] content: &[u8],
     #[case] seconds: u64,

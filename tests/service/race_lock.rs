@@ -68,12 +68,14 @@ fn one_winner_each_round_fresh_and_stale() {
     assert_eq!(leftovers, [""; 0]);
 }
 
-/// Many release one stale lock at once while others take it: who takes it keeps it.
+/// Many release one stale lock at once while others take it: who takes it keeps it. Where a releaser stands still for a
+/// second, all others are sent away.
 #[test]
 fn releasers_of_a_stale_lock_never_take_a_fresh_one_away() {
     let ground = Ground::new();
     let lock = ground.path("lock/LCK..ttyS1");
     let racers: Vec<Wire> = (0..40).map(|_| Wire::greeted(&ground)).collect();
+    let mut rounds = 0;
     for round in 0..20 {
         fs::write(&lock, format!("{GONE:>10}\n")).unwrap();
         let (takers, releasers): (Vec<_>, Vec<_>) =
@@ -90,8 +92,11 @@ fn releasers_of_a_stale_lock_never_take_a_fresh_one_away() {
         for (_, releaser) in &releasers {
             assert!(["200 ", "450 "].contains(&&releaser.receive()[..4]));
         }
-        let [winner] = won[..] else { panic!("round {round}: {won:?}") };
+        assert!(won.len() < 2, "round {round}: {won:?}");
+        let Some(winner) = won.first() else { continue };
         assert_eq!(fs::read_to_string(&lock).unwrap(), format!("{winner:>10}\n"));
         fs::remove_file(&lock).unwrap();
+        rounds += 1;
     }
+    assert!(rounds > 0, "nobody ever got it");
 }

@@ -8,16 +8,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use lfpd::limits::STATUS_HOLDERS;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc::linger;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::pipe2;
 use rstest::rstest;
 use testbed::{
     GONE, Ground, LIMIT, TcpSocket, Transcript, comes, ended, host, own, signal, status_kib,
 };
 
-use crate::wire::{BUSY, DONE, Wire, locked, on_connection, on_stream, tcp};
+use crate::wire::{BUSY, DONE, Wire, locked, on_connection, on_stream, read_some, tcp};
 
 const CLOSING: &str = "421 Service not available, closing control connection\r\n";
 
@@ -76,7 +77,7 @@ fn the_unlock_of_rxtx_always_happens() {
         writeln!(client, "unlock /dev/ttyS1 {}", own()).unwrap();
         let child = on_connection(ground.command(), theirs);
         let mut reply = [0; 1024];
-        let length = client.read(&mut reply).unwrap();
+        let length = read_some(&client, &mut reply);
         assert!(reply[..length].starts_with(b"220 "));
         let _ = client.write_all(b"quit\n");
         drop(client);
@@ -93,7 +94,7 @@ fn a_command_that_arrived_before_a_reset_is_obeyed() {
     let (mut client, theirs) = tcp();
     let child = on_connection(ground.command(), theirs);
     let mut greeting = [0; 1024];
-    assert!(client.read(&mut greeting).unwrap() > 0);
+    assert!(read_some(&client, &mut greeting) > 0);
     signal(child.id(), Signal::SIGSTOP);
     writeln!(client, "unlock /dev/ttyS1 {}", own()).unwrap();
     setsockopt(&client, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).unwrap();
@@ -145,11 +146,11 @@ fn urgent_bytes_stay_in_their_place() {
     let (mut client, theirs) = tcp();
     let child = on_connection(ground.command(), theirs);
     let mut line = [0; 1024];
-    assert!(client.read(&mut line).unwrap() > 0);
+    assert!(read_some(&client, &mut line) > 0);
     client.write_all(b"\xff\xf4\xff").unwrap();
     send(client.as_raw_fd(), b"\xf2", MsgFlags::MSG_OOB).unwrap();
     client.write_all(b"quit\r\n").unwrap();
-    let length = client.read(&mut line).unwrap();
+    let length = read_some(&client, &mut line);
     assert!(line[..length].starts_with(b"221 "), "{:?}", String::from_utf8_lossy(&line[..length]));
     assert_eq!(ended(child).code(), Some(0));
 }
@@ -162,7 +163,7 @@ fn urgent_bytes_stay_in_their_place() {
 fn failing_output_changes_nothing(#[case] output: &str) {
     let ground = Ground::new();
     let to_output = if output.is_empty() {
-        Stdio::from(nix::unistd::pipe().unwrap().1)
+        Stdio::from(pipe2(OFlag::O_CLOEXEC).unwrap().1)
     } else {
         let writes = output == "/dev/full";
         Stdio::from(fs::File::options().read(true).write(writes).open(output).unwrap())
@@ -185,7 +186,7 @@ fn an_answer_larger_than_the_room_of_a_pipe_stops_no_session() {
         fs::write(ground.path(&format!("lock/LCK..ttyS{number}")), format!("{:>10}\n", own()))
             .unwrap();
     }
-    let (reader, writer) = nix::unistd::pipe().unwrap();
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
     assert_eq!(fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)), Ok(4096));
     let mut command = with(&ground, &["--idle-timeout", "4"]);
     command.stdin(Stdio::piped()).stdout(writer);
@@ -362,9 +363,9 @@ fn standard_error_never_reaches_the_client() {
     let log = ground.path("log");
     let mut command = ground.command();
     command.stderr(fs::File::create(&log).unwrap());
-    let (mut ours, child) = on_stream(command);
+    let (ours, child) = on_stream(command);
     let mut piece = [0; 512];
-    assert!(ours.read(&mut piece).unwrap() > 0);
+    assert!(read_some(&ours, &mut piece) > 0);
     assert_eq!(fs::read_link(format!("/proc/{}/fd/2", child.id())).unwrap(), log);
     drop(ours);
     assert_eq!(ended(child).code(), Some(0));

@@ -1,6 +1,6 @@
 //! The real program on a connection whose packets stay what they are: one send, one read.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -58,12 +58,7 @@ impl Wire {
         let stream = UnixStream::from(self.ours.try_clone().unwrap());
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut packet = [0; 4096];
-        let length = loop {
-            match (&stream).read(&mut packet) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                read => break read.expect("a packet in time"),
-            }
-        };
+        let length = read_some(&stream, &mut packet);
         String::from_utf8(packet[..length].to_vec()).expect("text")
     }
 
@@ -109,6 +104,16 @@ pub(crate) fn on_stream(command: Command) -> (UnixStream, Child) {
 pub(crate) fn on_connection(mut command: Command, theirs: impl Into<OwnedFd>) -> Child {
     let theirs = theirs.into();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs).spawn().unwrap()
+}
+
+/// What comes next, at most as much as there is room for. A stop of this process interrupts a reading that has a limit.
+pub(crate) fn read_some(mut stream: impl Read, room: &mut [u8]) -> usize {
+    loop {
+        match stream.read(room) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read.expect("something in time"),
+        }
+    }
 }
 
 /// One TCP connection on loopback: the client's end, and the end that inetd would hand over.

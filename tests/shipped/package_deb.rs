@@ -15,7 +15,7 @@ fn workspace() -> &'static Path {
 }
 
 /// The package, built once.
-fn package() -> &'static Package {
+pub(crate) fn package() -> &'static Package {
     static PACKAGE: OnceLock<Package> = OnceLock::new();
     PACKAGE.get_or_init(|| Package::build("lfpd", env!("CARGO_TARGET_TMPDIR")))
 }

@@ -3,6 +3,8 @@
 
 use testbed::Package;
 
+use crate::package_deb;
+
 const LOCKED: &str = r#"
 chmod 666 /dev/ttyS0
 as_user() { setpriv --reuid=1234 --regid=1234 --clear-groups "$@"; }
@@ -32,7 +34,8 @@ find /usr/lib /usr/include /usr/sbin -name 'liblockdev*' -o -name 'lockdev*' -o 
 #[ignore = "needs root: tests/run"]
 fn the_packages_work_for_an_ordinary_user() {
     let scratch = env!("CARGO_TARGET_TMPDIR");
-    let package = Package::build("lfpd", scratch)
+    let package = package_deb::package()
+        .clone()
         .and(Package::build_with("lfp-preload", &["--multiarch=same"], scratch))
         .and(Package::build_with("liblockdev", &["--multiarch=same"], scratch))
         .and(Package::build_with("liblockdev", &["--multiarch=same", "--variant=dev"], scratch))

@@ -35,8 +35,6 @@ impl Backoff {
 /// For how long to try again.
 pub(super) struct Patience {
     end: Instant,
-    /// How long one attempt may take.
-    pub(super) attempt: Duration,
     backoff: Backoff,
     /// The server has served this client before. Others may come back before it, and fill the server for a moment.
     is_to_return: bool,
@@ -45,12 +43,7 @@ pub(super) struct Patience {
 impl Patience {
     /// To reach a server that is away.
     pub(super) fn until(end: Instant) -> Self {
-        Self { end, attempt: Duration::MAX, backoff: Backoff::new(), is_to_return: false }
-    }
-
-    /// The same for a request that can be repeated. A connection that loses data takes a part of the time only.
-    pub(super) fn in_attempts_until(end: Instant, attempt: Duration) -> Self {
-        Self { attempt, ..Self::until(end) }
+        Self { end, backoff: Backoff::new(), is_to_return: false }
     }
 
     /// To come back to a server that has served this client before.

@@ -107,16 +107,18 @@ impl Route {
         self.ask(self.patience(), renew).await
     }
 
-    /// Releases by token, at any server that answers. If an earlier connection may have carried the request, "holds
-    /// nothing" counts as released.
+    /// Releases by token, at any server that answers, and waits no longer than `limit` for each answer. If an earlier
+    /// connection may have carried the request, "holds nothing" counts as released.
     pub(super) async fn release(
         &self,
         proof: &Proof,
         mut may_be_done: bool,
         patience: Patience,
+        limit: Duration,
     ) -> Result<(), ClientError> {
         let Proof { key, kind, token } = proof;
         let release = |mut connection: Connection| {
+            connection.answer_limit = limit;
             let may_be_done = std::mem::replace(&mut may_be_done, true);
             async move {
                 match connection.release(key, *kind, token).await {
@@ -135,9 +137,10 @@ impl Route {
         mut ask: impl FnMut(Connection) -> F,
     ) -> Result<T, ClientError> {
         loop {
-            let attempt = async { ask(self.open().await?).await };
-            let outcome = timeout(patience.attempt, attempt).await;
-            let outcome = outcome.unwrap_or(Err(ClientError::Silent));
+            let outcome = match self.open().await {
+                Ok(connection) => ask(connection).await,
+                Err(error) => Err(error),
+            };
             let Err(error) = outcome else { return outcome };
             self.turn();
             patience.outlast(error).await?;
@@ -152,8 +155,9 @@ impl Route {
     pub(super) async fn release_anew(&self, proof: &Proof) -> Result<(), ClientError> {
         let limit = self.settings.answer_limit;
         let end = Instant::now() + limit;
-        let patience = Patience::in_attempts_until(end, limit / RENEWALS_PER_LEASE);
-        let released = self.release(proof, true, patience);
+        // A connection that loses the request leaves time for others.
+        let share = limit / RENEWALS_PER_LEASE;
+        let released = self.release(proof, true, Patience::until(end), share);
         timeout_at(end, released).await.unwrap_or(Err(ClientError::Silent))
     }
 }

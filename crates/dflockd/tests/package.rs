@@ -166,7 +166,7 @@ fn the_address_is_changed_as_the_settings_say() {
         systemctl daemon-reload
         eval "$(sed -n 's/^#   systemctl/systemctl/p' /etc/default/dflockd)"
         systemctl is-active dflockd.socket dflockd.service
-        elsewhere && echo elsewhere
+        dflock --server 127.0.0.2:6388 ping -q && echo elsewhere
         "#;
     let (said, code) = packages().boot(&script.replace("UNITS", units));
     assert_eq!(code, Some(0), "{said}");

@@ -8,8 +8,10 @@
     reason = "a test fails where it stands"
 )]
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use rstest::rstest;
 use testbed::{LIMIT, Process, Sandbox, User, comes, until};
@@ -221,6 +223,9 @@ fn a_lock_that_names_no_process_keeps_everybody_out(#[case] content: &str) {
     let _daemon = ground.serve();
     let mut own = ground.consumer(PORT, User::Alice);
     ground.sandbox.write("/run/lock/LCK..ttyW0", content, 0o644);
+    // It is being written for as long as the test takes.
+    let file = File::options().write(true).open(ground.sandbox.path("/run/lock/LCK..ttyW0"));
+    file.unwrap().set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
     for call in ["test", "lock", "relock 0", "relock own", "relock 1", "unlock 0", "unlock own"] {
         let call = call.replace("own", &own.pid.to_string());
         assert_eq!(own.call(&call), (-1, libc::EBUSY), "{call}");

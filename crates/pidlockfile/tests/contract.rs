@@ -233,9 +233,9 @@ fn a_guarded_lock_is_not_broken_until_it_is_released() {
     let Attempt::Done(next) = directory.replace(&name(), judge(&directory), &claim).unwrap() else {
         panic!("nobody holds it");
     };
-    // So is what takes the place of a stale one, until it is closed.
+    // So is what takes the place of a stale one.
     assert_eq!(directory.try_release(&name(), judge(&directory)).unwrap(), Attempt::Contended);
-    drop(next);
+    next.let_go();
     let removal = directory.try_release(&name(), judge(&directory)).unwrap();
     assert_eq!(removal, Attempt::Done(()));
 }

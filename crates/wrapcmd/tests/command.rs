@@ -212,8 +212,9 @@ fn a_stop_is_no_end(scratch: &Scratch) {
 
 /// script(1) makes a terminal; its ^C goes to the whole foreground process group.
 fn a_terminals_signal_comes_once(scratch: &Scratch) {
-    let inner = "\"$SELF\" hold sh -c 'trap \"echo heard >>heard\" INT; echo x >ready; n=0; \
-                 while [ $n -lt 40 ]; do sleep 0.02; n=$((n+1)); done'";
+    let inner = "\"$SELF\" hold sh -c 'trap \"echo heard >>heard\" INT; echo x >ready; \
+                 until [ -e heard ]; do sleep 0.02; done; n=0; \
+                 while [ $n -lt 20 ]; do sleep 0.02; n=$((n+1)); done'";
     let mut command = command(scratch, "script", &["-qefc", inner, "/dev/null"]);
     let mut child = start(command.stdin(Stdio::piped()));
     scratch.wait_for("ready");

@@ -10,7 +10,7 @@ use crate::programs::{cargo, library, program};
 use crate::until::{LIMIT, until};
 
 /// Packages of the workspace that were built, and are installed together.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Package {
     files: Vec<PathBuf>,
 }

@@ -258,7 +258,8 @@ impl Claim {
     /// # Errors
     /// [`ClientError::Refused`] if the token holds nothing.
     pub async fn release(&self, token: &Token) -> Result<(), ClientError> {
-        self.route.release(&self.proof(token), false, self.route.patience()).await
+        let limit = self.route.settings.answer_limit;
+        self.route.release(&self.proof(token), false, self.route.patience(), limit).await
     }
 
     /// Renews the lease by its token. Returns its length from now.

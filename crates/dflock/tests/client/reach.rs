@@ -5,6 +5,7 @@ use rstest::rstest;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use testbed::TcpSocket;
 use testbed::dflockd::{Daemon, free_port, pem, program, until};
 
 /// Somebody who answers every connection with these bytes and closes it, or, without any, says
@@ -120,8 +121,10 @@ fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] 
     drop(nobody.accept().unwrap());
     drop(nobody);
     // A process that another test is starting has it until it executes its program.
-    until("nobody listens any more", || TcpListener::bind(&address).is_ok());
     let (_, port) = address.split_once(':').unwrap();
+    let number: u16 = port.parse().unwrap();
+    let listens = |it: &TcpSocket| it.port == number && it.state == TcpSocket::LISTEN;
+    until("nobody listens any more", || !TcpSocket::all().iter().any(listens));
     let options = ["--port", port, "--auto-release-on-disconnect=false"];
     let _daemon = Daemon::run(program().args(options));
     let end = asking.end();
@@ -144,7 +147,7 @@ fn with_any_of_the_second_address_answers_for_the_first(#[values(false, true)] i
         assert_eq!(ask(&["run", key, "--timeout", "0", "--", "echo", "in"]), "in");
         let token = ask(&["acquire", key, "--timeout", "0", "--ttl", LONG]);
         assert_eq!(ask(&["renew", key, &token, "--ttl", "30"]), "30");
-        let patience: &[&str] = if is_mute { &["--patience", "1"] } else { &[] };
+        let patience: &[&str] = if is_mute { &["--patience", "4"] } else { &[] };
         let stats = ask(&[&["stats"], patience].concat());
         assert!(stats.starts_with(&format!("{}: ", daemon.address)), "{stats}");
         ask(&["release", key, &token]);
@@ -244,7 +247,7 @@ fn the_secret_comes_from_a_file_or_the_environment(
 #[case::in_the_clear(&[], 76, "the server speaks TLS; see --tls")]
 fn tls(#[case] options: &[&str], #[case] code: i32, #[case] words: &str) {
     let (cert, key) = (pem("cert.pem"), pem("key.pem"));
-    let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key, "--read-timeout", "1"]);
+    let daemon = Daemon::start(&["--tls-cert", &cert, "--tls-key", &key]);
     let options = options.iter().map(|word| match word.strip_suffix(".pem") {
         Some(_) => pem(word),
         None => (*word).to_owned(),

@@ -132,7 +132,7 @@ fn a_cron_job_runs_on_one_of_two_hosts() {
     assert_eq!(servers, "DFLOCK_SERVERS=locks.example");
     let command = line.trim().splitn(6, ' ').nth(5).unwrap();
     assert!(command.contains("--hold-for 60"), "{command}");
-    let command = command.replace("--hold-for 60", "--hold-for 3");
+    let command = command.replace("--hold-for 60", "--hold-for 9");
     let kitchen = Kitchen::new(&[("nightly-report", "echo $DFLOCK_KEY >>done")]);
     let script = format!(
         "{command} & first=$!

@@ -121,7 +121,7 @@ fn without_all_keys_none_is_held(
 #[test]
 fn when_one_key_is_lost_the_others_are_held_until_the_command_ends() {
     let daemon = Daemon::start(KEEPS);
-    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", LONG, "--read-timeout", "4"];
+    let words = ["run", "-k", "a", "-k", "b", "-k", "c", "--ttl", LONG, "--read-timeout", "12"];
     let script = dawdling().replace("DFLOCK_TOKEN", "DFLOCK_TOKENS");
     let words = [&words[..], &["--grace", "100", "--", "sh", "-c", &script]].concat();
     let dflock_ = start(&mut dflock(&daemon, &words));
@@ -162,7 +162,8 @@ fn tokens_that_cannot_be_printed_are_all_given_back() {
 #[test]
 fn when_one_key_is_lost_that_is_only_held_the_others_are_released() {
     let daemon = Daemon::start(KEEPS);
-    let options = ["--hold", "--ttl", LONG, "--read-timeout", "4"];
+    // What cannot be released within a second stays to the end of its lease.
+    let options = ["--hold", "--ttl", "30", "--read-timeout", "12"];
     let words = [&["acquire", "a", "-k", "b", "-k", "c"], &options[..]].concat();
     let dflock_ = start(dflock(&daemon, &words).stdin(Stdio::piped()));
     let tokens = dflock_.lines(3);
@@ -170,7 +171,7 @@ fn when_one_key_is_lost_that_is_only_held_the_others_are_released() {
     let end = dflock_.end();
     let words = "dflock: lease lost: b: the server says the lease is over\n";
     assert_eq!((end.code, &*end.err), (74, words), "{end:?}");
-    assert_free_at_once(&daemon);
+    assert_free(&daemon);
 }
 
 /// All keys are renewed: during the wait for another key, and while the command runs.
@@ -914,7 +915,7 @@ fn a_turn_that_comes_too_late_is_given_back() {
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
-        let answer_limit = seconds(2);
+        let answer_limit = seconds(4);
         let client = Client::new(dflock::Settings { answer_limit, ..settings }).unwrap();
         let lock = client.lock("k").unwrap().ttl(LEASE).unwrap();
         let Entry::Queued(ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
@@ -924,7 +925,7 @@ fn a_turn_that_comes_too_late_is_given_back() {
         let late = ticket.wait(seconds(3)).await;
         assert!(matches!(late, Err(ClientError::Silent)), "{late:?}");
         // It comes later than the client waits for any answer.
-        assert_eq!(daemon.talk().ask("l", "k", "3"), "timeout");
+        assert_eq!(daemon.talk().ask("l", "k", "5"), "timeout");
         proxy.deliver_answers();
         until_stats(&daemon, "\"idle_locks\":[{\"key\":\"k\"").await;
     });
@@ -936,7 +937,7 @@ fn a_turn_that_comes_too_late_is_given_back() {
 fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
     let daemon = Daemon::start(KEEPS);
     let (server, relayed) = relay(&daemon, on("e", Deed::Delay));
-    let settings = dflock::Settings { answer_limit: seconds(1), ..settings(server) };
+    let settings = dflock::Settings { answer_limit: seconds(4), ..settings(server) };
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap().ttl(LEASE).unwrap();
         let late = lock.enqueue().await.map(drop);
@@ -1029,7 +1030,7 @@ async fn left(lock: &Claim) -> Result<Option<Grant>, ClientError> {
 fn a_server_falls_silent_when_a_lock_is_left() {
     let daemon = Daemon::start(KEEPS);
     let (server, _) = relay(&daemon, on("grace", Deed::Ignore));
-    let settings = dflock::Settings { answer_limit: seconds(2), ..settings(server) };
+    let settings = dflock::Settings { answer_limit: seconds(4), ..settings(server) };
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
@@ -1040,7 +1041,7 @@ fn a_server_falls_silent_when_a_lock_is_left() {
         // Long enough that the grant must be confirmed.
         assert_eq!(daemon.talk().ask("l", "k", "1"), "timeout");
         assert_eq!(holder.ask("r", "k", &token), "ok");
-        let left = tokio::time::timeout(seconds(15), waiting).await.expect("it ends").unwrap();
+        let left = tokio::time::timeout(seconds(30), waiting).await.expect("it ends").unwrap();
         assert!(matches!(left, Err(ClientError::Silent)), "{left:?}");
     });
     assert_free_at_once(&daemon);
@@ -1081,7 +1082,8 @@ fn a_lease_is_renewed_while_another_server_is_asked() {
     let (slow, relayed) = relay(&daemons[1], on("grace", Deed::Delay));
     turn(async {
         let prompt = client(&daemons[0]).lock("k").unwrap().ttl(seconds(6)).unwrap();
-        let slow = Client::new(settings(slow)).unwrap().lock("slow").unwrap();
+        let settings = dflock::Settings { answer_limit: PATIENCE, ..settings(slow) };
+        let slow = Client::new(settings).unwrap().lock("slow").unwrap();
         let both = Claims::of([prompt.clone(), slow.clone().ttl(LEASE).unwrap()]).unwrap();
         let leaving = tokio::spawn(async move { both.acquire_detached(None, |_, _| {}).await });
         let waited = in_line(&daemons[0], "9").await;

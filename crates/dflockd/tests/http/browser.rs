@@ -78,6 +78,7 @@ fn the_page_shows_live_who_holds_and_who_waits() {
     assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
     browser.until("return document.getElementById('waiters').innerText", &json!("2"));
     browser.until("return document.getElementById('connections').innerText", &json!("3"));
+    browser.until("return document.getElementById('holders').innerText", &json!("3"));
     let [holders, waiters] = parties(&site, "deploy");
     let seen = rows(&browser);
     let [deploy, pool, again] = seen.as_slice() else { panic!("{seen:?}") };

@@ -275,6 +275,8 @@ fn a_left_over_unix_socket_is_replaced_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dflockd.sock");
     drop(UnixListener::bind(&path).unwrap());
+    // A process that another test is starting has it until it executes its program.
+    until("nobody listens any more", || UnixStream::connect(&path).is_err());
     let arguments = ["--unix-socket", path.to_str().unwrap()];
     let daemon = Daemon::start(&arguments);
     daemon.logged("addr=unix:");

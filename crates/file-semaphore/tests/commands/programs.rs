@@ -433,9 +433,11 @@ fn a_name_need_not_be_text(#[case] script: &str, #[case] out: &str) {
 fn waiters_for_a_name_that_is_no_text_take_turns() {
     let scratch = Scratch::new();
     let ran = scratch.sh("n=$(printf 'caf\\351'); sema try $n -q
+         place() { stat -c %i $n.queue 2>/dev/null || true; }
          for i in 1 2 3; do
+             before=$(place)
              sema run $n -- sh -c \"echo $i >>order\" & last=$!
-             until ls | LC_ALL=C grep -c 'tmp\\|queue' | grep -qx $i; do sleep 0.01; done
+             until [ \"$(place)\" != \"$before\" ]; do sleep 0.01; done
          done
          kill -KILL $last
          sema release $n -q; wait; cat order; rm order; sema clean . -q");

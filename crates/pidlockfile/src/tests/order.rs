@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use nix::fcntl::{Flock, FlockArg};
 use rstest::rstest;
-use rustix::fs::FlockOperation;
 
 use super::faults::{self, Fault, is_dead, under};
 use super::schedule::{Beyond, IsPrivate, Orders, Schedule};
@@ -306,13 +306,13 @@ fn hold_all(world: &World) {
             let flocked = foreign("flock it", || {
                 let file = File::open(path).ok()?;
                 let may_read = file.metadata().is_ok_and(|data| data.mode() & 0o004 != 0);
-                let lock = FlockOperation::NonBlockingLockExclusive;
-                let has_it = may_read && rustix::fs::flock(&file, lock).is_ok();
-                let is_draft = temporary::maker(name.as_str(), "t").is_some();
-                world.record.lock().unwrap().flocked_draft |= has_it && is_draft;
                 let inode = file.metadata().ok()?.ino();
-                world.outsiders.lock().unwrap().extend(has_it.then_some(inode));
-                has_it.then_some((file, inode))
+                let lock = |file| Flock::lock(file, FlockArg::LockExclusiveNonblock).ok();
+                let flock = may_read.then_some(file).and_then(lock)?;
+                let is_draft = temporary::maker(name.as_str(), "t").is_some();
+                world.record.lock().unwrap().flocked_draft |= is_draft;
+                world.outsiders.lock().unwrap().push(inode);
+                Some((flock, inode))
             });
             held.extend(flocked.flatten());
         }
