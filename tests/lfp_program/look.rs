@@ -271,7 +271,7 @@ fn the_former_holder_of_a_stale_lock_is_shown(#[case] start: fn(&Bench, User) ->
 fn a_directory_that_came_while_waiting_is_searched() {
     let bench = Bench::open();
     let holder = bench.holder(User::Alice);
-    let waits = ["--direct", "wait", "--timeout", "60", PORT];
+    let waits = ["--direct", "wait", "--timeout", "30", PORT];
     let mut waiting = bench.called(User::Root, &waits).spawn();
     // It keeps the directories of its last attempt open until the next one.
     let looks_into = |directory: &str| {
