@@ -63,7 +63,7 @@ fn stale_locks_that_a_stranger_holds_refuse_nobody_a_free_port() {
             asked.fetch_add(1, Ordering::Relaxed);
             if ask(&format!("lock ttyHeld{number} {}", own())) == DONE {
                 broken.fetch_add(1, Ordering::Relaxed);
-                // It waits for a process that stands still in the gate no longer than a second.
+                // An UNLOCK is refused if another process stands still in the gate for a second.
                 assert!(comes(|| ask(&format!("unlock ttyHeld{number} {}", own())) == DONE));
             }
         }

@@ -151,13 +151,15 @@ impl Route {
         Patience::until(Instant::now() + self.settings.connect_limit)
     }
 
+    /// How long one connection may take to answer a release. One that loses the request leaves time for others.
+    pub(super) fn release_share(&self) -> Duration {
+        self.settings.answer_limit / RENEWALS_PER_LEASE
+    }
+
     /// Releases a hold of a connection that has failed or is left, for at most the answer limit.
     pub(super) async fn release_anew(&self, proof: &Proof) -> Result<(), ClientError> {
-        let limit = self.settings.answer_limit;
-        let end = Instant::now() + limit;
-        // A connection that loses the request leaves time for others.
-        let share = limit / RENEWALS_PER_LEASE;
-        let released = self.release(proof, true, Patience::until(end), share);
+        let end = Instant::now() + self.settings.answer_limit;
+        let released = self.release(proof, true, Patience::until(end), self.release_share());
         timeout_at(end, released).await.unwrap_or(Err(ClientError::Silent))
     }
 }

@@ -407,7 +407,7 @@ impl Session {
     }
 
     async fn release(&mut self, proof: Proof, outcome: Released) {
-        let limit = self.route.settings.answer_limit / RENEWALS_PER_LEASE;
+        let limit = self.route.release_share();
         let release = async |connection: &mut Connection| {
             connection.release(&proof.key, proof.kind, &proof.token).await
         };

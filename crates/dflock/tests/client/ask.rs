@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use testbed::dflockd::{Daemon, until};
+use testbed::dflockd::{Daemon, PATIENCE, until};
 
 fn is_token(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
@@ -413,11 +413,11 @@ fn people_see_who_holds_what() {
     assert!(holder.ask("l", "evil\u{1b}[2J", "0").starts_with("ok "));
     waiter.say(b"l\njob\n1000\n");
     daemon.until_stats("\"waiters\":1");
-    let mut end = run(&mut dflock(&daemon, &["stats"]));
-    until("the one that asked for the stats has left", || {
-        end = run(&mut dflock(&daemon, &["stats"]));
-        end.out.contains(&format!("{}: 3 connections\n", daemon.address))
+    let end = testbed::until(PATIENCE, || {
+        let end = run(&mut dflock(&daemon, &["stats"]));
+        end.out.contains(&format!("{}: 3 connections\n", daemon.address)).then_some(end)
     });
+    let end = end.expect("the one that asked for the stats has left");
     assert_eq!(end.code, 0, "{end:?}");
     let says = |words: &str| assert!(end.out.contains(words), "{words}: {end:?}");
     says("  lock       job  held by connection 1, 5");

@@ -113,7 +113,8 @@ fn a_server_that_does_not_answer_is_named(#[case] words: &[&str], #[case] is_sil
 #[case(&["release", "k", "0123"], 1)]
 #[case(&["renew", "k", "0123"], 1)]
 fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] code: i32) {
-    let address = format!("127.0.0.1:{}", free_port());
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
     let nobody = TcpListener::bind(&address).unwrap();
     let mut command = bare(&["--patience", "60"]);
     let asking = start(command.args(words).env("DFLOCK_SERVERS", &address));
@@ -121,11 +122,9 @@ fn a_server_that_is_being_started_is_waited_for(#[case] words: &[&str], #[case] 
     drop(nobody.accept().unwrap());
     drop(nobody);
     // A process that another test is starting has it until it executes its program.
-    let (_, port) = address.split_once(':').unwrap();
-    let number: u16 = port.parse().unwrap();
-    let listens = |it: &TcpSocket| it.port == number && it.state == TcpSocket::LISTEN;
+    let listens = |it: &TcpSocket| it.port == port && it.state == TcpSocket::LISTEN;
     until("nobody listens any more", || !TcpSocket::all().iter().any(listens));
-    let options = ["--port", port, "--auto-release-on-disconnect=false"];
+    let options = ["--port", &port.to_string(), "--auto-release-on-disconnect=false"];
     let _daemon = Daemon::run(program().args(options));
     let end = asking.end();
     assert_eq!(end.code, code, "{end:?}");

@@ -76,9 +76,10 @@ fn the_page_shows_live_who_holds_and_who_waits() {
     let second = waiter(&site, "deploy", 2);
     assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
     assert!(holder.ask("sl", "pool", "0 3").starts_with("ok "));
-    browser.until("return document.getElementById('waiters').innerText", &json!("2"));
-    browser.until("return document.getElementById('connections').innerText", &json!("3"));
-    browser.until("return document.getElementById('holders').innerText", &json!("3"));
+    for (id, count) in [("waiters", "2"), ("connections", "3"), ("holders", "3")] {
+        let text = format!("return document.getElementById('{id}').innerText");
+        browser.until(&text, &json!(count));
+    }
     let [holders, waiters] = parties(&site, "deploy");
     let seen = rows(&browser);
     let [deploy, pool, again] = seen.as_slice() else { panic!("{seen:?}") };

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
-use testbed::dflockd::{Daemon, in_shell, until};
+use testbed::dflockd::{Daemon, PATIENCE, in_shell, until};
 
 const JSON: &str = "application/json";
 
@@ -136,11 +136,11 @@ fn stats_are_those_of_the_command() {
     site.daemon.talk().say(b"l\n<b>&\"\n0\n");
     site.daemon.until_stats("\"connections\":2");
     // The client of the command counts itself; a client of HTTP is no connection of the locks.
-    let mut command = String::new();
-    until("the last of the others has left", || {
-        command = talker.ask("stats", "_", "_");
-        command.contains("\"connections\":1,")
+    let command = testbed::until(PATIENCE, || {
+        let command = talker.ask("stats", "_", "_");
+        command.contains("\"connections\":1,").then_some(command)
     });
+    let command = command.expect("the last of the others has left");
     let command = command.strip_prefix("ok ").unwrap();
     assert!(command.contains("idle_s"), "{command}");
     assert_eq!(timeless(site.get("/v1/stats").text()), timeless(command));

@@ -75,7 +75,7 @@ pub(crate) fn call<T>(
     work: impl FnOnce() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     if is_dead() {
-        // The kernel does that for the dead, also while another process has a copy of the descriptor for a moment.
+        // A dead process has no lock, even if one that another test is starting has its descriptor for a moment.
         return if name == "flock-un" { work() } else { Err(DEAD) };
     }
     // Not while the cell is borrowed: others run meanwhile, on their own threads.
