@@ -15,7 +15,8 @@ use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use rstest::rstest;
 use testbed::{
     CLOSING, Client, Daemon, Ground, Holder, LIMIT, Sandbox, User, comes, cpu_ticks, ended,
-    flock_is_held, in_network, many_descriptors, network, own, pause, receive, status_kib, until,
+    flock_is_held, in_network, many_descriptors, network, own, pause, status_kib, uninterrupted,
+    until,
 };
 
 use crate::machine::daemon_by;
@@ -506,7 +507,7 @@ fn systemd_hears_of_it() {
     let mut child = command.spawn().expect("lfpd");
     for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"] {
         let mut line = [0; 64];
-        let length = receive(&systemd, &mut line).expect("a line in time");
+        let length = uninterrupted(|| systemd.recv(&mut line)).expect("a line in time");
         assert_eq!(line.get(..length), Some(expected.as_bytes()));
     }
     child.kill().expect("its end");

@@ -1,6 +1,6 @@
 //! The real program on a connection whose packets stay what they are: one send, one read.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use lfpd::limits::READ_BYTES;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, send, shutdown, socketpair,
 };
-use testbed::{Ground, LIMIT, ended, own};
+use testbed::{Ground, LIMIT, ended, own, uninterrupted};
 
 /// The answer to a command that was obeyed.
 pub(crate) const DONE: &str = "200 Command okay.";
@@ -106,14 +106,9 @@ pub(crate) fn on_connection(mut command: Command, theirs: impl Into<OwnedFd>) ->
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs).spawn().unwrap()
 }
 
-/// What comes next, at most as much as there is room for. A stop of this process interrupts a reading that has a limit.
+/// What comes next, at most as much as there is room for.
 pub(crate) fn read_some(mut stream: impl Read, room: &mut [u8]) -> usize {
-    loop {
-        match stream.read(room) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            read => return read.expect("something in time"),
-        }
-    }
+    uninterrupted(|| stream.read(room)).expect("something in time")
 }
 
 /// One TCP connection on loopback: the client's end, and the end that inetd would hand over.

@@ -61,5 +61,5 @@ pub use syslog::Syslog;
 pub use tcp::TcpSocket;
 pub use terminal::pseudo_terminal;
 pub use transcript::{GONE, TRANSCRIPTS, Transcript, host};
-pub use until::{LIMIT, comes, receive, until, until_every};
+pub use until::{LIMIT, comes, uninterrupted, until, until_every};
 pub use usage::{cpu_ticks, status_kib};

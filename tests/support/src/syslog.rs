@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::sandbox::Sandbox;
-use crate::until::{LIMIT, receive};
+use crate::until::{LIMIT, uninterrupted};
 
 /// `/dev/log` of a sandbox.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Syslog {
     #[must_use]
     pub fn raw(&self) -> Vec<u8> {
         let mut line = vec![0; 65536];
-        let length = receive(&self.0, &mut line).expect("a line in time");
+        let length = uninterrupted(|| self.0.recv(&mut line)).expect("a line in time");
         line.truncate(length);
         line
     }

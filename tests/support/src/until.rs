@@ -1,7 +1,6 @@
 //! Waiting for a condition to a deadline. The only place where a test may pause.
 
 use std::io;
-use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,16 +50,15 @@ pub fn comes(mut condition: impl FnMut() -> bool) -> bool {
     until(LIMIT, || condition().then_some(())).is_some()
 }
 
-/// Receives a datagram. An interruption is none: a receive with a time limit has one when the machine stood
-/// still meanwhile.
+/// Does this again as long as it is interrupted: a call with a time limit is, when the machine stood still meanwhile.
 ///
 /// # Errors
 /// What the system says; nothing in time.
-pub fn receive(socket: &UnixDatagram, buffer: &mut [u8]) -> io::Result<usize> {
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
-        match socket.recv(buffer) {
+        match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            received => return received,
+            outcome => return outcome,
         }
     }
 }

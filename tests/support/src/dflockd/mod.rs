@@ -340,13 +340,9 @@ impl Talker {
 
     /// True when the server has ended the connection, without another byte.
     pub fn is_closed(&mut self) -> bool {
-        loop {
-            match self.stream.read(&mut [0]) {
-                Ok(count) => return count == 0,
-                // The machine stood still meanwhile.
-                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(err) => return err.kind() == std::io::ErrorKind::ConnectionReset,
-            }
+        match crate::uninterrupted(|| self.stream.read(&mut [0])) {
+            Ok(count) => count == 0,
+            Err(err) => err.kind() == std::io::ErrorKind::ConnectionReset,
         }
     }
 
