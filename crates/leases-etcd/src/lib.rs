@@ -2,6 +2,8 @@
 //! [`Journal`](leases::journal::Journal) for the engine of [`leases`](https://docs.rs/leases): it takes the lead, reads
 //! the holds, and records each change of them, unless another server has taken the lead meanwhile.
 
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
+
 #[cfg(feature = "journal")]
 mod client;
 #[cfg(feature = "journal")]

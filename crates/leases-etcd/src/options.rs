@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
-/// The settings of `--store etcd`.
+/// The settings of `--store etcd`. Begin with the default, and set at least `endpoints`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EtcdOptions {
     /// Hosts and ports of members, in order of preference; at least one.
     pub endpoints: Vec<String>,
@@ -18,6 +19,7 @@ pub struct EtcdOptions {
 
 /// Files in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EtcdTls {
     /// The authorities that may sign the certificates of members.
     pub authority: PathBuf,
@@ -25,8 +27,17 @@ pub struct EtcdTls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
+impl EtcdTls {
+    /// TLS to members that ask for no certificate of ours.
+    #[must_use]
+    pub const fn new(authority: PathBuf) -> Self {
+        Self { authority, identity: None }
+    }
+}
+
 /// A user of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EtcdUser {
     /// The name in etcd.
     pub name: String,
@@ -34,8 +45,16 @@ pub struct EtcdUser {
     pub password_file: PathBuf,
 }
 
+impl EtcdUser {
+    /// A user whose password is in a file.
+    pub fn new(name: impl Into<String>, password_file: impl Into<PathBuf>) -> Self {
+        Self { name: name.into(), password_file: password_file.into() }
+    }
+}
+
 /// Counters of the journal in etcd only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
 pub struct EtcdNumbers {
     /// Whether etcd answers.
     pub session: bool,

@@ -1,12 +1,12 @@
 //! What must hold for any bytes: used by the fuzz targets and by ordinary tests.
 
 use crate::model::{Event, Pair};
-use leases::wire::{Caps, MAX_AUTH_LINE_BYTES, Request, Scan, Watch, parse, scan};
+use leases::wire::{LineCaps, MAX_AUTH_LINE_BYTES, Request, Scan, Watch, parse, scan};
 use leases::{AutoRelease, MAX_KEY_BYTES, MAX_KEYS};
 
 /// A stream of requests: every byte is used once, cutting the stream anywhere changes nothing.
 pub(crate) fn requests(bytes: &[u8]) {
-    for caps in [Caps::Usual, Caps::BeforeAuth(MAX_AUTH_LINE_BYTES)] {
+    for caps in [LineCaps::Usual, LineCaps::BeforeAuth(MAX_AUTH_LINE_BYTES)] {
         let mut at = 0;
         while let Scan::Frame { lines, used } = scan(&bytes[at..], caps) {
             assert!(used >= 3 && used <= bytes.len() - at);

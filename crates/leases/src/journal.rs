@@ -16,8 +16,9 @@ pub use commits::{Call, Commits, Mark};
 
 use crate::{Engine, Moment};
 
-/// What [`Journal::load`] has found.
+/// What [`Journal::load`] has found. The default is nothing: no holds, and no time to wait for any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovered {
     /// All holds that may not be over.
     pub holds: Vec<Kept>,
@@ -29,6 +30,7 @@ pub struct Recovered {
 
 /// The term is over: whether the last records were committed is unknown, or somebody else leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a journal makes it")]
 pub struct Failed;
 
 /// The record of the holds of one engine.

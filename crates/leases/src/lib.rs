@@ -15,7 +15,7 @@
 //! The same calls give the same answers. Time must not run backwards between calls.
 //!
 //! ```
-//! use leases::{Answer, Caps, Claim, Engine, Key, Mint, Moment, Request, Seconds, Token, Ttl, Verdict};
+//! use leases::{Answer, Caps, Claim, Engine, Key, Mint, Moment, Request, Seconds, Token, Verdict};
 //!
 //! struct Numbers(u64);
 //! impl Mint for Numbers {
@@ -25,27 +25,18 @@
 //!     }
 //! }
 //!
-//! let seconds = |count| Seconds::new(count).unwrap();
-//! let caps = Caps {
-//!     default_ttl: Ttl::new(33).unwrap(),
-//!     max_locks: 1000,
-//!     max_waiters: 0,
-//!     gc_interval: seconds(5),
-//!     gc_max_idle: seconds(60),
-//!     disconnect_grace: Seconds::ZERO,
-//!     max_entries: 10_000,
-//!     max_entries_per_connection: 1000,
-//! };
-//! let mut engine = Engine::new(caps, Numbers(0), std::hash::RandomState::new());
+//! let mut engine = Engine::new(Caps::DEFAULT, Numbers(0), std::hash::RandomState::new());
 //! let (one, other) = (engine.connect(1), engine.connect(2));
 //! let key = Key::new(b"nightly").unwrap();
-//! let take = Request::Acquire { key, claim: Claim::LOCK, timeout: seconds(10), ttl: None };
+//! let take = Request::Acquire { key, claim: Claim::LOCK, timeout: Seconds::from_u16(10), ttl: None };
 //! let now = Moment::from_micros(0);
 //! let Verdict::Now(Answer::Granted(grant)) = engine.ask(now, one, take) else { panic!() };
 //! assert_eq!(engine.ask(now, other, take), Verdict::Later); // It waits for its turn.
 //! engine.ask(now, one, Request::Release { key, token: Some(grant.token) });
 //! assert!(engine.take_effect().is_some()); // The other connection has the lock now.
 //! ```
+
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
 mod engine;
 pub mod journal;

@@ -1,6 +1,6 @@
 //! What tests in several places begin with: a mint that counts, limits in nobody's way.
 
-use leases::{Caps, Mint, Seconds, Token, Ttl};
+use leases::{Caps, Mint, Seconds, Token};
 
 /// Tokens one after another, from the one after this.
 pub(crate) struct Counting(pub(crate) u64);
@@ -12,15 +12,12 @@ impl Mint for Counting {
     }
 }
 
-pub(crate) const CAPS: Caps = Caps {
-    default_ttl: Ttl::new(33).unwrap(),
-    max_locks: 1000,
-    max_waiters: 0,
-    gc_interval: Seconds::new(5).unwrap(),
-    gc_max_idle: Seconds::new(60).unwrap(),
-    disconnect_grace: Seconds::ZERO,
-    max_entries: usize::MAX,
-    max_entries_per_connection: usize::MAX,
+pub(crate) const CAPS: Caps = {
+    let mut caps = Caps::DEFAULT;
+    caps.max_locks = 1000;
+    caps.max_entries = usize::MAX;
+    caps.max_entries_per_connection = usize::MAX;
+    caps
 };
 
 pub(crate) fn seconds(count: u64) -> Seconds {

@@ -589,7 +589,7 @@ mod engine {
     }
 
     fn label(name: &str, value: &str) -> Arc<Label> {
-        Arc::new(Label { name: name.into(), value: value.into() })
+        Arc::new(Label::new(name, value))
     }
 
     /// How often [`Effect::Moved`] reported the key `k`, and no other key.
@@ -721,7 +721,8 @@ mod engine {
         assert_eq!((kept.token, kept.left_micros), (grant.token, 499_000_000));
 
         let (mut second, key) = (engine(), Key::new(b"k").unwrap());
-        let recovered = Recovered { holds: vec![kept.clone()], ..Recovered::default() };
+        let mut recovered = Recovered::default();
+        recovered.holds = vec![kept.clone()];
         recovered.restore(at(7), &mut second);
         let view = second.view(at(7), key, 9).unwrap();
         assert_eq!((view.held, view.holders[0].left_micros), (1, Some(kept.left_micros)));

@@ -30,7 +30,12 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES {
             return wrong(format!("--etcd-prefix must have 1 to {MAX_PREFIX_BYTES} bytes"));
         }
-        Ok(Some(EtcdOptions { endpoints, prefix, tls, user: self.etcd_user()? }))
+        let mut options = EtcdOptions::default();
+        options.endpoints = endpoints;
+        options.prefix = prefix;
+        options.tls = tls;
+        options.user = self.etcd_user()?;
+        Ok(Some(options))
     }
 
     fn etcd_tls(&self) -> Result<Option<EtcdTls>, ConfigError> {
@@ -40,14 +45,17 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         if identity.is_some() && authority.is_none() {
             return wrong("--etcd-cert needs --etcd-ca");
         }
-        Ok(authority.map(|authority| EtcdTls { authority, identity }))
+        let mut tls = authority.map(EtcdTls::new);
+        if let Some(tls) = &mut tls {
+            tls.identity = identity;
+        }
+        Ok(tls)
     }
 
     fn etcd_user(&self) -> Result<Option<EtcdUser>, ConfigError> {
         let words = "--etcd-user and --etcd-password-file must be used together";
         let user = self.both(Name::EtcdUser, Name::EtcdPasswordFile, words)?;
-        Ok(user
-            .map(|(_, password_file)| EtcdUser { name: self.text(Name::EtcdUser), password_file }))
+        Ok(user.map(|(_, file)| EtcdUser::new(self.text(Name::EtcdUser), file)))
     }
 }
 

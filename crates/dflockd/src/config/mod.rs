@@ -153,17 +153,17 @@ impl<E: Fn(&str) -> Option<String>> Values<E> {
         let max_locks = self.count(Name::MaxLocks)?;
         let max_entries = or_else_zero(self.count(Name::MaxHolds)?, max_entries(max_locks));
         let per_connection = self.count(Name::MaxHoldsPerConnection)?;
+        let mut caps = Caps::DEFAULT;
+        caps.default_ttl = default_ttl;
+        caps.max_locks = max_locks;
+        caps.max_waiters = self.count(Name::MaxWaiters)?;
+        caps.gc_interval = self.seconds(Name::GcInterval)?;
+        caps.gc_max_idle = self.seconds(Name::GcMaxIdle)?;
+        caps.disconnect_grace = self.seconds(Name::DisconnectGrace)?;
+        caps.max_entries = max_entries;
+        caps.max_entries_per_connection = or_else_zero(per_connection, max_entries / 2);
         Ok(Settings {
-            caps: Caps {
-                default_ttl,
-                max_locks,
-                max_waiters: self.count(Name::MaxWaiters)?,
-                gc_interval: self.seconds(Name::GcInterval)?,
-                gc_max_idle: self.seconds(Name::GcMaxIdle)?,
-                disconnect_grace: self.seconds(Name::DisconnectGrace)?,
-                max_entries,
-                max_entries_per_connection: or_else_zero(per_connection, max_entries / 2),
-            },
+            caps,
             read_timeout: self.seconds(Name::ReadTimeout)?,
             write_timeout: self.seconds(Name::WriteTimeout)?,
             shutdown_timeout: self.seconds(Name::ShutdownTimeout)?,

@@ -26,7 +26,10 @@ struct Service(EtcdOptions);
 impl Service {
     fn on(endpoints: &str) -> Self {
         let endpoints = endpoints.split(',').map(str::to_owned).collect();
-        Self(EtcdOptions { endpoints, prefix: cluster::prefix(), ..EtcdOptions::default() })
+        let mut options = EtcdOptions::default();
+        options.endpoints = endpoints;
+        options.prefix = cluster::prefix();
+        Self(options)
     }
 
     fn journal(&self) -> EtcdJournal {
@@ -35,7 +38,8 @@ impl Service {
 
     /// The same, through these members.
     fn through(&self, endpoint: &str) -> EtcdJournal {
-        let options = EtcdOptions { endpoints: vec![endpoint.to_owned()], ..self.0.clone() };
+        let mut options = self.0.clone();
+        options.endpoints = vec![endpoint.to_owned()];
         EtcdJournal::new(Settings::open(&options).unwrap(), DEFAULT, contact())
     }
 
@@ -56,7 +60,7 @@ fn kept(fence: u64) -> Kept {
         token: Token::new(fence, !fence),
         ttl: Ttl::new(60).unwrap(),
         left_micros: 60_000_000,
-        label: (fence % 3 == 0).then(|| Label { name: "al 1".into(), value: "10.0.0.1 8".into() }),
+        label: (fence % 3 == 0).then(|| Label::new("al 1", "10.0.0.1 8")),
     }
 }
 

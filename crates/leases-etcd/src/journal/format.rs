@@ -184,6 +184,7 @@ impl Term {
 
 /// How other servers reach a leader.
 #[derive(Clone, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "the record has every field")]
 pub struct Contact {
     /// Host and port.
     pub address: String,
@@ -278,7 +279,7 @@ pub(super) mod tests {
             token: Token::new(0xab, 0xa0),
             ttl: Ttl::new(33).unwrap(),
             left_micros: 32_000_001,
-            label: label.map(|(name, value)| Label { name: name.into(), value: value.into() }),
+            label: label.map(|(name, value)| Label::new(name, value)),
         }
     }
 
@@ -445,7 +446,7 @@ pub(super) mod tests {
                 token: Token::new(fence, salt),
                 ttl: Ttl::new(seconds).unwrap(),
                 left_micros,
-                label: label.map(|(name, value)| Label { name: name.into(), value: value.into() }),
+                label: label.map(|(name, value)| Label::new(name, value)),
             };
             prop_assert_eq!(read_hold(fence, &write_hold(&hold)), Some(hold));
         }

@@ -60,6 +60,7 @@ pub struct EtcdJournal {
 
 /// The leader, as a server that does not lead saw it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a server acts on each")]
 pub enum Seen {
     /// etcd did not answer.
     #[default]
@@ -215,11 +216,11 @@ impl EtcdJournal {
             recent: self.told.usual,
             lower_at: now + LENGTHS_COUNT,
         });
-        Ok(Recovered {
-            holds,
-            next_fence: first_fence(revision).max(fence.saturating_add(1)),
-            closed_micros,
-        })
+        let mut recovered = Recovered::default();
+        recovered.holds = holds;
+        recovered.next_fence = first_fence(revision).max(fence.saturating_add(1));
+        recovered.closed_micros = closed_micros;
+        Ok(recovered)
     }
 
     /// Servers of the old format and this one do not see each other's holds.

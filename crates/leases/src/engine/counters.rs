@@ -9,6 +9,7 @@ pub const WAIT_BOUNDS_MICROS: [u64; 9] =
 
 /// The waiting times of granted requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Histogram {
     /// Per bucket, not cumulated; bounds are [`WAIT_BOUNDS_MICROS`].
     pub buckets: [u64; WAIT_BOUNDS_MICROS.len() + 1],
@@ -30,6 +31,7 @@ impl Histogram {
 
 /// Events since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
 pub struct Counters {
     /// Slots given out.
     pub grants: u64,
@@ -59,6 +61,7 @@ impl Counters {
 
 /// The numbers of entries in the tables. They are updated at each change, so that no search is necessary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
 pub struct Census {
     /// Of keys with a limit of 1.
     pub locks: Population,
@@ -70,6 +73,7 @@ pub struct Census {
 
 /// The keys of one kind, and what is in their lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every number")]
 pub struct Population {
     /// Keys that have a holder or a waiter.
     pub in_use: usize,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 /// The label of a connection. A hold keeps the label that its connection had at the grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Label {
     /// A name for people; empty if there is none.
     pub name: Arc<str>,
@@ -14,6 +15,12 @@ pub struct Label {
 }
 
 impl Label {
+    /// Both texts.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, value: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), value: value.into() }
+    }
+
     /// As text: the name, a line end and the value. Neither has a line end.
     #[must_use]
     pub fn write(&self) -> String {
@@ -31,6 +38,7 @@ impl Label {
 
 /// A hold in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a journal writes every field")]
 pub struct Kept {
     /// The key.
     pub key: Arc<[u8]>,
@@ -48,6 +56,7 @@ pub struct Kept {
 
 /// A change of one hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a journal records every change")]
 pub enum Record {
     /// It began: its token is announced to a client.
     Granted(Kept),
@@ -70,6 +79,7 @@ impl Record {
 
 /// When the lease of a hold that is recorded begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a server knows both")]
 pub enum LeaseStart {
     /// With the grant or the renewal.
     Grant,

@@ -20,6 +20,7 @@ impl ConnId {
 
 /// One request about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a server answers each")]
 pub enum Request<'a> {
     /// `l`, `sl`, `rl`: take a slot, wait for it at most `timeout`.
     Acquire {
@@ -89,6 +90,7 @@ impl<'a> Request<'a> {
 
 /// A slot given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grant {
     /// The token of the hold.
     pub token: Token,
@@ -100,6 +102,7 @@ pub struct Grant {
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Answer {
     /// `l` and `w`: the slot is yours.
     Granted(Grant),
@@ -137,6 +140,7 @@ impl Answer {
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The server has its maximum of keys.
     MaxLocks,
@@ -175,6 +179,7 @@ impl Refusal {
 
 /// The result of [`Engine::ask`](super::Engine::ask).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "whoever drives the engine acts on each")]
 pub enum Verdict {
     /// Here is the answer.
     Now(Answer),
@@ -184,6 +189,7 @@ pub enum Verdict {
 
 /// An event other than the answer to the present request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "whoever drives the engine acts on each")]
 pub enum Effect {
     /// The wait of this connection is over.
     Answer(ConnId, Answer),
@@ -203,6 +209,7 @@ pub enum Effect {
 /// Whether work that is done in steps is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
+#[expect(clippy::exhaustive_enums, reason = "work is done or it is not")]
 pub enum Progress {
     /// All done.
     Done,
@@ -212,6 +219,7 @@ pub enum Progress {
 
 /// What becomes of a connection's holds when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "on or off")]
 pub enum AutoRelease {
     /// They are released.
     On,

@@ -10,6 +10,7 @@ use super::terms::Limit;
 
 /// What a request asks of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a journal writes every kind")]
 pub enum Claim {
     /// One of this many slots; a lock has only one.
     Slot(Limit),

@@ -13,8 +13,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::Arc;
 
-/// The limits and times of the engine.
+/// The limits and times of the engine. Begin with [`Caps::DEFAULT`], which has those of `dflockd`, and change some.
+///
+/// ```
+/// let mut caps = leases::Caps::DEFAULT;
+/// caps.max_waiters = 100;
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Caps {
     /// The length of a lease if a request names none.
     pub default_ttl: Ttl,
@@ -32,6 +38,27 @@ pub struct Caps {
     pub max_entries: usize,
     /// The same for one connection.
     pub max_entries_per_connection: usize,
+}
+
+impl Caps {
+    /// Leases of 33 s, 1024 keys, any number of waiters; idle keys are searched every 5 s and forgotten after 60 s; no
+    /// grace; 100,000 entries, half of them for one connection.
+    pub const DEFAULT: Self = Self {
+        default_ttl: Ttl::USUAL,
+        max_locks: 1024,
+        max_waiters: 0,
+        gc_interval: Seconds::from_u16(5),
+        gc_max_idle: Seconds::from_u16(60),
+        disconnect_grace: Seconds::ZERO,
+        max_entries: 100_000,
+        max_entries_per_connection: 50_000,
+    };
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// What is asked of a key, and for how long.

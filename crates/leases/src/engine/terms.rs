@@ -64,6 +64,11 @@ impl Seconds {
         if seconds > MAX_SECONDS { None } else { Some(Self(seconds)) }
     }
 
+    /// A short span; every number of this type is one.
+    pub const fn from_u16(seconds: u16) -> Self {
+        Self(seconds as u64)
+    }
+
     /// The number of seconds.
     pub const fn count(self) -> u64 {
         self.0
@@ -75,6 +80,9 @@ impl Seconds {
 pub struct Ttl(Seconds);
 
 impl Ttl {
+    /// The usual length of a lease: 33 s.
+    pub const USUAL: Self = Self(Seconds::from_u16(33));
+
     /// `None` for 0 and over [`MAX_SECONDS`].
     pub const fn new(seconds: u64) -> Option<Self> {
         match Seconds::new(seconds) {

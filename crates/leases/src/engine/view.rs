@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 /// One key in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a server shows every field")]
 pub struct KeyView {
     /// Its bytes.
     pub name: Vec<u8>,
@@ -32,6 +33,7 @@ pub struct KeyView {
 
 /// The facts about a key in one line of `stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeyLine<'a> {
     /// Its bytes.
     pub name: &'a [u8],
@@ -67,6 +69,7 @@ pub struct Cursor(u32);
 
 /// A holder or a waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Party {
     /// The number by which `stats` and the log name its connection.
     pub serial: u64,
@@ -84,6 +87,7 @@ pub struct Party {
 
 /// The holders of a key for clients that watch it: all facts are about the holder that got it last.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Sight {
     /// The number of holders, at least one.
     pub holders: u32,

@@ -19,6 +19,7 @@ pub struct Mark {
 
 /// The call of the journal that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "whoever drives a journal makes each call")]
 pub enum Call {
     /// [`Journal::commit`] of these records.
     Commit(Vec<Record>),

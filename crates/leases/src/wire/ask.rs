@@ -4,6 +4,7 @@ use super::MAX_NAME_BYTES;
 
 /// Lock, shared lock, or semaphore with its limit. Semaphores of limit 1, locks and shared locks exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// One holder.
     Lock,
@@ -32,6 +33,7 @@ impl Kind {
 
 /// A request as a client means it; times in seconds. Keys, tokens and values are what the protocol allows.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Ask<'a> {
     /// The secret of the server.
     Auth(&'a [u8]),

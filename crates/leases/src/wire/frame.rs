@@ -4,7 +4,8 @@ use super::{MAX_AUTH_LINE_BYTES, MAX_LINE_BYTES};
 
 /// The longest lines that a frame may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caps {
+#[non_exhaustive]
+pub enum LineCaps {
     /// [`MAX_LINE_BYTES`] for all.
     Usual,
     /// As usual, but the token line of an `auth` frame may have this many bytes, at most [`MAX_AUTH_LINE_BYTES`].
@@ -13,6 +14,7 @@ pub enum Caps {
 
 /// What was found at the beginning of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a reader acts on each")]
 pub enum Scan<'a> {
     /// A whole frame, its lines without their ends; `used` bytes belong to it.
     Frame {
@@ -35,16 +37,16 @@ pub enum Scan<'a> {
 
 /// Examines the beginning of `bytes`. Length is judged line by line, so an endless command line is refused without
 /// waiting for the other two.
-pub fn scan(bytes: &[u8], caps: Caps) -> Scan<'_> {
+pub fn scan(bytes: &[u8], caps: LineCaps) -> Scan<'_> {
     let mut lines: [&[u8]; 3] = [&[]; 3];
     let mut at = 0;
     for place in 0..3u8 {
         let rest = bytes.get(at..).unwrap_or_default();
         let cap = match (caps, place, lines) {
-            (Caps::BeforeAuth(most), 2, [b"auth", _, _]) => {
+            (LineCaps::BeforeAuth(most), 2, [b"auth", _, _]) => {
                 most.clamp(MAX_LINE_BYTES, MAX_AUTH_LINE_BYTES)
             }
-            (Caps::BeforeAuth(_) | Caps::Usual, _, _) => MAX_LINE_BYTES,
+            (LineCaps::BeforeAuth(_) | LineCaps::Usual, _, _) => MAX_LINE_BYTES,
         };
         // One more than the longest line with its carriage return.
         let window = rest.get(..cap + 2).unwrap_or(rest);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 /// Microseconds, shown as seconds without needless zeros.
+#[expect(clippy::exhaustive_structs, reason = "a number and nothing else")]
 pub struct Decimal(pub u64);
 
 impl std::fmt::Display for Decimal {

@@ -15,7 +15,7 @@ pub use answer::{
     read_renewal, read_sight,
 };
 pub use ask::{Ask, Kind};
-pub use frame::{Caps, Scan, scan};
+pub use frame::{LineCaps, Scan, scan};
 pub use json::{Decimal, push_json_string};
 pub use reply::{MAX_REPLY_BYTES, push_answer, push_grace, push_lost, refusal_status, status};
 pub use request::{Fault, Request, Watch, parse};

@@ -7,6 +7,7 @@ use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Seconds, Token, Ttl, read_hex}
 
 /// A well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a server answers each")]
 pub enum Request<'a> {
     /// `auth`: the token, blanks around it cut.
     Auth(&'a [u8]),
@@ -40,6 +41,7 @@ pub enum Request<'a> {
 
 /// The arguments of `watch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Watch<'a> {
     /// The key.
     pub key: Key<'a>,
@@ -54,6 +56,7 @@ pub struct Watch<'a> {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "Fault::words says what each is")]
+#[non_exhaustive]
 pub enum Fault {
     UnknownCommand = 3,
     BadInteger = 4,

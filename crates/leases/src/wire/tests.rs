@@ -181,7 +181,7 @@ fn grants_have_three_fields() {
     assert_eq!(reply(Answer::Acquired(grant)), format!("acquired {token} 9223372036\n"));
 }
 
-const USUAL: Caps = Caps::Usual;
+const USUAL: LineCaps = LineCaps::Usual;
 
 #[rstest]
 #[case::plain(b"l\nk\n0\n", ["l", "k", "0"], 6)]
@@ -216,11 +216,11 @@ fn only_the_token_line_of_auth_may_be_long_and_only_before_auth() {
     let token = vec![b't'; MAX_AUTH_LINE_BYTES];
     let frame = [b"auth\n_\n".as_slice(), &token, b"\n"].concat();
     assert!(
-        matches!(scan(&frame, Caps::BeforeAuth(usize::MAX)), Scan::Frame { used, .. } if used == frame.len())
+        matches!(scan(&frame, LineCaps::BeforeAuth(usize::MAX)), Scan::Frame { used, .. } if used == frame.len())
     );
-    assert_eq!(scan(&frame, Caps::Usual), Scan::TooLong { at: 7 });
+    assert_eq!(scan(&frame, LineCaps::Usual), Scan::TooLong { at: 7 });
     let longer = [b"auth\n_\n".as_slice(), &token, b"t\n"].concat();
-    assert_eq!(scan(&longer, Caps::BeforeAuth(usize::MAX)), Scan::TooLong { at: 7 });
+    assert_eq!(scan(&longer, LineCaps::BeforeAuth(usize::MAX)), Scan::TooLong { at: 7 });
     let other = [b"authx\n_\n".as_slice(), &token, b"\n"].concat();
-    assert_eq!(scan(&other, Caps::BeforeAuth(usize::MAX)), Scan::TooLong { at: 8 });
+    assert_eq!(scan(&other, LineCaps::BeforeAuth(usize::MAX)), Scan::TooLong { at: 8 });
 }

@@ -291,16 +291,13 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(auto: AutoRelease, max_waiters: usize, grace: u64) -> Self {
-        let caps = Caps {
-            default_ttl: Ttl::new(33).unwrap(),
-            max_locks: MAX_LOCKS,
-            max_waiters,
-            gc_interval: Seconds::new(5).unwrap(),
-            gc_max_idle: Seconds::new(1_000_000).unwrap(),
-            disconnect_grace: Seconds::new(grace).unwrap(),
-            max_entries: 1000,
-            max_entries_per_connection: 1000,
-        };
+        let mut caps = Caps::DEFAULT;
+        caps.max_locks = MAX_LOCKS;
+        caps.max_waiters = max_waiters;
+        caps.gc_max_idle = Seconds::new(1_000_000).unwrap();
+        caps.disconnect_grace = Seconds::new(grace).unwrap();
+        caps.max_entries = 1000;
+        caps.max_entries_per_connection = 1000;
         let mut engine = Engine::new(caps, Counting(0), RandomState::new());
         let ids = (0..CONNS).map(|conn| engine.connect(u64::from(conn))).collect();
         Self {

@@ -7,7 +7,7 @@ use crate::server::key_json::push_key;
 #[cfg(feature = "etcd")]
 use crate::server::link::COMMAND;
 use leases::journal::Failed;
-use leases::wire::{self, Caps, Fault, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
+use leases::wire::{self, Fault, LineCaps, MAX_NAME_BYTES, Request, Scan, StatsCursor, status};
 use leases::{Answer, AutoRelease, Key, KeyView, Label, Progress, Refusal, Seconds, Verdict};
 use std::sync::Arc;
 
@@ -45,9 +45,9 @@ impl Connection {
                 self.send().await?;
             }
             let caps = match self.scope {
-                Some(_) => Caps::Usual,
+                Some(_) => LineCaps::Usual,
                 // With room for some blanks around the secret.
-                None => Caps::BeforeAuth(self.longest_secret + 64),
+                None => LineCaps::BeforeAuth(self.longest_secret + 64),
             };
             match wire::scan(input.get(at..).unwrap_or_default(), caps) {
                 Scan::Frame { lines, used } => {

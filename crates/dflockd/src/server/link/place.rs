@@ -8,7 +8,7 @@ use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
 use hyper::http::Request;
-use leases::wire::{Caps, Scan, scan};
+use leases::wire::{LineCaps, Scan, scan};
 use leases_etcd::{EtcdNumbers, Observer, random};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -120,7 +120,7 @@ impl Standby {
         let greeting = async {
             let (mut transport, mut frame) = (secured.await?, Vec::new());
             loop {
-                match scan(&frame, Caps::Usual) {
+                match scan(&frame, LineCaps::Usual) {
                     Scan::Partial { .. } => {}
                     Scan::Frame { lines: [COMMAND, shown, _], .. } => {
                         let shown = self.greet(&transport, shown)?;

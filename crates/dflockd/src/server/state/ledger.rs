@@ -106,11 +106,12 @@ impl<D: Disk> Ledger<D> {
     pub(super) fn recovered(&self, times: Times) -> Recovered {
         let left = |held: &Held| held.boot_micros.saturating_sub(times.boot_micros);
         let kept = |held: &Held| Kept { left_micros: left(held), ..held.kept.clone() };
-        Recovered {
-            holds: self.holds.values().map(kept).collect(),
-            next_fence: self.promises.next_fence(),
-            closed_micros: self.promises.closing(times).map_or(0, |closing| closing.left_micros),
-        }
+        let mut recovered = Recovered::default();
+        recovered.holds = self.holds.values().map(kept).collect();
+        recovered.next_fence = self.promises.next_fence();
+        recovered.closed_micros =
+            self.promises.closing(times).map_or(0, |closing| closing.left_micros);
+        recovered
     }
 
     /// The state of the record.

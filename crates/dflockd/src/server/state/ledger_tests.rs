@@ -93,6 +93,7 @@ impl World {
             | Answer::Queued
             | Answer::TimedOut
             | Answer::Refused(_) => {}
+            _ => panic!("an answer that this test does not know"),
         }
         let times = self.times();
         note_changes(&mut self.engine, &mut self.ledger, times);
@@ -273,7 +274,7 @@ fn note_and_flush(world: &mut World) {
 #[case::full(FIRST_BYTES, false)]
 fn labels_take_no_room_from_holds(#[case] size: u64, #[case] are_kept: bool) {
     let mut world = World::new(Fault::None, size);
-    let label = Label { name: "n".repeat(200).into(), value: "v".repeat(256).into() };
+    let label = Label::new("n".repeat(200), "v".repeat(256));
     world.engine.introduce(world.conn, &std::sync::Arc::new(label.clone()));
     for number in 0..10_u32 {
         assert!(world.ledger.room(world.moment(), 1) > 0);
