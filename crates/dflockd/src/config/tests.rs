@@ -26,6 +26,8 @@ fn defaults_are_the_documented_ones() {
     let caps = settings.caps;
     assert_eq!((caps.max_locks, caps.max_waiters), (1024, 0));
     assert_eq!((caps.gc_interval.count(), caps.gc_max_idle.count()), (5, 60));
+    // The library promises the same to those who begin with its own.
+    assert_eq!(format!("{caps:?}"), format!("{:?}", Caps::DEFAULT));
     assert_eq!((settings.max_connections, settings.max_connections_per_address), (0, 0));
     assert_eq!(settings.auto_release, AutoRelease::On);
 }
