@@ -5,10 +5,14 @@ use leases::{Mint, Token};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The salts of so many grants come with one call of the system.
+const SALTS: usize = 64;
+
 /// Mints the server's tokens.
-#[derive(Debug)]
 pub(super) struct ServerMint {
     fence: u64,
+    /// Random numbers that were not used yet.
+    salts: Vec<u64>,
 }
 
 impl ServerMint {
@@ -21,7 +25,19 @@ impl ServerMint {
 
     /// Fences start above this one.
     pub(super) const fn from(fence: u64) -> Self {
-        Self { fence }
+        Self { fence, salts: Vec::new() }
+    }
+
+    /// A random number that was in no token yet.
+    fn salt(&mut self) -> Option<u64> {
+        if self.salts.is_empty() {
+            let mut bytes = [0; size_of::<u64>() * SALTS];
+            getrandom::fill(&mut bytes).ok()?;
+            let numbers =
+                bytes.chunks_exact(size_of::<u64>()).flat_map(<[u8; size_of::<u64>()]>::try_from);
+            self.salts.extend(numbers.map(u64::from_ne_bytes));
+        }
+        self.salts.pop()
     }
 }
 
@@ -29,7 +45,7 @@ impl Mint for ServerMint {
     fn token(&mut self) -> Token {
         self.fence = self.fence.saturating_add(1);
         // The keys of a `RandomState` came from the same source while it still answered.
-        let salt = getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(self.fence));
+        let salt = self.salt().unwrap_or_else(|| RandomState::new().hash_one(self.fence));
         Token::new(self.fence, salt)
     }
 }
