@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -16,7 +17,7 @@ use pidlockfile::{Directory, Found, Gate, Name, Status};
 use super::names::{LockNames, is_lock_file};
 use crate::dialects::content::READ_LIMIT;
 use crate::limits::LOCKS_FOR_INVENTED;
-use crate::sys;
+use crate::sys::{self, SmallListing};
 
 /// When all locks are asked for, at most this many entries of a directory are read, and at most this many locks are
 /// found: any user may fill `/tmp`.
@@ -54,6 +55,8 @@ pub(crate) struct Place {
     pub path: PathBuf,
     /// How it is used.
     pub role: Role,
+    /// Opened when it is first needed; `None` if the names are asked for one by one.
+    listing: OnceLock<Option<SmallListing>>,
 }
 
 /// A directory and the name of a lock file in it, which may or may not exist.
@@ -104,16 +107,15 @@ impl Directories {
         Self { own: through(self.own), others: self.others.into_iter().map(through).collect() }
     }
 
-    /// Where a lock of a device with these names may be that is not written by us.
+    /// Where a lock of a device with these names may be that is not written by us. Each directory is asked when its turn
+    /// comes.
     pub(super) fn searched<'d>(
         &'d self,
         names: &'d LockNames,
     ) -> impl Iterator<Item = LockFile<'d>> {
-        let own = names.searched.iter().map(|name| self.own.file(name));
-        let others = self.others.iter().flat_map(|place| {
-            names.all().filter(|name| place.may_hold(name)).map(|name| place.file(name))
-        });
-        own.chain(others)
+        let own = std::iter::once_with(|| self.own.present(&mut names.searched.iter()));
+        let others = self.others.iter().map(|place| place.present(&mut names.all()));
+        own.chain(others).flatten()
     }
 
     /// All directories, the one that is written first.
@@ -143,7 +145,7 @@ impl Place {
     }
 
     fn of(directory: Directory, path: &Path, role: Role) -> Self {
-        Self { directory, path: path.to_owned(), role }
+        Self { directory, path: path.to_owned(), role, listing: OnceLock::new() }
     }
 
     /// Whether it is only searched, and all users may put files there, as into `/tmp`.
@@ -158,8 +160,25 @@ impl Place {
         LockFile { place: self, name }
     }
 
-    /// Whether a file of that name may be there; if that cannot be found out, it may. Each name is looked up: a directory
-    /// like `/tmp` may be too large to list.
+    /// The names under which a file may be there, in their order. A name under which a file is there all the time is among
+    /// them. A small directory is listed, which shows all names at one moment. In a larger one, such as `/tmp` may be, each
+    /// name is looked up.
+    fn present<'d>(&'d self, names: &mut dyn Iterator<Item = &'d Name>) -> Vec<LockFile<'d>> {
+        let mut wanted: Vec<(&Name, bool)> = names.map(|name| (name, false)).collect();
+        let listing = self.listing.get_or_init(|| SmallListing::open(&self.directory)).as_ref();
+        let is_whole = listing.is_some_and(|listing| {
+            listing.show_all(|shown| {
+                let is_shown = |(name, _): &&mut (&Name, bool)| name.as_str().as_bytes() == shown;
+                if let Some((_, is_there)) = wanted.iter_mut().find(is_shown) {
+                    *is_there = true;
+                }
+            })
+        });
+        wanted.retain(|(name, is_there)| if is_whole { *is_there } else { self.may_hold(name) });
+        wanted.into_iter().map(|(name, _)| self.file(name)).collect()
+    }
+
+    /// Whether a file of that name may be there; if that cannot be found out, it may.
     pub(super) fn may_hold(&self, name: &Name) -> bool {
         Status::of_name(&self.directory, name.as_str()) != Err(Errno::ENOENT)
     }
@@ -222,6 +241,8 @@ fn is_lock(name: &CStr) -> bool {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -236,6 +257,37 @@ mod tests {
         let open = Directories::all(&own, &[alias, other.clone(), gone, other.clone()]).unwrap();
         let paths: Vec<_> = open.others.iter().map(|place| place.path.clone()).collect();
         assert_eq!(paths, [other]);
+    }
+
+    /// Whether it is listed or not, and whatever else is there.
+    #[rstest]
+    #[case::small(3, true)]
+    #[case::large(500, true)]
+    #[case::small_and_never_listed(3, false)]
+    fn every_name_with_a_file_is_present(#[case] others: usize, #[case] may_be_listed: bool) {
+        let root = tempfile::tempdir().unwrap();
+        let place = Place::open(root.path()).unwrap();
+        if !may_be_listed {
+            place.listing.set(None).unwrap();
+        }
+        for number in 0..others {
+            std::fs::write(root.path().join(format!("LCK..other{number}")), "").unwrap();
+        }
+        let names: Vec<Name> =
+            (0..9).filter_map(|number| Name::new(format!("LCK..x{number}"))).collect();
+        let present = || -> Vec<_> {
+            place.present(&mut names.iter()).iter().map(|it| it.name.as_str()).collect()
+        };
+        assert_eq!(present(), [""; 0]);
+        // What comes and goes afterwards is seen by the same opening.
+        for name in ["LCK..x7", "LCK..x2", "LCK..x20"] {
+            std::fs::write(root.path().join(name), "").unwrap();
+        }
+        symlink("nowhere", root.path().join("LCK..x4")).unwrap();
+        assert_eq!(present(), ["LCK..x2", "LCK..x4", "LCK..x7"]);
+        std::fs::rename(root.path().join("LCK..x2"), root.path().join("LCK..x5")).unwrap();
+        std::fs::remove_file(root.path().join("LCK..x7")).unwrap();
+        assert_eq!(present(), ["LCK..x4", "LCK..x5"]);
     }
 
     #[test]

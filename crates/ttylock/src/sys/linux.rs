@@ -2,15 +2,17 @@
 
 use std::ffi::{CStr, OsStr};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use pidlockfile::Pid;
-use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, Statx, StatxFlags};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::{Seen, look_plainly};
@@ -116,7 +118,89 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
     }
 }
 
+/// So many bytes of entries are read at most, some eighty names of locks: a larger directory is not small.
+const LISTING_BYTES: usize = 4096;
+
+/// A directory that is kept open, to be listed again and again.
+#[derive(Debug)]
+pub(crate) struct SmallListing(Mutex<OwnedFd>);
+
+impl SmallListing {
+    /// `None` if the directory may not be listed, or if its file system is not one of those that list it as it is at one
+    /// moment. Their calls hold the directory's lock, as do all that change a name in it (`iterate_dir` in the kernel's
+    /// fs/readdir.c). Others list what they remember: a network's or a user's file system, or btrfs before Linux 6.7,
+    /// where a kept opening does not show newer names.
+    pub(crate) fn open(directory: impl AsFd) -> Option<Self> {
+        // ramfs, tmpfs, ext2 to ext4, and XFS. Source: statfs(2).
+        const EXACT: [u64; 4] = [0x8584_58f6, 0x0102_1994, 0xef53, 0x5846_5342];
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let listed = nix::fcntl::openat(directory.as_fd(), ".", flags, Mode::empty()).ok()?;
+        let kind = u64::try_from(rustix::fs::fstatfs(&listed).ok()?.f_type).ok()?;
+        EXACT.contains(&(kind & 0xffff_ffff)).then(|| Self(Mutex::new(listed)))
+    }
+
+    /// Calls `see` with each name in the directory. Whether these are all: the names at one moment, if the directory is
+    /// small. Otherwise the caller must not conclude anything from a name that is missing.
+    pub(crate) fn show_all(&self, mut see: impl FnMut(&[u8])) -> bool {
+        // All openings of one thread at a time: they share the position.
+        let Ok(listed) = self.0.lock() else { return false };
+        if rustix::fs::seek(&*listed, SeekFrom::Start(0)).is_err() {
+            return false;
+        }
+        let mut buffer = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(&*listed, &mut buffer);
+        let mut pieces = 0_u8;
+        loop {
+            pieces = pieces.saturating_add(u8::from(entries.is_buffer_empty()));
+            match entries.next() {
+                // A second piece is of another moment. An empty one says that the first was whole: a signal can end it.
+                None => return true,
+                Some(Ok(entry)) if pieces == 1 => see(entry.file_name().to_bytes()),
+                Some(_) => return false,
+            }
+        }
+    }
+}
+
 /// Splits a `dev_t` into major and minor number (makedev(3)).
 pub(crate) fn numbers(device: u64) -> Numbers {
     Numbers { major: nix::sys::stat::major(device), minor: nix::sys::stat::minor(device) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_may_not_be_listed_as_it_is_at_one_moment_is_not_listed() {
+        let proc = std::fs::File::open("/proc").unwrap();
+        assert!(SmallListing::open(proc).is_none());
+    }
+
+    #[test]
+    fn a_listing_of_several_pieces_is_not_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let Some(listing) = SmallListing::open(std::fs::File::open(root.path()).unwrap()) else {
+            return eprintln!("the file system of {} is not listed", root.path().display());
+        };
+        let mut made = 0_usize;
+        let last_whole = loop {
+            let mut seen = 0_usize;
+            if !listing.show_all(|_| seen += 1) {
+                break made;
+            }
+            // It also shows `.` and `..`.
+            assert_eq!(seen, made + 2);
+            std::fs::write(root.path().join(format!("LCK..{made}")), "").unwrap();
+            made += 1;
+        };
+        assert!((64..256).contains(&last_whole), "{last_whole}");
+        // The next listing begins anew.
+        for number in 1..made {
+            std::fs::remove_file(root.path().join(format!("LCK..{number}"))).unwrap();
+        }
+        let mut names = Vec::new();
+        assert!(listing.show_all(|name| names.push(name.to_vec())));
+        assert!(names.contains(&b"LCK..0".to_vec()));
+    }
 }

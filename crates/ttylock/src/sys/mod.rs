@@ -15,11 +15,13 @@ mod unix;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
-    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, look_at, look_into, look_through, numbers, open_below,
+    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, look_at, look_into, look_through,
+    numbers, open_below,
 };
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unix::{
-    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, look_at, look_into, look_through, numbers, open_below,
+    HANDLE, ProcessHandle, SHOWS_DESCRIPTORS, SmallListing, look_at, look_into, look_through,
+    numbers, open_below,
 };
 
 /// The file that a name leads to.

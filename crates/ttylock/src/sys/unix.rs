@@ -68,6 +68,20 @@ pub(crate) fn open_below(above: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errn
     if Status::of_open(&opened)?.identity.device == own { Ok(opened) } else { Err(Errno::EXDEV) }
 }
 
+/// These systems do not promise that a listing is of one moment.
+#[derive(Debug)]
+pub(crate) enum SmallListing {}
+
+impl SmallListing {
+    pub(crate) fn open(_: impl AsFd) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn show_all(&self, _: impl FnMut(&[u8])) -> bool {
+        match *self {}
+    }
+}
+
 /// Splits a `dev_t` into major and minor number, as this system does.
 pub(crate) fn numbers(device: u64) -> Numbers {
     let numbers = |device| {
