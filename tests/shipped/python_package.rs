@@ -19,6 +19,10 @@ fn sandbox_with_lock_dir(mode: &str) -> Sandbox {
         .installed()
         .lock_dir(mode, "root:root")
         .bring("python", format!("{root}/python/src"))
+        .bring("serialx", testbed::peer("serialx-1.15.1", ""))
+        .bring("serialx-compat", testbed::peer("serialx-compat-1.15.1", ""))
+        .bring("not-pyserial", testbed::peer("serial-0.0.97", ""))
+        .bring("python-tools", testbed::peer("python-tools", ""))
         .enter()
 }
 
@@ -29,7 +33,9 @@ fn serve(sandbox: &Sandbox) -> Process<'_> {
 fn python<'a>(sandbox: &'a Sandbox, script: &str) -> testbed::Command<'a> {
     let command = sandbox.command("/usr/bin/python3").args(["-c", script]);
     let command = command.env("PATH", "/run/test/bin:/usr/bin:/bin");
-    command.env("PYTHONPATH", "/run/test/python").env("PYTHONDONTWRITEBYTECODE", "1")
+    // typing_extensions, which serialx needs, is among the tools.
+    let path = ["python", "serialx", "python-tools"].map(|name| format!("/run/test/{name}"));
+    command.env("PYTHONPATH", &path.join(":")).env("PYTHONDONTWRITEBYTECODE", "1")
 }
 
 /// Holds the port until a line comes, and says what there is to say.
@@ -65,6 +71,50 @@ print('FREE', flush=True)
 sys.stdin.readline()
 ";
 
+const AIO: &str = "
+import asyncio, lfp_serial.aio, sys
+async def main():
+    async with lfp_serial.aio.lock('/dev/ttyW0') as lock:
+        print('HELD', lock.device, flush=True)
+        sys.stdin.readline()
+    print('FREE', flush=True)
+    sys.stdin.readline()
+asyncio.run(main())
+";
+
+const SERIALX: &str = "
+import lfp_serial, serialx, sys
+with serialx.serial_for_url('lfp:///dev/ttyW0', baudrate=9600) as port:
+    print('HELD', port.path, flush=True)
+    sys.stdin.readline()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
+const SERIALX_ASYNC: &str = "
+import asyncio, lfp_serial, serialx, sys
+async def main():
+    async with serialx.async_serial_for_url('lfp:///dev/ttyW0', baudrate=9600) as port:
+        print('HELD /dev/ttyW0', flush=True)
+        sys.stdin.readline()
+    print('FREE', flush=True)
+    sys.stdin.readline()
+asyncio.run(main())
+";
+
+/// serialx under pyserial's name.
+const SERIALX_COMPAT: &str = "
+import sys
+sys.path.insert(0, '/run/test/serialx-compat')
+import lfp_serial, serial
+assert 'serialx' in serial.Serial.__mro__[1].__module__, serial
+with serial.serial_for_url('lfp:///dev/ttyW0', 9600) as port:
+    print('HELD', port.port, flush=True)
+    sys.stdin.readline()
+print('FREE', flush=True)
+sys.stdin.readline()
+";
+
 /// Alice's program holds the port until it reads a line, and nobody else gets the port meanwhile.
 fn hold_and_let_go(sandbox: &Sandbox, script: &str, other: &str) {
     let mut alice = python(sandbox, script).user(User::Alice).spawn();
@@ -85,6 +135,10 @@ fn hold_and_let_go(sandbox: &Sandbox, script: &str, other: &str) {
 #[case::with_statement(WITH)]
 #[case::pyserial(PYSERIAL)]
 #[case::pyserial_assigned(ASSIGNED)]
+#[case::asyncio(AIO)]
+#[case::serialx(SERIALX)]
+#[case::serialx_async(SERIALX_ASYNC)]
+#[case::serialx_compat(SERIALX_COMPAT)]
 #[ignore = "needs root: tests/run"]
 fn a_port_is_this_process_s_until_it_lets_go(#[case] script: &str) {
     let sandbox = sandbox();
@@ -110,6 +164,127 @@ fn the_first_waiter_gets_it_next() {
     let mut bob = python(&sandbox, &waits).user(User::Bob).spawn();
     alice.type_in("\n");
     bob.expect("HELD");
+}
+
+const AT_ONCE: &str = "
+import lfp_serial
+with lfp_serial.lock('/dev/ttyW0') as lock:
+    print('HELD', lock.device)
+print('FREE')
+";
+
+/// Whatever the module `serial` is, and whether there is one.
+#[rstest]
+#[case::pyserial("import sys")]
+#[case::another_package("import sys; sys.path.insert(0, '/run/test/not-pyserial')")]
+#[case::serialx_compat("import sys; sys.path.insert(0, '/run/test/serialx-compat')")]
+#[case::one_that_breaks("import sys; sys.path.insert(0, '/tmp/broken')")]
+#[case::none("import sys; sys.modules['serial'] = sys.modules['serialx'] = None")]
+#[case::a_handler_that_is_there(
+    "import sys, serialx; serialx.register_uri_handler(scheme='lfp://', unique_scheme='lfp://', sync_cls=serialx.Serial, async_transport_cls=serialx.SerialTransport)"
+)]
+#[case::an_older_serialx("import sys, serialx; del serialx.register_uri_handler")]
+#[ignore = "needs root: tests/run"]
+fn the_import_never_fails(#[case] begin: &str) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let broken = "mkdir -p /tmp/broken && echo 'raise RuntimeError(1)' >/tmp/broken/serial.py";
+    sandbox.shell(User::Root, broken).expect(0);
+    let end = python(&sandbox, &format!("{begin}\n{AT_ONCE}")).user(User::Alice).run();
+    assert_eq!(end.output(), "HELD /dev/ttyW0\nFREE\n", "{end}");
+}
+
+/// A task that is cancelled while it waits leaves the queue at once, though its process lives.
+#[rstest]
+#[case::while_it_waits("0.2")]
+#[case::at_once("0.001")]
+#[ignore = "needs root: tests/run"]
+fn a_cancelled_task_leaves_the_queue(#[case] after: &str) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let mut alice = python(&sandbox, WITH).user(User::Alice).spawn();
+    alice.expect("HELD");
+    let script = format!(
+        "
+import asyncio, lfp_serial.aio, sys, threading
+async def main():
+    async def hold(): await lfp_serial.aio.lock('/dev/ttyW0', timeout=600)
+    try: await asyncio.wait_for(hold(), {after})
+    except asyncio.TimeoutError: pass
+    while threading.active_count() > 1: await asyncio.sleep(0)
+    print('LEFT', flush=True)
+    # The loop goes on, and the process stays.
+    print(await asyncio.to_thread(sys.stdin.readline))
+asyncio.run(main())
+"
+    );
+    let mut bob = python(&sandbox, &script).user(User::Bob).spawn();
+    bob.expect("LEFT");
+    alice.type_in("\n");
+    alice.expect("FREE");
+    let end = python(&sandbox, &AT_ONCE.replace("0')", "0', timeout=20)")).user(User::Alice).run();
+    assert_eq!(end.output(), "HELD /dev/ttyW0\nFREE\n", "{end}");
+    assert!(sandbox.read(LOCK).is_none(), "nobody has it");
+    bob.type_in("\n");
+}
+
+/// A port that was granted before the task heard of it is released when the task is cancelled.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_cancelled_task_keeps_no_port() {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let script = "
+import asyncio, lfp_serial.aio, os
+LOCK = '/run/lock/LCK..ttyW0'
+async def main():
+    async def hold(): await lfp_serial.aio.lock('/dev/ttyW0')
+    task = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    # The loop stands still, so the task cannot hear of the grant.
+    while not os.path.exists(LOCK): pass
+    task.cancel()
+    try: await task
+    except asyncio.CancelledError: print('cancelled')
+    async def released():
+        while os.path.exists(LOCK): await asyncio.sleep(0)
+    await asyncio.wait_for(released(), 20)
+    print('released')
+asyncio.run(main())
+";
+    let end = python(&sandbox, script).user(User::Alice).run();
+    assert_eq!(end.output(), "cancelled\nreleased\n", "{end}");
+}
+
+/// A transport that is closed and forgotten, or that fails to open, releases its lock; so does one whose loop has ended.
+#[rstest]
+#[case::closed("await port.open(); port.schedule_close(); await asyncio.wait_for(released(), 20)")]
+#[case::aborted("await port.open(); port.abort(); await port.wait_closed()")]
+#[case::loop_ends("await port.open(); port.schedule_close()")]
+#[case::never_closed("await port.open()")]
+#[case::does_not_open("port._connect_kwargs['byte_size'] = 99; await port.open()")]
+#[ignore = "needs root: tests/run"]
+fn a_transport_of_serialx_releases_its_lock(#[case] uses: &str) {
+    let sandbox = sandbox();
+    let _daemon = serve(&sandbox);
+    let script = format!(
+        "
+import asyncio, gc, lfp_serial, os, serialx, time
+async def released():
+    while os.path.exists('/run/lock/LCK..ttyW0'): await asyncio.sleep(0)
+async def main():
+    port = serialx.async_serial_for_url('lfp:///dev/ttyW0', baudrate=9600)
+    try: {uses}
+    except serialx.UnsupportedSetting: pass
+asyncio.run(main())
+deadline = time.monotonic() + 20
+while os.path.exists('/run/lock/LCK..ttyW0') and time.monotonic() < deadline:
+    gc.collect()
+print(os.path.exists('/run/lock/LCK..ttyW0'))
+"
+    );
+    let end = python(&sandbox, &script).user(User::Alice).run();
+    assert!(end.output().ends_with("False\n"), "{end}");
 }
 
 /// A session of a super-server answers WAIT with 202.
@@ -194,6 +369,7 @@ fn without_a_service_the_error_asks_whether_lfpd_runs() {
 #[case::at_once(WITH, None)]
 #[case::waits(WITH, Some("lock('/dev/ttyW0', timeout=0.2)"))]
 #[case::pyserial(PYSERIAL, None)]
+#[case::asyncio(AIO, Some("lock('/dev/ttyW0', timeout=1.2)"))]
 #[ignore = "needs root: tests/run"]
 fn without_a_service_the_lock_files_are_used(#[case] script: &str, #[case] other: Option<&str>) {
     let sandbox = sandbox_with_lock_dir("1777");
@@ -239,6 +415,8 @@ for name in '/tmp/probe', './probe', b'/tmp/probe':
 fn the_package_is_typed_and_its_wheel_is_valid() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let peers = std::env::var_os("LFPD_PEERS").map_or(root.join("target/peers"), Into::into);
+    let path = ["python-tools", "serialx-1.15.1"].map(|name| peers.join(name));
+    let path = std::env::join_paths(path).unwrap();
     let place = tempfile::tempdir().unwrap();
     let script = "set -e; cp -r \"$0\" source; cd source
         python3 -m mypy --strict src
@@ -250,7 +428,7 @@ fn the_package_is_typed_and_its_wheel_is_valid() {
         .arg(root.join("python"))
         .current_dir(place.path())
         .env("PATH", "/usr/bin:/bin")
-        .env("PYTHONPATH", peers.join("python-tools"))
+        .env("PYTHONPATH", path)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap();

@@ -3,9 +3,11 @@
     with lfp_serial.lock("/dev/ttyUSB0"):
         ...
 
-With pyserial, after this module has been imported:
+With pyserial or serialx, after this module has been imported:
 
     serial.serial_for_url("lfp:///dev/ttyUSB0")
+
+For asyncio, see `lfp_serial.aio`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import socket
 import stat
 import struct
 import subprocess
+import threading
 import time
 from types import TracebackType
 from typing import Callable, Optional, Union
@@ -37,6 +40,9 @@ WAIT_MAX_SECS = 86400
 
 #: WAIT counts whole seconds. What is left of a timeout is spent asking again, after so many seconds each.
 PAUSE = 0.02
+
+#: For so many seconds at a time, the command `lfp` waits for a port: so long may it take to give up.
+COMMAND_WAIT = 1.0
 
 #: As many symbolic links are followed as the kernel follows (path_resolution(7)).
 LINKS_FOLLOWED = 40
@@ -98,25 +104,54 @@ def lock(device: Device, timeout: Optional[float] = None, server: Optional[str] 
 
     Raises `Busy`, `Denied`, `NoService`, and `ValueError` for what cannot be a device or a timeout.
     """
+    return _lock(device, timeout, server, _Asker())
+
+
+class _Asker:
+    """One call for a lock, which may be given up by another thread."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._service: Optional[_Service] = None
+        self.gave_up = False
+
+    def asks(self, service: _Service) -> None:
+        with self._mutex:
+            self._service = service
+            if self.gave_up:
+                service.end_input()
+
+    def give_up(self) -> None:
+        """Ends the wait. The port may have been granted already, so the call ends in either way."""
+        with self._mutex:
+            self.gave_up = True
+            if self._service is not None:
+                self._service.end_input()
+
+
+def _lock(
+    device: Device, timeout: Optional[float], server: Optional[str], asker: _Asker
+) -> Lock:
     name = _name(device)
     pid = os.getpid()
     if timeout is not None and not (0 <= timeout <= WAIT_MAX_SECS):
         raise ValueError("the timeout must be 0 to %d seconds: %r" % (WAIT_MAX_SECS, timeout))
     try:
-        return _lock_at_service(device, name, pid, timeout or 0.0, server)
+        return _lock_at_service(device, name, pid, timeout or 0.0, server, asker)
     except NoService as error:
         if isinstance(error, _Absent) and server is None:
-            held = _lock_by_command(device, name, pid, timeout)
+            held = _lock_by_command(device, name, pid, timeout or 0.0, asker)
             if held is not None:
                 return held
         raise NoService("could not lock port /dev/%s: %s" % (name, error)) from error
 
 
 def _lock_at_service(
-    device: Device, name: str, pid: int, timeout: float, server: Optional[str]
+    device: Device, name: str, pid: int, timeout: float, server: Optional[str], asker: _Asker
 ) -> Lock:
     service = _Service(server)
     try:
+        asker.asks(service)
         code = _wait(service, name, pid, timeout)
         if code == 450:
             raise Busy(device, service.holders(name))
@@ -140,18 +175,23 @@ def _lock_at_service(
 
 
 def _lock_by_command(
-    device: Device, name: str, pid: int, timeout: Optional[float]
+    device: Device, name: str, pid: int, timeout: float, asker: _Asker
 ) -> Optional[Lock]:
     """None: the command is not installed, or cannot lock either."""
-    verb = ["wait", "--timeout", repr(timeout)] if timeout else ["lock"]
-    outcome, holders = _command([*verb, "--pid", str(pid), "/dev/" + name])
-    if outcome in ("busy", "timed-out"):
-        raise Busy(device, holders)
-    if outcome == "not-permitted":
-        raise Denied(device)
-    if outcome != "done":
-        return None
-    return Lock(name, pid, lambda: _unlock_by_command(name, pid))
+    deadline = time.monotonic() + timeout
+    while True:
+        left = min(deadline - time.monotonic(), COMMAND_WAIT)
+        verb = ["wait", "--timeout", "%.3f" % left] if left > 0 else ["lock"]
+        outcome, holders = _command([*verb, "--pid", str(pid), "/dev/" + name])
+        if outcome == "timed-out" and left == COMMAND_WAIT and not asker.gave_up:
+            continue
+        if outcome in ("busy", "timed-out"):
+            raise Busy(device, holders)
+        if outcome == "not-permitted":
+            raise Denied(device)
+        if outcome != "done":
+            return None
+        return Lock(name, pid, lambda: _unlock_by_command(name, pid))
 
 
 def _unlock_by_command(name: str, pid: int) -> bool:
@@ -296,6 +336,14 @@ class _Service:
     def close(self) -> None:
         self._socket.close()
 
+    def end_input(self) -> None:
+        """Tells the service that nothing is asked any more, which ends a WAIT; what it has answered can still be read."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            # Already at an end.
+            pass
+
     def ask(self, line: str, patience: float = PATIENCE) -> tuple[int, list[str]]:
         """The code and the lines of the answer."""
         try:
@@ -386,13 +434,22 @@ def _is_trusted(connection: socket.socket) -> bool:
 
 
 def _register() -> None:
-    """Lets pyserial, where there is one, find `protocol_lfp`."""
+    """Lets pyserial and serialx, where they are installed, find the handlers of `lfp://`."""
+    # A module of that name may be another package, or broken: that is no reason to fail here.
     try:
         import serial
-    except ImportError:
-        return
-    if __name__ not in serial.protocol_handler_packages:
-        serial.protocol_handler_packages.append(__name__)
+
+        packages = serial.protocol_handler_packages
+        if __name__ not in packages:
+            packages.append(__name__)
+    except Exception:
+        pass
+    try:
+        from . import protocol_serialx
+
+        protocol_serialx.register()
+    except Exception:
+        pass
 
 
 _register()

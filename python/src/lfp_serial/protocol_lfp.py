@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import urllib.parse
 from typing import Optional
 
 import serial
 
 from . import Busy, Denied, Lock, NoService, lock
+from ._address import is_address, path_and_timeout
 
 
 def serial_class_for_url(url: str) -> tuple[str, type[Serial]]:
@@ -16,23 +16,11 @@ def serial_class_for_url(url: str) -> tuple[str, type[Serial]]:
     return url, Serial
 
 
-def _path_and_timeout(url: str) -> tuple[str, Optional[float]]:
-    """The path of the port that an address names, and its timeout."""
+def _parsed(url: str) -> tuple[str, Optional[float]]:
     try:
-        parts = urllib.parse.urlsplit(url)
-        options = urllib.parse.parse_qs(parts.query, strict_parsing=bool(parts.query))
-        timeout = float(options["timeout"][-1]) if options else None
-    except (KeyError, ValueError) as error:
-        raise _not_a_url(url) from error
-    if parts.netloc or set(options) - {"timeout"}:
-        raise _not_a_url(url)
-    return parts.path, timeout
-
-
-def _not_a_url(url: str) -> serial.SerialException:
-    return serial.SerialException(
-        'expected "lfp:///dev/NAME" or "lfp:///dev/NAME?timeout=SECS": %r' % url
-    )
+        return path_and_timeout(url)
+    except ValueError as error:
+        raise serial.SerialException(str(error)) from error
 
 
 #: pyserial's own property: a setter of a base class cannot be called by `super()`.
@@ -52,8 +40,8 @@ class Serial(serial.Serial):
 
     @port.setter
     def port(self, port: Optional[str]) -> None:
-        if isinstance(port, str) and port.lower().startswith("lfp:"):
-            port, self.lock_timeout = _path_and_timeout(port)
+        if isinstance(port, str) and is_address(port):
+            port, self.lock_timeout = _parsed(port)
         _PORT.__set__(self, port)
 
     def open(self) -> None:
