@@ -162,6 +162,21 @@ fn unreadable_words_are_busy_while_young(
     assert_eq!(machine.lock("ttyS0", own()), outcome);
 }
 
+/// The clocks of machines that share a directory differ by seconds. What is further ahead was never written then.
+#[rstest]
+#[case::ahead_by_a_second(1, Outcome::Busy)]
+#[case::ahead_by_a_day(86_400, Outcome::Done)]
+#[case::ahead_by_a_century(36_525 * 86_400, Outcome::Done)]
+fn an_empty_file_from_the_future_does_not_stay_young(#[case] ahead: u64, #[case] outcome: Outcome) {
+    let machine = Machine::new();
+    let file = machine.lock_file("LCK..ttyS0");
+    File::create(&file)
+        .unwrap()
+        .set_modified(SystemTime::now() + Duration::from_secs(ahead))
+        .unwrap();
+    assert_eq!(machine.lock("ttyS0", own()), outcome);
+}
+
 #[rstest]
 #[case::link("LCK..ttyS0")]
 #[case::link_under_a_searched_name("lk..ttyS0")]

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use pidlockfile::Judged;
+use pidlockfile::{Age, Judged};
 
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
 use crate::record::{LockInfo, ParseError};
 use crate::stale::{Here, Judgement, Standing};
-use crate::sys::{now_seconds, seconds};
 
 /// What is known of a lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +22,9 @@ pub struct HeldStatus {
     pub standing: Option<Standing>,
     /// Whether the next taker would break it, by this semaphore's configuration.
     pub stale: bool,
-    /// How long it has been held by what the file says, else how old the file is; in seconds.
-    pub age_seconds: u64,
+    /// How long it has been held by what the file says, else how old the file is; in seconds. `None` if both times
+    /// lie in the future, or the file may not be read.
+    pub age_seconds: Option<u64>,
     /// Whether the file is somebody's text, and was never a lock.
     pub(crate) is_foreign: bool,
 }
@@ -32,7 +32,7 @@ pub struct HeldStatus {
 impl HeldStatus {
     /// A lock file that may not be read: held by an unknown process.
     pub(crate) const UNREADABLE: Self =
-        Self { info: None, standing: None, stale: false, age_seconds: 0, is_foreign: false };
+        Self { info: None, standing: None, stale: false, age_seconds: None, is_foreign: false };
 
     /// What the file says, where it says anything.
     #[must_use]
@@ -72,22 +72,19 @@ impl Judge {
 
     pub(crate) fn judge(&self, judged: &Judged) -> HeldStatus {
         let info = LockInfo::parse(judged.content());
-        let (standing, stale, age_seconds) = match &info {
+        let now = SystemTime::now();
+        let of_file = Age::of([judged.modified()], now);
+        let (standing, stale, age) = match &info {
             Ok(info) => {
-                let now = now_seconds();
                 let standing = info.holder().standing(self.here());
-                let age_seconds = info.age_seconds(now);
-                let renewed = seconds(judged.modified()).filter(|_| info.can_be_renewed());
-                let idle =
-                    renewed.map_or(age_seconds, |at| age_seconds.min(now.saturating_sub(at)));
-                (Some(standing), self.judgement.is_stale(standing, idle), age_seconds)
+                let age = Age::of(info.taken().into_iter().chain([judged.modified()]), now);
+                let idle = if info.can_be_renewed() { age.min(of_file) } else { age };
+                (Some(standing), self.judgement.is_stale(standing, idle), age)
             }
-            Err(_) => {
-                let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-                (None, self.judgement.is_unreadable_stale(age), age.as_secs())
-            }
+            Err(_) => (None, self.judgement.is_unreadable_stale(of_file), of_file),
         };
         let is_foreign = info.is_err() && LockInfo::is_foreign(judged.content());
+        let age_seconds = age.known().map(|age| age.as_secs());
         HeldStatus { info: Some(info), standing, stale, age_seconds, is_foreign }
     }
 }

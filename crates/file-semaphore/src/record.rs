@@ -4,6 +4,7 @@
 //! so a hostile file can neither forge a second line of output nor move the cursor of a terminal.
 
 use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::limits::{LONGEST_FILE, LONGEST_TAG, LONGEST_WORD, WINDOWS_NAMESPACE};
 
@@ -270,10 +271,10 @@ impl LockInfo {
         self.holder.start.is_some() || self.holder.nobody
     }
 
-    /// How long ago the lock was taken, in whole seconds; zero when the time stamp lies ahead.
+    /// When the lock was taken, by the holder's clock; `None` if no clock can show that time.
     #[must_use]
-    pub fn age_seconds(&self, now_seconds: u64) -> u64 {
-        now_seconds.saturating_sub(self.timestamp)
+    pub fn taken(&self) -> Option<SystemTime> {
+        UNIX_EPOCH.checked_add(Duration::from_secs(self.timestamp))
     }
 }
 

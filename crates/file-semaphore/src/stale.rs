@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use pidlockfile::Age;
 use pidlockfile::process::{self, ClockShift, Fate, Start};
 
 use crate::record::Holder;
@@ -139,9 +140,9 @@ pub struct Judgement {
 impl Judgement {
     /// Whether a lock is stale, that was taken or renewed so long ago.
     #[must_use]
-    pub fn is_stale(&self, standing: Standing, age_seconds: u64) -> bool {
+    pub fn is_stale(&self, standing: Standing, age: Age) -> bool {
         let Some(timeout) = self.timeout else { return false };
-        let old = Duration::from_secs(age_seconds) > timeout;
+        let old = is_older(age, timeout);
         match (self.rule, standing) {
             (StaleRule::Dead | StaleRule::Host | StaleRule::Age, Standing::Dead) => true,
             (StaleRule::Host, Standing::Namesake) => true,
@@ -162,9 +163,14 @@ impl Judgement {
     /// Whether a file that does not parse is stale: nothing is known of its holder, which may be
     /// writing it or use it as an empty lock, so only age by the file's own time can tell.
     #[must_use]
-    pub fn is_unreadable_stale(&self, age: Duration) -> bool {
-        self.rule == StaleRule::Age && self.timeout.is_some_and(|timeout| age > timeout)
+    pub fn is_unreadable_stale(&self, age: Age) -> bool {
+        self.rule == StaleRule::Age && self.timeout.is_some_and(|timeout| is_older(age, timeout))
     }
+}
+
+/// Ages count in whole seconds, as the times in lock files do.
+fn is_older(age: Age, timeout: Duration) -> bool {
+    age.known().is_none_or(|age| Duration::from_secs(age.as_secs()) > timeout)
 }
 
 #[cfg(test)]

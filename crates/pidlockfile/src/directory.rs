@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use crate::age::Age;
 use crate::errno::Errno;
 use crate::error::{Error, Step};
 use crate::found::{Found, Judged};
@@ -160,8 +161,8 @@ impl Directory {
     /// Removes temporary files with this prefix whose maker is gone, once they are a minute old.
     /// Those of the living are never touched. Tells how many were removed.
     ///
-    /// A file from the future is not old: a clock that was set back delays the sweeping, and one
-    /// that was set forward still leaves the files of the living.
+    /// A file from the future is old ([`Age`]). A clock that was set forward or back still leaves the files of the
+    /// living.
     ///
     /// # Errors
     /// [`Step::List`] when the directory cannot be read; files that cannot be removed are passed
@@ -171,8 +172,8 @@ impl Directory {
         for name in self.names()? {
             let Some(maker) = temporary::maker(&name, prefix.as_ref()) else { continue };
             let Ok(stat) = sys::inspect(self, name.as_os_str()) else { continue };
-            let age = now.duration_since(stat.modified).unwrap_or_default();
-            let is_old = stat.obstacle.is_none() && age >= SWEEP_AGE;
+            let is_old =
+                stat.obstacle.is_none() && Age::of([stat.modified], now).reaches(SWEEP_AGE);
             if is_old && !lives(maker) && sys::unlink(self, name.as_os_str()).is_ok() {
                 removed = removed.saturating_add(1);
             }

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
+use crate::age::Age;
 use crate::directory::Directory;
 use crate::draft::{Claim, Draft, Durability, PrivateName, Published};
 use crate::errno::Errno;
@@ -38,8 +39,8 @@ pub(crate) fn release(
     judged: &Judged,
     prefix: &OsStr,
 ) -> Result<Attempt, Error> {
-    let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
-    if judged.status().mode & STAND_IN != 0 && age < LIVING_DRAFT {
+    let age = Age::of([judged.modified()], SystemTime::now());
+    if judged.status().mode & STAND_IN != 0 && !age.reaches(LIVING_DRAFT) {
         // Another release of the same lock is at this point, or was killed there.
         return Ok(Attempt::Changed);
     }
@@ -79,13 +80,13 @@ fn others_release(
     Ok(listed.iter().filter(|other| *other != own.private.as_os_str()).any(|other| {
         let Some(maker) = temporary::releaser(other, name.as_os_str()) else { return false };
         let Ok(stat) = sys::inspect(directory, other) else { return false };
-        let age = now.duration_since(stat.modified).unwrap_or_default();
+        let age = Age::of([stat.modified], now);
         let is_older = stat.modified < judged.modified();
         let most = if is_older { ANY_DRAFT } else { LIVING_DRAFT };
         stat.mode & STAND_IN != 0
             && owners.contains(&stat.owner)
             // Its maker may have a number of its own in a container.
-            && (age < most && lives(maker) || age < ANY_DRAFT && !is_older)
+            && (!age.reaches(most) && lives(maker) || !age.reaches(ANY_DRAFT) && !is_older)
     }))
 }
 

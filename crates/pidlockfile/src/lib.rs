@@ -120,6 +120,7 @@
 //! `PREFIX.PID.RANDOM.tmp` with sixteen hexadecimal digits, which [`Directory::sweep`] removes,
 //! or a complete lock of a dead process, which is stale by every rule.
 
+mod age;
 mod breaking;
 mod directory;
 mod draft;
@@ -155,6 +156,7 @@ mod tests;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use age::Age;
 pub use directory::Directory;
 pub use draft::{Claim, Durability, Published};
 pub use error::{Error, Step};

@@ -428,14 +428,18 @@ fn only_old_temporary_files_of_the_dead_are_swept(
     assert_eq!(files(scratch.path()).is_empty(), swept);
 }
 
-#[test]
-fn a_file_from_the_future_is_not_swept_when_the_clock_was_set_back() {
+#[rstest]
+#[case::a_second(Duration::from_secs(1), 0)]
+#[case::an_hour(HOUR, 1)]
+fn a_file_from_the_future_is_old(#[case] ahead: Duration, #[case] swept: usize) {
     let (scratch, directory) = scratch();
     let now = SystemTime::now();
-    let file = File::create(scratch.path().join(temporary("t", gone()))).unwrap();
-    file.set_modified(now + HOUR).unwrap();
-    assert_eq!(directory.sweep("t", now).unwrap(), 0);
-    assert_eq!(directory.sweep("t", now + 3 * HOUR).unwrap(), 1);
+    for maker in [gone(), Pid::this()] {
+        let file = File::create(scratch.path().join(temporary("t", maker))).unwrap();
+        file.set_modified(now + ahead).unwrap();
+    }
+    assert_eq!(directory.sweep("t", now).unwrap(), swept, "never one of the living");
+    assert_eq!(directory.sweep("t", now + 3 * HOUR).unwrap(), 1 - swept);
 }
 
 // Descriptors.

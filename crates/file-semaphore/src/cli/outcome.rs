@@ -134,7 +134,7 @@ fn held_members(held: &HeldStatus) -> Members {
     let alive = held.standing.and_then(Standing::is_alive);
     members.push(("alive", alive.map_or(Value::Null, Value::Bool)));
     members.push(("stale", Value::Bool(held.stale)));
-    members.push(("age", Value::Number(held.age_seconds)));
+    members.push(("age", held.age_seconds.map_or(Value::Null, Value::Number)));
     match &held.info {
         Some(Ok(_)) => {}
         Some(Err(problem)) => members.push(("problem", problem.to_string().as_str().into())),
@@ -204,7 +204,8 @@ fn table(locks: &[Listed]) -> String {
             (false, false) => "held",
         };
         let (name, tag) = (shown(&lock.name), printable(tag));
-        text.push_str(&format!("{name}\t{pid}\t{alive}\t{state}\t{}\t{tag}\n", held.age_seconds));
+        let age = held.age_seconds.map_or_else(|| "unknown".to_owned(), |age| age.to_string());
+        text.push_str(&format!("{name}\t{pid}\t{alive}\t{state}\t{age}\t{tag}\n"));
     }
     text
 }

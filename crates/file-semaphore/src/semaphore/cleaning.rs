@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Directory, Found, Name, Obstacle, Pid};
+use pidlockfile::{Age, Attempt, Directory, Found, Name, Obstacle, Pid};
 
 use crate::config::{Config, Slots};
 use crate::error::Error;
@@ -73,7 +73,7 @@ fn sweep_all(files: &Files) -> Result<Swept, Error> {
 fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
     let directory = &files.directory;
     let Ok(Found::File(judged)) = directory.read(name, LONGEST_FILE + 1) else { return false };
-    let age = SystemTime::now().duration_since(judged.modified()).unwrap_or_default();
+    let age = Age::of([judged.modified()], SystemTime::now());
     // A ticket without flock(2) belongs to no waiter, which the removal finds out; but as long as there is a
     // line, a waiter behind may have to read it.
     let line = files.line();
@@ -83,7 +83,7 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
     let orphan = match info.as_ref().map(LockInfo::holder) {
         _ if left => true,
         // Its maker's number means a process of another namespace, or may do so.
-        Some(holder) if !holder.is_from_here(here) => !lives(maker) && age >= FOREIGN_ORPHAN,
+        Some(holder) if !holder.is_from_here(here) => !lives(maker) && age.reaches(FOREIGN_ORPHAN),
         // The number was used again.
         Some(holder)
             if holder.pid() == number(maker) && holder.standing(here) == Standing::Dead =>

@@ -153,13 +153,14 @@ fn first_process(unshare: &Child) -> (Pid, std::fs::File) {
 fn a_killed_containers_lock_is_taken_in_the_next_by_rule(
     #[case] host: &str,
     #[case] when: &str,
-    #[case] age: u64,
+    #[case] age: i64,
     #[case] taken: bool,
 ) {
     let scratch = Scratch::new();
     let _pinned = kill_a_holding_container(&scratch);
     let words = scratch.read("a");
-    let aged = words.replace(&timestamp(&words), &format!("timestamp={}", now() - age));
+    let aged =
+        words.replace(&timestamp(&words), &format!("timestamp={}", now() - age.unsigned_abs()));
     scratch.write("a", aged);
     crate::programs::age(&scratch, "a", age);
     let script = format!("sema try a -q --stale-when {when} || echo $?; grep -c ^boot= a");

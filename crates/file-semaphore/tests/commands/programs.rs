@@ -445,10 +445,37 @@ fn waiters_for_a_name_that_is_no_text_take_turns() {
     assert_eq!(scratch.files(), Vec::<String>::new());
 }
 
-pub(crate) fn age(scratch: &Scratch, name: &str, seconds: u64) {
+/// Dates a file back by this many seconds, or ahead by a negative number.
+pub(crate) fn age(scratch: &Scratch, name: &str, seconds: i64) {
     let file = fs::File::options().append(true).open(scratch.at(name)).unwrap();
-    let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
-    file.set_modified(time).unwrap();
+    let (now, by) =
+        (std::time::SystemTime::now(), std::time::Duration::from_secs(seconds.unsigned_abs()));
+    file.set_modified(if seconds < 0 { now + by } else { now - by }).unwrap();
+}
+
+/// A holder that is gone, of which only the number is known. Its lock is stale when it is old; a time that lies in the
+/// future is replaced by the file's.
+#[rstest]
+#[case::ahead_by_a_second(|| now() + 1, 7200, "stale: false\nage: 0")]
+#[case::ahead_by_a_day(|| now() + 86_400, 7200, "stale: true\nage: 72")]
+#[case::ahead_by_a_century(|| now() + 3_155_760_000, 7200, "stale: true\nage: 72")]
+#[case::milliseconds(|| now() * 1000, 7200, "stale: true\nage: 72")]
+#[case::milliseconds_of_a_new_file(|| now() * 1000, 5, "stale: false\nage: ")]
+#[case::beyond_every_clock(|| u64::MAX, 7200, "stale: true\nage: 72")]
+#[case::ahead_like_its_file(|| now() + 86_400, -86_400, "stale: true\nage: unknown")]
+#[case::before_1970(|| 0, 7200, "stale: true\nage: 1")]
+fn a_time_in_the_future_is_replaced_by_the_time_of_the_file(
+    #[case] timestamp: fn() -> u64,
+    #[case] file: i64,
+    #[case] answer: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", format!("pid={}\ntimestamp={}\n", 4_194_303, timestamp()));
+    age(&scratch, "a", file);
+    let status = scratch.sema(&["status", "a"]);
+    assert!(status.out.contains(answer), "{status:?}");
+    let taken = scratch.sema(&["try", "a"]);
+    assert_eq!(taken.code == 0, answer.starts_with("stale: true"), "{taken:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pidlockfile::Pid;
+use pidlockfile::{Age, Pid};
 use wrapcmd::Value;
 
 use super::calendar::{local, utc};
@@ -41,7 +41,7 @@ pub(super) fn rows(holders: &[Holder]) -> Vec<Row> {
                 .owner
                 .filter(|_| holder.user.is_none())
                 .map(|uid| name(uid).unwrap_or_else(|| uid.to_string())),
-            age: holder.since.and_then(|since| now.duration_since(since).ok()),
+            age: holder.since.and_then(|since| Age::of([since], now).known()),
         })
         .collect()
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use pidlockfile::process::{self, Fate, ProcessIdentity, lives};
-use pidlockfile::{Attempt, Found, Judged, Name, Obstacle, Pid, Status};
+use pidlockfile::{Age, Attempt, Found, Judged, Name, Obstacle, Pid, Status};
 
 use super::handover;
 use super::state::{State, TEMPORARY};
@@ -181,10 +181,9 @@ impl State {
         judged: Judged,
     ) -> Result<(Judged, Stale), Busy> {
         let Some(who) = self.holder_of(name, &judged)? else {
-            let age = SystemTime::now().duration_since(judged.modified());
-            return match age {
-                Ok(age) if age >= WRITER_GRACE => Ok((judged, Stale::Unreadable)),
-                Ok(_) | Err(_) => Err(Busy::BeingWritten),
+            return match Age::of([judged.modified()], SystemTime::now()).reaches(WRITER_GRACE) {
+                true => Ok((judged, Stale::Unreadable)),
+                false => Err(Busy::BeingWritten),
             };
         };
         match self.machine.fate(&who) {

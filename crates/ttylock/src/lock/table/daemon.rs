@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use pidlockfile::process::ProcessIdentity;
-use pidlockfile::{Attempt, Found, Judged, Name, Status};
+use pidlockfile::{Age, Attempt, Found, Judged, Name, Status};
 
 use super::classify::{Busy, Stale, pid_in};
 use super::state::{LOCK_MODE, State, TEMPORARY};
@@ -66,8 +66,7 @@ pub(super) fn forget_missing(state: &mut State) -> usize {
     let Some((open, directory)) = open.zip(state.records.directory()) else { return 0 };
     let is_old = |entry: &Name| {
         let written = Status::of_name(directory, entry.as_str()).ok().map(|seen| seen.modified);
-        let age = written.and_then(|written| written.elapsed().ok());
-        age.is_some_and(|age| age > TIME_TO_TAKE)
+        written.is_some_and(|at| Age::of([at], SystemTime::now()).reaches(TIME_TO_TAKE))
     };
     state.records.sweep_all(RECORDS_SWEPT, |entry, lock| {
         lock.is_some_and(|name| !open.own.may_hold(name)) && is_old(entry)
