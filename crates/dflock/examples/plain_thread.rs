@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [server, key] = words.as_slice() else { return Err("SERVER KEY".into()) };
     let server: ServerAddress = server.parse()?;
-    let settings = Settings { servers: Servers::Shards(vec![server]), ..Settings::default() };
+    let settings = Settings::new(Servers::Shards(vec![server]));
     let claim = Client::new(settings)?.lock(key.as_str())?.ttl(Duration::from_secs(30))?;
     let Some(lease) = claim.acquire(Duration::from_secs(60))? else {
         return Err("somebody else has had it for a minute".into());

@@ -11,12 +11,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [servers, key] = words.as_slice() else { return Err("SERVERS KEY".into()) };
     let servers: Result<Vec<ServerAddress>, _> = servers.split(',').map(str::parse).collect();
-    let settings = Settings {
-        servers: Servers::AnyOf(servers?),
-        // The daemon is told a second before the lease may end, so that it can stop its work.
-        margin: Duration::from_secs(1),
-        ..Settings::default()
-    };
+    let mut settings = Settings::new(Servers::AnyOf(servers?));
+    // The daemon is told a second before the lease may end, so that it can stop its work.
+    settings.margin = Duration::from_secs(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(stand_by(settings, key))
 }

@@ -12,6 +12,7 @@ pub const DEFAULT_PORT: u16 = 6388;
 
 /// The address of one server. The connection resolves the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ServerAddress {
     /// A host name or an address without brackets, and a port.
     Tcp {
@@ -53,6 +54,7 @@ impl fmt::Display for ServerAddress {
 
 /// Why a text is not the address of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddressError {
     /// The host or the path is empty.
     Empty,

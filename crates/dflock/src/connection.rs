@@ -25,6 +25,7 @@ const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 /// What [`Connection::stats`] tells.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Stats<'a> {
     /// All keys.
     Keys,

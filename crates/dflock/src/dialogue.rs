@@ -72,6 +72,7 @@ impl Abilities {
 
 /// A grant: the token, and the length of the lease from the moment of the grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grant {
     /// The token.
     pub token: Token,
@@ -85,6 +86,7 @@ pub struct Grant {
 
 /// The answer to an enqueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "granted at once or in the line")]
 pub enum Place {
     /// It was granted at once.
     Granted(Grant),
@@ -135,6 +137,7 @@ pub(super) fn renewal(line: &str, asked: Option<u32>) -> Result<Duration, Client
 
 /// How long a hold stays after its connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Grace {
     /// This long, if its lease is not over before; `None`: it is released at once.
     For(Duration),

@@ -1,4 +1,4 @@
-//! The errors of a client, as a closed list, and their words. Pure.
+//! The errors of a client, and their words. Pure.
 
 use super::address::ServerAddress;
 use super::terms::TermError;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// A server's refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refusal {
     /// `error`: the token holds nothing, or the server does not understand the request.
     Error,
@@ -67,6 +68,7 @@ impl fmt::Display for Refusal {
 
 /// Why a client call failed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ClientError {
     /// A key, token or number that the protocol cannot express. Nothing was sent.
     Term(TermError),

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 /// Why a lease is over although its holder has not released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Loss {
     /// The server says that the token holds nothing: the lease ended there, another client released it, the
     /// connection broke under auto-release, or the server was restarted.

@@ -22,8 +22,8 @@
 //! use std::time::Duration;
 //!
 //! # async fn example() -> Result<(), dflock::ClientError> {
-//! let mut settings = Settings::default();
-//! settings.servers = Servers::Shards(vec!["locks-1.example:6388".parse().unwrap()]);
+//! let mut settings = Settings::new(Servers::Shards(vec!["locks-1.example:6388".parse().unwrap()]));
+//! settings.name = Some("nightly report".to_owned());
 //! let client = Client::new(settings)?;
 //!
 //! // Wait in line for at most 10 seconds; leases of 30 seconds, renewed in the background.
@@ -70,6 +70,8 @@
 //!
 //! `cli` (default) adds the program `dflock`. A program that only wants leases does not need it.
 
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
+
 mod address;
 pub mod blocking;
 mod claim;
@@ -79,7 +81,9 @@ mod error;
 mod holds;
 mod lease;
 mod patience;
+/// The program. No part of the library's API: it may change at any time.
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod program;
 mod route;
 mod schedule;

@@ -5,8 +5,15 @@ use super::shard::Servers;
 use super::transport::Tls;
 use std::time::Duration;
 
-/// Settings of a [`super::Client`]. Start from [`Settings::default`] and change some of them.
+/// Settings of a [`super::Client`]. Start from [`Settings::new`], or from [`Settings::default`] for a server on this
+/// machine at the default port, and change some of them.
+///
+/// ```
+/// let mut settings = dflock::Settings::default();
+/// settings.name = Some("nightly report".to_owned());
+/// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Settings {
     /// The servers: each with keys of its own, or all with the same keys. At least one.
     pub servers: Servers,
@@ -43,8 +50,16 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
+        Self::new(Servers::Shards(vec![ServerAddress::local_default()]))
+    }
+}
+
+impl Settings {
+    /// The usual settings towards these servers.
+    #[must_use]
+    pub const fn new(servers: Servers) -> Self {
         Self {
-            servers: Servers::Shards(vec![ServerAddress::local_default()]),
+            servers,
             auth_token: None,
             name: None,
             value: None,

@@ -5,6 +5,7 @@ use super::address::ServerAddress;
 
 /// The servers of a client, and how they share the keys. At least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Servers {
     /// Each has keys of its own, chosen by [`shard()`]; if it is away, so are they. Every client of the fleet lists
     /// the same servers in the same order.

@@ -103,6 +103,7 @@ pub(super) fn seconds(count: u32) -> Duration {
 
 /// A value that the protocol cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TermError {
     /// An empty key.
     KeyEmpty,

@@ -25,6 +25,7 @@ const KEEPALIVE_RETRIES: u32 = 4;
 
 /// The authorities that may sign a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TlsRoots {
     /// The authorities this system trusts.
     System,

@@ -285,6 +285,7 @@ impl Claim {
 
 /// The result of joining the line.
 #[must_use = "dropping it gives the place or the lease up"]
+#[expect(clippy::exhaustive_enums, reason = "granted at once or in the line")]
 pub enum Entry {
     /// It was granted at once.
     Acquired(Lease),

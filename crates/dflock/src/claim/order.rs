@@ -71,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     fn client(servers: Servers) -> Client {
-        Client::new(Settings { servers, ..Settings::default() }).unwrap()
+        Client::new(Settings::new(servers)).unwrap()
     }
 
     /// The servers of each client, the clients' requests (`2` is a semaphore of two slots, `1` of one, `r` a reader, `t`

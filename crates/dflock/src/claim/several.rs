@@ -46,6 +46,7 @@ pub struct Claims {
 
 /// What happens to one of several keys while they are taken.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Progress<'a> {
     /// The key is requested now. The keys before it in the order are held. If all keys are granted at once, only the
     /// first is told.

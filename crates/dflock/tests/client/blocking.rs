@@ -70,8 +70,9 @@ fn a_lease_under_tls_is_kept_and_released() {
     let options = [&["--tls-cert", &cert, "--tls-key", &key], KEEPS].concat();
     let daemon = Daemon::start(&options);
     let roots = TlsRoots::File(ca.into());
-    let tls = Some(Tls::new(&roots, Some("localhost".to_owned())).unwrap());
-    let client = Client::new(Settings { tls, ..settings(daemon.address) }).unwrap();
+    let mut settings = settings(daemon.address);
+    settings.tls = Some(Tls::new(&roots, Some("localhost".to_owned())).unwrap());
+    let client = Client::new(settings).unwrap();
     let lease = held(&client, 9);
     assert_eq!(lease.lost_within(seconds(11)), None);
     lease.release().unwrap();
@@ -112,7 +113,8 @@ fn a_lease_outlives_a_restart_and_a_place_in_the_line_is_taken_again() {
 fn a_server_that_stands_still_loses_the_lease() {
     let daemon = Daemon::start(&[]);
     let margin = seconds(1);
-    let settings = Settings { margin, ..settings(daemon.address) };
+    let mut settings = settings(daemon.address);
+    settings.margin = margin;
     let lease = held(&Client::new(settings).unwrap(), 6);
     let until = lease.held_until().unwrap();
     daemon.signal(Signal::SIGSTOP);

@@ -50,13 +50,10 @@ impl Scene {
         let server = Restarting::start(&["--read-timeout", "600", &auto]);
         let ways = [(); 2].map(|()| Proxy::to(server.daemon.address));
         let addresses = ways.iter().map(|way| way.address().parse().unwrap()).collect();
-        let settings = Settings {
-            servers: Servers::AnyOf(addresses),
-            // As long as that of the server.
-            read_timeout: seconds(600),
-            answer_limit: seconds(8),
-            ..Settings::default()
-        };
+        let mut settings = Settings::new(Servers::AnyOf(addresses));
+        // As long as that of the server.
+        settings.read_timeout = seconds(600);
+        settings.answer_limit = seconds(8);
         let client = Client::new(settings).unwrap();
         Self {
             keeps,

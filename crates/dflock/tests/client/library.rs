@@ -16,7 +16,7 @@ pub(crate) const KEEPS: &[&str] = &["--auto-release-on-disconnect=false"];
 /// Towards the server at this address.
 pub(crate) fn settings(address: impl ToString) -> Settings {
     let server = address.to_string().parse().unwrap();
-    Settings { servers: Servers::Shards(vec![server]), ..Settings::default() }
+    Settings::new(Servers::Shards(vec![server]))
 }
 
 pub(crate) fn client(daemon: &Daemon) -> Client {
@@ -141,7 +141,8 @@ fn a_client_that_waits_after_its_lease_has_ended_gets_an_error() {
 fn a_waiting_client_keeps_its_silent_connection_open() {
     let daemon = Daemon::start(&["--read-timeout", "9"]);
     turn(async {
-        let settings = Settings { read_timeout: seconds(9), ..settings(daemon.address) };
+        let mut settings = settings(daemon.address);
+        settings.read_timeout = seconds(9);
         let client = Client::new(settings).unwrap();
         let lock = client.lock("k").unwrap();
         let first = acquired(lock.enqueue().await.unwrap());
@@ -175,7 +176,8 @@ fn a_loss_is_told() {
 #[test]
 fn invalid_arguments_are_refused_before_they_are_sent() {
     let nowhere: ServerAddress = "127.0.0.1:1".parse().unwrap();
-    let settings = Settings { connect_limit: seconds(1), ..settings(&nowhere) };
+    let mut settings = settings(&nowhere);
+    settings.connect_limit = seconds(1);
     let client = Client::new(settings).unwrap();
     let term = |error: ClientError| {
         let ClientError::Term(term) = error else { panic!("{error}") };
@@ -191,6 +193,6 @@ fn invalid_arguments_are_refused_before_they_are_sent() {
     assert_eq!(client.servers_of(&Key::new("k").unwrap()), [&nowhere]);
     let unreachable = turn(client.lock("k").unwrap().acquire(seconds(0))).err().unwrap();
     assert!(matches!(unreachable, ClientError::Connect { server, .. } if server == nowhere));
-    let none = Settings { servers: Servers::Shards(Vec::new()), ..Settings::default() };
+    let none = Settings::new(Servers::Shards(Vec::new()));
     assert!(matches!(Client::new(none).err(), Some(ClientError::NoServer)));
 }

@@ -327,7 +327,7 @@ fn no_order_is_a_deadlock(#[case] clients: u64, #[case] servers: usize) {
     let daemons: Vec<Daemon> = (0..servers).map(|_| Daemon::start(&[])).collect();
     let list = daemons.iter().map(|it| it.address.to_string().parse().unwrap()).collect();
     let servers = dflock::Servers::Shards(list);
-    let client = Client::new(dflock::Settings { servers, ..dflock::Settings::default() }).unwrap();
+    let client = Client::new(dflock::Settings::new(servers)).unwrap();
     let inside = Inside::new();
     turn(async {
         let mut racers = tokio::task::JoinSet::new();
@@ -831,9 +831,10 @@ fn a_grant_that_comes_too_late_is_given_back() {
 fn a_grant_that_never_comes_is_not_waited_for_for_ever() {
     let daemon = Daemon::start(KEEPS);
     let (server, _) = relay(&daemon, on("l", Deed::Ignore));
-    let (answer_limit, read_timeout) = (seconds(1), seconds(1));
     turn(async {
-        let settings = dflock::Settings { answer_limit, read_timeout, ..settings(server) };
+        let mut settings = settings(server);
+        settings.answer_limit = seconds(1);
+        settings.read_timeout = seconds(1);
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
         let silent = lock.try_acquire().await;
         assert!(matches!(silent, Err(ClientError::Silent)), "{silent:?}");
@@ -911,12 +912,12 @@ fn a_short_lease_that_ends_while_another_connection_renews_ends_no_longer_one() 
 fn a_turn_that_comes_too_late_is_given_back() {
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let settings = settings(proxy.address());
+    let mut settings = settings(proxy.address());
+    settings.answer_limit = seconds(4);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
-        let answer_limit = seconds(4);
-        let client = Client::new(dflock::Settings { answer_limit, ..settings }).unwrap();
+        let client = Client::new(settings).unwrap();
         let lock = client.lock("k").unwrap().ttl(LEASE).unwrap();
         let Entry::Queued(ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
         proxy.stall_answers();
@@ -937,7 +938,8 @@ fn a_turn_that_comes_too_late_is_given_back() {
 fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
     let daemon = Daemon::start(KEEPS);
     let (server, relayed) = relay(&daemon, on("e", Deed::Delay));
-    let settings = dflock::Settings { answer_limit: seconds(4), ..settings(server) };
+    let mut settings = settings(server);
+    settings.answer_limit = seconds(4);
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap().ttl(LEASE).unwrap();
         let late = lock.enqueue().await.map(drop);
@@ -954,12 +956,12 @@ fn a_lock_instead_of_a_place_that_comes_too_late_is_given_back() {
 fn a_turn_is_given_back_when_pings_are_not_answered() {
     let daemon = Daemon::start(KEEPS);
     let proxy = Proxy::to(daemon.address);
-    let settings = settings(proxy.address());
+    let mut settings = settings(proxy.address());
+    settings.answer_limit = seconds(4);
+    settings.read_timeout = seconds(9);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
-        let (answer_limit, read_timeout) = (seconds(4), seconds(9));
-        let settings = dflock::Settings { answer_limit, read_timeout, ..settings };
         let lock = Client::new(settings).unwrap().lock("k").unwrap().ttl(LEASE).unwrap();
         let Entry::Queued(_ticket) = lock.enqueue().await.unwrap() else { panic!("it is held") };
         proxy.stall_answers();
@@ -983,7 +985,8 @@ fn a_place_is_kept_at_a_server_that_does_not_know_pings() {
         _ => Deed::Pass,
     };
     let (server, relayed) = relay(&daemon, Arc::new(rule));
-    let settings = dflock::Settings { read_timeout: seconds(3), ..settings(server) };
+    let mut settings = settings(server);
+    settings.read_timeout = seconds(3);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
@@ -1030,7 +1033,8 @@ async fn left(lock: &Claim) -> Result<Option<Grant>, ClientError> {
 fn a_server_falls_silent_when_a_lock_is_left() {
     let daemon = Daemon::start(KEEPS);
     let (server, _) = relay(&daemon, on("grace", Deed::Ignore));
-    let settings = dflock::Settings { answer_limit: seconds(4), ..settings(server) };
+    let mut settings = settings(server);
+    settings.answer_limit = seconds(4);
     let mut holder = daemon.talk();
     let token = holder.take("k", "0");
     turn(async {
@@ -1052,7 +1056,8 @@ fn a_server_falls_silent_when_a_lock_is_left() {
 fn a_lease_is_renewed_until_it_is_left() {
     let daemon = Daemon::start(KEEPS);
     let (server, relayed) = relay(&daemon, on("grace", Deed::Delay));
-    let settings = dflock::Settings { answer_limit: PATIENCE, ..settings(server) };
+    let mut settings = settings(server);
+    settings.answer_limit = PATIENCE;
     turn(async {
         let lock = Client::new(settings).unwrap().lock("k").unwrap();
         let lock = lock.ttl(seconds(9)).unwrap();
@@ -1082,7 +1087,8 @@ fn a_lease_is_renewed_while_another_server_is_asked() {
     let (slow, relayed) = relay(&daemons[1], on("grace", Deed::Delay));
     turn(async {
         let prompt = client(&daemons[0]).lock("k").unwrap().ttl(seconds(6)).unwrap();
-        let settings = dflock::Settings { answer_limit: PATIENCE, ..settings(slow) };
+        let mut settings = settings(slow);
+        settings.answer_limit = PATIENCE;
         let slow = Client::new(settings).unwrap().lock("slow").unwrap();
         let both = Claims::of([prompt.clone(), slow.clone().ttl(LEASE).unwrap()]).unwrap();
         let leaving = tokio::spawn(async move { both.acquire_detached(None, |_, _| {}).await });
@@ -1127,7 +1133,8 @@ fn a_lease_that_is_taken_away_ends_no_other_of_its_connection() {
     let dir = tempfile::tempdir().unwrap();
     let (daemon, port) = administered(dir.path(), &["--read-timeout", LONG]);
     turn(async {
-        let settings = dflock::Settings { read_timeout: LEASE, ..settings(daemon.address) };
+        let mut settings = settings(daemon.address);
+        settings.read_timeout = LEASE;
         let client = Client::new(settings).unwrap();
         let leases = claims(&client, &["a", "b", "c"]).try_acquire().await.unwrap().unwrap();
         let [a, b, c] = leases.into_vec().try_into().unwrap();

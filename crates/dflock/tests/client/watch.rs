@@ -3,7 +3,7 @@
 use crate::ask::another_make;
 use crate::library::{KEEPS, client, seconds, settings, turn};
 use crate::program::{Restarting, Running, bare, dflock, patient, run, shell, start};
-use dflock::{Client, ClientError, Holder, Settings};
+use dflock::{Client, ClientError, Holder};
 use nix::sys::signal::Signal;
 use rstest::rstest;
 use std::process::Stdio;
@@ -162,7 +162,8 @@ fn said(holder: Option<Holder>) -> Option<String> {
 #[test]
 fn a_dropped_wait_loses_nothing() {
     let daemon = Daemon::start(&[]);
-    let settings = Settings { value: Some("v".to_owned()), ..settings(daemon.address) };
+    let mut settings = settings(daemon.address);
+    settings.value = Some("v".to_owned());
     let claim = Client::new(settings).unwrap().lock("k").unwrap();
     turn(async {
         let mut watch = client(&daemon).watch("k").unwrap();
