@@ -99,7 +99,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: PathProblem,
     },
-    /// There is a file, and it is no lock file.
+    /// There is a file, and it is no lock file: it is foreign, or damaged and not old enough to be stale.
     Parse {
         /// Which file.
         path: PathBuf,
@@ -287,12 +287,14 @@ fn named(holder: Option<&LockInfo>) -> String {
 pub(crate) struct InTheWay {
     pub(crate) holder: Option<Box<LockInfo>>,
     pub(crate) left_by: Option<u32>,
+    /// Its file is so young that its writer may be at it.
+    pub(crate) is_being_written: bool,
 }
 
 impl InTheWay {
     /// The holder, as far as the file names it.
     pub(crate) fn of(holder: Option<&LockInfo>) -> Self {
-        Self { holder: holder.cloned().map(Box::new), left_by: None }
+        Self { holder: holder.cloned().map(Box::new), ..Self::default() }
     }
 
     /// Of two, the one that tells more.

@@ -9,7 +9,8 @@ use pidlockfile::{Age, Judged};
 
 use crate::config::Config;
 use crate::error::{Error, InTheWay};
-use crate::record::{LockInfo, ParseError};
+use crate::limits::WRITING_TIME;
+use crate::record::{Fragment, Holder, LockInfo, ParseError};
 use crate::stale::{Here, Judgement, Standing};
 
 /// What is known of a lock that is held.
@@ -18,21 +19,29 @@ use crate::stale::{Here, Judgement, Standing};
 pub struct HeldStatus {
     /// What the file says. `None`: this process may not read it.
     pub info: Option<Result<LockInfo, ParseError>>,
-    /// What is known of the holder, if the file names it.
+    /// What is known of the holder, if the file names it; also if it names only the process, because it was cut.
     pub standing: Option<Standing>,
     /// Whether the next taker would break it, by this semaphore's configuration.
     pub stale: bool,
     /// How long it has been held by what the file says, else how old the file is; in seconds. `None` if both times
     /// lie in the future, or the file may not be read.
     pub age_seconds: Option<u64>,
-    /// Whether the file is somebody's text, and was never a lock.
-    pub(crate) is_foreign: bool,
+    /// Content that does not parse, but may be the beginning of a lock.
+    pub(crate) fragment: Option<Fragment>,
+    /// Whether it is so young that its writer may be at it.
+    pub(crate) is_being_written: bool,
 }
 
 impl HeldStatus {
     /// A lock file that may not be read: held by an unknown process.
-    pub(crate) const UNREADABLE: Self =
-        Self { info: None, standing: None, stale: false, age_seconds: None, is_foreign: false };
+    pub(crate) const UNREADABLE: Self = Self {
+        info: None,
+        standing: None,
+        stale: false,
+        age_seconds: None,
+        fragment: None,
+        is_being_written: false,
+    };
 
     /// What the file says, where it says anything.
     #[must_use]
@@ -43,13 +52,14 @@ impl HeldStatus {
     /// What keeps others out, of a lock that is not stale.
     ///
     /// # Errors
-    /// [`Error::Parse`]: the file was never a lock, so nobody will ever release it.
+    /// [`Error::Parse`]: the file is no lock, so nobody will ever release it.
     pub(crate) fn in_the_way(&self, path: impl FnOnce() -> PathBuf) -> Result<InTheWay, Error> {
+        let is_being_written = self.is_being_written;
         match &self.info {
-            Some(Err(problem)) if self.is_foreign => {
+            Some(Err(problem)) if !is_being_written => {
                 Err(Error::Parse { path: path(), problem: *problem })
             }
-            Some(_) | None => Ok(InTheWay::of(self.lock_info())),
+            Some(_) | None => Ok(InTheWay { is_being_written, ..InTheWay::of(self.lock_info()) }),
         }
     }
 }
@@ -81,10 +91,34 @@ impl Judge {
                 let idle = if info.can_be_renewed() { age.min(of_file) } else { age };
                 (Some(standing), self.judgement.is_stale(standing, idle), age)
             }
-            Err(_) => (None, self.judgement.is_unreadable_stale(of_file), of_file),
+            Err(_) => (None, false, of_file),
         };
-        let is_foreign = info.is_err() && LockInfo::is_foreign(judged.content());
-        let age_seconds = age.known().map(|age| age.as_secs());
-        HeldStatus { info: Some(info), standing, stale, age_seconds, is_foreign }
+        let status = HeldStatus {
+            info: Some(info),
+            standing,
+            stale,
+            age_seconds: age.known().map(|age| age.as_secs()),
+            fragment: None,
+            is_being_written: false,
+        };
+        if standing.is_some() { status } else { self.judge_unparsable(status, judged, of_file) }
+    }
+
+    /// What an interrupted write left is a lock of whatever process it names, or of one that is gone. Of other files
+    /// nothing is known, as of a lock of another machine.
+    fn judge_unparsable(&self, status: HeldStatus, judged: &Judged, age: Age) -> HeldStatus {
+        let fragment = Fragment::of(judged.content());
+        let named = fragment.and_then(|fragment| fragment.pid);
+        let standing = named.map(|pid| Holder::bare(pid).standing(self.here()));
+        let unnamed = if fragment.is_some() { Standing::NumberFree } else { Standing::Elsewhere };
+        let is_being_written = fragment.is_some() && !age.reaches(WRITING_TIME);
+        let is_stale = self.judgement.is_stale(standing.unwrap_or(unnamed), age);
+        HeldStatus {
+            standing,
+            stale: is_stale && !is_being_written,
+            fragment,
+            is_being_written,
+            ..status
+        }
     }
 }

@@ -182,8 +182,8 @@ impl LockInfo {
     ///
     /// Lines end with LF or CRLF. White space around key and value goes, lines without `=` and
     /// unknown keys are passed over, the last of a repeated key counts. An integer is decimal
-    /// digits and nothing else; one beyond 64 bits counts as the largest. Of the keys that are
-    /// not required, one that makes no sense counts as absent.
+    /// digits and nothing else, and fits 64 bits. Of the keys that are not required, one that
+    /// makes no sense counts as absent.
     ///
     /// # Errors
     /// [`ParseError`]: the required keys are missing or malformed, or this is no such text.
@@ -211,16 +211,6 @@ impl LockInfo {
             nobody: value(text, "owner") == Some(NO_OWNER),
         };
         Ok(Self { holder, timestamp, tag: value(text, "tag").and_then(Tag::clean) })
-    }
-
-    /// Whether this can never have been a lock, of this program or another: text with a whole line, in which
-    /// there is neither `pid` nor `timestamp`, and which does not begin with a number as other programs'
-    /// lock files do. An empty file, or one that is being written, may be a lock.
-    pub(crate) fn is_foreign(content: &[u8]) -> bool {
-        let Ok(text) = std::str::from_utf8(content) else { return false };
-        let is_named = ["pid", "timestamp"].iter().any(|key| value(text, key).is_some());
-        let first = text.split_whitespace().next();
-        text.contains('\n') && !is_named && first.is_some_and(|word| integer(word).is_none())
     }
 
     /// Writes the content of a lock file: LF after every line, at most [`LONGEST_FILE`] bytes.
@@ -278,6 +268,22 @@ impl LockInfo {
     }
 }
 
+/// The keys of the format.
+const KEYS: [&str; 8] = ["pid", "timestamp", "tag", "start", "boot", "pidns", "host", "owner"];
+
+/// Those with one of which a lock begins.
+const REQUIRED: [&str; 2] = ["pid", "timestamp"];
+
+fn is_known(key: &[u8]) -> bool {
+    KEYS.iter().any(|known| known.as_bytes() == key)
+}
+
+/// Key and value of a line, without white space around them.
+fn split_at_equals(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (key, value) = line.split_at_checked(line.iter().position(|byte| *byte == b'=')?)?;
+    Some((key.trim_ascii_end(), value.get(1..)?.trim_ascii()))
+}
+
 /// The value of `owner` in a lock without one.
 const NO_OWNER: &str = "none";
 
@@ -287,13 +293,54 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
 }
 
-/// Decimal digits and nothing else. A number no 64 bits can hold is still a number: no process
-/// has it and no clock has shown it, which is what the largest value says as well.
+/// Decimal digits and nothing else, of a number that fits 64 bits: no process and no clock has a larger one.
 pub(crate) fn integer(text: &str) -> Option<u64> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
+    // `parse` alone would take a leading plus.
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// Content that does not parse, but may be the beginning of a lock file: one that is being written at this moment, or
+/// one that a full disk, a power cut or a killed writer left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    /// The process in a whole line `pid=`. A number in the last line, which has no end, may itself be cut.
+    pub(crate) pid: Option<u64>,
+    /// Whether it has a whole key. An empty file may be anything, such as the file of a `flock(1)`.
+    pub(crate) has_key: bool,
+}
+
+impl Fragment {
+    /// For content that does not parse. A lock begins with `pid` or `timestamp`, and nothing in it is wrong up to the
+    /// place where it was cut. NULs at the end are what some file systems have in place of data that was not written
+    /// before a power cut.
+    pub(crate) fn of(content: &[u8]) -> Option<Self> {
+        let end = content.iter().rposition(|byte| *byte != 0).map_or(0, |at| at.saturating_add(1));
+        let mut lines = content.get(..end)?.split(|byte| *byte == b'\n');
+        let cut = lines.next_back()?.trim_ascii();
+        let mut fragment = Self { pid: None, has_key: false };
+        for line in lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()) {
+            let (key, value) = split_at_equals(line)?;
+            let number = std::str::from_utf8(value).ok().and_then(integer);
+            match (key, number) {
+                (b"pid", Some(pid)) => fragment.pid = Some(pid),
+                (b"timestamp", Some(_)) => {}
+                (b"pid" | b"timestamp", None) => return None,
+                (key, _) if fragment.has_key && is_known(key) => {}
+                _ => return None,
+            }
+            fragment.has_key = true;
+        }
+        let is_number = |value: &[u8]| value.iter().all(u8::is_ascii_digit);
+        let keys = if fragment.has_key { &KEYS[..] } else { &REQUIRED[..] };
+        match split_at_equals(cut) {
+            None => keys.iter().any(|key| key.as_bytes().starts_with(cut)).then_some(fragment),
+            Some((b"pid" | b"timestamp", value)) if is_number(value) => {
+                Some(Self { has_key: true, ..fragment })
+            }
+            Some((b"pid" | b"timestamp", _)) => None,
+            Some((key, _)) => (fragment.has_key && is_known(key)).then_some(fragment),
+        }
     }
-    Some(text.parse().unwrap_or(u64::MAX))
 }
 
 /// One line of text: control characters become blanks, blanks around it go, the rest is cut.

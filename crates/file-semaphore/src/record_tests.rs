@@ -87,11 +87,76 @@ fn reads_at_most_64_kib(#[case] size: usize, #[case] good: bool) {
 }
 
 #[rstest]
-#[case::largest("18446744073709551615", u64::MAX)]
-#[case::one_more("18446744073709551616", u64::MAX)]
-#[case::absurd("99999999999999999999999999999999999999", u64::MAX)]
-fn a_number_too_large_is_still_a_number(#[case] digits: &str, #[case] number: u64) {
-    assert_eq!(pid_and_time(&format!("pid={digits}\ntimestamp=2")), Ok((number, 2)));
+#[case::largest("18446744073709551615", Some(u64::MAX))]
+#[case::one_more("18446744073709551616", None)]
+#[case::absurd("99999999999999999999999999999999999999", None)]
+fn a_number_beyond_64_bits_is_no_number(#[case] digits: &str, #[case] number: Option<u64>) {
+    let pid = number.map(|pid| (pid, 2)).ok_or(ParseError::PidNotANumber);
+    assert_eq!(pid_and_time(&format!("pid={digits}\ntimestamp=2")), pid);
+    let time = number.map(|time| (2, time)).ok_or(ParseError::TimestampNotANumber);
+    assert_eq!(pid_and_time(&format!("pid=2\ntimestamp={digits}")), time);
+    let started = LockInfo::parse(format!("pid=1\ntimestamp=2\nstart={digits}\n").as_bytes());
+    assert_eq!(started.unwrap().holder().start(), number);
+}
+
+const NOTHING: Option<Fragment> = Some(Fragment { pid: None, has_key: false });
+const NAMELESS: Option<Fragment> = Some(Fragment { pid: None, has_key: true });
+
+fn naming(pid: u64) -> Option<Fragment> {
+    Some(Fragment { pid: Some(pid), has_key: true })
+}
+
+/// What a writer leaves that was interrupted, and what is no lock at all.
+#[rstest]
+#[case::empty("", NOTHING)]
+#[case::blank(" \n\t\r\n ", NOTHING)]
+#[case::nuls("\0\0\0\0", NOTHING)]
+#[case::blank_and_nuls("\n\0\0", NOTHING)]
+#[case::half_a_key("pi", NOTHING)]
+#[case::a_key_without_its_equals_sign("timestamp", NOTHING)]
+#[case::no_value("pid=", NAMELESS)]
+#[case::a_number_that_may_be_cut("pid=12", NAMELESS)]
+#[case::a_whole_line("pid=12\n", naming(12))]
+#[case::a_whole_line_of_windows("pid=12\r\n", naming(12))]
+#[case::blanks(" pid = 12 \n time", naming(12))]
+#[case::and_half_a_key("pid=12\ntim", naming(12))]
+#[case::and_no_value("pid=12\ntimestamp=", naming(12))]
+#[case::other_order("timestamp=17\npi", NAMELESS)]
+#[case::without_the_time("pid=12\ntag=x\nhos", naming(12))]
+#[case::nuls_behind("pid=12\ntimestamp=17\0\0\0", naming(12))]
+#[case::the_last_number_counts("pid=12\npid=13\n", naming(13))]
+#[case::no_number("pid=abc\n", None)]
+#[case::no_number_to_be("pid=abc", None)]
+#[case::no_time("pid=12\ntimestamp=soon\n", None)]
+#[case::too_large("pid=99999999999999999999\n", None)]
+#[case::a_number("5", None)]
+#[case::uucp("      1234\n", None)]
+#[case::json("{\"pid\":5}", None)]
+#[case::a_text("myhost.example\n", None)]
+#[case::a_word_that_is_another_key("host", None)]
+#[case::a_line_with_another_key("host=a\n", None)]
+#[case::another_key_first("tag=a\npid=12\n", None)]
+#[case::an_unknown_key("pid=12\nversion=1\n", None)]
+#[case::nuls_before("\0\0pid=12\n", None)]
+fn a_fragment_is_what_an_interrupted_write_leaves(
+    #[case] text: &str,
+    #[case] fragment: Option<Fragment>,
+) {
+    assert!(LockInfo::parse(text.as_bytes()).is_err());
+    assert_eq!(Fragment::of(text.as_bytes()), fragment);
+}
+
+#[rstest]
+#[case::ours(FULL)]
+#[case::crlf("pid=12345\r\ntimestamp=1703520000\r\ntag=caf\u{e9}\r\nstart=1\r\n")]
+fn a_lock_that_is_cut_anywhere_is_a_lock_or_a_fragment(#[case] text: &str) {
+    for at in 0..text.len() {
+        for nuls in ["", "\0\0\0"] {
+            let cut = [&text.as_bytes()[..at], nuls.as_bytes()].concat();
+            let known = LockInfo::parse(&cut).is_ok() || Fragment::of(&cut).is_some();
+            assert!(known, "{:?}", String::from_utf8_lossy(&cut));
+        }
+    }
 }
 
 #[rstest]

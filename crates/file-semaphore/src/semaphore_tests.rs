@@ -144,32 +144,114 @@ fn many_threads_one_inside() {
     assert_eq!(files(&path), Vec::<String>::new());
 }
 
+const HOUR: u64 = 3600;
+
+fn write_aged(path: &Path, content: impl AsRef<[u8]>, seconds: u64) {
+    fs::write(path, content).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+}
+
+/// Nobody will ever release such a file: waiting for it makes no sense.
 #[rstest]
-#[case::empty("")]
-#[case::half_written("pid=12\n")]
-#[case::half_a_key("pi")]
-#[case::other_program("      12345\n")]
-#[case::other_program_with_a_host("12 host\n")]
-fn a_file_that_does_not_parse_is_held_by_nobody_knows_whom(#[case] words: &str) {
+#[case::no_number("pid=abc\ntimestamp=1\n")]
+#[case::a_number_alone("5")]
+#[case::uucp("      12345\n")]
+#[case::with_a_host("12 host\n")]
+#[case::json("{\"pid\":5}")]
+#[case::too_large("pid=99999999999999999999\ntimestamp=1\n")]
+#[case::not_utf_8(b"\xff\xfe\x00\x80")]
+fn a_file_that_is_no_lock_is_refused_at_once(
+    #[case] content: impl AsRef<[u8]>,
+    #[values(0, HOUR + 10)] age: u64,
+    #[values(StaleRule::Dead, StaleRule::Host, StaleRule::DeadAndOld)] rule: StaleRule,
+) {
     let (_scratch, path) = scratch();
-    fs::write(&path, words).unwrap();
-    let denied = open(&path).try_acquire(None);
-    assert!(matches!(denied, Err(Error::AlreadyLocked { holder: None, .. })));
-    assert_eq!(fs::read_to_string(&path).unwrap(), words);
-    let status = open(&path).status().unwrap();
+    write_aged(&path, content.as_ref(), age);
+    let config = quick(Config { stale_rule: rule, ..Config::default() });
+    let semaphore = Semaphore::with_config(&path, config).unwrap();
+    let begin = Instant::now();
+    assert!(matches!(semaphore.try_acquire(None), Err(Error::Parse { .. })));
+    assert!(matches!(semaphore.acquire(None), Err(Error::Parse { .. })));
+    assert!(matches!(semaphore.wait(), Err(Error::Parse { .. })));
+    assert!(begin.elapsed() < crate::limits::WRITING_TIME);
+    assert_eq!(fs::read(&path).unwrap(), content.as_ref());
+    let status = semaphore.status().unwrap();
     assert!(matches!(&status[..], [SlotStatus::Held(HeldStatus { info: Some(Err(_)), .. })]));
+    let config = quick(Config { stale_rule: StaleRule::Age, ..Config::default() });
+    let by_age = Semaphore::with_config(&path, config).unwrap().try_acquire(None);
+    assert_eq!(by_age.is_ok(), age > HOUR);
+}
+
+/// What an interrupted write leaves, as old as it is, and whether it is stale then.
+#[rstest]
+#[case::empty("", 10, false)]
+#[case::empty_at_the_limit("", HOUR, false)]
+#[case::empty_and_old("", HOUR + 10, true)]
+#[case::nuls("\0\0\0\0", 10, false)]
+#[case::nuls_and_old("\0\0\0\0", HOUR + 10, true)]
+#[case::cut("pid=4194305\n", 10, false)]
+#[case::cut_and_old("pid=4194305\n", HOUR + 10, true)]
+#[case::cut_in_a_number_that_is_init_s("pid=1", HOUR + 10, true)]
+#[case::cut_behind_a_number("pid=1\n", HOUR + 10, false)]
+#[case::cut_in_the_time("pid=1\ntimestamp=", HOUR + 10, false)]
+fn what_an_interrupted_write_leaves_is_stale_when_it_is_old(
+    #[case] content: &str,
+    #[case] age: u64,
+    #[case] stale: bool,
+    #[values(StaleRule::Dead, StaleRule::Host, StaleRule::DeadAndOld)] rule: StaleRule,
+) {
+    let (_scratch, path) = scratch();
+    write_aged(&path, content, age);
+    let config = quick(Config { stale_rule: rule, ..Config::default() });
+    let never = Semaphore::with_config(&path, Config { stale_timeout: None, ..config }).unwrap();
+    assert!(matches!(never.try_acquire(None), Err(Error::Parse { .. })));
+    let semaphore = Semaphore::with_config(&path, config).unwrap();
+    match semaphore.acquire(None) {
+        Ok(held) => held.release().unwrap(),
+        Err(error) => assert!(matches!(error, Error::Parse { .. }), "{error:?}"),
+    }
+    assert_eq!(path.exists(), !stale);
 }
 
 #[test]
-fn an_old_file_that_does_not_parse_goes_by_age_alone() {
+fn a_file_that_is_being_written_is_waited_for() {
     let (_scratch, path) = scratch();
-    let file = fs::File::create(&path).unwrap();
-    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(3700)).unwrap();
-    // On Windows nobody breaks a lock that somebody has open.
-    drop(file);
-    assert!(open(&path).try_acquire(None).is_err());
-    let config = quick(Config { stale_rule: StaleRule::Age, ..Config::default() });
-    Semaphore::with_config(&path, config).unwrap().try_acquire(None).unwrap().release().unwrap();
+    let semaphore = open(&path);
+    for take in [Semaphore::try_acquire, |it: &Semaphore, tag: Option<&str>| {
+        it.request().tag(tag.unwrap_or("")).timeout(Duration::from_millis(1300)).acquire()
+    }] {
+        write_aged(&path, "", 0);
+        let looks = std::sync::Barrier::new(2);
+        let seen = std::thread::scope(|scope| {
+            let taking = scope.spawn(|| {
+                looks.wait();
+                take(&semaphore, Some("x"))
+            });
+            looks.wait();
+            fs::write(&path, "pid=").unwrap();
+            fs::write(&path, format!("pid={}\ntimestamp=1\n", std::process::id())).unwrap();
+            taking.join().unwrap()
+        });
+        assert!(matches!(
+            seen,
+            Err(Error::AlreadyLocked { holder: Some(_), .. }
+                | Error::Timeout { holder: Some(_), .. })
+        ));
+    }
+}
+
+/// It is one that is being written, until it is two seconds old.
+#[test]
+fn a_file_that_stays_empty_is_no_lock() {
+    let (_scratch, path) = scratch();
+    write_aged(&path, "", 0);
+    let begin = Instant::now();
+    assert!(matches!(open(&path).try_acquire(None), Err(Error::Parse { .. })));
+    assert!(begin.elapsed() > crate::limits::WRITING_TIME / 2);
+    write_aged(&path, "", 0);
+    assert!(matches!(open(&path).acquire(None), Err(Error::Parse { .. })));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "");
 }
 
 /// On Windows a file that is removed while its holder has it open may keep its name until he closes it: then
@@ -305,10 +387,52 @@ fn a_listing_shows_locks_and_nothing_else() {
     fs::write(at("notes.txt"), "hello\n").unwrap();
     fs::write(at("a.lock.7.0123456789abcdef.tmp"), "pid=7\ntimestamp=1\n").unwrap();
     fs::create_dir(at("sub")).unwrap();
+    fs::write(at("empty"), "").unwrap();
+    write_aged(&at("zeros"), "\0\0\0", HOUR + 10);
+    write_aged(&at("cut"), "pid=4194305\n", HOUR + 10);
+    fs::write(at("b.lock.queue"), "").unwrap();
     let listed = crate::list(path.parent().unwrap(), Config::default()).unwrap();
     let seen: Vec<_> =
         listed.iter().map(|lock| (lock.name.to_str().unwrap(), lock.status.stale)).collect();
-    assert_eq!(seen, [("a.lock", false), ("stale", true)]);
+    let all =
+        [("a.lock", false), ("cut", true), ("empty", false), ("stale", true), ("zeros", true)];
+    assert_eq!(seen, all);
+}
+
+/// A file without content may be that of a `flock(1)`. It is removed by its name alone.
+#[test]
+fn cleaning_a_directory_leaves_what_may_be_no_lock() {
+    let (_scratch, path) = scratch();
+    let at = |name: &str| path.parent().unwrap().join(name);
+    for (name, content) in [
+        ("empty", ""),
+        ("zeros", "\0\0\0"),
+        ("blank", " \n"),
+        ("word", "pid"),
+        ("cut", "pid=4194305\n"),
+        ("cut_early", "pid="),
+        ("text", "host=a\n"),
+    ] {
+        write_aged(&at(name), content, HOUR + 10);
+    }
+    let swept = crate::clean_all(path.parent().unwrap(), quick(Config::default())).unwrap();
+    assert_eq!(swept.locks, 2);
+    assert_eq!(files(&path), ["blank", "empty", "text", "word", "zeros"]);
+    assert_eq!(open(&at("empty")).clean().unwrap().locks, 1);
+}
+
+/// What a power cut left of a reader holds nothing, and is swept when it is old.
+#[cfg(unix)]
+#[rstest]
+#[case::young(10, true)]
+#[case::old(HOUR + 10, false)]
+fn what_is_left_of_a_reader_is_in_nobodys_way(#[case] age: u64, #[case] stays: bool) {
+    let (_scratch, path) = scratch();
+    let readers = path.with_file_name("a.lock.shared");
+    fs::create_dir(&readers).unwrap();
+    write_aged(&readers.join("7-0123456789abcdef"), "", age);
+    open(&path).try_acquire(None).unwrap().release().unwrap();
+    assert_eq!(readers.exists(), stays);
 }
 
 /// On Windows a directory stays while somebody has it open.

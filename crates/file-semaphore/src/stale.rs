@@ -159,13 +159,6 @@ impl Judgement {
             ) => false,
         }
     }
-
-    /// Whether a file that does not parse is stale: nothing is known of its holder, which may be
-    /// writing it or use it as an empty lock, so only age by the file's own time can tell.
-    #[must_use]
-    pub fn is_unreadable_stale(&self, age: Age) -> bool {
-        self.rule == StaleRule::Age && self.timeout.is_some_and(|timeout| is_older(age, timeout))
-    }
 }
 
 /// Ages count in whole seconds, as the times in lock files do.

@@ -25,10 +25,6 @@ fn age_of(info: &LockInfo, now: u64) -> Age {
     Age::of(info.taken(), UNIX_EPOCH + Duration::from_secs(now))
 }
 
-fn aged(seconds: u64) -> Age {
-    Age::of([UNIX_EPOCH], UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
 fn exact() -> Holder {
     Holder {
         pid: 42,
@@ -181,18 +177,6 @@ fn clock_set_forward(#[case] now: u64) {
     assert!(!judgement.is_stale(Standing::NumberTaken, age_of(&info, now)));
     assert!(!judgement.is_stale(Standing::Elsewhere, age_of(&info, now)));
     assert!(judgement.is_stale(Standing::NumberFree, age_of(&info, now)));
-}
-
-#[rstest]
-#[case::dead(StaleRule::Dead, HOUR + 1, false)]
-#[case::dead_and_old(StaleRule::DeadAndOld, HOUR + 1, false)]
-#[case::age_at_the_timeout(StaleRule::Age, HOUR, false)]
-#[case::age_beyond_it(StaleRule::Age, HOUR + 1, true)]
-fn a_file_that_does_not_parse(#[case] rule: StaleRule, #[case] age: u64, #[case] stale: bool) {
-    let judgement = Judgement { rule, timeout: Some(Duration::from_secs(HOUR)) };
-    assert_eq!(judgement.is_unreadable_stale(aged(age)), stale);
-    let never = Judgement { rule, timeout: None };
-    assert!(!never.is_unreadable_stale(aged(age)));
 }
 
 #[rstest]

@@ -198,9 +198,11 @@ fn table(locks: &[Listed]) -> String {
             Some(false) => "dead",
             None => "unknown",
         };
+        let is_invalid = held.fragment.is_some() && !held.is_being_written;
         let state = match (held.stale, lock.shared) {
             (true, _) => "stale",
             (false, true) => "shared",
+            (false, false) if is_invalid => "invalid",
             (false, false) => "held",
         };
         let (name, tag) = (shown(&lock.name), printable(tag));
@@ -305,7 +307,11 @@ impl Error {
     /// the reason.
     pub(crate) fn sentence(&self, path: &Path, begin: &str) -> String {
         let standing = self.holder().map(|info| info.holder().standing(&Here::look()));
-        let remark = standing.map_or("", remark);
+        let remark = if matches!(self, Self::Parse { .. }) {
+            "; if no program needs it, remove it: sema release --force"
+        } else {
+            standing.map_or("", remark)
+        };
         // A link's target, a slot, the readers' directory: what is not named yet.
         let other = self.path().filter(|other| !is_same(path, other));
         let other = other.map_or_else(String::new, |other| format!(": \"{}\"", shown(other)));

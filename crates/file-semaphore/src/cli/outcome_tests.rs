@@ -16,7 +16,13 @@ fn info(tag: Option<&str>) -> LockInfo {
 
 fn held(standing: Standing, stale: bool) -> HeldStatus {
     let info = Some(Ok(info(Some("ts-process"))));
-    HeldStatus { info, standing: Some(standing), stale, age_seconds: Some(7), is_foreign: false }
+    HeldStatus {
+        info,
+        standing: Some(standing),
+        stale,
+        age_seconds: Some(7),
+        ..HeldStatus::UNREADABLE
+    }
 }
 
 fn boxed() -> Option<Box<LockInfo>> {
@@ -54,8 +60,7 @@ fn a_holder_is_shown_as_dead_or_unknown(
 #[test]
 fn a_lock_that_does_not_parse_is_shown_as_held() {
     let info = Some(Err(ParseError::Blank));
-    let held =
-        HeldStatus { info, standing: None, stale: false, age_seconds: Some(3), is_foreign: false };
+    let held = HeldStatus { info, age_seconds: Some(3), ..HeldStatus::UNREADABLE };
     let outcome = Outcome::Status(vec![SlotStatus::Held(held)]);
     let text = "locked: true\nalive: unknown\nstale: false\nage: 3\nproblem: the file is empty\n";
     assert_eq!((outcome.text().as_str(), outcome.exit_code(exit::DONE)), (text, 1));

@@ -43,6 +43,19 @@ pub struct Listed {
     pub shared: bool,
 }
 
+impl Listed {
+    /// Whether it is more than a file without content.
+    fn is_evidently_a_lock(&self) -> bool {
+        self.status.fragment.is_none_or(|fragment| fragment.has_key)
+    }
+
+    /// Whether it is the lock of a reader: those are never seen half-written. What a power cut left of one holds
+    /// nothing, but is there until it is swept.
+    pub(crate) fn may_be_held(&self) -> bool {
+        self.status.fragment.is_none() || self.status.stale
+    }
+}
+
 /// Removes stale locks, and the temporary files beside them of dead makers.
 pub(crate) fn sweep(files: &Files) -> Result<Swept, Error> {
     files.located(sweep_all(files))
@@ -96,7 +109,8 @@ fn sweep_one(files: &Files, name: &Name, maker: Pid) -> bool {
 }
 
 /// The locks in a directory, sorted by name: every regular file whose content parses, except
-/// temporary ones, every one that may not be read, and the holders of shared locks.
+/// temporary ones, every one that is empty or cut, as a full disk or a power cut leaves it, every one that may not be
+/// read, and the holders of shared locks.
 ///
 /// # Errors
 /// [`Error::System`] when the directory cannot be read.
@@ -110,12 +124,9 @@ pub fn list(directory: impl AsRef<Path>, config: Config) -> Result<Vec<Listed>, 
             continue;
         }
         // A directory that is gone by now, or is closed to the caller, has no holders that could be shown.
-        let holders = files(&readers, config).unwrap_or_default();
-        listed.extend(holders.into_iter().map(|it| Listed {
-            name: lock.clone(),
-            shared: true,
-            ..it
-        }));
+        let holders = files(&readers, config).unwrap_or_default().into_iter();
+        let holders = holders.filter(Listed::may_be_held);
+        listed.extend(holders.map(|it| Listed { name: lock.clone(), shared: true, ..it }));
     }
     listed.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(listed)
@@ -132,13 +143,13 @@ pub(crate) fn files(directory: &Path, config: Config) -> Result<Vec<Listed>, Err
     for name in names {
         let status = match handle.read(&name, LONGEST_FILE + 1) {
             Ok(Found::File(judged)) => judge.judge(&judged),
-            Ok(Found::Obstacle(Obstacle::Unreadable)) if lock_before(QUEUE, &name).is_none() => {
-                HeldStatus::UNREADABLE
-            }
+            Ok(Found::Obstacle(Obstacle::Unreadable)) => HeldStatus::UNREADABLE,
             // A file that cannot be read now is no lock that could be shown.
             Ok(Found::Nothing | Found::Obstacle(_)) | Err(_) => continue,
         };
-        if status.info.is_none() || status.lock_info().is_some() {
+        let is_lock = status.lock_info().is_some();
+        let may_be_lock = status.info.is_none() || status.fragment.is_some();
+        if is_lock || may_be_lock && lock_before(QUEUE, &name).is_none() {
             let name = name.as_os_str().to_owned();
             listed.push(Listed { name, status, shared: false });
         }
@@ -147,7 +158,7 @@ pub(crate) fn files(directory: &Path, config: Config) -> Result<Vec<Listed>, Err
 }
 
 /// [`Semaphore::clean`](crate::Semaphore::clean) for all locks in a directory, and for those of which only temporary files
-/// are left.
+/// are left. A file in which there is nothing stays: it may be another program's, such as that of a `flock(1)`.
 ///
 /// # Errors
 /// [`Error::System`] when the directory cannot be read; a lock that cannot be removed is passed
@@ -157,7 +168,8 @@ pub fn clean_all(directory: impl AsRef<Path>, config: Config) -> Result<Swept, E
     let names = Directory::open(directory)?.names()?;
     let lock_of = |name| temporary_of(name).or_else(|| lock_before(QUEUE, name));
     let mut locks: Vec<OsString> = names.iter().filter_map(lock_of).collect();
-    locks.extend(list(directory, config)?.into_iter().map(|listed| listed.name));
+    let listed = list(directory, config)?.into_iter();
+    locks.extend(listed.filter(Listed::is_evidently_a_lock).map(|listed| listed.name));
     locks.sort();
     locks.dedup();
     let mut swept = Swept::default();

@@ -65,7 +65,11 @@ impl<'a> Readers<'a> {
             match cleaning::files(&self.directory, self.files.config) {
                 // It may be there again by now.
                 Err(error) if is_gone(&error) => last = Some(error),
-                other => return other,
+                Ok(mut listed) => {
+                    listed.retain(Listed::may_be_held);
+                    return Ok(listed);
+                }
+                Err(error) => return Err(error),
             }
         }
         last.map_or(Ok(Vec::new()), Err)

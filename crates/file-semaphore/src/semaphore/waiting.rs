@@ -8,7 +8,7 @@ use pidlockfile::Name;
 
 use crate::error::{Error, InTheWay};
 use crate::limits::{
-    BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL,
+    BESIDE_INTERVAL, LEFT_INTERVAL, LINE_INTERVAL, MOST_TURNS_MISSED, UNTOLD_INTERVAL, WRITING_TIME,
 };
 use crate::semaphore::files::{Claimant, Files, Tried};
 use crate::semaphore::readers::Readers;
@@ -52,7 +52,7 @@ pub(crate) enum Free {
 }
 
 /// Takes a lock without standing in line, and without overtaking waiters: while one of them may be about to
-/// take what is free, they have time for it.
+/// take what is free, they have time for it. A process that is writing its lock has time, too.
 fn attempt_beside(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tried<Guard>, Error> {
     let begin = Instant::now();
     while begin.elapsed() < LINE_INTERVAL && files.line().stands() {
@@ -61,7 +61,14 @@ fn attempt_beside(files: &Arc<Files>, claimant: &mut Claimant<'_>) -> Result<Tri
         }
         std::thread::sleep(BESIDE_INTERVAL);
     }
-    files.attempt(claimant)
+    loop {
+        match files.attempt(claimant)? {
+            Err(InTheWay { is_being_written: true, .. }) if begin.elapsed() < WRITING_TIME => {
+                std::thread::sleep(BESIDE_INTERVAL);
+            }
+            tried => return Ok(tried),
+        }
+    }
 }
 
 impl<'a> Waiting<'a> {
@@ -184,6 +191,10 @@ impl<'a> Waiting<'a> {
             if in_the_way.left_by.is_some() {
                 // Each try writes a file, and the removal of the lock is heard of.
                 interval = interval.max(LEFT_INTERVAL);
+            }
+            if in_the_way.is_being_written {
+                // That it was written is not reported.
+                interval = interval.min(UNTOLD_INTERVAL);
             }
             let time = left.map_or(interval, |left| left.min(interval));
             let woken = watch.wait(names, time, self.patience.alarm);

@@ -151,6 +151,44 @@ fn a_failure_has_its_code_and_changes_nothing(
     assert_eq!(scratch.read("text"), "myhost.example\n");
 }
 
+/// The promise of the documents, for every program and command that takes a lock or waits for it.
+#[rstest]
+fn what_is_no_lock_is_refused_at_once(
+    #[values(
+        "pid=abc\ntimestamp=1\n",
+        "pid=5\n",
+        "5",
+        "{\"pid\":5}",
+        "\0\0\0\0",
+        "pid=5\ntimesta",
+        "",
+        "pid=99999999999999999999\ntimestamp=1\n"
+    )]
+    content: &str,
+) {
+    let scratch = Scratch::new();
+    scratch.write("a", content);
+    let file = fs::File::options().write(true).open(scratch.at("a")).unwrap();
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(5)).unwrap();
+    for line in ["sema try a", "sema acquire a", "sema run a true", "sema wait a"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ran = run(scratch.command(words[0]).args(&words[1..]));
+        assert!(ran.code == 3 && ran.err.starts_with("sema: a: not a lock file: "), "{ran:?}");
+        assert!(ran.err.ends_with("; if no program needs it, remove it: sema release --force\n"));
+        assert!(!ran.err.contains("18446744073709551615"), "{ran:?}");
+    }
+    for line in ["semats try-acquire a", "semats acquire a", "semats status a"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ran = run(scratch.command(words[0]).args(&words[1..]));
+        let said = ran.out.clone() + &ran.err;
+        assert!(ran.code == 1 && said.contains("type: PARSE_ERROR\n"), "{ran:?}");
+    }
+    assert_eq!(scratch.read("a"), content);
+    let listed = scratch.sema(&["list", "."]);
+    let is_fragment = ["\0\0\0\0", "pid=5\n", "pid=5\ntimesta", ""].contains(&content);
+    assert_eq!(listed.out.contains("\tinvalid\t"), is_fragment, "{listed:?}");
+}
+
 #[test]
 fn json_is_one_object_on_one_line_with_the_same_members() {
     let scratch = Scratch::new();

@@ -63,7 +63,7 @@ fn verbose_tells_how_long_it_took() {
 #[test]
 fn readers_are_in_together_and_a_writer_alone() {
     let scratch = Scratch::new();
-    let script = "touch in.$$; while [ $(ls in.* | wc -l) -lt 3 ]; do sleep 0.01; done";
+    let script = "mkdir in.$$; while [ $(ls -d in.* | wc -l) -lt 3 ]; do sleep 0.01; done";
     let readers: Vec<_> =
         (0..3).map(|_| start(&scratch, &["run", "-s", "a", "sh", "-c", script])).collect();
     for reader in readers {
