@@ -14,7 +14,7 @@ use nix::sys::socket::{self, AddressFamily, SockaddrLike, SockaddrStorage};
 use pidlockfile::Pid;
 
 use crate::sys::{self, Connection, Numbers, PeerFacts};
-pub(crate) use crate::sys::{Inquiry, Status};
+pub(crate) use crate::sys::{Asker, Ids, Inquiry, Status};
 pub(crate) use permission::{is_no_port, may_open};
 
 /// Somebody on this host.
@@ -22,6 +22,8 @@ pub(crate) use permission::{is_no_port, may_open};
 pub(crate) struct Peer {
     place: Place,
     uid: Option<u32>,
+    /// Its effective group when it connected; only a Unix socket tells.
+    gid: Option<u32>,
     numbers: Numbers,
     /// Its groups when it connected; only a Unix socket tells.
     groups: Vec<u32>,
@@ -102,6 +104,16 @@ pub(crate) enum Refusal {
     PeerUnknown,
 }
 
+impl Asker {
+    /// On whose behalf a process is to hold a device that this user names it for.
+    pub(crate) fn of(uid: Option<u32>, gid: Option<u32>, rule: Rule) -> Self {
+        match (rule, uid) {
+            (Rule::Any, _) | (Rule::Own, Some(0)) => Self::Trusted,
+            (Rule::Own, _) => Self::User { uid, gid },
+        }
+    }
+}
+
 impl Peer {
     /// Finds out the peer of a connection. To be called before anything is sent: a client that has its greeting may be gone
     /// the next moment, and then its user can no longer be found out.
@@ -129,18 +141,19 @@ impl Peer {
                 let uid = inquiry.uid_of(&Connection { near: far, far: near });
                 (
                     Place::Loopback(far),
-                    PeerFacts { uid, numbers: Numbers::Ours, groups: Vec::new() },
+                    PeerFacts { uid, gid: None, numbers: Numbers::Ours, groups: Vec::new() },
                 )
             }
             _ => return Err(Stranger::OtherFamily),
         };
-        let PeerFacts { uid, numbers, groups } = facts;
-        Ok(Self { place, uid, numbers, groups })
+        let PeerFacts { uid, gid, numbers, groups } = facts;
+        Ok(Self { place, uid, gid, numbers, groups })
     }
 
     fn starter() -> Self {
         let uid = Some(nix::unistd::getuid().as_raw());
-        Self { place: Place::Starter, uid, numbers: Numbers::Ours, groups: Vec::new() }
+        let gid = Some(nix::unistd::getgid().as_raw());
+        Self { place: Place::Starter, uid, gid, numbers: Numbers::Ours, groups: Vec::new() }
     }
 
     /// The user at the other end, where the kernel tells.
@@ -153,6 +166,12 @@ impl Peer {
     #[must_use]
     pub(crate) fn is_root(&self) -> bool {
         self.uid == Some(0)
+    }
+
+    /// Its group when it connected, where the kernel tells.
+    #[must_use]
+    pub(crate) fn gid(&self) -> Option<u32> {
+        self.gid
     }
 
     /// Whether it was in a group when it connected, by its effective one or any other.
@@ -179,13 +198,13 @@ impl Peer {
         }
     }
 
-    /// May this peer take or release locks for a process of ours, which belongs to this user and is alive or not?
+    /// May this peer take or release locks for a process of ours, which has these users and is alive or not?
     ///
     /// # Errors
     /// The reason why not.
     pub(crate) fn may_name(
         &self,
-        owner: impl FnOnce() -> Option<u32>,
+        users: impl FnOnce() -> Option<Ids>,
         mut alive: impl FnMut() -> bool,
         purpose: Purpose,
         rule: Rule,
@@ -200,11 +219,11 @@ impl Peer {
             None | Some(0) => return self.may_name_the_gone(purpose),
             Some(uid) => uid,
         };
-        // One that has an owner is there, or has ended and nobody has taken note: it holds nothing.
-        match owner() {
-            Some(owner) if [uid, owner].contains(&OVERFLOW_UID) => Err(Refusal::Overflow),
-            Some(owner) if uid == owner => Ok(()),
-            Some(owner) if alive() => Err(Refusal::Anothers(owner)),
+        // One that has users is there, or has ended and nobody has taken note: it holds nothing.
+        match users() {
+            Some(users) if [uid, users.real].contains(&OVERFLOW_UID) => Err(Refusal::Overflow),
+            Some(users) if users.belong_to(uid) => Ok(()),
+            Some(users) if alive() => Err(Refusal::Anothers(users.real)),
             None if alive() => Err(Refusal::Hidden),
             _ => self.may_name_the_gone(purpose),
         }

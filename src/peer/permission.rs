@@ -1,5 +1,5 @@
 //! Whether a process may open a device for reading and writing, as the kernel would judge: mode
-//! bits and POSIX ACL, by the process's effective user and its groups. The device is not opened.
+//! bits and POSIX ACL, by its user and groups that count for whoever asks. The device is not opened.
 //!
 //! Sources: path_resolution(7), acl(5) ("access check algorithm"), and the kernel's
 //! `include/uapi/linux/posix_acl_xattr.h` for the form of the attribute.
@@ -11,7 +11,7 @@ use pidlockfile::process::lives;
 use ttylock::{Access, ResolvedDevice};
 
 use super::Refusal;
-use crate::sys::{self, Credentials, Status};
+use crate::sys::{self, Asker, Status, Subject};
 
 /// Reading and writing, as bits of a mode.
 const READ_WRITE: u32 = 0o6;
@@ -32,14 +32,16 @@ const OWNING_GROUP: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 
-/// Whether a process of ours, of which this is told, may open the device at this path. What is no character device, or
-/// not there, is nobody's to forbid, nor is anything to a process that has just ended.
+/// Whether a process of ours, of which this is told, may open the device at this path, with the rights that count for
+/// whoever asks. What is no character device, or not there, is nobody's to forbid, nor is anything to a process that has
+/// just ended.
 ///
 /// # Errors
 /// [`Refusal::DeviceClosed`], and [`Refusal::RightsUnknown`] of a process that lives.
 pub(crate) fn may_open(
     pid: Pid,
     process: Option<&Status>,
+    asker: Asker,
     path: &Path,
     device: &ResolvedDevice,
 ) -> Result<(), Refusal> {
@@ -48,8 +50,9 @@ pub(crate) fn may_open(
         return Err(Refusal::RightsUnknown);
     }
     let Some(credentials) = process.and_then(Status::credentials) else { return Ok(()) };
+    let subject = credentials.subject_for(asker);
     let acl = || Some(entries(&sys::acl(path, &device.node?)?));
-    let may = credentials.user == 0 || permits(access, &credentials, acl);
+    let may = subject.user == 0 || permits(access, &subject, acl);
     may.then_some(()).ok_or(Refusal::DeviceClosed)
 }
 
@@ -79,11 +82,7 @@ fn entries(value: &[u8]) -> Vec<Entry> {
 /// together, others. With an ACL, the group bits of the mode are the mask of the entries; where
 /// those are all off, the kernel looks at no ACL (`acl_permission_check` in its `fs/namei.c`).
 /// What cannot be told permits nothing.
-fn permits(
-    access: Access,
-    process: &Credentials,
-    acl: impl FnOnce() -> Option<Vec<Entry>>,
-) -> bool {
+fn permits(access: Access, process: &Subject, acl: impl FnOnce() -> Option<Vec<Entry>>) -> bool {
     let permitted = |bits: u32| bits & READ_WRITE == READ_WRITE;
     if process.user == access.user {
         return permitted(access.mode >> 6);
@@ -149,16 +148,16 @@ mod tests {
         #[case] permitted: bool,
     ) {
         let node = Access { user: 0, group: DIALOUT, mode };
-        let process = Credentials { user: ALICE, groups: groups.to_vec() };
+        let process = Subject { user: ALICE, groups: groups.to_vec() };
         assert_eq!(permits(node, &process, || Some(acl_of(acl))), permitted);
     }
 
     #[test]
     fn an_acl_that_cannot_be_told_permits_nothing() {
-        let process = Credentials { user: ALICE, groups: vec![DIALOUT] };
+        let process = Subject { user: ALICE, groups: vec![DIALOUT] };
         let node = |mode| Access { user: 0, group: DIALOUT, mode };
         assert!(!permits(node(0o666), &process, || None));
-        assert!(permits(node(0o606), &Credentials { user: ALICE, groups: vec![100] }, || None));
+        assert!(permits(node(0o606), &Subject { user: ALICE, groups: vec![100] }, || None));
     }
 
     const SUBJECTS: [(u32, &[u32]); 5] = [
@@ -226,7 +225,7 @@ mod tests {
             let opened = String::from_utf8(output.stdout).unwrap();
             let opened: std::collections::HashSet<&str> = opened.lines().collect();
             assert!(!opened.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-            let process = Credentials { user, groups: groups.to_vec() };
+            let process = Subject { user, groups: groups.to_vec() };
             for (access, path) in &files {
                 let node = ttylock::Node::of(&std::fs::metadata(path).unwrap());
                 let verdict = permits(*access, &process, || Some(entries(&sys::acl(path, &node)?)));

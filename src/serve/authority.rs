@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use pidlockfile::{Pid, process};
 use ttylock::{Answer, Event, Request, ResolvedDevice, Stop, Table, Weight};
 
-use crate::peer::{self, Access, Peer, Purpose, Refusal, Rule, Status};
+use super::admission::User;
+use crate::peer::{self, Access, Asker, Ids, Peer, Purpose, Refusal, Rule, Status};
 
 /// What an administrator has decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,12 @@ fn refused(Request { device, pid }: &Request, why: Refusal) -> Answer {
     denied(Some(format!("refused to name process {pid} for {device}: {why}")))
 }
 
+/// The users of a process. Where its status is hidden, its owner may be seen nevertheless; also of one that has ended.
+fn users(pid: Pid, status: Option<&Status>) -> Option<Ids> {
+    let seen = || process::owner(pid).filter(|_| process::lives(pid)).map(Ids::all);
+    status.and_then(Status::users).or_else(seen)
+}
+
 impl Authority {
     /// The process that a peer means by a number, as it is numbered here.
     pub(super) fn meant(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
@@ -65,8 +72,8 @@ impl Authority {
     /// The process that a peer means by a number, if the peer may release the locks of that process.
     pub(super) fn grant_release(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
         let pid = self.meant(peer, request)?;
-        let (owner, alive) = (|| process::owner(pid), || process::lives(pid));
-        let named = peer.may_name(owner, alive, Purpose::Release, self.rule);
+        let (users, alive) = (|| users(pid, Status::of(pid).as_ref()), || process::lives(pid));
+        let named = peer.may_name(users, alive, Purpose::Release, self.rule);
         named.map(|()| pid).map_err(|why| refused(&Request { pid, ..request.clone() }, why))
     }
 
@@ -89,15 +96,13 @@ impl Authority {
         let pid = request.pid;
         // Its user and its groups come from one reading: they are those of one process.
         let status = LazyCell::new(|| Status::of(pid));
-        // Other users may see its owner, and no more; also of one that has ended.
-        let seen = || process::owner(pid).filter(|_| process::lives(pid));
-        let owner = || status.as_ref().and_then(Status::owner).or_else(seen);
         // A process with a status has not ended.
         let alive = || status.is_some() || process::lives(pid);
-        peer.may_name(owner, alive, Purpose::Take, self.rule)
+        peer.may_name(|| users(pid, status.as_ref()), alive, Purpose::Take, self.rule)
             .map_err(|why| refused(&request, why))?;
         let device = table.resolve(&request.device)?;
-        match self.may_hold(pid, &device, || LazyCell::force(&status).as_ref()) {
+        let asker = Asker::of(peer.uid(), peer.gid(), self.rule);
+        match self.may_hold(pid, asker, &device, || LazyCell::force(&status).as_ref()) {
             // Root may do so for any process, also for a hidden one.
             Err(Refusal::RightsUnknown) if peer.is_root() => {}
             may_hold => may_hold.map_err(|why| refused(&request, why))?,
@@ -106,14 +111,33 @@ impl Authority {
         Ok(Granted { request, device, is_for_missing })
     }
 
-    /// The right of a process to hold a device of its own accord, which nobody has asked for.
+    /// The right of a process to hold a device that it has open. Nobody has named it: its effective user opened the port.
     pub(super) fn grant_opener(
         &self,
         request: Request,
         device: ResolvedDevice,
     ) -> Result<Granted, Refusal> {
+        self.grant_for(Asker::Trusted, request, device)
+    }
+
+    /// The right of a process to keep a device that a user has locked for its number over TCP, before it started.
+    pub(super) fn grant_newcomer(
+        &self,
+        user: User,
+        request: Request,
+        device: ResolvedDevice,
+    ) -> Result<Granted, Refusal> {
+        self.grant_for(Asker::of(user, None, self.rule), request, device)
+    }
+
+    fn grant_for(
+        &self,
+        asker: Asker,
+        request: Request,
+        device: ResolvedDevice,
+    ) -> Result<Granted, Refusal> {
         let status = LazyCell::new(|| Status::of(request.pid));
-        self.may_hold(request.pid, &device, || LazyCell::force(&status).as_ref())?;
+        self.may_hold(request.pid, asker, &device, || LazyCell::force(&status).as_ref())?;
         Ok(Granted { request, device, is_for_missing: false })
     }
 
@@ -122,6 +146,7 @@ impl Authority {
     fn may_hold<'s>(
         &self,
         pid: Pid,
+        asker: Asker,
         device: &ResolvedDevice,
         status: impl FnOnce() -> Option<&'s Status>,
     ) -> Result<(), Refusal> {
@@ -134,7 +159,7 @@ impl Authority {
             Access::OfDevice => {
                 let status = status();
                 ports.try_for_each(|port| {
-                    peer::may_open(pid, status, &self.dev_dir.join(port.real()), port)
+                    peer::may_open(pid, status, asker, &self.dev_dir.join(port.real()), port)
                 })
             }
         }

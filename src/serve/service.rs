@@ -330,7 +330,7 @@ impl Service {
                 continue;
             }
             let kept = device.clone();
-            let right = self.authority.grant_opener(request.clone(), device);
+            let right = self.authority.grant_newcomer(user, request.clone(), device);
             let Err(refusal) = right else { continue };
             let result = self.release_now(&request).result;
             if result.is_ok() {

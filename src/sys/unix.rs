@@ -12,7 +12,7 @@ use nix::sys::socket::MsgFlags;
 use pidlockfile::Pid;
 use ttylock::{Node, Numbers as Device};
 
-use super::values::{Connection, Credentials, Numbers, PeerFacts};
+use super::values::{Connection, Credentials, Ids, Numbers, PeerFacts};
 
 /// Where syslog listens. Source: syslogd(8) of FreeBSD and macOS.
 pub(crate) const SYSLOG: &str =
@@ -49,11 +49,12 @@ impl Status {
         None
     }
 
-    /// The user to which it belongs.
-    pub fn owner(&self) -> Option<u32> {
+    /// Its users.
+    pub(crate) fn users(&self) -> Option<Ids> {
         match *self {}
     }
 
+    /// Its users and groups.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
         match *self {}
     }
@@ -63,8 +64,8 @@ impl Status {
 /// process of these systems has one number, in jails too.
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
     let ids = nix::unistd::getpeereid(stream).ok();
-    let groups = ids.iter().map(|(_, group)| group.as_raw()).collect();
-    PeerFacts { uid: ids.map(|(user, _)| user.as_raw()), numbers: Numbers::Ours, groups }
+    let (uid, gid) = ids.map(|(user, group)| (user.as_raw(), group.as_raw())).unzip();
+    PeerFacts { uid, gid, numbers: Numbers::Ours, groups: gid.into_iter().collect() }
 }
 
 /// Nobody counts in another way, as far as is known.

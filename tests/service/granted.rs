@@ -8,7 +8,7 @@ use std::time::Duration;
 use rstest::rstest;
 use testbed::{Process, Sandbox, User, comes};
 
-use crate::machine::{answer, codes, daemon, daemon_by, numbered, said_at};
+use crate::machine::{answer, codes, daemon, daemon_by, numbered, numbered_by, said_at};
 
 /// A port that everybody may open, and one that root alone may.
 fn two_ports() -> Sandbox {
@@ -132,6 +132,100 @@ fn a_process_without_the_right_keeps_no_lock_of_its_number() {
     assert!(comes(|| !has("ttyW1")), "removed");
     // The other port he may have.
     assert!(has("ttyW0"), "{:?}", sandbox.locks());
+}
+
+/// Nor if it is a program with the set-user-ID bit, which may open every port.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn a_set_user_id_program_keeps_no_lock_of_its_number() {
+    let sandbox = two_ports();
+    let program = raised(&sandbox, "/bin/sleep", "root", "4755");
+    let _daemon = daemon(&sandbox, &TCP);
+    assert_eq!(over_tcp(&sandbox, User::Bob, &["lock ttyW1 20000"]), ["200"]);
+    let _raised = numbered_by(&sandbox, &program, "bob", &[20000]);
+    assert!(comes(|| sandbox.locks().is_empty()), "removed");
+}
+
+/// A copy of a program that runs as another user or with another group.
+fn raised(sandbox: &Sandbox, program: &str, owner: &str, mode: &str) -> String {
+    let copy = "/home/raised".to_owned();
+    let words = ["-c", "cp $1 $2 && chown $3 $2 && chmod $4 $2", "sh", program, &copy, owner, mode];
+    sandbox.command("sh").args(words).run().expect(0);
+    copy
+}
+
+/// Root, uucp and the members of `uucp` may open this port.
+fn port_of_uucp(sandbox: &Sandbox) {
+    let made = "chown uucp:uucp /dev/ttyW1 && chmod 660 /dev/ttyW1";
+    sandbox.shell(User::Root, made).expect(0);
+}
+
+/// A program that waits with more rights than its user (`su` at its prompt, a dialer) lends none to a user who names it.
+/// Root may name it for every port that the program may open.
+#[rstest]
+#[case::set_user_id_root("root", "4755")]
+#[case::set_user_id("uucp", "4755")]
+#[case::set_group_id("root:uucp", "2755")]
+#[ignore = "needs root: tests/run"]
+fn a_set_user_id_program_lends_no_right(
+    #[case] owner: &str,
+    #[case] mode: &str,
+    #[values(false, true)] on_tcp: bool,
+) {
+    let sandbox = two_ports();
+    port_of_uucp(&sandbox);
+    let program = raised(&sandbox, "/bin/sleep", owner, mode);
+    let _daemon = daemon(&sandbox, &TCP);
+    let waiting = sandbox.command(&program).args(["1000"]).user(User::Bob).spawn();
+    let status = format!("/proc/{}/comm", waiting.pid());
+    assert!(comes(|| sandbox.text(&status) == "raised\n"), "it runs");
+    let code = |user, line: String| {
+        if on_tcp {
+            over_tcp(&sandbox, user, &[&line]).remove(0)
+        } else {
+            answer(&sandbox, user, &line)
+        }
+    };
+    let line = |verb: &str, port: &str| format!("{verb} {port} {}", waiting.pid());
+    assert_eq!(code(User::Bob, line("lock", "ttyW1")), "550");
+    assert!(sandbox.locks().is_empty());
+    // Whoever has started it locks and releases for it what that user may open.
+    assert_eq!(code(User::Bob, line("lock", "ttyW0")), "200");
+    assert_eq!(code(User::Alice, line("unlock", "ttyW0")), "550");
+    assert_eq!(code(User::Bob, line("unlock", "ttyW0")), "200");
+    assert_eq!(code(User::Root, line("lock", "ttyW1")), "200");
+    // What is locked for it may be released by whoever has started it.
+    assert_eq!(code(User::Bob, line("unlock", "ttyW1")), "200");
+}
+
+/// Asks for itself.
+const ASKS: &str = "
+import os, socket
+line = socket.socket(socket.AF_UNIX)
+line.connect('/run/lfpd.sock')
+words = line.makefile('rw')
+words.write('lock ttyW1 %d\\nunlock ttyW1 %d\\nquit\\n' % (os.getpid(), os.getpid()))
+words.flush()
+print(words.read())
+";
+
+/// A dialer with the set-user-ID or set-group-ID bit locks what it may open, when it asks itself.
+#[rstest]
+#[case::set_user_id("uucp", "4755", ["200", "200"])]
+#[case::set_group_id("root:uucp", "2755", ["200", "200"])]
+#[case::neither("root", "755", ["550", "450"])]
+#[ignore = "needs root: tests/run"]
+fn a_set_user_id_program_asks_for_itself(
+    #[case] owner: &str,
+    #[case] mode: &str,
+    #[case] expected: [&str; 2],
+) {
+    let sandbox = two_ports();
+    port_of_uucp(&sandbox);
+    let program = raised(&sandbox, "/usr/bin/python3", owner, mode);
+    let _daemon = daemon(&sandbox, &[]);
+    let end = sandbox.command(&program).args(["-c", ASKS]).user(User::Bob).run();
+    assert_eq!(codes(end.output()), expected, "{end}");
 }
 
 /// It keeps what was locked for it since, even if it has lost the right meanwhile, with records and without.

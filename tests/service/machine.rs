@@ -68,13 +68,23 @@ pub(crate) fn codes(said: &str) -> Vec<String> {
 
 /// Starts processes of a user with these numbers, which must be unused. Returns the shell that has started them.
 pub(crate) fn numbered<'a>(sandbox: &'a Sandbox, user: &str, numbers: &[u32]) -> Process<'a> {
-    let script = "user=$1; shift; for number; do pid=; until [ \"$pid\" = $number ]; do \
+    numbered_by(sandbox, "sleep", user, numbers)
+}
+
+/// As [`numbered`], of a program that sleeps.
+pub(crate) fn numbered_by<'a>(
+    sandbox: &'a Sandbox,
+    sleep: &str,
+    user: &str,
+    numbers: &[u32],
+) -> Process<'a> {
+    let script = "sleep=$1; user=$2; shift 2; for number; do pid=; until [ \"$pid\" = $number ]; do \
                   [ -z \"$pid\" ] || kill -KILL $pid; \
                   echo $((number - 1)) >/proc/sys/kernel/ns_last_pid; \
-                  setpriv --reuid=$user --regid=$user --init-groups sleep 1000 & pid=$!; \
+                  setpriv --reuid=$user --regid=$user --init-groups $sleep 1000 & pid=$!; \
                   done; done; echo come; cat";
     let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
-    let words = [&["-c", script, "sh", user].map(str::to_owned)[..], &numbers].concat();
+    let words = [&["-c", script, "sh", sleep, user].map(str::to_owned)[..], &numbers].concat();
     let mut shell = sandbox.command("bash").args(words).spawn();
     shell.expect("come");
     shell

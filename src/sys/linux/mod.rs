@@ -45,7 +45,7 @@ const ACL_BYTES: usize = 4096;
 /// (credentials(7)): a client that connects and becomes such a program has no more rights than before.
 pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
     let Ok(credentials) = getsockopt(&stream, sockopt::PeerCredentials) else {
-        return PeerFacts { uid: None, numbers: Numbers::Unknown, groups: Vec::new() };
+        return PeerFacts { uid: None, gid: None, numbers: Numbers::Unknown, groups: Vec::new() };
     };
     let mut kin = namespace::kin_of(credentials.pid());
     if is_reaped(stream) {
@@ -53,7 +53,8 @@ pub(crate) fn unix_peer(stream: BorrowedFd<'_>) -> PeerFacts {
     }
     let (numbers, supplementary) = namespace::of(credentials.pid(), kin);
     let groups = std::iter::once(credentials.gid()).chain(supplementary).collect();
-    PeerFacts { uid: Some(credentials.uid()), numbers, groups }
+    let (uid, gid) = (Some(credentials.uid()), Some(credentials.gid()));
+    PeerFacts { uid, gid, numbers, groups }
 }
 
 /// Whether the process that connected is no more, so that another one may have its number. Where the

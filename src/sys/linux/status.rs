@@ -6,7 +6,7 @@ use std::io::Read;
 use pidlockfile::Pid;
 use pidlockfile::process;
 
-use crate::sys::values::Credentials;
+use crate::sys::values::{Credentials, Ids};
 
 /// More than the status of most processes: it is read in one piece.
 const STATUS_BYTES: usize = 4096;
@@ -33,28 +33,33 @@ impl Status {
         Some(status).filter(|it| !it.is_empty() && !process::has_ended_in(it)).map(Self)
     }
 
-    /// The effective user; where that is root, the one who started it: as [`process::owner`], which
-    /// asks for the owner of `/proc/PID`.
-    pub(crate) fn owner(&self) -> Option<u32> {
-        let line = self.0.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        let mut users = line.split_ascii_whitespace().map(str::parse::<u32>);
-        let (real, effective) = (users.next()?.ok()?, users.next()?.ok()?);
-        Some(if effective == 0 { real } else { effective })
+    /// Its users.
+    pub(crate) fn users(&self) -> Option<Ids> {
+        ids_in(&self.0, "Uid:")
     }
 
+    /// Its users and groups.
     pub(crate) fn credentials(&self) -> Option<Credentials> {
         credentials_in(&self.0)
     }
 }
 
-/// The effective user and group stand second in their lines.
+fn field<'s>(status: &'s str, key: &str) -> Option<&'s str> {
+    status.lines().find_map(|line| line.strip_prefix(key))
+}
+
+/// In their line stand the real one, the effective one, the saved one, and that for files.
+fn ids_in(status: &str, key: &str) -> Option<Ids> {
+    let mut words = field(status, key)?.split_ascii_whitespace().map(str::parse::<u32>);
+    let mut next = || words.next()?.ok();
+    Some(Ids { real: next()?, effective: next()?, saved: next()? })
+}
+
 fn credentials_in(status: &str) -> Option<Credentials> {
-    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-    let second = |key| field(key)?.split_ascii_whitespace().nth(1)?.parse::<u32>().ok();
-    let mut groups = vec![second("Gid:")?];
-    let more = field("Groups:").unwrap_or_default().split_ascii_whitespace();
-    groups.extend(more.filter_map(|group| group.parse::<u32>().ok()));
-    Some(Credentials { user: second("Uid:")?, groups })
+    let more = field(status, "Groups:").unwrap_or_default().split_ascii_whitespace();
+    let more_groups = more.filter_map(|group| group.parse::<u32>().ok()).collect();
+    let (users, groups) = (ids_in(status, "Uid:")?, ids_in(status, "Gid:")?);
+    Some(Credentials { users, groups, more_groups })
 }
 
 #[cfg(test)]
@@ -64,21 +69,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_effective_ids_count() {
+    fn reads_the_ids() {
         let status = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t6\t7\t8\nGroups:\t20 24 \n";
-        let expected = Credentials { user: 1001, groups: vec![6, 20, 24] };
+        let expected = Credentials {
+            users: Ids { real: 1000, effective: 1001, saved: 1002 },
+            groups: Ids { real: 5, effective: 6, saved: 7 },
+            more_groups: vec![20, 24],
+        };
         assert_eq!(credentials_in(status), Some(expected));
-        assert_eq!(credentials_in("Uid:\t1000\nGid:\t5\t6\n"), None);
-        assert_eq!(credentials_in(""), None);
     }
 
     #[rstest]
-    #[case::usual("Uid:\t1000\t1001\t1002\t1003\n", Some(1001))]
-    #[case::raised_to_root("Name:\tsu\nUid:\t1000\t0\t0\t0\n", Some(1000))]
-    #[case::root("Uid:\t0\t0\t0\t0\n", Some(0))]
-    #[case::cut("Uid:\t1000\n", None)]
-    #[case::none("", None)]
-    fn a_process_is_its_effective_users(#[case] status: &str, #[case] owner: Option<u32>) {
-        assert_eq!(Status(status.to_owned()).owner(), owner);
+    #[case::one_id("Uid:\t1000\nGid:\t5\t6\t7\t8\n")]
+    #[case::two_ids("Uid:\t1000\t1001\nGid:\t5\t6\t7\t8\n")]
+    #[case::no_group("Uid:\t1000\t1001\t1002\t1003\n")]
+    #[case::no_number("Uid:\t1000\tx\t1002\t1003\nGid:\t5\t6\t7\t8\n")]
+    #[case::empty("")]
+    fn no_ids_are_made_up(#[case] status: &str) {
+        assert_eq!(credentials_in(status), None);
     }
 }
