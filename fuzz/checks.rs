@@ -5,7 +5,7 @@ use lfpd::limits::{ECHO_CHARS, LINE_BYTES, REPLY_BYTES};
 use lfpd::protocol::command::{self, Command};
 use lfpd::protocol::line::{Framer, Line};
 use lfpd::protocol::reply::{Identity, Reply, Version, Waiting};
-use ttylock::DeviceName;
+use ttylock::{Content, DeviceName};
 
 fn lines<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Line> {
     let mut framer = Framer::new();
@@ -51,6 +51,28 @@ pub(crate) fn command(line: &[u8]) {
     let text = reply.strip_suffix("\r\n");
     assert!(reply.len() < REPLY_BYTES);
     assert!(text.is_some_and(|text| text.bytes().all(|byte| (b' '..=b'~').contains(&byte))));
+}
+
+/// A lock file names one process or two. The decimal number that `sscanf` reads in it is one of them, and a living one is
+/// the holder, whichever it is.
+pub(crate) fn lock_file(content: &[u8]) {
+    let is_space = |byte: &u8| matches!(byte, b' ' | 9..=13);
+    let text: Vec<u8> = content.iter().copied().skip_while(is_space).collect();
+    let digits = text.strip_prefix(b"+").unwrap_or(&text);
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).copied().collect();
+    let number = String::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    let number = number.filter(|number: &i32| *number > 0);
+    let Ok(read) = Content::parse(content) else {
+        assert_eq!(number, None);
+        return;
+    };
+    let pids: Vec<i32> = read.pids().map(|pid| pid.as_raw()).collect();
+    assert!(matches!(pids.as_slice(), [_] | [_, _]) && pids.iter().all(|pid| *pid > 0));
+    assert!(number.is_none_or(|number| pids.contains(&number)));
+    for pid in pids {
+        assert_eq!(read.holder(|living| living.as_raw() == pid).as_raw(), pid);
+    }
+    assert!(read.note.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
 }
 
 fn below_dev(device: &DeviceName) {

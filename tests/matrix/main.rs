@@ -10,6 +10,7 @@
 //! remove dead locks of others from the sticky directory.
 
 mod bench;
+mod contents;
 mod daemon;
 mod exclusive;
 mod names;

@@ -8,6 +8,7 @@ use crate::checks;
 #[rstest]
 #[case::line("line", checks::line)]
 #[case::command("command", checks::command)]
+#[case::lock_file("lock_file", checks::lock_file)]
 fn the_fuzz_corpus_passes(#[case] target: &str, #[case] check: fn(&[u8])) {
     corpus(env!("CARGO_MANIFEST_DIR"), target).for_each(|bytes| check(&bytes));
 }

@@ -381,14 +381,14 @@ pub(crate) fn lock_holder(device: &DeviceName) -> Option<Pid> {
 const READ: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// The process that a regular file names, as lock files do.
+/// The process that a regular file names, as lock files do: a living one, if it may be read so.
 fn pid_in(file: &OwnedFd) -> Option<Pid> {
     if FileType::from_raw_mode(fstat(file).ok()?.st_mode) != FileType::RegularFile {
         return None;
     }
     let mut content = [0; READ_LIMIT];
     let length = pread(file, &mut content, 0).ok()?;
-    Content::parse(content.get(..length)?).ok().map(|content| content.pid)
+    Content::parse(content.get(..length)?).ok().map(|content| content.holder(lives))
 }
 
 /// Whether it is the process that `lfp run` has locked for: this one, or one that this one descends

@@ -4,9 +4,10 @@ use std::process::{Child, Command};
 
 use pidlockfile::Pid;
 
-/// A number that no process has: above the largest that the kernel gives out (proc(5), `pid_max`).
+/// A number that no process has, the smallest: the kernel gives out numbers below `pid_max`, which is this at most
+/// (proc(5)).
 pub(crate) fn no_process() -> Pid {
-    Pid::new(4_194_305).unwrap()
+    Pid::new(4_194_304).unwrap()
 }
 
 pub(crate) fn pid_of(child: &Child) -> Pid {

@@ -24,8 +24,8 @@ pub(crate) enum ContentForm {
 /// The content of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// The process that holds the lock.
-    pub pid: Pid,
+    first: Pid,
+    other: Option<Pid>,
     /// What follows the pid: program and user by old minicom, the program by Qt, gammu and gnokii.
     /// Printable ASCII; other bytes become `?`.
     pub note: String,
@@ -36,58 +36,74 @@ pub struct Content {
 pub struct Unreadable;
 
 impl Content {
-    /// Reads a lock file.
+    /// Reads a lock file, in every way in which a program may read it: as text by `sscanf("%d")`, and as an integer if
+    /// it is as long as one and is not all text.
     ///
     /// # Errors
     /// [`Unreadable`] when there is no pid of 1 or more in it.
     pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let number = match *bytes {
-            [a, b] if !is_text(bytes, is_plain) => i64::from(i16::from_ne_bytes([a, b])),
-            [a, b, c, d] if !is_text(bytes, is_number) => {
-                i64::from(i32::from_ne_bytes([a, b, c, d]))
+        match (integer(bytes), text(bytes)) {
+            (Some(first), read) => {
+                let other = read.map(|(pid, _)| pid).filter(|pid| *pid != first);
+                Ok(Self { first, other, note: String::new() })
             }
-            [a, b, c, d, e, f, g, h] if !is_text(bytes, is_plain) => {
-                i64::from_ne_bytes([a, b, c, d, e, f, g, h])
-            }
-            _ => return parse_text(bytes),
-        };
-        Pid::new(number).map(|pid| Self { pid, note: String::new() }).ok_or(Unreadable)
+            (None, Some((first, rest))) => Ok(Self { first, other: None, note: note(rest) }),
+            (None, None) => Err(Unreadable),
+        }
+    }
+
+    /// Each process that a program may take for the holder, the likeliest first: one or two.
+    pub fn pids(&self) -> impl Iterator<Item = Pid> + use<> {
+        std::iter::once(self.first).chain(self.other)
+    }
+
+    /// The process that holds the lock: the first one that lives, because the lock is busy for the programs that read
+    /// it so. If none lives, the likeliest.
+    pub fn holder(&self, lives: impl Fn(Pid) -> bool) -> Pid {
+        let other = self.other.filter(|other| !lives(self.first) && lives(*other));
+        other.unwrap_or(self.first)
     }
 }
 
-/// Four bytes are a number in text only when they are nothing else: kermit, minicom and gensio
-/// take any other four for an integer.
-fn is_number(byte: u8) -> bool {
-    byte.is_ascii_digit() || is_blank(byte) || byte == b'\n'
+/// No process has a larger number, so a larger integer is none. Source: `PID_MAX_LIMIT` in the kernel's
+/// include/linux/threads.h.
+const LARGEST: i64 = if cfg!(target_os = "linux") { 1 << 22 } else { i32::MAX as i64 };
+
+/// The pid as an integer in the machine's byte order: a short, an int, or a long.
+fn integer(content: &[u8]) -> Option<Pid> {
+    if content.iter().all(|byte| byte.is_ascii_graphic() || is_space(*byte)) {
+        return None;
+    }
+    let number = match *content {
+        [a, b] => i64::from(i16::from_ne_bytes([a, b])),
+        [a, b, c, d] => i64::from(i32::from_ne_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => i64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => return None,
+    };
+    Pid::new(number).filter(|_| number <= LARGEST)
 }
 
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_graphic() || is_blank(byte) || byte == b'\n'
-}
-
-fn is_blank(byte: u8) -> bool {
-    byte == b' ' || byte == b'\t'
-}
-
-fn is_text(content: &[u8], allowed: fn(u8) -> bool) -> bool {
-    content.iter().copied().all(allowed)
-}
-
-/// Leading blanks, decimal digits, then a blank, a newline, NUL or the end.
-fn parse_text(content: &[u8]) -> Result<Content, Unreadable> {
-    let start = content.iter().position(|byte| !is_blank(*byte)).ok_or(Unreadable)?;
-    let text = content.get(start..).unwrap_or_default();
+/// The pid as `sscanf("%d")` reads it, and what follows: white space, a sign, and decimal digits. minicom, cu, C-Kermit,
+/// pppd and gammu read it so, and any byte ends the digits.
+fn text(content: &[u8]) -> Option<(Pid, &[u8])> {
+    let start = content.iter().position(|byte| !is_space(*byte))?;
+    let text = content.get(start..)?;
+    // A negative number names no process.
+    let text = text.strip_prefix(b"+").unwrap_or(text);
     let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at(digits);
-    let ends = rest.first().is_none_or(|byte| is_blank(*byte) || matches!(byte, b'\n' | 0));
-    let pid = Pid::parse(digits).map_err(|_| Unreadable)?;
-    if ends { Ok(Content { pid, note: note(rest) }) } else { Err(Unreadable) }
+    let (digits, rest) = text.split_at_checked(digits)?;
+    Pid::parse(digits).ok().map(|pid| (pid, rest))
+}
+
+/// White space as `isspace(3)` has it.
+fn is_space(byte: u8) -> bool {
+    byte == b' ' || (b'\t'..=b'\r').contains(&byte)
 }
 
 fn note(rest: &[u8]) -> String {
     let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
     let words = rest.get(..end).unwrap_or_default().iter().map(|byte| match byte {
-        b'\n' | b'\t' => ' ',
+        byte if is_space(*byte) => ' ',
         byte => ascii(char::from(*byte)),
     });
     words.collect::<String>().trim().to_owned()
@@ -130,23 +146,59 @@ mod tests {
     #[case::two_digits(b"7\n", 7, "")]
     #[case::tab(b"\t1230\tx", 1230, "x")]
     #[case::hostile_note(b"1230 \x1b[2J\xff\n", 1230, "?[2J?")]
+    #[case::dos(b"4567\r\n", 4567, "")]
+    #[case::four_bytes_of_dos(b"12\r\n", 12, "")]
+    #[case::two_bytes_of_old_mac(b"7\r", 7, "")]
+    #[case::newline_first(b"\n4567\n", 4567, "")]
+    #[case::all_white_space_first(b"\t\n\x0b\x0c\r 4567", 4567, "")]
+    #[case::sign(b"+4567\n", 4567, "")]
+    #[case::a_sign_and_zeros(b" +0000004567\n", 4567, "")]
+    #[case::host(b"4567:box\n", 4567, ":box")]
+    #[case::eight_bytes_with_a_host(b"4567:ab\n", 4567, ":ab")]
+    #[case::comma(b"4567,x\n", 4567, ",x")]
+    #[case::words(b"4567 minicom root\n", 4567, "minicom root")]
+    #[case::glued(b"1230x\n", 1230, "x")]
+    #[case::seven_digits_and_nul(b"1234567\0", 1_234_567, "")]
+    #[case::eight_digits(b"12345678", 12_345_678, "")]
+    #[case::four_digits_in_eight_bytes(b"4567\0\0\0\0", 4567, "")]
+    #[case::four_bytes_with_a_letter(b"123x", 123, "x")]
+    #[case::four_bytes_with_a_byte_of_latin_1(b"123\xe9", 123, "?")]
+    #[case::above_any_pid(b"4194305\n", 4_194_305, "")]
     fn reads_text(#[case] content: &[u8], #[case] pid: i32, #[case] note: &str) {
         let read = Content::parse(content).unwrap();
-        assert_eq!((read.pid.as_raw(), read.note.as_str()), (pid, note));
+        let pids: Vec<_> = read.pids().map(Pid::as_raw).collect();
+        assert_eq!((pids, read.note.as_str()), (vec![pid], note));
     }
 
     #[rstest]
-    #[case::int(&1230_i32.to_ne_bytes(), 1230)]
-    #[case::int_that_starts_like_a_digit(&0x31_i32.to_ne_bytes(), 0x31)]
-    #[case::int_of_letters(b"abcd", i32::from_ne_bytes(*b"abcd"))]
-    #[case::long(&1230_i64.to_ne_bytes(), 1230)]
-    #[case::long_that_starts_like_a_digit(&0x31_i64.to_ne_bytes(), 0x31)]
-    #[case::short(&1230_i16.to_ne_bytes(), 1230)]
-    fn reads_binary(#[case] content: &[u8], #[case] pid: i32) {
-        assert_eq!(
-            Content::parse(content),
-            Ok(Content { pid: Pid::new(pid.into()).unwrap(), note: String::new() })
-        );
+    #[case::int(&1230_i32.to_ne_bytes(), &[1230])]
+    #[case::long(&1230_i64.to_ne_bytes(), &[1230])]
+    #[case::short(&1230_i16.to_ne_bytes(), &[1230])]
+    #[case::the_largest_int(&4_194_304_i32.to_ne_bytes(), &[4_194_304])]
+    #[case::the_largest_long(&4_194_304_i64.to_ne_bytes(), &[4_194_304])]
+    // Programs that read text, as pppd and cu, read "1".
+    #[case::int_that_starts_like_a_digit(&0x31_i32.to_le_bytes(), &[0x31, 1])]
+    #[case::long_that_starts_like_a_digit(&0x31_i64.to_le_bytes(), &[0x31, 1])]
+    #[case::short_that_is_a_digit_and_nul(b"5\0", &[0x35, 5])]
+    #[case::three_digits_and_nul(b"123\0", &[0x33_32_31, 123])]
+    #[case::digits_in_eight_bytes(b"12\0\0\0\0\0\0", &[0x32_31, 12])]
+    #[cfg(target_endian = "little")]
+    fn reads_binary(#[case] content: &[u8], #[case] pids: &[i32]) {
+        let read = Content::parse(content).unwrap();
+        assert_eq!(read.pids().map(Pid::as_raw).collect::<Vec<_>>(), pids);
+        assert_eq!(read.note, "");
+    }
+
+    /// "123" and NUL, which is an int, too. The likeliest is the holder, unless only the other one lives.
+    #[rstest]
+    #[case::neither_lives(&[], 0x33_32_31)]
+    #[case::the_text_lives(&[123], 123)]
+    #[case::the_int_lives(&[0x33_32_31], 0x33_32_31)]
+    #[case::both_live(&[123, 0x33_32_31], 0x33_32_31)]
+    #[cfg(target_endian = "little")]
+    fn a_reading_that_names_a_living_process_counts(#[case] living: &[i32], #[case] holder: i32) {
+        let read = Content::parse(b"123\0").unwrap();
+        assert_eq!(read.holder(|pid| living.contains(&pid.as_raw())).as_raw(), holder);
     }
 
     #[rstest]
@@ -156,13 +208,19 @@ mod tests {
     #[case::pid_zero(b"         0\n")]
     #[case::negative(b"        -1\n")]
     #[case::too_large(b"99999999999\n")]
-    #[case::glued(b"1230x\n")]
+    #[case::two_signs(b"++1230\n")]
+    #[case::both_signs(b"+-1230\n")]
+    #[case::a_sign_alone(b"+\n")]
+    #[case::a_letter_first(b"x1230\n")]
+    #[case::nul_first(b"\0\x31230\n")]
+    #[case::four_letters(b"abcd")]
+    #[case::int_above_any_pid(&4_194_305_i32.to_ne_bytes())]
+    #[case::wraps_to_a_pid(b"4294971863\n")]
     #[case::one_byte(b"\x07")]
     #[case::three_bytes(b"\x01\0\0")]
     #[case::int_zero(&0_i32.to_ne_bytes())]
     #[case::int_negative(&(-5_i32).to_ne_bytes())]
     #[case::long_too_large(&i64::MAX.to_ne_bytes())]
-    #[case::newline_first(b"\n1230\n")]
     fn unreadable_contents_are_refused(#[case] content: &[u8]) {
         assert_eq!(Content::parse(content), Err(Unreadable));
     }
@@ -178,16 +236,15 @@ mod tests {
         fn written_content_is_read_back(number in 1..=i32::MAX) {
             let pid = Pid::new(number.into()).unwrap();
             for form in [ContentForm::Decimal, ContentForm::DecimalAndNode, ContentForm::ZeroPadded] {
-                prop_assert_eq!(Content::parse(&form.write(pid)).unwrap().pid, pid);
+                prop_assert!(Content::parse(&form.write(pid)).unwrap().pids().eq([pid]));
             }
         }
 
-        // A binary form whose four bytes are all digits, blanks or newlines is text by the rule
-        // of every reader; such pids are far above any the kernel gives out.
         #[test]
         fn binary_pids_are_read(number in 1..=4_194_304_i32) {
             let pid = Pid::new(number.into()).unwrap();
-            prop_assert_eq!(Content::parse(&ContentForm::Binary.write(pid)).unwrap().pid, pid);
+            let read = Content::parse(&ContentForm::Binary.write(pid)).unwrap();
+            prop_assert_eq!(read.pids().next(), Some(pid));
         }
 
         #[test]

@@ -223,8 +223,14 @@ impl State {
         name: &Name,
         judged: &Judged,
     ) -> Result<Option<HolderRecord>, Errno> {
-        let Some(pid) = pid_in(judged) else { return Ok(None) };
-        self.records.of_lock(name, pid, judged.identity(), judged.modified())
+        let Ok(content) = Content::parse(judged.content()) else { return Ok(None) };
+        for pid in content.pids() {
+            let record = self.records.of_lock(name, pid, judged.identity(), judged.modified())?;
+            if record.is_some() {
+                return Ok(record);
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the holder of a lock file is known: by its record, or because no lock is ever recorded here.
@@ -328,9 +334,9 @@ pub(super) fn counts_as_lock(
     }
 }
 
-/// The process that a lock file names.
+/// The process that a lock file names: a living one, if it may be read so.
 pub(super) fn pid_in(judged: &Judged) -> Option<Pid> {
-    Content::parse(judged.content()).ok().map(|content| content.pid)
+    Content::parse(judged.content()).ok().map(|content| content.holder(lives))
 }
 
 impl std::fmt::Display for Busy {

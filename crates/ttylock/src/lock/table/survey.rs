@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pidlockfile::process::{Fate, ProcessIdentity, Start};
+use pidlockfile::process::{Fate, ProcessIdentity, Start, lives};
 use pidlockfile::{Found, Pid, process};
 
 use super::Stop;
@@ -155,11 +155,13 @@ fn holders_by_file(state: &mut State, file: LockFile<'_>, device: &str) -> Vec<H
         Ok(Found::Nothing) | Err(_) => return Vec::new(),
     };
     let content = Content::parse(judged.content()).ok();
-    holder.pid = content.as_ref().map(|content| content.pid);
     let seen = judged.status();
     holder.since = Some(seen.modified);
     holder.owner = Some(seen.owner);
-    let noted = state.record_of(name, &judged).ok().flatten().and_then(|it| it.uid);
+    let record = state.record_of(name, &judged).ok().flatten();
+    let named = record.as_ref().map(|record| record.holder.pid);
+    holder.pid = named.or_else(|| content.as_ref().map(|content| content.holder(lives)));
+    let noted = record.and_then(|it| it.uid);
     holder.standing = match state.classify(name, judged) {
         Ok(_) => Standing::Stale,
         Err(_) if !counts => Standing::Claim,
