@@ -128,6 +128,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let descriptors = wire::make_safe();
     // A client whose lock cannot be written gets an answer; the session does not end by a signal.
     let _ = pidlockfile::catch_file_size_signal();
+    pidlockfile::without_children();
     match Options::try_parse_from(arguments) {
         Ok(options) => options.serve(descriptors),
         Err(error) if descriptors.lead_to_a_client() => {

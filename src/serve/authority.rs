@@ -7,7 +7,7 @@ use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use pidlockfile::{Pid, process};
-use ttylock::{Answer, Event, Request, ResolvedDevice, Stop, Table, Weight};
+use ttylock::{Answer, Applicant, Checked, Event, Request, ResolvedDevice, Stop, Table, Weight};
 
 use super::admission::User;
 use crate::peer::{self, Access, Asker, Ids, Peer, Purpose, Refusal, Rule, Status};
@@ -31,6 +31,8 @@ pub(crate) struct Authority {
 pub(super) struct Granted {
     request: Request,
     device: ResolvedDevice,
+    /// The process, observed since before its rights were checked.
+    applicant: Option<Applicant>,
     /// There was no such process at that time.
     pub(super) is_for_missing: bool,
 }
@@ -41,8 +43,8 @@ impl Granted {
         &self.device
     }
 
-    pub(super) fn into_parts(self) -> (Request, ResolvedDevice) {
-        (self.request, self.device)
+    pub(super) fn into_parts(self) -> (Request, Checked) {
+        (self.request, Checked { device: self.device, applicant: self.applicant })
     }
 }
 
@@ -94,6 +96,7 @@ impl Authority {
         table: &mut Table,
     ) -> Result<Granted, Answer> {
         let pid = request.pid;
+        let applicant = table.observe(pid);
         // Its user and its groups come from one reading: they are those of one process.
         let status = LazyCell::new(|| Status::of(pid));
         // A process with a status has not ended.
@@ -108,7 +111,9 @@ impl Authority {
             may_hold => may_hold.map_err(|why| refused(&request, why))?,
         }
         let is_for_missing = !alive();
-        Ok(Granted { request, device, is_for_missing })
+        let user = LazyCell::force(&status).as_ref().and_then(Status::users).map(Ids::owner);
+        let applicant = Some(applicant.with_user(user));
+        Ok(Granted { request, device, applicant, is_for_missing })
     }
 
     /// The right of a process to hold a device that it has open. Nobody has named it: its effective user opened the port.
@@ -138,7 +143,7 @@ impl Authority {
     ) -> Result<Granted, Refusal> {
         let status = LazyCell::new(|| Status::of(request.pid));
         self.may_hold(request.pid, asker, &device, || LazyCell::force(&status).as_ref())?;
-        Ok(Granted { request, device, is_for_missing: false })
+        Ok(Granted { request, device, applicant: None, is_for_missing: false })
     }
 
     /// Whether a process may hold a device that was examined. For a device that is missing, every port with one of its lock

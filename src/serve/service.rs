@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
 use ttylock::{
-    Answer, Backoff, Cause, DeviceName, Event, Outcome, Pass, Request, ResolvedDevice, Stop,
-    Survey, Table, Weight,
+    Answer, Backoff, Cause, Checked, DeviceName, Event, Outcome, Pass, Request, ResolvedDevice,
+    Stop, Survey, Table, Weight,
 };
 
 use super::admission::{Token, User};
@@ -179,7 +179,7 @@ impl Service {
         let given = Request { device: device.clone(), pid: from };
         let from = self.authority.grant_release(client.peer()?, &given)?;
         let granted = self.grant_taking(client, Request { device, pid: to })?;
-        let (Request { device, pid: to }, resolved) = granted.into_parts();
+        let (Request { device, pid: to }, Checked { device: resolved, .. }) = granted.into_parts();
         let kept = resolved.clone();
         let pass = Pass { device, from, to };
         let answer = self.table.attempt_pass(&pass, Some(resolved), *client.under_way());
@@ -218,9 +218,9 @@ impl Service {
             return denied(Some(why.to_owned()));
         }
         let is_for_missing = granted.is_for_missing;
-        let (request, device) = granted.into_parts();
-        let kept = device.clone();
-        let answer = self.table.attempt_lock(&request, Some(device), backoff);
+        let (request, checked) = granted.into_parts();
+        let kept = checked.device.clone();
+        let answer = self.table.attempt_lock(&request, Some(checked), backoff);
         if answer.result.is_ok() {
             self.ports.locked(&kept, || self.table.machine().identify(request.pid));
             self.for_missing.retain(|it| it.device.real() != kept.real());

@@ -66,6 +66,12 @@ impl Ids {
     pub(crate) fn belong_to(self, uid: u32) -> bool {
         [self.real, self.saved].contains(&uid)
     }
+
+    /// The user for whom the locks of such a process are counted, as [`pidlockfile::process::owner`] says: the effective
+    /// one; where that is root, the one who started it.
+    pub(crate) fn owner(self) -> u32 {
+        if self.effective == 0 { self.real } else { self.effective }
+    }
 }
 
 /// On whose behalf a process is to hold a device.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use crate::directory::Directory;
 use crate::errno::Errno;
+use crate::flocked::unlock_before_close;
 use crate::name::Name;
 use crate::status::{Identity, Status};
 use crate::sys::{self, Rename};
@@ -60,6 +61,11 @@ impl Published {
     #[must_use]
     pub fn has_a_name(&self) -> bool {
         has_a_name(&self.file)
+    }
+
+    /// Closes the file, and so gives the `flock(2)` of [`Directory::guarding`] back.
+    pub fn close(self) {
+        unlock_before_close(&self.file);
     }
 
     /// Gives the `flock(2)` of [`Directory::guarding`] back while the file stays open.

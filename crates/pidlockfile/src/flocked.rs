@@ -3,11 +3,28 @@
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+static HAS_CHILDREN: AtomicBool = AtomicBool::new(true);
+
 use crate::errno::Errno;
 use crate::sys;
 
-/// A file, and perhaps `flock(2)` on it, which ends with this value: a process that was forked meanwhile has the
-/// descriptor as well, so closing it here would not be enough.
+/// For a program that starts no other process from now on: no child has its descriptors, so it closes a file without
+/// unlocking it before.
+#[cfg(feature = "program")]
+pub fn without_children() {
+    HAS_CHILDREN.store(false, Ordering::Relaxed);
+}
+
+/// Ends `flock(2)` on a file that is closed next: a process that was forked meanwhile has the descriptor as well, so
+/// closing it would not be enough.
+pub(crate) fn unlock_before_close(file: &File) {
+    if HAS_CHILDREN.load(Ordering::Relaxed) {
+        // It goes with the last descriptor at the latest.
+        let _ = sys::unlock_inode(file);
+    }
+}
+
+/// A file, and perhaps `flock(2)` on it, which ends with this value.
 #[derive(Debug)]
 pub(crate) struct Flocked {
     pub(crate) file: File,
@@ -37,8 +54,7 @@ impl Flocked {
 impl Drop for Flocked {
     fn drop(&mut self) {
         if *self.is_ours.get_mut() {
-            // It goes with the last descriptor at the latest.
-            let _ = sys::unlock_inode(&self.file);
+            unlock_before_close(&self.file);
         }
     }
 }

@@ -163,6 +163,8 @@ pub use error::{Error, Step};
 pub use exchange::Attempt;
 #[cfg(all(unix, feature = "program"))]
 pub use file_size::catch_file_size_signal;
+#[cfg(feature = "program")]
+pub use flocked::without_children;
 pub use found::{Found, Judged};
 pub use gate::Gate;
 pub use guard::{PidLock, try_lock};

@@ -48,6 +48,7 @@ pub use layout::Layout;
 pub use limits::NAME_BYTES;
 pub use lock::backoff::Backoff;
 pub use lock::exclusive::{Closing, Duplicate, NoDuplicate};
+pub use lock::holder_records::Applicant;
 pub use lock::holders::{
     Holder, Scheme, Standing, all_openers, has_open, held_by, opener, openers_of, serial_devices,
     tell_exclusive,
@@ -55,7 +56,7 @@ pub use lock::holders::{
 pub use lock::names::is_lock_file;
 #[cfg(target_os = "linux")]
 pub use lock::port_watch::{Examined, PortWatch, Trigger, rest_after};
-pub use lock::table::{Names, Survey, Table};
+pub use lock::table::{Checked, Names, Survey, Table};
 pub use lock::watched::Watched;
 pub use lock::{Answer, Cause, Event, Outcome, Pass, Request, Stop, Weight};
 pub use pidlockfile::Pid;

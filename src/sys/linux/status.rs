@@ -1,7 +1,7 @@
 //! Parses `/proc/PID/status`: the user of a process, and its capabilities and groups.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 
 use pidlockfile::Pid;
 use pidlockfile::process;
@@ -18,12 +18,26 @@ pub(crate) struct Status(String);
 /// The whole file, as it was at one time: the kernel keeps the text until it has been read to its end. A process that
 /// has ended has one until somebody takes note.
 pub(super) fn read(pid: Pid) -> Option<String> {
-    let mut status = Vec::with_capacity(STATUS_BYTES);
-    let file = File::open(format!("/proc/{pid}/status")).ok()?;
-    // The file has no size that it could be asked for.
-    file.take(u64::MAX).read_to_end(&mut status).ok()?;
+    let status = read_all(File::open(format!("/proc/{pid}/status")).ok()?).ok()?;
     // Names of programs may be any bytes.
     Some(String::from_utf8_lossy(&status).into_owned())
+}
+
+/// The kernel gives as much of the text as there is room for. So a piece that leaves room is the last one.
+fn read_all(mut file: impl Read) -> io::Result<Vec<u8>> {
+    let (mut status, mut length) = (vec![0; STATUS_BYTES], 0_usize);
+    loop {
+        match file.read(status.get_mut(length..).unwrap_or_default()) {
+            Ok(read) => length = length.saturating_add(read),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        if length < status.len() {
+            status.truncate(length);
+            return Ok(status);
+        }
+        status.resize(length.saturating_mul(2), 0);
+    }
 }
 
 impl Status {
@@ -77,6 +91,29 @@ mod tests {
             more_groups: vec![20, 24],
         };
         assert_eq!(credentials_in(status), Some(expected));
+    }
+
+    #[rstest]
+    #[case::usual("Uid:\t1000\t1001\t1002\t1003\n", Some(1001))]
+    #[case::raised_to_root("Name:\tsu\nUid:\t1000\t0\t0\t0\n", Some(1000))]
+    #[case::root("Uid:\t0\t0\t0\t0\n", Some(0))]
+    #[case::cut("Uid:\t1000\n", None)]
+    #[case::none("", None)]
+    fn locks_are_counted_for_the_effective_user(#[case] status: &str, #[case] owner: Option<u32>) {
+        assert_eq!(Status(status.to_owned()).users().map(Ids::owner), owner);
+    }
+
+    /// The kernel keeps a text of any length, such as that of a process in many groups.
+    #[rstest]
+    #[case::none(0)]
+    #[case::usual(1400)]
+    #[case::one_byte_of_room(STATUS_BYTES - 1)]
+    #[case::exactly_one_piece(STATUS_BYTES)]
+    #[case::one_byte_more(STATUS_BYTES + 1)]
+    #[case::many_pieces(5 * STATUS_BYTES)]
+    fn the_whole_status_is_read(#[case] length: usize) {
+        let text: Vec<u8> = (b'a'..=b'w').cycle().take(length).collect();
+        assert_eq!(read_all(text.as_slice()).unwrap(), text);
     }
 
     #[rstest]

@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
@@ -24,7 +25,10 @@ const STAT_BYTES: usize = 2048;
 
 /// What is seen of a process number of this pid namespace. "Not permitted" means that it is there.
 pub(super) fn look(pid: Pid) -> Start {
-    let stat = stat(pid);
+    start_by(pid, stat(pid))
+}
+
+fn start_by(pid: Pid, stat: Option<Stat>) -> Start {
     // If the file is missing or tells no end, a descriptor may.
     let asks = stat.as_ref().is_none_or(Stat::may_have_ended);
     match stat {
@@ -33,6 +37,50 @@ pub(super) fn look(pid: Pid) -> Start {
         Some(stat) => Start::At(stat.start),
         None => Start::Untold,
     }
+}
+
+/// A process that was seen, and that can be seen again: never a later one with its number. Keeps `/proc/PID/stat` open.
+#[derive(Debug)]
+pub struct Observed {
+    who: ProcessIdentity,
+    /// `None` where it cannot be opened, or `/proc` counts for another namespace.
+    stat: Option<File>,
+}
+
+impl Observed {
+    /// The process that has this number now, as [`Machine::identify`] sees it. What is read about that number afterwards is
+    /// about this process, unless it [has ended](Self::has_ended) since.
+    #[must_use]
+    pub fn of(machine: &mut Machine, pid: Pid) -> Self {
+        let open = || File::open(format!("/proc/{pid}/stat")).ok();
+        let stat = numbers_are_ours().then(open).flatten();
+        let start = start_by(pid, stat.as_ref().and_then(|stat| stat_again(stat).ok().flatten()));
+        Self { who: ProcessIdentity { pid, start, here: Arc::clone(machine.here()) }, stat }
+    }
+
+    /// Which process it is.
+    #[must_use]
+    pub fn identity(&self) -> &ProcessIdentity {
+        &self.who
+    }
+
+    /// Whether it existed and has ended since, as [`Machine::has_ended`] says.
+    pub fn has_ended(&self, machine: &mut Machine) -> bool {
+        let again = self.stat.as_ref().filter(|_| self.who.start != Start::Nobody).map(stat_again);
+        match again {
+            // The file is that of one process: it is empty when nobody is that process any more.
+            Some(Err(error)) if is_over(&error) => true,
+            Some(Ok(Some(stat))) if !stat.may_have_ended() => stat.has_ended(),
+            _ => machine.has_ended(&self.who),
+        }
+    }
+}
+
+/// Reads an open `/proc/PID/stat` from its beginning. `None` if it says something else than expected.
+fn stat_again(stat: &File) -> io::Result<Option<Stat>> {
+    let mut buffer = [0; STAT_BYTES];
+    let length = stat.read_at(&mut buffer, 0)?;
+    Ok(Stat::parse(buffer.get(..length).unwrap_or_default()))
 }
 
 /// Whether there is no process of this number, or one that has ended and is not waited for yet. `None`:

@@ -3,6 +3,7 @@
 //! An administrator's `/dev/modem` is in no database, and nothing leads from `ttyS0` back to it. So the links
 //! of `/dev` are read (not those of its subdirectories, which belong to udev).
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
@@ -13,6 +14,10 @@ use crate::dialects::forms::base;
 
 /// The most links that are read; further ones are left out.
 const LINKS: usize = 256;
+
+/// Links of `/dev` itself that every system has, and that lead to no port: those of every
+/// init system (`dev_setup` in systemd's src/shared/dev-setup.c), and `log`, the socket of syslog.
+const OF_EVERY_SYSTEM: [&str; 6] = ["core", "fd", "stdin", "stdout", "stderr", "log"];
 
 /// The links of one device directory.
 #[derive(Debug)]
@@ -30,7 +35,8 @@ impl Links {
         let mut links = Vec::new();
         for entry in std::fs::read_dir(dev_dir)? {
             let entry = entry?;
-            if links.len() == LINKS || !entry.file_type().is_ok_and(|it| it.is_symlink()) {
+            let is_link = entry.file_type().is_ok_and(|it| it.is_symlink());
+            if links.len() == LINKS || !is_link || is_of_every_system(&entry.file_name()) {
                 continue;
             }
             let target = std::fs::read_link(entry.path()).unwrap_or_default();
@@ -58,6 +64,10 @@ impl Links {
         }
         found
     }
+}
+
+fn is_of_every_system(name: &OsStr) -> bool {
+    OF_EVERY_SYSTEM.iter().any(|known| name == *known)
 }
 
 /// The directories in which udev makes links to serial devices: by their identity, and by the place where they are
@@ -129,6 +139,12 @@ mod tests {
         assert_eq!(to("ttyS1"), ["mouse"]);
         assert_eq!(to("pts/0"), ["terminal"]);
         assert_eq!(to("0"), [""; 0]);
+        // Not even read, whatever they lead to.
+        for name in OF_EVERY_SYSTEM {
+            let _ = fs::remove_file(path.join(name));
+            symlink("ttyS1", path.join(name)).unwrap();
+        }
+        assert_eq!(Links::of(path).unwrap().to(path, &resolved(path, "ttyS1")), ["mouse"]);
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl Directories {
         let trusted = [0, nix::unistd::geteuid().as_raw(), own.directory.owner()];
         let mut open = Self { own, others: Vec::new() };
         let others = others.iter().filter(|path| **path != open.own.path);
-        for place in others.filter_map(|path| open_searched(path, trusted)) {
+        for path in others {
+            let Some(place) = open_searched(path, &open.own.directory, trusted) else { continue };
             let identity = place.directory.identity();
             if open.each().all(|known| known.directory.identity() != identity) {
                 open.others.push(place);
@@ -126,15 +127,19 @@ impl Directories {
 
 /// Opens a directory that is only searched, but only if root, this user and the owner of the lock directory alone control
 /// it: a file system in user space may never answer.
-fn open_searched(path: &Path, trusted: [u32; 3]) -> Option<Place> {
+fn open_searched(path: &Path, own: &Directory, trusted: [u32; 3]) -> Option<Place> {
     let above = path.parent().unwrap_or(Path::new("/"));
     let seen = Status::of_path(above).ok()?;
     let directory = if seen.mode & 0o002 == 0 && trusted.contains(&seen.owner) {
         Directory::open(path).ok()?
     } else {
         // Other users may decide where names lead there: nothing below it is followed.
-        let handle = sys::open_below(&Directory::open(above).ok()?, path.file_name()?).ok()?;
-        Directory::from_handle(handle).ok()?
+        let name = path.file_name()?;
+        let handle = match seen.identity == own.identity() {
+            true => sys::open_below(own, name),
+            false => sys::open_below(&Directory::open(above).ok()?, name),
+        };
+        Directory::from_handle(handle.ok()?).ok()?
     };
     trusted.contains(&directory.owner()).then(|| Place::of(directory, path, Role::Searched))
 }
@@ -160,13 +165,25 @@ impl Place {
         LockFile { place: self, name }
     }
 
+    /// Whether a file may be there with a name that begins so. False only if a listing shows that there is none.
+    pub(super) fn may_hold_beginning(&self, beginning: &str) -> bool {
+        let mut is_there = false;
+        let is_whole = self.listing().is_some_and(|listing| {
+            listing.show_all(|name| is_there |= name.starts_with(beginning.as_bytes()))
+        });
+        is_there || !is_whole
+    }
+
+    fn listing(&self) -> Option<&SmallListing> {
+        self.listing.get_or_init(|| SmallListing::open(&self.directory)).as_ref()
+    }
+
     /// The names under which a file may be there, in their order. A name under which a file is there all the time is among
     /// them. A small directory is listed, which shows all names at one moment. In a larger one, such as `/tmp` may be, each
     /// name is looked up.
     fn present<'d>(&'d self, names: &mut dyn Iterator<Item = &'d Name>) -> Vec<LockFile<'d>> {
         let mut wanted: Vec<(&Name, bool)> = names.map(|name| (name, false)).collect();
-        let listing = self.listing.get_or_init(|| SmallListing::open(&self.directory)).as_ref();
-        let is_whole = listing.is_some_and(|listing| {
+        let is_whole = self.listing().is_some_and(|listing| {
             listing.show_all(|shown| {
                 let is_shown = |(name, _): &&mut (&Name, bool)| name.as_str().as_bytes() == shown;
                 if let Some((_, is_there)) = wanted.iter_mut().find(is_shown) {
@@ -288,6 +305,10 @@ mod tests {
         std::fs::rename(root.path().join("LCK..x2"), root.path().join("LCK..x5")).unwrap();
         std::fs::remove_file(root.path().join("LCK..x7")).unwrap();
         assert_eq!(present(), ["LCK..x4", "LCK..x5"]);
+        std::fs::write(root.path().join("lfpd.1.x.tmp"), "").unwrap();
+        assert!(place.may_hold_beginning("lfpd"));
+        std::fs::remove_file(root.path().join("lfpd.1.x.tmp")).unwrap();
+        assert_eq!(place.may_hold_beginning("lfpd"), others > 3 || !may_be_listed);
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! Only this `flock(2)` stops programs that remove foreign locks: Qt as root tries `flock(2)` first. A kept file is
 //! let go on UNLOCK, and as soon as the lock's holder has ended, because every program must be able to break the lock
 //! of a dead process, whichever process has its number by then. Nothing is lost when the daemon ends; the next one
-//! keeps the files that it finds ([`FlockGuards::adopt`]). A file is unlocked explicitly, not only by closing it: a
-//! child that this process starts has the descriptor too, until it becomes another program.
+//! keeps the files that it finds ([`FlockGuards::adopt`]). A program that starts children unlocks a file before it
+//! closes it: a child has the descriptor too, until it becomes another program.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ impl FlockGuards {
         if is_wanted && published.try_hold().is_ok_and(|it| it) {
             self.files.insert(name.clone(), Held { who: who.clone(), published });
         } else {
-            published.let_go();
+            published.close();
         }
     }
 
@@ -97,7 +97,7 @@ impl FlockGuards {
     pub(super) fn let_go(&mut self, name: &Name, file: Identity) {
         if self.files.get(name).is_some_and(|held| held.published.identity == file) {
             if let Some(held) = self.files.remove(name) {
-                held.published.let_go();
+                held.published.close();
             }
         }
     }

@@ -24,7 +24,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, readlinkat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
-use pidlockfile::process::{ClockShift, Here, Machine, ProcessIdentity, Start};
+use pidlockfile::process::{ClockShift, Here, Machine, Observed, ProcessIdentity, Start};
 use pidlockfile::{Directory, Gate, Identity, Name, Pid, Published, Status, process};
 
 use super::directories::listing;
@@ -163,15 +163,51 @@ pub(crate) struct Claimant {
 impl Claimant {
     /// Identifies a process before a lock is taken for it.
     pub(crate) fn of(machine: &mut Machine, pid: Pid) -> Self {
-        let who = machine.identify(pid);
-        let uid = process::owner(pid).filter(|_| matches!(who.start, Start::At(_)));
-        Self { who, uid }
+        Applicant::observe(machine, pid).claimant()
     }
 
     /// Whether there was such a process.
     #[must_use]
     pub(crate) fn was_there(&self) -> bool {
         self.who.start != Start::Nobody
+    }
+}
+
+/// The process that asks for a lock, observed since before its rights were checked: its user is not that of a later
+/// process with its number.
+#[derive(Debug)]
+pub struct Applicant {
+    process: Observed,
+    /// Its user, if that has been read since.
+    user: Option<u32>,
+}
+
+impl Applicant {
+    pub(crate) fn observe(machine: &mut Machine, pid: Pid) -> Self {
+        Self { process: Observed::of(machine, pid), user: None }
+    }
+
+    /// The user of the process as it was read since, so that it is not read again; `None` if it was not.
+    #[must_use]
+    pub fn with_user(self, user: Option<u32>) -> Self {
+        Self { user, ..self }
+    }
+
+    /// The number of the process.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.process.identity().pid
+    }
+
+    pub(crate) fn claimant(&self) -> Claimant {
+        let who = self.process.identity().clone();
+        let uid = self.user.or_else(|| process::owner(who.pid));
+        Claimant { uid: uid.filter(|_| matches!(who.start, Start::At(_))), who }
+    }
+
+    /// Whether it existed and has ended.
+    pub(crate) fn has_ended(&self, machine: &mut Machine) -> bool {
+        self.process.has_ended(machine)
     }
 }
 

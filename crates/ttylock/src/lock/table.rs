@@ -9,13 +9,14 @@ use pidlockfile::Pid;
 use pidlockfile::process::{Machine, ProcessIdentity};
 
 use super::backoff::Backoff;
-use super::directories::Directories;
+use super::directories::{Directories, Place};
 use super::flock_guards::{FlockGuards, Kept};
 use super::watched::Watched;
 use super::{Answer, Event, Pass, Request, Stop};
 use crate::device::name::DeviceName;
 use crate::device::node::ResolvedDevice;
 use crate::layout::Layout;
+use crate::lock::holder_records::Applicant;
 use crate::lock::holders::{Holder, serial_devices};
 
 /// How often a name is tried again if other processes change it between our check and our action. Each change means
@@ -35,10 +36,19 @@ mod take;
 #[cfg(test)]
 mod taking_tests;
 
-use state::State;
+use state::{State, TEMPORARY};
 
 pub use resolve::Names;
 pub use survey::Survey;
+
+/// What a caller has checked before an attempt: exactly this device is locked, for this very process.
+#[derive(Debug)]
+pub struct Checked {
+    /// From [`Table::resolve`].
+    pub device: ResolvedDevice,
+    /// From [`Table::observe`], before the rights of the process were checked; `None` if the attempt observes it.
+    pub applicant: Option<Applicant>,
+}
 
 /// The locks of this machine, for one session or for a whole daemon.
 #[derive(Debug)]
@@ -111,16 +121,15 @@ impl Table {
         }
     }
 
-    /// One attempt at [`Table::lock`]. If the device comes from [`Table::resolve`], exactly that node is locked. Never
-    /// sleeps: if there is no answer yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last
+    /// One attempt at [`Table::lock`]. What the caller has [`Checked`] is not looked up again. Never sleeps: if there is no answer yet, nothing was taken, and the caller comes back as [`Backoff`] says. The last
     /// attempt has an answer, unless the kernel's list of locks is being read.
     pub fn attempt_lock(
         &mut self,
         request: &Request,
-        resolved: Option<ResolvedDevice>,
+        checked: Option<Checked>,
         backoff: Backoff,
     ) -> Answer {
-        self.attempt(backoff, |state| take::take(state, request, resolved))
+        self.attempt(backoff, |state| take::take(state, request, checked))
     }
 
     /// One attempt at [`Table::unlock`], as [`Table::attempt_lock`].
@@ -157,6 +166,11 @@ impl Table {
     pub fn resolve(&mut self, device: &DeviceName) -> Result<ResolvedDevice, Answer> {
         let resolved = resolve::resolve(&mut self.state, device);
         resolved.map_err(|stop| Answer { result: Err(stop), events: self.take_events() })
+    }
+
+    /// The process that has this number now. Its rights are to be checked afterwards.
+    pub fn observe(&mut self, pid: Pid) -> Applicant {
+        Applicant::observe(&mut self.state.machine, pid)
     }
 
     /// The real name of a resolved device, and the files that may keep it busy.
@@ -239,7 +253,8 @@ impl Table {
     pub fn sweep(&self) {
         let own = self.state.opened().map(|open| &open.own);
         // Any user may fill it.
-        own.filter(|own| !own.is_crowded()).into_iter().for_each(daemon::sweep);
+        let is_swept = |own: &&Place| own.may_hold_beginning(TEMPORARY) && !own.is_crowded();
+        own.filter(is_swept).into_iter().for_each(daemon::sweep);
     }
 
     /// Removes the locks of a process of this number that has ended, even if another process has the number by now. Call it

@@ -7,12 +7,12 @@ use pidlockfile::{Attempt, Claim, Found, Judged, Name, Pid, Published, Status, p
 use super::classify::{Busy, Stale, counts_as_lock};
 use super::daemon::most_kept;
 use super::state::{State, TEMPORARY, claim};
-use super::{ATTEMPTS, Stop, handover, resolve};
+use super::{ATTEMPTS, Checked, Stop, handover, resolve};
 use crate::device::node::{Node, ResolvedDevice};
 use crate::limits::LOCKS_OF_A_USER;
 use crate::lock::directories::{Directories, LockFile, Place};
 use crate::lock::flock::{self, Completeness, FlockHolder, Sight};
-use crate::lock::holder_records::{Claimant, Written};
+use crate::lock::holder_records::{Applicant, Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
 use crate::lock::{Cause, Request, Weight};
@@ -27,11 +27,14 @@ const RECORDS_COUNTED: usize = 4096;
 pub(super) fn take(
     state: &mut State,
     request: &Request,
-    resolved: Option<ResolvedDevice>,
+    checked: Option<Checked>,
 ) -> Result<String, Stop> {
     let (open, pid) = (state.open()?, request.pid);
     let own = &open.own;
-    let claimant = Claimant::of(&mut state.machine, pid);
+    let (resolved, applicant) = checked.map(|it| (it.device, it.applicant)).unzip();
+    let applicant = applicant.flatten().filter(|it| it.pid() == pid);
+    let applicant = applicant.unwrap_or_else(|| Applicant::observe(&mut state.machine, pid));
+    let claimant = applicant.claimant();
     let (resolved, lock_names) = resolve::with_lock_names(state, &request.device, resolved)?;
     refuse_invented(state, &resolved, own)?;
     refuse_one_too_many(state, pid)?;
@@ -40,7 +43,10 @@ pub(super) fn take(
     open.searched(&lock_names).try_for_each(|file| clear_searched(state, file))?;
     let mut taken = Vec::with_capacity(lock_names.written.len());
     let recorded = take_written(state, own, &lock_names.written, pid, &mut taken)
-        .and_then(|()| record_and_confirm(state, &open, &lock_names, &claimant, &taken));
+        .and_then(|()| remember(state, own, &claimant, &taken))
+        .and_then(|is_recorded| {
+            confirm(state, &open, &lock_names, &applicant).map(|()| is_recorded)
+        });
     let is_recorded = recorded.inspect_err(|_| give_back(state, own, &taken))?;
     // A program that ends with its locks keeps only those without a record: a record shows that the lock is not stale.
     let most = match is_recorded && !state.guards.is_a_daemons() {
@@ -147,19 +153,16 @@ fn take_written(
     Ok(())
 }
 
-/// Records the lock, and then checks again that its process exists and that no other lock of the device has appeared.
-/// Returns whether the lock is recorded.
-fn record_and_confirm(
+/// Checks again, when the lock is recorded, that its process exists and that no other lock of the device has appeared.
+fn confirm(
     state: &mut State,
     open: &Directories,
     lock_names: &LockNames,
-    claimant: &Claimant,
-    taken: &[Taken],
-) -> Result<bool, Stop> {
-    let is_recorded = remember(state, &open.own, claimant, taken)?;
+    applicant: &Applicant,
+) -> Result<(), Stop> {
     // A process that ended while the lock was taken gets no lock: another process may have its number.
-    if state.machine.has_ended(&claimant.who) {
-        let pid = claimant.who.pid;
+    if applicant.has_ended(&mut state.machine) {
+        let pid = applicant.pid();
         state.say(Weight::Info, format!("pid {pid} ended while its lock was taken"));
         return Err(Stop::Busy(None));
     }
@@ -173,7 +176,7 @@ fn record_and_confirm(
             stale_searched(state, file, found)?;
         }
     }
-    Ok(is_recorded)
+    Ok(())
 }
 
 /// Removes a stale lock in a place where this lock writes no file.
