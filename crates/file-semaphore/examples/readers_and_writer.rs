@@ -1,6 +1,6 @@
 //! Many readers, one writer: a wait that another thread ends, and a lock that is watched.
 //!
-//! `cargo run --example readers_and_writer /run/lock/index`
+//! `cargo run --example readers_and_writer ~/.local/state/lock/index`
 
 use file_semaphore::{Cancel, Error, Semaphore};
 

@@ -235,9 +235,17 @@ impl fmt::Display for Reason<'_> {
             Error::Interrupted { signal } => write!(f, "interrupted by signal {signal}"),
             Error::Cancelled => f.write_str("the wait was cancelled"),
             Error::Process { message } => f.write_str(message),
+            Error::System { error, .. } if is_closed_directory(error) => {
+                f.write_str("you may not write the directory of the lock")
+            }
             Error::System { error, .. } => error.reason().fmt(f),
         }
     }
+}
+
+/// Whether the caller may not write the directory, as opposed to a file system that nobody may write.
+pub(crate) fn is_closed_directory(error: &pidlockfile::Error) -> bool {
+    error.step == pidlockfile::Step::Prepare && error.kind() == io::ErrorKind::PermissionDenied
 }
 
 impl std::error::Error for Error {

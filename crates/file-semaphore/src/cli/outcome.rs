@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use pidlockfile::shown;
 use wrapcmd::Value;
 
-use crate::error::{Error, PathProblem};
+use crate::error::{Error, PathProblem, is_closed_directory};
 use crate::judge::HeldStatus;
 use crate::record::LockInfo;
 use crate::semaphore::SlotStatus;
@@ -307,16 +307,21 @@ impl Error {
     /// the reason.
     pub(crate) fn sentence(&self, path: &Path, begin: &str) -> String {
         let standing = self.holder().map(|info| info.holder().standing(&Here::look()));
-        let remark = if matches!(self, Self::Parse { .. }) {
-            "; if no program needs it, remove it: sema release --force"
-        } else {
-            standing.map_or("", remark)
-        };
+        let remark = self.advice().unwrap_or_else(|| standing.map_or("", remark));
         // A link's target, a slot, the readers' directory: what is not named yet.
         let other = self.path().filter(|other| !is_same(path, other));
         let other = other.map_or_else(String::new, |other| format!(": \"{}\"", shown(other)));
         let reason = self.reason();
         printable(&format!("{}: {begin}{reason}{remark}{other}", shown(path)))
+    }
+
+    /// What to do about it.
+    fn advice(&self) -> Option<&'static str> {
+        if matches!(self, Self::Parse { .. }) {
+            return Some("; if no program needs it, remove it: sema release --force");
+        }
+        let is_closed = matches!(self, Self::System { error, .. } if is_closed_directory(error));
+        is_closed.then_some("; ~/.local/state/lock is yours on every system (mkdir -p it once)")
     }
 
     fn holder(&self) -> Option<&LockInfo> {

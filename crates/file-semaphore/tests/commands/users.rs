@@ -47,6 +47,19 @@ fn reader(scratch: &Scratch, user: u32) -> Running {
     child
 }
 
+/// As /run/lock is on newer systems.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn who_may_not_write_a_directory_hears_of_one_that_is_his() {
+    let scratch = place(ROOT, ROOT, 0o755);
+    for words in ["try locks/a", "acquire locks/a", "run locks/a true"] {
+        let ran = ran(&scratch, ANN, words);
+        let said = "sema: locks/a: you may not write the directory of the lock; ~/.local/state/lock is yours on every \
+                    system (mkdir -p it once)\n";
+        assert_eq!((ran.code, ran.err.as_str()), (3, said), "{ran:?}");
+    }
+}
+
 #[rstest]
 #[case::sticky(ROOT, ROOT, 0o1777, &[ANN, BOB, ROOT])]
 #[case::open_to_all(ROOT, ROOT, 0o777, &[ANN, BOB, ROOT])]
