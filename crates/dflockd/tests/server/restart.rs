@@ -110,6 +110,56 @@ fn kill_under_load_forgets_nothing(#[values(&[], &["--state-sync"])] more: &[&st
     }
 }
 
+/// Holds that one client renews with one write: their keys and tokens.
+type Batch = Vec<(String, String)>;
+
+/// Renews a batch again and again until the server is gone.
+fn renewer(mut talker: Talker, batch: &Batch, done: &AtomicUsize) {
+    let frames = batch.iter().map(|(key, token)| format!("n\n{key}\n{token} 3600\n"));
+    let frames = frames.collect::<String>();
+    while talker.try_say(frames.as_bytes()) {
+        for _ in batch {
+            let line = talker.line();
+            if line.is_empty() {
+                return;
+            }
+            assert_eq!(line, "ok 3600", "a hold is forgotten");
+        }
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A kill can end a write between any two pages of it: no file looks damaged, and locks are granted at once.
+#[test]
+fn a_kill_during_a_large_commit_is_no_damage() {
+    let state = TempDir::new().unwrap();
+    let mut daemon = start(state.path(), &["--max-locks", "10000"]);
+    let batches: [Batch; 4] = std::array::from_fn(|number| {
+        let mut talker = daemon.talk();
+        let keys = (0..500).map(|place| format!("{number}-{place}-{}", "k".repeat(200)));
+        keys.map(|key| (key.clone(), talker.take(&key, "0 3600"))).collect()
+    });
+    for round in 0..kills() {
+        let done = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for batch in &batches {
+                let (talker, done) = (daemon.talk(), &done);
+                scope.spawn(move || renewer(talker, batch, done));
+            }
+            until("there is load", || done.load(Ordering::Relaxed) > 2 + round % 10);
+            daemon.signal(Signal::SIGKILL);
+            daemon.ended();
+        });
+        daemon = start(state.path(), &["--max-locks", "10000"]);
+        let reply = daemon.talk().ask("l", "new", "0");
+        assert!(reply.starts_with("ok "), "round {round}: {reply}: {:?}", daemon.log());
+        let damaged = daemon.log().into_iter().find(|line| line.contains("damaged"));
+        assert_eq!(damaged, None, "round {round}");
+        assert_eq!(daemon.talk().ask("r", "new", token_of(&reply).unwrap()), "ok");
+    }
+    daemon.logged("holds=2000");
+}
+
 /// A lease runs on over the restart, and ends when it would have ended. Readers share their lock with further readers,
 /// and keep writers out.
 #[test]

@@ -5,7 +5,13 @@
 //! continues the header's. So it covers the whole file up to that place, and no entry can be missing, moved, or left
 //! over from earlier content of this file or of another one.
 //!
-//! The index names the file that counts, by its header, and the generation that the other file must have.
+//! Further entries are written behind the mark, with a new mark after them. Then one byte of the old mark is changed:
+//! what follows counts now. The process can be killed after any byte of a write, and the file is whole in each case.
+//!
+//! The index names the file that counts, by its header, and the generation that the other file must have. Its file has
+//! two places and a byte that says which of them counts: the other one is written, then that byte. The earlier form
+//! of an index, with one place alone, is read until that byte is written. The files of holds could always be read so:
+//! they had one mark, at the end.
 
 use leases::journal::Kept;
 use leases::{Claim, Key, Label, Limit, Token, Ttl};
@@ -14,8 +20,14 @@ use leases::{Claim, Key, Label, Limit, Token, Ttl};
 pub(super) const HEADER_BYTES: usize = 8 + FIELDS_BYTES + SUM_BYTES;
 /// Bytes of an index.
 pub(super) const INDEX_BYTES: usize = HEADER_BYTES + 8;
+/// The byte after both places of the index; it says which of them counts.
+pub(super) const CHOICE_AT: usize = 2 * INDEX_BYTES;
+/// Its values. No bit is the same in both, nor in a byte that was never written and one of them.
+pub(super) const CHOICES: [u8; 2] = [0x5a, 0xa5];
 /// Bytes of the mark after the last entry.
 pub(super) const END_BYTES: usize = FRAME_BYTES;
+/// The first byte of a mark when more follows. No length begins with it, and no bit of it is that of an end.
+pub(super) const MORE: u8 = 0xff;
 /// The bytes that the longest label adds: each byte of a name or value that is not text has become three.
 pub(super) const MAX_LABEL_BYTES: u64 =
     2 + 3 * (leases::wire::MAX_NAME_BYTES + leases::wire::MAX_VALUE_BYTES) as u64;
@@ -27,7 +39,9 @@ const SUM_BYTES: usize = 4;
 /// Bytes around a body.
 const FRAME_BYTES: usize = 2 + SUM_BYTES;
 const MAGIC: [u8; 8] = *b"dflockd\x02";
-const INDEX_MAGIC: [u8; 8] = *b"dflocki\x02";
+const INDEX_MAGIC: [u8; 8] = *b"dflocki\x03";
+/// An index of the earlier form, which has one place and no choice.
+const SINGLE_INDEX_MAGIC: [u8; 8] = *b"dflocki\x02";
 const HELD_BYTES: usize = 1 + 6 * 8;
 /// Earlier versions wrote and read the end of a hold by the wall clock here. This is later than any.
 const NO_WALL_CLOCK: u64 = u64::MAX;
@@ -127,6 +141,8 @@ pub(super) enum Entry {
 pub(super) enum Read {
     /// An entry, the number of its bytes, and the checksum that the next one continues.
     Entry(Entry, usize, Chain),
+    /// A mark with more behind it, and the checksum that the next entry continues.
+    More(Chain),
     /// Nothing more was written.
     End,
     /// Something was written that cannot be read.
@@ -181,10 +197,15 @@ pub(super) fn read_header(bytes: &[u8]) -> Option<(Header, Chain)> {
     Some((read_fields(&mut fields)?, chain))
 }
 
-/// `None` when it is none of ours or damaged.
-pub(super) fn read_index(bytes: &[u8]) -> Option<Index> {
-    let (mut fields, _) = whole(bytes.get(..INDEX_BYTES)?, INDEX_MAGIC)?;
-    Some(Index { counts: read_fields(&mut fields)?, other: number(&mut fields)? })
+/// The index that counts, and its place; `None` when it is none of ours or damaged.
+pub(super) fn read_index(bytes: &[u8]) -> Option<(Index, usize)> {
+    let (place, magic) = match bytes.get(CHOICE_AT) {
+        None | Some(0) => (0, SINGLE_INDEX_MAGIC),
+        Some(choice) => (CHOICES.iter().position(|value| value == choice)?, INDEX_MAGIC),
+    };
+    let index = bytes.get(place * INDEX_BYTES..)?.get(..INDEX_BYTES)?;
+    let (mut fields, _) = whole(index, magic)?;
+    Some((Index { counts: read_fields(&mut fields)?, other: number(&mut fields)? }, place))
 }
 
 /// The bytes between the magic number and the checksum, if both are right.
@@ -254,15 +275,20 @@ pub(super) fn label_bytes(label: Option<&Label>) -> u64 {
     label.map_or(0, |label| (label.name.len() + label.value.len() + 2) as u64)
 }
 
-/// Appends the mark at the end, where the next entry goes.
-pub(super) fn push_end(out: &mut Vec<u8>, chain: Chain) {
+/// Appends the mark at the end; returns the checksum that the first entry behind it continues.
+pub(super) fn push_end(out: &mut Vec<u8>, chain: Chain) -> Chain {
     let start = out.len();
     out.extend_from_slice(&[0; 2]);
-    push_sum(out, start, chain);
+    push_sum(out, start, chain)
 }
 
 /// Reads the entry at the beginning of `bytes`.
 pub(super) fn read_entry(bytes: &[u8], chain: Chain) -> Read {
+    if let Some((&MORE, mark)) = bytes.split_first() {
+        let end = [&[0], mark.get(..END_BYTES - 1).unwrap_or_default()].concat();
+        let is_mark = read_entry(&end, chain) == Read::End;
+        return if is_mark { Read::More(chain.on(&[0; 2])) } else { Read::Torn };
+    }
     let entry = || {
         let count = usize::from(u16::from_be_bytes(*bytes.first_chunk::<2>()?));
         let (framed, rest) = bytes.split_at_checked(count + 2)?;
@@ -352,6 +378,17 @@ impl Chain {
         hasher.update(bytes);
         Self(hasher.finalize())
     }
+}
+
+/// The bytes of an index of the earlier form.
+#[cfg(test)]
+pub(super) fn single_index(index: &Index) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    push_index(&mut bytes, index);
+    bytes.truncate(INDEX_BYTES - SUM_BYTES);
+    bytes[..8].copy_from_slice(&SINGLE_INDEX_MAGIC);
+    push_sum(&mut bytes, 0, Chain::NONE);
+    bytes
 }
 
 #[cfg(test)]
@@ -445,11 +482,21 @@ mod tests {
     #[test]
     fn an_end_mark_is_read_back_and_damage_is_noticed() {
         let mut mark = Vec::new();
-        push_end(&mut mark, Chain(7));
+        let next = push_end(&mut mark, Chain(7));
         assert_eq!(mark.len(), END_BYTES);
         assert_eq!(read_entry(&mark, Chain(7)), Read::End);
         assert_eq!(read_entry(&[0; 100], Chain(7)), Read::Torn);
         breaks_everywhere(&mark, |bytes| read_entry(bytes, Chain(7)) == Read::Torn);
+        mark[0] = MORE;
+        assert_eq!(read_entry(&mark, Chain(7)), Read::More(next));
+        assert_eq!(read_entry(&mark, Chain(8)), Read::Torn);
+        breaks_everywhere(&mark, |bytes| read_entry(bytes, Chain(7)) == Read::Torn);
+    }
+
+    #[test]
+    fn no_entry_begins_as_a_mark_with_more_behind_it() {
+        let longest = MAX_ENTRY_BYTES as u64 + MAX_LABEL_BYTES;
+        assert!(longest < u64::from(u16::from_be_bytes([MORE, 0])));
     }
 
     #[rstest]
@@ -461,12 +508,48 @@ mod tests {
         assert_eq!(bytes.len(), HEADER_BYTES);
         assert_eq!(read_header(&bytes), Some((header, chain)));
         breaks_everywhere(&bytes, |bytes| read_header(bytes).is_none());
-        let index = Index { counts: header, other: 8 };
-        let mut bytes = Vec::new();
-        push_index(&mut bytes, &index);
-        assert_eq!(bytes.len(), INDEX_BYTES);
-        assert_eq!(read_index(&bytes), Some(index));
-        assert_eq!(read_header(&bytes), None);
+        assert_eq!(read_index(&bytes), None);
+    }
+
+    /// The earlier form counts until a choice is written, whatever of the second place is there.
+    #[test]
+    fn an_index_of_the_earlier_form_is_read() {
+        let index = Index { counts: header(), other: 8 };
+        let mut bytes = single_index(&index);
+        assert_eq!(read_index(&bytes), Some((index, 0)));
         breaks_everywhere(&bytes, |bytes| read_index(bytes).is_none());
+        let mut next = Vec::new();
+        push_index(&mut next, &Index { other: 9, ..index });
+        for byte in next {
+            bytes.push(byte);
+            assert_eq!(read_index(&bytes), Some((index, 0)));
+        }
+        bytes.push(CHOICES[1]);
+        assert_eq!(read_index(&bytes), Some((Index { other: 9, ..index }, 1)));
+        // Each form has its own magic number.
+        bytes[CHOICE_AT] = CHOICES[0];
+        assert_eq!(read_index(&bytes), None);
+    }
+
+    #[rstest]
+    #[case(0)]
+    #[case(1)]
+    fn an_index_both_ways(#[case] place: usize) {
+        let index = Index { counts: header(), other: 8 };
+        let mut one = Vec::new();
+        push_index(&mut one, &index);
+        assert_eq!(one.len(), INDEX_BYTES);
+        // The bytes of the place that does not count mean nothing.
+        let file = |bytes: &[u8]| {
+            let mut file = vec![0; CHOICE_AT];
+            file[place * INDEX_BYTES..][..bytes.len().min(INDEX_BYTES)]
+                .copy_from_slice(&bytes[..bytes.len().min(INDEX_BYTES)]);
+            file.extend(bytes.get(INDEX_BYTES..).unwrap_or_default());
+            file
+        };
+        let bytes = [&one[..], &[CHOICES[place]]].concat();
+        assert_eq!(read_index(&file(&bytes)), Some((index, place)));
+        assert_eq!(read_header(&file(&bytes)), None);
+        breaks_everywhere(&bytes, |bytes| read_index(&file(bytes)).is_none());
     }
 }

@@ -1,7 +1,10 @@
 //! Files with every kind of damage, and two more restarts after it: a promised lock is never given to another client,
 //! and each start says what may be missing until that cannot matter any more.
 
-use super::codec::{BootId, Doubt, END_BYTES, HEADER_BYTES, Read, read_entry, read_header};
+use super::codec::{
+    BootId, CHOICE_AT, Doubt, END_BYTES, HEADER_BYTES, INDEX_BYTES, Read, read_entry, read_header,
+    read_index,
+};
 use super::disk::{Disk, Health, Synced, Times};
 use super::ledger::Ledger;
 use super::load::{Damage, Loaded};
@@ -218,10 +221,21 @@ fn without_damage_nothing_is_doubted() {
 fn used(file: &[u8]) -> usize {
     let Some((_, mut chain)) = read_header(file) else { return file.len() };
     let mut at = HEADER_BYTES;
-    while let Read::Entry(_, length, next) = read_entry(&file[at..], chain) {
-        (at, chain) = (at + length, next);
+    loop {
+        (at, chain) = match read_entry(&file[at..], chain) {
+            Read::Entry(_, length, next) => (at + length, next),
+            Read::More(next) => (at + END_BYTES, next),
+            Read::End | Read::Torn => return at + END_BYTES,
+        };
     }
-    at + END_BYTES
+}
+
+/// The bytes that mean something: of the index, one of its two places and the byte that says which.
+fn counts(file: &[u8], at: usize) -> bool {
+    match read_index(file) {
+        Some((_, place)) => at == CHOICE_AT || at / INDEX_BYTES == place,
+        None => at < used(file),
+    }
 }
 
 #[test]
@@ -237,13 +251,14 @@ fn every_bit_counts() {
         for bit in 0..(end * 8 + 64).min(files[file].len() * 8) {
             bent[file][bit / 8] ^= 1 << (bit % 8);
             let loaded = machine.load(&bent);
-            if bit < end * 8 {
+            let is_seen = counts(&files[file], bit / 8);
+            if is_seen {
                 assert_eq!(loaded.doubt, Some(Doubt::Damaged), "file {file}, bit {bit}");
                 said += 1;
             } else {
                 assert_eq!(loaded, clean, "file {file}, bit {bit}");
             }
-            if bit % 499 == 0 && bit < end * 8 {
+            if bit % 499 == 0 && is_seen {
                 survives(&bent, machine, over, Some(Doubt::Damaged));
             }
             bent[file][bit / 8] ^= 1 << (bit % 8);

@@ -206,8 +206,8 @@ impl Disk for Files {
         self.file(slot).sync_data()
     }
 
-    fn write_index(&mut self, bytes: &[u8], synced: Synced) -> io::Result<()> {
-        self.index.write_all_at(bytes, 0)?;
+    fn write_index(&mut self, at: usize, bytes: &[u8], synced: Synced) -> io::Result<()> {
+        self.index.write_all_at(bytes, at as u64)?;
         match synced {
             Synced::Yes => self.index.sync_data(),
             Synced::No => Ok(()),

@@ -23,11 +23,11 @@ pub(super) trait Disk {
     /// An error of the system.
     fn sync(&mut self, slot: usize) -> io::Result<()>;
 
-    /// Writes the index, which is small.
+    /// Writes into the file of the index, which is small.
     ///
     /// # Errors
     /// An error of the system.
-    fn write_index(&mut self, bytes: &[u8], synced: Synced) -> io::Result<()>;
+    fn write_index(&mut self, at: usize, bytes: &[u8], synced: Synced) -> io::Result<()>;
 }
 
 /// The state of the record.

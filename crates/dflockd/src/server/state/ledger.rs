@@ -2,9 +2,10 @@
 //! file when the old one fills up. Decides what is written where; [`Disk`] does it.
 //!
 //! There are two files of the same reserved size. Changes are appended to one of them. When it is half full, the
-//! present holds are copied into the other one, which counts from then on. So there is one complete file, at whichever instruction the process dies. On a full disk,
-//! these files still have their blocks: renewals and hand-overs continue, and only a hold that needs more room than
-//! is reserved is refused.
+//! present holds are copied into the other one, which counts from then on. One byte decides whether what was written
+//! counts, and it is written last: a kill can end a longer write between two pages. So there is one complete file, at
+//! whichever byte a write ends. On a full disk, these files still have their blocks: renewals and hand-overs continue,
+//! and only a hold that needs more room than is reserved is refused.
 //!
 //! The index says which files must exist. It is written before a file is begun and after it is complete. It is on the
 //! disk before a client is promised a longer lease or a greater fence than it records. So whatever is lost, the time
@@ -12,9 +13,9 @@
 //! is present, or came later.
 
 use super::codec::{
-    Chain, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index, MAX_ENTRY_BYTES,
-    MAX_LABEL_BYTES, held_bytes, label_bytes, push_end, push_entry, push_header, push_held,
-    push_index,
+    CHOICE_AT, CHOICES, Chain, END_BYTES, Entry, HEADER_BYTES, Held, INDEX_BYTES, Index,
+    MAX_ENTRY_BYTES, MAX_LABEL_BYTES, MORE, held_bytes, label_bytes, push_end, push_entry,
+    push_header, push_held, push_index,
 };
 use super::disk::{Disk, Health, Synced, Times};
 use super::load::Loaded;
@@ -43,7 +44,10 @@ pub(super) struct Ledger<D> {
     /// The greatest generation that was used, also for a file that was given up.
     last_generation: u64,
     slot: usize,
+    /// Where the mark is that ends the file.
     at: u64,
+    /// The place of the next index in its file.
+    next_index: usize,
     /// The checksum that the entry after `pending` continues.
     chain: Chain,
     /// Whether the file that counts can be read to its end.
@@ -85,6 +89,7 @@ impl<D: Disk> Ledger<D> {
             // The next file takes the other place.
             slot: 1 - found.next_slot % 2,
             at: 0,
+            next_index: found.next_index,
             chain: Chain::NONE,
             intact: found.generation > 0 && found.damage.is_none(),
             other: 0,
@@ -220,8 +225,8 @@ impl<D: Disk> Ledger<D> {
         Ok(())
     }
 
-    /// Writes the noted changes, with one write, and continues the next file if one is begun. After a failure, which
-    /// is kept for [`Ledger::take_failure`], everything is written anew when it is time to try again.
+    /// Writes the noted changes: one write for all of them, and one for the byte that makes them count. Continues the
+    /// next file if one is begun. After a failure, which is kept for [`Ledger::take_failure`], everything is written anew when it is time to try again.
     pub(super) fn flush(&mut self, times: Times) -> Result<(), Failed> {
         if self.health == Health::Broken {
             if times.now >= self.retry {
@@ -245,7 +250,7 @@ impl<D: Disk> Ledger<D> {
     fn try_flush(&mut self, times: Times) -> io::Result<()> {
         let lengths = self.holds.values().map(|held| held.kept.ttl.span().count());
         self.promises.lower(lengths, times.now);
-        if self.at + (self.pending.len() + END_BYTES) as u64 > self.capacity {
+        if self.at + (self.pending.len() + 2 * END_BYTES) as u64 > self.capacity {
             return self.try_rewrite(times);
         }
         if self.promises.are_due() {
@@ -266,9 +271,11 @@ impl<D: Disk> Ledger<D> {
 
     /// Writes the pending changes.
     fn append(&mut self) -> io::Result<()> {
-        let end = self.at + self.pending.len() as u64;
-        push_end(&mut self.pending, self.chain);
-        self.disk.write(self.slot, self.at, &self.pending)?;
+        let behind = self.at + END_BYTES as u64;
+        let end = behind + self.pending.len() as u64;
+        self.chain = push_end(&mut self.pending, self.chain);
+        self.disk.write(self.slot, behind, &self.pending)?;
+        self.disk.write(self.slot, self.at, &[MORE])?;
         self.at = end;
         self.pending.clear();
         Ok(())
@@ -278,7 +285,11 @@ impl<D: Disk> Ledger<D> {
         let counts = self.promises.header(self.generation, self.slot, times);
         let mut bytes = Vec::with_capacity(INDEX_BYTES);
         push_index(&mut bytes, &Index { counts, other: self.other });
-        self.disk.write_index(&bytes, synced)?;
+        let place = self.next_index;
+        self.disk.write_index(place * INDEX_BYTES, &bytes, Synced::No)?;
+        let choice = CHOICES.get(place).copied().unwrap_or_default();
+        self.disk.write_index(CHOICE_AT, &[choice], synced)?;
+        self.next_index = 1 - place;
         if synced == Synced::Yes {
             self.promises.are_noted();
         }
@@ -292,7 +303,8 @@ impl<D: Disk> Ledger<D> {
         self.other = generation;
         self.write_index(times, synced)?;
         let mut bytes = Vec::new();
-        let mut chain = push_header(&mut bytes, &self.promises.header(generation, slot, times));
+        let header = push_header(&mut bytes, &self.promises.header(generation, slot, times));
+        let mut chain = push_end(&mut bytes, header);
         let fits = self.labels_fit();
         for held in self.holds.values() {
             chain = push_held(&mut bytes, chain, held, fits);
@@ -301,8 +313,9 @@ impl<D: Disk> Ledger<D> {
             chain = push_entry(&mut bytes, chain, &entry);
         }
         let at = bytes.len() as u64;
-        push_end(&mut bytes, chain);
+        let chain = push_end(&mut bytes, chain);
         self.disk.write(slot, 0, &bytes)?;
+        self.disk.write(slot, HEADER_BYTES as u64, &[MORE])?;
         self.other = if self.intact { self.generation } else { 0 };
         (self.generation, self.slot, self.at, self.chain) = (generation, slot, at, chain);
         self.intact = true;

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::sample::{CAPS, Counting, seconds, take};
-use crate::server::state::codec::{BootId, DirId, Doubt};
+use crate::server::state::codec::{BootId, DirId, Doubt, single_index};
 use crate::server::state::load::Damage;
-use crate::server::state::memory_tests::{Fault, Memory};
+use crate::server::state::memory_tests::{Fault, Memory, Write, loaded};
 use crate::server::state::promises::Origin;
 use crate::server::state::{note_changes, resumed};
 use leases::{
@@ -178,9 +178,115 @@ fn death_at_every_write_forgets_nothing() {
     for at in 0..writes() {
         let (world, _) = run(Fault::Death(at));
         let loaded = world.load();
-        assert!(matches!(loaded.damage, None | Some(Damage::End)), "{at}: {:?}", loaded.damage);
+        assert_eq!((loaded.damage, loaded.doubt), (None, None), "{at}");
         world.check(&loaded, false);
     }
+}
+
+/// At each of these bytes the process is killed in each write: what a start finds is what it found before the write,
+/// or what it finds after it. Nothing looks damaged.
+fn ends_well_at(world: &World, files: &mut [Vec<u8>; 3], stops: fn(&Write) -> Vec<usize>) {
+    let writes = world.ledger.disk().0.borrow_mut().log.take().unwrap();
+    for write in writes {
+        let load = |files: &_| loaded(files, BOOT, world.boot_micros());
+        let (before, length) = (files.clone(), write.at + write.bytes.len());
+        let present = before[write.file].len();
+        files[write.file].resize(present.max(length), 0);
+        files[write.file][write.at..length].copy_from_slice(&write.bytes);
+        let (first, last) = (load(&before), load(files));
+        let place = format!("file {}, {}", write.file, write.at);
+        assert_eq!((first.damage, last.damage), (None, None), "{place}");
+        for count in stops(&write) {
+            let mut cut = before.clone();
+            cut[write.file].resize(present.max(write.at + count), 0);
+            cut[write.file][write.at..write.at + count].copy_from_slice(&write.bytes[..count]);
+            let found = load(&cut);
+            assert!(found == first || found == last, "{place}, {count}: {found:?}");
+        }
+    }
+}
+
+fn logged_world() -> (World, [Vec<u8>; 3]) {
+    let world = World::new(Fault::None, ROOMY);
+    let files = world.ledger.disk().0.borrow().now.clone();
+    world.ledger.disk().0.borrow_mut().log = Some(Vec::new());
+    (world, files)
+}
+
+#[test]
+fn a_write_may_end_at_every_byte() {
+    let (mut world, mut files) = logged_world();
+    while world.ledger.last_generation < 4 {
+        assert!(world.turn());
+    }
+    ends_well_at(&world, &mut files, |write| (0..write.bytes.len()).collect());
+}
+
+/// Files as they were when entries had one mark, at the end, and an index one place.
+fn earlier_form(world: &World) -> [Vec<u8>; 3] {
+    let ledger = &world.ledger;
+    let (generation, slot) = (ledger.generation, ledger.slot);
+    let header = ledger.promises.header(generation, slot, world.times());
+    let mut files = <[Vec<u8>; 3]>::default();
+    let mut chain = push_header(&mut files[slot], &header);
+    let entries = ledger.holds.values().cloned().map(Entry::Held);
+    for entry in entries.chain([ledger.promises.fence(), Entry::Whole]) {
+        chain = push_entry(&mut files[slot], chain, &entry);
+    }
+    push_end(&mut files[slot], chain);
+    files[2] = single_index(&Index { counts: header, other: 0 });
+    files
+}
+
+/// The first writes of a start: in a new directory, and in one of the earlier form.
+#[rstest]
+#[case::new(|_: &World| Default::default(), 0)]
+#[case::of_the_earlier_form(earlier_form, 6)]
+fn a_start_may_end_at_every_byte(
+    #[case] files: fn(&World) -> [Vec<u8>; 3],
+    #[case] at_least: usize,
+) {
+    let (before, _) = run(Fault::None);
+    let mut files = files(&before);
+    let mut engine = Engine::new(CAPS, Counting(0), RandomState::new());
+    let disk = Memory::new(files.clone(), Fault::None, ROOMY);
+    disk.0.borrow_mut().log = Some(Vec::new());
+    let times = before.times();
+    let found = disk.load(BOOT, times.boot_micros);
+    assert_eq!((found.damage, found.doubt), (None, None));
+    assert!(found.holds.len() >= at_least, "{}", found.holds.len());
+    let origin = Origin { boot: BOOT, dir: DIR, synced: Synced::No };
+    let mut world = World { now: before.now, ..World::new(Fault::None, ROOMY) };
+    world.ledger = resumed(disk, origin, found.clone(), &mut engine, seconds(33), times);
+    assert_eq!(world.load().holds, found.holds);
+    files[0].resize(world.ledger.disk().0.borrow().now[0].len(), 0);
+    files[1].resize(files[0].len(), 0);
+    ends_well_at(&world, &mut files, |write| (0..write.bytes.len()).collect());
+}
+
+/// A commit of a thousand holds, and its copy: a kill ends a write between two pages of the file.
+#[test]
+fn a_large_commit_may_end_at_every_page() {
+    const PAGE: usize = 4096;
+    let (mut world, mut files) = logged_world();
+    world.ledger.room(world.moment(), 1000);
+    for round in 0..2 {
+        for number in 0..500 {
+            let name = format!("{round}-{number}-{}", "k".repeat(200));
+            let verdict = world.engine.ask(world.moment(), world.conn, take(name.as_bytes(), 3600));
+            assert!(matches!(verdict, Verdict::Now(Answer::Granted(_))), "{verdict:?}");
+        }
+        note_and_flush(&mut world);
+    }
+    files[0].resize(world.ledger.disk().0.borrow().now[0].len(), 0);
+    files[1].resize(files[0].len(), 0);
+    let longest = |log: &Vec<Write>| log.iter().map(|write| write.bytes.len()).max();
+    let longest = world.ledger.disk().0.borrow().log.as_ref().and_then(longest).unwrap();
+    assert!(longest > 20 * PAGE, "{longest}");
+    ends_well_at(&world, &mut files, |write| {
+        let is_page = |count: &usize| (write.at + count) % PAGE == 0;
+        (0..write.bytes.len()).filter(is_page).chain([1, write.bytes.len() - 1]).collect()
+    });
 }
 
 /// One write fails: every hold that was reported is there, and the record continues.

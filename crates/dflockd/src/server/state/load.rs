@@ -1,7 +1,7 @@
 //! Reads the files of the state directory: the holds, whether holds may be missing, and for how long nothing may be
 //! granted because of that. Pure.
 
-use super::codec::{BootId, DirId, Doubt, Header, Index, read_index};
+use super::codec::{BootId, DirId, Doubt, Header, INDEX_BYTES, Index, read_index};
 use super::log_file::LogFile;
 use leases::Seconds;
 use leases::journal::Kept;
@@ -63,6 +63,8 @@ pub(super) struct Loaded {
     pub(super) last_generation: u64,
     /// The place of the next generation: never that of the file that counted.
     pub(super) next_slot: usize,
+    /// The place of the next index: never that of the index that counted.
+    pub(super) next_index: usize,
 }
 
 impl Loaded {
@@ -110,7 +112,9 @@ impl StateFiles<'_> {
         let newest = self.newest();
         let Some(index) = &self.index else {
             let Found { index, holds } = self.found;
-            let is_new = is_blank(index) && holds.into_iter().all(is_blank);
+            // The first index may have been begun.
+            let is_unused = is_blank(index.get(INDEX_BYTES..).unwrap_or_default());
+            let is_new = is_unused && holds.into_iter().all(is_blank);
             return (!is_new).then_some(Damage::Index);
         };
         let generation = index.counts.generation;
@@ -175,8 +179,9 @@ impl StateFiles<'_> {
 pub(super) fn load(found: Found<'_>, boot: &BootId, now_micros: u64) -> Loaded {
     let [first, second] = found.holds;
     let logs = [LogFile::read(first, 0), LogFile::read(second, 1)];
-    let misplaced = [read_index(first), read_index(second)];
-    let files = StateFiles { found, index: read_index(found.index), misplaced, logs };
+    let misplaced = [first, second].map(|file| read_index(file).map(|(index, _)| index));
+    let (index, index_at) = read_index(found.index).unzip();
+    let files = StateFiles { found, index, misplaced, logs };
     let damage = files.damage(boot);
     let newest = files.newest();
     let generation = newest.map_or(0, |log| log.header.generation);
@@ -199,5 +204,6 @@ pub(super) fn load(found: Found<'_>, boot: &BootId, now_micros: u64) -> Loaded {
         generation,
         last_generation: anywhere(|log| log.header.generation).max(index).max(other),
         next_slot: newest.map_or(0, |log| 1 - log.slot),
+        next_index: index_at.map_or(0, |place| 1 - place),
     }
 }

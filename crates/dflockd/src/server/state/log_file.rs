@@ -1,7 +1,8 @@
 //! Reads one file of holds as far as it is intact. Pure.
 
 use super::codec::{
-    BootId, Doubt, Entry, HEADER_BYTES, Header, Held, Index, Read, read_entry, read_header,
+    BootId, Doubt, END_BYTES, Entry, HEADER_BYTES, Header, Held, Index, Read, read_entry,
+    read_header,
 };
 use leases::Token;
 use leases::journal::Kept;
@@ -46,6 +47,10 @@ impl LogFile {
                 Read::Torn => {
                     file.is_torn = true;
                     return Some(file);
+                }
+                Read::More(next) => {
+                    rest = rest.get(END_BYTES..).unwrap_or_default();
+                    chain = next;
                 }
                 Read::Entry(entry, used, next) => {
                     file.take(entry);

@@ -35,12 +35,21 @@ pub(super) struct Content {
     pub(super) writes: usize,
     /// The bytes that the disk has for each file.
     pub(super) size: u64,
+    /// All writes from now on, if they are wanted.
+    pub(super) log: Option<Vec<Write>>,
+}
+
+/// One write.
+pub(super) struct Write {
+    pub(super) file: usize,
+    pub(super) at: usize,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Memory {
     pub(super) fn new(files: Files, fault: Fault, size: u64) -> Self {
         let (now, durable) = (files.clone(), files);
-        Self(Rc::new(RefCell::new(Content { now, durable, fault, writes: 0, size })))
+        Self(Rc::new(RefCell::new(Content { now, durable, fault, writes: 0, size, log: None })))
     }
 
     /// What a start under this boot finds.
@@ -71,17 +80,23 @@ impl Content {
         }
         Ok(matches!(self.fault, Fault::Death(n) | Fault::Error(n) if n == place))
     }
+
+    fn write(&mut self, file: usize, at: usize, bytes: &[u8]) -> io::Result<()> {
+        let is_struck = self.next_write()?;
+        let count = if is_struck { bytes.len() / 2 } else { bytes.len() };
+        let content = &mut self.now[file];
+        assert!(at + bytes.len() <= content.len(), "beyond what is reserved");
+        content[at..at + count].copy_from_slice(&bytes[..count]);
+        if let Some(log) = &mut self.log {
+            log.push(Write { file, at, bytes: bytes.to_vec() });
+        }
+        if is_struck { Err(io::Error::other("struck")) } else { Ok(()) }
+    }
 }
 
 impl Disk for Memory {
     fn write(&mut self, slot: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let content = &mut *self.0.borrow_mut();
-        let is_struck = content.next_write()?;
-        let count = if is_struck { bytes.len() / 2 } else { bytes.len() };
-        let (file, start) = (&mut content.now[slot], usize::try_from(at).unwrap());
-        assert!(start + bytes.len() <= file.len(), "beyond what is reserved");
-        file[start..start + count].copy_from_slice(&bytes[..count]);
-        if is_struck { Err(io::Error::other("struck")) } else { Ok(()) }
+        self.0.borrow_mut().write(slot, usize::try_from(at).unwrap(), bytes)
     }
 
     fn reserve(&mut self, slot: usize, bytes: u64) -> io::Result<()> {
@@ -103,15 +118,12 @@ impl Disk for Memory {
         Ok(())
     }
 
-    fn write_index(&mut self, bytes: &[u8], synced: Synced) -> io::Result<()> {
+    fn write_index(&mut self, at: usize, bytes: &[u8], synced: Synced) -> io::Result<()> {
         {
             let content = &mut *self.0.borrow_mut();
-            // Such a short write arrives whole or not at all.
-            content.now[INDEX].resize(bytes.len(), 0);
-            if content.next_write()? {
-                return Err(io::Error::other("struck"));
-            }
-            content.now[INDEX].copy_from_slice(bytes);
+            let length = content.now[INDEX].len();
+            content.now[INDEX].resize(length.max(at + bytes.len()), 0);
+            content.write(INDEX, at, bytes)?;
         }
         if synced == Synced::Yes { self.sync(INDEX) } else { Ok(()) }
     }
