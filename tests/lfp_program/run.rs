@@ -209,6 +209,38 @@ fn a_script_under_lfp_run_may_use_lfp_run_for_the_same_port(#[case] words: &[&st
     holder.kill();
 }
 
+/// A process that writes its own number has no record of a lock, and what it starts does not go past it.
+#[rstest]
+#[case::of_root(User::Root)]
+#[case::of_a_user(User::Alice)]
+#[ignore = "needs namespaces: tests/run"]
+fn a_bare_number_of_an_ancestor_is_not_our_lock(
+    #[values(false, true)] by_service: bool,
+    #[case] user: User,
+) {
+    let bench = if by_service { Bench::open().with_a_daemon() } else { Bench::open() };
+    let line = "echo $$ >/run/lock/LCK..ttyW0; /run/test/lfp run ttyW0 -- touch /tmp/ran; exit $?";
+    bench.shell(user, line).expect(1);
+    assert!(!bench.path("/tmp/ran").exists());
+    assert_eq!(bench.locks(), ["LCK..ttyW0"]);
+}
+
+/// `echo 1 >/run/lock/LCK..ttyS0` is how an administrator reserves a console. Everything descends from that process. Here
+/// it is the shell, which may also have taken a lock that is on record.
+#[rstest]
+#[case::bare("echo 1 >/run/lock/LCK..ttyW0", false)]
+#[case::bare_beside_a_service("echo 1 >/run/lock/LCK..ttyW0", true)]
+#[case::on_record("/run/test/lfp --direct lock --pid 1 ttyW0", true)]
+#[ignore = "needs namespaces: tests/run"]
+fn a_lock_of_init_keeps_root_out(#[case] reserve: &str, #[case] by_service: bool) {
+    let bench = if by_service { Bench::open().with_a_daemon() } else { Bench::open() };
+    let line =
+        format!("{reserve}; /run/test/lfp run ttyW0 -- touch /tmp/ran; echo code $?; exit 0");
+    let words = ["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", &line];
+    let end = bench.command("unshare").args(words).run().expect(0);
+    assert!(end.said("code 1") && !bench.path("/tmp/ran").exists(), "{end}");
+}
+
 /// With the service's socket and a pid namespace of its own: the command is named by its number there. An ordinary
 /// user has that in a user namespace of his own, by his own number or as its root.
 #[rstest]

@@ -188,25 +188,25 @@ fn in_order(asked: &Run) -> Vec<DeviceName> {
     devices.into_iter().map(|(_, device)| device).collect()
 }
 
-/// Whether we have the lock, or a process that we descend from: then it is ours, too, as long as that lives. A
-/// lock file alone is believed only where we wrote it ourselves. To be asked only after the lock was refused: the
-/// kernel's list may be long. A lock that the search does not find in its time remains its holder's.
+/// Whether we have the lock, or a process that we descend from: then it is ours, too, as long as that lives. Only the
+/// record of a lock says so. A lock file alone does not, whoever wrote it: everybody descends from the process that a
+/// bare 1 names, by which administrators reserve a port. To be asked only after the lock was refused: the kernel's list
+/// may be long. A lock that the search does not find in its time remains its holder's.
 fn is_an_ancestors(device: &DeviceName) -> bool {
     let mut table = Table::new(Layout::native());
     let on_record = table.holder_on_record(device).map(|holder| holder.pid);
-    if on_record.is_some_and(|pid| !process::descends_from(pid, process::parent)) {
-        return false;
-    }
-    let own = nix::unistd::geteuid().as_raw();
-    let holders = table.holders(Some(device), COMMAND_SEARCH).holders.into_iter();
-    let locks =
-        holders.filter(|holder| holder.scheme.is_lock() && holder.standing != Standing::Stale);
-    let mut locks = locks.peekable();
-    locks.peek().is_some()
-        && locks.all(|holder| {
-            let is_known = holder.pid == on_record || holder.owner == Some(own);
-            is_known && holder.pid.is_some_and(|pid| process::descends_from(pid, process::parent))
-        })
+    let is_ours = |pid: &Pid| !is_init(*pid) && process::descends_from(*pid, process::parent);
+    let Some(holder) = on_record.filter(is_ours) else { return false };
+    let locks = table.holders(Some(device), COMMAND_SEARCH).holders.into_iter();
+    let mut locks =
+        locks.filter(|it| it.scheme.is_lock() && it.standing != Standing::Stale).peekable();
+    locks.peek().is_some() && locks.all(|it| it.pid == Some(holder))
+}
+
+/// Whether it is the first process of this pid namespace. No lock of its is ours, because everything descends from it. A
+/// process that descends from the first one of another namespace is in that namespace, or cannot see it.
+fn is_init(pid: Pid) -> bool {
+    pid.as_raw() == 1
 }
 
 /// The command will not run. What cannot be released is stale in a moment.
