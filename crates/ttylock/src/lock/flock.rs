@@ -6,14 +6,13 @@
 //! On a lock file, only the `flock(2)` of root, of the service and of the owner of the file counts, where there is a
 //! gate. Every user who may read the file can hold it, and such a user must not be able to block the port.
 
-use std::fs::File;
 use std::io;
 use std::time::Instant;
 
 use pidlockfile::{Identity, Pid, process};
 
 pub(crate) use super::kernel_list::Completeness;
-use super::kernel_list::{Listing, read_list};
+use super::kernel_list::{Listing, Opening, read_list};
 use super::list_thread::{GOOD_FOR, ListThread};
 use crate::device::node::Node;
 use crate::sys;
@@ -66,7 +65,7 @@ pub(crate) struct Flocks {
     /// The moment at which a reading by this process itself ends.
     by: Option<Instant>,
     /// What it keeps between two readings.
-    kept: Option<File>,
+    kept: Option<Opening>,
     /// The thread that reads it, if there is one.
     thread: Option<ListThread>,
     /// The answers of a test, each once and then from the first again.

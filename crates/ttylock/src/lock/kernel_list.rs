@@ -117,20 +117,33 @@ fn flock_in(line: &str) -> Option<(Place, FlockHolder)> {
     Some((place, Pid::parse(pid.as_bytes()).map_or(FlockHolder::Unseen, FlockHolder::Process)))
 }
 
-/// The kernel's list, as far as it can be read until the moment `by`, or in [`LOCK_SEARCH`]. An opening with large pieces
-/// is kept for the next time.
+/// An opening of the list, and the size that its buffer in the kernel has at least.
+#[derive(Debug)]
+pub(super) struct Opening {
+    list: File,
+    room: usize,
+}
+
+impl Opening {
+    fn new() -> io::Result<Self> {
+        Ok(Self { list: File::open(LIST)?, room: PAGE_BYTES })
+    }
+}
+
+/// The kernel's list, as far as it can be read until the moment `by`, or in [`LOCK_SEARCH`]. An opening with large pieces,
+/// or of a short list, is kept for the next time.
 ///
 /// # Errors
 /// This machine has no such list, or does not show it to this process.
-pub(super) fn read_list(kept: &mut Option<File>, by: Option<Instant>) -> io::Result<Listing> {
-    let mut room = if kept.is_some() { PIECE_BYTES } else { PAGE_BYTES };
-    let opening = kept.take().map_or_else(|| File::open(LIST), Ok);
-    let mut listing = match opening.and_then(|mut list| {
+pub(super) fn read_list(kept: &mut Option<Opening>, by: Option<Instant>) -> io::Result<Listing> {
+    let opening = kept.take().map_or_else(Opening::new, Ok);
+    let mut listing = match opening.and_then(|mut opening| {
         let limit = by.or_else(|| Instant::now().checked_add(LOCK_SEARCH));
-        let listing = read(&mut list, &mut room, limit, by.is_none())?;
-        // One lock with many waiters may have made the kernel's buffer larger than any list that is read.
-        if room == PIECE_BYTES && listing.completeness == Completeness::Whole {
-            *kept = Some(list);
+        let Opening { list, room } = &mut opening;
+        let (listing, was_short) = read(list, room, limit, by.is_none())?;
+        // Otherwise one lock with many waiters may have made the kernel's buffer larger than any list that is read.
+        if (was_short || *room == PIECE_BYTES) && listing.completeness == Completeness::Whole {
+            *kept = Some(opening);
         }
         Ok(listing)
     }) {
@@ -172,18 +185,20 @@ impl Source for File {
 
 /// Reads the list several times. A reading that takes too long is the last one, and counts only as an addition to an
 /// earlier one that came to its end. `room` is the size of the kernel's buffer. A patient caller waits for larger pieces.
+/// Also returns whether each reading was one piece of a short list.
 fn read(
     source: &mut impl Source,
     room: &mut usize,
     mut limit: Option<Instant>,
     is_patient: bool,
-) -> io::Result<Listing> {
+) -> io::Result<(Listing, bool)> {
     let (mut listing, mut before, mut began) = (Listing::default(), String::new(), Instant::now());
-    let (mut number, mut agreeing) = (0, 0);
+    let (mut number, mut agreeing, mut was_short) = (0, 0, true);
     let mut most = if *room == PIECE_BYTES { LIST_BYTES } else { LONG_BYTES };
     loop {
         let (list, extent) = read_once(source, *room, most, limit)?;
         listing.add(&list);
+        was_short &= extent == Extent::OnePiece && *room == PAGE_BYTES;
         let differs = number > 0 && list != before;
         let needs_room = match extent {
             Extent::OnePiece => false,
@@ -206,7 +221,7 @@ fn read(
             Extent::Pieces => (AGREEING, NARROW_READINGS),
             Extent::Cut if number == 0 => {
                 let completeness = Completeness::Partial(owner_of_most(&list));
-                return Ok(Listing { completeness, ..listing });
+                return Ok((Listing { completeness, ..listing }, false));
             }
             Extent::Cut => {
                 // The kernel's buffer may be too large to be kept.
@@ -218,7 +233,7 @@ fn read(
         agreeing = if differs { 1 } else { agreeing + 1 };
         let is_late = number >= least && began.elapsed() >= AGAIN_WITHIN;
         if number >= enough || agreeing >= AGREEING || is_late {
-            return Ok(Listing { completeness: Completeness::Whole, ..listing });
+            return Ok((Listing { completeness: Completeness::Whole, ..listing }, was_short));
         }
         before = list;
     }
@@ -365,7 +380,7 @@ mod tests {
         meanwhile: impl FnMut(&mut Vec<String>),
     ) -> (Listing, usize) {
         let mut kernel = Kernel::of(list, meanwhile);
-        (read(&mut kernel, &mut PAGE_BYTES.clone(), by, by.is_none()).unwrap(), kernel.reads)
+        (read(&mut kernel, &mut PAGE_BYTES.clone(), by, by.is_none()).unwrap().0, kernel.reads)
     }
 
     #[rstest]
@@ -458,12 +473,24 @@ mod tests {
         let mut room = PAGE_BYTES;
         let mut reads = [0; 2];
         for reads in &mut reads {
-            assert_eq!(read(&mut kernel, &mut room, None, true).unwrap().flocks, [held()]);
+            assert_eq!(read(&mut kernel, &mut room, None, true).unwrap().0.flocks, [held()]);
             *reads = std::mem::take(&mut kernel.reads);
         }
         let is_wide = most_room == PIECE_BYTES;
         assert_eq!((room, kernel.widened), (most_room, if is_wide { 1 } else { 2 }));
         assert_eq!(reads[1] < 10, is_wide, "{reads:?}");
+    }
+
+    /// Only such an opening has surely the kernel's first buffer.
+    #[rstest]
+    #[case::nothing(Vec::new(), true)]
+    #[case::short(list(10, 5), true)]
+    #[case::more_than_fits(list(300, 20), false)]
+    #[case::long(list(3000, 20), false)]
+    fn an_opening_of_a_short_list_is_known(#[case] list: Vec<String>, #[case] was_short: bool) {
+        let mut kernel = Kernel::of(list, |_| ());
+        let known = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap().1;
+        assert_eq!(known, was_short);
     }
 
     /// Where the pieces stay small, a page is not the list, however the locks behind it move.
@@ -479,7 +506,7 @@ mod tests {
             piece += 1;
         };
         let mut kernel = Kernel { most_room: PAGE_BYTES, ..Kernel::of(whole.clone(), hide) };
-        let listing = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap();
+        let (listing, _) = read(&mut kernel, &mut PAGE_BYTES.clone(), None, true).unwrap();
         assert_eq!(listing.flocks, [held()]);
     }
 
@@ -548,7 +575,7 @@ mod tests {
         #[case] error: Option<io::ErrorKind>,
     ) {
         match read(&mut Failing(Some(kind)), &mut PAGE_BYTES.clone(), None, true) {
-            Ok(listing) => {
+            Ok((listing, _)) => {
                 assert_eq!((error, listing.flocks), (None, vec![held()]));
             }
             Err(failure) => assert_eq!(Some(failure.kind()), error),
