@@ -109,7 +109,7 @@ impl Directory {
         prefix: impl AsRef<OsStr>,
     ) -> Result<Attempt, Error> {
         let held = self.hold(name, &mut judged)?;
-        let remove = || match remove_held(self, name, &judged)? {
+        let remove = || match remove_held(self, name, &judged, || {})? {
             Attempt::Done(()) => Ok(Attempt::Done(())),
             Attempt::Changed | Attempt::Contended => Ok(Attempt::Changed),
         };
@@ -134,9 +134,23 @@ impl Directory {
     ///
     /// # Errors
     /// [`Step::Exclude`], [`Step::Inspect`] or [`Step::Remove`] with the system's reason.
-    pub fn try_release(&self, name: &Name, mut judged: Judged) -> Result<Attempt, Error> {
+    pub fn try_release(&self, name: &Name, judged: Judged) -> Result<Attempt, Error> {
+        self.try_release_after(name, judged, || {})
+    }
+
+    /// The same for a caller that has to do something first: `before` is called when nobody may break or release the
+    /// file any more, and its name was seen to lead to it.
+    ///
+    /// # Errors
+    /// As [`Directory::try_release`].
+    pub fn try_release_after(
+        &self,
+        name: &Name,
+        mut judged: Judged,
+        before: impl FnOnce(),
+    ) -> Result<Attempt, Error> {
         match self.hold(name, &mut judged)? {
-            Attempt::Done(()) => remove_held(self, name, &judged),
+            Attempt::Done(()) => remove_held(self, name, &judged, before),
             other @ (Attempt::Contended | Attempt::Changed) => Ok(other),
         }
     }
@@ -271,9 +285,17 @@ impl Judged {
 }
 
 /// Contended: the file has another name than this, so it was moved aside for a moment.
-fn remove_held(directory: &Directory, name: &Name, judged: &Judged) -> Result<Attempt, Error> {
+fn remove_held(
+    directory: &Directory,
+    name: &Name,
+    judged: &Judged,
+    before: impl FnOnce(),
+) -> Result<Attempt, Error> {
     match is_still(directory, name, judged)? {
-        true => unlink_judged(directory, name),
+        true => {
+            before();
+            unlink_judged(directory, name)
+        }
         false if is_aside(directory, name, judged) => Ok(Attempt::Contended),
         false => Ok(Attempt::Changed),
     }

@@ -278,19 +278,22 @@ impl State {
         let file = judged.identity();
         // The record goes first, while no other process can put another lock there: afterwards, the record of the next
         // lock might be removed instead.
-        let held = judged.ignores_flock()
-            || matches!(place.directory.hold(name, &mut judged), Ok(Attempt::Done(())));
+        let found = self.records.of_file(name, file).ok().flatten();
+        let forget = || found.iter().for_each(|(entry, ..)| self.records.forget(entry));
         let seen = || Status::of_name(&place.directory, name.as_str());
         let is_there = || seen().is_ok_and(|seen| seen.identity == file);
-        let forgets = held && is_there();
-        let found = self.records.of_file(name, file).ok().flatten();
-        if forgets {
-            found.iter().for_each(|(entry, ..)| self.records.forget(entry));
-        }
+        let mut forgets = false;
         let removal = if by_force {
+            let held = judged.ignores_flock()
+                || matches!(place.directory.hold(name, &mut judged), Ok(Attempt::Done(())));
+            forgets = held && is_there();
+            forgets.then(forget);
             place.directory.release(name, judged, TEMPORARY)
         } else {
-            place.directory.try_release(name, judged)
+            place.directory.try_release_after(name, judged, || {
+                forgets = true;
+                forget();
+            })
         };
         match (&removal, found) {
             // It could not be forgotten before, because another process held the file.
