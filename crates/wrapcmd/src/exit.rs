@@ -23,6 +23,7 @@ pub fn by_signal(number: i32) -> u8 {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a process ends in one of two ways")]
 pub enum End {
     /// With a code.
     Code(u8),

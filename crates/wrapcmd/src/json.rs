@@ -8,6 +8,7 @@ use serde_core::{Serialize, Serializer};
 
 /// The form of what a program says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a program answers in each")]
 pub enum Form {
     /// For people.
     Text,
@@ -19,6 +20,7 @@ pub enum Form {
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "JSON has no others")]
 pub enum Value {
     /// `null`: not known.
     Null,

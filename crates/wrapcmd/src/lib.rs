@@ -45,6 +45,8 @@
 //! # }
 //! ```
 
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
+
 #[cfg(unix)]
 mod background;
 #[cfg(unix)]

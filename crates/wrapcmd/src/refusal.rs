@@ -15,6 +15,7 @@ use crate::exit;
 
 /// Why this process did not become the command.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Refusal {
     /// It was never told to: its caller is gone or has changed its mind.
     Untold,

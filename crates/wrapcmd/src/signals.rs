@@ -37,6 +37,7 @@ pub fn hold_off() {
 
 /// Why a pause ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "whoever waits acts on each")]
 pub enum Woken {
     /// A signal may have arrived.
     Signal,

@@ -213,6 +213,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 /// The words of a command line that are the program's own, not those of the command that it runs. Also of one
 /// that cannot be parsed: an unknown option counts as one without a value, and an unknown command as none.
 #[derive(Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OwnWords<'a> {
     /// The program's command.
     pub command: Option<String>,

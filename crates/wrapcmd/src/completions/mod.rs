@@ -7,6 +7,7 @@ use clap::{Arg, Command, ValueEnum};
 
 /// A shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[expect(clippy::exhaustive_enums, reason = "a package installs a script for each")]
 pub enum Shell {
     /// bash, from version 4 on.
     Bash,

@@ -40,6 +40,7 @@ fn hand_on_path(process: &mut Command) {
 
 /// One signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Arrived {
     /// Which.
     pub signal: Signal,
@@ -49,6 +50,7 @@ pub struct Arrived {
 
 /// Where a signal comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a process or the kernel")]
 pub enum Sender {
     /// The kernel; for the signals here a terminal, which tells its whole process group.
     Kernel,
