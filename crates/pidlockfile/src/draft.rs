@@ -12,8 +12,9 @@ use crate::status::{Identity, Status};
 use crate::sys::{self, Rename};
 use crate::temporary;
 
-/// What to publish.
+/// What to publish. Begin with [`Claim::new`], and change the rest if it does not fit.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Claim<'a> {
     /// The whole content of the lock file.
     pub content: &'a [u8],
@@ -25,8 +26,18 @@ pub struct Claim<'a> {
     pub durability: Durability,
 }
 
+impl<'a> Claim<'a> {
+    /// A lock file with this content that everybody may read (mode 0444) and that need not survive a crash of the
+    /// machine. `prefix` is the start of the temporary file's name.
+    #[must_use]
+    pub fn new(content: &'a [u8], prefix: &'a (impl AsRef<OsStr> + ?Sized)) -> Self {
+        Self { content, mode: 0o444, prefix: prefix.as_ref(), durability: Durability::Memory }
+    }
+}
+
 /// How much a published lock must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// The death of its process. After a crash of the machine the lock is void anyway.
     Memory,
@@ -36,6 +47,10 @@ pub enum Durability {
 
 /// A lock file that was published.
 #[derive(Debug)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "whoever keeps the file makes it again from its parts"
+)]
 pub struct Published {
     /// The file, open for writing: a daemon may keep it to hold `flock(2)` on its own lock, which
     /// lasts until this descriptor, and any that a fork has inherited, is closed. It is not

@@ -18,6 +18,7 @@ pub struct Error {
 
 /// The steps that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Step {
     /// Opening the lock directory.
     OpenDirectory,

@@ -11,6 +11,7 @@ use crate::sys::{self, Rename};
 
 /// What came of an attempt to hold, replace or remove the file that was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the caller acts on each")]
 pub enum Attempt<T = ()> {
     /// The file is held; or it is gone; or this claim stands in its place.
     Done(T),

@@ -11,6 +11,7 @@ use crate::sys;
 
 /// What a name leads to.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "the caller acts on each")]
 pub enum Found {
     /// There is no such name: the lock is free.
     Nothing,

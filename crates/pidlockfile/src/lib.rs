@@ -27,13 +27,13 @@
 //! stale locks:
 //!
 //! ```
-//! use pidlockfile::{Claim, Directory, Durability, Found, Name};
+//! use pidlockfile::{Claim, Directory, Found, Name};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let scratch = tempfile::tempdir()?;
 //! let directory = Directory::open(scratch.path())?;
 //! let name = Name::new("LCK..ttyS0").ok_or("a plain file name")?;
 //! let words = format!("{:>10}\n", pidlockfile::Pid::this());
-//! let claim = Claim { content: words.as_bytes(), mode: 0o444, prefix: "demo".as_ref(), durability: Durability::Memory };
+//! let claim = Claim::new(words.as_bytes(), "demo");
 //!
 //! assert!(directory.publish(&name, &claim)?.is_some());
 //! assert!(directory.publish(&name, &claim)?.is_none());
@@ -119,6 +119,8 @@
 //! A process that dies between two steps leaves at most temporary files,
 //! `PREFIX.PID.RANDOM.tmp` with sixteen hexadecimal digits, which [`Directory::sweep`] removes,
 //! or a complete lock of a dead process, which is stale by every rule.
+
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
 mod age;
 mod breaking;

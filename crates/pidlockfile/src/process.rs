@@ -25,6 +25,7 @@ pub use system::*;
 
 /// Why nothing can be said of the process that started this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the caller is elsewhere or has ended")]
 pub enum NoCaller {
     /// It is outside of this pid namespace (getppid(2)).
     Outside,

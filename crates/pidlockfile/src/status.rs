@@ -15,6 +15,7 @@ pub(crate) use windows::{DIRECTORIES_TOO, READ_ATTRIBUTES, UNFOLLOWED};
 
 /// Which file it is, whatever its name: device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "these two identify a file")]
 pub struct Identity {
     /// The number of the device that holds the file.
     pub device: u64,
@@ -43,6 +44,7 @@ pub struct Status {
 
 /// What stands where a lock file was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a file has no other types")]
 pub enum Obstacle {
     /// A symbolic link, dangling or not; on Windows any reparse point that is no plain file.
     Link,

@@ -14,6 +14,7 @@ pub(crate) use system::*;
 
 /// What becomes of the file that has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "rename(2) does no more")]
 pub enum Rename {
     /// It keeps the name, and nothing is renamed.
     NoReplace,

@@ -24,7 +24,13 @@ fn name() -> Name {
 }
 
 fn claim(content: &[u8]) -> Claim<'_> {
-    Claim { content, mode: 0o444, prefix: "t".as_ref(), durability: Durability::Memory }
+    Claim::new(content, "t")
+}
+
+fn with_mode(content: &[u8], mode: u32) -> Claim<'_> {
+    let mut claim = claim(content);
+    claim.mode = mode;
+    claim
 }
 
 fn scratch() -> (TempDir, Directory) {
@@ -90,7 +96,8 @@ fn the_file_says_exactly_what_was_claimed(
     #[values(Durability::Memory, Durability::Disk)] durability: Durability,
 ) {
     let (scratch, directory) = scratch();
-    let claim = Claim { durability, ..claim(&content) };
+    let mut claim = claim(&content);
+    claim.durability = durability;
     let publication = directory.publish(&name(), &claim).unwrap();
     let Some(published) = publication else { panic!("it was free") };
     let at = scratch.path().join(name().as_str());
@@ -104,8 +111,7 @@ fn the_file_says_exactly_what_was_claimed(
 #[test]
 fn no_more_than_permission_bits_are_set() {
     let (scratch, directory) = scratch();
-    let claim = Claim { mode: 0o107_644, ..claim(b"") };
-    directory.publish(&name(), &claim).unwrap();
+    directory.publish(&name(), &with_mode(b"", 0o107_644)).unwrap();
     let mode = std::fs::metadata(scratch.path().join(name().as_str())).unwrap().mode();
     assert_eq!(mode & 0o7777, 0o644);
 }
@@ -116,8 +122,7 @@ fn no_more_than_permission_bits_are_set() {
 #[case::too_long(&"p".repeat(240))]
 fn a_prefix_that_makes_no_file_name_is_refused(#[case] prefix: &str) {
     let (scratch, directory) = scratch();
-    let error =
-        directory.publish(&name(), &Claim { prefix: prefix.as_ref(), ..claim(b"") }).unwrap_err();
+    let error = directory.publish(&name(), &Claim::new(b"", prefix)).unwrap_err();
     assert_eq!(error.step, Step::Prepare);
     assert_eq!(files(scratch.path()), Vec::<String>::new());
 }
@@ -183,7 +188,7 @@ fn a_file_that_changed_since_it_was_judged_is_neither_broken_nor_released(
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
     // The user that runs this may change it in place.
-    let published = publish_as(&directory, &Claim { mode: 0o644, ..claim(b"old") });
+    let published = publish_as(&directory, &with_mode(b"old", 0o644));
     published.file.set_modified(long_ago()).unwrap();
     let [to_break, to_release, to_try] = [(), (), ()].map(|()| judge(&directory));
     change(changed, &at);
@@ -274,7 +279,7 @@ fn a_stand_in_is_not_passed_while_it_is_held_and_is_a_lock_when_it_is_not(
 ) {
     let (scratch, directory) = scratch();
     let at = scratch.path().join(name().as_str());
-    directory.publish(&name(), &Claim { mode: 0o544, ..claim(b"mine") }).unwrap();
+    directory.publish(&name(), &with_mode(b"mine", 0o544)).unwrap();
     let stranger = hold(&at);
     assert_eq!(directory.release(&name(), judge(&directory), "t").unwrap(), Attempt::Changed);
     assert_eq!(std::fs::read(&at).unwrap(), b"mine");

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Claim, Directory, Durability, Found, Judged, Name, Pid, Published};
+use pidlockfile::{Attempt, Claim, Directory, Found, Judged, Name, Pid, Published};
 use testbed::{Lots, run_tests};
 
 const RACERS: usize = 104;
@@ -69,12 +69,7 @@ fn holder(content: &[u8]) -> Option<Pid> {
 }
 
 fn claim(content: &str) -> Claim<'_> {
-    Claim {
-        content: content.as_bytes(),
-        mode: 0o444,
-        prefix: "race".as_ref(),
-        durability: Durability::Memory,
-    }
+    Claim::new(content.as_bytes(), "race")
 }
 
 fn look(directory: &Directory, name: &Name) -> Option<Judged> {

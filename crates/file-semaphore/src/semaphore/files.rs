@@ -171,12 +171,10 @@ impl Files {
     }
 
     fn words<'a>(&self, name: &'a Name, text: &'a str) -> Claim<'a> {
-        Claim {
-            content: text.as_bytes(),
-            mode: self.config.mode & MODE_BITS,
-            prefix: name.as_os_str(),
-            durability: self.config.durability,
-        }
+        let mut claim = Claim::new(text.as_bytes(), name);
+        claim.mode = self.config.mode & MODE_BITS;
+        claim.durability = self.config.durability;
+        claim
     }
 
     /// Every slot as it is now.

@@ -12,6 +12,7 @@ use super::system;
 
 /// Where process numbers and start times mean something. `None` is what the system does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a record of a process has every field")]
 pub struct Here {
     /// The kernel's name for this boot.
     pub boot: Option<String>,
@@ -23,6 +24,7 @@ pub struct Here {
 
 /// What a time namespace adds to every start time that is read in it (time_namespaces(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "it is one number")]
 pub struct ClockShift {
     /// In nanoseconds; zero outside containers.
     pub nanoseconds: i128,
@@ -49,6 +51,7 @@ impl ClockShift {
 /// When a process began, as it is remembered, or as the system shows it now: of its number here, or of the very
 /// process in another pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "a record of a process tells each")]
 pub enum Start {
     /// There is no such process, or one that has ended: none that comes later is it.
     Nobody,
@@ -60,6 +63,7 @@ pub enum Start {
 
 /// A process that can be told from later processes with its number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a record of a process has every field")]
 pub struct ProcessIdentity {
     /// Its number.
     pub pid: Pid,
@@ -71,6 +75,7 @@ pub struct ProcessIdentity {
 
 /// What has become of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "whoever breaks locks decides about each")]
 pub enum Fate {
     /// It is there still, as far as can be told.
     Same,

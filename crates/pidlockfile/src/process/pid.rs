@@ -8,6 +8,7 @@ pub struct Pid(i32);
 
 /// The text is no process number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "no number, or none of a process")]
 pub enum PidError {
     /// Not a decimal integer at all.
     Malformed,

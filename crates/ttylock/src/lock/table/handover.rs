@@ -9,7 +9,7 @@
 use std::time::SystemTime;
 
 use pidlockfile::process::lives;
-use pidlockfile::{Attempt, Claim, Directory, Found, Name, Pid, Published, Status};
+use pidlockfile::{Attempt, Directory, Found, Name, Pid, Published, Status};
 
 use super::classify::pid_in;
 use super::state::{State, TEMPORARY, claim};
@@ -93,7 +93,8 @@ pub(super) fn begin(
     let Some(((directory, name), text)) = place.zip(begun.handover.to_text()) else {
         return Ok(begun);
     };
-    let claim = Claim { mode: NOTE_MODE, ..claim(text.as_bytes()) };
+    let mut claim = claim(text.as_bytes());
+    claim.mode = NOTE_MODE;
     match directory.publish(&name, &claim) {
         Ok(Some(note)) => begun.note = Some((name, note)),
         // Another process is passing the lock.

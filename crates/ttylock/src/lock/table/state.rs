@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pidlockfile::process::{Machine, ProcessIdentity, Start};
-use pidlockfile::{Claim, Durability, Name, Pid, Published, Status};
+use pidlockfile::{Claim, Name, Pid, Published, Status};
 
 use super::Stop;
 use super::classify::Busy;
@@ -44,7 +44,9 @@ pub(super) struct State {
 
 /// A lock file with this content.
 pub(super) fn claim(content: &[u8]) -> Claim<'_> {
-    Claim { content, mode: LOCK_MODE, prefix: TEMPORARY.as_ref(), durability: Durability::Memory }
+    let mut claim = Claim::new(content, TEMPORARY);
+    claim.mode = LOCK_MODE;
+    claim
 }
 
 impl State {
