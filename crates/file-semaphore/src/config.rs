@@ -7,20 +7,19 @@ use pidlockfile::Durability;
 use crate::limits;
 use crate::stale::{Judgement, StaleRule};
 
-/// How a semaphore behaves.
+/// How a semaphore behaves. Begin with [`Config::default`], and change some of it.
 ///
 /// ```
 /// use std::time::Duration;
 /// use file_semaphore::{Config, StaleRule};
 ///
-/// let config = Config {
-///     acquire_timeout: Some(Duration::from_secs(10)),
-///     stale_rule: StaleRule::Age,
-///     ..Config::default()
-/// };
+/// let mut config = Config::default();
+/// config.acquire_timeout = Some(Duration::from_secs(10));
+/// config.stale_rule = StaleRule::Age;
 /// assert_eq!(config.stale_timeout, Some(Duration::from_secs(3600)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// What counts as old; `None` means that no lock is ever stale. One hour.
     pub stale_timeout: Option<Duration>,

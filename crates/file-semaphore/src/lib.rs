@@ -38,8 +38,9 @@
 //! # let path = scratch.path().join("downloads");
 //!
 //! // At most three downloads at a time, among all processes that use this path.
-//! let slots = Slots::new(3).ok_or("1 to 1024")?;
-//! let config = Config { slots, acquire_timeout: Some(Duration::from_secs(30)), ..Config::default() };
+//! let mut config = Config::default();
+//! config.slots = Slots::new(3).ok_or("1 to 1024")?;
+//! config.acquire_timeout = Some(Duration::from_secs(30));
 //! let downloads = Semaphore::with_config(&path, config)?;
 //! {
 //!     let held = downloads.acquire(Some("mirror"))?;
@@ -50,6 +51,8 @@
 //!
 //! Locks are advisory and local. The users of a lock must trust its directory. On a network file
 //! system the machines must have different host names. See `sema(5)`.
+
+#![warn(clippy::exhaustive_enums, clippy::exhaustive_structs)]
 
 /// The examples of the guide run as tests.
 #[doc = include_str!("../../../docs/sema.md")]

@@ -130,6 +130,7 @@ fn is_named_here(holder: &Holder, here: &Here) -> bool {
 
 /// How to judge: by which rule, and what counts as old. `None` is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Judgement {
     /// The rule.
     pub rule: StaleRule,
@@ -138,6 +139,12 @@ pub struct Judgement {
 }
 
 impl Judgement {
+    /// By this rule, with what counts as old.
+    #[must_use]
+    pub const fn new(rule: StaleRule, timeout: Option<Duration>) -> Self {
+        Self { rule, timeout }
+    }
+
     /// Whether a lock is stale, that was taken or renewed so long ago.
     #[must_use]
     pub fn is_stale(&self, standing: Standing, age: Age) -> bool {

@@ -329,12 +329,10 @@ fn part_of(way: &str, directory: &Path, slots: u32) {
 }
 
 fn library(directory: &Path, slots: u32) {
-    let config = Config {
-        slots: Slots::new(slots).unwrap(),
-        acquire_timeout: Some(Duration::from_secs(1)),
-        durability: Durability::Memory,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.slots = Slots::new(slots).unwrap();
+    config.acquire_timeout = Some(Duration::from_secs(1));
+    config.durability = Durability::Memory;
     let semaphore = Semaphore::with_config(directory.join("locks/a"), config).unwrap();
     match semaphore.acquire(Some("library")) {
         Ok(guard) => {

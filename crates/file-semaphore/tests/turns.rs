@@ -204,7 +204,8 @@ fn part_of(way: &str, directory: &Path) {
     }
     let mut waits = log(directory, "waits");
     let mut passed = log(directory, "passed");
-    let config = Config { durability: Durability::Memory, ..Config::default() };
+    let mut config = Config::default();
+    config.durability = Durability::Memory;
     let semaphore = Semaphore::with_config(directory.join("locks/a"), config).unwrap();
     let limit = Instant::now();
     while !directory.join("stop").exists() && limit.elapsed() < DEADLINE * 2 {

@@ -16,6 +16,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// The right by which a semaphore that another process or guard took is released.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Releaser<'a> {
     /// Only the recorded holder: the same number, and nothing known that tells the two apart. A
     /// lock without an owner ([`Holder::nobody`]) is everybody's.
