@@ -5,7 +5,7 @@ use std::fs::{self, DirEntry};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
-use testbed::{Command, End, LFP, LIMIT, Process, Sandbox, Session, User, comes, until};
+use testbed::{Command, End, LFP, LIMIT, Layout, Process, Sandbox, Session, User, comes, until};
 
 use crate::programs::{Input, Program};
 
@@ -29,12 +29,22 @@ pub(crate) enum Mark {
 
 /// A sandbox with one port, two other names for it, a port in a directory, and `lfpd`.
 pub(crate) fn sandbox() -> Sandbox {
-    Sandbox::with_lfpd()
+    let layout = Sandbox::with_lfpd()
         .port("ttyW0")
         .port("pts/3")
         .link("modemW", "ttyW0")
-        .link("serial/by-id/usb-X_Y-if00", "../../ttyW0")
-        .enter()
+        .link("serial/by-id/usb-X_Y-if00", "../../ttyW0");
+    bring_programs(layout).enter()
+}
+
+/// Adds the programs and libraries that Debian does not have.
+pub(crate) fn bring_programs(layout: Layout) -> Layout {
+    layout
+        .bring("hold-serialport", testbed::peer("serialport", "debug/hold-serialport"))
+        .bring("node_modules", testbed::peer("node-serialport", "node_modules"))
+        .bring("serialx", testbed::peer("serialx-1.15.1", ""))
+        .bring("python-tools", testbed::peer("python-tools", ""))
+        .bring("esptool", testbed::peer("esptool", ""))
 }
 
 /// `lfpd` as it is best run on Debian.

@@ -14,10 +14,12 @@ const BUSY: &str = "Device or resource busy";
 
 const EXCLUSIVE: &str = "{lfp} run --no-shim --exclusive {dev} --";
 
-const PROGRAMS: [Program; 13] = [
+const PROGRAMS: [Program; 16] = [
     programs::PICOCOM,
     programs::TIO_ONCE,
     programs::PYSERIAL,
+    programs::SERIALX,
+    programs::ESPTOOL,
     programs::MINICOM_O,
     programs::STATIC,
     programs::RAW,
@@ -26,6 +28,7 @@ const PROGRAMS: [Program; 13] = [
     programs::PYSERIAL_PLAIN,
     programs::NODE,
     programs::RUST,
+    programs::GO,
     programs::SOCAT_PLAIN,
     programs::SHELL,
 ];
@@ -61,7 +64,7 @@ fn first_comer(program: &Program) -> &'static str {
     // The lock is the program's, not that of `lfp`, which has a pseudo-terminal open as well.
     let holder = sandbox.locked_by("ttyW0").unwrap_or_default().to_string();
     sandbox.command("kill").args(["-KILL", &holder]).run().expect(0);
-    if [programs::RUST.name, programs::SCREEN.name].contains(&program.name) {
+    if [programs::RUST.name, programs::GO.name, programs::SCREEN.name].contains(&program.name) {
         // What it has set itself is its own: killed, it leaves a pseudo-terminal as it does without `lfp`.
         return "right; sets the mode itself";
     }
@@ -76,7 +79,7 @@ fn first_comer(program: &Program) -> &'static str {
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn a_program_that_checks_no_lock_is_refused_by_the_kernel(
-    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)] row: usize,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] row: usize,
 ) {
     let program = &PROGRAMS[row];
     let seen = cells(program, &second_comer(program), first_comer(program));

@@ -47,7 +47,12 @@ use programs::Program;
 #[case::tio(programs::TIO)]
 #[case::miniterm(programs::MINITERM)]
 #[case::pyserial(programs::PYSERIAL)]
+#[case::serialx(programs::SERIALX)]
+#[case::esptool(programs::ESPTOOL)]
+#[case::node(programs::NODE)]
+#[case::rust(programs::RUST)]
 #[case::minicom_o(programs::MINICOM_O)]
+#[case::go(programs::GO)]
 #[ignore = "needs root: tests/run"]
 fn program_and_lfpd_keep_each_other_out(#[case] program: Program) {
     let seen = scenes::play(&program);

@@ -318,6 +318,35 @@ pub(crate) const NODE: Program = Program {
     ..FLOCK
 };
 
+/// Home Assistant's library.
+pub(crate) const SERIALX: Program = Program {
+    name: "serialx",
+    command: "env PYTHONPATH=/run/test/serialx:/run/test/python-tools \
+              /usr/bin/python3 /run/test/programs/hold_serialx.py {dev}",
+    ..FLOCK
+};
+
+/// There is no board that answers; it asks until it is killed.
+pub(crate) const ESPTOOL: Program = Program {
+    name: "esptool",
+    command: "env PYTHONPATH=/run/test/esptool PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -m esptool --port {dev} \
+              --before no-reset --connect-attempts 0 chip-id",
+    ..FLOCK
+};
+
+/// Debian's descendant of the library that arduino-cli uses. Both set the exclusive mode, and take no lock.
+pub(crate) const GO: Program = Program {
+    name: "go-serial (Go)",
+    compiled: Some((
+        "/tmp/hold-go",
+        "env HOME=/tmp GO111MODULE=off GOPATH=/usr/share/gocode go build -o /tmp/hold-go /run/test/programs/hold_serial.go",
+    )),
+    command: "/tmp/hold-go {dev}",
+    mark: Mark::Open,
+    row: Row { program_holds: 200, ..FLOCK.row },
+    ..FLOCK
+};
+
 pub(crate) const SOCAT_PLAIN: Program =
     Program { name: "socat", command: "socat - {dev},raw", mark: Mark::Open, ..FLOCK };
 
@@ -333,7 +362,7 @@ pub(crate) const STATIC: Program = Program {
     ..FLOCK
 };
 
-/// A program that calls no C library, as those in Go. Its code is the error's number.
+/// A program that calls no C library. Its code is the error's number.
 pub(crate) const RAW: Program = Program {
     name: "a static program without libc",
     compiled: Some((
@@ -363,5 +392,6 @@ pub(crate) const SCREEN: Program = Program {
 /// Every row of the table, in its order.
 pub(crate) const ALL: &[Program] = &[
     MINICOM, CU, KERMIT, PPPD, MGETTY, SER2NET, GENSIOT, MICROCOM, BUSYBOX, RXTX, QT, QT_AS_ROOT,
-    GAMMU, GNOKII, APCUPSD, SOCAT, PICOCOM, TIO, MINITERM, PYSERIAL, MINICOM_O,
+    GAMMU, GNOKII, APCUPSD, SOCAT, PICOCOM, TIO, MINITERM, PYSERIAL, SERIALX, ESPTOOL, NODE, RUST,
+    MINICOM_O, GO,
 ];

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rstest::rstest;
 use testbed::{LFP, LIMIT, Process, Sandbox, User, comes, until, until_every};
 
-use crate::bench::{Bench, Came, Mark, PORT};
+use crate::bench::{Bench, Came, Mark, PORT, bring_programs};
 use crate::programs::{self, Program};
 use crate::table::Table;
 
@@ -40,15 +40,13 @@ impl Directory {
             Self::Closed => "0755",
             Self::Open => "1777",
         };
-        Sandbox::layout()
+        let layout = Sandbox::layout()
             .port("ttyW0")
             .installed()
             .lock_dir(mode, "root:root")
             .bring("lib/lfp/liblfp_preload.so", testbed::library("lfp-preload", "liblfp_preload"))
-            .bring("hold-serialport", testbed::peer("serialport", "debug/hold-serialport"))
-            .bring("locked", testbed::peer("serialport", "debug/locked"))
-            .bring("node_modules", testbed::peer("node-serialport", "node_modules"))
-            .enter()
+            .bring("locked", testbed::peer("serialport", "debug/locked"));
+        bring_programs(layout).enter()
     }
 }
 
@@ -176,11 +174,13 @@ const GOES_WITHOUT: Expected = [&[UNSEEN], &[CANNOT], NONE, NONE];
 /// Programs that look at no lock files: right as soon as somebody locks for them.
 const FLOCKS: Expected = [&[BESIDES], NONE, NONE, NONE];
 const BLIND: Expected = [&[UNSEEN, BESIDES], NONE, NONE, NONE];
+/// The library cannot be loaded into it: whoever asks for the library is told so, and the program is not started.
+const UNLOADABLE: Expected = [&[UNSEEN, BESIDES], NONE, &[CANNOT], &[CANNOT]];
 
 /// A program, with what is wrong in a closed and in an open lock directory.
 type Row = (Program, Expected, Expected);
 
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 22] = [
     (programs::MINICOM, GOES_WITHOUT, ALL_BUT_RUN),
     // It takes a lock with its own process number for its own.
     (programs::CU, NEEDS_DIRECTORY, [NONE; 4]),
@@ -197,9 +197,12 @@ const ROWS: [Row; 19] = [
     (programs::PICOCOM, FLOCKS, FLOCKS),
     (programs::TIO_ONCE, FLOCKS, FLOCKS),
     (programs::PYSERIAL, FLOCKS, FLOCKS),
+    (programs::SERIALX, FLOCKS, FLOCKS),
+    (programs::ESPTOOL, FLOCKS, FLOCKS),
     (programs::NODE, FLOCKS, FLOCKS),
     (programs::RUST, FLOCKS, FLOCKS),
     (programs::PYSERIAL_PLAIN, BLIND, BLIND),
+    (programs::GO, UNLOADABLE, UNLOADABLE),
     (programs::SOCAT_PLAIN, BLIND, BLIND),
     (programs::SHELL, BLIND, BLIND),
 ];
@@ -207,7 +210,8 @@ const ROWS: [Row; 19] = [
 #[rstest]
 #[ignore = "needs root: tests/run"]
 fn programs_lock(
-    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)] row: usize,
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)]
+    row: usize,
     #[values(Directory::Closed, Directory::Open)] directory: Directory,
 ) {
     let (program, closed, open) = ROWS[row];
