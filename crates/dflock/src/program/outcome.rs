@@ -21,6 +21,8 @@ pub(super) enum Failure {
     /// The lease was lost while the command ran.
     /// Of this key, if there are several.
     Lost(Option<Key>, Loss),
+    /// The lease was lost, and these processes could not be ended.
+    RunsOn(Survivors),
     /// A plan or argument that cannot be.
     Usage(String),
     /// A file of ours that cannot be used.
@@ -33,6 +35,25 @@ pub(super) enum Failure {
     Client(ClientError),
     /// The same of one of several servers that were asked.
     Asked(ServerAddress, ClientError),
+}
+
+/// Processes of a command that could not be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(windows, expect(dead_code, reason = "the system ends all of them"))]
+pub(super) enum Survivors {
+    /// The command itself, and maybe others. Its process number.
+    Command(i32),
+    /// Processes that it has started, and that are in its process group.
+    Group(i32),
+}
+
+impl fmt::Display for Survivors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(pid) => write!(f, "process {pid}"),
+            Self::Group(group) => write!(f, "process group {group}"),
+        }
+    }
 }
 
 impl Failure {
@@ -53,6 +74,7 @@ impl Failure {
             Self::Usage(_) => (64, "usage"),
             Self::System(..) => (71, "system"),
             Self::Lost(..) => (74, "lease_lost"),
+            Self::RunsOn(_) => (74, "runs_on"),
             Self::TimedOut(_) => (75, "timeout"),
             Self::Settings(_) => (78, "settings"),
             Self::NotStarted(refusal) => (
@@ -70,7 +92,13 @@ impl Failure {
 
     /// One object for programs.
     pub(super) fn to_json(&self) -> Value {
-        json!({ "error": self.word(), "message": self.to_string() })
+        let mut object = json!({ "error": self.word(), "message": self.to_string() });
+        if let (Self::RunsOn(Survivors::Command(pid)), Some(members)) =
+            (self, object.as_object_mut())
+        {
+            members.insert("pid".to_owned(), json!(pid));
+        }
+        object
     }
 }
 
@@ -102,6 +130,11 @@ impl fmt::Display for Failure {
             Self::TimedOut(Some(holder)) => write!(f, "timed out waiting: {holder}"),
             Self::Lost(None, loss) => write!(f, "lease lost: {loss}"),
             Self::Lost(Some(key), loss) => write!(f, "lease lost: {key}: {loss}"),
+            Self::RunsOn(survivors) => write!(
+                f,
+                "{survivors} cannot be ended and runs on without the lock; a command of another user needs a dflock \
+                 of that user: `sudo dflock run ...`, not `dflock run ... sudo`"
+            ),
             Self::Usage(what) | Self::Settings(what) => f.write_str(what),
             Self::System(step, error) => write!(f, "{step}: {error}"),
             Self::NotStarted(refusal) => refusal.fmt(f),

@@ -100,7 +100,9 @@ impl Held {
         match self.wait().await {
             Err(lost) => {
                 complain_beside_command(&lost, form);
-                self.command.stop(self.grace).await;
+                if let Some(survivors) = self.command.stop(self.grace).await {
+                    complain_beside_command(&Failure::RunsOn(survivors), form);
+                }
                 // The other leases; a failure is not reported.
                 let _ = self.leases.release().await;
                 Ok(lost.exit_code())

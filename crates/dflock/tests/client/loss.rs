@@ -2,10 +2,13 @@
 //! anybody else can have the lock.
 
 use crate::ask::administered;
-use crate::program::{LONG, Met, Running, apart, assert_free, bare, dflock, run, start};
+use crate::program::{LONG, Met, PATH, Running, apart, assert_free, bare, dflock, run, start};
 use crate::proxy::Proxy;
 use nix::sys::signal::Signal;
 use rstest::rstest;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use testbed::dflockd::{Daemon, free_port, program, until};
 
 /// A command that says its pid and token, and ends only when it must: TERM does not move it.
@@ -56,6 +59,41 @@ fn a_command_is_stopped_when_another_client_releases_its_lock(
     }
     assert_stopped(dflock_, command, NOT_HELD);
     assert_free(&daemon);
+}
+
+/// A program that changes its user, as sudo does: its processes may not be signalled.
+#[rstest]
+#[case::the_command("exec", "process ")]
+#[case::a_child_of_it("", "process group ")]
+#[ignore = "needs root: tests/run"]
+fn a_command_that_cannot_be_ended_is_named(#[case] how: &str, #[case] what: &str) {
+    let daemon = Daemon::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, from, mode) in
+        [("sudo", "/usr/bin/setpriv", 0o4755), ("dflock", env!("CARGO_BIN_EXE_dflock"), 0o755)]
+    {
+        fs::copy(from, dir.path().join(name)).unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let root = format!(
+        "./sudo --reuid=0 --regid=0 --clear-groups sh -c 'echo $$; exec sleep {LONG} >/dev/null 2>&1'"
+    );
+    let script = format!("echo $$; echo $DFLOCK_TOKEN; {how} {root}; true");
+    let words = ["./dflock", "run", "k", "--grace", "0", "--ttl", "9", "--", "sh", "-c", &script];
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
+    command.env_clear().env("PATH", PATH).env("DFLOCK_SERVERS", daemon.address.to_string());
+    let dflock_ = start(command.current_dir(dir.path()).stdin(Stdio::null()));
+    let lines = dflock_.lines(3);
+    assert_eq!(run(&mut dflock(&daemon, &["release", "k", &lines[1]])).code, 0);
+    let end = dflock_.end();
+    let runs_on: i32 = lines[2].parse().unwrap();
+    let killed = nix::sys::signal::kill(nix::unistd::Pid::from_raw(runs_on), Signal::SIGKILL);
+    assert_eq!((end.code, killed), (74, Ok(())), "{end:?}");
+    let said = format!("dflock: {what}{} cannot be ended and runs on without the lock; ", lines[0]);
+    assert!(end.err.contains(NOT_HELD) && end.err.contains(&said), "{end:?}");
+    assert!(end.err.contains("`sudo dflock run ...`"), "{end:?}");
 }
 
 /// By an administrator. The next renewal would be minutes later.

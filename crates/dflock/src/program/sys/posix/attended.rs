@@ -4,6 +4,7 @@
 use super::child::{Change, Child};
 use super::signals::{ENDING, Signals};
 use super::terminal::{Terminal, in_pipeline};
+use crate::program::outcome::Survivors;
 use crate::{Leases, Loss};
 use nix::sys::signal::{Signal, raise};
 use std::io;
@@ -81,15 +82,20 @@ impl Attended {
         while !ENDING.contains(&self.signals.next().await) {}
     }
 
-    /// TERM, and KILL for the processes that are left after the grace.
-    pub(in crate::program) async fn stop(&mut self, grace: Duration) {
+    /// TERM, and KILL for the processes that are left after the grace. Returns those that are left nevertheless: another
+    /// user's processes may not be signalled.
+    pub(in crate::program) async fn stop(&mut self, grace: Duration) -> Option<Survivors> {
         self.child.signal(Signal::SIGTERM);
         self.child.signal(Signal::SIGCONT);
+        let mut survivors = None;
         if timeout(grace, self.emptied()).await.is_err() {
-            self.child.signal(Signal::SIGKILL);
-            let _ = timeout(KILL_LIMIT, self.emptied()).await;
+            let is_killed = self.child.kill();
+            if !is_killed || timeout(KILL_LIMIT, self.emptied()).await.is_err() {
+                survivors = self.child.survivors();
+            }
         }
         self.terminal.take_back(self.child.group);
+        survivors
     }
 
     async fn emptied(&self) {

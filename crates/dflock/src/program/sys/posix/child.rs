@@ -1,7 +1,8 @@
 //! The command under `dflock run`: it has its own process group, and dies when `dflock` dies.
 
+use crate::program::outcome::Survivors;
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
 use std::io;
@@ -36,6 +37,20 @@ impl Child {
     /// Sends a signal to the command and what it started. It may be gone.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = killpg(self.group, signal);
+    }
+
+    /// Kills the whole group. Returns whether at least one process of it may be killed.
+    pub(super) fn kill(&self) -> bool {
+        killpg(self.group, Signal::SIGKILL) != Err(Errno::EPERM)
+    }
+
+    /// The processes of the group that are left.
+    pub(super) fn survivors(&self) -> Option<Survivors> {
+        let number = self.group.as_raw();
+        self.is_populated().then(|| match kill(self.group, None) {
+            Err(Errno::ESRCH) => Survivors::Group(number),
+            Ok(()) | Err(_) => Survivors::Command(number),
+        })
     }
 
     /// Whether anybody is left in the group. Not being allowed to ask means there is.

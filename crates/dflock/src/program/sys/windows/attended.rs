@@ -2,6 +2,7 @@
 
 use super::endings::Endings;
 use super::family::{ENDED, Family};
+use crate::program::outcome::Survivors;
 use crate::{Leases, Loss};
 use std::io;
 use std::time::Duration;
@@ -54,8 +55,9 @@ impl Attended {
     }
 
     /// Ends the command and what it started, at once: there is nothing that would ask it to end.
-    pub(in crate::program) async fn stop(&mut self, _grace: Duration) {
+    pub(in crate::program) async fn stop(&mut self, _grace: Duration) -> Option<Survivors> {
         self.end_family();
+        None
     }
 
     fn end_family(&mut self) {
