@@ -29,7 +29,8 @@ pub const WAIT_MAX_SECS: u32 = 86_400;
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Connections of a daemon, unless `--max-connections` gives another number. For one more, the oldest silent connection
-/// of the user with most of them is closed, or the new one is refused.
+/// of the user with most of them is closed, or the new one is refused. The last 16 (an eighth, if that is less) are for
+/// root and the force group.
 pub const CONNECTIONS: usize = 1024;
 
 /// Connections of one user, unless `--max-per-user` gives another number. For one more, the oldest silent one of this

@@ -4,20 +4,30 @@
 //! # The rule
 //!
 //! A user who has reached the limit of connections gets a new one only if an old one of the same user is
-//! closed: the oldest that has never completed a command (silent, slow, or in an endless line). If the limit
-//! of all connections is reached, such a connection of the user with the most connections is closed. If there
-//! is none, the new connection is refused. So a user who floods the service loses only connections of the
-//! same user, and clients that work are never disconnected.
+//! closed: the oldest that has never completed a command (silent, slow, or in an endless line), or else the oldest
+//! that has asked for nothing for a minute. If the limit of all connections is reached, such a connection of the user
+//! with the most connections is closed. If there is none, the new connection is refused. So a user who floods the
+//! service loses only connections of the same user, and clients that work are never disconnected.
+//!
+//! A number in a range of subordinate users counts as its owner (`ttylock::subordinate`). A few places are for root
+//! and the members of the force group, so that an administrator can always ask.
 //!
 //! Pure.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// The user of a connection; `None` if it is not known: all of these count as one user.
 pub(crate) type User = Option<u32>;
 
 /// Names one connection: the later, the larger.
 pub(crate) type Token = u64;
+
+/// Places for administrators alone, unless there are so few places that this is more than an eighth of them.
+const RESERVED: usize = 16;
+
+/// A connection that has asked for nothing so long makes room for another.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
@@ -26,13 +36,32 @@ pub(crate) struct Caps {
     pub(crate) per_user: usize,
 }
 
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The user for whom it counts.
+    pub(crate) user: User,
+    /// It is root's, or that of a member of the force group.
+    pub(crate) is_administrator: bool,
+}
+
+/// What a connection has done. The earlier of these make room before the later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Activity {
+    /// It has never completed a command.
+    Silent,
+    /// It has asked for nothing for a while, but for replies that need no request, as to NOOP.
+    Idle,
+    /// It asks.
+    Working,
+}
+
 /// A connection, as far as the caps are concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupant {
     pub(crate) token: Token,
-    pub(crate) user: User,
-    /// It has never completed a command.
-    pub(crate) is_silent: bool,
+    pub(crate) owner: Owner,
+    pub(crate) activity: Activity,
 }
 
 /// What is to become of a new connection.
@@ -46,21 +75,45 @@ pub(crate) enum Decision {
     TurnedAway,
 }
 
+impl Activity {
+    /// Of a connection without a request at the moment, whose last one ended so long ago; or of one that never had any and
+    /// is so old.
+    pub(crate) fn since(has_spoken: bool, request: Duration) -> Self {
+        match has_spoken {
+            false => Self::Silent,
+            true if request >= IDLE_AFTER => Self::Idle,
+            true => Self::Working,
+        }
+    }
+}
+
 impl Caps {
-    /// Whether one more connection of this user may come in, beside those that are there.
-    pub(crate) fn decide(self, user: User, present: &[Occupant]) -> Decision {
-        let mut counts: HashMap<User, usize> = HashMap::new();
-        present.iter().for_each(|it| *counts.entry(it.user).or_default() += 1);
-        let own = counts.get(&user).copied().unwrap_or(0);
-        if own < self.per_user && present.len() < self.all {
+    /// Whether one more connection may come in, beside those that are there.
+    pub(crate) fn decide(self, newcomer: Owner, present: &[Occupant]) -> Decision {
+        let own = present.iter().filter(|it| it.owner.user == newcomer.user).count();
+        if own < self.per_user && self.has_room(newcomer, present) {
             return Decision::Welcome;
         }
+        // The place of an administrator is no place for others.
+        let is_fit = |it: &&Occupant| newcomer.is_administrator || !it.owner.is_administrator;
+        let mut counts: HashMap<User, usize> = HashMap::new();
+        present.iter().filter(is_fit).for_each(|it| *counts.entry(it.owner.user).or_default() += 1);
         let payer = match counts.into_iter().max_by_key(|(_, count)| *count) {
             Some((other, count)) if own < self.per_user && count > own => other,
-            Some(_) | None => user,
+            Some(_) | None => newcomer.user,
         };
-        let silent = present.iter().filter(|it| it.is_silent && it.user == payer);
-        silent.map(|it| it.token).min().map_or(Decision::TurnedAway, Decision::Instead)
+        let is_payers = |it: &&Occupant| it.owner.user == payer;
+        let may_go = |it: &&Occupant| it.activity != Activity::Working;
+        let leaving = present.iter().filter(is_fit).filter(is_payers).filter(may_go);
+        let first = leaving.map(|it| (it.activity, it.token)).min();
+        first.map_or(Decision::TurnedAway, |(_, token)| Decision::Instead(token))
+    }
+
+    fn has_room(self, newcomer: Owner, present: &[Occupant]) -> bool {
+        let reserved = RESERVED.min(self.all / 8);
+        let others = present.iter().filter(|it| !it.owner.is_administrator).count();
+        let is_reserved = !newcomer.is_administrator && others >= self.all.saturating_sub(reserved);
+        present.len() < self.all && !is_reserved
     }
 }
 
@@ -71,7 +124,8 @@ mod tests {
     use super::*;
 
     /// The connections in the order in which they came: a letter is the user, and a small one means that the connection
-    /// is silent; `?` is a silent connection of an unknown user. The limits are those of all users and of one.
+    /// is silent; `?` is a silent connection of an unknown user, and one with a `-` behind it asks for nothing. `R` is an
+    /// administrator. The limits are those of all users and of one.
     #[rstest]
     #[case::below_the_limits("ab", (3, 2), 'a', Decision::Welcome)]
     #[case::the_users_oldest_silent_one_goes("abaa", (10, 3), 'a', Decision::Instead(0))]
@@ -85,16 +139,70 @@ mod tests {
     #[case::no_user_pays_for_another_with_as_many("aaBB", (4, 4), 'b', Decision::TurnedAway)]
     #[case::but_for_himself("aaBB", (4, 4), 'a', Decision::Instead(0))]
     #[case::unknown_users_count_as_one("??", (9, 2), '?', Decision::Instead(0))]
+    #[case::an_idle_one_goes("AA-A", (9, 3), 'a', Decision::Instead(1))]
+    #[case::a_silent_one_goes_before("A-A-a", (9, 3), 'a', Decision::Instead(2))]
+    #[case::the_oldest_idle_one("AA-A-", (9, 3), 'a', Decision::Instead(1))]
+    #[case::an_idle_one_goes_for_another("AA-BA", (4, 4), 'b', Decision::Instead(1))]
+    #[case::no_place_is_left("ABABABA", (8, 8), 'b', Decision::TurnedAway)]
+    #[case::but_for_root("ABABABA", (8, 8), 'r', Decision::Welcome)]
+    #[case::root_has_no_more("ABABABAR", (8, 8), 'r', Decision::TurnedAway)]
+    #[case::what_root_has_leaves_the_others_theirs("ABABABR", (8, 8), 'b', Decision::Welcome)]
+    #[case::of_few_places_none_is_reserved("ABA", (4, 4), 'b', Decision::Welcome)]
+    #[case::many_places_of_root_are_not_for_others("RR-rABA", (8, 8), 'b', Decision::Welcome)]
+    #[case::nobody_takes_one_of_roots("RrR-RABAB", (8, 8), 'b', Decision::TurnedAway)]
+    #[case::root_takes_one_of_the_user_with_most("ABAb-AaAa", (8, 8), 'r', Decision::Instead(5))]
     fn a_connection_is_admitted(
         #[case] present: &str,
         #[case] (all, per_user): (usize, usize),
         #[case] newcomer: char,
         #[case] decision: Decision,
     ) {
-        let user = |it: char| it.is_alphabetic().then(|| u32::from(it.to_ascii_lowercase()));
-        let occupant =
-            |(token, it)| Occupant { token, user: user(it), is_silent: !it.is_uppercase() };
-        let present: Vec<_> = (0..).zip(present.chars()).map(occupant).collect();
-        assert_eq!(Caps { all, per_user }.decide(user(newcomer), &present), decision);
+        let owner = |it: char| Owner {
+            user: it.is_alphabetic().then(|| u32::from(it.to_ascii_lowercase())),
+            is_administrator: it.eq_ignore_ascii_case(&'r'),
+        };
+        let mut occupants: Vec<Occupant> = Vec::new();
+        for (token, it) in (0..).zip(present.replace('-', "").chars()) {
+            let activity = if it.is_uppercase() { Activity::Working } else { Activity::Silent };
+            occupants.push(Occupant { token, owner: owner(it), activity });
+        }
+        for (idle, (place, _)) in present.match_indices('-').enumerate() {
+            occupants[place - idle - 1].activity = Activity::Idle;
+        }
+        assert_eq!(Caps { all, per_user }.decide(owner(newcomer), &occupants), decision);
+    }
+
+    /// As many as there are by default.
+    #[rstest]
+    #[case::for_others(1007, false, Decision::Welcome)]
+    #[case::for_others_no_more(1008, false, Decision::TurnedAway)]
+    #[case::for_root(1023, true, Decision::Welcome)]
+    #[case::for_root_no_more(1024, true, Decision::TurnedAway)]
+    fn sixteen_places_are_for_administrators(
+        #[case] count: u32,
+        #[case] is_administrator: bool,
+        #[case] decision: Decision,
+    ) {
+        let occupant = |number: u32| Occupant {
+            token: number.into(),
+            owner: Owner { user: Some(1 + number % 8), is_administrator: false },
+            activity: Activity::Working,
+        };
+        let caps = Caps { all: 1024, per_user: 256 };
+        let occupants: Vec<_> = (0..count).map(occupant).collect();
+        assert_eq!(caps.decide(Owner { user: Some(0), is_administrator }, &occupants), decision);
+    }
+
+    #[rstest]
+    #[case::never_a_command(false, 3600, Activity::Silent)]
+    #[case::a_request(true, 0, Activity::Working)]
+    #[case::just_before(true, 59, Activity::Working)]
+    #[case::a_minute(true, 60, Activity::Idle)]
+    fn a_minute_without_a_request_is_idle(
+        #[case] has_spoken: bool,
+        #[case] seconds: u64,
+        #[case] activity: Activity,
+    ) {
+        assert_eq!(Activity::since(has_spoken, Duration::from_secs(seconds)), activity);
     }
 }

@@ -82,9 +82,13 @@ impl Authority {
     /// The process that a peer means by a number, if the peer may release any lock.
     pub(super) fn grant_force(&self, peer: &Peer, request: &Request) -> Result<Pid, Answer> {
         let pid = self.meant(peer, request)?;
-        let may = peer.is_root() || self.force_group.is_some_and(|group| peer.is_in(group));
         let refusal = || refused(&Request { pid, ..request.clone() }, Refusal::NoForce);
-        may.then_some(pid).ok_or_else(refusal)
+        self.may_force(peer).then_some(pid).ok_or_else(refusal)
+    }
+
+    /// Whether a peer may release any lock.
+    pub(super) fn may_force(&self, peer: &Peer) -> bool {
+        peer.is_root() || self.force_group.is_some_and(|group| peer.is_in(group))
     }
 
     /// The right to a device of a process by its number here. Each attempt asks again: by then, the number may be that of

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::admission::{Caps, Decision, Occupant, Token, User};
+use super::admission::{Caps, Decision, Occupant, Owner, Token};
 use super::connection::Connection;
 
 /// Every client.
@@ -27,14 +27,14 @@ impl Clients {
         self.last
     }
 
-    /// Whether a client of this user may come in.
-    pub(super) fn decide(&self, user: User) -> Decision {
+    /// Whether a client may come in.
+    pub(super) fn decide(&self, newcomer: Owner, now: Instant) -> Decision {
         let occupant = |(token, connection): (&Token, &Connection)| Occupant {
             token: *token,
-            user: connection.client.user(),
-            is_silent: !connection.spoke,
+            owner: connection.client.owner,
+            activity: connection.activity(now),
         };
-        self.caps.decide(user, &self.members.iter().map(occupant).collect::<Vec<_>>())
+        self.caps.decide(newcomer, &self.members.iter().map(occupant).collect::<Vec<_>>())
     }
 
     pub(super) fn tokens(&self) -> Vec<Token> {

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::{self, sockopt};
 
-use super::admission::{Token, User};
+use super::admission::{Activity, Owner, Token, User};
 use super::authority::denied;
 use super::service::Service;
 use super::wire::Wire;
@@ -25,6 +25,8 @@ pub(crate) struct Client {
     /// `None` for a stranger, whose session is one refusal.
     pub(super) peer: Option<Peer>,
     pub(super) id: Token,
+    /// For whom it counts, and whether that is an administrator.
+    pub(super) owner: Owner,
     /// The attempts at the request that is being answered.
     pub(super) backoff: Option<Backoff>,
     /// The process for which it waits for a device.
@@ -32,7 +34,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The user at the other end, if the kernel tells it.
+    /// The user at the other end, if the kernel tells it. Limits count by [`Client::owner`].
     pub(super) fn user(&self) -> User {
         self.peer.as_ref().and_then(Peer::uid)
     }
@@ -74,6 +76,8 @@ pub(super) struct Connection {
     pub(super) wire: Wire,
     /// It has completed a command, or waits for the answer to one.
     pub(super) spoke: bool,
+    /// When it came, or made its last request: LOCK, STAT and so on, but not NOOP, HELP or what is no command.
+    asked: Instant,
     /// The client still takes what it is sent.
     pub(super) hears: bool,
     output: Vec<u8>,
@@ -113,6 +117,7 @@ impl Connection {
             phase: Phase::Reading,
             wire,
             spoke: false,
+            asked: now,
             hears: true,
             output: Vec::new(),
             pending: Vec::new(),
@@ -172,6 +177,7 @@ impl Connection {
                     self.client.give_up_request();
                 }
                 Step::Ask(command) => {
+                    self.asked = now;
                     let phase = service.answer(&mut self.client, command, now);
                     if phase.is_some() {
                         // A client in a line has made its request, and is not to lose its place to
@@ -231,6 +237,16 @@ impl Connection {
     pub(super) fn hang_up(&mut self) -> bool {
         self.stop_talking();
         self.client.give_up_request()
+    }
+
+    /// What it has done, for the limits of connections. One that waits for the answer to a request works.
+    pub(super) fn activity(&self, now: Instant) -> Activity {
+        match self.phase {
+            Phase::Waiting | Phase::Searching(_) | Phase::Retrying(_) => Activity::Working,
+            Phase::Reading | Phase::Pausing(_) | Phase::Sending(_) | Phase::Over => {
+                Activity::since(self.spoke, now.saturating_duration_since(self.asked))
+            }
+        }
     }
 
     /// Whether it has another turn although its client does nothing.

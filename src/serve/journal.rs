@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use ttylock::Event;
+use ttylock::subordinate::owner_of;
 
 use super::admission::User;
 use crate::limits::LOG_LINES;
@@ -36,7 +37,8 @@ impl Budget {
         if now.saturating_duration_since(self.began) >= MINUTE {
             *self = Self { began: now, lines: HashMap::new() };
         }
-        // One user may have many numbers, in user namespaces. Those beyond this many share one budget.
+        // Those beyond this many share one budget.
+        let user = user.map(owner_of);
         let is_known = self.lines.len() < LOG_LINES || self.lines.contains_key(&user);
         let lines = self.lines.entry(user.filter(|_| is_known)).or_default();
         *lines = lines.saturating_add(1);

@@ -23,6 +23,7 @@ use pidlockfile::process::ProcessIdentity;
 use super::admission::Token;
 use super::pace::{CHECK_EVERY, CHECK_GAP};
 use crate::protocol::status;
+use ttylock::subordinate::owner_of;
 use ttylock::{Names, Outcome, Request};
 
 /// Users whose first waiter is tried when a device may be free: a lock under a name that only the first one asks for may
@@ -232,7 +233,9 @@ impl Queue {
         }
         let mut heads: Vec<&Waiter> = Vec::with_capacity(HEADS);
         for waiter in self.line(&attempt.device) {
-            if heads.len() < HEADS && !heads.iter().any(|head| head.user == waiter.user) {
+            if heads.len() < HEADS
+                && !heads.iter().any(|head| head.user.map(owner_of) == waiter.user.map(owner_of))
+            {
                 heads.push(waiter);
             }
         }

@@ -5,12 +5,13 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use pidlockfile::Pid;
+use ttylock::subordinate::owner_of;
 use ttylock::{
     Answer, Backoff, Cause, Checked, DeviceName, Event, Outcome, Pass, Request, ResolvedDevice,
     Stop, Survey, Table, Weight,
 };
 
-use super::admission::{Token, User};
+use super::admission::{Owner, Token, User};
 use super::authority::{Authority, Granted, denied};
 use super::connection::{Client, Phase};
 use super::journal::Journal;
@@ -93,7 +94,12 @@ impl Service {
                 Session::refuse(identity)
             }
         };
-        Client { session, peer: peer.ok(), id, backoff: None, claimant: None }
+        let peer = peer.ok();
+        let owner = Owner {
+            user: peer.as_ref().and_then(Peer::uid).map(owner_of),
+            is_administrator: peer.as_ref().is_some_and(|peer| self.authority.may_force(peer)),
+        };
+        Client { session, peer, id, owner, backoff: None, claimant: None }
     }
 
     /// The last line for a client for which there is no room or time.
@@ -117,7 +123,7 @@ impl Service {
             // A web page can make a browser say anything.
             Command::Http => {
                 let said = format_args!("the client is a web browser: session ended");
-                self.journal.of_user(client.user(), Severity::Warning, said);
+                self.journal.of_user(client.owner.user, Severity::Warning, said);
                 client.session.dismiss();
                 return None;
             }
@@ -235,7 +241,8 @@ impl Service {
     /// user has asked for a process that does not exist.
     fn has_too_many_for_missing(&mut self, user: User, granted: &Granted) -> bool {
         let has_too_many = |locks: &[LockForMissing]| {
-            locks.iter().filter(|it| it.user == user).count() >= LOCKS_OF_A_USER
+            locks.iter().filter(|it| it.user.map(owner_of) == user.map(owner_of)).count()
+                >= LOCKS_OF_A_USER
         };
         if !granted.is_for_missing || user == Some(0) || !has_too_many(&self.for_missing) {
             return false;

@@ -2,7 +2,7 @@
 //! and real connections.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
@@ -419,6 +419,67 @@ fn a_lock_for_an_unused_pid_does_not_pass_to_its_next_process() {
     assert_eq!(lfp.lock("ttyS2", FORESEEN), 200, "it lives");
     assert_eq!(lfp.lock("ttyS2", other.pid()), 450, "and holds what it has locked");
     assert_eq!(lfp.lock("ttyS1", other.pid()), 200, "but not what was locked before it came");
+}
+
+/// Clients of these users who have said NOOP and stay; those without room are left out.
+fn staying(sandbox: &Sandbox, users: impl IntoIterator<Item = u32>) -> Vec<Client> {
+    let connect = || TcpStream::connect("127.0.0.1:7000").unwrap();
+    let client = |uid| {
+        let stream = in_network(network(sandbox, 1), uid, connect);
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut client = Client::new(stream);
+        client.line().starts_with("220 ").then(|| {
+            assert!(client.ask("noop").starts_with("200 "));
+            client
+        })
+    };
+    users.into_iter().filter_map(client).collect()
+}
+
+/// However many subordinate numbers a user has (alice from 100,000 on, in the sandbox), they count as that user, and some
+/// places are for root. The numbers of root's containers, from 200,000 on, are not root.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn subordinate_users_take_no_places_from_others() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    let limits = ["--max-connections", "16", "--max-per-user", "4"];
+    let _daemon = daemon(&sandbox, &[&["--listen", "127.0.0.1:7000"][..], &limits].concat());
+    let alices = staying(&sandbox, (0..8).map(|number| 100_000 + number % 4));
+    assert_eq!(alices.len(), 4, "as many as one user may have");
+    assert!(staying(&sandbox, [User::Alice.uid()]).is_empty(), "her own number is one of them");
+    let of_containers = staying(&sandbox, 200_000..200_008);
+    assert_eq!(of_containers.len(), 4);
+    let bobs = staying(&sandbox, [User::Bob.uid(); 8]);
+    assert_eq!(bobs.len(), 4);
+    let others = staying(&sandbox, [User::Lfpd.uid(); 4]);
+    assert_eq!(others.len(), 2, "two places are kept");
+    let mut roots = staying(&sandbox, [0; 4]);
+    assert_eq!(roots.len(), 2);
+    assert!(roots[0].ask("lock ttyS1 1").starts_with("200 "));
+}
+
+/// What is locked for the processes of all of them counts together.
+#[test]
+#[ignore = "needs root: tests/run"]
+fn subordinate_users_have_the_locks_of_one_user() {
+    let sandbox = Sandbox::with_lfpd().enter();
+    sandbox.shell(User::Root, "mkdir /run/lfpd").expect(0);
+    let sleeper = |uid: u32| {
+        let ids = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
+        sandbox.command("setpriv").args(ids).args(["sleep", "1000"]).spawn()
+    };
+    let sleepers = [sleeper(100_000), sleeper(100_001), sleeper(User::Bob.uid())];
+    let runs = |it: &Process<'_>| sandbox.text(&format!("/proc/{}/comm", it.pid())) == "sleep\n";
+    assert!(comes(|| sleepers.iter().all(runs)));
+    let mut talk = Session::start(&sandbox, User::Root, &[], User::Root);
+    let mut lock =
+        |port: u32, by: &Process<'_>| talk.code(&format!("lock ttyB{port} {}", by.pid()));
+    for port in 0..256 {
+        assert_eq!(lock(port, &sleepers[usize::from(port % 2 == 1)]), "200", "{port}");
+    }
+    assert_eq!(lock(256, &sleepers[0]), "550");
+    assert_eq!(lock(256, &sleepers[1]), "550");
+    assert_eq!(lock(256, &sleepers[2]), "200");
 }
 
 /// The user that starts the program on a pipe or terminal is the peer.

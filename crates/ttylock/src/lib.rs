@@ -31,6 +31,7 @@ mod dialects;
 mod layout;
 pub mod limits;
 mod lock;
+pub mod subordinate;
 mod sys;
 pub mod tcp;
 pub mod thread;

@@ -16,6 +16,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use pidlockfile::Pid;
+use ttylock::subordinate;
 
 use super::Settings;
 use super::admission::{Caps, Decision};
@@ -89,6 +90,7 @@ impl<'s> Daemon<'s> {
         settings: Settings,
     ) -> io::Result<Self> {
         service.offer_to_wait();
+        subordinate::read();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let handled = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
         handled.thread_block()?;
@@ -259,12 +261,12 @@ impl<'s> Daemon<'s> {
     fn enter(&mut self, stream: OwnedFd, now: Instant) {
         let token = self.clients.token();
         let client = self.service.welcome(stream.as_fd(), token);
-        let user = client.user();
+        let owner = client.owner;
         let mut connection = Connection::new(Wire::Socket(stream), client, now);
-        let decision = self.clients.decide(user);
+        let decision = self.clients.decide(owner, now);
         if decision != Decision::Welcome {
             let crowded = format_args!("too many connections: one is refused or closed");
-            self.service.journal.of_user(user, Severity::Warning, crowded);
+            self.service.journal.of_user(owner.user, Severity::Warning, crowded);
         }
         match decision {
             Decision::Welcome => {}
@@ -280,11 +282,12 @@ impl<'s> Daemon<'s> {
         self.after(token);
     }
 
-    /// The directories may be others by now, and those that are watched too.
+    /// The directories may be others by now, and those that are watched too; so may the ranges of subordinate users.
     fn refresh(&mut self, now: Instant) {
         if now.saturating_duration_since(self.reopened) >= REOPEN_EVERY {
             self.reopened = now;
             self.service.table.reopen();
+            subordinate::read();
             self.watches.forget_directories();
         }
     }

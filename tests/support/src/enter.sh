@@ -93,7 +93,8 @@ while read -r number name mode && [ "$number" != end ]; do
 "
 done
 
-for name in passwd group hosts nsswitch.conf services; do
+for name in passwd group hosts nsswitch.conf services subuid; do
+    [ -e "/etc/$name" ] || continue
     mounts="$mounts/run/test/etc/$name /etc/$name none bind
 "
 done

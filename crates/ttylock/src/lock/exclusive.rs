@@ -18,6 +18,7 @@ use rustix::termios::{ioctl_tiocexcl, ioctl_tiocnxcl, isatty};
 use super::open::{Descriptors, LOOKS, has_gone, is_of, openers};
 use crate::device::node::{Node, Numbers};
 use crate::limits::{CLOSINGS, CLOSINGS_OF_A_USER};
+use crate::subordinate::owner_of;
 use crate::sys::{self, ProcessHandle};
 use crate::thread;
 
@@ -243,6 +244,7 @@ impl Closing {
     #[must_use]
     pub fn has_room(self) -> bool {
         let Self::Apart(user) = self else { return true };
+        let user = user.map(owner_of);
         let underway = UNDERWAY.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = underway.get(&user).copied().unwrap_or_default();
         let all: usize = underway.values().sum();
@@ -251,6 +253,7 @@ impl Closing {
 
     fn close(self, descriptor: OwnedFd) {
         let Self::Apart(user) = self else { return drop(descriptor) };
+        let user = user.map(owner_of);
         count(user, 1);
         let close = move || {
             drop(descriptor);

@@ -31,6 +31,7 @@ use super::directories::listing;
 #[cfg(test)]
 use super::meanwhile::{self, Before};
 use crate::limits::NAMES_OF_A_LOCK;
+use crate::subordinate::owner_of;
 use crate::sys::HANDLE;
 
 /// A state directory with a smaller size than this has few records: a file adds 20 bytes to the size on tmpfs, twice
@@ -423,12 +424,12 @@ impl HolderRecords {
         listing(self.directory()?)
     }
 
-    /// The number of recorded locks of a user, by their first files; `None` stands for those of processes that had ended.
+    /// The number of recorded locks of a user and of those that this one owns, by their first files; `None` stands for those of processes that had ended.
     /// At most `most` records are read.
     #[must_use]
     pub(crate) fn count_of(&self, uid: Option<u32>, most: usize) -> usize {
         let is_first_of_user = |entry: &Name, it: &HolderRecord| {
-            it.uid == uid && it.names.first() == Some(it.lock_of(entry))
+            it.uid.map(owner_of) == uid && it.names.first() == Some(it.lock_of(entry))
         };
         let entries = self.entries(most, |_| true).into_iter();
         entries

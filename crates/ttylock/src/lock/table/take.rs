@@ -16,6 +16,7 @@ use crate::lock::holder_records::{Applicant, Claimant, Written};
 use crate::lock::names::LockNames;
 use crate::lock::open::{self, LOOKS_FOR_A_LOCK};
 use crate::lock::{Cause, Request, Weight};
+use crate::subordinate;
 
 /// A lock file that a request has written.
 pub(super) type Taken = (Name, Published);
@@ -83,6 +84,9 @@ fn refuse_one_too_many(state: &mut State, pid: Pid) -> Result<(), Stop> {
     if uid == Some(0) || (uid.is_none() && state.guards.is_a_daemons()) {
         return Ok(());
     }
+    // Rarely asked, and not only by a daemon.
+    subordinate::read();
+    let uid = uid.map(subordinate::owner_of);
     if state.records.count_of(uid, RECORDS_COUNTED) < LOCKS_OF_A_USER {
         return Ok(());
     }
