@@ -1,5 +1,5 @@
 # Nix: `nix run .# -- who /dev/ttyUSB0`, `nix build .#dflockd`; on NixOS, nixosModules.default and
-# services.lfpd.enable = true.
+# services.lfpd.enable = true or services.dflockd.enable = true.
 {
   description = "One lock per serial port for all programs";
 

@@ -127,8 +127,9 @@ fn all_recipes_have_the_same_contact() {
     ] {
         assert!(shipped(file).contains(&maintainer), "{file}");
     }
-    let python = shipped("python/pyproject.toml");
-    assert!(python.contains(&home));
+    for file in ["python/pyproject.toml", "debian/watch"] {
+        assert!(shipped(file).contains(&home), "{file}");
+    }
     for file in ["rpm/lfpd.spec", "arch/PKGBUILD", "alpine/APKBUILD", "nix/package.nix"] {
         let text = shipped(&format!("packaging/{file}"));
         assert!(text.contains(&home), "{file}");
@@ -221,6 +222,56 @@ fn nix_reads_it() {
     for name in ["lfpd", "lfp-preload", "file-semaphore", "dflockd", "dflock"] {
         assert!(crates.contains(&format!("name = \"{name}\"")), "{name}");
     }
+}
+
+/// What the module makes of the options, by Nix itself. The functions of its library are replaced by the least that they
+/// do.
+#[rstest]
+#[case::nothing("{}", "{}", "{}")]
+#[case::lfpd("{ lfpd = true; }", "{ lfpd-unix = [ \"sockets.target\" ]; }", "{}")]
+#[case::dflockd(
+    "{ dflockd = true; }",
+    "{ dflockd = [ \"sockets.target\" ]; }",
+    "{ dflockd = { DFLOCKD_MAX_LOCKS = \"5\"; }; }"
+)]
+#[ignore = "needs programs: tests/run"]
+fn the_module_of_nix_starts_what_is_on(
+    #[case] on: &str,
+    #[case] sockets: &str,
+    #[case] services: &str,
+) {
+    let expression = format!(
+        r#"let
+            on = {{ lfpd = false; dflockd = false; }} // {on};
+            packages = {{ lfpd = "lfpd"; dflockd = "dflockd"; dflock = "dflock"; }};
+            merge = builtins.foldl' (all: one: {{
+                sockets = all.sockets // (one.systemd.sockets or {{ }});
+                services = all.services // (one.systemd.services or {{ }});
+            }}) {{ sockets = {{ }}; services = {{ }}; }};
+            module = import ./packaging/nix/module.nix {{ packages.here = packages; }} {{
+                pkgs.stdenv.hostPlatform.system = "here";
+                config.services.lfpd.enable = on.lfpd;
+                config.services.dflockd = {{
+                    enable = on.dflockd;
+                    address = "[::]:6388";
+                    settings.DFLOCKD_MAX_LOCKS = "5";
+                }};
+                lib = {{
+                    mkEnableOption = text: text;
+                    mkOption = option: option;
+                    mkMerge = merge;
+                    mkIf = is: what: if is then what else {{ }};
+                    types = {{ str = "str"; attrsOf = type: type; }};
+                }};
+            }};
+            wanted = builtins.mapAttrs (_: socket: socket.wantedBy) module.config.sockets;
+            environment = builtins.mapAttrs (_: service: service.environment) module.config.services;
+        in assert wanted == {sockets}; assert environment == {services}; "as it should be""#
+    );
+    let said = Place::new().run(&format!(
+        "export NIX_STATE_DIR=\"$PLACE/nix\"\nnix-instantiate --eval --strict - <<'end'\n{expression}\nend\n"
+    ));
+    assert_eq!(said.trim_end(), "\"as it should be\"");
 }
 
 #[test]
