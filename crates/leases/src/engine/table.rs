@@ -96,30 +96,52 @@ impl<T, const OF: char> IndexMut<Id<OF>> for Table<T, OF> {
     }
 }
 
-/// Entries of a table, ordered by a number of each that mostly grows from one to the next.
+/// Entries of a table, ordered by a number of each that mostly grows from one to the next. The first one is in place,
+/// because most lines have only one.
 #[derive(Default)]
-pub(crate) struct Line<const OF: char>(VecDeque<(u64, Id<OF>)>);
+pub(crate) struct Line<const OF: char> {
+    first: Option<(u64, Id<OF>)>,
+    /// Empty if there is no first one.
+    rest: VecDeque<(u64, Id<OF>)>,
+}
 
 impl<const OF: char> Line<OF> {
     #[expect(clippy::expect_used, reason = "ids have four bytes")]
     pub(crate) fn len(&self) -> u32 {
-        u32::try_from(self.0.len()).expect("an entry for each id")
+        let len = usize::from(self.first.is_some()) + self.rest.len();
+        u32::try_from(len).expect("an entry for each id")
     }
 
     pub(crate) fn add(&mut self, number: u64, id: Id<OF>) {
-        let place = self.0.partition_point(|entry| *entry < (number, id));
-        self.0.insert(place, (number, id));
+        let mut entry = (number, id);
+        let Some(first) = &mut self.first else {
+            self.first = Some(entry);
+            return;
+        };
+        if entry < *first {
+            std::mem::swap(first, &mut entry);
+        }
+        let place = self.rest.partition_point(|other| *other < entry);
+        self.rest.insert(place, entry);
     }
 
     #[expect(clippy::expect_used, reason = "both come from the entry that is removed")]
     pub(crate) fn remove(&mut self, number: u64, id: Id<OF>) {
-        let place = self.0.binary_search(&(number, id)).expect("it was added with this number");
-        self.0.remove(place);
+        if self.first == Some((number, id)) {
+            self.first = self.rest.pop_front();
+            return;
+        }
+        let place = self.rest.binary_search(&(number, id)).expect("it was added with this number");
+        self.rest.remove(place);
     }
 
     pub(crate) fn find(&self, number: u64) -> Option<Id<OF>> {
-        let place = self.0.partition_point(|(other, _)| *other < number);
-        self.0.get(place).filter(|(other, _)| *other == number).map(|(_, id)| *id)
+        let first = self.first.as_ref().filter(|(other, _)| *other == number);
+        let found = first.or_else(|| {
+            let place = self.rest.partition_point(|(other, _)| *other < number);
+            self.rest.get(place).filter(|(other, _)| *other == number)
+        });
+        found.map(|(_, id)| *id)
     }
 
     pub(crate) fn first(&self) -> Option<Id<OF>> {
@@ -131,7 +153,7 @@ impl<const OF: char> Line<OF> {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Id<OF>> {
-        self.0.iter().map(|(_, id)| *id)
+        self.first.iter().chain(&self.rest).map(|(_, id)| *id)
     }
 }
 
