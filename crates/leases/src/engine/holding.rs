@@ -105,12 +105,11 @@ pub(super) fn stand(state: &mut State, id: HolderId, standing: Standing<ConnAt>)
 /// Takes a hold out of all tables; the queue of its key is to be served then.
 pub(super) fn remove(state: &mut State, id: HolderId) -> KeyId {
     stand(state, id, Standing::NOBODYS);
-    let Holder { key, token, announced, timer_at, .. } = state.holders.remove(id);
+    let Holder { key, token, announced, .. } = state.holders.remove(id);
     // A hold that was not announced was never recorded.
     if let Some(changes) = state.changes.as_mut().filter(|_| announced) {
         changes.push(Noted::Ended(token));
     }
-    state.timers.reset(Alarm::Hold(id), timer_at, Moment::NEVER);
     state.keys.remove_holder(key, token.fence(), id);
     state.note_move(key);
     key
@@ -136,13 +135,16 @@ pub(super) fn dequeue(state: &mut State, id: HolderId) {
     }
 }
 
-/// Sets the timer of a hold to what is to be done next.
+/// Makes sure that the timer of a hold fires in time for what is to be done next.
 pub(super) fn rearm(state: &mut State, id: HolderId) {
-    let holder = &mut state.holders[id];
-    let end = holder.expires.min(holder.lapses).min(holder.note_at);
-    let before = std::mem::replace(&mut holder.timer_at, end);
-    if before != end {
-        state.timers.reset(Alarm::Hold(id), before, end);
+    let (due, place) = (state.holders[id].due(), id.place() as usize);
+    if state.hold_timers.len() <= place {
+        state.hold_timers.resize(place + 1, Moment::NEVER);
+    }
+    let timer = &mut state.hold_timers[place];
+    if due < *timer {
+        let before = std::mem::replace(timer, due);
+        state.timers.reset(Alarm::Hold(id), before, due);
     }
 }
 

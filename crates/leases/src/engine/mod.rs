@@ -188,7 +188,8 @@ impl Engine {
         state.keys.collect(now, &state.caps);
     }
 
-    /// When [`Engine::advance`] must be called next; [`Moment::NEVER`] if nothing is pending.
+    /// When [`Engine::advance`] must be called next; [`Moment::NEVER`] if nothing is pending. It may find nothing to do
+    /// then.
     pub fn next_deadline(&self) -> Moment {
         if self.0.reopening {
             return Moment::default();

@@ -138,13 +138,16 @@ pub(super) fn ring(state: &mut State) {
     while let Some(alarm) = state.timers.pop(state.now) {
         match alarm {
             Alarm::Hold(id) => {
-                state.holders[id].timer_at = Moment::NEVER;
-                if state.holders[id].expires <= state.now {
+                state.hold_timers[id.place() as usize] = Moment::NEVER;
+                let Some(holder) = state.holders.get(id) else { continue };
+                if holder.expires <= state.now {
                     expire(state, id);
-                } else if state.holders[id].lapses <= state.now {
+                } else if holder.lapses <= state.now {
                     give_back(state, id);
-                } else {
+                } else if holder.note_at <= state.now {
                     holding::note_left(state, id);
+                } else {
+                    holding::rearm(state, id);
                 }
             }
             Alarm::Open => serve_all(state),

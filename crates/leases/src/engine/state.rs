@@ -90,8 +90,6 @@ pub(super) struct Holder {
     /// The end of the grace after the owner has gone; [`Moment::NEVER`] without a grace.
     pub(super) lapses: Moment,
     pub(super) since: Moment,
-    /// The deadline of its timer.
-    pub(super) timer_at: Moment,
     /// Whether its owner asked for it by `e`, and has not fetched the result by `w`.
     pub(super) enqueued: bool,
 }
@@ -113,9 +111,13 @@ impl Holder {
             note_at: Moment::NEVER,
             lapses: Moment::NEVER,
             since,
-            timer_at: Moment::NEVER,
             enqueued: false,
         }
+    }
+
+    /// When something is to be done about it.
+    pub(super) fn due(&self) -> Moment {
+        self.expires.min(self.lapses).min(self.note_at)
     }
 
     /// The time that is left of the lease.
@@ -204,6 +206,10 @@ pub(super) struct State {
     /// The number of the latest waiter.
     pub(super) arrivals: u64,
     pub(super) timers: Timers<Alarm>,
+    /// The deadlines of the timers of holds, by place. The timer of a place fires no later than something is to be done
+    /// about the hold there, and stays when the hold has ended: most holds end long before their lease, so the next
+    /// hold in the place needs no other timer.
+    pub(super) hold_timers: Vec<Moment>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) counters: Counters,
     /// The changes to be recorded, if they are recorded.
@@ -232,6 +238,7 @@ impl State {
             generation: 0,
             arrivals: 0,
             timers: Timers::default(),
+            hold_timers: Vec::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             changes: None,
