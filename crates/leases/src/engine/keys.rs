@@ -3,9 +3,8 @@
 use super::counters::Census;
 use super::sharing::Claim;
 use super::state::Caps;
-use super::table::{HolderId, KeyId, Line, Table, WaiterId};
+use super::table::{Chain, HolderId, KeyId, Line, Table, WaiterId};
 use super::terms::{Key, Keys as Names, Limit, Moment};
-use super::timers::Timers;
 use std::collections::{HashMap, HashSet};
 use std::hash::RandomState;
 use std::ops::{Index, IndexMut};
@@ -15,7 +14,7 @@ use std::sync::Arc;
 pub(super) struct KeyEntry {
     pub(super) name: Arc<[u8]>,
     pub(super) limit: Limit,
-    /// The time of its last use, from which its idle time counts.
+    /// The time of its last use. If it can be forgotten, since when.
     pub(super) touched: Moment,
     /// By fence: the last one granted is the last one.
     pub(super) holders: Line<'h'>,
@@ -23,8 +22,8 @@ pub(super) struct KeyEntry {
     pub(super) queue: Line<'w'>,
     /// The number of lost holds of which `w` is to tell.
     pub(super) pins: u32,
-    /// Since when it could be forgotten; [`Moment::NEVER`] if something depends on it.
-    idle_since: Moment,
+    /// Whether it is among the keys that can be forgotten.
+    listed: bool,
     /// Whether a client watches its holders.
     pub(super) watched: bool,
     /// Whether its holders share it. Without holders: whether the last ones did.
@@ -59,8 +58,8 @@ pub(super) struct Keys {
     /// Only this file adds and removes entries.
     pub(super) entries: Table<KeyEntry, 'k'>,
     by_name: HashMap<Arc<[u8]>, KeyId>,
-    /// Keys that can be forgotten, by the time since when.
-    idle: Timers<KeyId>,
+    /// Keys that can be forgotten, in the order of their last use.
+    idle: Chain<'k'>,
     next_collection: Moment,
     census: Census,
     /// The names of watched keys. Some of these keys may not exist.
@@ -72,7 +71,7 @@ impl Keys {
         Self {
             entries: Table::new(),
             by_name: HashMap::with_hasher(hasher),
-            idle: Timers::default(),
+            idle: Chain::new(),
             next_collection: Moment::default(),
             census: Census::default(),
             watched: HashSet::new(),
@@ -106,7 +105,7 @@ impl Keys {
             holders: Line::default(),
             queue: Line::default(),
             pins: 0,
-            idle_since: Moment::NEVER,
+            listed: false,
             watched: !self.watched.is_empty() && self.watched.contains(key.bytes()),
             shared: false,
             counted_idle: true,
@@ -138,9 +137,13 @@ impl Keys {
         let population = self.census.of(entry.limit);
         population.in_use = population.in_use + usize::from(was_idle) - usize::from(is_idle);
         population.idle = population.idle + usize::from(is_idle) - usize::from(was_idle);
-        let idle_since = if entry.is_forgettable() { now } else { Moment::NEVER };
-        self.idle.reset(id, entry.idle_since, idle_since);
-        entry.idle_since = idle_since;
+        let is_forgettable = entry.is_forgettable();
+        if std::mem::replace(&mut entry.listed, is_forgettable) {
+            self.idle.remove(id);
+        }
+        if is_forgettable {
+            self.idle.add(id);
+        }
     }
 
     pub(super) const fn census(&self) -> &Census {
@@ -185,7 +188,8 @@ impl Keys {
 
     /// Forgets the key that was idle for longest; false if none is idle.
     pub(super) fn forget_one(&mut self) -> bool {
-        let Some(id) = self.idle.pop(Moment::NEVER) else { return false };
+        let Some(id) = self.idle.first() else { return false };
+        self.idle.remove(id);
         let entry = self.entries.remove(id);
         self.census.of(entry.limit).idle -= 1;
         self.by_name.remove(&entry.name);
@@ -197,7 +201,8 @@ impl Keys {
         if now < self.next_collection() {
             return;
         }
-        while self.idle.next().after(caps.gc_max_idle) < now {
+        let is_over = |entry: &KeyEntry| entry.touched.after(caps.gc_max_idle) < now;
+        while self.idle.first().is_some_and(|id| is_over(&self.entries[id])) {
             self.forget_one();
         }
         self.next_collection = now.after(caps.gc_interval);

@@ -157,6 +157,47 @@ impl<const OF: char> Line<OF> {
     }
 }
 
+/// Entries of a table in the order in which they were added. Any of them is taken out in constant time.
+pub(crate) struct Chain<const OF: char> {
+    /// `[before, after]` of each entry, one behind its place: a ring that begins and ends at 0.
+    ring: Vec<[u32; 2]>,
+    len: usize,
+}
+
+impl<const OF: char> Chain<OF> {
+    pub(crate) fn new() -> Self {
+        Self { ring: vec![[0; 2]], len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn first(&self) -> Option<Id<OF>> {
+        self.ring[0][1].checked_sub(1).map(Id)
+    }
+
+    /// Adds an entry that is not in it, as the last one.
+    pub(crate) fn add(&mut self, id: Id<OF>) {
+        let (at, last) = (id.0 + 1, self.ring[0][0]);
+        if self.ring.len() <= at as usize {
+            self.ring.resize(at as usize + 1, [0; 2]);
+        }
+        self.ring[at as usize] = [last, 0];
+        self.ring[last as usize][1] = at;
+        self.ring[0][0] = at;
+        self.len += 1;
+    }
+
+    /// Takes out an entry that is in it.
+    pub(crate) fn remove(&mut self, id: Id<OF>) {
+        let [before, after] = self.ring[id.0 as usize + 1];
+        self.ring[before as usize][1] = after;
+        self.ring[after as usize][0] = before;
+        self.len -= 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +221,28 @@ mod tests {
     }
 
     proptest! {
+        /// Compared with a list.
+        #[test]
+        fn a_chain_keeps_the_order_of_arrival(acts in prop::collection::vec(0_u32..9, 1..100)) {
+            let (mut chain, mut model) = (Chain::<'t'>::new(), Vec::new());
+            for place in acts {
+                if let Some(nth) = model.iter().position(|other| *other == place) {
+                    chain.remove(Id::new(place));
+                    model.remove(nth);
+                } else {
+                    chain.add(Id::new(place));
+                    model.push(place);
+                }
+                prop_assert_eq!(chain.len(), model.len());
+                prop_assert_eq!(chain.first().map(Id::place), model.first().copied());
+            }
+            for place in model {
+                prop_assert_eq!(chain.first().map(Id::place), Some(place));
+                chain.remove(Id::new(place));
+            }
+            prop_assert!(chain.first().is_none());
+        }
+
         /// Compared with a sorted map.
         #[test]
         fn agrees_with_a_map(acts in prop::collection::vec((0_u8..4, any::<u16>()), 1..300)) {

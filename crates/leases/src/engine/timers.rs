@@ -34,11 +34,6 @@ impl<P: Copy + Ord> Timers<P> {
         self.0.pop_first().map(|(_, payload)| payload)
     }
 
-    /// The number of timers.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// The first deadline; [`Moment::NEVER`] without timers.
     pub(super) fn next(&self) -> Moment {
         self.0.first().map_or(Moment::NEVER, |(deadline, _)| *deadline)
