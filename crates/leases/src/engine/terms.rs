@@ -217,10 +217,10 @@ impl Token {
 
     /// The 32 digits.
     pub fn digits(self) -> [u8; TOKEN_DIGITS] {
-        let halves = self.bytes().map(|byte| [byte >> 4, byte & 15]);
+        let digit = |half: u8| b"0123456789abcdef"[usize::from(half & 15)];
         let mut text = [0; TOKEN_DIGITS];
-        for (digit, half) in text.iter_mut().zip(halves.as_flattened()) {
-            *digit = if *half < 10 { b'0' + half } else { b'a' - 10 + half };
+        for (two, byte) in text.chunks_exact_mut(2).zip(self.bytes()) {
+            two.copy_from_slice(&[digit(byte >> 4), digit(byte)]);
         }
         text
     }
@@ -236,10 +236,15 @@ impl std::fmt::Debug for Token {
 /// Reads exactly 16 lower-case hexadecimal digits; `None` for any other text.
 #[must_use]
 pub fn read_hex(digits: &[u8]) -> Option<u64> {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let is_hex = digits.len() == 16 && digits.iter().all(is_digit);
-    let text = std::str::from_utf8(digits).ok().filter(|_| is_hex)?;
-    u64::from_str_radix(text, 16).ok()
+    let digits: &[u8; 16] = digits.try_into().ok()?;
+    digits.iter().try_fold(0, |number, &digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u64::from(value))
+    })
 }
 
 /// The source of tokens: the caller's fence counter and random numbers.

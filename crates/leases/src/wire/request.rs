@@ -4,6 +4,7 @@
 //! Pure.
 
 use crate::{Claim, Key, Keys, Limit, MAX_SECONDS, Seconds, Token, Ttl, read_hex};
+use std::borrow::Cow;
 
 /// A well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,9 @@ pub fn parse<'a>(lines: [&'a [u8]; 3]) -> Result<Request<'a>, Fault> {
     let [command, name, arg] = lines;
     let key = || Key::new(name).ok_or(Fault::BadKey);
     // Where text is not UTF-8, it is neither white space nor a number, nor a token of this server.
-    let text = &*String::from_utf8_lossy(arg);
+    let text =
+        std::str::from_utf8(arg).map_or_else(|_| String::from_utf8_lossy(arg), Cow::Borrowed);
+    let text = &*text;
     let request = match command {
         b"l" => acquire(key()?, Claim::LOCK, text)?,
         b"rl" => acquire(key()?, Claim::Shared, text)?,
